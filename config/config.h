@@ -1,0 +1,79 @@
+/* What an operator may choose: options and models, from a file, the environment and flags.
+ *
+ * Each later source overrides the earlier: defaults < file < BAGSERVE_* < flags. One table in
+ * options.h declares every option, one in model_options.h every key of a model; parsing, --help and
+ * error messages are made from them.
+ *
+ * Must not know: files, directories, the process's environment. Texts and vectors come in as
+ * arguments; the server reads them. */
+#ifndef BAG_CONFIG_H
+#define BAG_CONFIG_H
+
+#include "kernels/pool.h"
+#include "options.h"
+#include "proto/problem.h"
+
+#include <stdio.h>
+
+/* One model as configured. All strings are owned by the struct bag_config around it. */
+struct bag_model_config {
+    char *name;              /* [A-Za-z0-9._-]{1,128}, no leading dot */
+    char *path;              /* the table's file */
+    char *version;           /* a decimal number from 1, "1" where nothing says otherwise */
+    enum bag_dtype datatype; /* of the file's elements; BAG_DTYPE_COUNT: what the file says */
+    enum bag_dtype output_datatype; /* BAG_DTYPE_COUNT: the table's */
+    struct bag_rules rules;         /* output_dtype is not set here: the table decides it */
+};
+
+struct bag_config {
+    struct bag_option_values options; /* one member per line of options.h */
+    struct bag_model_config *models;  /* owned; in the order they were named */
+    size_t num_models;
+    bool demo;         /* --demo */
+    bool check;        /* --check */
+    char *config_path; /* --config or BAGSERVE_CONFIG; NULL: none */
+    char *models_dir;  /* --models, BAGSERVE_MODELS or "models_dir"; NULL: none */
+};
+
+/* Everything at its default. */
+void bag_config_init(struct bag_config *config);
+void bag_config_free(struct bag_config *config);
+
+/* Finds --config among the flags or BAGSERVE_CONFIG in the environment, before anything else is
+ * read: the file comes first in order. NULL where there is none. The pointer is into its source. */
+const char *bag_config_find_path(int argc, char *const argv[], char *const environment[]);
+
+/* Applies the text of a configuration file (JSON, as README's configuration section shows).
+ * `file_name` is for messages. Unknown keys are errors that name the nearest known key. */
+bool bag_config_apply_file(struct bag_config *config, const char *file_name, const char *text,
+                           size_t text_bytes, struct bag_problem *problem);
+
+/* Applies BAGSERVE_* variables. An unknown BAGSERVE_ name is an error. */
+bool bag_config_apply_environment(struct bag_config *config, char *const environment[],
+                                  struct bag_problem *problem);
+
+/* Applies flags: argv[0] is the first flag, not the program. "--flag VALUE" and "--flag=VALUE". */
+bool bag_config_apply_flags(struct bag_config *config, int argc, char *const argv[],
+                            struct bag_problem *problem);
+
+/* Adds one model; `name`, `path` and `version` are copied. Refuses a bad name, a bad version, and a
+ * name and version that are already there (naming both paths). */
+bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,
+                          const char *version, struct bag_problem *problem);
+
+/* Applies the text of a model's own config.json (the same keys as an entry of "models", without
+ * name and path) to the model at config->models[index]. */
+bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
+                                 const char *text, size_t text_bytes, struct bag_problem *problem);
+
+/* What only the whole can tell: that there is something to serve, that limits do not contradict
+ * each other. */
+bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem);
+
+/* Whether the name may be a model's. */
+bool bag_model_name_valid(const char *name);
+
+/* Prints the flags with their variables, units, defaults and sentences, for `serve --help`. */
+void bag_config_print_help(FILE *stream);
+
+#endif

@@ -1,0 +1,81 @@
+/* The one table of options. A line here is a flag, an environment variable, a key of the
+ * configuration file, a line of --help and a member of struct bag_option_values.
+ *
+ * X(member, "section", "key", TYPE, default, minimum, maximum, "unit", "sentence")
+ *
+ * The flag is --key with '-' for '_', the variable BAGSERVE_KEY, the file {"section": {"key":
+ * ...}}; keys are unique over all sections. TYPE is one of COUNT    an integer of the unit, from
+ * minimum to maximum BYTES    the same in bytes, which may be written 64MiB, 1GiB, 500KB TEXT     a
+ * string; minimum and maximum bound its length CHOICE_* one of the words of a list below */
+#ifndef BAG_OPTIONS_H
+#define BAG_OPTIONS_H
+
+#include <stdint.h>
+
+#define BAG_LOG_FORMATS(X) \
+    X(TEXT, "text")        \
+    X(JSON, "json")
+
+#define BAG_LOG_LEVELS(X) \
+    X(ERROR, "error")     \
+    X(WARNING, "warning") \
+    X(INFO, "info")       \
+    X(DEBUG, "debug")
+
+#define BAG_KIB INT64_C(1024)
+#define BAG_MIB (1024 * BAG_KIB)
+#define BAG_GIB (1024 * BAG_MIB)
+
+/* clang-format off */
+#define BAG_OPTIONS(X)                                                                             \
+    X(host, "http", "host", TEXT, "127.0.0.1", 1, 255, "address",                                  \
+      "Address to listen on; 0.0.0.0 or :: for all.")                                              \
+    X(port, "http", "port", COUNT, 8000, 0, 65535, "number",                                       \
+      "TCP port to listen on; 0 takes a free one and logs it.")                                    \
+    X(max_body_bytes, "http", "max_body_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",     \
+      "Largest request body; a larger one is answered 413 before it is read.")                     \
+    X(max_reply_bytes, "http", "max_reply_bytes", BYTES, BAG_GIB, 1, 64 * BAG_GIB, "bytes",        \
+      "Largest reply; a request that would need more is answered 400 before any memory is asked "  \
+      "for.")                                                                                      \
+    X(max_connections, "http", "max_connections", COUNT, 4096, 1, 1000000, "connections",          \
+      "Most open connections; further ones wait in the listen queue.")                             \
+    X(idle_timeout_s, "http", "idle_timeout_s", COUNT, 75, 1, 86400, "seconds",                    \
+      "A connection on which nothing moves for this long is closed.")                              \
+    X(workers, "engine", "workers", COUNT, 0, 0, 1024, "threads",                                  \
+      "Threads that pool large requests; 0 means one per processor.")                              \
+    X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \
+      "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
+    X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \
+      "How log lines on standard error look.")                                                     \
+    X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, BAG_LOG_LEVEL_INFO, 0, 0, "",               \
+      "The least important lines that are still logged.")
+/* clang-format on */
+
+enum bag_log_format {
+#define BAG_X(id, name) BAG_LOG_FORMAT_##id,
+    BAG_LOG_FORMATS(BAG_X)
+#undef BAG_X
+        BAG_LOG_FORMAT_COUNT
+};
+
+enum bag_log_level {
+#define BAG_X(id, name) BAG_LOG_LEVEL_##id,
+    BAG_LOG_LEVELS(BAG_X)
+#undef BAG_X
+        BAG_LOG_LEVEL_COUNT
+};
+
+#define BAG_C_COUNT             int64_t
+#define BAG_C_BYTES             int64_t
+#define BAG_C_TEXT              char *
+#define BAG_C_CHOICE_LOG_FORMAT enum bag_log_format
+#define BAG_C_CHOICE_LOG_LEVEL  enum bag_log_level
+
+/* Strings are owned. */
+struct bag_option_values {
+#define BAG_X(member, section, key, type, ...) BAG_C_##type member;
+    BAG_OPTIONS(BAG_X)
+#undef BAG_X
+};
+
+#endif

@@ -1,0 +1,3 @@
+/* placeholder */
+extern int bag_config_placeholder;
+int bag_config_placeholder;

@@ -1,0 +1,3 @@
+/* placeholder */
+extern int bag_kernels_placeholder;
+int bag_kernels_placeholder;

@@ -1,0 +1,124 @@
+/* Pooling: bags of rows of one table, gathered and reduced.
+ *
+ * The three forms are OpenVINO's EmbeddingBagOffsets-15 (and OffsetsSum-3), EmbeddingBagPacked-15
+ * (and PackedSum-3) and EmbeddingSegmentsSum-3, widened to the reductions and options of PyTorch's
+ * EmbeddingBag and TensorFlow's sparse lookups. A call has two halves:
+ *
+ *   bag_pool_check   looks at everything a client sent, once, and either names the first fault or
+ *                    fills a struct bag_pool;
+ *   bag_pool_run     pools what was checked. It cannot fail, allocates nothing, and writes its
+ *                    range of the output and nothing else.
+ *
+ * Numbers. Rows are added in index order, column by column: f16, bf16 and f32 in f32, f64 in f64,
+ * integers modulo 2^width. Weights go in by one fused multiply-add. A mean is one true division by
+ * the count; f16 and bf16 are rounded once, to nearest even, at the very end. An integer mean is
+ * the exact sum divided by the count, rounded toward zero. Therefore the bits depend neither on
+ * the instruction set nor on how ranges are cut. (The payload of a NaN is not specified.)
+ *
+ * Must not know: heap, files, clock, log. Every pointer is borrowed for the call. All functions
+ * are reentrant and may run on any thread. */
+#ifndef BAG_POOL_H
+#define BAG_POOL_H
+
+#include "bag.h"
+
+/* A table: `num_rows` rows of `row_elements` elements, contiguous, in the machine's byte order.
+ * `rows` is aligned to 64 bytes where speed matters; any alignment is correct. */
+struct bag_table {
+    const void *rows;
+    enum bag_dtype dtype; /* any but BOOL and BYTES */
+    int64_t num_rows;     /* >= 0 */
+    size_t row_elements;  /* product of the dimensions after the first; 1 where there is none */
+};
+
+/* How a model pools: fixed by its configuration, some of it changed by a request's parameters. */
+struct bag_rules {
+    enum bag_reduction reduction;
+    enum bag_dtype output_dtype; /* the table's, or FP16/BF16/FP32 among each other */
+    int64_t default_index;       /* row of empty bags; -1: zeros */
+    bool has_padding_idx;
+    int64_t padding_idx;      /* [-num_rows, num_rows); its entries leave the bag */
+    bool include_last_offset; /* offsets has B+1 elements, the last one ends the last bag */
+    bool weighted_mean;       /* weights with mean: divide by the sum of the weights */
+    bool prune_invalid;       /* entries with a negative index leave the bag; for mean and sqrtn
+                                 also those whose weight is not above zero */
+    bool skip_out_of_range;   /* entries with an index outside the table leave the bag */
+    bool unsorted_segments;   /* segment ids in any order */
+    bool require_zero_first_offset;
+    bool require_matching_index_types;
+};
+
+/* Finds what is wrong with a table and its rules before any request: reduction, output type,
+ * default_index, padding_idx. */
+enum bag_status bag_rules_check(const struct bag_table *table, const struct bag_rules *rules,
+                                struct bag_fault *fault);
+
+/* What a request brought, by enum bag_input; NULL where it brought nothing. */
+struct bag_inputs {
+    const struct bag_tensor *tensor[BAG_INPUT_COUNT];
+};
+
+enum bag_form { BAG_FORM_OFFSETS, BAG_FORM_PACKED, BAG_FORM_SEGMENTS };
+
+/* int32 or int64 elements at any alignment. */
+struct bag_ids {
+    const void *data;
+    size_t count;
+    bool wide; /* int64 */
+};
+
+/* A checked call. Filled by bag_pool_check; it borrows the table's rows and the tensors' data. */
+struct bag_pool {
+    struct bag_table table;
+    enum bag_form form;
+    enum bag_reduction reduction;
+    enum bag_dtype output_dtype;
+    size_t num_bags;
+    size_t result_bytes; /* num_bags * row_elements * bytes of output_dtype */
+    struct bag_ids indices;
+    struct bag_ids groups; /* offsets or segment_ids; unused for packed */
+    size_t bag_length;     /* packed: indices per bag */
+    const void *weights;   /* of the table's dtype, one per index, any alignment; NULL: none */
+    int64_t default_row;   /* -1: zeros */
+    int64_t padding_row;   /* -1: none */
+    bool last_offset_ends; /* offsets: the last element ends the last bag */
+    bool skip_outside;     /* entries with an index outside the table leave the bag */
+    bool skip_unweighted;  /* entries whose weight is not above zero leave the bag */
+    bool unsorted;         /* segments: bag_pool_sort must run before bag_pool_run */
+};
+
+/* Checks `inputs` against the table and its rules (which bag_rules_check accepts) and fills
+ * `pool`. The form follows from the inputs present: offsets, segment_ids, or 2-D indices alone.
+ * A result of more than `max_result_bytes` is refused; the computation of its size does not
+ * overflow. On a fault the status is returned, `*fault` says where, `*pool` is unspecified.
+ * Fails on the first bad position of the tensor at fault. */
+enum bag_status bag_pool_check(const struct bag_table *table, const struct bag_rules *rules,
+                               const struct bag_inputs *inputs, size_t max_result_bytes,
+                               struct bag_pool *pool, struct bag_fault *fault);
+
+/* Bytes of scratch that bag_pool_sort needs; 0 where it need not be called. */
+size_t bag_pool_scratch_bytes(const struct bag_pool *pool);
+
+/* Puts unsorted segments in order, stably, so that rows are still added in index order within a
+ * segment. `scratch` is aligned to 8 bytes, holds bag_pool_scratch_bytes, and must live as long
+ * as `pool` is used: afterwards `pool` points into it. */
+void bag_pool_sort(struct bag_pool *pool, void *scratch);
+
+/* A part of the output: bags [first_bag, end_bag), columns [first_column, end_column). */
+struct bag_range {
+    size_t first_bag, end_bag;
+    size_t first_column, end_column;
+};
+
+/* The whole output of `pool`. */
+struct bag_range bag_range_all(const struct bag_pool *pool);
+
+/* Pools a range. `out` is the start of the whole result, [num_bags, row_elements] of output_dtype,
+ * at any alignment; disjoint ranges may run at the same time. */
+void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out);
+
+/* Number of indices in bags [0, bag) of the result, for cutting work evenly; 0 <= bag <= num_bags.
+ * Indices that belong to no bag are not counted. */
+size_t bag_pool_entries_before(const struct bag_pool *pool, size_t bag);
+
+#endif

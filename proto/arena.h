@@ -1,0 +1,30 @@
+/* Memory that dies together: everything a request's decoding needs comes from one arena.
+ *
+ * The arena is born with its maximum; a request that asks for more gets NULL and is answered with
+ * an error. Not for use by two threads at once. */
+#ifndef BAG_ARENA_H
+#define BAG_ARENA_H
+
+#include <stddef.h>
+
+struct bag_arena {
+    struct bag_arena_block *blocks; /* newest first; owned */
+    char *next, *end;               /* free part of the newest block */
+    size_t used_bytes;              /* of all blocks, against max_bytes */
+    size_t max_bytes;
+};
+
+/* An empty arena; allocates nothing. */
+void bag_arena_init(struct bag_arena *arena, size_t max_bytes);
+
+/* `bytes` zero or more bytes, aligned to 16, not cleared; NULL where the maximum or the machine's
+ * memory is passed. */
+void *bag_arena_alloc(struct bag_arena *arena, size_t bytes);
+
+/* Like bag_arena_alloc for `count` elements of `size` bytes, with the product checked. */
+void *bag_arena_array(struct bag_arena *arena, size_t count, size_t size);
+
+/* Frees everything; the arena is empty and usable again. */
+void bag_arena_free(struct bag_arena *arena);
+
+#endif

@@ -1,0 +1,43 @@
+/* .npy files (NumPy's format, versions 1.0 to 3.0): header bytes -> description, and element
+ * blocks -> the table's layout.
+ *
+ * Must not know: files, threads; bytes come in as arguments. Allocates nothing. */
+#ifndef BAG_NPY_H
+#define BAG_NPY_H
+
+#include "problem.h"
+
+/* The longest header that is read, in bytes. NumPy itself stops at 10,000 characters. */
+#define BAG_NPY_MAX_HEADER_BYTES (64 * 1024)
+
+struct bag_npy {
+    enum bag_dtype dtype;
+    bool swap;          /* elements are big-endian */
+    bool fortran_order; /* column-major, and rank above 1 */
+    uint32_t rank;      /* 0 for a scalar */
+    int64_t shape[BAG_MAX_RANK];
+    size_t count;       /* product of the shape; does not overflow, nor does data_bytes */
+    size_t data_offset; /* of the first element in the file */
+    size_t data_bytes;
+};
+
+/* How many bytes bag_npy_parse needs to see, judged by the first `bytes` of the file: magic,
+ * version, header length and header. 0 where that is already wrong (bag_npy_parse says how). Give
+ * at least 12 bytes, or the whole file where it is shorter. */
+size_t bag_npy_header_bytes(const void *bytes, size_t count);
+
+/* Reads the header from the first `count` bytes of the file. `override_dtype` is the dtype that the
+ * configuration names for data the file cannot name (bf16 is stored as '<u2', '<i2' or '|V2'), or
+ * BAG_DTYPE_COUNT to take the file's own; it must have the file's element size. Object, string,
+ * structured, bool and complex arrays are refused. On failure returns false; *problem says why. */
+bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtype,
+                   struct bag_npy *npy, struct bag_problem *problem);
+
+/* Puts the elements [first, first + count) of the file's order, at `block` (any alignment), where
+ * they belong in the row-major table `rows` in the machine's byte order. Distinct parts may be
+ * placed by several threads at once. For C-order little-endian files that is one copy; the caller
+ * may as well read the file straight into place. */
+void bag_npy_place(const struct bag_npy *npy, size_t first, size_t count, const void *block,
+                   void *rows);
+
+#endif

@@ -1,0 +1,3 @@
+/* placeholder */
+extern int bag_proto_placeholder;
+int bag_proto_placeholder;

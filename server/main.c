@@ -1,0 +1,8 @@
+/* The program's entry. */
+#include <stdio.h>
+
+int main(void)
+{
+    puts("bagserve");
+    return 0;
+}

@@ -1,0 +1,3 @@
+/* placeholder */
+extern int bag_server_placeholder;
+int bag_server_placeholder;

@@ -1,0 +1,56 @@
+/* Table files -> memory that the kernels read.
+ *
+ * A table is copied into private anonymous memory (64-byte aligned, huge pages asked for), so the
+ * file may be replaced, truncated or removed afterwards. Called while starting, from any one thread
+ * at a time; the readers that it starts are joined before it returns. */
+#ifndef BAG_TABLE_LOAD_H
+#define BAG_TABLE_LOAD_H
+
+#include "kernels/pool.h"
+#include "proto/npy.h"
+
+/* A table file that was looked at: its header is sound and its size is right. */
+struct bag_table_file {
+    const char *path; /* borrowed */
+    struct bag_npy npy;
+};
+
+/* Opens the file, reads its header, compares the file's size with it. Refuses missing, unreadable,
+ * truncated, oversized and irregular files, wrong types, and scalars. `override_dtype` as in
+ * bag_npy_parse. Reads no elements. */
+bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
+                         struct bag_table_file *file, struct bag_problem *problem);
+
+/* Bytes of memory that the table will take. */
+size_t bag_table_file_bytes(const struct bag_table_file *file);
+
+/* Refuses where the machine (or the control group) cannot hold `needed_bytes` more: the text names
+ * both figures. */
+bool bag_memory_check(size_t needed_bytes, struct bag_problem *problem);
+
+/* A loaded table with its whole shape. */
+struct bag_table_memory {
+    struct bag_table table;
+    uint32_t rank;
+    int64_t shape[BAG_MAX_RANK];
+    void *mapping; /* owned; NULL for a table without elements */
+    size_t mapping_bytes;
+};
+
+/* Told about progress from the loading thread: `done` of `total` bytes of this table so far. */
+typedef void bag_load_progress(void *context, size_t done_bytes, size_t total_bytes);
+
+/* Reads the table with `threads` readers (at least 1) in large blocks. On failure nothing stays
+ * allocated and *problem names the file and the reason; a file that changed size since it was
+ * opened is one. `progress` may be NULL. */
+bool bag_table_load(const struct bag_table_file *file, unsigned threads,
+                    bag_load_progress *progress, void *context, struct bag_table_memory *memory,
+                    struct bag_problem *problem);
+
+/* Memory for a table that is made, not read; zeroed. `shape` has `rank` dimensions, rank >= 1. */
+bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
+                      struct bag_table_memory *memory, struct bag_problem *problem);
+
+void bag_table_unload(struct bag_table_memory *memory);
+
+#endif
