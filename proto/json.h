@@ -1,0 +1,45 @@
+/* Strict JSON on top of cJSON: for envelopes and configuration, never for tensor data.
+ *
+ * cJSON alone takes trailing garbage, duplicate keys, 01, 1e999 and broken UTF-8. Here the grammar
+ * of RFC 8259 is checked first, byte by byte, then cJSON builds the tree, then the tree is checked
+ * for duplicate keys and numbers beyond a double.
+ *
+ * Must not know: files, sockets. Trees are owned by the caller and freed with bag_json_free. */
+#ifndef BAG_JSON_H
+#define BAG_JSON_H
+
+#include "arena.h"
+#include "problem.h"
+
+#include <cjson/cJSON.h>
+
+/* Containers may nest this deep; BAG_MAX_RANK of them can be a tensor's data. */
+#define BAG_JSON_MAX_DEPTH 128
+
+/* Parses one document; NULL with *problem (status 400, with line and column) where it is not
+ * strict JSON. */
+cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *problem);
+
+void bag_json_free(cJSON *tree);
+
+/* A part of a text, borrowed. */
+struct bag_json_span {
+    const char *text;
+    size_t bytes;
+};
+
+/* An inference request's envelope without its tensor data. */
+struct bag_json_envelope {
+    cJSON *tree;                /* "data" arrays of inputs are replaced by their number in `data` */
+    struct bag_json_span *data; /* the arrays, brackets included; in the arena */
+    size_t num_data;
+    struct bag_json_span id; /* the top-level "id" as sent, quotes included; text NULL: none */
+};
+
+/* Parses an envelope of the V2 protocol: like bag_json_parse, but the arrays at inputs[*].data are
+ * checked for balance only and cut out (numbers.h reads them), and unknown top-level members are
+ * checked and dropped. Messages give the byte in the body. On failure nothing needs to be freed. */
+bool bag_json_parse_envelope(const char *text, size_t text_bytes, struct bag_arena *arena,
+                             struct bag_json_envelope *envelope, struct bag_problem *problem);
+
+#endif

@@ -1,3 +1,0 @@
-/* placeholder */
-extern int bag_proto_placeholder;
-int bag_proto_placeholder;

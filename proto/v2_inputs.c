@@ -1,0 +1,193 @@
+/* The "inputs" of a V2 envelope: announced tensors, and views of them. */
+#include "numbers.h"
+#include "v2_reader.h"
+
+#include <string.h>
+
+static bool read_dtype(const cJSON *item, struct bag_v2_input *input, struct bag_problem *problem)
+{
+    const cJSON *dtype = bag_v2_member(item, "datatype");
+    if (!cJSON_IsString(dtype))
+        return bag_problem_set(problem, 400, "\"datatype\" must be a string such as \"INT64\"");
+    input->dtype = bag_dtype_find(dtype->valuestring, strlen(dtype->valuestring));
+    if (input->dtype == BAG_DTYPE_COUNT)
+        return bag_problem_set(problem, 400,
+                               "datatype \"%s\" is unknown; tensors are BOOL, (U)INT8 to 64, FP16, "
+                               "BF16, FP32, FP64 or BYTES",
+                               bag_quote(dtype->valuestring, strlen(dtype->valuestring)).text);
+    return true;
+}
+
+static bool read_dimension(const cJSON *item, struct bag_v2_input *input,
+                           struct bag_problem *problem)
+{
+    if (input->rank == BAG_MAX_RANK)
+        return bag_problem_set(problem, 400, "\"shape\" has more than %d dimensions", BAG_MAX_RANK);
+    if (!bag_v2_integer(item, 0, BAG_V2_LARGEST_EXACT, &input->shape[input->rank]))
+        return bag_problem_set(problem, 400,
+                               "dimension %u of \"shape\" must be an integer of at least 0",
+                               (unsigned)input->rank);
+    if (__builtin_mul_overflow(input->count, (size_t)input->shape[input->rank], &input->count))
+        return bag_problem_set(problem, 400, "\"shape\" has more elements than can be counted");
+    input->rank++;
+    return true;
+}
+
+static bool read_shape(const cJSON *item, struct bag_v2_input *input, struct bag_problem *problem)
+{
+    const cJSON *shape = bag_v2_member(item, "shape");
+    if (!cJSON_IsArray(shape))
+        return bag_problem_set(problem, 400, "\"shape\" must be an array of integers");
+    input->rank = 0;
+    input->count = 1;
+    for (const cJSON *dimension = shape->child; dimension; dimension = dimension->next) {
+        if (!read_dimension(dimension, input, problem))
+            return false;
+    }
+    return true;
+}
+
+/* Takes `size` bytes of the binary part for the input. */
+static bool take_binary(struct bag_v2_reader *reader, const cJSON *size, struct bag_v2_input *input)
+{
+    size_t element_bytes = bag_dtypes[input->dtype].bytes, wanted;
+    size_t left = reader->body_bytes - reader->next_binary;
+    int64_t bytes;
+    if (!bag_v2_integer(size, 0, BAG_V2_LARGEST_EXACT, &bytes))
+        return bag_problem_set(reader->problem, 400,
+                               "binary_data_size must be an integer of at least 0");
+    if (__builtin_mul_overflow(input->count, element_bytes, &wanted))
+        return bag_problem_set(reader->problem, 400, "\"shape\" is too large");
+    if (element_bytes && (uint64_t)bytes != wanted)
+        return bag_problem_set(reader->problem, 400,
+                               "binary_data_size is %lld; the shape of %zu %s elements takes %zu "
+                               "bytes",
+                               (long long)bytes, input->count, bag_dtypes[input->dtype].name,
+                               wanted);
+    if ((uint64_t)bytes > left)
+        return bag_problem_set(reader->problem, 400,
+                               "binary_data_size is %lld, but only %zu bytes are left in the body",
+                               (long long)bytes, left);
+    input->binary = true;
+    input->position = reader->next_binary;
+    input->raw.bytes = reader->body + reader->next_binary;
+    input->raw.count = (size_t)bytes;
+    reader->next_binary += (size_t)bytes;
+    return true;
+}
+
+/* The array that the scanner cut out; the tree holds its number. */
+static bool take_json(struct bag_v2_reader *reader, const cJSON *data, struct bag_v2_input *input)
+{
+    int64_t number;
+    if (!bag_v2_integer(data, 0, (double)reader->envelope.num_data, &number))
+        return bag_problem_set(reader->problem, 400, "\"data\" must be an array");
+    const struct bag_json_span *span = &reader->envelope.data[number];
+    input->binary = false;
+    input->position = (size_t)(span->text - reader->body);
+    input->raw.bytes = span->text;
+    input->raw.count = span->bytes;
+    return true;
+}
+
+static bool read_data(struct bag_v2_reader *reader, const cJSON *item, struct bag_v2_input *input)
+{
+    const cJSON *parameters = bag_v2_member(item, "parameters");
+    const cJSON *data = bag_v2_member(item, "data");
+    const cJSON *size = bag_v2_member(parameters, "binary_data_size");
+    if (parameters && !cJSON_IsObject(parameters))
+        return bag_problem_set(reader->problem, 400, "\"parameters\" must be an object");
+    if (!bag_v2_refuse_shared_memory(parameters, reader->problem))
+        return false;
+    if (data && size)
+        return bag_problem_set(reader->problem, 400,
+                               "has both \"data\" and parameters.binary_data_size; send one");
+    if (size)
+        return take_binary(reader, size, input);
+    if (data)
+        return take_json(reader, data, input);
+    return bag_problem_set(reader->problem, 400,
+                           "has neither \"data\" nor parameters.binary_data_size");
+}
+
+static bool read_input(struct bag_v2_reader *reader, const cJSON *item, size_t position)
+{
+    struct bag_v2_input *input = &reader->request->inputs[position];
+    if (!bag_v2_read_name(reader, item, &input->name)) {
+        bag_problem_prefix(reader->problem, "inputs[%zu]", position);
+        return false;
+    }
+    if (!read_dtype(item, input, reader->problem) || !read_shape(item, input, reader->problem) ||
+        !read_data(reader, item, input)) {
+        bag_problem_prefix(reader->problem, "input '%s'",
+                           bag_quote(input->name.bytes, input->name.count).text);
+        return false;
+    }
+    return true;
+}
+
+bool bag_v2_read_inputs(struct bag_v2_reader *reader)
+{
+    struct bag_v2_request *request = reader->request;
+    const cJSON *inputs = bag_v2_member(reader->envelope.tree, "inputs"), *item;
+    size_t count = 0;
+    if (!cJSON_IsArray(inputs))
+        return bag_problem_set(reader->problem, 400, "\"inputs\" must be an array of tensors");
+    request->num_inputs = (size_t)cJSON_GetArraySize(inputs);
+    if (request->num_inputs > BAG_V2_MAX_TENSORS)
+        return bag_problem_set(reader->problem, 400,
+                               "\"inputs\" has %zu tensors; at most %d are read",
+                               request->num_inputs, BAG_V2_MAX_TENSORS);
+    request->inputs = bag_arena_array(reader->arena, request->num_inputs, sizeof *request->inputs);
+    if (!request->inputs)
+        return bag_v2_refuse_memory(reader->problem);
+    cJSON_ArrayForEach(item, inputs)
+    {
+        if (!read_input(reader, item, count++))
+            return false;
+    }
+    if (reader->next_binary != reader->body_bytes)
+        return bag_problem_set(reader->problem, 400,
+                               "%zu bytes are left over after the last binary tensor",
+                               reader->body_bytes - reader->next_binary);
+    return bag_v2_refuse_repeated(reader, &request->inputs->name, sizeof *request->inputs,
+                                  request->num_inputs, "input");
+}
+
+bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena,
+                       struct bag_tensor *tensor, struct bag_problem *problem)
+{
+    const struct bag_dtype_info *dtype = &bag_dtypes[input->dtype];
+    const char *end, *error_at;
+    tensor->dtype = input->dtype;
+    tensor->rank = input->rank;
+    memcpy(tensor->shape, input->shape, input->rank * sizeof input->shape[0]);
+    tensor->count = input->count;
+    tensor->data = input->raw.bytes;
+    if (input->binary || input->dtype == BAG_BYTES)
+        return true; /* no input of ours takes BYTES: the check of dtypes says so */
+    if (bag_numbers_max_text(input->dtype) == 0)
+        return bag_problem_set(problem, 400,
+                               "input '%s': %s has no JSON form; send it as a binary tensor "
+                               "(parameters.binary_data_size), or use an FP32 table",
+                               bag_quote(input->name.bytes, input->name.count).text, dtype->name);
+    /* Each element takes at least two bytes of text, so the memory follows the body's size. */
+    if (input->count > input->raw.count)
+        return bag_problem_set(problem, 400,
+                               "input '%s': the shape has %zu elements, more than the %zu bytes of "
+                               "\"data\" can hold",
+                               bag_quote(input->name.bytes, input->name.count).text, input->count,
+                               input->raw.count);
+    void *data = bag_arena_array(arena, input->count, dtype->bytes);
+    if (!data)
+        return bag_v2_refuse_memory(problem);
+    if (!bag_numbers_parse(input->raw.bytes, input->raw.count, input->dtype, input->count, data,
+                           &end, &error_at, problem)) {
+        bag_problem_prefix(problem, "input '%s', at byte %zu",
+                           bag_quote(input->name.bytes, input->name.count).text,
+                           input->position + (size_t)(error_at - input->raw.bytes));
+        return false;
+    }
+    tensor->data = data;
+    return true;
+}

@@ -1,0 +1,116 @@
+/* The "outputs" and "parameters" of a V2 envelope. */
+#include "v2_reader.h"
+
+#include <string.h>
+
+static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t position)
+{
+    struct bag_v2_output *output = &reader->request->outputs[position];
+    const cJSON *parameters = cJSON_IsObject(item) ? bag_v2_member(item, "parameters") : NULL;
+    output->encoding = BAG_V2_DEFAULT;
+    if (!bag_v2_read_name(reader, item, &output->name) ||
+        !bag_v2_refuse_shared_memory(parameters, reader->problem) ||
+        !bag_v2_read_encoding(parameters, "binary_data", &output->encoding, reader->problem)) {
+        bag_problem_prefix(reader->problem, "outputs[%zu]", position);
+        return false;
+    }
+    return true;
+}
+
+bool bag_v2_read_outputs(struct bag_v2_reader *reader)
+{
+    struct bag_v2_request *request = reader->request;
+    const cJSON *outputs = bag_v2_member(reader->envelope.tree, "outputs"), *item;
+    size_t count = 0;
+    if (!outputs)
+        return true;
+    if (!cJSON_IsArray(outputs))
+        return bag_problem_set(reader->problem, 400, "\"outputs\" must be an array");
+    request->num_outputs = (size_t)cJSON_GetArraySize(outputs);
+    if (request->num_outputs > BAG_V2_MAX_TENSORS)
+        return bag_problem_set(reader->problem, 400,
+                               "\"outputs\" has %zu tensors; at most %d are read",
+                               request->num_outputs, BAG_V2_MAX_TENSORS);
+    request->outputs =
+        bag_arena_array(reader->arena, request->num_outputs, sizeof *request->outputs);
+    if (!request->outputs)
+        return bag_v2_refuse_memory(reader->problem);
+    cJSON_ArrayForEach(item, outputs)
+    {
+        if (!read_output(reader, item, count++))
+            return false;
+    }
+    return bag_v2_refuse_repeated(reader, &request->outputs->name, sizeof *request->outputs,
+                                  request->num_outputs, "output");
+}
+
+static bool read_reduction(const cJSON *item, struct bag_v2_overrides *overrides,
+                           struct bag_problem *problem)
+{
+    if (!item)
+        return true;
+    overrides->has_reduction = true;
+    overrides->reduction = BAG_REDUCTION_COUNT;
+    if (cJSON_IsString(item))
+        overrides->reduction = bag_reduction_find(item->valuestring, strlen(item->valuestring));
+    if (overrides->reduction == BAG_REDUCTION_COUNT)
+        return bag_problem_set(problem, 400,
+                               "parameter reduction must be \"sum\", \"mean\", \"max\" or "
+                               "\"sqrtn\"");
+    return true;
+}
+
+static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overrides,
+                              struct bag_problem *problem)
+{
+    if (!item)
+        return true;
+    overrides->has_output_dtype = true;
+    overrides->output_dtype = BAG_DTYPE_COUNT;
+    if (cJSON_IsString(item))
+        overrides->output_dtype = bag_dtype_find(item->valuestring, strlen(item->valuestring));
+    if (overrides->output_dtype == BAG_DTYPE_COUNT)
+        return bag_problem_set(problem, 400,
+                               "parameter output_datatype must be a datatype such as \"FP32\"");
+    return true;
+}
+
+bool bag_v2_read_parameters(struct bag_v2_reader *reader)
+{
+    struct bag_v2_overrides *overrides = &reader->request->overrides;
+    const cJSON *parameters = bag_v2_member(reader->envelope.tree, "parameters");
+    const cJSON *padding = bag_v2_member(parameters, "padding_idx");
+    const cJSON *last = bag_v2_member(parameters, "include_last_offset");
+    if (!parameters)
+        return true;
+    if (!cJSON_IsObject(parameters))
+        return bag_problem_set(reader->problem, 400, "\"parameters\" must be an object");
+    overrides->has_padding_idx = padding != NULL;
+    if (padding && !bag_v2_integer(padding, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
+                                   &overrides->padding_idx))
+        return bag_problem_set(reader->problem, 400, "parameter padding_idx must be an integer");
+    if (last && !cJSON_IsBool(last))
+        return bag_problem_set(reader->problem, 400,
+                               "parameter include_last_offset must be true or false");
+    overrides->has_include_last_offset = last != NULL;
+    overrides->include_last_offset = cJSON_IsTrue(last);
+    return read_reduction(bag_v2_member(parameters, "reduction"), overrides, reader->problem) &&
+           read_output_dtype(bag_v2_member(parameters, "output_datatype"), overrides,
+                             reader->problem) &&
+           bag_v2_read_encoding(parameters, "binary_data_output", &reader->request->encoding,
+                                reader->problem);
+}
+
+enum bag_v2_encoding bag_v2_output_encoding(const struct bag_v2_request *request, const char *name,
+                                            bool *wanted)
+{
+    *wanted = request->num_outputs == 0;
+    for (size_t i = 0; i < request->num_outputs; i++) {
+        if (!bag_text_is(request->outputs[i].name, name))
+            continue;
+        *wanted = true;
+        if (request->outputs[i].encoding != BAG_V2_DEFAULT)
+            return request->outputs[i].encoding;
+    }
+    return request->encoding;
+}

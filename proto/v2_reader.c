@@ -1,0 +1,107 @@
+/* What the readers of inputs, outputs and parameters share: small values of cJSON's tree, and the
+ * refusals that each of them makes. */
+#include "v2_reader.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool bag_text_is(struct bag_text text, const char *name)
+{
+    return text.count == strlen(name) && memcmp(text.bytes, name, text.count) == 0;
+}
+
+static bool same_text(struct bag_text a, struct bag_text b)
+{
+    return a.count == b.count && memcmp(a.bytes, b.bytes, a.count) == 0;
+}
+
+bool bag_v2_refuse_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, 503, "not enough memory to decode the request");
+}
+
+bool bag_v2_integer(const cJSON *item, double low, double high, int64_t *value)
+{
+    if (!cJSON_IsNumber(item) || floor(item->valuedouble) != item->valuedouble)
+        return false;
+    if (item->valuedouble < low || item->valuedouble > high)
+        return false;
+    *value = (int64_t)item->valuedouble;
+    return true;
+}
+
+/* Member `key` of an object that may be absent; null counts as absent. */
+const cJSON *bag_v2_member(const cJSON *object, const char *key)
+{
+    const cJSON *item = object ? cJSON_GetObjectItemCaseSensitive(object, key) : NULL;
+    return item && !cJSON_IsNull(item) ? item : NULL;
+}
+
+/* Copies a name out of the tree, which is freed when decoding ends. */
+bool bag_v2_copy_text(struct bag_v2_reader *reader, const char *string, struct bag_text *text)
+{
+    size_t bytes = strlen(string);
+    char *copy = bag_arena_alloc(reader->arena, bytes + 1);
+    if (!copy)
+        return bag_v2_refuse_memory(reader->problem);
+    memcpy(copy, string, bytes + 1);
+    text->bytes = copy;
+    text->count = bytes;
+    return true;
+}
+
+bool bag_v2_refuse_shared_memory(const cJSON *parameters, struct bag_problem *problem)
+{
+    if (!bag_v2_member(parameters, "shared_memory_region"))
+        return true;
+    return bag_problem_set(problem, 400,
+                           "shared memory is not supported; send the tensor in the body");
+}
+
+bool bag_v2_read_encoding(const cJSON *parameters, const char *key, enum bag_v2_encoding *encoding,
+                          struct bag_problem *problem)
+{
+    const cJSON *item = bag_v2_member(parameters, key);
+    if (!item)
+        return true;
+    if (!cJSON_IsBool(item))
+        return bag_problem_set(problem, 400, "parameter %s must be true or false", key);
+    *encoding = cJSON_IsTrue(item) ? BAG_V2_BINARY : BAG_V2_JSON;
+    return true;
+}
+
+bool bag_v2_read_name(struct bag_v2_reader *reader, const cJSON *item, struct bag_text *name)
+{
+    const cJSON *string = cJSON_IsObject(item) ? bag_v2_member(item, "name") : NULL;
+    if (!cJSON_IsString(string))
+        return bag_problem_set(reader->problem, 400, "must be an object with a \"name\"");
+    return bag_v2_copy_text(reader, string->valuestring, name);
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    const struct bag_text *x = a, *y = b;
+    size_t shorter = x->count < y->count ? x->count : y->count;
+    int order = memcmp(x->bytes, y->bytes, shorter);
+    return order ? order : (x->count > y->count) - (x->count < y->count);
+}
+
+/* Refuses a name that stands twice. Many names are sorted, so that a hostile list stays cheap. */
+bool bag_v2_refuse_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
+                            size_t stride, size_t count, const char *what)
+{
+    struct bag_text *names = bag_arena_array(reader->arena, count, sizeof *names);
+    if (!names)
+        return bag_v2_refuse_memory(reader->problem);
+    for (size_t i = 0; i < count; i++)
+        names[i] = *(const struct bag_text *)((const char *)first + i * stride);
+    if (count > 1)
+        qsort(names, count, sizeof *names, compare_texts);
+    for (size_t i = 1; i < count; i++) {
+        if (same_text(names[i - 1], names[i]))
+            return bag_problem_set(reader->problem, 400, "%s '%s' stands twice", what,
+                                   bag_quote(names[i].bytes, names[i].count).text);
+    }
+    return true;
+}

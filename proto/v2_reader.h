@@ -1,0 +1,50 @@
+/* One envelope while it is taken apart. Private to proto/v2_*.c. */
+#ifndef BAG_V2_READER_H
+#define BAG_V2_READER_H
+
+#include "json.h"
+#include "v2_request.h"
+
+/* Integers beyond this are not exact in cJSON's doubles. */
+#define BAG_V2_LARGEST_EXACT 9007199254740992.0
+
+struct bag_v2_reader {
+    const char *body;
+    size_t body_bytes;
+    size_t next_binary; /* where the next binary tensor starts in the body */
+    struct bag_arena *arena;
+    struct bag_json_envelope envelope;
+    struct bag_v2_request *request;
+    struct bag_problem *problem;
+};
+
+/* The parts, each filling reader->request; false with the problem set. */
+bool bag_v2_read_inputs(struct bag_v2_reader *reader);
+bool bag_v2_read_outputs(struct bag_v2_reader *reader);
+bool bag_v2_read_parameters(struct bag_v2_reader *reader);
+
+/* An integral number from `low` to `high`; false for anything else. */
+bool bag_v2_integer(const cJSON *item, double low, double high, int64_t *value);
+
+/* Member `key` of an object; NULL where either is absent or null. */
+const cJSON *bag_v2_member(const cJSON *object, const char *key);
+
+/* Copies a name out of the tree, which is freed when decoding ends. */
+bool bag_v2_copy_text(struct bag_v2_reader *reader, const char *string, struct bag_text *text);
+
+/* The "name" of an element of "inputs" or "outputs". */
+bool bag_v2_read_name(struct bag_v2_reader *reader, const cJSON *item, struct bag_text *name);
+
+/* A boolean parameter that asks for binary or JSON data; absent leaves *encoding as it is. */
+bool bag_v2_read_encoding(const cJSON *parameters, const char *key, enum bag_v2_encoding *encoding,
+                          struct bag_problem *problem);
+
+bool bag_v2_refuse_shared_memory(const cJSON *parameters, struct bag_problem *problem);
+bool bag_v2_refuse_memory(struct bag_problem *problem);
+
+/* Refuses a name that stands twice among `count` texts, `stride` bytes apart. `what` is "input" or
+ * "output". */
+bool bag_v2_refuse_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
+                            size_t stride, size_t count, const char *what);
+
+#endif

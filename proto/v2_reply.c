@@ -1,0 +1,122 @@
+/* Writes the JSON header of a V2 reply; see v2_reply.h.
+ *
+ * The keys and their order are what the strictest clients accept: no "parameters" beside "data",
+ * nothing that the protocol does not name. */
+#include "v2_reply.h"
+
+#include "numbers.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Raw tensors start at a multiple of this, for the sake of the kernels' stores. */
+#define ALIGNMENT 64
+
+/* Digits of the largest 64-bit number, its sign and a separator. */
+#define INTEGER_BYTES 21
+
+static char *put(char *out, const char *text)
+{
+    size_t bytes = strlen(text);
+    memcpy(out, text, bytes);
+    return out + bytes;
+}
+
+static char *put_count(char *out, uint64_t value)
+{
+    return out + sprintf(out, "%llu", (unsigned long long)value);
+}
+
+static char *put_shape(char *out, const struct bag_v2_reply_output *output)
+{
+    *out++ = '[';
+    for (uint32_t i = 0; i < output->rank; i++) {
+        if (i)
+            *out++ = ',';
+        out = put_count(out, (uint64_t)output->shape[i]);
+    }
+    *out++ = ']';
+    return out;
+}
+
+static char *put_output(char *out, const struct bag_v2_reply_output *output)
+{
+    out = put(out, "{\"name\":\"");
+    out = put(out, output->name);
+    out = put(out, "\",\"datatype\":\"");
+    out = put(out, bag_dtypes[output->dtype].name);
+    out = put(out, "\",\"shape\":");
+    out = put_shape(out, output);
+    if (output->binary) {
+        out = put(out, ",\"parameters\":{\"binary_data_size\":");
+        out = put_count(out, output->count * bag_dtypes[output->dtype].bytes);
+        *out++ = '}';
+    } else {
+        out = put(out, ",\"data\":");
+        out = bag_numbers_print(output->data, output->count, output->dtype, out);
+    }
+    *out++ = '}';
+    return out;
+}
+
+/* Upper bound of put_output. */
+static bool output_bound(const struct bag_v2_reply_output *output, size_t *bytes)
+{
+    size_t numbers = 0;
+    if (!output->binary &&
+        __builtin_mul_overflow(output->count, bag_numbers_max_text(output->dtype), &numbers))
+        return false;
+    size_t rest = strlen(output->name) + (output->rank + 1) * INTEGER_BYTES + 128;
+    return !__builtin_add_overflow(numbers, rest, bytes);
+}
+
+size_t bag_v2_reply_bound(const struct bag_v2_reply *reply)
+{
+    size_t total = 0, one;
+    if (__builtin_add_overflow(strlen(reply->model_name) + strlen(reply->model_version) + 128,
+                               reply->id.count, &total))
+        return SIZE_MAX;
+    for (size_t i = 0; i < reply->num_outputs; i++) {
+        if (!output_bound(&reply->outputs[i], &one) || __builtin_add_overflow(total, one, &total))
+            return SIZE_MAX;
+    }
+    return __builtin_add_overflow(total, (size_t)ALIGNMENT, &total) ? SIZE_MAX : total;
+}
+
+char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out)
+{
+    const char *start = out;
+    bool binary = false;
+    out = put(out, "{\"model_name\":\"");
+    out = put(out, reply->model_name);
+    out = put(out, "\",\"model_version\":\"");
+    out = put(out, reply->model_version);
+    *out++ = '"';
+    if (reply->id.count) {
+        out = put(out, ",\"id\":");
+        memcpy(out, reply->id.bytes, reply->id.count);
+        out += reply->id.count;
+    }
+    out = put(out, ",\"outputs\":[");
+    for (size_t i = 0; i < reply->num_outputs; i++) {
+        if (i)
+            *out++ = ',';
+        out = put_output(out, &reply->outputs[i]);
+        binary |= reply->outputs[i].binary;
+    }
+    out = put(out, "]}");
+    while (binary && (size_t)(out - start) % ALIGNMENT)
+        *out++ = ' ';
+    return out;
+}
+
+bool bag_v2_reply_check_json(const char *name, enum bag_dtype dtype, struct bag_problem *problem)
+{
+    if (bag_numbers_max_text(dtype))
+        return true;
+    return bag_problem_set(problem, 400,
+                           "output '%s' is %s, which has no JSON form: ask for binary output "
+                           "(\"parameters\":{\"binary_data_output\":true}) or for FP32 "
+                           "(\"parameters\":{\"output_datatype\":\"FP32\"})",
+                           name, bag_dtypes[dtype].name);
+}

@@ -1,0 +1,84 @@
+/* Inference requests of the Open Inference Protocol (KServe V2), JSON and binary.
+ *
+ * Decoding has two steps, so that a name nobody knows costs nothing: the envelope says which
+ * tensors there are; bag_v2_input_read then makes a tensor view of one of them. Binary tensors are
+ * views on the body, JSON ones are read into the arena.
+ *
+ * Must not know: models, sockets. Everything lives as long as the body and the arena do. */
+#ifndef BAG_V2_REQUEST_H
+#define BAG_V2_REQUEST_H
+
+#include "arena.h"
+#include "problem.h"
+
+/* More inputs or outputs than this are refused: a thousand features of three tensors fit. */
+#define BAG_V2_MAX_TENSORS 4096
+
+/* A text of the envelope; not NUL-terminated. */
+struct bag_text {
+    const char *bytes;
+    size_t count;
+};
+
+/* An input tensor as the envelope announces it. */
+struct bag_v2_input {
+    struct bag_text name;
+    enum bag_dtype dtype;
+    uint32_t rank;
+    int64_t shape[BAG_MAX_RANK];
+    size_t count;        /* product of the shape; does not overflow */
+    bool binary;         /* `raw` are elements; otherwise the text of a JSON array */
+    struct bag_text raw; /* a part of the body */
+    size_t position;     /* of `raw` in the body, in bytes */
+};
+
+/* How an output is to be sent. */
+enum bag_v2_encoding { BAG_V2_DEFAULT, BAG_V2_JSON, BAG_V2_BINARY };
+
+struct bag_v2_output {
+    struct bag_text name;
+    enum bag_v2_encoding encoding;
+};
+
+/* What a request's parameters may set for itself. */
+struct bag_v2_overrides {
+    bool has_reduction, has_padding_idx, has_include_last_offset, has_output_dtype;
+    enum bag_reduction reduction;
+    int64_t padding_idx;
+    bool include_last_offset;
+    enum bag_dtype output_dtype;
+};
+
+struct bag_v2_request {
+    struct bag_text id; /* a JSON string as it was sent, quotes included; count 0: none */
+    struct bag_v2_input *inputs;
+    size_t num_inputs;
+    struct bag_v2_output *outputs; /* as asked for; none means all */
+    size_t num_outputs;
+    enum bag_v2_encoding encoding; /* of outputs that do not say; never BAG_V2_DEFAULT */
+    struct bag_v2_overrides overrides;
+};
+
+/* The value of Inference-Header-Content-Length: digits only, from 1 to `body_bytes`. */
+bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,
+                          struct bag_problem *problem);
+
+/* Decodes a body whose first `header_bytes` are the JSON envelope and whose rest are the binary
+ * tensors (header_bytes == body_bytes for a body of plain JSON). Repeated input or output names,
+ * shared memory, sizes that do not match, missing and left-over bytes are refused. */
+bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_bytes,
+                           struct bag_arena *arena, struct bag_v2_request *request,
+                           struct bag_problem *problem);
+
+/* Makes a view of an input. FP16 and BF16 have no JSON form and are refused there. */
+bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena,
+                       struct bag_tensor *tensor, struct bag_problem *problem);
+
+/* The envelope's encoding of output `name`: what it asked for, or the request's default; *wanted is
+ * false where outputs were listed without it. */
+enum bag_v2_encoding bag_v2_output_encoding(const struct bag_v2_request *request, const char *name,
+                                            bool *wanted);
+
+bool bag_text_is(struct bag_text text, const char *name);
+
+#endif
