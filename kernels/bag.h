@@ -110,9 +110,6 @@ struct bag_tensor {
     X(OUTPUT_DTYPE, "output_dtype",                                                                \
       "output_datatype {got} cannot be made from a table of {want}: only FP16, BF16 and FP32 "     \
       "convert among each other")                                                                  \
-    X(NO_FORM, "no_form",                                                                          \
-      "the inputs match no form: send 'offsets' with 1-D 'indices', 'segment_ids' with 1-D "       \
-      "'indices', or 2-D 'indices' alone")                                                         \
     X(MISSING_INPUT, "missing_input", "input '{input}' is missing")                                \
     X(UNEXPECTED_INPUT, "unexpected_input",                                                        \
       "input '{input}' does not go with the other inputs: send 'offsets', or 'segment_ids' with "  \

@@ -1,0 +1,51 @@
+/* The tables behind bag.h, made from its lists, and look-up by name.
+ *
+ * Must not know: what the words are used for. */
+#include "bag.h"
+
+#include <string.h>
+
+const struct bag_dtype_info bag_dtypes[BAG_DTYPE_COUNT] = {
+#define BAG_X(id, name, bytes, kind) [BAG_##id] = {name, bytes, BAG_KIND_##kind},
+    BAG_DTYPES(BAG_X)
+#undef BAG_X
+};
+
+const char *const bag_reduction_names[BAG_REDUCTION_COUNT] = {
+#define BAG_X(id, name) [BAG_##id] = name,
+    BAG_REDUCTIONS(BAG_X)
+#undef BAG_X
+};
+
+const char *const bag_input_names[BAG_INPUT_COUNT] = {
+#define BAG_X(id, name) [BAG_##id] = name,
+    BAG_INPUTS(BAG_X)
+#undef BAG_X
+};
+
+const struct bag_status_info bag_statuses[BAG_STATUS_COUNT] = {
+#define BAG_X(id, keyword, text) [BAG_STATUS_##id] = {keyword, text},
+    BAG_STATUSES(BAG_X)
+#undef BAG_X
+};
+
+static bool same_word(const char *word, const char *name, size_t name_bytes)
+{
+    return strlen(word) == name_bytes && memcmp(word, name, name_bytes) == 0;
+}
+
+enum bag_dtype bag_dtype_find(const char *name, size_t name_bytes)
+{
+    for (int i = 0; i < BAG_DTYPE_COUNT; i++)
+        if (same_word(bag_dtypes[i].name, name, name_bytes))
+            return (enum bag_dtype)i;
+    return BAG_DTYPE_COUNT;
+}
+
+enum bag_reduction bag_reduction_find(const char *name, size_t name_bytes)
+{
+    for (int i = 0; i < BAG_REDUCTION_COUNT; i++)
+        if (same_word(bag_reduction_names[i], name, name_bytes))
+            return (enum bag_reduction)i;
+    return BAG_REDUCTION_COUNT;
+}

@@ -1,3 +1,0 @@
-/* placeholder */
-extern int bag_kernels_placeholder;
-int bag_kernels_placeholder;

@@ -1,0 +1,219 @@
+/* The whole check of a call: from what a client sent to a struct bag_pool, or to the first fault.
+ *
+ * Cheap facts come first: types and shapes, then scalars and the size of the result, and only then
+ * the loops over offsets, segment ids and indices.
+ *
+ * Must not know: how rows are pooled. */
+#include "pool_ids.h"
+#include "pool_inputs.h"
+
+static struct bag_ids ids_of(const struct bag_tensor *tensor)
+{
+    return (struct bag_ids){tensor->data, tensor->count, tensor->dtype == BAG_I64};
+}
+
+static int64_t scalar_of(const struct bag_tensor *tensor)
+{
+    struct bag_ids ids = ids_of(tensor);
+    return bag_id_at(&ids, 0);
+}
+
+static enum bag_status take_default_row(const struct bag_check *check, struct bag_pool *pool)
+{
+    const struct bag_tensor *tensor = check->inputs->tensor[BAG_DEFAULT_INDEX];
+    int64_t last_row = check->table->num_rows - 1;
+    pool->default_row = tensor ? scalar_of(tensor) : check->rules->default_index;
+    if (pool->default_row >= -1 && pool->default_row <= last_row)
+        return BAG_STATUS_OK;
+    return bag_check_fails(check,
+                           (struct bag_fault){.status = BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE,
+                                              .input = BAG_DEFAULT_INDEX,
+                                              .value = pool->default_row,
+                                              .low = 0,
+                                              .high = last_row});
+}
+
+static enum bag_status count_offsets(const struct bag_check *check, struct bag_pool *pool)
+{
+    pool->num_bags = pool->groups.count;
+    if (!check->rules->include_last_offset)
+        return BAG_STATUS_OK;
+    if (pool->groups.count == 0)
+        return bag_check_fails(check, (struct bag_fault){.status = BAG_STATUS_OFFSETS_TOO_SHORT,
+                                                         .input = BAG_OFFSETS});
+    pool->num_bags--;
+    return BAG_STATUS_OK;
+}
+
+/* Without num_segments the last id says how many there are; ids that are wrong are found later. */
+static enum bag_status count_segments(const struct bag_check *check, struct bag_pool *pool)
+{
+    const struct bag_tensor *num_segments = check->inputs->tensor[BAG_NUM_SEGMENTS];
+    const struct bag_ids *ids = &pool->groups;
+    int64_t last = -1;
+    if (num_segments)
+        last = scalar_of(num_segments);
+    else if (pool->unsorted)
+        last = bag_ids_max(ids);
+    else if (ids->count > 0)
+        last = bag_id_at(ids, ids->count - 1);
+    if (num_segments && last < 0)
+        return bag_check_fails(check, (struct bag_fault){.status = BAG_STATUS_NUM_SEGMENTS_NEGATIVE,
+                                                         .input = BAG_NUM_SEGMENTS,
+                                                         .value = last});
+    if (num_segments)
+        pool->num_bags = (size_t)last;
+    else
+        pool->num_bags = last < 0 ? 0 : (size_t)last + 1;
+    return BAG_STATUS_OK;
+}
+
+static enum bag_status count_bags(const struct bag_check *check, struct bag_pool *pool)
+{
+    const struct bag_tensor *indices = check->inputs->tensor[BAG_INDICES];
+    switch (pool->form) {
+    case BAG_FORM_OFFSETS:
+        pool->groups = ids_of(check->inputs->tensor[BAG_OFFSETS]);
+        return count_offsets(check, pool);
+    case BAG_FORM_SEGMENTS:
+        pool->groups = ids_of(check->inputs->tensor[BAG_SEGMENT_IDS]);
+        return count_segments(check, pool);
+    case BAG_FORM_PACKED:
+        break;
+    }
+    pool->num_bags = (size_t)indices->shape[0];
+    pool->bag_length = (size_t)indices->shape[1];
+    return BAG_STATUS_OK;
+}
+
+static int64_t signed_size(size_t size)
+{
+    return size > INT64_MAX ? INT64_MAX : (int64_t)size;
+}
+
+static enum bag_status check_size(const struct bag_check *check, size_t max_result_bytes,
+                                  struct bag_pool *pool)
+{
+    size_t element_bytes = bag_dtypes[pool->output_dtype].bytes;
+    size_t bag_bytes;
+    bool overflow = __builtin_mul_overflow(check->table->row_elements, element_bytes, &bag_bytes);
+    overflow |= __builtin_mul_overflow(pool->num_bags, bag_bytes, &pool->result_bytes);
+    if (!overflow && pool->result_bytes <= max_result_bytes)
+        return BAG_STATUS_OK;
+    return bag_check_fails(check, (struct bag_fault){.status = BAG_STATUS_RESULT_TOO_LARGE,
+                                                     .value = signed_size(pool->num_bags),
+                                                     .low = signed_size(bag_bytes),
+                                                     .high = signed_size(max_result_bytes)});
+}
+
+static enum bag_status fails_at(const struct bag_check *check, enum bag_status status,
+                                enum bag_input which, const struct bag_ids *ids, size_t position,
+                                int64_t low, int64_t high)
+{
+    return bag_check_fails(check, (struct bag_fault){.status = status,
+                                                     .input = which,
+                                                     .position = (int64_t)position,
+                                                     .value = bag_id_at(ids, position),
+                                                     .low = low,
+                                                     .high = high});
+}
+
+/* Ids that must lie in [0, high] and, where `descending` is a fault, must not decrease: the first
+ * position at which either is so. */
+static enum bag_status check_groups(const struct bag_check *check, enum bag_input which,
+                                    const struct bag_ids *ids, int64_t high,
+                                    enum bag_status outside, enum bag_status descending)
+{
+    size_t first_outside = bag_ids_first_outside(ids, 0, high);
+    size_t first_descent = ids->count;
+    if (descending != BAG_STATUS_OK)
+        first_descent = bag_ids_first_descent(ids);
+    if (first_outside < ids->count && first_outside <= first_descent)
+        return fails_at(check, outside, which, ids, first_outside, 0, high);
+    if (first_descent < ids->count)
+        return fails_at(check, descending, which, ids, first_descent,
+                        bag_id_at(ids, first_descent - 1), high);
+    return BAG_STATUS_OK;
+}
+
+static enum bag_status check_offsets(const struct bag_check *check, const struct bag_pool *pool)
+{
+    enum bag_status status =
+        check_groups(check, BAG_OFFSETS, &pool->groups, (int64_t)pool->indices.count,
+                     BAG_STATUS_OFFSET_OUT_OF_RANGE, BAG_STATUS_OFFSETS_NOT_MONOTONIC);
+    if (status == BAG_STATUS_OK && check->rules->require_zero_first_offset &&
+        pool->groups.count > 0 && bag_id_at(&pool->groups, 0) != 0)
+        return fails_at(check, BAG_STATUS_OFFSETS_NOT_STARTING_AT_ZERO, BAG_OFFSETS, &pool->groups,
+                        0, 0, 0);
+    return status;
+}
+
+/* Without num_segments no id is too large: sorted ones cannot exceed the last. */
+static enum bag_status check_segments(const struct bag_check *check, const struct bag_pool *pool)
+{
+    bool counted = check->inputs->tensor[BAG_NUM_SEGMENTS] != NULL;
+    return check_groups(check, BAG_SEGMENT_IDS, &pool->groups,
+                        counted ? (int64_t)pool->num_bags - 1 : INT64_MAX,
+                        BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE,
+                        pool->unsorted ? BAG_STATUS_OK : BAG_STATUS_SEGMENT_IDS_NOT_SORTED);
+}
+
+static enum bag_status check_indices(const struct bag_check *check, const struct bag_pool *pool)
+{
+    int64_t last_row = check->table->num_rows - 1;
+    int64_t low = check->rules->prune_invalid ? INT64_MIN : 0;
+    if (check->rules->skip_out_of_range)
+        return BAG_STATUS_OK;
+    size_t outside = bag_ids_first_outside(&pool->indices, low, last_row);
+    if (outside == pool->indices.count)
+        return BAG_STATUS_OK;
+    return fails_at(check, BAG_STATUS_INDEX_OUT_OF_RANGE, BAG_INDICES, &pool->indices, outside, 0,
+                    last_row);
+}
+
+static void take_rules(const struct bag_check *check, enum bag_form form, struct bag_pool *pool)
+{
+    const struct bag_rules *rules = check->rules;
+    const struct bag_tensor *weights = check->inputs->tensor[BAG_PER_SAMPLE_WEIGHTS];
+    bool weight_divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
+    *pool = (struct bag_pool){
+        .table = *check->table,
+        .form = form,
+        .reduction = rules->reduction,
+        .output_dtype = rules->output_dtype,
+        .indices = ids_of(check->inputs->tensor[BAG_INDICES]),
+        .weights = weights ? weights->data : NULL,
+        .padding_row = -1,
+        .last_offset_ends = rules->include_last_offset,
+        .skip_outside = rules->skip_out_of_range || rules->prune_invalid,
+        .skip_unweighted = weights && rules->prune_invalid && weight_divides,
+        .unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS,
+    };
+    if (rules->has_padding_idx)
+        pool->padding_row = rules->padding_idx < 0 ? rules->padding_idx + check->table->num_rows
+                                                   : rules->padding_idx;
+}
+
+enum bag_status bag_pool_check(const struct bag_table *table, const struct bag_rules *rules,
+                               const struct bag_inputs *inputs, size_t max_result_bytes,
+                               struct bag_pool *pool, struct bag_fault *fault)
+{
+    struct bag_check check = {table, rules, inputs, fault};
+    enum bag_form form;
+    enum bag_status status = bag_check_inputs(&check, &form);
+    if (status == BAG_STATUS_OK)
+        status = bag_check_weights(&check);
+    if (status != BAG_STATUS_OK)
+        return status;
+    take_rules(&check, form, pool);
+    status = take_default_row(&check, pool);
+    if (status == BAG_STATUS_OK)
+        status = count_bags(&check, pool);
+    if (status == BAG_STATUS_OK)
+        status = check_size(&check, max_result_bytes, pool);
+    if (status == BAG_STATUS_OK && form == BAG_FORM_OFFSETS)
+        status = check_offsets(&check, pool);
+    if (status == BAG_STATUS_OK && form == BAG_FORM_SEGMENTS)
+        status = check_segments(&check, pool);
+    return status == BAG_STATUS_OK ? check_indices(&check, pool) : status;
+}

@@ -1,0 +1,105 @@
+/* Plain C steps for floating point: f16, bf16 and f32 in f32, f64 in f64.
+ *
+ * Must not know: bags beyond their divisor. */
+#include "pool_divisor.h"
+#include "pool_ref.h"
+
+/* ---- rows and results ------------------------------------------------------------------------ */
+
+static const char *element_at(const struct bag_pool *pool, int64_t row, size_t column)
+{
+    size_t element = (size_t)row * pool->table.row_elements + column;
+    return (const char *)pool->table.rows + element * bag_dtypes[pool->table.dtype].bytes;
+}
+
+static void load_f32(const struct bag_pool *pool, int64_t row, size_t column, size_t count,
+                     union bag_tile *values)
+{
+    const char *from = element_at(pool, row, column);
+    if (pool->table.dtype == BAG_F32)
+        memcpy(values->f32, from, count * sizeof(float));
+    else if (pool->table.dtype == BAG_F16)
+        for (size_t i = 0; i < count; i++)
+            values->f32[i] = bag_f32_from_f16(bag_load_u16(from, i));
+    else
+        for (size_t i = 0; i < count; i++)
+            values->f32[i] = bag_f32_from_bf16(bag_load_u16(from, i));
+}
+
+static void store_f32(const struct bag_pool *pool, const union bag_tile *values, size_t count,
+                      void *out)
+{
+    uint16_t halves[BAG_REF_TILE];
+    if (pool->output_dtype == BAG_F32) {
+        memcpy(out, values->f32, count * sizeof(float));
+        return;
+    }
+    if (pool->output_dtype == BAG_F16)
+        for (size_t i = 0; i < count; i++)
+            halves[i] = bag_f16_from_f32(values->f32[i]);
+    else
+        for (size_t i = 0; i < count; i++)
+            halves[i] = bag_bf16_from_f32(values->f32[i]);
+    memcpy(out, halves, count * sizeof *halves);
+}
+
+static void load_f64(const struct bag_pool *pool, int64_t row, size_t column, size_t count,
+                     union bag_tile *values)
+{
+    memcpy(values->f64, element_at(pool, row, column), count * sizeof(double));
+}
+
+static void store_f64(const struct bag_pool *pool, const union bag_tile *values, size_t count,
+                      void *out)
+{
+    (void)pool;
+    memcpy(out, values->f64, count * sizeof(double));
+}
+
+/* ---- arithmetic, the same for both widths ---------------------------------------------------- */
+
+/* Of two equal values the earlier stays; the first NaN stays. */
+#define DEFINE_STEPS(real, member, weight_of, divisor_of, fused)                               \
+    static void add_##member(union bag_tile *sums, const union bag_tile *values, size_t count) \
+    {                                                                                          \
+        for (size_t i = 0; i < count; i++)                                                     \
+            sums->member[i] += values->member[i];                                              \
+    }                                                                                          \
+                                                                                               \
+    static void add_weighted_##member(const struct bag_pool *pool, size_t entry,               \
+                                      union bag_tile *sums, const union bag_tile *values,      \
+                                      size_t count)                                            \
+    {                                                                                          \
+        real weight = weight_of(pool, entry);                                                  \
+        for (size_t i = 0; i < count; i++)                                                     \
+            sums->member[i] = fused(weight, values->member[i], sums->member[i]);               \
+    }                                                                                          \
+                                                                                               \
+    static void max_##member(const struct bag_pool *pool, union bag_tile *largest,             \
+                             const union bag_tile *values, size_t count)                       \
+    {                                                                                          \
+        (void)pool;                                                                            \
+        for (size_t i = 0; i < count; i++) {                                                   \
+            real value = values->member[i], so_far = largest->member[i];                       \
+            bool wins = (value > so_far || value != value) && so_far == so_far;                \
+            largest->member[i] = wins ? value : so_far;                                        \
+        }                                                                                      \
+    }                                                                                          \
+                                                                                               \
+    static void divide_##member(const struct bag_piece *piece, union bag_tile *sums)           \
+    {                                                                                          \
+        real divisor =                                                                         \
+            divisor_of(piece->pool, piece->first_entry, piece->end_entry, piece->num_kept);    \
+        for (size_t i = 0; i < piece->num_columns; i++)                                        \
+            sums->member[i] = divisor == 0 ? 0 : sums->member[i] / divisor;                    \
+    }                                                                                          \
+                                                                                               \
+    const struct bag_ref_kind bag_ref_##member = {.load = load_##member,                       \
+                                                  .add = add_##member,                         \
+                                                  .add_weighted = add_weighted_##member,       \
+                                                  .max = max_##member,                         \
+                                                  .divide = divide_##member,                   \
+                                                  .store = store_##member};
+
+DEFINE_STEPS(float, f32, bag_weight_f32, bag_divisor_f32, __builtin_fmaf)
+DEFINE_STEPS(double, f64, bag_weight_f64, bag_divisor_f64, __builtin_fma)

@@ -1,0 +1,77 @@
+/* Cutting a range of the result into blocks of bags, and finding where bags begin and end.
+ *
+ * Must not know: elements, instruction sets. */
+#include "pool_block.h"
+#include "pool_ref.h"
+
+struct bag_range bag_range_all(const struct bag_pool *pool)
+{
+    return (struct bag_range){0, pool->num_bags, 0, pool->table.row_elements};
+}
+
+/* Where the bags begin that `offsets` names; past the last one, where the last bag ends. */
+static size_t offset_at(const struct bag_pool *pool, size_t bag)
+{
+    return bag < pool->groups.count ? (size_t)bag_id_at(&pool->groups, bag) : pool->indices.count;
+}
+
+void bag_pool_borders(const struct bag_pool *pool, size_t first_bag, size_t end_bag, size_t *hint,
+                      size_t *borders)
+{
+    size_t num_bags = end_bag - first_bag;
+    switch (pool->form) {
+    case BAG_FORM_OFFSETS:
+        for (size_t i = 0; i <= num_bags; i++)
+            borders[i] = offset_at(pool, first_bag + i);
+        return;
+    case BAG_FORM_PACKED:
+        for (size_t i = 0; i <= num_bags; i++)
+            borders[i] = (first_bag + i) * pool->bag_length;
+        return;
+    case BAG_FORM_SEGMENTS:
+        break;
+    }
+    size_t entry = bag_ids_lower_bound(&pool->groups, *hint, (int64_t)first_bag);
+    for (size_t i = 0; i <= num_bags; i++) {
+        while (entry < pool->groups.count &&
+               bag_id_at(&pool->groups, entry) < (int64_t)(first_bag + i))
+            entry++;
+        borders[i] = entry;
+    }
+    *hint = entry;
+}
+
+size_t bag_pool_entries_before(const struct bag_pool *pool, size_t bag)
+{
+    switch (pool->form) {
+    case BAG_FORM_OFFSETS:
+        return pool->num_bags == 0 ? 0 : offset_at(pool, bag) - offset_at(pool, 0);
+    case BAG_FORM_PACKED:
+        return bag * pool->bag_length;
+    case BAG_FORM_SEGMENTS:
+        break;
+    }
+    return bag_ids_lower_bound(&pool->groups, 0, (int64_t)bag);
+}
+
+void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out)
+{
+    size_t bag_bytes = pool->table.row_elements * bag_dtypes[pool->output_dtype].bytes;
+    size_t borders[BAG_BLOCK_BAGS + 1];
+    size_t hint = 0;
+    if (range.first_column >= range.end_column)
+        return;
+    for (size_t bag = range.first_bag; bag < range.end_bag;) {
+        size_t left = range.end_bag - bag;
+        size_t count = left < BAG_BLOCK_BAGS ? left : BAG_BLOCK_BAGS;
+        bag_pool_borders(pool, bag, bag + count, &hint, borders);
+        struct bag_block block = {.pool = pool,
+                                  .num_bags = count,
+                                  .borders = borders,
+                                  .first_column = range.first_column,
+                                  .end_column = range.end_column,
+                                  .out = (char *)out + bag * bag_bytes};
+        bag_ref_block(&block);
+        bag += count;
+    }
+}

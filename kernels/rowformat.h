@@ -1,0 +1,71 @@
+/* f16 and bf16 numbers <-> f32, in plain C: the definition that every instruction set must meet.
+ *
+ * Widening is exact. Narrowing rounds once, to nearest even; what is too large becomes an infinity,
+ * a NaN stays a NaN (its payload is not specified). No branches, so that loops become vectors.
+ *
+ * Must not know: tables, pooling. */
+#ifndef BAG_ROWFORMAT_H
+#define BAG_ROWFORMAT_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t bag_f32_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float bag_f32_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* An f16 number is sign, 5 bits of exponent (bias 15), 10 bits of fraction. */
+static inline float bag_f32_from_f16(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    uint32_t magnitude = half & 0x7fff;
+    /* Moves the fraction into place and the bias from 15 to 127; for an infinity or a NaN the
+     * exponent goes all the way to 255. */
+    uint32_t normal = (magnitude << 13) + (112u << 23);
+    uint32_t special = normal + (112u << 23);
+    uint32_t subnormal = bag_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
+    uint32_t bits = magnitude < 0x0400 ? subnormal : magnitude < 0x7c00 ? normal : special;
+    return bag_f32_from_bits(sign | bits);
+}
+
+static inline uint16_t bag_f16_from_f32(float value)
+{
+    uint32_t bits = bag_f32_bits(value);
+    uint32_t sign = (bits >> 16) & 0x8000;
+    uint32_t magnitude = bits & 0x7fffffff;
+    /* Half a unit of the last place, a bit less on even results: the carry may run into the
+     * exponent, up to infinity, as it must. */
+    uint32_t rebiased = magnitude - (112u << 23);
+    uint32_t normal = (rebiased + 0x0fff + ((rebiased >> 13) & 1)) >> 13;
+    /* The last place of 0.5f is the last place of a subnormal f16: the addition rounds. */
+    uint32_t subnormal = bag_f32_bits(bag_f32_from_bits(magnitude) + 0.5f) - bag_f32_bits(0.5f);
+    uint32_t small = magnitude < 0x38800000 ? subnormal : normal;
+    uint32_t finite = magnitude < 0x47800000 ? small : 0x7c00;
+    return (uint16_t)(sign | (magnitude > 0x7f800000 ? 0x7e00 : finite));
+}
+
+/* A bf16 number is the upper half of an f32. */
+static inline float bag_f32_from_bf16(uint16_t half)
+{
+    return bag_f32_from_bits((uint32_t)half << 16);
+}
+
+static inline uint16_t bag_bf16_from_f32(float value)
+{
+    uint32_t bits = bag_f32_bits(value);
+    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    uint32_t nan = (bits >> 16) | 0x0040;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* Requests to the kernels, written as C arrays. */
+#ifndef TESTS_POOL_FIXTURE_H
+#define TESTS_POOL_FIXTURE_H
+
+#include "kernels/pool.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+/* A tensor over a C array: TENSOR(I64, 1, array) is one-dimensional. */
+#define TENSOR(id, rank, array) tensor_of(BAG_##id, rank, COUNT_OF(array), array)
+
+static inline struct bag_tensor tensor_of(enum bag_dtype dtype, uint32_t rank, size_t count,
+                                          const void *data)
+{
+    struct bag_tensor tensor = {.dtype = dtype, .rank = rank, .count = count, .data = data};
+    for (uint32_t i = 0; i < rank; i++)
+        tensor.shape[i] = i == 0 ? (int64_t)count : 1;
+    return tensor;
+}
+
+static inline struct bag_tensor with_shape(struct bag_tensor tensor, int64_t first, int64_t second)
+{
+    tensor.rank = 2;
+    tensor.shape[0] = first;
+    tensor.shape[1] = second;
+    tensor.count = (size_t)(first * second);
+    return tensor;
+}
+
+static inline struct bag_table table_of(enum bag_dtype dtype, int64_t num_rows, size_t row_elements,
+                                        const void *rows)
+{
+    return (struct bag_table){
+        .rows = rows, .dtype = dtype, .num_rows = num_rows, .row_elements = row_elements};
+}
+
+static inline struct bag_rules rules_for(enum bag_dtype dtype, enum bag_reduction reduction)
+{
+    return (struct bag_rules){.reduction = reduction, .output_dtype = dtype, .default_index = -1};
+}
+
+/* Checks, sorts and pools the whole; the result is compared with `expected` byte by byte, and what
+ * stands around it must stay. */
+static inline void assert_pools(const struct bag_table *table, const struct bag_rules *rules,
+                                const struct bag_inputs *inputs, const void *expected,
+                                size_t expected_bytes)
+{
+    struct bag_fault fault;
+    struct bag_pool pool;
+    assert_int_equal(bag_rules_check(table, rules, &fault), BAG_STATUS_OK);
+    assert_int_equal(bag_pool_check(table, rules, inputs, 1 << 20, &pool, &fault), BAG_STATUS_OK);
+    assert_int_equal(pool.result_bytes, expected_bytes);
+    void *scratch = malloc(bag_pool_scratch_bytes(&pool) + 1);
+    unsigned char *out = malloc(expected_bytes + 2);
+    unsigned char *around = malloc(expected_bytes + 2);
+    assert_true(scratch && out && around);
+    memset(out, 0xa5, expected_bytes + 2);
+    memset(around, 0xa5, expected_bytes + 2);
+    memcpy(around + 1, expected, expected_bytes);
+    bag_pool_sort(&pool, scratch);
+    bag_pool_run(&pool, bag_range_all(&pool), out + 1);
+    assert_memory_equal(out, around, expected_bytes + 2);
+    free(around);
+    free(out);
+    free(scratch);
+}
+
+#endif

@@ -1,0 +1,391 @@
+/* What pooling answers: exact values for every form, reduction and option. */
+#include "kernels/rowformat.h"
+#include "pool_fixture.h"
+
+#include <math.h>
+
+static const float rows_f32[] = {1, 2, 3, -4, 5, 0.5f, 7, 8};
+static const int64_t indices[] = {3, 0, 1, 1, 2};
+static const int64_t offsets[] = {0, 2, 2};
+
+/* Pools f32 rows of two columns with the offsets {0, 2, 2}. */
+static void assert_f32(struct bag_rules rules, const float *weights, const float *expected)
+{
+    struct bag_table table = table_of(BAG_F32, 4, 2, rows_f32);
+    struct bag_tensor ids = TENSOR(I64, 1, indices), starts = TENSOR(I64, 1, offsets);
+    struct bag_tensor factors = tensor_of(BAG_F32, 1, 5, weights);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &ids,
+                                 [BAG_OFFSETS] = &starts,
+                                 [BAG_PER_SAMPLE_WEIGHTS] = weights ? &factors : NULL}};
+    assert_pools(&table, &rules, &inputs, expected, 6 * sizeof *expected);
+}
+
+static void reduces_by_sum_mean_max_and_sqrtn(void **state)
+{
+    (void)state;
+    float root2 = sqrtf(2), root3 = sqrtf(3);
+    assert_f32(rules_for(BAG_F32, BAG_SUM), NULL, (float[]){8, 10, 0, 0, 11, -7.5f});
+    assert_f32(rules_for(BAG_F32, BAG_MEAN), NULL, (float[]){4, 5, 0, 0, 11.0f / 3, -2.5f});
+    assert_f32(rules_for(BAG_F32, BAG_MAX), NULL, (float[]){7, 8, 0, 0, 5, 0.5f});
+    assert_f32(rules_for(BAG_F32, BAG_SQRTN), NULL,
+               (float[]){8 / root2, 10 / root2, 0, 0, 11 / root3, -7.5f / root3});
+}
+
+static void weighs_rows(void **state)
+{
+    (void)state;
+    const float weights[] = {1, 2, -1, 0.5f, 4};
+    struct bag_rules rules = rules_for(BAG_F32, BAG_MEAN);
+    float squares = sqrtf(1 + 0.25f + 16);
+    assert_f32(rules_for(BAG_F32, BAG_SUM), weights, (float[]){9, 12, 0, 0, 18.5f, 4});
+    assert_f32(rules_for(BAG_F32, BAG_SQRTN), weights,
+               (float[]){9 / sqrtf(5), 12 / sqrtf(5), 0, 0, 18.5f / squares, 4 / squares});
+    rules.weighted_mean = true;
+    assert_f32(rules, weights, (float[]){3, 4, 0, 0, 18.5f / 3.5f, 4 / 3.5f});
+    assert_f32(rules, (const float[]){1, -1, 0, 0, 0}, (float[]){0, 0, 0, 0, 0, 0});
+}
+
+static void fuses_weights_and_starts_from_positive_zero(void **state)
+{
+    (void)state;
+    /* (1 + 2^-12)^2 - 1 loses its last bit unless product and sum are rounded together. */
+    const float near_one = 1 + 0x1p-12f, rows[] = {-1, near_one, -0.0f};
+    const int32_t ids[] = {0, 1, 2};
+    const float weights[] = {1, near_one, 1};
+    struct bag_table table = table_of(BAG_F32, 3, 1, rows);
+    struct bag_rules rules = rules_for(BAG_F32, BAG_SUM);
+    struct bag_tensor entries = with_shape(TENSOR(I32, 1, ids), 1, 2);
+    struct bag_tensor factors = with_shape(TENSOR(F32, 1, weights), 1, 2);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries, [BAG_PER_SAMPLE_WEIGHTS] = &factors}};
+    assert_pools(&table, &rules, &inputs, &(float){0x1p-11f + 0x1p-24f}, sizeof(float));
+    entries = with_shape(tensor_of(BAG_I32, 1, 1, ids + 2), 1, 1);
+    factors = with_shape(tensor_of(BAG_F32, 1, 1, weights + 2), 1, 1);
+    assert_pools(&table, &rules, &inputs, &(float){0.0f}, sizeof(float));
+    inputs.tensor[BAG_PER_SAMPLE_WEIGHTS] = NULL;
+    assert_pools(&table, &rules, &inputs, &(float){0.0f}, sizeof(float));
+}
+
+static void copies_the_default_row_as_it_is(void **state)
+{
+    (void)state;
+    struct bag_rules rules = rules_for(BAG_F32, BAG_MEAN);
+    rules.default_index = 1;
+    assert_f32(rules, NULL, (float[]){4, 5, 3, -4, 11.0f / 3, -2.5f});
+}
+
+static void leaves_out_padding(void **state)
+{
+    (void)state;
+    struct bag_rules rules = rules_for(BAG_F32, BAG_MEAN);
+    rules.has_padding_idx = true;
+    rules.padding_idx = -3;
+    assert_f32(rules, NULL, (float[]){4, 5, 0, 0, 5, 0.5f});
+}
+
+static void prunes_by_index_and_by_weight(void **state)
+{
+    (void)state;
+    const int64_t ids[] = {-1, 0, 9, 2, 1};
+    const float weights[] = {3, 1, 1, NAN, 0};
+    struct bag_table table = table_of(BAG_F32, 4, 2, rows_f32);
+    struct bag_rules rules = rules_for(BAG_F32, BAG_SUM);
+    struct bag_tensor entries = with_shape(TENSOR(I64, 1, ids), 1, 5);
+    struct bag_tensor factors = with_shape(TENSOR(F32, 1, weights), 1, 5);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    rules.skip_out_of_range = true;
+    assert_pools(&table, &rules, &inputs, (float[]){9, -1.5f}, 8);
+    rules.prune_invalid = true;
+    rules.reduction = BAG_SQRTN;
+    inputs.tensor[BAG_PER_SAMPLE_WEIGHTS] = &factors;
+    assert_pools(&table, &rules, &inputs, (float[]){1, 2}, 8);
+    float nothing[] = {0, -1, 1, 0, NAN};
+    factors.data = nothing;
+    rules.default_index = 3;
+    assert_pools(&table, &rules, &inputs, (float[]){7, 8}, 8);
+}
+
+static void max_keeps_the_earlier_zero_and_the_first_nan(void **state)
+{
+    (void)state;
+    const float rows[] = {-0.0f, 0.0f, NAN, 5};
+    struct bag_table table = table_of(BAG_F32, 4, 1, rows);
+    struct bag_rules rules = rules_for(BAG_F32, BAG_MAX);
+    const int32_t pairs[] = {0, 1, 1, 0};
+    struct bag_tensor ids = with_shape(TENSOR(I32, 1, pairs), 2, 2);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &ids}};
+    assert_pools(&table, &rules, &inputs, (float[]){-0.0f, 0.0f}, 8);
+    const int32_t nans[] = {2, 3, 3, 2};
+    ids.data = nans;
+    assert_pools(&table, &rules, &inputs, (float[]){NAN, NAN}, 8);
+}
+
+static void converts_rows_and_results_once(void **state)
+{
+    (void)state;
+    /* 1 + 2^-11 + 2^-11 is 1 + 2^-10 in f32; rounded at each step it would stay 1. */
+    const uint16_t rows[] = {0x3c00, 0x1000, 0x1000};
+    const int32_t ids[] = {0, 1, 2};
+    struct bag_table table = table_of(BAG_F16, 3, 1, rows);
+    struct bag_rules rules = rules_for(BAG_F16, BAG_SUM);
+    struct bag_tensor entries = with_shape(TENSOR(I32, 1, ids), 1, 3);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    assert_pools(&table, &rules, &inputs, &(uint16_t){0x3c01}, 2);
+    rules.output_dtype = BAG_F32;
+    assert_pools(&table, &rules, &inputs, &(float){1 + 0x1p-10f}, 4);
+    rules.output_dtype = BAG_BF16;
+    assert_pools(&table, &rules, &inputs, &(uint16_t){0x3f80}, 2);
+    entries = with_shape(tensor_of(BAG_I32, 1, 0, ids), 1, 0);
+    rules.default_index = 1;
+    assert_pools(&table, &rules, &inputs, &(uint16_t){0x3a00}, 2);
+}
+
+static void pools_f64_in_f64(void **state)
+{
+    (void)state;
+    const double rows[] = {1, 0x1p-40, 3};
+    const int64_t ids[] = {0, 1, 2};
+    struct bag_table table = table_of(BAG_F64, 3, 1, rows);
+    struct bag_rules rules = rules_for(BAG_F64, BAG_MEAN);
+    struct bag_tensor entries = with_shape(TENSOR(I64, 1, ids), 1, 3);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    assert_pools(&table, &rules, &inputs, &(double){(4 + 0x1p-40) / 3}, 8);
+}
+
+static void does_what_unsigned_bytes_do(void **state)
+{
+    (void)state;
+    const uint8_t rows[] = {200, 100, 3}, weights[] = {2, 1, 255};
+    const int64_t ids[] = {0, 1, 2};
+    struct bag_table table = table_of(BAG_U8, 3, 1, rows);
+    struct bag_rules rules = rules_for(BAG_U8, BAG_SUM);
+    struct bag_tensor entries = with_shape(TENSOR(I64, 1, ids), 1, 3);
+    struct bag_tensor factors = with_shape(TENSOR(U8, 1, weights), 1, 3);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    assert_pools(&table, &rules, &inputs, &(uint8_t){303 - 256}, 1);
+    rules.reduction = BAG_MEAN;
+    assert_pools(&table, &rules, &inputs, &(uint8_t){101}, 1);
+    rules.reduction = BAG_MAX;
+    assert_pools(&table, &rules, &inputs, &(uint8_t){200}, 1);
+    inputs.tensor[BAG_PER_SAMPLE_WEIGHTS] = &factors;
+    rules.reduction = BAG_SUM;
+    assert_pools(&table, &rules, &inputs, &(uint8_t){(400 + 100 + 765) & 255}, 1);
+    rules.reduction = BAG_MEAN;
+    rules.weighted_mean = true;
+    assert_pools(&table, &rules, &inputs, &(uint8_t){(400 + 100 + 765) / 258}, 1);
+}
+
+static void means_of_negative_integers_go_toward_zero(void **state)
+{
+    (void)state;
+    const int16_t rows[] = {-7, 0, -32768};
+    const int64_t ids[] = {0, 1, 2, 2};
+    struct bag_table table = table_of(BAG_I16, 3, 1, rows);
+    struct bag_rules rules = rules_for(BAG_I16, BAG_MEAN);
+    struct bag_tensor entries = with_shape(TENSOR(I64, 1, ids), 2, 2);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    assert_pools(&table, &rules, &inputs, (int16_t[]){-3, -32768}, 4);
+}
+
+/* Sums of 64-bit integers beyond 64 bits, weighted ones beyond 128. */
+static void means_of_64_bit_integers_are_exact(void **state)
+{
+    (void)state;
+    const int64_t low = INT64_MIN, high = INT64_MAX, rows[] = {low, high, 5};
+    const int64_t ids[] = {0, 0, 0, 0, 1, 1, 1, 2};
+    struct bag_table table = table_of(BAG_I64, 3, 1, rows);
+    struct bag_rules rules = rules_for(BAG_I64, BAG_MEAN);
+    struct bag_tensor entries = with_shape(TENSOR(I64, 1, ids), 2, 4);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    int64_t mean = (int64_t)(((__int128)high * 3 + 5) / 4);
+    assert_pools(&table, &rules, &inputs, (int64_t[]){low, mean}, 16);
+
+    const int64_t weights[] = {low, low, low, low, high, high, high, 1};
+    struct bag_tensor factors = with_shape(TENSOR(I64, 1, weights), 2, 4);
+    inputs.tensor[BAG_PER_SAMPLE_WEIGHTS] = &factors;
+    rules.weighted_mean = true;
+    /* (3 * high^2 + 5) / (3 * high + 1) is high - 1/3 and a little, so high - 1. */
+    assert_pools(&table, &rules, &inputs, (int64_t[]){low, high - 1}, 16);
+}
+
+static void means_of_unsigned_64_bit_integers_are_exact(void **state)
+{
+    (void)state;
+    const uint64_t most = UINT64_MAX, rows[] = {most, 1};
+    const int64_t ids[] = {0, 0, 0, 1};
+    const uint64_t weights[] = {most, most, most, 3};
+    struct bag_table table = table_of(BAG_U64, 2, 1, rows);
+    struct bag_rules rules = rules_for(BAG_U64, BAG_MEAN);
+    struct bag_tensor entries = with_shape(TENSOR(I64, 1, ids), 2, 2);
+    struct bag_tensor factors = with_shape(TENSOR(U64, 1, weights), 2, 2);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    assert_pools(&table, &rules, &inputs, (uint64_t[]){most, UINT64_C(1) << 63}, 16);
+    inputs.tensor[BAG_PER_SAMPLE_WEIGHTS] = &factors;
+    rules.weighted_mean = true;
+    /* (most^2 + 3) / (most + 3) is most - 3 and 12 / (most + 3). */
+    assert_pools(&table, &rules, &inputs, (uint64_t[]){most, most - 3}, 16);
+}
+
+/* A divisor below zero, and a quotient that does not fit, which wraps. */
+static void weighted_means_of_integers_wrap_after_dividing(void **state)
+{
+    (void)state;
+    const int8_t rows[] = {100, -100}, weights[] = {3, 2, -2, 1};
+    const int64_t ids[] = {0, 1, 0, 1};
+    struct bag_table table = table_of(BAG_I8, 2, 1, rows);
+    struct bag_rules rules = rules_for(BAG_I8, BAG_MEAN);
+    struct bag_tensor entries = with_shape(TENSOR(I64, 1, ids), 2, 2);
+    struct bag_tensor factors = with_shape(TENSOR(I8, 1, weights), 2, 2);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries, [BAG_PER_SAMPLE_WEIGHTS] = &factors}};
+    rules.weighted_mean = true;
+    assert_pools(&table, &rules, &inputs, (int8_t[]){20, (int8_t)(300 - 256)}, 2);
+    const int8_t cancel[] = {3, -3, -2, 1};
+    factors.data = cancel;
+    assert_pools(&table, &rules, &inputs, (int8_t[]){0, (int8_t)(300 - 256)}, 2);
+}
+
+static void ends_the_last_bag_at_the_last_offset(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {3, 0, 1, 1, 2}, borders[] = {1, 2, 4};
+    struct bag_table table = table_of(BAG_F32, 4, 2, rows_f32);
+    struct bag_rules rules = rules_for(BAG_F32, BAG_SUM);
+    struct bag_tensor entries = TENSOR(I32, 1, ids), starts = TENSOR(I32, 1, borders);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries, [BAG_OFFSETS] = &starts}};
+    rules.include_last_offset = true;
+    assert_pools(&table, &rules, &inputs, (float[]){1, 2, 6, -8}, 16);
+}
+
+static void sorts_segments_stably(void **state)
+{
+    (void)state;
+    /* 1e8 swallows 1: the order of adding shows. Ids above 255 take a second sorting pass. */
+    const float rows[] = {1e8f, 1, -1e8f};
+    const int64_t ids[] = {2, 0, 1, 1, 2};
+    const int32_t segments[] = {299, 0, 299, 0, 0};
+    const float weights[] = {1, 1, 1, 1, 1};
+    float expected[300] = {0};
+    struct bag_table table = table_of(BAG_F32, 3, 1, rows);
+    struct bag_rules rules = rules_for(BAG_F32, BAG_SUM);
+    struct bag_tensor entries = TENSOR(I64, 1, ids), groups = TENSOR(I32, 1, segments);
+    struct bag_tensor factors = TENSOR(F32, 1, weights);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries, [BAG_SEGMENT_IDS] = &groups}};
+    rules.unsorted_segments = true;
+    expected[0] = 0;
+    expected[299] = -1e8f;
+    assert_pools(&table, &rules, &inputs, expected, sizeof expected);
+    inputs.tensor[BAG_PER_SAMPLE_WEIGHTS] = &factors;
+    assert_pools(&table, &rules, &inputs, expected, sizeof expected);
+}
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+enum { BAGS = 700, LENGTH = 3, COLUMNS = 130, ROWS = 50 };
+
+static void fill_pool(struct bag_pool *pool, enum bag_form form)
+{
+    static float rows[ROWS * COLUMNS];
+    static int64_t ids[BAGS * LENGTH], groups[BAGS * LENGTH];
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        rows[i] = (float)(i * 2654435761u % 1000) / 7;
+    for (size_t i = 0; i < COUNT_OF(ids); i++) {
+        ids[i] = (int64_t)(i * 7919 % ROWS);
+        groups[i] = (int64_t)(form == BAG_FORM_OFFSETS ? i * LENGTH : i / LENGTH);
+    }
+    struct bag_table table = table_of(BAG_F32, ROWS, COLUMNS, rows);
+    struct bag_rules rules = rules_for(BAG_F32, BAG_MEAN);
+    struct bag_tensor entries = TENSOR(I64, 1, ids);
+    struct bag_tensor given =
+        tensor_of(BAG_I64, 1, form == BAG_FORM_OFFSETS ? BAGS : BAGS * LENGTH, groups);
+    struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
+    if (form == BAG_FORM_PACKED)
+        entries = with_shape(entries, BAGS, LENGTH);
+    else
+        inputs.tensor[form == BAG_FORM_OFFSETS ? BAG_OFFSETS : BAG_SEGMENT_IDS] = &given;
+    struct bag_fault fault;
+    assert_int_equal(bag_pool_check(&table, &rules, &inputs, SIZE_MAX, pool, &fault),
+                     BAG_STATUS_OK);
+}
+
+static void ranges_have_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    static float whole[BAGS * COLUMNS], parts[BAGS * COLUMNS];
+    for (int form = 0; form <= BAG_FORM_SEGMENTS; form++) {
+        struct bag_pool pool;
+        fill_pool(&pool, (enum bag_form)form);
+        bag_pool_run(&pool, bag_range_all(&pool), whole);
+        memset(parts, 0, sizeof parts);
+        for (size_t bag = 0; bag < BAGS; bag += 100) {
+            bag_pool_run(&pool, (struct bag_range){bag, bag + 100, 0, 63}, parts);
+            bag_pool_run(&pool, (struct bag_range){bag, bag + 100, 63, COLUMNS}, parts);
+        }
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+}
+
+static void a_range_writes_nothing_else(void **state)
+{
+    (void)state;
+    static float out[BAGS * COLUMNS];
+    struct bag_pool pool;
+    fill_pool(&pool, BAG_FORM_OFFSETS);
+    for (size_t i = 0; i < COUNT_OF(out); i++)
+        out[i] = -1;
+    bag_pool_run(&pool, (struct bag_range){300, 302, 5, 77}, out);
+    for (size_t i = 0; i < COUNT_OF(out); i++) {
+        size_t bag = i / COLUMNS, column = i % COLUMNS;
+        bool inside = bag >= 300 && bag < 302 && column >= 5 && column < 77;
+        assert_int_equal(out[i] != -1, inside);
+    }
+    bag_pool_run(&pool, (struct bag_range){5, 5, 0, COLUMNS}, out);
+    bag_pool_run(&pool, (struct bag_range){0, 3, 9, 9}, out);
+    assert_true(out[0] == -1 && out[9] == -1);
+}
+
+static void counts_entries_before_a_bag(void **state)
+{
+    (void)state;
+    for (int form = 0; form <= BAG_FORM_SEGMENTS; form++) {
+        struct bag_pool pool;
+        fill_pool(&pool, (enum bag_form)form);
+        for (size_t bag = 0; bag <= BAGS; bag++)
+            assert_int_equal(bag_pool_entries_before(&pool, bag), bag * LENGTH);
+    }
+    const int64_t starts[] = {2, 3, 3}, ids[] = {0, 0, 0, 0, 0};
+    struct bag_pool pool = {.form = BAG_FORM_OFFSETS,
+                            .num_bags = 3,
+                            .indices = {ids, 5, true},
+                            .groups = {starts, 3, true}};
+    const size_t without_end[] = {0, 1, 1, 3}, with_end[] = {0, 1, 1};
+    for (size_t bag = 0; bag <= 3; bag++)
+        assert_int_equal(bag_pool_entries_before(&pool, bag), without_end[bag]);
+    pool.num_bags = 2;
+    for (size_t bag = 0; bag <= 2; bag++)
+        assert_int_equal(bag_pool_entries_before(&pool, bag), with_end[bag]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reduces_by_sum_mean_max_and_sqrtn),
+        cmocka_unit_test(weighs_rows),
+        cmocka_unit_test(fuses_weights_and_starts_from_positive_zero),
+        cmocka_unit_test(copies_the_default_row_as_it_is),
+        cmocka_unit_test(leaves_out_padding),
+        cmocka_unit_test(prunes_by_index_and_by_weight),
+        cmocka_unit_test(max_keeps_the_earlier_zero_and_the_first_nan),
+        cmocka_unit_test(converts_rows_and_results_once),
+        cmocka_unit_test(pools_f64_in_f64),
+        cmocka_unit_test(does_what_unsigned_bytes_do),
+        cmocka_unit_test(means_of_negative_integers_go_toward_zero),
+        cmocka_unit_test(means_of_64_bit_integers_are_exact),
+        cmocka_unit_test(means_of_unsigned_64_bit_integers_are_exact),
+        cmocka_unit_test(weighted_means_of_integers_wrap_after_dividing),
+        cmocka_unit_test(ends_the_last_bag_at_the_last_offset),
+        cmocka_unit_test(sorts_segments_stably),
+        cmocka_unit_test(ranges_have_the_bits_of_the_whole),
+        cmocka_unit_test(a_range_writes_nothing_else),
+        cmocka_unit_test(counts_entries_before_a_bag),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
