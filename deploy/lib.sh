@@ -33,7 +33,7 @@ missing_of() {
 
 # install_packages GROUP... installs what is missing of the groups, or says what is and stops.
 install_packages() {
-    local packages missing as_root=()
+    local packages missing
     packages=$(packages_of "$@" | paste -sd ' ')
     command -v dpkg-query > /dev/null || die "this is not Debian. Install what stands for these" \
         "packages of Debian 12, then build with cmake: $packages"
@@ -41,27 +41,24 @@ install_packages() {
     missing=$(missing_of $packages)
     [ -n "$missing" ] || return 0
 
-    if [ "$(id -u)" != 0 ]; then
-        command -v sudo > /dev/null || cannot_install "$missing" "not root, and there is no sudo"
-        as_root=(sudo)
-    fi
+    [ "$(id -u)" = 0 ] || command -v sudo > /dev/null ||
+        cannot_install "$missing" "not root, and there is no sudo"
     say "Installing $missing"
     # shellcheck disable=SC2086
-    apt_install "${as_root[@]}" -- $missing || cannot_install "$missing" "apt-get failed, see above"
+    apt_install $missing || cannot_install "$missing" "apt-get failed, see above"
 }
 
-# apt_install [sudo] -- PACKAGE... waits for another apt-get to finish instead of failing beside it.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# apt_install PACKAGE... waits for another apt-get to finish instead of failing beside it.
 apt_install() {
-    local as_root=() options=(-qq -o DPkg::Lock::Timeout=300)
-    while [ "$1" != -- ]; do
-        as_root+=("$1")
-        shift
-    done
-    shift
+    local options=(-qq -o DPkg::Lock::Timeout=300)
     # Lists that cannot be brought up to date may still do: the installation is what decides.
-    "${as_root[@]}" apt-get "${options[@]}" update || true
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" install \
-        --yes --no-install-recommends "$@" < /dev/null > /dev/null
+    as_root apt-get "${options[@]}" update || true
+    as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get "${options[@]}" \
+        install --yes --no-install-recommends "$@" < /dev/null > /dev/null
 }
 
 # cannot_install "PACKAGE..." WHY says what to do by hand, and stops.

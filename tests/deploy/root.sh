@@ -1,0 +1,118 @@
+# shellcheck shell=bash
+# A minimal Debian 12 root made from the packages this machine's own apt uses: what stands for a
+# newcomer's fresh machine, and for the image debian:bookworm-slim.
+#
+# Sourced by the tests of this folder, which run as root in namespaces of their own: mounts and
+# processes end with them, whichever way they end.
+
+REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=deploy/lib.sh
+. "$REPOSITORY/deploy/lib.sh"
+
+WORK=$REPOSITORY/build/deploy
+BASE=$WORK/base
+RELEASE=bookworm
+
+# enter_namespaces ARGUMENT... starts the calling script again with private mounts and processes.
+enter_namespaces() {
+    [ "$(id -u)" = 0 ] || die "this test makes a Debian root and runs in it, which takes root"
+    if [ -z "${BAG_TEST_NAMESPACES:-}" ]; then
+        install_packages image
+        exec env BAG_TEST_NAMESPACES=1 \
+            unshare --mount --pid --fork --kill-child --mount-proc "$0" "$@"
+    fi
+    trap 'exit 130' INT TERM
+}
+
+# step WHAT COMMAND... runs a part of the test and says how long it took. The first that fails ends
+# the test. The command is run on its own line, or `set -e` would not hold within it.
+step() {
+    local what=$1 started=$SECONDS
+    shift
+    heading "$what"
+    current_step=$what
+    "$@"
+    say "($((SECONDS - started)) s)"
+    current_step=
+}
+
+# verdict CLEAN_UP is for an EXIT trap: cleans up and prints the last line.
+verdict() {
+    local code=$?
+    "$@"
+    if [ $code = 0 ]; then
+        printf '\nPASS %s\n' "$(basename "$0")"
+    else
+        printf '\nFAIL %s%s\n' "$(basename "$0")" "${current_step:+ at: $current_step}"
+    fi
+    exit $code
+}
+
+# expect WHAT ACTUAL EXPECTED
+expect() {
+    [ "$2" = "$3" ] || die "$1 is \"$2\", expected \"$3\""
+    say "ok: $1: $2"
+}
+
+# wait_for SECONDS COMMAND... until it succeeds; fails when the time is over.
+wait_for() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $deadline ] || die "waited too long for: $*"
+        sleep 0.02
+    done
+}
+
+free_port() {
+    /usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# --- the root ------------------------------------------------------------------------------------
+
+# The archive that apt here takes this release's main packages from.
+archive() {
+    # shellcheck disable=SC2016  # it is apt-get that fills this in
+    apt-get indextargets --format '$(REPO_URI)' \
+        "Codename: $RELEASE" "Component: main" "Created-By: Packages" | head -n 1
+}
+
+# Makes BASE once; later runs take it as it is. Remove build/deploy for a new one.
+make_base() {
+    local uri
+    [ ! -e "$BASE.done" ] || return 0
+    uri=$(archive)
+    [ -n "$uri" ] || die "apt on this machine knows no archive of Debian $RELEASE to build a root from"
+    rm -rf "$BASE"
+    mkdir -p "$BASE"
+    debootstrap --variant=minbase "$RELEASE" "$BASE" "$uri" > "$WORK/debootstrap.log" ||
+        die "debootstrap failed, see $WORK/debootstrap.log"
+    copy_apt_configuration "$BASE"
+    touch "$BASE.done"
+}
+
+# copy_apt_configuration ROOT lets apt in there reach what apt here reaches: sources, keys,
+# credentials, and how to fetch. Hooks of this machine's own programs stay behind.
+copy_apt_configuration() {
+    local root=$1 file
+    rm -f "$root/etc/apt/sources.list"
+    for file in sources.list sources.list.d trusted.gpg trusted.gpg.d keyrings auth.conf auth.conf.d; do
+        [ ! -e "/etc/apt/$file" ] || cp -a "/etc/apt/$file" "$root/etc/apt/"
+    done
+    mkdir -p "$root/usr/share/keyrings"
+    cp -an /usr/share/keyrings/. "$root/usr/share/keyrings/"
+    apt-config dump | grep '^Acquire::' > "$root/etc/apt/apt.conf.d/90-machine"
+    cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+    if [ -r /etc/ssl/certs/ca-certificates.crt ]; then
+        install -D -m 644 -t "$root/etc/ssl/certs" /etc/ssl/certs/ca-certificates.crt
+    fi
+}
+
+# fresh_root DIRECTORY makes an untouched copy of the base, with what a running system mounts.
+fresh_root() {
+    rm -rf "$1"
+    cp -a --reflink=auto "$BASE" "$1"
+    mount --bind /proc "$1/proc"
+    mount --rbind /sys "$1/sys"
+    mount --rbind /dev "$1/dev"
+}
