@@ -1,0 +1,274 @@
+"""The program under test: started, watched, stopped; and the temporary files it is given.
+
+Nothing here sleeps: every wait is for a line on standard error, for the end of the process, or for
+bytes on a socket, and every wait is bounded.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("BAGSERVE", str(ROOT / "build" / "release" / "bagserve"))
+
+_image = pathlib.Path(PROGRAM).read_bytes() if os.path.exists(PROGRAM) else b""
+# Sanitizers cost time and memory; tests that count either ask these.
+ASAN = b"__asan_init" in _image
+TSAN = b"__tsan_init" in _image
+SANITIZED = ASAN or TSAN
+del _image
+
+# Generous: they only bound how long a failure takes.
+TIMEOUT_S = 180 if SANITIZED else 60
+SANITIZER_REPORT = re.compile(r"(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:")
+PR_SET_PDEATHSIG = 1
+
+
+class Failure(AssertionError):
+    """A test's finding, with everything that is needed to understand it."""
+
+
+def scaled(count, at_least=1):
+    """`count` as it is, or a tenth of it under a sanitizer; TEST_SCALE overrides the factor."""
+    factor = float(os.environ.get("TEST_SCALE", "0.1" if SANITIZED else "1"))
+    return max(at_least, int(count * factor))
+
+
+def seed():
+    """A seed for random input: printed, and taken from TEST_SEED to repeat a run."""
+    value = int(os.environ.get("TEST_SEED", int.from_bytes(os.urandom(4), "little")))
+    print(f"seed: TEST_SEED={value}", flush=True)
+    return value
+
+
+def environment(**changes):
+    """This process's environment without the program's own variables, plus `changes`."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("BAGSERVE")}
+    return clean | changes
+
+
+def scratch():
+    """A directory that is removed at the end of a `with` block, as a pathlib.Path."""
+
+    @contextlib.contextmanager
+    def manage():
+        with tempfile.TemporaryDirectory(prefix="bagserve-test-") as name:
+            yield pathlib.Path(name)
+
+    return manage()
+
+
+def write_json(path, value):
+    pathlib.Path(path).write_text(json.dumps(value))
+    return str(path)
+
+
+def _die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def run(*arguments, timeout_s=TIMEOUT_S, **options):
+    """Runs the program to its end; the result has returncode, stdout and stderr as text."""
+    try:
+        return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
+                              timeout=timeout_s, env=environment(**options.pop("variables", {})),
+                              preexec_fn=_die_with_parent, **options)
+    except subprocess.TimeoutExpired as expired:
+        raise Failure(f"{expired.cmd} did not end within {timeout_s} s; it wrote: "
+                      f"{expired.stdout!r} {expired.stderr!r}") from None
+
+
+def expect_equal(got, want, what="got"):
+    if got != want:
+        raise Failure(f"{what}: {got!r} instead of {want!r}")
+
+
+def expect(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+class Server:
+    """`bagserve serve` on a port of its own.
+
+    Started when made; returns once the event `ready` was logged (or `until`). As a context manager
+    it is stopped at the end, and a bad exit code or a sanitizer's report is a Failure.
+    """
+
+    def __init__(self, *arguments, until="ready", variables=None, log_format="json", **options):
+        command = [PROGRAM, "serve", "--port", "0", *map(str, arguments)]
+        if log_format:
+            command += ["--log-format", log_format]
+        self.lines = []
+        self._changed = threading.Condition()
+        self._ended = False
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                        env=environment(**(variables or {})),
+                                        preexec_fn=_die_with_parent, **options)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            listening = self.wait_event("listening")
+            self.host, self.port = listening["host"], listening["port"]
+            self.url = f"http://{self.host}:{self.port}"
+            self.wait_event(until)
+        except BaseException:
+            self.kill()
+            raise
+
+    # ---- the log ------------------------------------------------------------------------------
+    def _read(self):
+        for raw in self.process.stderr:
+            with self._changed:
+                self.lines.append(raw.decode("utf-8", "backslashreplace").rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def events(self):
+        """The log lines so far that are JSON objects."""
+        found = []
+        for line in list(self.lines):
+            with contextlib.suppress(ValueError):
+                value = json.loads(line)
+                if isinstance(value, dict):
+                    found.append(value)
+        return found
+
+    def wait_event(self, name, timeout_s=TIMEOUT_S):
+        """The first log line whose `event` is `name`."""
+
+        def find():
+            return next((e for e in self.events() if e.get("event") == name), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: find() or self._ended, timeout_s)
+            event = find()
+        if event is None:
+            raise Failure(f"no event '{name}' was logged; standard error:\n{self.log()}")
+        return event
+
+    def log(self):
+        return "\n".join(self.lines)
+
+    # ---- the process --------------------------------------------------------------------------
+    def memory_bytes(self, key="VmRSS"):
+        """A figure of /proc/PID/status: VmRSS, VmHWM (its peak), VmSize, VmPeak."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(rf"^{key}:\s+(\d+) kB$", status, re.MULTILINE).group(1)) * 1024
+
+    def threads(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"^Threads:\s+(\d+)$", status, re.MULTILINE).group(1))
+
+    def send(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def wait(self, timeout_s=TIMEOUT_S):
+        """The exit code, once all of standard error was read."""
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failure(f"the server did not end within {timeout_s} s; standard error:\n"
+                          f"{self.log()}") from None
+        self._reader.join(timeout_s)
+        return code
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(TIMEOUT_S)
+
+    def stop(self, number=signal.SIGTERM):
+        """Stops the server and checks that it went in peace."""
+        if self.process.poll() is None:
+            self.send(number)
+        self.check_end(self.wait())
+
+    def check_end(self, code):
+        if SANITIZER_REPORT.search(self.log()):
+            raise Failure(f"a sanitizer spoke:\n{self.log()}")
+        if code != 0:
+            raise Failure(f"exit code {code} instead of 0; standard error:\n{self.log()}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is None:
+            self.stop()
+        else:
+            died = self.process.poll()
+            self.kill()
+            tail = "\n".join(self.lines[-40:])
+            state = "was running" if died is None else f"had ended with code {died}"
+            print(f"the server {state}; its last lines:\n{tail}", file=sys.stderr)
+
+
+def wait_until(condition, text):
+    """Asks until `condition()` holds; each asking must itself take the time of a request."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        expect(time.monotonic() < deadline, f"{text} after {TIMEOUT_S} s")
+
+
+def free_port():
+    """A port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Tally:
+    """Counts checks for tests that go through tables of cases; its last line is the summary."""
+
+    def __init__(self):
+        self.passed = 0
+        self.failures = []
+        self._start = time.monotonic()
+
+    def check(self, name, work, *arguments):
+        """Runs work(*arguments), where any exception is a failure of the case `name`."""
+        try:
+            work(*arguments)
+        except Exception as problem:  # pylint: disable=broad-except
+            text = str(problem) if isinstance(problem, Failure) else repr(problem)
+            self.failures.append((name, text))
+        else:
+            self.passed += 1
+
+    def check_all(self, namespace, *arguments, after=lambda: None):
+        """Checks every function of the namespace whose name starts with test_, in order."""
+        for name, work in list(namespace.items()):
+            if name.startswith("test_") and callable(work):
+                self.check(name, work, *arguments)
+                after()
+
+    def check_each(self, namespace):
+        """Like check_all; each function gets an empty directory of its own."""
+        for name, work in list(namespace.items()):
+            if name.startswith("test_") and callable(work):
+                with scratch() as directory:
+                    self.check(name, work, directory)
+
+    def finish(self):
+        """Prints failures and the summary; the value is for sys.exit."""
+        for name, text in self.failures:
+            print(f"FAILED {name}: {text}")
+        took_s = time.monotonic() - self._start
+        print(f"{self.passed} passed, {len(self.failures)} failed ({took_s:.1f} s)")
+        return 1 if self.failures or not self.passed else 0

@@ -1,0 +1,286 @@
+"""Wrong requests get the right status and a message that says what was wrong; and no more happens.
+
+After each one a good request is answered, on the same connection or, where the server had to close
+it, on a new one. At the end the server has not grown.
+"""
+
+import contextlib
+import http.client
+import sys
+
+import numpy as np
+
+import bad_requests as bad
+from example import EXAMPLE, INFER, WANT, check_rows
+from harness import ASAN, Failure, Server, Tally, scratch, write_json
+from test_conformance import check_words
+from v2 import Client, Raw, Tensor, head
+
+MAX_BODY_BYTES = 1024 * 1024
+MAX_REPLY_BYTES = 1024 * 1024 * 1024
+MAX_MESSAGE_BYTES = 512
+WIDE = 4096
+
+# (name, method, path, headers, body, status, words of the message)
+PATHS = [
+    ("unknown path", "GET", "/v3", {}, None, 404, ["/v3"]),
+    ("unknown path below v2", "GET", "/v2/nothing", {}, None, 404, ["/v2/nothing"]),
+    ("no model name", "GET", "/v2/models//ready", {}, None, 404, []),
+    ("two slashes", "GET", "//v2", {}, None, 404, []),
+    ("unknown model", "GET", "/v2/models/nobody", {}, None, 404, ["nobody"]),
+    ("unknown model in capitals", "GET", "/v2/models/ITEMS", {}, None, 404, ["ITEMS"]),
+    ("unknown model, ready", "GET", "/v2/models/nobody/ready", {}, None, 404, ["nobody"]),
+    ("unknown model, infer", "POST", "/v2/models/nobody/infer", {}, bad.TEXT, 404, ["nobody"]),
+    ("unknown version", "GET", "/v2/models/items/versions/9", {}, None, 404, ["9"]),
+    ("unknown version, infer", "POST", "/v2/models/items/versions/9/infer", {}, bad.TEXT, 404,
+     ["9"]),
+    ("version 0", "GET", "/v2/models/items/versions/0", {}, None, 404, []),
+    ("a version of 2^64 + 1", "GET", "/v2/models/items/versions/18446744073709551617", {}, None,
+     404, []),
+    ("a version that is no number", "GET", "/v2/models/items/versions/x", {}, None, 404, []),
+    ("an empty version", "GET", "/v2/models/items/versions/", {}, None, 404, []),
+    ("something behind infer", "POST", INFER + "/x", {}, bad.TEXT, 404, []),
+    ("dots for a model", "GET", "/v2/models/%2e%2e/ready", {}, None, 404, []),
+    ("a NUL for a model", "GET", "/v2/models/%00", {}, None, 404, []),
+    ("a NUL behind the model", "GET", "/v2/models/items%00", {}, None, 404, []),
+    ("a slash in the model", "GET", "/v2/models/items%2Fready", {}, None, 404, []),
+    ("control characters in the model", "GET", "/v2/models/a%0d%0ab%1b", {}, None, 404, []),
+    ("invalid UTF-8 in the model", "GET", "/v2/models/%ff%fe", {}, None, 404, []),
+    ("a name of 3,000 characters", "GET", "/v2/models/" + "n" * 3000, {}, None, 404, []),
+]
+
+# (name, method, path, what Allow must hold)
+VERBS = [
+    ("GET infer", "GET", INFER, ["POST"]),
+    ("PUT infer", "PUT", INFER, ["POST"]),
+    ("DELETE infer", "DELETE", INFER, ["POST"]),
+    ("PATCH infer", "PATCH", INFER, ["POST"]),
+    ("GET infer of a version", "GET", "/v2/models/items/versions/1/infer", ["POST"]),
+    ("POST /", "POST", "/", ["GET"]),
+    ("POST /v2", "POST", "/v2", ["GET"]),
+    ("POST health", "POST", "/v2/health/ready", ["GET"]),
+    ("PUT live", "PUT", "/v2/health/live", ["GET"]),
+    ("DELETE models", "DELETE", "/v2/models", ["GET"]),
+    ("POST metadata", "POST", "/v2/models/items", ["GET"]),
+    ("POST ready", "POST", "/v2/models/items/ready", ["GET"]),
+]
+
+ENCODINGS = ["gzip", "deflate", "br", "zstd", "gzip, gzip", "GZIP"]
+
+
+class World:
+    """The server with its models, and the connection that all cases share."""
+
+    def __init__(self, server):
+        self.server = server
+        self.client = Client(server)
+
+    def good(self):
+        """A good request is answered: on this connection, or on a new one."""
+        for attempt in (1, 2):
+            try:
+                reply = self.client.request("POST", INFER, bad.TEXT)
+                break
+            except (http.client.HTTPException, OSError):
+                self.client.close()
+                if attempt == 2:
+                    raise
+        check_rows(reply.embeddings(), WANT)
+
+    def refused(self, reply, status, words):
+        if reply.status != status:
+            raise Failure(f"status {reply.status} instead of {status}: {reply.body[:400]!r}")
+        text = reply.error()
+        if list(reply.json()) != ["error"]:
+            raise Failure(f"more than the key 'error': {reply.body[:400]!r}")
+        if not text or len(text.encode()) > MAX_MESSAGE_BYTES or not text.isprintable():
+            raise Failure(f"not a printable sentence: {text!r}")
+        check_words(text, words)
+
+    def post(self, model, request, words, status=400):
+        headers, body = request if isinstance(request, tuple) else ({}, request)
+        body = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+        reply = self.client.request("POST", f"/v2/models/{model}/infer", body, headers)
+        self.refused(reply, status, words)
+        self.good()
+
+    def path(self, method, path, headers, body, status, words):
+        self.refused(self.client.request(method, path, body, headers), status, words)
+        self.good()
+
+    def verb(self, method, path, allowed):
+        reply = self.client.request(method, path, bad.TEXT if method in ("PUT", "PATCH") else None)
+        self.refused(reply, 405, [])
+        allow = [v.strip() for v in reply.headers.get("allow", "").split(",")]
+        if not set(allowed) <= set(allow) or method in allow:
+            raise Failure(f"Allow is {reply.headers.get('allow')!r}")
+        self.good()
+
+    def encoding(self, name):
+        reply = self.client.request("POST", INFER, bad.TEXT, {"Content-Encoding": name})
+        self.refused(reply, 415, ["Content-Encoding"])
+        self.good()
+
+    # ---- limits -------------------------------------------------------------------------------
+    def body_too_large(self, headers, body=b""):
+        """Refused from the headers alone: nothing of the body was sent yet."""
+        with Raw(self.server) as raw:
+            raw.send(head("POST", INFER, headers) + body)
+            reply = raw.reply()
+            if reply is None:
+                raise Failure("no answer")
+            self.refused(reply, 413, ["max_body_bytes", str(MAX_BODY_BYTES)])
+        self.good()
+
+    def chunked_too_large(self):
+        """Chunks have no length beforehand: refused once they pass the limit."""
+        chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        with Raw(self.server) as raw:
+            raw.send(head("POST", INFER, {"Transfer-Encoding": "chunked"}))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                for _ in range(4 * MAX_BODY_BYTES // 0x10000):
+                    raw.send(chunk)
+            with contextlib.suppress(ConnectionResetError):
+                reply = raw.reply()
+                if reply is not None:
+                    self.refused(reply, 413, ["max_body_bytes", str(MAX_BODY_BYTES)])
+        self.good()
+
+    def body_at_limit(self, size, status):
+        """A body of exactly the limit is read; one byte more is not."""
+        body = bad.TEXT.encode().ljust(size)
+        reply = self.client.request("POST", INFER, body, {"Expect": "100-continue"}) \
+            if status == 200 else self.client.request("POST", INFER, body)
+        if reply.status != status:
+            raise Failure(f"{size} bytes: status {reply.status} instead of {status}")
+        self.client.close()
+        self.good()
+
+    def reply_too_large(self, tensors, binary_out, bags):
+        """Refused before memory is asked for: neither used nor reserved memory jumps."""
+        before = self.server.memory_bytes("VmPeak"), self.server.memory_bytes("VmHWM")
+        reply = self.client.infer("wide", tensors, binary=True, outputs=[
+            {"name": "embeddings", "parameters": {"binary_data": binary_out}}])
+        self.refused(reply, 400, ["max_reply_bytes", str(MAX_REPLY_BYTES), str(bags)])
+        after = self.server.memory_bytes("VmPeak"), self.server.memory_bytes("VmHWM")
+        grown = [b - a for a, b in zip(before, after)]
+        if grown[0] > MAX_REPLY_BYTES // 2 or grown[1] > MAX_REPLY_BYTES // 16:
+            raise Failure(f"memory grew by {grown[0]} bytes reserved, {grown[1]} bytes used")
+        self.good()
+
+    def endless_bags_of_nothing(self, tensors):
+        """Rows without elements make a result of no bytes, however many bags: still answered."""
+        reply = self.client.infer("nothing", tensors, binary=True)
+        if reply.status not in (200, 400):
+            raise Failure(f"status {reply.status}: {reply.body[:300]!r}")
+        self.good()
+
+
+def i32(name, values, shape=None):
+    array = np.asarray(values, np.int32)
+    return Tensor(name, array if shape is None else array.reshape(shape))
+
+
+def large_results():
+    """(form, tensors, bags): results just over the limit, from requests of a few bytes."""
+    bags = MAX_REPLY_BYTES // (WIDE * 4) + 1
+    return [
+        ("offsets", [i32("indices", []), i32("offsets", np.zeros(bags))], bags),
+        ("packed", [i32("indices", [], (bags, 0))], bags),
+        ("segments", [i32("indices", []), i32("segment_ids", []), i32("num_segments", bags)], bags),
+        ("segments by the last id", [i32("indices", [0]), i32("segment_ids", [bags - 1])], bags),
+    ]
+
+
+def check_infer(tally, world):
+    for table in ("SHAPES", "DATATYPES", "NUMBERS", "TENSORS", "VALUES", "JSON", "BINARY"):
+        for name, request, words in getattr(bad, table):
+            tally.check(f"{table.lower()}: {name}", world.post, "items", request, words)
+    for name, model, request, words in bad.OTHER_MODELS:
+        tally.check(f"{model}: {name}", world.post, model, request, words)
+
+
+def check_paths(tally, world):
+    for name, *case in PATHS:
+        tally.check(f"path: {name}", world.path, *case)
+    for name, *case in VERBS:
+        tally.check(f"verb: {name}", world.verb, *case)
+    for name in ENCODINGS:
+        tally.check(f"encoding: {name}", world.encoding, name)
+
+
+def check_limits(tally, world):
+    over = str(MAX_BODY_BYTES + 1)
+    for name, headers in [
+            ("length over the limit", {"Content-Length": over}),
+            ("length over the limit, Expect",
+             {"Content-Length": over, "Expect": "100-continue"}),
+            ("length of 2^40", {"Content-Length": str(2**40)}),
+            ("length of 2^63 - 1", {"Content-Length": str(2**63 - 1)})]:
+        tally.check(f"limit: {name}", world.body_too_large, headers)
+    tally.check("limit: chunks", world.chunked_too_large)
+    tally.check("limit: a body of the limit", world.body_at_limit, MAX_BODY_BYTES, 200)
+    for form, tensors, bags in large_results():
+        for binary_out in (True, False):
+            tally.check(f"limit: reply, {form}, {'binary' if binary_out else 'JSON'}",
+                        world.reply_too_large, tensors, binary_out, bags)
+    for bags in (2**40, 2**61, 2**62):
+        many = Tensor("num_segments", np.int64(bags))
+        tally.check(f"limit: {bags} segments of nothing", world.endless_bags_of_nothing,
+                    [i32("indices", []), i32("segment_ids", []), many])
+        tally.check(f"limit: {bags} packed bags of nothing", world.endless_bags_of_nothing,
+                    [Tensor("indices", np.zeros((0, bags), np.int32).T)])
+
+
+def make_models(directory):
+    tables = {"example": EXAMPLE, "half": EXAMPLE.astype(np.float16),
+              "whole": np.arange(10, dtype=np.int32).reshape(5, 2),
+              "wide": np.ones((2, WIDE), np.float32), "nothing": np.zeros((5, 0), np.float32)}
+    for name, table in tables.items():
+        np.save(directory / f"{name}.npy", table)
+
+    def model(name, table, **rules):
+        return {"name": name, "path": str(directory / f"{table}.npy")} | rules
+
+    return write_json(directory / "config.json", {
+        "http": {"max_body_bytes": MAX_BODY_BYTES},
+        "models": [model("items", "example"), model("half", "half"), model("whole", "whole"),
+                   model("mean", "example", reduction="mean"), model("wide", "wide"),
+                   model("nothing", "nothing"),
+                   model("strict", "example", require_zero_first_offset=True,
+                         require_matching_index_types=True)]})
+
+
+def check_growth(tally, world):
+    """Everything wrong a second and a third time costs no further memory."""
+    silent = Tally()
+    check_infer(silent, world)
+    before = world.server.memory_bytes()
+    check_infer(silent, world)
+    grown = world.server.memory_bytes() - before
+
+    def judge():
+        if grown > 4 * 1024 * 1024:
+            raise Failure(f"RSS grew by {grown} bytes")
+
+    print(f"RSS grew by {grown} bytes in the last of three rounds")
+    if not ASAN:  # which keeps what was freed
+        tally.check("memory", judge)
+
+
+def main():
+    tally = Tally()
+    with scratch() as directory:
+        with Server("--config", make_models(directory)) as server:
+            world = World(server)
+            tally.check("a good request", world.good)
+            check_infer(tally, world)
+            check_paths(tally, world)
+            check_limits(tally, world)
+            check_growth(tally, world)
+            world.client.close()
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""Stopping: requests in flight, idle and stuck connections, exit codes; and what is logged."""
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import types
+
+import numpy as np
+
+from harness import (PROGRAM, TIMEOUT_S, Server, Tally, environment, expect, expect_equal,
+                     free_port, wait_until)
+from lifecycle import TABLE, check_table, save
+from v2 import Client, Raw, Tensor, head, infer_body
+
+
+# ---- stopping ---------------------------------------------------------------------------------
+def test_signals_end_in_peace(directory):
+    path = save(directory / "items.npy")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with Server("--table", f"items={path}") as server, Client(server) as client:
+            check_table(client)
+            server.stop(number)
+
+
+def test_signal_with_idle_connections(directory):
+    """Connections on which nothing is asked do not delay the end."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--drain-timeout-s", str(10 * TIMEOUT_S)) as server:
+        raws = [Raw(server) for _ in range(20)]
+        for raw in raws[:10]:
+            raw.send(head("GET", "/v2"))
+            raw.reply().expect(200)
+        server.stop()
+        for raw in raws:
+            expect(raw.at_end(), "a connection outlived the server")
+            raw.close()
+
+
+def ready_while_draining(server):
+    """What a new connection hears from readiness: a status, or None where nobody answers."""
+    try:
+        with Client(server, timeout_s=5) as client:
+            reply = client.get("/v2/health/ready")
+    except (OSError, http.client.HTTPException):
+        return None
+    if reply.status == 503:
+        value = reply.json()
+        expect(value.get("ready") is False and isinstance(value.get("error"), str),
+               f"readiness while draining: {reply.body!r}")
+    return reply.status
+
+
+def test_request_in_flight_is_answered(directory):
+    """A signal between two halves of a body: the answer comes in full, then the server ends."""
+    path = save(directory / "items.npy")
+    count = 1_000_000
+    tensors = [Tensor("indices", np.ones(count, np.int64)), Tensor("offsets", np.zeros(1, np.int64))]
+    body, headers = infer_body(tensors, binary=True)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with Server("--table", f"items={path}", "--workers", "2") as server, Raw(server) as raw:
+            request = head("POST", "/v2/models/items/infer", headers, body)
+            raw.send(request[:len(request) // 2])
+            with Client(server) as client:  # the server has read: it answers on another connection
+                client.get("/v2/health/live").expect(200)
+            server.send(number)
+            wait_until(lambda: ready_while_draining(server) != 200, "readiness is not withdrawn")
+            expect(server.process.poll() is None, "the server ended with a request in flight")
+            raw.send(request[len(request) // 2:])
+            reply = raw.reply()
+            expect(reply is not None, "the connection was closed without an answer")
+            got = reply.embeddings()
+            expect(np.array_equal(got, [count * TABLE[1]]), f"{got}")
+            expect_equal(reply.headers.get("connection", "").lower(), "close", "Connection")
+            expect(raw.at_end(), "the connection stays open")
+            server.check_end(server.wait())
+
+
+def test_requests_being_computed_are_answered(directory):
+    """Whole requests that were read before the signal are all answered."""
+    path = save(directory / "items.npy", np.ones((4, 64), np.float32))
+    count = 200_000
+    tensors = [Tensor("indices", np.ones(count, np.int32)), Tensor("offsets", np.zeros(1, np.int32))]
+    request = head("POST", "/v2/models/items/infer", *infer_body(tensors, binary=True)[::-1])
+    with Server("--table", f"items={path}") as server:
+        raws = [Raw(server) for _ in range(8)]
+        for raw in raws:
+            raw.send(request)
+        raws[0].reply().expect(200)
+        server.send()
+        for raw in raws[1:]:
+            reply = raw.reply()
+            expect(reply is not None, "a request that was sent is not answered")
+            got = reply.embeddings()
+            expect(np.array_equal(got, np.full((1, 64), count, np.float32)), f"{got}")
+            raw.close()
+        server.check_end(server.wait())
+
+
+def test_drain_is_bounded(directory):
+    """A client that never finishes its request cannot keep the server alive."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--drain-timeout-s", "1") as server:
+        with Raw(server) as raw:
+            raw.send(head("POST", "/v2/models/items/infer", {"Content-Length": "100"}) + b"{")
+            with Client(server) as client:
+                client.get("/v2/health/live").expect(200)
+            server.stop()
+
+
+def test_second_signal(directory):
+    """An impatient second signal ends the server at once, or changes nothing; it does not hang."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--drain-timeout-s", "2") as server:
+        with Raw(server) as raw:
+            raw.send(head("POST", "/v2/models/items/infer", {"Content-Length": "100"}) + b"{")
+            server.send(signal.SIGINT)
+            server.send(signal.SIGINT)
+            server.wait()
+
+
+# ---- logs -------------------------------------------------------------------------------------
+def ask_a_lot(client):
+    for _ in range(100):
+        check_table(client)
+        client.request("POST", "/v2/models/items/infer", b"{").expect(400)
+        client.get("/v2/models/nobody").expect(404)
+
+
+def test_json_logs(directory):
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}") as server, Client(server) as client:
+        before = len(server.lines)
+        ask_a_lot(client)
+        expect_equal(len(server.lines), before, "log lines with 300 requests")
+        server.stop()
+        for line in server.lines:
+            event = json.loads(line)
+            for key in ("time", "level", "event"):
+                expect(isinstance(event.get(key), str), f"no {key}: {line}")
+            expect(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", event["time"]), line)
+
+
+def address(port):
+    return types.SimpleNamespace(host="127.0.0.1", port=port)
+
+
+def start_with_text_log(path, port, *arguments):
+    return subprocess.Popen([PROGRAM, "serve", "--port", str(port), "--table", f"items={path}",
+                             *arguments], stderr=subprocess.PIPE, text=True, env=environment())
+
+
+def test_text_logs(directory):
+    """Text is the default: lines a person reads, none of them JSON, none for a request."""
+    path = save(directory / "items.npy")
+    port = free_port()
+    with start_with_text_log(path, port) as process:
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if "ready" in line:
+                break
+        with Client(address(port)) as client:
+            ask_a_lot(client)
+        process.terminate()
+        rest = process.communicate(timeout=TIMEOUT_S)[1].splitlines()
+        expect_equal(process.returncode, 0, "exit code")
+    expect(any(str(port) in line for line in lines), f"no port in {lines}")
+    expect(len(rest) <= 3, f"many lines after 300 requests: {rest}")
+    for line in lines + rest:
+        expect(not line.startswith("{"), f"JSON in a text log: {line}")
+        expect(line.isprintable() or line.endswith("\n"), f"not printable: {line!r}")
+
+
+def is_ready(port):
+    try:
+        with Client(address(port)) as client:
+            return client.get("/v2/health/ready").status == 200
+    except OSError:
+        return False
+
+
+def test_level(directory):
+    """At level error a good life is silent."""
+    path = save(directory / "items.npy")
+    port = free_port()
+    with start_with_text_log(path, port, "--log-level", "error") as process:
+        wait_until(lambda: is_ready(port), "it is not ready")
+        process.terminate()
+        expect_equal(process.communicate(timeout=TIMEOUT_S)[1], "", "standard error")
+        expect_equal(process.returncode, 0, "exit code")
+
+
+def main():
+    tally = Tally()
+    tally.check_each(globals())
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,339 @@
+"""Starting: where tables and options come from, the commands, and every refusal to start.
+
+A refusal is an exit code other than 0 and one line that names the file or option and the reason.
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import numpy as np
+
+from harness import (PROGRAM, TIMEOUT_S, Failure, Server, Tally, environment, expect, expect_equal,
+                     free_port, run, write_json)
+from lifecycle import TABLE, check_table, save
+from v2 import Client, Tensor
+
+
+# ---- where tables come from -------------------------------------------------------------------
+def test_files_may_go_after_loading(directory):
+    gone, cut, replaced = (save(directory / f"{n}.npy") for n in ("gone", "cut", "replaced"))
+    arguments = [v for p in (gone, cut, replaced) for v in ("--table", f"{p.stem}={p}")]
+    with Server(*arguments) as server, Client(server) as client:
+        gone.unlink()
+        os.truncate(cut, 10)
+        np.save(replaced, TABLE * 2)
+        for name in ("gone", "cut", "replaced"):
+            check_table(client, model=name)
+
+
+def test_npy_variants(directory):
+    """Every header version, both byte orders, Fortran order: the same answers."""
+    tables = {
+        "v1": save(directory / "v1.npy"),
+        "big": save(directory / "big.npy", TABLE.astype(">f4")),
+        "fortran": save(directory / "fortran.npy", np.asfortranarray(TABLE)),
+        "both": save(directory / "both.npy", np.asfortranarray(TABLE.astype(">f4"))),
+    }
+    for version in ((2, 0), (3, 0)):
+        name = f"v{version[0]}"
+        tables[name] = directory / f"{name}.npy"
+        with open(tables[name], "wb") as file:
+            np.lib.format.write_array(file, TABLE, version)
+    arguments = [v for n, p in tables.items() for v in ("--table", f"{n}={p}")]
+    with Server(*arguments) as server, Client(server) as client:
+        for name in tables:
+            check_table(client, model=name)
+
+
+def test_models_directory(directory):
+    """NAME.npy, and NAME/VERSION/ with a table and its configuration; the highest is the default."""
+    root = directory / "models"
+    save(root / "plain.npy")
+    for version in (1, 2, 10):
+        save(root / "items" / str(version) / "table.npy", TABLE * version)
+    write_json(root / "items" / "2" / "config.json", {"reduction": "mean"})
+    with Server("--models", root) as server, Client(server) as client:
+        expect_equal(sorted(client.get("/v2/models").json()["models"]), ["items", "plain"])
+        expect_equal(client.get("/v2/models/items").json()["versions"], ["1", "2", "10"])
+        check_table(client, model="plain")
+        check_table(client, TABLE * 10)
+        for version in (1, 2, 10):
+            path = f"/v2/models/items/versions/{version}/infer"
+            check_table(client, TABLE * version, path=path)
+        both = [Tensor("indices", np.array([[0, 1]]))]
+        path = "/v2/models/items/versions/2/infer"
+        got = client.infer("items", both, path=path).embeddings()
+        expect(np.array_equal(got, [TABLE[0] + TABLE[1]]), f"version 2 is configured to mean: {got}")
+
+
+def test_bad_models_directory(directory):
+    root = directory / "models"
+    (root / "items" / "1").mkdir(parents=True)
+    refused([root / "items" / "1"], "--models", root)
+    save(root / "items" / "1" / "a.npy")
+    save(root / "items" / "1" / "b.npy")
+    refused([root / "items" / "1"], "--models", root)
+    (root / "items" / "1" / "b.npy").unlink()
+    config = root / "items" / "1" / "config.json"
+    write_json(config, {"reduktion": "mean"})
+    refused([config, "reduktion", "reduction"], "--models", root)
+
+
+def test_sources_override_each_other(directory):
+    """Defaults < file < environment < flags, seen by which limit a body meets."""
+    path = save(directory / "items.npy")
+    config = write_json(directory / "config.json", {
+        "http": {"max_body_bytes": 1000}, "models": [{"name": "items", "path": str(path)}]})
+    variables = {"BAGSERVE_MAX_BODY_BYTES": "2000"}
+    for limit, arguments, environ in [
+            (1000, ["--config", config], {}),
+            (1000, [], {"BAGSERVE_CONFIG": config}),
+            (2000, ["--config", config], variables),
+            (3000, ["--config", config, "--max-body-bytes", "3000"], variables),
+            (4096, ["--config", config, "--max-body-bytes=4KiB"], variables)]:
+        with Server(*arguments, variables=environ) as server:
+            for size, status in ((limit, 400), (limit + 1, 413)):
+                with Client(server) as client:
+                    reply = client.request("POST", "/v2/models/items/infer", b" " * size)
+                expect_equal(reply.status, status, f"{size} bytes with {arguments} {environ}")
+
+
+def test_demo(_):
+    with Server("--demo") as server, Client(server) as client:
+        expect_equal(sorted(client.get("/v2/models").json()["models"]), ["example", "items"])
+        shape = client.get("/v2/models/items").json()["outputs"][0]["shape"]
+        expect_equal(shape, [-1, 64])
+        inputs = [Tensor("indices", np.array([0, 2, 3, 4])), Tensor("offsets", np.array([0, 2, 2]))]
+        weights = Tensor("per_sample_weights", np.full(4, 0.5, np.float32))
+        got = client.infer("example", inputs + [Tensor("default_index", np.int64(0)), weights])
+        want = np.array([[-1.05, -1.2], [-0.2, -0.6], [-0.1, 0.4]])
+        expect(np.allclose(got.embeddings(), want, atol=1e-6), f"{got.embeddings()}")
+
+
+# ---- refusing to start ------------------------------------------------------------------------
+def refused(words, *arguments, check=True, variables=None):
+    """The start fails, and so does --check; one line on standard error holds every word."""
+    commands = [["serve", "--port", "0", *arguments]]
+    if check:
+        commands.append(["serve", "--check", *arguments])
+    for command in commands:
+        ended = run(*command, variables=variables or {})
+        told = f"{' '.join(map(str, command))}: {ended.stderr!r}"
+        expect(0 < ended.returncode < 126, f"exit code {ended.returncode}: {told}")
+        expect_equal(len(ended.stderr.strip().splitlines()), 1, f"lines of {told}")
+        for word in words:
+            expect(str(word) in ended.stderr, f"no {word!r} in {told}")
+
+
+def test_port_in_use(directory):
+    path = save(directory / "items.npy")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        refused([port, "127.0.0.1", "in use"], "--port", port, "--table", f"items={path}",
+                check=False)
+
+
+def test_bad_options(directory):
+    table = f"items={save(directory / 'items.npy')}"
+    for arguments, words in [
+            (["--tabel", table], ["--tabel", "--table"]),
+            (["--max-body-byte", "5"], ["--max-body-byte", "--max-body-bytes"]),
+            (["items"], ["items"]),
+            (["--port", "65536"], ["port", "65536", "65535"]),
+            (["--port", "-1"], ["port", "-1"]),
+            (["--port", "http"], ["port", "http"]),
+            (["--port", "80 "], ["port", "80 "]),
+            (["--port"], ["port"]),
+            (["--max-body-bytes", "5 apples"], ["5 apples"]),
+            (["--max-body-bytes", "99999999999999999999GiB"], ["99999999999999999999GiB"]),
+            (["--log-format", "xml"], ["xml", "text", "json"]),
+            (["--log-level", "loud"], ["loud", "info"]),
+            (["--host", "not an address"], ["not an address"]),
+            (["--table", "items"], ["items", "NAME=PATH"]),
+            (["--table", "=x.npy"], ["x.npy"]),
+            (["--table", "items="], ["items"]),
+            (["--table", ".hidden=" + table], [".hidden"]),
+            (["--table", "a/b=" + table], ["a/b"])]:
+        extra = [] if arguments[0] in ("--tabel", "items") else ["--table", table]
+        try:
+            refused(words, *arguments, *extra, check=arguments[0] != "--host")
+        except Failure as problem:
+            raise Failure(f"{arguments}: {problem}") from None
+
+
+def test_nothing_to_serve(directory):
+    refused(["--table"])
+    (directory / "empty").mkdir()
+    refused([directory / "empty"], "--models", directory / "empty")
+    refused([directory / "absent"], "--models", directory / "absent")
+
+
+def test_duplicate_models(directory):
+    one, two = save(directory / "one.npy"), save(directory / "two.npy")
+    refused(["items", one, two], "--table", f"items={one}", "--table", f"items={two}")
+    config = write_json(directory / "config.json",
+                        {"models": [{"name": "items", "path": str(one)}]})
+    refused(["items", one, two], "--config", config, "--table", f"items={two}")
+    save(directory / "models" / "items.npy")
+    refused(["items", one, "items.npy"], "--models", directory / "models",
+            "--table", f"items={one}")
+
+
+def damaged(directory):
+    """(path, words): .npy files that must not be served, and what the message must say."""
+    good = save(directory / "good.npy").read_bytes()
+
+    def put(name, data):
+        path = directory / name
+        path.write_bytes(data)
+        return path
+
+    def header(text, version=b"\x01\x00", body=b""):
+        text = text.encode()
+        size = len(text).to_bytes(2 if version[0] == 1 else 4, "little")
+        return b"\x93NUMPY" + version + size + text + body
+
+    whole = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), }\n"
+    yield directory / "absent.npy", ["No such file"]
+    yield directory, ["directory"]
+    yield put("empty.npy", b""), []
+    yield put("short.npy", good[:20]), []
+    yield put("truncated.npy", good[:-1]), [str(len(good)), str(len(good) - 1)]
+    yield put("no-data.npy", good[:128]), [str(len(good)), "128"]
+    yield put("oversized.npy", good + b"\0"), [str(len(good)), str(len(good) + 1)]
+    yield put("magic.npy", b"\x93NUMPX" + good[6:]), []
+    yield put("zip.npy", b"PK\x03\x04" + good), []
+    yield put("version.npy", good[:6] + b"\x09\x00" + good[8:]), ["9"]
+    yield put("header.npy", header("{'descr': '<f4'}\n")), []
+    yield put("order.npy", header(whole.replace("False", "Maybe"), body=bytes(48))), []
+    yield put("garbage.npy", header("hello\n")), []
+    yield put("negative.npy", header(whole.replace("4, 3", "-4, 3"))), []
+    yield put("huge.npy", header(whole.replace("4, 3", f"{2**62}, 16"))), []
+    yield put("long.npy", header("{" + " " * 100_000, b"\x02\x00")), []
+    yield put("past-end.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff"), []
+    yield save(directory / "object.npy", np.array([[None, 1]], object), allow_pickle=True), [
+        "object"]
+    yield save(directory / "bool.npy", np.zeros((2, 2), bool)), ["bool"]
+    yield save(directory / "complex.npy", np.zeros((2, 2), np.complex64)), ["<c8"]
+    yield save(directory / "string.npy", np.array([["a", "b"]])), ["<U1"]
+    yield save(directory / "structured.npy", np.zeros(2, [("a", "f4")])), []
+    yield save(directory / "scalar.npy", np.float32(1)), ["scalar"]
+
+
+def test_damaged_tables(directory):
+    problems = []
+    for path, words in damaged(directory):
+        try:
+            refused([path, *words], "--table", f"items={path}")
+        except Failure as problem:
+            problems.append(f"{path.name}: {problem}")
+    expect(not problems, "\n    ".join(problems))
+
+
+def test_bad_configurations(directory):
+    path = str(save(directory / "items.npy"))
+    config = directory / "config.json"
+
+    def model(**keys):
+        return json.dumps({"models": [{"name": "items", "path": path} | keys]})
+
+    problems = []
+    for text, words in [
+            ("", []), ("{", []), ("[]", []), (model() + "x", []),
+            ('{"models": [], "models": []}', ["models"]),
+            ('{"model": []}', ["model", "models"]),
+            ('{"http": {"prot": 1}}', ["prot", "port"]),
+            ('{"http": {"port": "8000"}}', ["port"]),
+            ('{"http": {"port": 99999}}', ["port", "99999", "65535"]),
+            ('{"models": [{"name": "items"}]}', ["items", "path"]),
+            (json.dumps({"models": [{"path": path}]}), ["name"]),
+            (model(reduction="avg"), ["reduction", "avg", "mean"]),
+            (model(reduce="sum"), ["reduce", "reduction"]),
+            (model(default_index=4), ["default_index", "4", "items"]),
+            (model(default_index=-2), ["default_index", "-2", "items"]),
+            (model(padding_idx=4), ["padding_idx", "4", "items"]),
+            (model(padding_idx=-5), ["padding_idx", "-5", "items"]),
+            (model(include_last_offset="yes"), ["include_last_offset"]),
+            (model(output_datatype="INT8"), ["output_datatype", "INT8"]),
+            (model(datatype="FP64"), ["FP64"]),
+            (model(datatype="BF16"), ["BF16"]),
+            (model(name="a b"), ["a b"])]:
+        config.write_text(text)
+        try:
+            refused([config, *words], "--config", config)
+        except Failure as problem:
+            problems.append(f"{text}: {problem}")
+    refused([directory / "absent.json"], "--config", directory / "absent.json")
+    expect(not problems, "\n    ".join(problems))
+
+
+def test_bad_environment(directory):
+    table = ["--table", f"items={save(directory / 'items.npy')}"]
+    refused(["BAGSERVE_PROT"], *table, variables={"BAGSERVE_PROT": "1"})
+    refused(["BAGSERVE_WORKERS", "many"], *table, variables={"BAGSERVE_WORKERS": "many"})
+
+
+# ---- commands ---------------------------------------------------------------------------------
+def test_check(directory):
+    """--check says nothing is wrong, and opens no port."""
+    path = save(directory / "items.npy")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        ended = run("serve", "--check", "--port", port, "--table", f"items={path}")
+    expect_equal(ended.returncode, 0, ended.stderr)
+
+
+def test_help_and_version(_):
+    for arguments, words in [
+            (["--help"], ["serve", "health"]), (["serve", "--help"], [
+                "--table", "--models", "--config", "--max-body-bytes", "BAGSERVE_MAX_BODY_BYTES"])]:
+        ended = run(*arguments)
+        expect_equal(ended.returncode, 0, f"{arguments}: {ended.stderr}")
+        for word in words:
+            expect(word in ended.stdout, f"{arguments}: no {word!r} in {ended.stdout!r}")
+    expect(re.search(r"\d+\.\d+\.\d+", run("--version").stdout), "no version")
+    for arguments in ([], ["servee"]):
+        ended = run(*arguments)
+        expect(ended.returncode != 0 and "serve" in ended.stderr, f"{arguments}: {ended}")
+
+
+def test_health_command(directory):
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}") as server:
+        healthy = run("health", "--port", server.port)
+        expect_equal(healthy.returncode, 0, healthy.stderr)
+        port = {"BAGSERVE_PORT": str(server.port)}
+        expect_equal(run("health", variables=port).returncode, 0, "port by the environment")
+    ended = run("health", "--port", free_port())
+    expect_equal((ended.returncode, len(ended.stderr.splitlines())), (1, 1), ended.stderr)
+
+
+def test_health_of_strangers(_):
+    """Not ready, no HTTP at all, and silence until the connection closes are all unhealthy."""
+    for answer in (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", b"hello\r\n",
+                   b"", b"HTTP/1.1 2000 OK\r\n\r\n"):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            other.settimeout(TIMEOUT_S)
+            port = str(other.getsockname()[1])
+            with subprocess.Popen([PROGRAM, "health", "--port", port], env=environment(),
+                                  stderr=subprocess.PIPE) as health:
+                connection, _ = other.accept()
+                with connection:
+                    connection.settimeout(TIMEOUT_S)
+                    connection.recv(4096)
+                    connection.sendall(answer)
+                expect_equal(health.wait(TIMEOUT_S), 1, f"exit code for {answer}")
+
+
+def main():
+    tally = Tally()
+    tally.check_each(globals())
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
