@@ -1,5 +1,7 @@
 /* The leaves of JSON's grammar: strings, numbers, words and keys; see json_scan.h. */
+#include "hex.h"
 #include "json_scan.h"
+#include "utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,17 +40,6 @@ bool bag_json_expect(struct bag_json_scan *scan, char byte, const char *wrong)
 
 /* ---- strings --------------------------------------------------------------------------------- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* The four digits of \uXXXX that start `at`; -1 where they are not that. */
 static int hex4(const char *at, const char *end)
 {
@@ -56,7 +47,7 @@ static int hex4(const char *at, const char *end)
     if (end - at < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        int digit = hex_digit(at[i]);
+        int digit = bag_hex_digit(at[i]);
         if (digit < 0)
             return -1;
         value = value * 16 + digit;
@@ -100,25 +91,6 @@ static bool scan_escape(struct bag_json_scan *scan)
     return true;
 }
 
-/* Bytes of the UTF-8 character at `at`, 0 where it is broken, overlong, a surrogate or too large.
- */
-static size_t utf8_bytes(const char *at, const char *end)
-{
-    const unsigned char *s = (const unsigned char *)at;
-    size_t left = (size_t)(end - at);
-    size_t bytes = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
-    if (s[0] < 0xC2 || s[0] > 0xF4 || left < bytes)
-        return 0;
-    for (size_t i = 1; i < bytes; i++) {
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    }
-    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
-        (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
-        return 0;
-    return bytes;
-}
-
 bool bag_json_scan_string(struct bag_json_scan *scan)
 {
     if (!bag_json_expect(scan, '"', "a string in double quotes must stand here"))
@@ -133,7 +105,7 @@ bool bag_json_scan_string(struct bag_json_scan *scan)
         }
         if (byte < 0x20)
             return bag_json_fail(scan, "control characters in strings must be escaped");
-        if (byte >= 0x80 && !(bytes = utf8_bytes(scan->at, scan->end)))
+        if (byte >= 0x80 && !(bytes = bag_utf8_bytes(scan->at, scan->end)))
             return bag_json_fail(scan, "invalid UTF-8");
         bag_json_put(scan, scan->at, bytes);
         scan->at += bytes;

@@ -101,16 +101,12 @@ bool bag_v2_read_parameters(struct bag_v2_reader *reader)
                                 reader->problem);
 }
 
-enum bag_v2_encoding bag_v2_output_encoding(const struct bag_v2_request *request, const char *name,
-                                            bool *wanted)
+enum bag_v2_encoding bag_v2_output_encoding(const struct bag_v2_request *request, const char *name)
 {
-    *wanted = request->num_outputs == 0;
     for (size_t i = 0; i < request->num_outputs; i++) {
-        if (!bag_text_is(request->outputs[i].name, name))
-            continue;
-        *wanted = true;
-        if (request->outputs[i].encoding != BAG_V2_DEFAULT)
-            return request->outputs[i].encoding;
+        const struct bag_v2_output *output = &request->outputs[i];
+        if (bag_text_is(output->name, name) && output->encoding != BAG_V2_DEFAULT)
+            return output->encoding;
     }
     return request->encoding;
 }

@@ -74,10 +74,8 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
 bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena,
                        struct bag_tensor *tensor, struct bag_problem *problem);
 
-/* The envelope's encoding of output `name`: what it asked for, or the request's default; *wanted is
- * false where outputs were listed without it. */
-enum bag_v2_encoding bag_v2_output_encoding(const struct bag_v2_request *request, const char *name,
-                                            bool *wanted);
+/* The encoding of output `name`: what was asked for it, or the request's default. */
+enum bag_v2_encoding bag_v2_output_encoding(const struct bag_v2_request *request, const char *name);
 
 bool bag_text_is(struct bag_text text, const char *name);
 

@@ -1,0 +1,73 @@
+/* Memory that dies together; see arena.h. */
+#include "arena.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define ALIGNMENT 16
+
+/* Small requests need one block; each further one is at least as large. */
+#define BLOCK_BYTES 4096
+
+struct bag_arena_block {
+    struct bag_arena_block *next;
+    size_t bytes;
+    max_align_t memory[];
+};
+
+void bag_arena_init(struct bag_arena *arena, size_t max_bytes)
+{
+    *arena = (struct bag_arena){.max_bytes = max_bytes};
+}
+
+static bool add_block(struct bag_arena *arena, size_t bytes)
+{
+    size_t left = arena->max_bytes - arena->used_bytes;
+    size_t wanted = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+    if (wanted > left)
+        wanted = left;
+    if (bytes > wanted || wanted > SIZE_MAX - sizeof(struct bag_arena_block))
+        return false;
+    struct bag_arena_block *block = malloc(sizeof *block + wanted);
+    if (!block)
+        return false;
+    block->next = arena->blocks;
+    block->bytes = wanted;
+    arena->blocks = block;
+    arena->used_bytes += wanted;
+    arena->next = (char *)block->memory;
+    arena->end = arena->next + wanted;
+    return true;
+}
+
+void *bag_arena_alloc(struct bag_arena *arena, size_t bytes)
+{
+    if (bytes > SIZE_MAX - ALIGNMENT)
+        return NULL;
+    size_t room = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (room == 0)
+        room = ALIGNMENT;
+    if ((size_t)(arena->end - arena->next) < room && !add_block(arena, room))
+        return NULL;
+    void *memory = arena->next;
+    arena->next += room;
+    return memory;
+}
+
+void *bag_arena_array(struct bag_arena *arena, size_t count, size_t size)
+{
+    size_t bytes;
+    return __builtin_mul_overflow(count, size, &bytes) ? NULL : bag_arena_alloc(arena, bytes);
+}
+
+void bag_arena_free(struct bag_arena *arena)
+{
+    while (arena->blocks) {
+        struct bag_arena_block *next = arena->blocks->next;
+        free(arena->blocks);
+        arena->blocks = next;
+    }
+    bag_arena_init(arena, arena->max_bytes);
+}

@@ -1,0 +1,41 @@
+/* The small JSON documents of the V2 protocol: everything but tensors.
+ *
+ * Each function returns a document on the heap that the caller frees with free(), or NULL where
+ * there is no memory. Must not know: sockets, where the facts come from. */
+#ifndef BAG_V2_DESCRIBE_H
+#define BAG_V2_DESCRIBE_H
+
+#include "kernels/pool.h"
+
+/* {"error": text}; `text` is UTF-8. */
+char *bag_v2_describe_error(const char *text);
+
+/* GET /: name, version and where to go from here. */
+char *bag_v2_describe_root(const char *version);
+
+/* GET /v2: name, version, extensions. */
+char *bag_v2_describe_server(const char *version);
+
+/* {"live": yes} or {"ready": yes}, with "error" beside it where `error` is not NULL. */
+char *bag_v2_describe_health(const char *key, bool yes, const char *error);
+
+/* {"name", "ready"}, with "error" likewise. */
+char *bag_v2_describe_readiness(const char *model, bool ready, const char *error);
+
+/* {"models": [names]} */
+char *bag_v2_describe_models(const char *const *names, size_t count);
+
+/* A model as its metadata shows it. */
+struct bag_v2_model {
+    const char *name;
+    const char *const *versions;
+    size_t num_versions;
+    enum bag_dtype weights_dtype, output_dtype;
+    const int64_t *row_shape; /* the output's dimensions after the first */
+    uint32_t row_rank;
+};
+
+/* GET /v2/models/M: the offsets form's inputs and the output, -1 for any size. */
+char *bag_v2_describe_model(const struct bag_v2_model *model);
+
+#endif
