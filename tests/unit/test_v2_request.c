@@ -1,0 +1,293 @@
+/* V2 requests: what an envelope says, and every way in which one can be wrong. */
+#include "testing.h"
+
+#include "proto/v2_request.h"
+
+struct decoded {
+    struct bag_arena arena;
+    struct bag_v2_request request;
+    struct bag_problem problem;
+    char *body; /* an exact copy */
+};
+
+/* Decodes a body of `header_bytes` of JSON (0: all of it). */
+static bool decode(struct decoded *decoded, const char *body, size_t bytes, size_t header_bytes)
+{
+    bag_arena_init(&decoded->arena, 1 << 20);
+    decoded->body = exact_copy(body, bytes);
+    return bag_v2_request_decode(decoded->body, bytes, header_bytes ? header_bytes : bytes,
+                                 &decoded->arena, &decoded->request, &decoded->problem);
+}
+
+static bool decode_json(struct decoded *decoded, const char *text)
+{
+    return decode(decoded, text, strlen(text), 0);
+}
+
+static void release(struct decoded *decoded)
+{
+    free(decoded->body);
+    bag_arena_free(&decoded->arena);
+}
+
+static void refuses(const char *text, const char *words)
+{
+    struct decoded decoded;
+    if (decode_json(&decoded, text))
+        fail_msg("taken: %s", text);
+    assert_int_equal(decoded.problem.http_status, 400);
+    if (!strstr(decoded.problem.text, words))
+        fail_msg("%s: '%s' does not contain '%s'", text, decoded.problem.text, words);
+    release(&decoded);
+}
+
+static void test_reads_json_tensors(void **state)
+{
+    const char *text =
+        "{\"id\":\"r\\u00e91\",\"model_name\":\"m\",\"parameters\":{\"reduction\":\"mean\","
+        "\"padding_idx\":-2,\"include_last_offset\":true,\"output_datatype\":\"BF16\",\"x\":[1]},"
+        "\"inputs\":[{\"name\":\"indices\",\"shape\":[2,2],\"datatype\":\"INT64\","
+        "\"data\":[[9223372036854775807,-9223372036854775808],[1,2]]},"
+        "{\"name\":\"w\",\"shape\":[],\"datatype\":\"FP32\",\"data\":[0.1]}],"
+        "\"outputs\":[{\"name\":\"embeddings\",\"parameters\":{\"binary_data\":true}}]}";
+    static const int64_t indices[] = {INT64_MAX, INT64_MIN, 1, 2};
+    struct decoded decoded;
+    struct bag_tensor tensor;
+    (void)state;
+    assert_true(decode_json(&decoded, text));
+    const struct bag_v2_request *request = &decoded.request;
+    assert_true(bag_text_is(request->id, "\"r\\u00e91\""));
+    assert_true(request->overrides.has_reduction);
+    assert_int_equal(request->overrides.reduction, BAG_MEAN);
+    assert_true(request->overrides.has_padding_idx);
+    assert_int_equal(request->overrides.padding_idx, -2);
+    assert_true(request->overrides.has_include_last_offset);
+    assert_true(request->overrides.include_last_offset);
+    assert_true(request->overrides.has_output_dtype);
+    assert_int_equal(request->overrides.output_dtype, BAG_BF16);
+    assert_int_equal(request->num_inputs, 2);
+    assert_int_equal(bag_v2_output_encoding(request, "embeddings"), BAG_V2_BINARY);
+    assert_true(bag_v2_input_read(&request->inputs[0], &decoded.arena, &tensor, &decoded.problem));
+    assert_int_equal(tensor.dtype, BAG_I64);
+    assert_int_equal(tensor.rank, 2);
+    assert_int_equal(tensor.count, 4);
+    assert_memory_equal(tensor.data, indices, sizeof indices);
+    assert_true(bag_v2_input_read(&request->inputs[1], &decoded.arena, &tensor, &decoded.problem));
+    assert_int_equal(tensor.rank, 0);
+    assert_int_equal(tensor.count, 1);
+    float weight = 0.1f;
+    assert_memory_equal(tensor.data, &weight, sizeof weight);
+    release(&decoded);
+}
+
+/* One binary, one JSON, one binary: the binary ones are views in order. */
+static void test_reads_mixed_tensors(void **state)
+{
+    const char *header =
+        "{\"inputs\":[{\"name\":\"a\",\"shape\":[3],\"datatype\":\"INT16\",\"parameters\":"
+        "{\"binary_data_size\":6}},{\"name\":\"b\",\"shape\":[1],\"datatype\":\"UINT8\","
+        "\"data\":[255]},{\"name\":\"c\",\"shape\":[1,1],\"datatype\":\"FP16\",\"data\":null,"
+        "\"parameters\":{\"binary_data_size\":2}}]}";
+    struct decoded decoded;
+    struct bag_tensor tensor;
+    char body[512];
+    size_t header_bytes = strlen(header);
+    (void)state;
+    memcpy(body, header, header_bytes);
+    memcpy(body + header_bytes, "\1\0\2\0\3\0\x12\x34", 8);
+    assert_true(decode(&decoded, body, header_bytes + 8, header_bytes));
+    const struct bag_v2_input *inputs = decoded.request.inputs;
+    assert_int_equal(decoded.request.encoding, BAG_V2_JSON);
+    assert_true(bag_v2_input_read(&inputs[0], &decoded.arena, &tensor, &decoded.problem));
+    assert_ptr_equal(tensor.data, decoded.body + header_bytes);
+    assert_true(bag_v2_input_read(&inputs[1], &decoded.arena, &tensor, &decoded.problem));
+    assert_memory_equal(tensor.data, "\xff", 1);
+    assert_true(bag_v2_input_read(&inputs[2], &decoded.arena, &tensor, &decoded.problem));
+    assert_ptr_equal(tensor.data, decoded.body + header_bytes + 6);
+    release(&decoded);
+}
+
+static void test_refuses_bytes_that_do_not_fit(void **state)
+{
+    const char *header = "{\"inputs\":[{\"name\":\"a\",\"shape\":[2],\"datatype\":\"INT32\","
+                         "\"parameters\":{\"binary_data_size\":8}}]}";
+    struct decoded decoded;
+    char body[256] = {0};
+    size_t header_bytes = strlen(header);
+    (void)state;
+    memcpy(body, header, header_bytes);
+    assert_true(decode(&decoded, body, header_bytes + 8, header_bytes));
+    release(&decoded);
+    assert_false(decode(&decoded, body, header_bytes + 7, header_bytes));
+    assert_string_equal(decoded.problem.text, "input 'a': binary_data_size is 8, but only 7 bytes "
+                                              "are left in the body");
+    release(&decoded);
+    assert_false(decode(&decoded, body, header_bytes + 9, header_bytes));
+    assert_string_equal(decoded.problem.text, "1 bytes are left over after the last binary tensor");
+    release(&decoded);
+}
+
+#define TENSOR(rest) "{\"inputs\":[{\"name\":\"a\"," rest "}]}"
+#define INT32        "\"datatype\":\"INT32\","
+
+static void test_refuses_malformed_envelopes(void **state)
+{
+    static const char *const cases[][2] = {
+        {"[]", "must be a JSON object"},
+        {"{}", "\"inputs\" must be an array"},
+        {"{\"inputs\":{}}", "\"inputs\" must be an array"},
+        {"{\"inputs\":[7]}", "inputs[0]: must be an object with a \"name\""},
+        {"{\"inputs\":[{\"name\":7}]}", "inputs[0]: must be an object with a \"name\""},
+        {TENSOR("\"shape\":[1]"), "input 'a': \"datatype\" must be a string"},
+        {TENSOR("\"datatype\":\"INT128\""), "input 'a': datatype \"INT128\" is unknown"},
+        {TENSOR("\"datatype\":\"int64\""), "datatype \"int64\" is unknown"},
+        {TENSOR("\"datatype\":\"INT32\""), "input 'a': \"shape\" must be an array"},
+        {TENSOR(INT32 "\"shape\":[-1]"), "dimension 0 of \"shape\""},
+        {TENSOR(INT32 "\"shape\":[1,1.5]"), "dimension 1 of \"shape\""},
+        {TENSOR(INT32 "\"shape\":[\"1\"]"), "dimension 0 of \"shape\""},
+        {TENSOR(INT32 "\"shape\":[4294967296,4294967296]"), "more elements than can be counted"},
+        {TENSOR(INT32 "\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+                      "1]"),
+         "more than 32 dimensions"},
+        {TENSOR(INT32 "\"shape\":[1]"), "neither \"data\" nor"},
+        {TENSOR(INT32 "\"shape\":[1],\"data\":null"), "neither \"data\" nor"},
+        {TENSOR(INT32 "\"shape\":[1],\"data\":[1],\"parameters\":{\"binary_data_size\":4}"),
+         "both \"data\" and"},
+        {TENSOR(INT32 "\"shape\":[1],\"parameters\":7"), "\"parameters\" must be an object"},
+        {TENSOR(INT32 "\"shape\":[1],\"parameters\":{\"binary_data_size\":-4}"),
+         "binary_data_size must be an integer"},
+        {TENSOR(INT32 "\"shape\":[1],\"parameters\":{\"binary_data_size\":\"4\"}"),
+         "binary_data_size must be an integer"},
+        {TENSOR(INT32 "\"shape\":[2],\"parameters\":{\"binary_data_size\":4}"),
+         "binary_data_size is 4; the shape of 2 INT32 elements takes 8 bytes"},
+        {TENSOR(INT32 "\"shape\":[1],\"parameters\":{\"binary_data_size\":4}"),
+         "only 0 bytes are left"},
+        {TENSOR(INT32 "\"shape\":[1],\"data\":[1],\"parameters\":{\"shared_memory_region\":\"r\"}"),
+         "shared memory is not supported"},
+        {"{\"inputs\":[{\"name\":\"a\"," INT32 "\"shape\":[0],\"data\":[]},"
+         "{\"name\":\"a\"," INT32 "\"shape\":[0],\"data\":[]}]}",
+         "input 'a' stands twice"},
+        {"{\"inputs\":[],\"outputs\":{}}", "\"outputs\" must be an array"},
+        {"{\"inputs\":[],\"outputs\":[{}]}", "outputs[0]: must be an object with a \"name\""},
+        {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\"},{\"name\":\"e\"}]}",
+         "output 'e' stands twice"},
+        {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\",\"parameters\":{\"binary_data\":1}}]}",
+         "outputs[0]: parameter binary_data must be true or false"},
+        {"{\"inputs\":[],\"parameters\":[]}", "\"parameters\" must be an object"},
+        {"{\"inputs\":[],\"parameters\":{\"reduction\":\"avg\"}}", "parameter reduction must be"},
+        {"{\"inputs\":[],\"parameters\":{\"reduction\":1}}", "parameter reduction must be"},
+        {"{\"inputs\":[],\"parameters\":{\"padding_idx\":1.5}}", "padding_idx must be an integer"},
+        {"{\"inputs\":[],\"parameters\":{\"include_last_offset\":1}}", "include_last_offset must"},
+        {"{\"inputs\":[],\"parameters\":{\"output_datatype\":\"F32\"}}", "output_datatype must be"},
+        {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":\"yes\"}}",
+         "binary_data_output must be true or false"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        refuses(cases[i][0], cases[i][1]);
+}
+
+static void test_refuses_data_that_does_not_fit(void **state)
+{
+    static const char *const cases[][2] = {
+        {TENSOR(INT32 "\"shape\":[1],\"data\":[1.0]"),
+         "input 'a', at byte 62: element 0 is '1.0'; INT32 takes integers from -2147483648 to"},
+        {TENSOR("\"datatype\":\"FP16\",\"shape\":[1],\"data\":[1]"), "FP16 has no JSON form"},
+        {TENSOR("\"datatype\":\"BF16\",\"shape\":[1],\"data\":[1]"), "BF16 has no JSON form"},
+        {TENSOR(INT32 "\"shape\":[9007199254740992],\"data\":[1]"), "more than the 3 bytes"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct decoded decoded;
+        struct bag_tensor tensor;
+        if (!decode_json(&decoded, cases[i][0]))
+            fail_msg("%s: %s", cases[i][0], decoded.problem.text);
+        assert_false(bag_v2_input_read(&decoded.request.inputs[0], &decoded.arena, &tensor,
+                                       &decoded.problem));
+        if (!strstr(decoded.problem.text, cases[i][1]))
+            fail_msg("'%s' does not contain '%s'", decoded.problem.text, cases[i][1]);
+        release(&decoded);
+    }
+}
+
+static void test_reads_the_header_length(void **state)
+{
+    static const char *const wrong[] = {"",
+                                        "0",
+                                        "-1",
+                                        "+5",
+                                        " 5",
+                                        "5 ",
+                                        "11",
+                                        "5,5",
+                                        "0x5",
+                                        "18446744073709551621",
+                                        "99999999999999999999999999"};
+    struct bag_problem problem;
+    size_t bytes;
+    (void)state;
+    assert_true(bag_v2_header_length("1", 10, &bytes, &problem));
+    assert_int_equal(bytes, 1);
+    assert_true(bag_v2_header_length("10", 10, &bytes, &problem));
+    assert_int_equal(bytes, 10);
+    assert_true(bag_v2_header_length("007", 10, &bytes, &problem));
+    assert_int_equal(bytes, 7);
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        assert_false(bag_v2_header_length(wrong[i], 10, &bytes, &problem));
+        assert_non_null(strstr(problem.text, "from 1 to 10"));
+    }
+}
+
+static void test_chooses_encodings(void **state)
+{
+    static const struct {
+        const char *text;
+        enum bag_v2_encoding encoding;
+    } cases[] = {
+        {"{\"inputs\":[]}", BAG_V2_JSON},
+        {"{\"inputs\":[],\"outputs\":[]}", BAG_V2_JSON},
+        {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":true}}", BAG_V2_BINARY},
+        {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":true},"
+         "\"outputs\":[{\"name\":\"e\"}]}",
+         BAG_V2_BINARY},
+        {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":true},"
+         "\"outputs\":[{\"name\":\"e\",\"parameters\":{\"binary_data\":false}}]}",
+         BAG_V2_JSON},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct decoded decoded;
+        assert_true(decode_json(&decoded, cases[i].text));
+        assert_int_equal(bag_v2_output_encoding(&decoded.request, "e"), cases[i].encoding);
+        release(&decoded);
+    }
+}
+
+/* An id that is empty or null is as good as none. */
+static void test_ignores_empty_ids(void **state)
+{
+    static const char *const texts[] = {"{\"inputs\":[],\"id\":\"\"}",
+                                        "{\"inputs\":[],\"id\":null}", "{\"inputs\":[]}"};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        struct decoded decoded;
+        assert_true(decode_json(&decoded, texts[i]));
+        assert_int_equal(decoded.request.id.count, 0);
+        release(&decoded);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_json_tensors),
+        cmocka_unit_test(test_reads_mixed_tensors),
+        cmocka_unit_test(test_refuses_bytes_that_do_not_fit),
+        cmocka_unit_test(test_refuses_malformed_envelopes),
+        cmocka_unit_test(test_refuses_data_that_does_not_fit),
+        cmocka_unit_test(test_reads_the_header_length),
+        cmocka_unit_test(test_chooses_encodings),
+        cmocka_unit_test(test_ignores_empty_ids),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
