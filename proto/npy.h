@@ -1,5 +1,5 @@
-/* .npy files (NumPy's format, versions 1.0 to 3.0): header bytes -> description, and element
- * blocks -> the table's layout.
+/* .npy files (NumPy's format, versions 1.0 to 3.0): header bytes -> description, and parts of the
+ * file -> the table's layout.
  *
  * Must not know: files, threads; bytes come in as arguments. Allocates nothing. */
 #ifndef BAG_NPY_H
@@ -10,20 +10,28 @@
 /* The longest header that is read, in bytes. NumPy itself stops at 10,000 characters. */
 #define BAG_NPY_MAX_HEADER_BYTES (64 * 1024)
 
+/* As many bytes tell how long the header is; no valid file is shorter. */
+#define BAG_NPY_PREAMBLE_BYTES 12
+
+/* The elements lie in the file column after column. A column-major file has one column for each
+ * element of a row; every other file is taken as a single column of all elements. */
 struct bag_npy {
     enum bag_dtype dtype;
     bool swap;          /* elements are big-endian */
     bool fortran_order; /* column-major, and rank above 1 */
     uint32_t rank;      /* 0 for a scalar */
     int64_t shape[BAG_MAX_RANK];
-    size_t count;       /* product of the shape; does not overflow, nor does data_bytes */
-    size_t data_offset; /* of the first element in the file */
+    size_t count;           /* product of the shape; does not overflow, nor does data_bytes */
+    size_t row_elements;    /* product of the dimensions after the first, zeros included */
+    size_t num_columns;     /* of the file, as said above */
+    size_t column_elements; /* in each of them */
+    size_t data_offset;     /* of the first element in the file */
     size_t data_bytes;
 };
 
-/* How many bytes bag_npy_parse needs to see, judged by the first `bytes` of the file: magic,
+/* How many bytes bag_npy_parse needs to see, judged by the first `count` bytes of the file: magic,
  * version, header length and header. 0 where that is already wrong (bag_npy_parse says how). Give
- * at least 12 bytes, or the whole file where it is shorter. */
+ * at least BAG_NPY_PREAMBLE_BYTES, or the whole file where it is shorter. */
 size_t bag_npy_header_bytes(const void *bytes, size_t count);
 
 /* Reads the header from the first `count` bytes of the file. `override_dtype` is the dtype that the
@@ -33,11 +41,19 @@ size_t bag_npy_header_bytes(const void *bytes, size_t count);
 bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtype,
                    struct bag_npy *npy, struct bag_problem *problem);
 
-/* Puts the elements [first, first + count) of the file's order, at `block` (any alignment), where
- * they belong in the row-major table `rows` in the machine's byte order. Distinct parts may be
- * placed by several threads at once. For C-order little-endian files that is one copy; the caller
- * may as well read the file straight into place. */
-void bag_npy_place(const struct bag_npy *npy, size_t first, size_t count, const void *block,
+/* Whether the file's elements stand as the table's do, so that they may be read into place. */
+bool bag_npy_is_plain(const struct bag_npy *npy);
+
+/* A part of the file: of columns [first_column, +num_columns) the elements [first, +count). */
+struct bag_npy_tile {
+    size_t first_column, num_columns;
+    size_t first, count;
+};
+
+/* Puts a tile where it belongs in the row-major table `rows`, in the machine's byte order. `block`
+ * holds the tile column after column, at any alignment. Distinct tiles may be placed by several
+ * threads at once. */
+void bag_npy_place(const struct bag_npy *npy, struct bag_npy_tile tile, const void *block,
                    void *rows);
 
 #endif

@@ -9,10 +9,15 @@
 #include "kernels/pool.h"
 #include "proto/npy.h"
 
+#include <time.h>
+
 /* A table file that was looked at: its header is sound and its size is right. */
 struct bag_table_file {
     const char *path; /* borrowed */
     struct bag_npy npy;
+    /* Which file that was, in which state. */
+    uint64_t device, inode, bytes;
+    struct timespec modified;
 };
 
 /* Opens the file, reads its header, compares the file's size with it. Refuses missing, unreadable,
@@ -41,8 +46,8 @@ struct bag_table_memory {
 typedef void bag_load_progress(void *context, size_t done_bytes, size_t total_bytes);
 
 /* Reads the table with `threads` readers (at least 1) in large blocks. On failure nothing stays
- * allocated and *problem names the file and the reason; a file that changed size since it was
- * opened is one. `progress` may be NULL. */
+ * allocated and *problem names the file and the reason; a file that was replaced or written to
+ * since bag_table_file_open, or while it is read, is one. `progress` may be NULL. */
 bool bag_table_load(const struct bag_table_file *file, unsigned threads,
                     bag_load_progress *progress, void *context, struct bag_table_memory *memory,
                     struct bag_problem *problem);

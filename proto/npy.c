@@ -1,0 +1,237 @@
+/* The frame of an .npy file: magic, version and header length, element type and sizes; see npy.h.
+ *
+ * Must not know: the grammar of the header (npy_header.c), how elements are moved (npy_place.c). */
+#include "npy.h"
+#include "npy_header.h"
+
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files marked '=' and tables are little");
+
+/* ---- the frame ------------------------------------------------------------------------------- */
+
+#define MAGIC       "\x93NUMPY"
+#define MAGIC_BYTES 6
+
+struct frame {
+    size_t text_offset;
+    size_t text_bytes;
+};
+
+/* A file that is not .npy at all: names what it looks like, where a user may have mixed them up. */
+static bool refuse_magic(const unsigned char *bytes, size_t count, struct bag_problem *problem)
+{
+    if (count == 0)
+        return bag_problem_set(problem, 400, "the file is empty; it must be an .npy file");
+    if (count >= 4 && memcmp(bytes, "PK\3\4", 4) == 0)
+        return bag_problem_set(
+            problem, 400,
+            "the file is a zip archive (perhaps an .npz); unpack it and name one "
+            ".npy file");
+    return bag_problem_set(problem, 400,
+                           "the file is no .npy file: it does not begin with \\x93NUMPY");
+}
+
+/* Version 1 counts the header's bytes in two bytes, versions 2 and 3 in four. */
+static bool read_length(const unsigned char *bytes, struct frame *frame,
+                        struct bag_problem *problem)
+{
+    unsigned major = bytes[MAGIC_BYTES], minor = bytes[MAGIC_BYTES + 1];
+    if (major < 1 || major > 3 || minor != 0)
+        return bag_problem_set(problem, 400,
+                               "the file has .npy version %u.%u; versions 1.0, 2.0 and 3.0 are "
+                               "read",
+                               major, minor);
+    const unsigned char *length = bytes + MAGIC_BYTES + 2;
+    frame->text_offset = MAGIC_BYTES + 2 + (major == 1 ? 2 : 4);
+    frame->text_bytes = (size_t)length[0] | (size_t)length[1] << 8;
+    if (major > 1)
+        frame->text_bytes |= (size_t)length[2] << 16 | (size_t)length[3] << 24;
+    if (frame->text_bytes > BAG_NPY_MAX_HEADER_BYTES - frame->text_offset)
+        return bag_problem_set(problem, 400,
+                               "the .npy header is %zu bytes long; at most %zu are read",
+                               frame->text_bytes, BAG_NPY_MAX_HEADER_BYTES - frame->text_offset);
+    return true;
+}
+
+static bool read_frame(const void *data, size_t count, struct frame *frame,
+                       struct bag_problem *problem)
+{
+    const unsigned char *bytes = data;
+    size_t known = count < MAGIC_BYTES ? count : MAGIC_BYTES;
+    if (count == 0 || memcmp(bytes, MAGIC, known) != 0)
+        return refuse_magic(bytes, count, problem);
+    if (count < BAG_NPY_PREAMBLE_BYTES)
+        return bag_problem_set(problem, 400,
+                               "the file is truncated: it ends after %zu bytes, inside its header",
+                               count);
+    return read_length(bytes, frame, problem);
+}
+
+size_t bag_npy_header_bytes(const void *bytes, size_t count)
+{
+    struct frame frame;
+    struct bag_problem unused;
+    return read_frame(bytes, count, &frame, &unused) ? frame.text_offset + frame.text_bytes : 0;
+}
+
+/* ---- the element type ------------------------------------------------------------------------ */
+
+/* X(kind and bytes after the byte order, dtype) */
+#define NPY_TYPES(X) \
+    X("f2", F16)     \
+    X("f4", F32)     \
+    X("f8", F64)     \
+    X("i1", I8)      \
+    X("i2", I16)     \
+    X("i4", I32)     \
+    X("i8", I64)     \
+    X("u1", U8)      \
+    X("u2", U16)     \
+    X("u4", U32)     \
+    X("u8", U64)
+
+/* X(kind, what NumPy calls such elements): known, but nothing that can be pooled. */
+#define NPY_REFUSED_KINDS(X)  \
+    X('O', "Python objects")  \
+    X('b', "booleans")        \
+    X('c', "complex numbers") \
+    X('M', "dates")           \
+    X('m', "time spans")      \
+    X('S', "byte strings")    \
+    X('a', "byte strings")    \
+    X('U', "strings")
+
+static enum bag_dtype find_type(const char *type, size_t bytes)
+{
+#define BAG_X(text, id)                                              \
+    if (bytes == sizeof(text) - 1 && memcmp(type, text, bytes) == 0) \
+        return BAG_##id;
+    NPY_TYPES(BAG_X)
+#undef BAG_X
+    return BAG_DTYPE_COUNT;
+}
+
+/* Bytes of one element of raw data, as in "V2"; 0 where it is not raw or of a size that no dtype
+ * has. */
+static size_t raw_bytes(const char *type, size_t bytes)
+{
+    return bytes == 2 && type[0] == 'V' && memchr("1248", type[1], 4) ? (size_t)(type[1] - '0') : 0;
+}
+
+static bool refuse_type(const struct bag_npy_header *header, struct bag_problem *problem)
+{
+    struct bag_quoted descr = bag_quote(header->descr, header->descr_bytes);
+    const char *what = NULL;
+    switch (header->descr_bytes > 1 ? header->descr[1] : 0) {
+#define BAG_X(kind, words) \
+    case kind:             \
+        what = words;      \
+        break;
+        NPY_REFUSED_KINDS(BAG_X)
+#undef BAG_X
+    }
+    if (what)
+        return bag_problem_set(problem, 400,
+                               "the file holds %s ('%s'); a table must hold floats of 16, 32 or 64 "
+                               "bits or integers of 8 to 64",
+                               what, descr.text);
+    return bag_problem_set(problem, 400,
+                           "the file's elements are of the unknown type '%s'; a table must hold "
+                           "floats of 16, 32 or 64 bits or integers of 8 to 64",
+                           descr.text);
+}
+
+/* What the configuration says about the elements must at least have their size. */
+static bool override_type(const struct bag_npy_header *header, size_t file_bytes,
+                          enum bag_dtype override_dtype, struct bag_problem *problem)
+{
+    const struct bag_dtype_info *info = &bag_dtypes[override_dtype];
+    if (info->kind == BAG_KIND_OTHER)
+        return bag_problem_set(problem, 400, "datatype %s cannot be a table's", info->name);
+    if (info->bytes == file_bytes)
+        return true;
+    return bag_problem_set(problem, 400,
+                           "the file's elements ('%s') have %zu bytes, but the configured datatype "
+                           "%s has %zu",
+                           bag_quote(header->descr, header->descr_bytes).text, file_bytes,
+                           info->name, info->bytes);
+}
+
+/* `descr` is a byte order, a kind and a size: "<f4". */
+static bool resolve_type(const struct bag_npy_header *header, enum bag_dtype override_dtype,
+                         struct bag_npy *npy, struct bag_problem *problem)
+{
+    const char *type = header->descr + 1;
+    if (header->descr_bytes < 2 || !memchr("<>=|", header->descr[0], 4))
+        return refuse_type(header, problem);
+    npy->dtype = find_type(type, header->descr_bytes - 1);
+    bool known = npy->dtype != BAG_DTYPE_COUNT;
+    size_t bytes = known ? bag_dtypes[npy->dtype].bytes : raw_bytes(type, header->descr_bytes - 1);
+    if (bytes == 0)
+        return refuse_type(header, problem);
+    if (override_dtype != BAG_DTYPE_COUNT) {
+        if (!override_type(header, bytes, override_dtype, problem))
+            return false;
+        npy->dtype = override_dtype;
+    } else if (!known) {
+        return bag_problem_set(problem, 400,
+                               "the file holds raw elements ('%s') without a type: name it in the "
+                               "configuration, as in \"datatype\": \"BF16\"",
+                               bag_quote(header->descr, header->descr_bytes).text);
+    }
+    npy->swap = header->descr[0] == '>' && bytes > 1;
+    return true;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+/* Products that do not overflow, whichever dimension is zero: nothing that a reader multiplies
+ * later can overflow either. */
+static bool measure(struct bag_npy *npy, struct bag_problem *problem)
+{
+    size_t nonzero = 1, end;
+    bool overflow = false;
+    npy->count = npy->row_elements = 1;
+    for (uint32_t axis = 0; axis < npy->rank; axis++) {
+        size_t dimension = (size_t)npy->shape[axis];
+        overflow |= __builtin_mul_overflow(nonzero, dimension ? dimension : 1, &nonzero);
+        npy->count *= dimension;
+        npy->row_elements *= axis ? dimension : 1;
+    }
+    overflow |= __builtin_mul_overflow(nonzero, bag_dtypes[npy->dtype].bytes, &end);
+    overflow |= __builtin_add_overflow(end, npy->data_offset, &end) || end > PTRDIFF_MAX;
+    if (overflow)
+        return bag_problem_set(problem, 400,
+                               "the shape in the .npy header is too large: the bytes of its "
+                               "elements pass 2^63 - 1");
+    npy->data_bytes = npy->count * bag_dtypes[npy->dtype].bytes;
+    return true;
+}
+
+bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtype,
+                   struct bag_npy *npy, struct bag_problem *problem)
+{
+    struct frame frame;
+    struct bag_npy_header header;
+    if (!read_frame(bytes, count, &frame, problem))
+        return false;
+    if (count - frame.text_offset < frame.text_bytes)
+        return bag_problem_set(problem, 400,
+                               "the file is truncated: its header should end at byte %zu, but the "
+                               "file ends after %zu",
+                               frame.text_offset + frame.text_bytes, count);
+    const char *text = (const char *)bytes + frame.text_offset;
+    if (!bag_npy_header_read(text, frame.text_bytes, &header, problem))
+        return false;
+    memset(npy, 0, sizeof *npy);
+    npy->rank = header.rank;
+    memcpy(npy->shape, header.shape, sizeof header.shape);
+    npy->data_offset = frame.text_offset + frame.text_bytes;
+    npy->fortran_order = header.fortran_order && header.rank > 1;
+    if (!resolve_type(&header, override_dtype, npy, problem) || !measure(npy, problem))
+        return false;
+    npy->num_columns = npy->fortran_order ? npy->row_elements : 1;
+    npy->column_elements = npy->fortran_order ? (size_t)npy->shape[0] : npy->count;
+    return true;
+}

@@ -1,0 +1,132 @@
+/* Elements of an .npy file -> the row-major table, byte order and axes turned; see npy.h.
+ *
+ * Must not know: headers, files. Every access to elements goes through memcpy: neither side need
+ * be aligned. */
+#include "npy.h"
+
+#include <string.h>
+
+/* Of a column as much is moved at a time as a cache line holds: then the lines that the pieces of
+ * neighbouring columns go to are still in the cache, too. */
+#define PIECE_BYTES 64
+
+bool bag_npy_is_plain(const struct bag_npy *npy)
+{
+    return !npy->swap && !npy->fortran_order;
+}
+
+/* ---- runs of elements ------------------------------------------------------------------------ */
+
+typedef void place_run(const unsigned char *from, size_t count, unsigned char *to,
+                       size_t stride_bytes);
+
+/* X(bits of an element, how its bytes are turned around) */
+#define NPY_SIZES(X)         \
+    X(8, )                   \
+    X(16, __builtin_bswap16) \
+    X(32, __builtin_bswap32) \
+    X(64, __builtin_bswap64)
+
+/* Moves `count` elements that stand side by side to places `stride_bytes` apart. */
+#define BAG_X(bits, turn)                                                               \
+    static void copy_##bits(const unsigned char *from, size_t count, unsigned char *to, \
+                            size_t stride_bytes)                                        \
+    {                                                                                   \
+        for (size_t i = 0; i < count; i++)                                              \
+            memcpy(to + i * stride_bytes, from + i * (bits / 8), bits / 8);             \
+    }                                                                                   \
+    static void swap_##bits(const unsigned char *from, size_t count, unsigned char *to, \
+                            size_t stride_bytes)                                        \
+    {                                                                                   \
+        for (size_t i = 0; i < count; i++) {                                            \
+            uint##bits##_t element;                                                     \
+            memcpy(&element, from + i * (bits / 8), sizeof element);                    \
+            element = turn(element);                                                    \
+            memcpy(to + i * stride_bytes, &element, sizeof element);                    \
+        }                                                                               \
+    }
+NPY_SIZES(BAG_X)
+#undef BAG_X
+
+static place_run *choose_run(const struct bag_npy *npy)
+{
+    switch (bag_dtypes[npy->dtype].bytes * 8) {
+#define BAG_X(bits, turn) \
+    case bits:            \
+        return npy->swap ? swap_##bits : copy_##bits;
+        NPY_SIZES(BAG_X)
+#undef BAG_X
+    }
+    return NULL; /* not reached: a table's elements have one of these sizes */
+}
+
+/* ---- columns of a column-major file ---------------------------------------------------------- */
+
+/* Which element of a row a column holds: the second axis runs fastest in the file, the last one in
+ * the row. */
+struct column {
+    size_t index[BAG_MAX_RANK];  /* the first is not used */
+    size_t stride[BAG_MAX_RANK]; /* of each axis within a row, in elements */
+    size_t element;              /* index . stride */
+};
+
+static void column_find(const struct bag_npy *npy, size_t column, struct column *found)
+{
+    size_t stride = 1;
+    for (uint32_t axis = npy->rank; axis-- > 1;) {
+        found->stride[axis] = stride;
+        stride *= (size_t)npy->shape[axis];
+    }
+    found->element = 0;
+    for (uint32_t axis = 1; axis < npy->rank; axis++) {
+        found->index[axis] = column % (size_t)npy->shape[axis];
+        column /= (size_t)npy->shape[axis];
+        found->element += found->index[axis] * found->stride[axis];
+    }
+}
+
+static void column_next(const struct bag_npy *npy, struct column *column)
+{
+    for (uint32_t axis = 1; axis < npy->rank; axis++) {
+        column->element += column->stride[axis];
+        if (++column->index[axis] < (size_t)npy->shape[axis])
+            return;
+        column->element -= column->index[axis] * column->stride[axis];
+        column->index[axis] = 0;
+    }
+}
+
+static void place_columns(const struct bag_npy *npy, struct bag_npy_tile tile,
+                          const unsigned char *block, unsigned char *rows)
+{
+    size_t bytes = bag_dtypes[npy->dtype].bytes;
+    size_t row_bytes = npy->row_elements * bytes;
+    place_run *run = choose_run(npy);
+    struct column first, column;
+    column_find(npy, tile.first_column, &first);
+    for (size_t done = 0, piece; done < tile.count; done += piece) {
+        piece = PIECE_BYTES / bytes;
+        if (piece > tile.count - done)
+            piece = tile.count - done;
+        column = first;
+        for (size_t i = 0; i < tile.num_columns; i++) {
+            run(block + (i * tile.count + done) * bytes, piece,
+                rows + (tile.first + done) * row_bytes + column.element * bytes, row_bytes);
+            column_next(npy, &column);
+        }
+    }
+}
+
+void bag_npy_place(const struct bag_npy *npy, struct bag_npy_tile tile, const void *block,
+                   void *rows)
+{
+    size_t bytes = bag_dtypes[npy->dtype].bytes;
+    if (tile.num_columns == 0 || tile.count == 0)
+        return;
+    if (npy->fortran_order)
+        place_columns(npy, tile, block, rows);
+    else if (npy->swap)
+        choose_run(npy)(block, tile.count, (unsigned char *)rows + tile.first * bytes, bytes);
+    else
+        memcpy((unsigned char *)rows + tile.first * bytes, block, tile.count * bytes);
+}

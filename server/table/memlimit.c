@@ -1,0 +1,192 @@
+/* /proc/meminfo and the memory controllers of cgroup v1 and v2; see memlimit.h. */
+#include "memlimit.h"
+#include "bytes_text.h"
+#include "load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* More than any of the files that are read here holds. */
+#define FILE_BYTES (16 * 1024)
+#define PATH_BYTES 4096
+
+/* The narrowest limit found so far. */
+struct room {
+    size_t bytes;           /* that may still be taken; SIZE_MAX: no limit is known */
+    size_t limit_bytes;     /* of the control group */
+    char group[PATH_BYTES]; /* its path; empty: the machine's memory is the narrowest */
+};
+
+/* ---- small files ----------------------------------------------------------------------------- */
+
+/* Reads the file into text[FILE_BYTES], cut to what fits, with a NUL after it. */
+static bool read_text(const char *path, char *text)
+{
+    ssize_t got;
+    size_t bytes = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    while ((got = read(fd, text + bytes, FILE_BYTES - 1 - bytes)) != 0) {
+        if (got > 0)
+            bytes += (size_t)got;
+        else if (errno != EINTR)
+            break;
+    }
+    close(fd);
+    text[bytes] = '\0';
+    return got == 0;
+}
+
+/* A decimal number at text[0]; a word such as "max" is none. */
+static bool read_number(const char *text, size_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && errno == 0;
+}
+
+/* The number after `key` at the beginning of a line: "MemAvailable:   123 kB". */
+static bool find_number(const char *text, const char *key, size_t *number)
+{
+    size_t key_bytes = strlen(key);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, key_bytes) != 0)
+            continue;
+        const char *value = line + key_bytes;
+        size_t blanks = strspn(value, " \t");
+        if (blanks > 0)
+            return read_number(value + blanks, number);
+    }
+    return false;
+}
+
+/* ---- control groups -------------------------------------------------------------------------- */
+
+struct hierarchy {
+    const char *mount; /* under sys/fs/cgroup */
+    const char *limit, *usage;
+    const char *cache[2]; /* keys of memory.stat */
+};
+
+static const struct hierarchy version_1 = {"/memory",
+                                           "memory.limit_in_bytes",
+                                           "memory.usage_in_bytes",
+                                           {"total_inactive_file", "total_active_file"}};
+static const struct hierarchy version_2 = {
+    "", "memory.max", "memory.current", {"inactive_file", "active_file"}};
+
+/* One group, `directory` + its files. A file that is missing, as the root's, limits nothing. */
+static void look_at_group(const struct hierarchy *hierarchy, const char *directory,
+                          const char *group, struct room *room)
+{
+    char path[PATH_BYTES + 64], text[FILE_BYTES];
+    size_t limit, usage, cache;
+    snprintf(path, sizeof path, "%s/%s", directory, hierarchy->limit);
+    if (!read_text(path, text) || !read_number(text, &limit))
+        return;
+    snprintf(path, sizeof path, "%s/%s", directory, hierarchy->usage);
+    if (!read_text(path, text) || !read_number(text, &usage))
+        return;
+    snprintf(path, sizeof path, "%s/memory.stat", directory);
+    for (int i = 0; i < 2; i++)
+        if (read_text(path, text) && find_number(text, hierarchy->cache[i], &cache))
+            usage -= cache < usage ? cache : usage;
+    size_t left = usage < limit ? limit - usage : 0;
+    if (left < room->bytes) {
+        room->bytes = left;
+        room->limit_bytes = limit;
+        snprintf(room->group, sizeof room->group, "%s", group);
+    }
+}
+
+/* The group and all around it, up to the root: each may have a limit. In a container the path may
+ * be the host's, whose directories are not there; its own group is then the root that it sees. */
+static void look_at_groups(const char *sys, const struct hierarchy *hierarchy, const char *group,
+                           struct room *room)
+{
+    char path[PATH_BYTES];
+    int written = snprintf(path, sizeof path, "%s/fs/cgroup%s%s", sys, hierarchy->mount, group);
+    if (written < 0 || (size_t)written >= sizeof path || strstr(group, "/.."))
+        return;
+    char *root = path + strlen(sys) + strlen("/fs/cgroup") + strlen(hierarchy->mount);
+    for (;;) {
+        look_at_group(hierarchy, path, *root ? root : "/", room);
+        char *slash = strrchr(root, '/');
+        if (!slash)
+            return;
+        *slash = '\0';
+    }
+}
+
+/* Whether the comma-separated list names the memory controller. */
+static bool controls_memory(const char *controllers)
+{
+    char *rest = NULL, list[256];
+    snprintf(list, sizeof list, "%s", controllers);
+    for (char *name = strtok_r(list, ",", &rest); name; name = strtok_r(NULL, ",", &rest))
+        if (strcmp(name, "memory") == 0)
+            return true;
+    return false;
+}
+
+/* Lines are "number:controllers:path"; version 2 has the number 0 and no controllers. */
+static void look_at_membership(const char *proc, const char *sys, struct room *room)
+{
+    char path[PATH_BYTES], text[FILE_BYTES], *rest = NULL;
+    snprintf(path, sizeof path, "%s/self/cgroup", proc);
+    if (!read_text(path, text))
+        return;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char *controllers = strchr(line, ':');
+        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *group++ = '\0';
+        if (strcmp(line, "0:") == 0)
+            look_at_groups(sys, &version_2, group, room);
+        else if (controls_memory(controllers + 1))
+            look_at_groups(sys, &version_1, group, room);
+    }
+}
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+static void look_at_machine(const char *proc, struct room *room)
+{
+    char path[PATH_BYTES], text[FILE_BYTES];
+    size_t kib;
+    snprintf(path, sizeof path, "%s/meminfo", proc);
+    if (read_text(path, text) && find_number(text, "MemAvailable:", &kib))
+        room->bytes = kib > SIZE_MAX / 1024 ? SIZE_MAX : kib * 1024;
+}
+
+bool bag_memory_check_in(const char *proc, const char *sys, size_t needed_bytes,
+                         struct bag_problem *problem)
+{
+    struct room room = {.bytes = SIZE_MAX};
+    look_at_machine(proc, &room);
+    look_at_membership(proc, sys, &room);
+    if (needed_bytes <= room.bytes)
+        return true;
+    if (!room.group[0])
+        return bag_problem_set(
+            problem, 500, "the tables need %s of memory, but the machine has only %s available",
+            bag_bytes_text(needed_bytes).text, bag_bytes_text(room.bytes).text);
+    return bag_problem_set(problem, 500,
+                           "the tables need %s of memory, but the control group %s has only %s "
+                           "left of its limit of %s",
+                           bag_bytes_text(needed_bytes).text, room.group,
+                           bag_bytes_text(room.bytes).text, bag_bytes_text(room.limit_bytes).text);
+}
+
+bool bag_memory_check(size_t needed_bytes, struct bag_problem *problem)
+{
+    return bag_memory_check_in("/proc", "/sys", needed_bytes, problem);
+}

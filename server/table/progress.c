@@ -1,0 +1,139 @@
+/* See progress.h. */
+#include "progress.h"
+#include "bytes_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TERMINAL_INTERVAL_NS UINT64_C(100000000)
+#define LOG_INTERVAL_NS      UINT64_C(5000000000)
+#define BAR_CELLS            20
+
+#define CLEAR_LINE "\r\x1b[K"
+/* Around a bar: a narrow terminal cuts it off, because a wrapped one could not be drawn over. */
+#define NO_WRAP "\x1b[?7l"
+#define WRAP    "\x1b[?7h"
+
+struct seconds_text {
+    char text[32];
+};
+
+/* "47 s", "3 min 05 s", "2 h 10 min" */
+static struct seconds_text seconds_text(double seconds)
+{
+    struct seconds_text text;
+    unsigned long long whole = seconds < 1e9 ? (unsigned long long)(seconds + 0.5) : 1000000000;
+    if (whole < 60)
+        snprintf(text.text, sizeof text.text, "%llu s", whole);
+    else if (whole < 3600)
+        snprintf(text.text, sizeof text.text, "%llu min %02llu s", whole / 60, whole % 60);
+    else
+        snprintf(text.text, sizeof text.text, "%llu h %02llu min", whole / 3600, whole / 60 % 60);
+    return text;
+}
+
+static double elapsed_s(const struct bag_progress *progress, uint64_t now_ns)
+{
+    return now_ns > progress->start_ns ? (double)(now_ns - progress->start_ns) * 1e-9 : 0;
+}
+
+static double fraction_done(const struct bag_progress *progress)
+{
+    return progress->total_bytes ? (double)progress->done_bytes / (double)progress->total_bytes : 1;
+}
+
+/* "1.00 GiB of 2.00 GiB (50 %), 1.50 GiB/s, 1 s left"; rate and rest once they can be known. */
+static void describe(const struct bag_progress *progress, uint64_t now_ns, char *out, size_t bytes)
+{
+    double seconds = elapsed_s(progress, now_ns), fraction = fraction_done(progress);
+    int written =
+        snprintf(out, bytes, "%s of %s (%d %%)", bag_bytes_text(progress->done_bytes).text,
+                 bag_bytes_text(progress->total_bytes).text, (int)(fraction * 100));
+    if (seconds <= 0 || progress->done_bytes == 0)
+        return;
+    double rate = (double)progress->done_bytes / seconds;
+    double left = (double)(progress->total_bytes - progress->done_bytes) / rate;
+    snprintf(out + written, bytes - (size_t)written, ", %s/s, %s left",
+             bag_bytes_text((size_t)rate).text, seconds_text(left).text);
+}
+
+static void draw_bar(struct bag_progress *progress, uint64_t now_ns)
+{
+    char bar[BAR_CELLS + 1], numbers[160], line[512];
+    int filled = (int)(fraction_done(progress) * BAR_CELLS);
+    memset(bar, '#', (size_t)filled);
+    memset(bar + filled, '.', (size_t)(BAR_CELLS - filled));
+    bar[BAR_CELLS] = '\0';
+    describe(progress, now_ns, numbers, sizeof numbers);
+    snprintf(line, sizeof line, CLEAR_LINE NO_WRAP "%.128s [%s] %s" WRAP, progress->name, bar,
+             numbers);
+    progress->print(progress->context, line);
+}
+
+static void log_line(struct bag_progress *progress, uint64_t now_ns)
+{
+    char numbers[160], line[512];
+    describe(progress, now_ns, numbers, sizeof numbers);
+    snprintf(line, sizeof line, "table %.128s: loaded %s", progress->name, numbers);
+    progress->print(progress->context, line);
+}
+
+/* ---- one table ------------------------------------------------------------------------------- */
+
+void bag_progress_init(struct bag_progress *progress, bag_progress_print *print, void *context,
+                       bool terminal)
+{
+    memset(progress, 0, sizeof *progress);
+    progress->print = print;
+    progress->context = context;
+    progress->terminal = terminal;
+}
+
+void bag_progress_start(struct bag_progress *progress, const char *name, size_t total_bytes,
+                        uint64_t now_ns)
+{
+    char line[256];
+    progress->name = name;
+    progress->total_bytes = total_bytes;
+    progress->done_bytes = 0;
+    progress->start_ns = progress->shown_ns = now_ns;
+    if (progress->terminal) {
+        draw_bar(progress, now_ns);
+        return;
+    }
+    snprintf(line, sizeof line, "table %.128s: loading %s", name, bag_bytes_text(total_bytes).text);
+    progress->print(progress->context, line);
+}
+
+void bag_progress_update(struct bag_progress *progress, size_t done_bytes, uint64_t now_ns)
+{
+    uint64_t interval_ns = progress->terminal ? TERMINAL_INTERVAL_NS : LOG_INTERVAL_NS;
+    progress->done_bytes = done_bytes < progress->total_bytes ? done_bytes : progress->total_bytes;
+    if (now_ns - progress->shown_ns < interval_ns)
+        return;
+    progress->shown_ns = now_ns;
+    if (progress->terminal)
+        draw_bar(progress, now_ns);
+    else
+        log_line(progress, now_ns);
+}
+
+void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns)
+{
+    char line[512], rate[64] = "";
+    double seconds = elapsed_s(progress, now_ns);
+    if (seconds > 0)
+        snprintf(rate, sizeof rate, ", %s/s",
+                 bag_bytes_text((size_t)((double)progress->total_bytes / seconds)).text);
+    snprintf(line, sizeof line, "%stable %.128s: loaded %s in %.2f s%s%s",
+             progress->terminal ? CLEAR_LINE : "", progress->name,
+             bag_bytes_text(progress->total_bytes).text, seconds, rate,
+             progress->terminal ? "\n" : "");
+    progress->print(progress->context, line);
+}
+
+void bag_progress_abandon(struct bag_progress *progress)
+{
+    if (progress->terminal)
+        progress->print(progress->context, CLEAR_LINE);
+}
