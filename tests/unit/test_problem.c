@@ -1,0 +1,126 @@
+/* What clients are told: sentences of findings, quoted bytes, prefixes, cut texts. */
+#include "testing.h"
+
+#include "proto/problem.h"
+
+static void test_makes_sentences_of_faults(void **state)
+{
+    static const struct {
+        struct bag_fault fault;
+        const char *text;
+    } cases[] = {
+        {{.status = BAG_STATUS_INDEX_OUT_OF_RANGE, .position = 3, .value = -7, .low = 0, .high = 4},
+         "'indices' at position 3 is -7; it must be from 0 to 4, the last row"},
+        {{.status = BAG_STATUS_OFFSETS_NOT_MONOTONIC, .position = 2, .value = 1, .low = 5},
+         "'offsets' at position 2 is 1, less than 5 before it; offsets must not decrease"},
+        {{.status = BAG_STATUS_WEIGHTS_DTYPE_MISMATCH, .got = BAG_I64, .want = BAG_F32},
+         "'per_sample_weights' has datatype INT64; it must be FP32 for this table"},
+        {{.status = BAG_STATUS_UNEXPECTED_INPUT, .input = BAG_NUM_SEGMENTS},
+         "input 'num_segments' does not go with the other inputs: send 'offsets', or 'segment_ids' "
+         "with an optional 'num_segments', or 2-D 'indices' alone"},
+        {{.status = BAG_STATUS_RESULT_TOO_LARGE, .value = INT64_MAX, .low = INT64_MIN, .high = 0},
+         "the result would have 9223372036854775807 bags of -9223372036854775808 bytes each; the "
+         "limit (max_reply_bytes) is 0 bytes"},
+    };
+    struct bag_problem problem;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_false(bag_problem_from_fault(&problem, &cases[i].fault));
+        assert_int_equal(problem.http_status, 400);
+        assert_string_equal(problem.text, cases[i].text);
+    }
+}
+
+/* Every status has a sentence whose fields are known, and which fits at their longest. */
+static void test_every_status_fits(void **state)
+{
+    struct bag_problem problem;
+    (void)state;
+    for (int status = 0; status < BAG_STATUS_COUNT; status++) {
+        struct bag_fault fault = {.status = (enum bag_status)status,
+                                  .input = BAG_PER_SAMPLE_WEIGHTS,
+                                  .position = INT64_MIN,
+                                  .value = INT64_MIN,
+                                  .low = INT64_MIN,
+                                  .high = INT64_MIN,
+                                  .got = BAG_BYTES,
+                                  .want = BAG_BYTES};
+        bag_problem_from_fault(&problem, &fault);
+        assert_null(strpbrk(problem.text, "{}"));
+        assert_in_range(strlen(problem.text), 1, BAG_PROBLEM_TEXT_BYTES - 2);
+    }
+}
+
+static void test_quotes_what_clients_chose(void **state)
+{
+    static const struct {
+        const char *bytes, *text;
+    } cases[] = {
+        {"", ""},
+        {"items", "items"},
+        {"a'b\"c\\d", "a\\x27b\\x22c\\x5cd"},
+        {"\x1b[31m\n\x7f", "\\x1b[31m\\x0a\\x7f"},
+        {"caf\xc3\xa9 \xe2\x82\xac", "caf\xc3\xa9 \xe2\x82\xac"},
+        {"\xc2\x9b"
+         "31m",
+         "\\xc2\\x9b31m"}, /* a control character beyond ASCII */
+        {"\xff\xc3", "\\xff\\xc3"},
+    };
+    char text[66];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char *copy = exact_copy(cases[i].bytes, strlen(cases[i].bytes));
+        assert_string_equal(bag_quote(copy, strlen(cases[i].bytes)).text, cases[i].text);
+        free(copy);
+    }
+    memset(text, 'x', 65);
+    text[64] = 0;
+    assert_string_equal(bag_quote(text, 64).text, text);
+    text[64] = 'x';
+    text[65] = 0;
+    assert_int_equal(strlen(bag_quote(text, 65).text), 67);
+    memset(text, 1, 65);
+    assert_int_equal(strlen(bag_quote(text, 65).text), 64 * 4 + 3);
+}
+
+static void test_cuts_long_texts_between_characters(void **state)
+{
+    struct bag_problem problem;
+    char text[1024] = "";
+    (void)state;
+    for (int i = 0; i < 300; i++)
+        strcat(text, "\xe2\x82\xac");
+    bag_problem_set(&problem, 503, "%s", text);
+    assert_int_equal(problem.http_status, 503);
+    assert_int_equal(strlen(problem.text), 170 * 3);
+    bag_problem_set(&problem, 400, "x%s", text);
+    assert_int_equal(strlen(problem.text), 1 + 170 * 3);
+    bag_problem_set(&problem, 400, "xx%s", text);
+    assert_int_equal(strlen(problem.text), 2 + 169 * 3);
+}
+
+static void test_prefixes(void **state)
+{
+    struct bag_problem problem;
+    char text[600];
+    (void)state;
+    bag_problem_set(&problem, 400, "too short");
+    bag_problem_prefix(&problem, "input '%s'", "a");
+    assert_string_equal(problem.text, "input 'a': too short");
+    memset(text, 'y', sizeof text);
+    text[sizeof text - 1] = 0;
+    bag_problem_prefix(&problem, "%s", text);
+    assert_int_equal(strlen(problem.text), BAG_PROBLEM_TEXT_BYTES - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_makes_sentences_of_faults),
+        cmocka_unit_test(test_every_status_fits),
+        cmocka_unit_test(test_quotes_what_clients_chose),
+        cmocka_unit_test(test_cuts_long_texts_between_characters),
+        cmocka_unit_test(test_prefixes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
