@@ -22,7 +22,7 @@ static const char *duplicate_key(const cJSON *object, size_t count)
         for (const cJSON *a = object->child; a; a = a->next) {
             for (const cJSON *b = a->next; b; b = b->next) {
                 if (strcmp(a->string, b->string) == 0)
-                    return a->string;
+                    return b->string;
             }
         }
         return NULL;
@@ -42,51 +42,65 @@ static const char *duplicate_key(const cJSON *object, size_t count)
     return found;
 }
 
-/* Recursion is bounded by BAG_JSON_MAX_DEPTH, which the scanner has checked. */
-static bool check_tree(const cJSON *item, struct bag_problem *problem)
+/* The node at fault, with the problem set, or NULL. Recursion is bounded by BAG_JSON_MAX_DEPTH,
+ * which the scanner has checked. */
+static const cJSON *find_fault(const cJSON *item, struct bag_problem *problem)
 {
     size_t children = 0;
-    if (cJSON_IsNumber(item) && !isfinite(item->valuedouble))
-        return bag_problem_set(problem, 400, "a number is too large to be represented");
+    if (cJSON_IsNumber(item) && !isfinite(item->valuedouble)) {
+        bag_problem_set(problem, 400, "a number is too large to be represented");
+        return item;
+    }
     for (const cJSON *child = item->child; child; child = child->next, children++) {
-        if (!check_tree(child, problem))
-            return false;
+        const cJSON *fault = find_fault(child, problem);
+        if (fault)
+            return fault;
     }
     const char *twice = cJSON_IsObject(item) ? duplicate_key(item, children) : NULL;
-    if (twice)
-        return bag_problem_set(problem, 400, "key \"%s\" stands twice in one object",
-                               bag_quote(twice, strlen(twice)).text);
-    return true;
+    if (!twice)
+        return NULL;
+    bag_problem_set(problem, 400, "key \"%s\" stands twice in one object",
+                    bag_quote(twice, strlen(twice)).text);
+    for (const cJSON *child = item->child; child; child = child->next) {
+        if (child->string == twice)
+            return child;
+    }
+    return item;
 }
 
-/* The tree of a text that the scanner has passed. */
-static cJSON *build_tree(const char *text, size_t bytes, struct bag_problem *problem)
+/* The tree of a text that the scanner has passed. `original` is the document that `text` is a
+ * faithful copy of, for the position of a fault; NULL where parts were cut out. */
+static cJSON *build_tree(const char *text, size_t bytes, const struct bag_json_span *original,
+                         struct bag_problem *problem)
 {
     cJSON *tree = cJSON_ParseWithLengthOpts(text, bytes, NULL, false);
     if (!tree) {
         bag_problem_set(problem, 500, "not enough memory to read the JSON document");
-    } else if (!check_tree(tree, problem)) {
-        cJSON_Delete(tree);
-        tree = NULL;
+        return NULL;
     }
-    return tree;
+    const cJSON *fault = find_fault(tree, problem);
+    if (!fault)
+        return tree;
+    if (original) {
+        struct bag_json_position at = bag_json_locate(original->text, original->bytes, tree, fault);
+        bag_problem_prefix(problem, "line %zu, column %zu", at.line, at.column);
+    }
+    cJSON_Delete(tree);
+    return NULL;
 }
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
 static void describe_line(const struct bag_json_scan *scan, struct bag_problem *problem)
 {
-    size_t line = 1, column = 1;
-    for (const char *at = scan->text; at < scan->at; at++) {
-        column = *at == '\n' ? 1 : column + 1;
-        line += *at == '\n';
-    }
-    bag_problem_set(problem, 400, "line %zu, column %zu: %s", line, column, scan->wrong);
+    struct bag_json_position at = bag_json_position_of(scan->text, scan->at);
+    bag_problem_set(problem, 400, "line %zu, column %zu: %s", at.line, at.column, scan->wrong);
 }
 
 cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *problem)
 {
     struct bag_json_scan scan = {.text = text, .at = text, .end = text + text_bytes};
+    struct bag_json_span original = {text, text_bytes};
     cJSON *tree = NULL;
     char *copy = malloc(bag_json_copy_bytes(text_bytes));
     if (!copy) {
@@ -96,7 +110,7 @@ cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *p
     scan.copy = copy;
     scan.copying = true;
     if (bag_json_scan_document(&scan, BAG_JSON_PLAIN))
-        tree = build_tree(copy, (size_t)(scan.copy - copy), problem);
+        tree = build_tree(copy, (size_t)(scan.copy - copy), &original, problem);
     else
         describe_line(&scan, problem);
     free(copy);
@@ -120,7 +134,7 @@ bool bag_json_parse_envelope(const char *text, size_t text_bytes, struct bag_are
     if (!bag_json_scan_document(&scan, BAG_JSON_ROOT))
         return bag_problem_set(problem, 400, "malformed JSON at byte %zu: %s",
                                (size_t)(scan.at - text), scan.wrong);
-    envelope->tree = build_tree(copy, (size_t)(scan.copy - copy), problem);
+    envelope->tree = build_tree(copy, (size_t)(scan.copy - copy), NULL, problem);
     envelope->data = scan.data;
     envelope->num_data = scan.num_data;
     envelope->id = scan.id;

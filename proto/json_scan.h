@@ -36,6 +36,9 @@ bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place plac
 /* Room that a copy of `text_bytes` needs, whatever it holds. */
 size_t bag_json_copy_bytes(size_t text_bytes);
 
+/* The line and column of a byte of the text. */
+struct bag_json_position bag_json_position_of(const char *text, const char *at);
+
 /* ---- between json_scan.c and json_scan_text.c ------------------------------------------------ */
 
 /* Notes what is wrong, keeping the first finding; returns false. */
