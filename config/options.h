@@ -3,10 +3,15 @@
  *
  * X(member, "section", "key", TYPE, default, minimum, maximum, "unit", "sentence")
  *
- * The flag is --key with '-' for '_', the variable BAGSERVE_KEY, the file {"section": {"key":
- * ...}}; keys are unique over all sections. TYPE is one of COUNT    an integer of the unit, from
- * minimum to maximum BYTES    the same in bytes, which may be written 64MiB, 1GiB, 500KB TEXT     a
- * string; minimum and maximum bound its length CHOICE_* one of the words of a list below */
+ * The flag is --key with '-' for '_', the variable BAGSERVE_KEY, and in the file it is
+ * {"section": {"key": value}}; keys are unique over all sections. TYPE is one of
+ *
+ *   COUNT     an integer of the unit, from minimum to maximum
+ *   BYTES     the same in bytes, which may be written 64MiB, 1GiB, 500KB
+ *   TEXT      a string; minimum and maximum bound its length
+ *   CHOICE_*  one of the words of a list below
+ *
+ * The unit stands in messages and, in capitals, behind the flag; "" where a number has none. */
 #ifndef BAG_OPTIONS_H
 #define BAG_OPTIONS_H
 
@@ -30,7 +35,7 @@
 #define BAG_OPTIONS(X)                                                                             \
     X(host, "http", "host", TEXT, "127.0.0.1", 1, 255, "address",                                  \
       "Address to listen on; 0.0.0.0 or :: for all.")                                              \
-    X(port, "http", "port", COUNT, 8000, 0, 65535, "number",                                       \
+    X(port, "http", "port", COUNT, 8000, 0, 65535, "",                                       \
       "TCP port to listen on; 0 takes a free one and logs it.")                                    \
     X(max_body_bytes, "http", "max_body_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",     \
       "Largest request body; a larger one is answered 413 before it is read.")                     \
@@ -49,6 +54,22 @@
       "How log lines on standard error look.")                                                     \
     X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, BAG_LOG_LEVEL_INFO, 0, 0, "",               \
       "The least important lines that are still logged.")
+
+/* Where models come from. Like the lines above, but no section of the file holds them (it has
+ * "models_dir" and "models"), and they are members of struct bag_config itself. */
+#define BAG_SOURCES(X)                                                                             \
+    X(config_path, "", "config", TEXT, NULL, 1, 4095, "file",                                      \
+      "Configuration file (JSON); variables and flags override what it says.")                     \
+    X(models_dir, "", "models", TEXT, NULL, 1, 4095, "dir",                                        \
+      "Folder of models: DIR/NAME.npy, or DIR/NAME/VERSION/ with one table file and an optional "  \
+      "config.json. In the file: \"models_dir\".")
+
+/* Flags that are nothing but flags. X(ID, "key", "what follows", "sentence") */
+#define BAG_FLAGS(X)                                                                               \
+    X(TABLE, "table", "NAME=PATH", "Serve the table in a file as a model; may be repeated.")       \
+    X(DEMO, "demo", "", "Serve the built-in demonstration tables.")                                \
+    X(CHECK, "check", "", "Check the configuration and the tables' files, then exit.")             \
+    X(HELP, "help", "", "Print this and exit.")
 /* clang-format on */
 
 enum bag_log_format {

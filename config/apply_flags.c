@@ -1,0 +1,205 @@
+/* Flags -> configuration. "--flag VALUE" and "--flag=VALUE" are the same; the last one counts. */
+#include "option_list.h"
+#include "suggest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table of flags that are no options ---------------------------------------------------*/
+
+enum flag_id {
+#define BAG_X(id, key, follows, sentence) FLAG_##id,
+    BAG_FLAGS(BAG_X)
+#undef BAG_X
+        FLAG_OPTION,
+    FLAG_UNKNOWN
+};
+
+static const struct {
+    const char *key, *follows;
+} plain_flags[] = {
+#define BAG_X(id, key, follows, sentence) {key, follows},
+    BAG_FLAGS(BAG_X)
+#undef BAG_X
+};
+
+/* ---- taking the arguments apart -------------------------------------------------------------- */
+
+struct arguments {
+    int count;
+    char *const *next;
+};
+
+struct flag {
+    const char *written; /* "--port" or "--port=80" */
+    size_t name_bytes;   /* of "--port" */
+    enum flag_id id;
+    const struct bag_option *option; /* of FLAG_OPTION */
+    const char *value;               /* NULL where none stands there */
+    bool takes_value;
+};
+
+static bool is_named(const struct flag *flag, const char *key)
+{
+    struct bag_spelling name = bag_flag_of(key);
+    return strlen(name.text) == flag->name_bytes &&
+           memcmp(name.text, flag->written, flag->name_bytes) == 0;
+}
+
+static void identify(struct flag *flag)
+{
+    for (int id = 0; id < FLAG_OPTION; id++) {
+        if (is_named(flag, plain_flags[id].key)) {
+            flag->id = (enum flag_id)id;
+            flag->takes_value = plain_flags[id].follows[0] != '\0';
+            return;
+        }
+    }
+    for (size_t i = 0; i < bag_num_options; i++) {
+        if (is_named(flag, bag_options[i].setting.key)) {
+            flag->id = FLAG_OPTION;
+            flag->option = &bag_options[i];
+            flag->takes_value = true;
+            return;
+        }
+    }
+    flag->id = FLAG_UNKNOWN;
+}
+
+static bool looks_like_flag(const char *argument)
+{
+    return argument[0] == '-' && argument[1] == '-';
+}
+
+/* Takes the next flag with its value; false where none is left. What begins with -- is no value
+ * unless a = binds it: "--host --port 80" is a forgotten address. */
+static bool next_flag(struct arguments *left, struct flag *flag)
+{
+    if (left->count <= 0)
+        return false;
+    *flag = (struct flag){.written = *left->next, .name_bytes = strcspn(*left->next, "=")};
+    left->next++;
+    left->count--;
+    identify(flag);
+    if (flag->written[flag->name_bytes]) {
+        flag->value = flag->written + flag->name_bytes + 1;
+    } else if (flag->takes_value && left->count > 0 && !looks_like_flag(*left->next)) {
+        flag->value = *left->next++;
+        left->count--;
+    }
+    return true;
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static bool refuse_unknown(const struct flag *flag, struct bag_problem *problem)
+{
+    struct bag_quoted written = bag_quote(flag->written, flag->name_bytes);
+    struct bag_suggestion suggestion = {.written = written.text};
+    if (!looks_like_flag(flag->written))
+        return bag_problem_set(problem, 400, "unexpected argument '%s'; flags begin with --",
+                               bag_quote(flag->written, strlen(flag->written)).text);
+    for (size_t i = 0; i < bag_num_options; i++)
+        bag_suggest_offer(&suggestion, bag_flag_of(bag_options[i].setting.key).text);
+    for (int id = 0; id < FLAG_OPTION; id++)
+        bag_suggest_offer(&suggestion, bag_flag_of(plain_flags[id].key).text);
+    return bag_problem_set(problem, 400, "unknown flag %s; did you mean %s?", written.text,
+                           suggestion.nearest);
+}
+
+/* A flag of ours, but with a value where none belongs, or without the one it needs. */
+static bool refuse_form(const struct flag *flag, struct bag_problem *problem)
+{
+    struct bag_quoted name = bag_quote(flag->written, flag->name_bytes);
+    struct bag_reason reason = {"must be NAME=PATH"};
+    if (!flag->takes_value)
+        return bag_problem_set(problem, 400, "%s takes no value", name.text);
+    if (flag->option)
+        bag_setting_describe(&flag->option->setting, &reason);
+    return bag_problem_set(problem, 400, "%s: a value is missing; it %s", name.text, reason.text);
+}
+
+/* ---- applying -------------------------------------------------------------------------------- */
+
+static bool apply_table(struct bag_config *config, const char *value, struct bag_problem *problem)
+{
+    const char *equals = strchr(value, '=');
+    struct bag_quoted shown = bag_quote(value, strlen(value));
+    char *name = equals ? strndup(value, (size_t)(equals - value)) : NULL;
+    bool added = false;
+    if (!equals || equals == value || !equals[1])
+        bag_problem_set(problem, 400, "--table %s: write NAME=PATH", shown.text);
+    else if (!name)
+        bag_problem_set(problem, 500, "--table %s: not enough memory", shown.text);
+    else if (!(added = bag_config_add_model(config, name, equals + 1, "1", problem)))
+        bag_problem_prefix(problem, "--table %s", shown.text);
+    free(name);
+    return added;
+}
+
+static bool apply_option(struct bag_config *config, const struct flag *flag,
+                         struct bag_problem *problem)
+{
+    struct bag_reason reason;
+    if (bag_setting_apply(&flag->option->setting, config, flag->value, &reason))
+        return true;
+    const char *quote = flag->value[0] ? "" : "''";
+    return bag_problem_set(problem, 400, "%s %s%s: %s", bag_flag_of(flag->option->setting.key).text,
+                           quote, bag_quote(flag->value, strlen(flag->value)).text, reason.text);
+}
+
+static bool apply_flag(struct bag_config *config, const struct flag *flag,
+                       struct bag_problem *problem)
+{
+    if (flag->id == FLAG_UNKNOWN)
+        return refuse_unknown(flag, problem);
+    if (flag->takes_value != (flag->value != NULL))
+        return refuse_form(flag, problem);
+    switch (flag->id) {
+    case FLAG_TABLE:
+        return apply_table(config, flag->value, problem);
+    case FLAG_DEMO:
+        config->demo = true;
+        return true;
+    case FLAG_CHECK:
+        config->check = true;
+        return true;
+    case FLAG_OPTION:
+        return apply_option(config, flag, problem);
+    case FLAG_HELP: /* the caller's, who has printed it before it came here */
+    case FLAG_UNKNOWN:
+        break;
+    }
+    return true;
+}
+
+bool bag_config_apply_flags(struct bag_config *config, int argc, char *const argv[],
+                            struct bag_problem *problem)
+{
+    struct arguments left = {argc, argv};
+    struct flag flag;
+    while (next_flag(&left, &flag)) {
+        if (!apply_flag(config, &flag, problem))
+            return false;
+    }
+    return true;
+}
+
+const char *bag_config_find_path(int argc, char *const argv[], char *const environment[])
+{
+    const struct bag_option *config = bag_option_find("config");
+    struct bag_spelling variable = bag_variable_of("config");
+    size_t bytes = strlen(variable.text);
+    struct arguments left = {argc, argv};
+    struct flag flag;
+    const char *path = NULL;
+    for (; *environment; environment++) {
+        if (strncmp(*environment, variable.text, bytes) == 0 && (*environment)[bytes] == '=')
+            path = *environment + bytes + 1;
+    }
+    while (next_flag(&left, &flag)) {
+        if (flag.option == config && flag.value)
+            path = flag.value;
+    }
+    return path && *path ? path : NULL;
+}

@@ -1,0 +1,144 @@
+/* What `serve --help` prints, made from the tables of options.h and model_options.h.
+ *
+ * One entry is a line "  --flag VALUE   default   VARIABLE" and its sentence, indented, below. */
+#include "bytes.h"
+#include "model_options.h"
+#include "option_list.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define WIDTH  96
+#define INDENT 6
+
+/* Prints a sentence in lines of at most WIDTH columns. */
+static void print_wrapped(FILE *stream, const char *text)
+{
+    int column = 0;
+    while (*text) {
+        int word = (int)strcspn(text, " ");
+        if (column > 0 && column + 1 + word > WIDTH) {
+            fputc('\n', stream);
+            column = 0;
+        }
+        if (column == 0)
+            column = fprintf(stream, "%*s%.*s", INDENT, "", word, text);
+        else
+            column += fprintf(stream, " %.*s", word, text);
+        text += word;
+        text += *text == ' ';
+    }
+    fputc('\n', stream);
+}
+
+static void print_entry(FILE *stream, const char *name, const char *follows,
+                        const char *default_text, const char *variable, const char *sentence)
+{
+    char left[64];
+    snprintf(left, sizeof left, "%s%s%s", name, *follows ? " " : "", follows);
+    if (*default_text || *variable)
+        fprintf(stream, "  %-38s %-11s %s\n", left, default_text, variable);
+    else
+        fprintf(stream, "  %s\n", left);
+    print_wrapped(stream, sentence);
+}
+
+/* What follows the flag: SECONDS, BYTES, text|json. */
+static void describe_value(const struct bag_setting *setting, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    if (setting->type != BAG_SETTING_CHOICE) {
+        snprintf(text, text_bytes, "%s", setting->unit[0] ? setting->unit : "number");
+        for (; *text; text++)
+            *text = (char)toupper((unsigned char)*text);
+        return;
+    }
+    for (size_t i = 0; i < setting->words.count && used < text_bytes; i++)
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", i ? "|" : "",
+                                 setting->words.names[i]);
+}
+
+static void describe_default(const struct bag_option *option, char *text, size_t text_bytes)
+{
+    switch (option->setting.type) {
+    case BAG_SETTING_TEXT:
+        snprintf(text, text_bytes, "%s", option->default_text ? option->default_text : "");
+        break;
+    case BAG_SETTING_BYTES:
+        snprintf(text, text_bytes, "%s", bag_bytes_text(option->default_number).text);
+        break;
+    case BAG_SETTING_CHOICE:
+        snprintf(text, text_bytes, "%s", option->setting.words.names[option->default_number]);
+        break;
+    default:
+        snprintf(text, text_bytes, "%" PRId64, option->default_number);
+    }
+}
+
+static void print_option(FILE *stream, const struct bag_option *option)
+{
+    char follows[40], default_text[32];
+    describe_value(&option->setting, follows, sizeof follows);
+    describe_default(option, default_text, sizeof default_text);
+    print_entry(stream, bag_flag_of(option->setting.key).text, follows, default_text,
+                bag_variable_of(option->setting.key).text, option->sentence);
+}
+
+static void print_sources(FILE *stream)
+{
+    for (size_t i = 0; i < bag_num_options; i++) {
+        if (!bag_options[i].section[0])
+            print_option(stream, &bag_options[i]);
+    }
+#define BAG_X(id, key, follows, sentence) print_entry(stream, "--" key, follows, "", "", sentence);
+    BAG_FLAGS(BAG_X)
+#undef BAG_X
+}
+
+/* The lines of one section stand together in options.h. */
+static void print_sections(FILE *stream)
+{
+    const char *section = "";
+    for (size_t i = 0; i < bag_num_options; i++) {
+        const struct bag_option *option = &bag_options[i];
+        if (strcmp(option->section, section) != 0) {
+            section = option->section;
+            fprintf(stream, "\nSection \"%s\"\n", section);
+        }
+        if (section[0])
+            print_option(stream, option);
+    }
+}
+
+static void print_model_keys(FILE *stream)
+{
+#define BAG_X(key, sentence) print_entry(stream, key, "", "", "", sentence);
+    BAG_MODEL_IDENTITY(BAG_X)
+#undef BAG_X
+#define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
+    print_entry(stream, key, "", "", "", sentence);
+    BAG_MODEL_KEYS(BAG_X)
+#undef BAG_X
+}
+
+void bag_config_print_help(FILE *stream)
+{
+    fputs("Usage: bagserve serve [--FLAG VALUE]...\n"
+          "\n"
+          "Each option is a flag, a variable of the environment and a key in a section of the\n"
+          "configuration file: --log-level debug, BAGSERVE_LOG_LEVEL=debug and\n"
+          "{\"log\": {\"log_level\": \"debug\"}} are the same. Flags override variables, and "
+          "variables\n"
+          "override the file. Sizes may be written 67108864, 64MiB (of 1024) or 500KB (of 1000).\n"
+          "\n"
+          "Models\n",
+          stream);
+    print_sources(stream);
+    print_sections(stream);
+    fputs("\nKeys of an entry of \"models\" in the configuration file, and, but for the first "
+          "three,\n"
+          "of the config.json in a model's folder\n",
+          stream);
+    print_model_keys(stream);
+}

@@ -1,0 +1,140 @@
+/* Documents, places and values of configuration files; see json.h. */
+#include "json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool bag_config_json_parse(struct bag_config_json *json, const char *file_name, const char *text,
+                           size_t text_bytes, struct bag_problem *problem)
+{
+    *json = (struct bag_config_json){
+        .file_name = file_name, .text = text, .text_bytes = text_bytes, .problem = problem};
+    json->tree = bag_json_parse(text, text_bytes, problem);
+    if (!json->tree) {
+        bag_problem_prefix(problem, "%s", bag_quote(file_name, strlen(file_name)).text);
+        return false;
+    }
+    if (cJSON_IsObject(json->tree))
+        return true;
+    bag_config_json_refuse(json, json->tree, "the configuration must be an object: {...}");
+    bag_json_free(json->tree);
+    return false;
+}
+
+bool bag_config_json_refuse(const struct bag_config_json *json, const cJSON *item,
+                            const char *format, ...)
+{
+    char text[BAG_PROBLEM_TEXT_BYTES];
+    struct bag_json_position at = bag_json_locate(json->text, json->text_bytes, json->tree, item);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return bag_problem_set(json->problem, 400, "%s: line %zu, column %zu: %s",
+                           bag_quote(json->file_name, strlen(json->file_name)).text, at.line,
+                           at.column, text);
+}
+
+bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *item,
+                             const char *where, const char *nearest)
+{
+    return bag_config_json_refuse(json, item, "unknown key '%s'%s; did you mean '%s'?",
+                                  bag_quote(item->string, strlen(item->string)).text, where,
+                                  nearest);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* A scalar as a text that settings read and messages show. */
+struct scalar {
+    const char *text; /* NULL: the value is no scalar */
+    char number[32];
+};
+
+/* Integers in full, so that they are read as such; all others by their shortest digits, so that
+ * none is rounded to an integer. From 2^53 on they pass every maximum of ours. */
+static void write_number(double value, struct scalar *scalar)
+{
+    char *text = scalar->number;
+    scalar->text = text;
+    if (floor(value) == value && fabs(value) < 0x1p53) {
+        snprintf(text, sizeof scalar->number, "%" PRId64, (int64_t)value);
+        return;
+    }
+    snprintf(text, sizeof scalar->number, "%.15g", value);
+    if (strtod(text, NULL) != value)
+        snprintf(text, sizeof scalar->number, "%.17g", value);
+}
+
+static void read_scalar(const cJSON *item, struct scalar *scalar)
+{
+    scalar->text = NULL;
+    if (cJSON_IsString(item))
+        scalar->text = item->valuestring;
+    else if (cJSON_IsBool(item))
+        scalar->text = bag_bool_words[cJSON_IsTrue(item)];
+    else if (cJSON_IsNumber(item))
+        write_number(item->valuedouble, scalar);
+}
+
+/* Whether JSON's type is one that the setting is written in. */
+static bool type_fits(const cJSON *item, enum bag_setting_type type)
+{
+    switch (type) {
+    case BAG_SETTING_COUNT:
+        return cJSON_IsNumber(item);
+    case BAG_SETTING_BYTES:
+        return cJSON_IsNumber(item) || cJSON_IsString(item);
+    case BAG_SETTING_BOOL:
+        return cJSON_IsBool(item);
+    case BAG_SETTING_TEXT:
+    case BAG_SETTING_CHOICE:
+    case BAG_SETTING_EITHER:
+        break;
+    }
+    return cJSON_IsString(item);
+}
+
+static bool refuse_value(const struct bag_config_json *json, const cJSON *item, const char *where,
+                         const struct scalar *scalar, const struct bag_reason *reason)
+{
+    const char *quote = cJSON_IsString(item) ? "\"" : "";
+    const char *shown = scalar->text          ? scalar->text
+                        : cJSON_IsNull(item)  ? "null"
+                        : cJSON_IsArray(item) ? "[...]"
+                                              : "{...}";
+    return bag_config_json_refuse(json, item, "%s %s%s%s%s: %s", item->string, quote,
+                                  bag_quote(shown, strlen(shown)).text, quote, where, reason->text);
+}
+
+bool bag_config_json_apply(const struct bag_config_json *json, const cJSON *item, const char *where,
+                           const struct bag_setting *setting, void *base)
+{
+    struct scalar scalar;
+    struct bag_reason reason;
+    read_scalar(item, &scalar);
+    if (!type_fits(item, setting->type))
+        bag_setting_describe(setting, &reason);
+    else if (bag_setting_apply(setting, base, scalar.text, &reason))
+        return true;
+    return refuse_value(json, item, where, &scalar, &reason);
+}
+
+/* ---- paths ----------------------------------------------------------------------------------- */
+
+char *bag_config_json_path(const struct bag_config_json *json, const char *path)
+{
+    const char *slash = path[0] == '/' ? NULL : strrchr(json->file_name, '/');
+    size_t folder_bytes = slash ? (size_t)(slash - json->file_name) + 1 : 0;
+    size_t path_bytes = strlen(path) + 1;
+    char *joined = malloc(folder_bytes + path_bytes);
+    if (!joined)
+        return NULL;
+    memcpy(joined, json->file_name, folder_bytes);
+    memcpy(joined + folder_bytes, path, path_bytes);
+    return joined;
+}

@@ -1,0 +1,57 @@
+/* The one table of a model's keys: in an entry of the configuration file's "models", and in the
+ * config.json of a model's own folder. A line here is a key, a line of --help and a member of
+ * struct bag_model_config. */
+#ifndef BAG_MODEL_OPTIONS_H
+#define BAG_MODEL_OPTIONS_H
+
+/* Beyond 2^53 a JSON number is not exact. */
+#define BAG_LARGEST_EXACT ((INT64_C(1) << 53) - 1)
+
+#define BAG_OUT_OF_RANGE(X) \
+    X(ERROR, "error")       \
+    X(SKIP, "skip")
+
+/* clang-format off */
+/* Which model it is. These do not stand in a folder's config.json: the folder says them.
+ * X("key", "sentence") */
+#define BAG_MODEL_IDENTITY(X)                                                                      \
+    X("name", "Name in URLs: 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front. Required.")       \
+    X("path", "The table's file; relative to the configuration file's folder. Required.")          \
+    X("version", "A whole number from 1, as a number or a string; 1 if absent.")
+
+/* How it pools. X(member, "key", TYPE, minimum, maximum, "sentence"), with a TYPE of
+ *
+ *   COUNT     an integer from minimum to maximum
+ *   BOOL      true or false
+ *   CHOICE_*  one of the names of an enum
+ *   EITHER_*  one of two words, the second of which sets the member */
+#define BAG_MODEL_KEYS(X)                                                                          \
+    X(datatype, "datatype", CHOICE_DTYPE, 0, 0,                                                    \
+      "Type of the table's elements where the file cannot say it, as BF16 in .npy.")               \
+    X(rules.reduction, "reduction", CHOICE_REDUCTION, 0, 0,                                        \
+      "How a bag's rows become one: sum unless said otherwise.")                                   \
+    X(rules.default_index, "default_index", COUNT, -1, BAG_LARGEST_EXACT,                          \
+      "Row that an empty bag gets; -1, as if absent, for zeros.")                                  \
+    X(rules.padding_idx, "padding_idx", COUNT, -BAG_LARGEST_EXACT, BAG_LARGEST_EXACT,              \
+      "Index whose entries leave the bag; a negative one counts from the table's end.")            \
+    X(rules.include_last_offset, "include_last_offset", BOOL, 0, 0,                                \
+      "offsets has one element more, the end of the last bag.")                                    \
+    X(rules.weighted_mean, "weighted_mean", BOOL, 0, 0,                                            \
+      "mean takes weights and divides by their sum.")                                              \
+    X(rules.prune_invalid, "prune_invalid", BOOL, 0, 0,                                            \
+      "Entries with a negative index leave the bag; for mean and sqrtn also those whose weight "   \
+      "is not above zero.")                                                                        \
+    X(rules.unsorted_segments, "unsorted_segments", BOOL, 0, 0,                                    \
+      "segment_ids may come in any order.")                                                        \
+    X(rules.require_zero_first_offset, "require_zero_first_offset", BOOL, 0, 0,                    \
+      "Refuse offsets that do not begin with 0.")                                                  \
+    X(rules.require_matching_index_types, "require_matching_index_types", BOOL, 0, 0,              \
+      "Refuse index tensors of different types.")                                                  \
+    X(output_datatype, "output_datatype", CHOICE_DTYPE, 0, 0,                                      \
+      "Type of the result: the table's, or FP16, BF16 and FP32 among each other.")                 \
+    X(rules.skip_out_of_range, "out_of_range", EITHER_OUT_OF_RANGE, 0, 0,                          \
+      "What an index outside the table does: error refuses the request, skip leaves the entry "    \
+      "out of its bag.")
+/* clang-format on */
+
+#endif

@@ -1,0 +1,87 @@
+/* The list of models: what a name and a version may be, and that no two are the same. */
+#include "config.h"
+
+#include "bytes.h"
+#include "model_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LONGEST_NAME 128
+
+static bool is_name_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+}
+
+bool bag_model_name_valid(const char *name)
+{
+    size_t bytes = strnlen(name, LONGEST_NAME + 1);
+    for (size_t i = 0; i < bytes; i++) {
+        if (!is_name_byte(name[i]))
+            return false;
+    }
+    return bytes >= 1 && bytes <= LONGEST_NAME && name[0] != '.';
+}
+
+static bool version_valid(const char *version)
+{
+    int64_t number;
+    return bag_integer_parse(version, &number) && number >= 1 && number <= BAG_LARGEST_EXACT;
+}
+
+static bool check_identity(const struct bag_config *config, const char *name, const char *path,
+                           const char *version, struct bag_problem *problem)
+{
+    if (!bag_model_name_valid(name))
+        return bag_problem_set(problem, 400,
+                               "model name '%s' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot "
+                               "in front",
+                               bag_quote(name, strlen(name)).text);
+    if (!version_valid(version))
+        return bag_problem_set(problem, 400, "model '%s': version '%s' must be from 1 to %lld",
+                               name, bag_quote(version, strlen(version)).text,
+                               (long long)BAG_LARGEST_EXACT);
+    for (size_t i = 0; i < config->num_models; i++) {
+        const struct bag_model_config *other = &config->models[i];
+        if (strcmp(other->name, name) == 0 && strcmp(other->version, version) == 0)
+            return bag_problem_set(problem, 400,
+                                   "model '%s' version %s is named twice: '%s' and '%s'", name,
+                                   version, bag_quote(other->path, strlen(other->path)).text,
+                                   bag_quote(path, strlen(path)).text);
+    }
+    return true;
+}
+
+static bool copy_identity(struct bag_model_config *model, const char *name, const char *path,
+                          const char *version)
+{
+    model->name = strdup(name);
+    model->path = strdup(path);
+    model->version = strdup(version);
+    if (model->name && model->path && model->version)
+        return true;
+    free(model->name);
+    free(model->path);
+    free(model->version);
+    return false;
+}
+
+bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,
+                          const char *version, struct bag_problem *problem)
+{
+    struct bag_model_config model = {.datatype = BAG_DTYPE_COUNT,
+                                     .output_datatype = BAG_DTYPE_COUNT,
+                                     .rules = {.reduction = BAG_SUM, .default_index = -1}};
+    if (!check_identity(config, name, path, version, problem))
+        return false;
+    struct bag_model_config *models =
+        reallocarray(config->models, config->num_models + 1, sizeof *models);
+    if (models)
+        config->models = models;
+    if (!models || !copy_identity(&model, name, path, version))
+        return bag_problem_set(problem, 500, "not enough memory for model '%s'", name);
+    config->models[config->num_models++] = model;
+    return true;
+}

@@ -1,3 +1,0 @@
-/* placeholder */
-extern int bag_config_placeholder;
-int bag_config_placeholder;
