@@ -2,9 +2,9 @@
  *
  * Must not know: how the elements are read (read.c), where memory comes from (memory.c). */
 #include "load.h"
-#include "bytes_text.h"
 #include "memory.h"
 #include "read.h"
+#include "rounded_bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,12 +1,12 @@
-/* See bytes_text.h. */
-#include "bytes_text.h"
+/* See rounded_bytes.h. */
+#include "rounded_bytes.h"
 
 #include <stdio.h>
 
-struct bag_bytes_text bag_bytes_text(size_t bytes)
+struct bag_rounded_bytes bag_rounded_bytes(size_t bytes)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    struct bag_bytes_text text;
+    struct bag_rounded_bytes text;
     size_t unit = 0;
     double value = (double)bytes / 1024;
     if (bytes < 1024) {

@@ -1,0 +1,105 @@
+/* `bagserve health`: asks a running server whether it is ready, for probes in images without a
+ * shell or curl. Exit code 0: ready. */
+#include "commands.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+/* Less than the time-out of the usual probes, so that the reason can still be printed. */
+#define TIMEOUT_S 2
+
+static const char help[] =
+    "Usage: bagserve health [--host HOST] [--port PORT] [--config FILE]\n"
+    "\n"
+    "Asks the server on HOST and PORT, as 'bagserve serve' would take them from its flags, the\n"
+    "environment or a file, whether it is ready. Exit code 0: ready; 1: not ready or not there.\n"
+    "An answer that takes longer than 2 seconds counts as none.\n";
+
+/* A server on all addresses is asked on the loopback one. */
+static const char *address_to_ask(const char *host)
+{
+    if (strcmp(host, "0.0.0.0") == 0)
+        return "127.0.0.1";
+    return strcmp(host, "::") == 0 ? "::1" : host;
+}
+
+static int connect_to(const char *host, int64_t port, struct bag_problem *problem)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    struct timeval timeout = {.tv_sec = TIMEOUT_S};
+    char service[16];
+    int fd = -1;
+    snprintf(service, sizeof service, "%d", (int)port);
+    int error = getaddrinfo(host, service, &hints, &list);
+    if (error) {
+        bag_problem_set(problem, 500, "host '%s': %s", host, gai_strerror(error));
+        return -1;
+    }
+    for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
+        fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            continue;
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+        if (connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
+            error = errno;
+            close(fd);
+            fd = -1;
+        }
+    }
+    freeaddrinfo(list);
+    if (fd < 0)
+        bag_problem_set(problem, 500, "%s port %d: %s", host, (int)port, strerror(error));
+    return fd;
+}
+
+/* Reads until the server closes or `room` is full; what came is in `text`. */
+static bool receive(int fd, char *text, size_t room)
+{
+    size_t used = 0;
+    ssize_t count;
+    while (used + 1 < room && (count = recv(fd, text + used, room - 1 - used, 0)) > 0)
+        used += (size_t)count;
+    text[used] = 0;
+    return used > 0;
+}
+
+static bool ask(int fd, struct bag_problem *problem)
+{
+    static const char request[] = "GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n"
+                                  "Connection: close\r\n\r\n";
+    char text[4096];
+    if (send(fd, request, sizeof request - 1, MSG_NOSIGNAL) < 0 || !receive(fd, text, sizeof text))
+        return bag_problem_set(problem, 500, "no answer within %d seconds", TIMEOUT_S);
+    if (strncmp(text, "HTTP/1.1 200 ", 13) == 0)
+        return true;
+    const char *body = strstr(text, "\r\n\r\n");
+    return bag_problem_set(problem, 500, "not ready: %s", body ? body + 4 : text);
+}
+
+int bag_cmd_health(int argc, char *argv[])
+{
+    struct bag_config config;
+    struct bag_problem problem;
+    if (bag_commands_have(argc, argv, "--help")) {
+        fputs(help, stdout);
+        return BAG_EXIT_OK;
+    }
+    bool sound = bag_commands_configure(&config, argc, argv, &problem);
+    int exit_code = sound ? BAG_EXIT_FAILED : BAG_EXIT_USAGE;
+    if (sound) {
+        int fd = connect_to(address_to_ask(config.options.host), config.options.port, &problem);
+        sound = fd >= 0 && ask(fd, &problem);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (!sound)
+        fprintf(stderr, "bagserve: %s\n", problem.text);
+    bag_config_free(&config);
+    return sound ? BAG_EXIT_OK : exit_code;
+}

@@ -1,0 +1,227 @@
+/* `bagserve serve`: loads tables, answers requests, stops cleanly.
+ *
+ * All of this file runs on the loop's thread but for on_load, which a worker runs. */
+#include "commands.h"
+#include "http/listen.h"
+#include "http/server.h"
+#include "log.h"
+#include "startup.h"
+#include "table/demo.h"
+#include "table/models_dir.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct serve {
+    struct bag_config config;
+    struct bag_startup startup;
+    struct bag_service service;
+    struct bag_http_server server;
+    struct bag_problem problem; /* of loading */
+    bool loaded;
+    bool stopped;
+    int exit_code;
+    uv_loop_t loop;
+    uv_signal_t signals[2]; /* SIGTERM, SIGINT */
+    uv_timer_t drain_timer;
+    uv_work_t load;
+};
+
+/* ---- stopping -------------------------------------------------------------------------------- */
+
+/* Closes everything; the loop ends when all handles have closed. */
+static void stop(struct serve *serve)
+{
+    if (serve->stopped)
+        return;
+    serve->stopped = true;
+    bag_http_server_stop(&serve->server);
+    for (int i = 0; i < 2; i++)
+        uv_close((uv_handle_t *)&serve->signals[i], NULL);
+    uv_close((uv_handle_t *)&serve->drain_timer, NULL);
+}
+
+/* Ends the process without waiting for anything. */
+static void stop_hard(const char *why, size_t in_flight, int exit_code)
+{
+    bag_log(BAG_LOG_LEVEL_WARNING, "stopped", BAG_LOG_TEXT("reason", why),
+            BAG_LOG_NUMBER("requests_cut_off", in_flight));
+    _exit(exit_code);
+}
+
+/* The daemon must not be stopped from inside its own callbacks: let the loop come round first. */
+static void on_stop_timer(uv_timer_t *timer)
+{
+    stop(timer->data);
+}
+
+static void on_drain_timeout(uv_timer_t *timer)
+{
+    struct serve *serve = timer->data;
+    stop_hard("drain_timeout_s has passed", serve->server.in_flight, BAG_EXIT_FAILED);
+}
+
+static void on_idle(void *context)
+{
+    struct serve *serve = context;
+    if (serve->service.state == BAG_SERVICE_DRAINING && !serve->stopped)
+        uv_timer_start(&serve->drain_timer, on_stop_timer, 0, 0);
+}
+
+static void on_signal(uv_signal_t *handle, int signal_number)
+{
+    struct serve *serve = handle->data;
+    const char *name = signal_number == SIGTERM ? "SIGTERM" : "SIGINT";
+    if (serve->service.state == BAG_SERVICE_LOADING)
+        stop_hard("signal while loading", 0, BAG_EXIT_OK);
+    if (serve->service.state == BAG_SERVICE_DRAINING)
+        stop_hard("second signal", serve->server.in_flight, BAG_EXIT_FAILED);
+    serve->service.state = BAG_SERVICE_DRAINING;
+    bag_log(BAG_LOG_LEVEL_INFO, "draining", BAG_LOG_TEXT("signal", name),
+            BAG_LOG_NUMBER("in_flight", serve->server.in_flight));
+    uv_timer_start(&serve->drain_timer, on_drain_timeout,
+                   (uint64_t)serve->config.options.drain_timeout_s * 1000, 0);
+    if (serve->server.in_flight == 0)
+        on_idle(serve);
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+/* On a worker; the loop answers health checks meanwhile and does not look at the registry. */
+static void on_load(uv_work_t *work)
+{
+    struct serve *serve = work->data;
+    serve->loaded = bag_startup_load(&serve->startup, &serve->service.registry, &serve->problem);
+}
+
+static void on_loaded(uv_work_t *work, int status)
+{
+    struct serve *serve = work->data;
+    (void)status;
+    if (!serve->loaded) {
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", serve->problem.text));
+        serve->exit_code = BAG_EXIT_FAILED;
+        serve->service.state = BAG_SERVICE_DRAINING;
+        if (serve->server.in_flight == 0)
+            on_idle(serve);
+        return;
+    }
+    serve->service.state = BAG_SERVICE_READY;
+    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", serve->service.registry.count),
+            BAG_LOG_NUMBER("bytes", serve->startup.total_bytes));
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+static bool add_demo_models(struct bag_config *config, struct bag_problem *problem)
+{
+#define BAG_X(name, maker)                                                       \
+    if (!bag_config_add_model(config, name, BAG_DEMO_PREFIX name, "1", problem)) \
+        return false;
+    BAG_DEMO_TABLES(BAG_X)
+#undef BAG_X
+    return true;
+}
+
+static bool configure(struct serve *serve, int argc, char *argv[], struct bag_problem *problem)
+{
+    struct bag_config *config = &serve->config;
+    if (!bag_commands_configure(config, argc, argv, problem))
+        return false;
+    bag_log_configure(config->options.log_format, config->options.log_level);
+    if (config->demo && !add_demo_models(config, problem))
+        return false;
+    if (config->models_dir && !bag_models_dir_scan(config->models_dir, config, problem))
+        return false;
+    return bag_config_validate(config, problem) &&
+           bag_startup_open(&serve->startup, config, problem);
+}
+
+/* libuv reads the size of its pool from the environment, when the first work is queued. */
+static void size_worker_pool(const struct bag_config *config)
+{
+    char text[24];
+    int64_t workers = config->options.workers;
+    if (workers == 0)
+        workers = (int64_t)uv_available_parallelism();
+    snprintf(text, sizeof text, "%lld", (long long)workers);
+    setenv("UV_THREADPOOL_SIZE", text, 1);
+}
+
+static void catch_signals(struct serve *serve)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+    signal(SIGPIPE, SIG_IGN);
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(&serve->loop, &serve->signals[i]);
+        serve->signals[i].data = serve;
+        uv_signal_start(&serve->signals[i], on_signal, numbers[i]);
+    }
+}
+
+static bool start_serving(struct serve *serve, struct bag_problem *problem)
+{
+    const struct bag_option_values *options = &serve->config.options;
+    int port;
+    int fd = bag_http_listen(options->host, options->port, &port, problem);
+    if (fd < 0 ||
+        !bag_http_server_start(&serve->server, &serve->loop, &serve->service, fd, problem))
+        return false;
+    serve->server.on_idle = on_idle;
+    serve->server.context = serve;
+    uv_timer_init(&serve->loop, &serve->drain_timer);
+    serve->drain_timer.data = serve;
+    catch_signals(serve);
+    bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("host", options->host),
+            BAG_LOG_NUMBER("port", port), BAG_LOG_TEXT("version", BAG_VERSION));
+    serve->load.data = serve;
+    uv_queue_work(&serve->loop, &serve->load, on_load, on_loaded);
+    return true;
+}
+
+static bool run(struct serve *serve, struct bag_problem *problem)
+{
+    serve->service.config = &serve->config;
+    serve->service.state = BAG_SERVICE_LOADING;
+    if (!bag_registry_init(&serve->service.registry, serve->config.num_models))
+        return bag_problem_set(problem, 500, "not enough memory");
+    size_worker_pool(&serve->config);
+    uv_loop_init(&serve->loop);
+    bool sound = start_serving(serve, problem);
+    uv_run(&serve->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&serve->loop);
+    bag_registry_free(&serve->service.registry);
+    if (sound)
+        bag_log(BAG_LOG_LEVEL_INFO, "stopped");
+    return sound;
+}
+
+int bag_cmd_serve(int argc, char *argv[])
+{
+    struct serve *serve = calloc(1, sizeof *serve);
+    struct bag_problem problem;
+    if (!serve)
+        return BAG_EXIT_FAILED;
+    if (bag_commands_have(argc, argv, "--help")) {
+        bag_config_print_help(stdout);
+        free(serve);
+        return BAG_EXIT_OK;
+    }
+    bool sound = configure(serve, argc, argv, &problem);
+    if (sound && serve->config.check)
+        printf("The configuration is valid: %zu models, %zu bytes of tables.\n",
+               serve->config.num_models, serve->startup.total_bytes);
+    else if (sound)
+        sound = run(serve, &problem);
+    if (!sound) {
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", problem.text));
+        serve->exit_code = BAG_EXIT_FAILED;
+    }
+    int exit_code = serve->exit_code;
+    bag_startup_close(&serve->startup);
+    bag_config_free(&serve->config);
+    free(serve);
+    return exit_code;
+}

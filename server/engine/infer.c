@@ -1,0 +1,217 @@
+/* One inference, planned and run; see infer.h. */
+#include "infer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OUTPUT_NAME "embeddings"
+
+/* Decoding may take this many times the body: 64-bit integers from two bytes of text, a copy of the
+ * envelope, and its tree. */
+#define ARENA_FACTOR     16
+#define ARENA_BASE_BYTES (4 << 20)
+
+/* Rough costs, for choosing between the I/O thread and a worker. Being wrong by a factor of two
+ * moves the border and nothing else. */
+#define JSON_PARSE_NS_PER_BYTE    4
+#define BINARY_CHECK_BYTES_PER_NS 4
+#define GATHER_BYTES_PER_NS       4
+#define PRINT_NS_PER_NUMBER       100
+#define BAG_NS                    10
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+static enum bag_input find_input(struct bag_text name)
+{
+    enum bag_input input = 0;
+    while (input < BAG_INPUT_COUNT && !bag_text_is(name, bag_input_names[input]))
+        input++;
+    return input;
+}
+
+static bool match_inputs(struct bag_infer *infer, struct bag_inputs *inputs,
+                         struct bag_problem *problem)
+{
+    for (size_t i = 0; i < infer->request.num_inputs; i++) {
+        const struct bag_v2_input *announced = &infer->request.inputs[i];
+        enum bag_input input = find_input(announced->name);
+        if (input == BAG_INPUT_COUNT)
+            return bag_problem_set(problem, 400,
+                                   "input '%s' is unknown; this model takes indices, offsets, "
+                                   "segment_ids, num_segments, default_index and "
+                                   "per_sample_weights",
+                                   bag_quote(announced->name.bytes, announced->name.count).text);
+        if (!bag_v2_input_read(announced, &infer->arena, &infer->tensors[input], problem))
+            return false;
+        inputs->tensor[input] = &infer->tensors[input];
+    }
+    return true;
+}
+
+static bool match_outputs(struct bag_infer *infer, struct bag_problem *problem)
+{
+    for (size_t i = 0; i < infer->request.num_outputs; i++) {
+        struct bag_text name = infer->request.outputs[i].name;
+        if (!bag_text_is(name, OUTPUT_NAME))
+            return bag_problem_set(problem, 400,
+                                   "output '%s' is unknown; this model makes '" OUTPUT_NAME "'",
+                                   bag_quote(name.bytes, name.count).text);
+    }
+    infer->output.binary = bag_v2_output_encoding(&infer->request, OUTPUT_NAME) == BAG_V2_BINARY;
+    return true;
+}
+
+/* The model's rules with what the request's parameters change. */
+static bool apply_overrides(const struct bag_infer *infer, struct bag_rules *rules,
+                            struct bag_problem *problem)
+{
+    const struct bag_v2_overrides *overrides = &infer->request.overrides;
+    struct bag_fault fault;
+    *rules = infer->model->rules;
+    if (overrides->has_reduction)
+        rules->reduction = overrides->reduction;
+    if (overrides->has_padding_idx) {
+        rules->has_padding_idx = true;
+        rules->padding_idx = overrides->padding_idx;
+    }
+    if (overrides->has_include_last_offset)
+        rules->include_last_offset = overrides->include_last_offset;
+    if (overrides->has_output_dtype)
+        rules->output_dtype = overrides->output_dtype;
+    if (bag_rules_check(&infer->model->memory.table, rules, &fault) != BAG_STATUS_OK)
+        return bag_problem_from_fault(problem, &fault);
+    return true;
+}
+
+/* ---- the output ------------------------------------------------------------------------------ */
+
+static void describe_output(struct bag_infer *infer)
+{
+    const struct bag_table_memory *memory = &infer->model->memory;
+    struct bag_v2_reply_output *output = &infer->output;
+    output->name = OUTPUT_NAME;
+    output->dtype = infer->pool.output_dtype;
+    output->rank = memory->rank;
+    output->shape[0] = (int64_t)infer->pool.num_bags;
+    memcpy(&output->shape[1], &memory->shape[1], (memory->rank - 1) * sizeof memory->shape[0]);
+    output->count = infer->pool.num_bags * memory->table.row_elements;
+}
+
+static struct bag_v2_reply reply_of(const struct bag_infer *infer)
+{
+    return (struct bag_v2_reply){.model_name = infer->model->name,
+                                 .model_version = infer->model->version,
+                                 .id = infer->request.id,
+                                 .outputs = &infer->output,
+                                 .num_outputs = 1};
+}
+
+/* Sets reply_bytes to the most that the reply can take, or refuses it. */
+static bool bound_reply(struct bag_infer *infer, struct bag_problem *problem)
+{
+    struct bag_v2_reply reply = reply_of(infer);
+    size_t tensors = infer->output.binary ? infer->pool.result_bytes : 0;
+    if (!infer->output.binary &&
+        !bag_v2_reply_check_json(OUTPUT_NAME, infer->output.dtype, problem))
+        return false;
+    if (__builtin_add_overflow(bag_v2_reply_bound(&reply), tensors, &infer->reply_bytes))
+        infer->reply_bytes = SIZE_MAX;
+    if (infer->reply_bytes <= infer->max_reply_bytes)
+        return true;
+    return bag_problem_set(problem, 400,
+                           "the reply of %zu bags could take %zu bytes%s; the limit "
+                           "(max_reply_bytes) is %zu bytes",
+                           infer->pool.num_bags, infer->reply_bytes,
+                           infer->output.binary ? "" : " as JSON (binary output is smaller)",
+                           infer->max_reply_bytes);
+}
+
+/* ---- the steps ------------------------------------------------------------------------------- */
+
+bool bag_infer_plan(struct bag_infer *infer, struct bag_problem *problem)
+{
+    struct bag_inputs inputs = {{NULL}};
+    struct bag_rules rules;
+    struct bag_fault fault;
+    bag_arena_init(&infer->arena, ARENA_BASE_BYTES + ARENA_FACTOR * infer->body_bytes);
+    if (!bag_v2_request_decode(infer->body, infer->body_bytes, infer->header_bytes, &infer->arena,
+                               &infer->request, problem) ||
+        !match_outputs(infer, problem) || !apply_overrides(infer, &rules, problem) ||
+        !match_inputs(infer, &inputs, problem))
+        return false;
+    if (bag_pool_check(&infer->model->memory.table, &rules, &inputs, infer->max_reply_bytes,
+                       &infer->pool, &fault) != BAG_STATUS_OK)
+        return bag_problem_from_fault(problem, &fault);
+    describe_output(infer);
+    return bound_reply(infer, problem);
+}
+
+/* Pools straight behind the header, whose length is known before the numbers are. */
+static void write_binary(struct bag_infer *infer)
+{
+    struct bag_v2_reply reply = reply_of(infer);
+    char *tensors = bag_v2_reply_header(&reply, infer->reply);
+    infer->reply_header_bytes = (size_t)(tensors - infer->reply);
+    infer->reply_bytes = infer->reply_header_bytes + infer->pool.result_bytes;
+    bag_pool_run(&infer->pool, bag_range_all(&infer->pool), tensors);
+}
+
+/* Pools into memory of its own, then prints the numbers. */
+static bool write_json(struct bag_infer *infer)
+{
+    struct bag_v2_reply reply = reply_of(infer);
+    void *result = malloc(infer->pool.result_bytes + 1);
+    if (!result)
+        return false;
+    bag_pool_run(&infer->pool, bag_range_all(&infer->pool), result);
+    infer->output.data = result;
+    infer->reply_bytes = (size_t)(bag_v2_reply_header(&reply, infer->reply) - infer->reply);
+    free(result);
+    return true;
+}
+
+static bool sort_segments(struct bag_infer *infer)
+{
+    size_t bytes = bag_pool_scratch_bytes(&infer->pool);
+    void *scratch = bytes ? bag_arena_alloc(&infer->arena, bytes) : NULL;
+    if (scratch)
+        bag_pool_sort(&infer->pool, scratch);
+    return scratch || !bytes;
+}
+
+bool bag_infer_run(struct bag_infer *infer, struct bag_problem *problem)
+{
+    infer->reply = malloc(infer->reply_bytes);
+    if (infer->reply && sort_segments(infer)) {
+        if (infer->output.binary) {
+            write_binary(infer);
+            return true;
+        }
+        if (write_json(infer))
+            return true;
+    }
+    free(infer->reply);
+    infer->reply = NULL;
+    return bag_problem_set(problem, 503, "not enough memory for a reply of %zu bytes",
+                           infer->reply_bytes);
+}
+
+uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes)
+{
+    return JSON_PARSE_NS_PER_BYTE * (uint64_t)header_bytes +
+           (body_bytes - header_bytes) / BINARY_CHECK_BYTES_PER_NS;
+}
+
+uint64_t bag_infer_cost_ns(const struct bag_infer *infer)
+{
+    const struct bag_table *table = &infer->model->memory.table;
+    uint64_t row_bytes = table->row_elements * bag_dtypes[table->dtype].bytes;
+    uint64_t numbers = infer->output.binary ? 0 : infer->output.count;
+    return infer->pool.indices.count * row_bytes / GATHER_BYTES_PER_NS +
+           infer->pool.num_bags * BAG_NS + numbers * PRINT_NS_PER_NUMBER;
+}
+
+void bag_infer_free(struct bag_infer *infer)
+{
+    bag_arena_free(&infer->arena);
+}

@@ -1,0 +1,98 @@
+/* The GET handlers: what the server is, how it is, and which models it has. */
+#include "proto/v2_describe.h"
+#include "routes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void bag_http_get_root(const struct bag_service *service, const struct bag_http_target *target,
+                       struct bag_http_reply *reply)
+{
+    (void)service, (void)target;
+    bag_http_reply_json(reply, 200, bag_v2_describe_root(BAG_VERSION));
+}
+
+void bag_http_get_server(const struct bag_service *service, const struct bag_http_target *target,
+                         struct bag_http_reply *reply)
+{
+    (void)service, (void)target;
+    bag_http_reply_json(reply, 200, bag_v2_describe_server(BAG_VERSION));
+}
+
+void bag_http_get_live(const struct bag_service *service, const struct bag_http_target *target,
+                       struct bag_http_reply *reply)
+{
+    (void)service, (void)target;
+    bag_http_reply_json(reply, 200, bag_v2_describe_health("live", true, NULL));
+}
+
+/* Why nothing is ready, or NULL. */
+static const char *not_ready(const struct bag_service *service)
+{
+    switch (service->state) {
+    case BAG_SERVICE_LOADING:
+        return "the tables are still being loaded";
+    case BAG_SERVICE_DRAINING:
+        return "the server is stopping";
+    default:
+        return NULL;
+    }
+}
+
+void bag_http_get_ready(const struct bag_service *service, const struct bag_http_target *target,
+                        struct bag_http_reply *reply)
+{
+    const char *why = not_ready(service);
+    (void)target;
+    bag_http_reply_json(reply, why ? 503 : 200, bag_v2_describe_health("ready", !why, why));
+}
+
+/* Names of the models, each once, although every version is an entry. */
+void bag_http_get_models(const struct bag_service *service, const struct bag_http_target *target,
+                         struct bag_http_reply *reply)
+{
+    const struct bag_registry *registry = &service->registry;
+    const char **names = malloc((registry->count + 1) * sizeof *names);
+    size_t count = 0;
+    (void)target;
+    for (size_t i = 0; names && i < registry->count; i++) {
+        if (count == 0 || strcmp(names[count - 1], registry->models[i].name) != 0)
+            names[count++] = registry->models[i].name;
+    }
+    bag_http_reply_json(reply, 200, names ? bag_v2_describe_models(names, count) : NULL);
+    free(names);
+}
+
+void bag_http_get_model(const struct bag_service *service, const struct bag_http_target *target,
+                        struct bag_http_reply *reply)
+{
+    const struct bag_model *model = bag_http_find_model(service, target, reply);
+    if (!model)
+        return;
+    size_t count;
+    const struct bag_model *first = bag_registry_versions(&service->registry, model->name, &count);
+    const char **versions = malloc(count * sizeof *versions);
+    for (size_t i = 0; versions && i < count; i++)
+        versions[i] = first[i].version;
+    struct bag_v2_model description = {.name = model->name,
+                                       .versions = versions,
+                                       .num_versions = count,
+                                       .weights_dtype = model->memory.table.dtype,
+                                       .output_dtype = model->rules.output_dtype,
+                                       .row_shape = &model->memory.shape[1],
+                                       .row_rank = model->memory.rank - 1};
+    bag_http_reply_json(reply, 200, versions ? bag_v2_describe_model(&description) : NULL);
+    free(versions);
+}
+
+void bag_http_get_model_ready(const struct bag_service *service,
+                              const struct bag_http_target *target, struct bag_http_reply *reply)
+{
+    const char *why = not_ready(service);
+    const struct bag_model *model = bag_http_find_model(service, target, reply);
+    if (!model && reply->status == 404)
+        return;
+    free(reply->body); /* of the 503 while loading, which this one says in its own form */
+    bag_http_reply_json(reply, why ? 503 : 200,
+                        bag_v2_describe_readiness(target->model, !why, why));
+}

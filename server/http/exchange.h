@@ -1,0 +1,18 @@
+/* One request and its reply, from libmicrohttpd's first callback to its last. */
+#ifndef BAG_HTTP_EXCHANGE_H
+#define BAG_HTTP_EXCHANGE_H
+
+#include "server.h"
+
+#include <microhttpd.h>
+
+/* MHD_AccessHandlerCallback; `context` is the struct bag_http_server. Runs on the loop's thread. */
+enum MHD_Result bag_exchange_on_request(void *context, struct MHD_Connection *connection,
+                                        const char *url, const char *method, const char *version,
+                                        const char *data, size_t *data_bytes, void **exchange);
+
+/* MHD_RequestCompletedCallback: the reply has left, or the client has. */
+void bag_exchange_on_completed(void *context, struct MHD_Connection *connection, void **exchange,
+                               enum MHD_RequestTerminationCode why);
+
+#endif

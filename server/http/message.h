@@ -1,0 +1,27 @@
+/* Requests and replies as plain values, so that handlers need no socket.
+ *
+ * Must not know: libmicrohttpd. */
+#ifndef BAG_HTTP_MESSAGE_H
+#define BAG_HTTP_MESSAGE_H
+
+#include "proto/problem.h"
+
+struct bag_http_reply {
+    int status;
+    char *body; /* owned, from malloc; NULL while there is none */
+    size_t body_bytes;
+    bool octets;            /* binary tensors follow the JSON; otherwise all is JSON */
+    size_t header_bytes;    /* of the JSON in front of them */
+    const char *allow;      /* of a 405: the methods that there are; static */
+    unsigned retry_after_s; /* of a 503; 0: none */
+};
+
+/* A JSON document, which the reply takes over; NULL (no memory) makes it a 500. */
+void bag_http_reply_json(struct bag_http_reply *reply, int status, char *document);
+
+/* {"error": ...}; 503 gets a Retry-After. */
+void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem);
+void bag_http_reply_error(struct bag_http_reply *reply, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,120 @@
+/* Paths -> handlers; see routes.h. */
+#include "routes.h"
+
+#include "proto/url.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GET  "GET, HEAD"
+#define POST "POST"
+
+static const struct bag_http_route routes[] = {
+    {"/", GET, bag_http_get_root},
+    {"/v2", GET, bag_http_get_server},
+    {"/v2/health/live", GET, bag_http_get_live},
+    {"/v2/health/ready", GET, bag_http_get_ready},
+    {"/v2/models", GET, bag_http_get_models},
+    {"/v2/models/{model}", GET, bag_http_get_model},
+    {"/v2/models/{model}/ready", GET, bag_http_get_model_ready},
+    {"/v2/models/{model}/infer", POST, NULL},
+    {"/v2/models/{model}/versions/{version}", GET, bag_http_get_model},
+    {"/v2/models/{model}/versions/{version}/ready", GET, bag_http_get_model_ready},
+    {"/v2/models/{model}/versions/{version}/infer", POST, NULL},
+};
+
+/* Takes a segment as the model's name or version; false where it cannot be one. */
+static bool capture(const char *what, const char *segment, size_t bytes,
+                    struct bag_http_target *target)
+{
+    if (strncmp(what, "{model}", 7) == 0)
+        return bytes && bag_url_decode(segment, bytes, target->model, sizeof target->model);
+    if (!bytes || bytes >= sizeof target->version || strspn(segment, "0123456789") < bytes)
+        return false;
+    memcpy(target->version, segment, bytes);
+    target->version[bytes] = 0;
+    return true;
+}
+
+static bool match(const char *pattern, const char *path, struct bag_http_target *target)
+{
+    target->model[0] = target->version[0] = 0;
+    while (*pattern) {
+        if (*pattern != '{') {
+            if (*pattern++ != *path++)
+                return false;
+            continue;
+        }
+        size_t bytes = strcspn(path, "/");
+        if (!capture(pattern, path, bytes, target))
+            return false;
+        pattern += strcspn(pattern, "}") + 1;
+        path += bytes;
+    }
+    return !*path;
+}
+
+/* Whether the comma-separated list holds the method. */
+static bool allows(const char *methods, const char *method)
+{
+    size_t bytes = strlen(method);
+    for (const char *at = methods; bytes && *at; at += strspn(at, ", ")) {
+        size_t length = strcspn(at, ",");
+        if (length == bytes && memcmp(at, method, bytes) == 0)
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+const struct bag_http_route *bag_http_route(const char *method, const char *path,
+                                            struct bag_http_target *target,
+                                            struct bag_http_reply *reply)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (!match(routes[i].pattern, path, target))
+            continue;
+        if (allows(routes[i].methods, method))
+            return &routes[i];
+        bag_http_reply_error(reply, 405, "method %s does not go with %s; use %s",
+                             bag_quote(method, strlen(method)).text,
+                             bag_quote(path, strlen(path)).text, routes[i].methods);
+        reply->allow = routes[i].methods;
+        return NULL;
+    }
+    bag_http_reply_error(reply, 404, "unknown path '%s'; GET / lists what there is",
+                         bag_quote(path, strlen(path)).text);
+    return NULL;
+}
+
+static bool is_configured(const struct bag_config *config, const struct bag_http_target *target)
+{
+    for (size_t i = 0; i < config->num_models; i++) {
+        if (strcmp(config->models[i].name, target->model) == 0)
+            return true;
+    }
+    return false;
+}
+
+const struct bag_model *bag_http_find_model(const struct bag_service *service,
+                                            const struct bag_http_target *target,
+                                            struct bag_http_reply *reply)
+{
+    struct bag_quoted name = bag_quote(target->model, strlen(target->model));
+    const struct bag_model *model;
+    size_t versions;
+    if (service->state == BAG_SERVICE_LOADING && is_configured(service->config, target)) {
+        bag_http_reply_error(reply, 503, "model '%s' is still being loaded", name.text);
+        return NULL;
+    }
+    model = bag_registry_find(&service->registry, target->model, target->version);
+    if (model)
+        return model;
+    if (bag_registry_versions(&service->registry, target->model, &versions))
+        bag_http_reply_error(reply, 404, "model '%s' has no version %s", name.text,
+                             target->version);
+    else
+        bag_http_reply_error(reply, 404, "unknown model '%s'; GET /v2/models lists the models",
+                             name.text);
+    return NULL;
+}

@@ -1,0 +1,40 @@
+/* Paths -> handlers.
+ *
+ * Must not know: libmicrohttpd, bodies. Runs on the loop's thread. */
+#ifndef BAG_HTTP_ROUTES_H
+#define BAG_HTTP_ROUTES_H
+
+#include "message.h"
+#include "server/service.h"
+
+/* What a path names. */
+struct bag_http_target {
+    char model[129];  /* decoded; empty where the path has none */
+    char version[21]; /* digits; empty: the highest */
+};
+
+typedef void bag_http_handler(const struct bag_service *service,
+                              const struct bag_http_target *target, struct bag_http_reply *reply);
+
+struct bag_http_route {
+    const char *pattern;       /* "/v2/models/{model}/infer" */
+    const char *methods;       /* for Allow: "GET, HEAD" or "POST" */
+    bag_http_handler *handler; /* NULL: inference, which needs the body */
+};
+
+/* The route of a path as it stands in the request line, without its query. Fills `target`. NULL
+ * with a 404 or 405 in `reply` where there is none. */
+const struct bag_http_route *bag_http_route(const char *method, const char *path,
+                                            struct bag_http_target *target,
+                                            struct bag_http_reply *reply);
+
+/* The model that a target names; NULL with a 404 or 503 in `reply`. */
+const struct bag_model *bag_http_find_model(const struct bag_service *service,
+                                            const struct bag_http_target *target,
+                                            struct bag_http_reply *reply);
+
+/* The handlers of describe.c. */
+bag_http_handler bag_http_get_root, bag_http_get_server, bag_http_get_live, bag_http_get_ready,
+    bag_http_get_models, bag_http_get_model, bag_http_get_model_ready;
+
+#endif

@@ -1,0 +1,105 @@
+/* libmicrohttpd on a libuv loop; see server.h. */
+#include "server.h"
+
+#include "exchange.h"
+#include "server/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Rounds of MHD_run before the loop gets its turn again, so that busy clients cannot keep signals
+ * and finished work waiting. */
+#define MAX_ROUNDS 16
+
+static void log_library(void *context, const char *format, va_list arguments)
+{
+    char text[512];
+    (void)context;
+    vsnprintf(text, sizeof text, format, arguments);
+    text[strcspn(text, "\n")] = 0;
+    bag_log(BAG_LOG_LEVEL_DEBUG, "http", BAG_LOG_TEXT("message", text));
+}
+
+/* Paths stay as they were sent: routes decode one segment at a time, so that an encoded slash stays
+ * part of a name. */
+static size_t keep_escapes(void *context, struct MHD_Connection *connection, char *text)
+{
+    (void)context, (void)connection;
+    return strlen(text);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    bag_http_server_run(timer->data);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    (void)status, (void)events;
+    bag_http_server_run(poll->data);
+}
+
+void bag_http_server_run(struct bag_http_server *server)
+{
+    MHD_UNSIGNED_LONG_LONG timeout_ms = 0;
+    bool timed = true;
+    for (int round = 0; round < MAX_ROUNDS && timed && timeout_ms == 0; round++) {
+        do {
+            server->resumed = false;
+            MHD_run(server->daemon);
+        } while (server->resumed);
+        timed = MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES;
+    }
+    if (timed)
+        uv_timer_start(&server->timer, on_timer, timeout_ms, 0);
+    else
+        uv_timer_stop(&server->timer);
+}
+
+static struct MHD_Daemon *start_daemon(struct bag_http_server *server, int listen_fd)
+{
+    const struct bag_option_values *options = &server->service->config->options;
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+        bag_exchange_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
+        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED, bag_exchange_on_completed,
+        server, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)options->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)options->idle_timeout_s, MHD_OPTION_END);
+}
+
+bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
+                           struct bag_service *service, int listen_fd, struct bag_problem *problem)
+{
+    memset(server, 0, sizeof *server);
+    server->loop = loop;
+    server->service = service;
+    bag_linger_init(&server->linger, loop);
+    server->daemon = start_daemon(server, listen_fd);
+    if (!server->daemon) {
+        close(listen_fd);
+        return bag_problem_set(problem, 500,
+                               "libmicrohttpd cannot start: too few descriptors or "
+                               "too little memory");
+    }
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    uv_timer_init(loop, &server->timer);
+    server->timer.data = server;
+    uv_poll_init(loop, &server->poll, info->epoll_fd);
+    server->poll.data = server;
+    uv_poll_start(&server->poll, UV_READABLE, on_poll);
+    bag_http_server_run(server);
+    return true;
+}
+
+void bag_http_server_stop(struct bag_http_server *server)
+{
+    uv_poll_stop(&server->poll);
+    uv_timer_stop(&server->timer);
+    MHD_stop_daemon(server->daemon);
+    bag_linger_stop(&server->linger);
+    uv_close((uv_handle_t *)&server->poll, NULL);
+    uv_close((uv_handle_t *)&server->timer, NULL);
+}

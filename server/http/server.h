@@ -1,0 +1,40 @@
+/* libmicrohttpd in external mode, driven by a libuv loop.
+ *
+ * The daemon has no thread of its own: the loop polls its epoll descriptor and calls MHD_run. With
+ * its own epoll thread the library stalls at 128 ready sockets; from outside it does not. All
+ * functions and callbacks run on the loop's thread; only inference may be on a worker. */
+#ifndef BAG_HTTP_SERVER_H
+#define BAG_HTTP_SERVER_H
+
+#include "linger.h"
+#include "server/service.h"
+
+#include <uv.h>
+
+struct MHD_Daemon;
+
+struct bag_http_server {
+    struct bag_service *service;    /* borrowed */
+    uv_loop_t *loop;                /* borrowed */
+    struct MHD_Daemon *daemon;      /* owned */
+    uv_poll_t poll;                 /* on the daemon's epoll descriptor */
+    uv_timer_t timer;               /* the daemon's next time-out */
+    struct bag_linger linger;       /* connections answered before their body was read */
+    size_t in_flight;               /* requests between their first and their last callback */
+    bool resumed;                   /* a connection was resumed: MHD_run must be called again */
+    void (*on_idle)(void *context); /* told when in_flight falls to 0; may be NULL */
+    void *context;
+};
+
+/* Serves on a listening socket, which the server takes over, also on failure. */
+bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
+                           struct bag_service *service, int listen_fd, struct bag_problem *problem);
+
+/* Lets the daemon do what it can at once; to be called after every resume. */
+void bag_http_server_run(struct bag_http_server *server);
+
+/* Closes all connections and the socket. Nothing may be in flight. The handles close as the loop
+ * goes on; `server` must live until then. */
+void bag_http_server_stop(struct bag_http_server *server);
+
+#endif

@@ -1,3 +1,0 @@
-/* placeholder */
-extern int bag_server_placeholder;
-int bag_server_placeholder;

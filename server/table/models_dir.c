@@ -1,0 +1,156 @@
+/* A directory of models; see models_dir.h. */
+#include "models_dir.h"
+
+#include "server/file.h"
+#include "server/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define TABLE_SUFFIX ".npy"
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t bytes = strlen(name), tail = strlen(suffix);
+    return bytes > tail && strcmp(name + bytes - tail, suffix) == 0;
+}
+
+static int skip_hidden(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+/* One directory's entries in order, each given to `visit` with its path. */
+typedef bool visit_entry(const char *path, const char *name, void *context,
+                         struct bag_problem *problem);
+
+static bool walk(const char *directory, visit_entry *visit, void *context,
+                 struct bag_problem *problem)
+{
+    struct dirent **entries;
+    int count = scandir(directory, &entries, skip_hidden, versionsort);
+    bool sound = count >= 0;
+    if (!sound)
+        bag_problem_set(problem, 500, "%s: %s", directory, strerror(errno));
+    for (int i = 0; i < count; i++) {
+        char *path = NULL;
+        if (sound && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0)
+            sound = bag_problem_set(problem, 500, "%s: not enough memory", directory);
+        sound = sound && visit(path, entries[i]->d_name, context, problem);
+        free(path);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+    return sound;
+}
+
+/* ---- DIR/NAME/VERSION ------------------------------------------------------------------------ */
+
+struct version {
+    struct bag_config *config;
+    const char *name, *version;
+    char *table, *settings; /* paths; owned */
+};
+
+static bool visit_version_file(const char *path, const char *name, void *context,
+                               struct bag_problem *problem)
+{
+    struct version *version = context;
+    bool settings = strcmp(name, "config.json") == 0;
+    char **place = settings ? &version->settings : &version->table;
+    if (!settings && !has_suffix(name, TABLE_SUFFIX)) {
+        bag_log(BAG_LOG_LEVEL_INFO, "ignored", BAG_LOG_TEXT("path", path));
+        return true;
+    }
+    if (*place)
+        return bag_problem_set(problem, 500, "%s: a version has one table, but %s is there too",
+                               path, *place);
+    *place = strdup(path);
+    return *place || bag_problem_set(problem, 500, "%s: not enough memory", path);
+}
+
+static bool add_version(struct version *version, const char *path, struct bag_problem *problem)
+{
+    struct bag_config *config = version->config;
+    size_t bytes;
+    if (!version->table)
+        return bag_problem_set(problem, 500, "%s: no table (*" TABLE_SUFFIX ") in it", path);
+    if (!bag_config_add_model(config, version->name, version->table, version->version, problem)) {
+        bag_problem_prefix(problem, "%s", path);
+        return false;
+    }
+    if (!version->settings)
+        return true;
+    char *text = bag_file_read(version->settings, BAG_CONFIG_FILE_BYTES, &bytes, problem);
+    bool sound = text && bag_config_apply_model_file(config, config->num_models - 1,
+                                                     version->settings, text, bytes, problem);
+    free(text);
+    return sound;
+}
+
+static bool visit_version(const char *path, const char *name, void *context,
+                          struct bag_problem *problem)
+{
+    struct version version = *(struct version *)context;
+    if (strspn(name, "0123456789") != strlen(name) || !is_directory(path))
+        return bag_problem_set(problem, 500,
+                               "%s: must be a directory named by a version number, with one "
+                               "table in it",
+                               path);
+    version.version = name;
+    bool sound =
+        walk(path, visit_version_file, &version, problem) && add_version(&version, path, problem);
+    free(version.table);
+    free(version.settings);
+    return sound;
+}
+
+/* ---- DIR ------------------------------------------------------------------------------------- */
+
+static bool add_file(struct bag_config *config, const char *path, const char *name,
+                     struct bag_problem *problem)
+{
+    char *stem = strndup(name, strlen(name) - strlen(TABLE_SUFFIX));
+    bool sound = stem ? bag_config_add_model(config, stem, path, "1", problem)
+                      : bag_problem_set(problem, 500, "not enough memory");
+    if (!sound)
+        bag_problem_prefix(problem, "%s", path);
+    free(stem);
+    return sound;
+}
+
+static bool visit_model(const char *path, const char *name, void *context,
+                        struct bag_problem *problem)
+{
+    struct version version = {.config = context, .name = name};
+    size_t before = version.config->num_models;
+    if (is_directory(path)) {
+        if (!walk(path, visit_version, &version, problem))
+            return false;
+        if (version.config->num_models == before)
+            return bag_problem_set(problem, 500, "%s: no version directory (%s/1) in it", path,
+                                   path);
+        return true;
+    }
+    if (has_suffix(name, TABLE_SUFFIX))
+        return add_file(context, path, name, problem);
+    bag_log(BAG_LOG_LEVEL_INFO, "ignored", BAG_LOG_TEXT("path", path));
+    return true;
+}
+
+bool bag_models_dir_scan(const char *directory, struct bag_config *config,
+                         struct bag_problem *problem)
+{
+    return walk(directory, visit_model, config, problem);
+}
