@@ -42,7 +42,8 @@ struct bag_table_memory {
     size_t mapping_bytes;
 };
 
-/* Told about progress from the loading thread: `done` of `total` bytes of this table so far. */
+/* Told about progress from the loading thread: `done` of `total` bytes of this table so far. The
+ * last call for a table that was loaded says that all are. */
 typedef void bag_load_progress(void *context, size_t done_bytes, size_t total_bytes);
 
 /* Reads the table with `threads` readers (at least 1) in large blocks. On failure nothing stays

@@ -192,20 +192,24 @@ static void *run_reader(void *argument)
 
 /* ---- the thread that waits for them ---------------------------------------------------------- */
 
-/* Returns when all readers have ended. The lock is free while `progress` runs. */
+/* Returns when all readers have ended and their last progress is told. The lock is free while
+ * `progress` runs. */
 static void wait_for_readers(struct reading *reading, bag_load_progress *progress, void *context)
 {
     size_t told = 0;
     pthread_mutex_lock(&reading->lock);
-    while (reading->running > 0) {
-        pthread_cond_wait(&reading->changed, &reading->lock);
+    for (;;) {
         size_t done = reading->done_bytes;
-        if (!progress || done == told)
-            continue;
-        pthread_mutex_unlock(&reading->lock);
-        progress(context, done, reading->npy->data_bytes);
-        told = done;
-        pthread_mutex_lock(&reading->lock);
+        if (progress && done != told) {
+            pthread_mutex_unlock(&reading->lock);
+            progress(context, done, reading->npy->data_bytes);
+            pthread_mutex_lock(&reading->lock);
+            told = done;
+        } else if (reading->running > 0) {
+            pthread_cond_wait(&reading->changed, &reading->lock);
+        } else {
+            break;
+        }
     }
     pthread_mutex_unlock(&reading->lock);
 }

@@ -1,0 +1,434 @@
+/* .npy headers made by hand, byte by byte: what is read, and how the rest is refused. */
+#include "proto/npy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+struct file {
+    unsigned char bytes[BAG_NPY_MAX_HEADER_BYTES + 64];
+    size_t count;
+};
+
+/* A file of version `major`.0 that ends with its header. */
+static void make(struct file *file, unsigned major, const char *text)
+{
+    size_t length = strlen(text), length_bytes = major == 1 ? 2 : 4;
+    memcpy(file->bytes, "\x93NUMPY", 6);
+    file->bytes[6] = (unsigned char)major;
+    file->bytes[7] = 0;
+    for (size_t i = 0; i < length_bytes; i++)
+        file->bytes[8 + i] = (unsigned char)(length >> 8 * i);
+    memcpy(file->bytes + 8 + length_bytes, text, length);
+    file->count = 8 + length_bytes + length;
+}
+
+/* Parses a copy of just that size, so that a sanitizer sees a read beyond it. */
+static bool parse_copy(const unsigned char *bytes, size_t count, enum bag_dtype override_dtype,
+                       struct bag_npy *npy, struct bag_problem *problem)
+{
+    unsigned char *copy = malloc(count ? count : 1);
+    memset(problem, 0, sizeof *problem);
+    memcpy(copy, bytes, count);
+    bool ok = bag_npy_parse(copy, count, override_dtype, npy, problem);
+    free(copy);
+    return ok;
+}
+
+static struct bag_npy accept_as(const char *text, enum bag_dtype override_dtype)
+{
+    static struct file file;
+    struct bag_npy npy;
+    struct bag_problem problem;
+    make(&file, 1, text);
+    if (!parse_copy(file.bytes, file.count, override_dtype, &npy, &problem))
+        fail_msg("%s: %s", text, problem.text);
+    assert_int_equal(npy.data_offset, file.count);
+    return npy;
+}
+
+static struct bag_npy accept(const char *text)
+{
+    return accept_as(text, BAG_DTYPE_COUNT);
+}
+
+static void refuse_as(const char *text, enum bag_dtype override_dtype, const char *sentence)
+{
+    static struct file file;
+    struct bag_npy npy;
+    struct bag_problem problem;
+    make(&file, 1, text);
+    if (parse_copy(file.bytes, file.count, override_dtype, &npy, &problem))
+        fail_msg("accepted: %s", text);
+    assert_string_equal(problem.text, sentence);
+    assert_int_equal(problem.http_status, 400);
+}
+
+static void refuse(const char *text, const char *sentence)
+{
+    refuse_as(text, BAG_DTYPE_COUNT, sentence);
+}
+
+#define HEADER(descr, order, shape) \
+    "{'descr': '" descr "', 'fortran_order': " order ", 'shape': " shape ", }"
+
+/* ---- what is read ---------------------------------------------------------------------------- */
+
+static void reads_what_numpy_writes(void **state)
+{
+    (void)state;
+    struct bag_npy npy = accept(HEADER("<f4", "False", "(3, 4)") "                  \n");
+    assert_int_equal(npy.dtype, BAG_F32);
+    assert_false(npy.swap);
+    assert_false(npy.fortran_order);
+    assert_int_equal(npy.rank, 2);
+    assert_int_equal(npy.shape[0], 3);
+    assert_int_equal(npy.shape[1], 4);
+    assert_int_equal(npy.count, 12);
+    assert_int_equal(npy.row_elements, 4);
+    assert_int_equal(npy.data_bytes, 48);
+    assert_int_equal(npy.num_columns, 1);
+    assert_int_equal(npy.column_elements, 12);
+    assert_true(bag_npy_is_plain(&npy));
+}
+
+static void reads_every_version(void **state)
+{
+    (void)state;
+    static struct file file;
+    for (unsigned major = 1; major <= 3; major++) {
+        struct bag_npy npy;
+        struct bag_problem problem;
+        make(&file, major, HEADER("<i8", "False", "(7,)"));
+        assert_int_equal(bag_npy_header_bytes(file.bytes, BAG_NPY_PREAMBLE_BYTES), file.count);
+        assert_true(parse_copy(file.bytes, file.count, BAG_DTYPE_COUNT, &npy, &problem));
+        assert_int_equal(npy.dtype, BAG_I64);
+        assert_int_equal(npy.data_offset, file.count);
+    }
+}
+
+static void reads_every_type_in_every_byte_order(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        enum bag_dtype dtype;
+    } types[] = {{"f2", BAG_F16}, {"f4", BAG_F32}, {"f8", BAG_F64}, {"i1", BAG_I8},
+                 {"i2", BAG_I16}, {"i4", BAG_I32}, {"i8", BAG_I64}, {"u1", BAG_U8},
+                 {"u2", BAG_U16}, {"u4", BAG_U32}, {"u8", BAG_U64}};
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        for (const char *order = "<>=|"; *order; order++) {
+            char text[128];
+            snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': (2,)}",
+                     *order, types[i].type);
+            struct bag_npy npy = accept(text);
+            assert_int_equal(npy.dtype, types[i].dtype);
+            assert_int_equal(npy.swap, *order == '>' && types[i].type[1] != '1');
+            assert_int_equal(npy.data_bytes, 2 * (types[i].type[1] - '0'));
+        }
+    }
+}
+
+static void takes_any_way_of_writing_the_dictionary(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{'descr':'<f4','fortran_order':False,'shape':(3,4)}",
+        "{\"descr\": \"<f4\", \"fortran_order\": False, \"shape\": (3, 4)}",
+        "{'shape': (3, 4,), \"fortran_order\": False, 'descr': '<f4',}",
+        " \t\r\n{ 'fortran_order' : False , 'descr' : '<f4' , 'shape' : ( 3 , 4 , ) , } \n\n",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3L, 4L)}",
+    };
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        struct bag_npy npy = accept(texts[i]);
+        assert_int_equal(npy.dtype, BAG_F32);
+        assert_int_equal(npy.rank, 2);
+        assert_int_equal(npy.shape[0], 3);
+        assert_int_equal(npy.shape[1], 4);
+    }
+}
+
+static void reads_shapes_of_every_rank(void **state)
+{
+    (void)state;
+    struct bag_npy npy = accept(HEADER("<f4", "True", "()"));
+    assert_int_equal(npy.rank, 0);
+    assert_int_equal(npy.count, 1);
+    npy = accept(HEADER("<f4", "True", "(5,)"));
+    assert_int_equal(npy.rank, 1);
+    assert_false(npy.fortran_order);
+    assert_int_equal(npy.row_elements, 1);
+    npy = accept(HEADER("<f4", "True", "(5, 3, 2)"));
+    assert_true(npy.fortran_order);
+    assert_false(bag_npy_is_plain(&npy));
+    assert_int_equal(npy.num_columns, 6);
+    assert_int_equal(npy.column_elements, 5);
+    npy = accept(HEADER("<f4", "False", "(0, 64)"));
+    assert_int_equal(npy.count, 0);
+    assert_int_equal(npy.data_bytes, 0);
+    assert_int_equal(npy.row_elements, 64);
+    npy = accept(HEADER("<f4", "False",
+                        "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2)"));
+    assert_int_equal(npy.rank, 32);
+    assert_int_equal(npy.shape[31], 2);
+}
+
+static void takes_a_configured_type_of_the_same_size(void **state)
+{
+    (void)state;
+    assert_int_equal(accept_as(HEADER("<u2", "False", "(2,)"), BAG_BF16).dtype, BAG_BF16);
+    assert_int_equal(accept_as(HEADER("<i2", "False", "(2,)"), BAG_BF16).dtype, BAG_BF16);
+    assert_int_equal(accept_as(HEADER("|V2", "False", "(2,)"), BAG_BF16).dtype, BAG_BF16);
+    assert_int_equal(accept_as(HEADER("<V2", "False", "(2,)"), BAG_BF16).dtype, BAG_BF16);
+    assert_false(accept_as(HEADER("|V2", "False", "(2,)"), BAG_BF16).swap);
+    assert_true(accept_as(HEADER(">u2", "False", "(2,)"), BAG_BF16).swap);
+    refuse_as(HEADER("<f4", "False", "(2,)"), BAG_BF16,
+              "the file's elements ('<f4') have 4 bytes, but the configured datatype BF16 has 2");
+    refuse_as(HEADER("|V4", "False", "(2,)"), BAG_BF16,
+              "the file's elements ('|V4') have 4 bytes, but the configured datatype BF16 has 2");
+    refuse_as(HEADER("|u1", "False", "(2,)"), BAG_BOOL, "datatype BOOL cannot be a table's");
+    refuse_as(HEADER("|u1", "False", "(2,)"), BAG_BYTES, "datatype BYTES cannot be a table's");
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static void refuses_other_types_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *descr, *what;
+    } types[] = {{"|O", "Python objects"}, {"|b1", "booleans"},      {"<c8", "complex numbers"},
+                 {"<M8[ns]", "dates"},     {"<m8[s]", "time spans"}, {"|S3", "byte strings"},
+                 {"|a3", "byte strings"},  {"<U1", "strings"}};
+    static const char *const unknown[] = {"",    "<",   "f4",  "<f1",  "<f16", "<f44", "<x4",
+                                          "<i3", "|V3", "!f4", "<f4 ", "|V",   "|V22"};
+    char text[128], sentence[256];
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (2,)}",
+                 types[i].descr);
+        snprintf(sentence, sizeof sentence,
+                 "the file holds %s ('%s'); a table must hold floats of 16, 32 or 64 bits or "
+                 "integers of 8 to 64",
+                 types[i].what, types[i].descr);
+        refuse(text, sentence);
+    }
+    for (size_t i = 0; i < COUNT_OF(unknown); i++) {
+        snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (2,)}",
+                 unknown[i]);
+        snprintf(sentence, sizeof sentence,
+                 "the file's elements are of the unknown type '%s'; a table must hold floats of "
+                 "16, 32 or 64 bits or integers of 8 to 64",
+                 unknown[i]);
+        refuse(text, sentence);
+    }
+    refuse(HEADER("|V2", "False", "(2,)"),
+           "the file holds raw elements ('|V2') without a type: name it in the configuration, as "
+           "in \"datatype\": \"BF16\"");
+    refuse("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}",
+           "the array is structured (several fields in one element); a table must hold plain "
+           "numbers");
+}
+
+static void refuses_wrong_keys(void **state)
+{
+    (void)state;
+    refuse("{}", "the .npy header has no key 'descr'");
+    refuse("{'descr': '<f4', 'shape': (2,)}", "the .npy header has no key 'fortran_order'");
+    refuse("{'descr': '<f4', 'fortran_order': False}", "the .npy header has no key 'shape'");
+    refuse("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'sh\xc3\xa4pe': 1}",
+           "the .npy header has the unknown key 'sh\xc3\xa4pe'; its keys are 'descr', "
+           "'fortran_order' and 'shape'");
+    refuse("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2,)}",
+           "the .npy header has the key 'descr' twice");
+    refuse("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), \"shape\": (2,)}",
+           "the .npy header has the key 'shape' twice");
+}
+
+/* `at` is the byte of the finding. */
+static const struct {
+    const char *text;
+    int at;
+    const char *wrong;
+} malformed[] = {
+    {"   ", 3, "a dictionary must begin here with '{'"},
+    {"[]", 0, "a dictionary must begin here with '{'"},
+    {"{ ", 2, "a quoted string must stand here"},
+    {"{,}", 1, "a quoted string must stand here"},
+    {"{descr: 1}", 1, "a quoted string must stand here"},
+    {"{'descr", 7, "the string is not closed"},
+    {"{'descr\": <f4", 13, "the string is not closed"},
+    {"{'d\\x65scr'}", 3, "strings must not hold escapes or control characters"},
+    {"{'d\nscr'}", 3, "strings must not hold escapes or control characters"},
+    {"{'descr' '<f4'}", 9, "':' must follow the key"},
+    {"{'descr': <f4}", 10, "a quoted string must stand here"},
+    {"{'descr': '<f4' 'shape': (2,)}", 16, "',' or '}' must follow a value"},
+    {"{'descr': '<f4',, }", 16, "a quoted string must stand here"},
+    {"{'fortran_order': true}", 18, "'fortran_order' must be True or False"},
+    {"{'fortran_order': 0}", 18, "'fortran_order' must be True or False"},
+    {"{'fortran_order': Fals", 18, "'fortran_order' must be True or False"},
+    {"{'fortran_order': Falsey}", 23, "',' or '}' must follow a value"},
+    {"{'shape': [2]}", 10, "'shape' must be a tuple such as (3, 4)"},
+    {"{'shape': 2}", 10, "'shape' must be a tuple such as (3, 4)"},
+    {"{'shape': (2)}", 12, "a shape of one dimension must have a comma, as in (3,)"},
+    {"{'shape': (2 3)}", 13, "',' or ')' must follow a dimension"},
+    {"{'shape': (2, -3)}", 14, "a dimension must be a whole number from 0"},
+    {"{'shape': (2, 3.5)}", 15, "',' or ')' must follow a dimension"},
+    {"{'shape': (2,,)}", 13, "a dimension must be a whole number from 0"},
+    {"{'shape': (,)}", 11, "a dimension must be a whole number from 0"},
+    {"{'shape': (02,)}", 12, "a number must not begin with 0"},
+    {"{'shape': (2LL,)}", 13, "',' or ')' must follow a dimension"},
+    {"{'shape': (9223372036854775808,)}", 29, "the dimension passes 2^63 - 1"},
+    {"{'shape': (92233720368547758070,)}", 30, "the dimension passes 2^63 - 1"},
+    {"{'shape': (2, 3", 15, "',' or ')' must follow a dimension"},
+    {"{'shape': (2, ", 14, "a dimension must be a whole number from 0"},
+    {"{'shape': (2,)", 14, "',' or '}' must follow a value"},
+    {"{'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}", 75,
+     "the array has more than 32 dimensions"},
+    {HEADER("<f4", "False", "(2,)") " x", 60, "nothing may follow the dictionary"},
+    {HEADER("<f4", "False", "(2,)") "{}", 59, "nothing may follow the dictionary"},
+};
+
+static void refuses_malformed_dictionaries_at_their_byte(void **state)
+{
+    (void)state;
+    char sentence[256];
+    for (size_t i = 0; i < COUNT_OF(malformed); i++) {
+        snprintf(sentence, sizeof sentence, "the .npy header is malformed at its byte %d: %s",
+                 malformed[i].at, malformed[i].wrong);
+        refuse(malformed[i].text, sentence);
+    }
+}
+
+static void refuses_a_nul_after_the_dictionary(void **state)
+{
+    (void)state;
+    static struct file file;
+    struct bag_npy npy;
+    struct bag_problem problem;
+    make(&file, 1, HEADER("<f4", "False", "(2,)") " ");
+    file.bytes[file.count - 1] = 0;
+    assert_false(parse_copy(file.bytes, file.count, BAG_DTYPE_COUNT, &npy, &problem));
+    assert_non_null(strstr(problem.text, "nothing may follow the dictionary"));
+}
+
+static void refuses_shapes_whose_size_overflows(void **state)
+{
+    (void)state;
+    const char *sentence = "the shape in the .npy header is too large: the bytes of its elements "
+                           "pass 2^63 - 1";
+    refuse(HEADER("<f8", "False", "(4294967296, 4294967296)"), sentence);
+    refuse(HEADER("<f8", "False", "(9223372036854775807,)"), sentence);
+    refuse(HEADER("|u1", "False", "(9223372036854775807,)"), sentence); /* + the header */
+    refuse(HEADER("<f4", "False", "(0, 9223372036854775807, 9223372036854775807)"), sentence);
+    refuse(HEADER("<f4", "True", "(9223372036854775807, 0, 9223372036854775807)"), sentence);
+    struct bag_npy npy = accept(HEADER("|u1", "False", "(9223372036854775000,)"));
+    assert_true(npy.data_bytes == 9223372036854775000u);
+}
+
+static void refuses_every_truncation(void **state)
+{
+    (void)state;
+    static struct file file;
+    struct bag_npy npy;
+    struct bag_problem problem;
+    char sentence[160];
+    for (unsigned major = 1; major <= 3; major++) {
+        make(&file, major, HEADER("<f4", "False", "(3, 4)"));
+        for (size_t count = 0; count < file.count; count++) {
+            assert_false(parse_copy(file.bytes, count, BAG_DTYPE_COUNT, &npy, &problem));
+            if (count == 0)
+                strcpy(sentence, "the file is empty; it must be an .npy file");
+            else if (count < 12)
+                snprintf(sentence, sizeof sentence,
+                         "the file is truncated: it ends after %zu bytes, inside its header",
+                         count);
+            else
+                snprintf(sentence, sizeof sentence,
+                         "the file is truncated: its header should end at byte %zu, but the file "
+                         "ends after %zu",
+                         file.count, count);
+            assert_string_equal(problem.text, sentence);
+            assert_int_equal(bag_npy_header_bytes(file.bytes, count), count < 12 ? 0 : file.count);
+        }
+    }
+}
+
+static void refuse_bytes(const struct file *file, const char *sentence)
+{
+    struct bag_npy npy;
+    struct bag_problem problem;
+    assert_int_equal(bag_npy_header_bytes(file->bytes, file->count), 0);
+    assert_false(parse_copy(file->bytes, file->count, BAG_DTYPE_COUNT, &npy, &problem));
+    assert_string_equal(problem.text, sentence);
+}
+
+static void refuses_other_frames(void **state)
+{
+    (void)state;
+    static struct file file;
+    for (int byte = 0; byte < 6; byte++) {
+        make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
+        file.bytes[byte] ^= 1;
+        refuse_bytes(&file, "the file is no .npy file: it does not begin with \\x93NUMPY");
+    }
+    make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
+    memcpy(file.bytes, "PK\3\4", 4);
+    refuse_bytes(&file, "the file is a zip archive (perhaps an .npz); unpack it and name one .npy "
+                        "file");
+    make(&file, 4, HEADER("<f4", "False", "(3, 4)"));
+    refuse_bytes(&file, "the file has .npy version 4.0; versions 1.0, 2.0 and 3.0 are read");
+    make(&file, 0, HEADER("<f4", "False", "(3, 4)"));
+    refuse_bytes(&file, "the file has .npy version 0.0; versions 1.0, 2.0 and 3.0 are read");
+    make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
+    file.bytes[7] = 1;
+    refuse_bytes(&file, "the file has .npy version 1.1; versions 1.0, 2.0 and 3.0 are read");
+    make(&file, 2, HEADER("<f4", "False", "(3, 4)"));
+    file.bytes[11] = 0x80;
+    refuse_bytes(&file, "the .npy header is 2147483707 bytes long; at most 65524 are read");
+}
+
+static void reads_the_longest_header(void **state)
+{
+    (void)state;
+    static struct file file;
+    static char text[BAG_NPY_MAX_HEADER_BYTES];
+    struct bag_npy npy;
+    struct bag_problem problem;
+    memset(text, ' ', sizeof text);
+    memcpy(text, HEADER("<f4", "False", "(3, 4)"), strlen(HEADER("<f4", "False", "(3, 4)")));
+    text[BAG_NPY_MAX_HEADER_BYTES - 12] = '\0';
+    make(&file, 2, text);
+    assert_int_equal(bag_npy_header_bytes(file.bytes, 12), BAG_NPY_MAX_HEADER_BYTES);
+    assert_true(parse_copy(file.bytes, file.count, BAG_DTYPE_COUNT, &npy, &problem));
+    text[BAG_NPY_MAX_HEADER_BYTES - 12] = ' ';
+    text[BAG_NPY_MAX_HEADER_BYTES - 11] = '\0';
+    make(&file, 2, text);
+    refuse_bytes(&file, "the .npy header is 65525 bytes long; at most 65524 are read");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_what_numpy_writes),
+        cmocka_unit_test(reads_every_version),
+        cmocka_unit_test(reads_every_type_in_every_byte_order),
+        cmocka_unit_test(takes_any_way_of_writing_the_dictionary),
+        cmocka_unit_test(reads_shapes_of_every_rank),
+        cmocka_unit_test(takes_a_configured_type_of_the_same_size),
+        cmocka_unit_test(refuses_other_types_by_name),
+        cmocka_unit_test(refuses_wrong_keys),
+        cmocka_unit_test(refuses_malformed_dictionaries_at_their_byte),
+        cmocka_unit_test(refuses_a_nul_after_the_dictionary),
+        cmocka_unit_test(refuses_shapes_whose_size_overflows),
+        cmocka_unit_test(refuses_every_truncation),
+        cmocka_unit_test(refuses_other_frames),
+        cmocka_unit_test(reads_the_longest_header),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

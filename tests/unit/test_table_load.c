@@ -1,0 +1,216 @@
+/* Tables that are loaded from files or made: exact contents, progress, memory given back. */
+#include "table_fixture.h"
+
+#include <pthread.h>
+
+static struct bag_table_memory load(const struct bag_table_file *file, unsigned threads)
+{
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    if (!bag_table_load(file, threads, NULL, NULL, &memory, &problem))
+        fail_msg("%s", problem.text);
+    return memory;
+}
+
+/* ---- what is loaded -------------------------------------------------------------------------- */
+
+static void loads_rows_as_they_are(void **state)
+{
+    (void)state;
+    write_four_rows();
+    struct bag_table_file file = open_file();
+    assert_int_equal(bag_table_file_bytes(&file), sizeof four_rows);
+    for (unsigned threads = 1; threads <= 9; threads += 4) {
+        struct bag_table_memory memory = load(&file, threads);
+        assert_int_equal(memory.table.dtype, BAG_F32);
+        assert_int_equal(memory.table.num_rows, 4);
+        assert_int_equal(memory.table.row_elements, 2);
+        assert_int_equal(memory.rank, 2);
+        assert_int_equal(memory.shape[0], 4);
+        assert_int_equal(memory.shape[1], 2);
+        assert_int_equal((uintptr_t)memory.table.rows % 64, 0);
+        assert_memory_equal(memory.table.rows, four_rows, sizeof four_rows);
+        bag_table_unload(&memory);
+        assert_null(memory.mapping);
+    }
+}
+
+static void turns_column_major_and_big_endian(void **state)
+{
+    (void)state;
+    static const unsigned char data[] = {0, 1, 0, 3, 0, 5, 0, 2, 0, 4, 0, 6};
+    static const uint16_t expected[] = {1, 2, 3, 4, 5, 6};
+    write_table(">u2", "True", "(3, 2)", data, sizeof data);
+    struct bag_table_file file = open_file();
+    struct bag_table_memory memory = load(&file, 2);
+    assert_memory_equal(memory.table.rows, expected, sizeof expected);
+    bag_table_unload(&memory);
+}
+
+static void loads_shapes_of_other_ranks(void **state)
+{
+    (void)state;
+    int64_t data[12] = {INT64_MIN, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, INT64_MAX};
+    write_table("<i8", "False", "(2, 3, 2)", data, sizeof data);
+    struct bag_table_file file = open_file();
+    struct bag_table_memory memory = load(&file, 1);
+    assert_int_equal(memory.table.num_rows, 2);
+    assert_int_equal(memory.table.row_elements, 6);
+    assert_memory_equal(memory.table.rows, data, sizeof data);
+    bag_table_unload(&memory);
+
+    write_table("<i8", "False", "(12,)", data, sizeof data);
+    file = open_file();
+    memory = load(&file, 1);
+    assert_int_equal(memory.table.num_rows, 12);
+    assert_int_equal(memory.table.row_elements, 1);
+    bag_table_unload(&memory);
+}
+
+static void loads_tables_without_elements(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"(0, 64)", "(0,)", "(5, 0)"};
+    static const int64_t rows[] = {0, 0, 5};
+    static const size_t row_elements[] = {64, 1, 0};
+    for (size_t i = 0; i < 3; i++) {
+        write_header("<f4", "False", shapes[i]);
+        struct bag_table_file file = open_file();
+        struct bag_table_memory memory = load(&file, 4);
+        assert_int_equal(memory.table.num_rows, rows[i]);
+        assert_int_equal(memory.table.row_elements, row_elements[i]);
+        assert_non_null(memory.table.rows);
+        assert_null(memory.mapping);
+        bag_table_unload(&memory);
+    }
+}
+
+static void takes_the_configured_type(void **state)
+{
+    (void)state;
+    uint16_t data[4] = {0x3f80, 0xbf80, 0x7fc0, 0};
+    struct bag_table_file file;
+    struct bag_problem problem;
+    write_table("<u2", "False", "(2, 2)", data, sizeof data);
+    assert_true(bag_table_file_open(path, BAG_BF16, &file, &problem));
+    struct bag_table_memory memory = load(&file, 1);
+    assert_int_equal(memory.table.dtype, BAG_BF16);
+    assert_memory_equal(memory.table.rows, data, sizeof data);
+    bag_table_unload(&memory);
+}
+
+/* The table is a copy: nothing that happens to the file afterwards reaches it. */
+static void survives_its_file(void **state)
+{
+    (void)state;
+    write_four_rows();
+    struct bag_table_file file = open_file();
+    struct bag_table_memory memory = load(&file, 1);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_memory_equal(memory.table.rows, four_rows, sizeof four_rows);
+    unlink(path);
+    assert_memory_equal(memory.table.rows, four_rows, sizeof four_rows);
+    bag_table_unload(&memory);
+}
+
+/* ---- several tiles --------------------------------------------------------------------------- */
+
+struct seen {
+    size_t calls, last;
+    bool in_order;
+    pthread_t thread;
+};
+
+static void see(void *context, size_t done_bytes, size_t total_bytes)
+{
+    struct seen *seen = context;
+    seen->in_order = seen->in_order && done_bytes > seen->last && total_bytes == MANY_BYTES &&
+                     pthread_equal(seen->thread, pthread_self());
+    seen->last = done_bytes;
+    seen->calls++;
+}
+
+static void loads_large_tables_and_tells_of_progress(void **state)
+{
+    (void)state;
+    write_many();
+    struct bag_table_file file = open_file();
+    for (unsigned threads = 1; threads <= 4; threads++) {
+        struct seen seen = {.in_order = true, .thread = pthread_self()};
+        struct bag_table_memory memory;
+        struct bag_problem problem;
+        assert_true(bag_table_load(&file, threads, see, &seen, &memory, &problem));
+        assert_true(seen.in_order);
+        assert_true(seen.calls >= 1 && seen.calls <= 3);
+        assert_int_equal(seen.last, MANY_BYTES);
+        assert_int_equal((uintptr_t)memory.table.rows % (2 << 20), 0);
+        const uint32_t *rows = memory.table.rows;
+        for (size_t i = 0; i < MANY_BYTES / 4; i++)
+            if (rows[i] != (uint32_t)(i * 2654435761u))
+                fail_msg("element %zu is %u", i, rows[i]);
+        bag_table_unload(&memory);
+    }
+}
+
+static void gives_all_memory_back(void **state)
+{
+    (void)state;
+    write_many();
+    struct bag_table_file file = open_file();
+    struct bag_table_memory memory = load(&file, 2);
+    bag_table_unload(&memory);
+    size_t before = mapped_bytes();
+    for (int i = 0; i < 4; i++) {
+        memory = load(&file, 2);
+        assert_true(mapped_bytes() >= before + MANY_BYTES);
+        bag_table_unload(&memory);
+    }
+    assert_true(mapped_bytes() < before + MANY_BYTES);
+}
+
+/* ---- tables that are made -------------------------------------------------------------------- */
+
+static void makes_zeroed_tables(void **state)
+{
+    (void)state;
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    assert_true(bag_table_create(BAG_F64, 3, (int64_t[]){3, 5, 7}, &memory, &problem));
+    assert_int_equal(memory.table.num_rows, 3);
+    assert_int_equal(memory.table.row_elements, 35);
+    assert_int_equal(memory.mapping_bytes, 3 * 35 * 8);
+    for (size_t i = 0; i < memory.mapping_bytes; i++)
+        assert_int_equal(((const char *)memory.table.rows)[i], 0);
+    bag_table_unload(&memory);
+}
+
+static void refuses_tables_beyond_all_memory(void **state)
+{
+    (void)state;
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    assert_false(
+        bag_table_create(BAG_F32, 2, (int64_t[]){INT64_MAX, INT64_MAX}, &memory, &problem));
+    assert_string_equal(problem.text, "the table's size passes the machine's address space");
+    assert_false(bag_table_create(BAG_I8, 1, (int64_t[]){INT64_MAX}, &memory, &problem));
+    assert_string_equal(problem.text, "8.00 EiB of memory cannot be had: Cannot allocate memory");
+    assert_false(bag_table_create(BAG_I8, 1, (int64_t[]){INT64_C(1) << 60}, &memory, &problem));
+    assert_string_equal(problem.text, "1.00 EiB of memory cannot be had: Cannot allocate memory");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loads_rows_as_they_are),
+        cmocka_unit_test(turns_column_major_and_big_endian),
+        cmocka_unit_test(loads_shapes_of_other_ranks),
+        cmocka_unit_test(loads_tables_without_elements),
+        cmocka_unit_test(takes_the_configured_type),
+        cmocka_unit_test(survives_its_file),
+        cmocka_unit_test(loads_large_tables_and_tells_of_progress),
+        cmocka_unit_test(gives_all_memory_back),
+        cmocka_unit_test(makes_zeroed_tables),
+        cmocka_unit_test(refuses_tables_beyond_all_memory),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
