@@ -10,7 +10,7 @@ struct bag_rounded_bytes bag_rounded_bytes(size_t bytes)
     size_t unit = 0;
     double value = (double)bytes / 1024;
     if (bytes < 1024) {
-        snprintf(text.text, sizeof text.text, "%zu bytes", bytes);
+        snprintf(text.text, sizeof text.text, "%zu %s", bytes, bytes == 1 ? "byte" : "bytes");
         return text;
     }
     /* The bound is where two decimals would print 1024.00. */

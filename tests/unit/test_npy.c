@@ -290,8 +290,8 @@ static const struct {
     {"{'shape': (2,)", 14, "',' or '}' must follow a value"},
     {"{'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}", 75,
      "the array has more than 32 dimensions"},
-    {HEADER("<f4", "False", "(2,)") " x", 60, "nothing may follow the dictionary"},
-    {HEADER("<f4", "False", "(2,)") "{}", 59, "nothing may follow the dictionary"},
+    {HEADER("<f4", "False", "(2,)") " x", 58, "nothing may follow the dictionary"},
+    {HEADER("<f4", "False", "(2,)") "{}", 57, "nothing may follow the dictionary"},
 };
 
 static void refuses_malformed_dictionaries_at_their_byte(void **state)

@@ -1,0 +1,275 @@
+/* Limits of memory, read from made-up trees of /proc and /sys. */
+#include "server/table/load.h"
+#include "server/table/memlimit.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <ftw.h>
+#include <sys/stat.h>
+
+#define MIB ((size_t)1 << 20)
+
+static char root[64], proc[96], sys[96];
+
+/* ---- trees ----------------------------------------------------------------------------------- */
+
+/* Writes root/name with all directories on the way. */
+static void put(const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* A group of cgroup v2 under `directory`. */
+static void put_group_2(const char *directory, const char *limit, const char *usage,
+                        const char *stat)
+{
+    char name[256];
+    snprintf(name, sizeof name, "sys/fs/cgroup%s/memory.max", directory);
+    put(name, limit);
+    snprintf(name, sizeof name, "sys/fs/cgroup%s/memory.current", directory);
+    put(name, usage);
+    snprintf(name, sizeof name, "sys/fs/cgroup%s/memory.stat", directory);
+    put(name, stat);
+}
+
+static void put_group_1(const char *directory, const char *limit, const char *usage,
+                        const char *stat)
+{
+    char name[256];
+    snprintf(name, sizeof name, "sys/fs/cgroup/memory%s/memory.limit_in_bytes", directory);
+    put(name, limit);
+    snprintf(name, sizeof name, "sys/fs/cgroup/memory%s/memory.usage_in_bytes", directory);
+    put(name, usage);
+    snprintf(name, sizeof name, "sys/fs/cgroup/memory%s/memory.stat", directory);
+    put(name, stat);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(root, "/tmp/test_memlimit.XXXXXX");
+    if (!mkdtemp(root))
+        return -1;
+    snprintf(proc, sizeof proc, "%s/proc", root);
+    snprintf(sys, sizeof sys, "%s/sys", root);
+    put("proc/meminfo", "MemTotal:       4194304 kB\nMemFree:  99 kB\n"
+                        "MemAvailable:    1048576 kB\nBuffers: 1 kB\n");
+    return 0;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+    (void)info;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- expectations ---------------------------------------------------------------------------- */
+
+/* Exactly `bytes` may be taken; one more is refused with the sentence. */
+static void check_room(size_t bytes, const char *sentence)
+{
+    struct bag_problem problem = {.http_status = 0};
+    assert_true(bag_memory_check_in(proc, sys, bytes, &problem));
+    assert_int_equal(problem.http_status, 0);
+    assert_false(bag_memory_check_in(proc, sys, bytes + 1, &problem));
+    assert_string_equal(problem.text, sentence);
+    assert_int_equal(problem.http_status, 500);
+}
+
+/* The machine's 1 GiB is the narrowest limit. */
+static void check_machine_room(void)
+{
+    check_room(1024 * MIB, "the tables need 1.00 GiB of memory, but the machine has only 1.00 GiB "
+                           "available");
+}
+
+static void check_unlimited(void)
+{
+    struct bag_problem problem;
+    assert_true(bag_memory_check_in(proc, sys, SIZE_MAX, &problem));
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void knows_the_machine(void **state)
+{
+    (void)state;
+    struct bag_problem problem;
+    check_machine_room();
+    assert_false(bag_memory_check_in(proc, sys, 12 * 1024 * MIB, &problem));
+    assert_string_equal(problem.text, "the tables need 12.00 GiB of memory, but the machine has "
+                                      "only 1.00 GiB available");
+}
+
+static void knows_no_limit_where_nothing_can_be_read(void **state)
+{
+    (void)state;
+    static const char *const meminfo[] = {"",
+                                          "MemAvailable:\n",
+                                          "MemAvailable: x kB\n",
+                                          "NotMemAvailable: 5 kB\n",
+                                          "MemAvailable: -5 kB\n",
+                                          "MemAvailable: 99999999999999999999999 kB\n"};
+    for (size_t i = 0; i < sizeof meminfo / sizeof *meminfo; i++) {
+        put("proc/meminfo", meminfo[i]);
+        check_unlimited();
+    }
+    snprintf(proc, sizeof proc, "%s/nowhere", root);
+    check_unlimited();
+}
+
+static void knows_a_group_of_version_2(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "0::/shop/ranker\n");
+    put_group_2("/shop/ranker", "104857600\n", "41943040\n", "anon 1\nfile 2\n");
+    check_room(60 * MIB, "the tables need 60.00 MiB of memory, but the control group /shop/ranker "
+                         "has only 60.00 MiB left of its limit of 100.00 MiB");
+}
+
+static void counts_page_cache_as_free(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "0::/a\n");
+    put_group_2("/a", "104857600\n", "94371840\n",
+                "inactive_anon 7\nactive_file 1048576\nworkingset_active_file 5\n"
+                "inactive_file 9437184\n");
+    check_room(20 * MIB, "the tables need 20.00 MiB of memory, but the control group /a has only "
+                         "20.00 MiB left of its limit of 100.00 MiB");
+    put_group_2("/a", "104857600\n", "1048576\n", "inactive_file 104857600\n");
+    check_room(100 * MIB, "the tables need 100.00 MiB of memory, but the control group /a has only "
+                          "100.00 MiB left of its limit of 100.00 MiB");
+}
+
+static void takes_the_narrowest_group_on_the_way_up(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "0::/a/b/c\n");
+    put_group_2("/a/b/c", "max\n", "1048576\n", "");
+    put_group_2("/a/b", "31457280\n", "1048576\n", "");
+    put_group_2("/a", "20971520\n", "1048576\n", "");
+    check_room(19 * MIB, "the tables need 19.00 MiB of memory, but the control group /a has only "
+                         "19.00 MiB left of its limit of 20.00 MiB");
+    put_group_2("/a", "max\n", "1048576\n", "");
+    check_room(29 * MIB, "the tables need 29.00 MiB of memory, but the control group /a/b has only "
+                         "29.00 MiB left of its limit of 30.00 MiB");
+    put_group_2("/a/b", "max\n", "1048576\n", "");
+    check_machine_room();
+}
+
+static void has_no_room_in_a_group_beyond_its_limit(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "0::/a\n");
+    put_group_2("/a", "1048576\n", "2097152\n", "");
+    check_room(0, "the tables need 1 byte of memory, but the control group /a has only 0 bytes "
+                  "left of its limit of 1.00 MiB");
+}
+
+static void knows_a_group_of_version_1(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "9:name=systemd:/\n5:cpu,cpuacct:/x\n4:hugetlb,memory:/job\n0::/y\n");
+    put_group_1("/job", "104857600\n", "52428800\n",
+                "cache 9\ninactive_file 9999999\ntotal_inactive_file 1048576\n"
+                "total_active_file 1048576\n");
+    put_group_1("", "9223372036854771712\n", "52428800\n", "");
+    put_group_1("/x", "1\n", "0\n", "");
+    check_room(52 * MIB, "the tables need 52.00 MiB of memory, but the control group /job has only "
+                         "52.00 MiB left of its limit of 100.00 MiB");
+}
+
+/* In a container the path may be the host's; the container's own group is mounted at the root. */
+static void knows_the_root_where_the_path_is_not_there(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "3:memory:/docker/0123abcd\n");
+    put_group_1("", "52428800\n", "1048576\n", "");
+    check_room(49 * MIB, "the tables need 49.00 MiB of memory, but the control group / has only "
+                         "49.00 MiB left of its limit of 50.00 MiB");
+    put("proc/self/cgroup", "0::/\n");
+    put_group_2("", "31457280\n", "1048576\n", "");
+    check_room(29 * MIB, "the tables need 29.00 MiB of memory, but the control group / has only "
+                         "29.00 MiB left of its limit of 30.00 MiB");
+}
+
+static void passes_over_what_it_cannot_read(void **state)
+{
+    (void)state;
+    static const char *const memberships[] = {
+        "", "\n", "0::\n", "nonsense\n", "1:memory\n", "4:memorystick:/a\n", "0::/../outside\n"};
+    put_group_2("/a", "1048576\n", "0\n", "");
+    put_group_1("/a", "1048576\n", "0\n", "");
+    for (size_t i = 0; i < sizeof memberships / sizeof *memberships; i++) {
+        put("proc/self/cgroup", memberships[i]);
+        check_machine_room();
+    }
+    put("proc/self/cgroup", "0::/a\n");
+    put_group_2("/a", "", "0\n", "");
+    check_machine_room();
+    put_group_2("/a", "1048576\n", "?\n", "");
+    check_machine_room();
+}
+
+static void cuts_a_path_that_is_too_long(void **state)
+{
+    (void)state;
+    char text[6000];
+    memset(text, 'a', sizeof text);
+    memcpy(text, "0::/", 4);
+    memcpy(text + sizeof text - 2, "\n", 2);
+    put("proc/self/cgroup", text);
+    check_machine_room();
+}
+
+static void knows_this_system(void **state)
+{
+    (void)state;
+    struct bag_problem problem;
+    assert_true(bag_memory_check(0, &problem));
+    assert_false(bag_memory_check(SIZE_MAX / 2, &problem));
+    assert_non_null(strstr(problem.text, "the tables need 8.00 EiB of memory, but the "));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        TEST(knows_the_machine),
+        TEST(knows_no_limit_where_nothing_can_be_read),
+        TEST(knows_a_group_of_version_2),
+        TEST(counts_page_cache_as_free),
+        TEST(takes_the_narrowest_group_on_the_way_up),
+        TEST(has_no_room_in_a_group_beyond_its_limit),
+        TEST(knows_a_group_of_version_1),
+        TEST(knows_the_root_where_the_path_is_not_there),
+        TEST(passes_over_what_it_cannot_read),
+        TEST(cuts_a_path_that_is_too_long),
+        TEST(knows_this_system),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/* What a loading table shows, at times that the test chooses. */
+#include "server/table/bytes_text.h"
+#include "server/table/progress.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB   ((size_t)1 << 20)
+#define MS    UINT64_C(1000000)
+#define S     (1000 * MS)
+#define START (77 * S)
+
+static struct {
+    char text[512];
+    int calls;
+} shown;
+
+static void record(void *context, const char *text)
+{
+    assert_ptr_equal(context, &shown);
+    assert_true(strlen(text) < sizeof shown.text);
+    strcpy(shown.text, text);
+    shown.calls++;
+}
+
+/* One more text was printed since the last check, and it is this one. */
+static void check(const char *text)
+{
+    assert_int_equal(shown.calls, 1);
+    assert_string_equal(shown.text, text);
+    shown.calls = 0;
+}
+
+static struct bag_progress begin(bool terminal, const char *name, size_t total_bytes)
+{
+    struct bag_progress progress;
+    shown.calls = 0;
+    bag_progress_init(&progress, record, &shown, terminal);
+    bag_progress_start(&progress, name, total_bytes, START);
+    return progress;
+}
+
+#define BAR(text) "\r\x1b[K\x1b[?7l" text "\x1b[?7h"
+
+static void draws_a_bar_on_a_terminal(void **state)
+{
+    (void)state;
+    struct bag_progress progress = begin(true, "items", 2048 * MIB);
+    check(BAR("items [....................] 0 bytes of 2.00 GiB (0 %)"));
+    bag_progress_update(&progress, 103 * MIB, START + 100 * MS);
+    check(BAR("items [#...................] 103.00 MiB of 2.00 GiB (5 %), 1.01 GiB/s, 2 s left"));
+    bag_progress_update(&progress, 104 * MIB, START + 199 * MS);
+    assert_int_equal(shown.calls, 0);
+    bag_progress_update(&progress, 1024 * MIB, START + 2 * S);
+    check(BAR("items [##########..........] 1.00 GiB of 2.00 GiB (50 %), 512.00 MiB/s, 2 s left"));
+    bag_progress_update(&progress, 2048 * MIB, START + 4 * S);
+    check(BAR("items [####################] 2.00 GiB of 2.00 GiB (100 %), 512.00 MiB/s, 0 s left"));
+    bag_progress_finish(&progress, START + 4 * S);
+    check("\r\x1b[Ktable items: loaded 2.00 GiB in 4.00 s, 512.00 MiB/s\n");
+}
+
+static void clears_the_bar_of_a_failure(void **state)
+{
+    (void)state;
+    struct bag_progress progress = begin(true, "items", MIB);
+    shown.calls = 0;
+    bag_progress_abandon(&progress);
+    check("\r\x1b[K");
+}
+
+static void writes_lines_to_a_log(void **state)
+{
+    (void)state;
+    struct bag_progress progress = begin(false, "items", 100 * MIB);
+    check("table items: loading 100.00 MiB");
+    bag_progress_update(&progress, 10 * MIB, START + 4999 * MS);
+    assert_int_equal(shown.calls, 0);
+    bag_progress_update(&progress, 11 * MIB, START + 5000 * MS);
+    check("table items: loaded 11.00 MiB of 100.00 MiB (11 %), 2.20 MiB/s, 40 s left");
+    bag_progress_update(&progress, 12 * MIB, START + 9999 * MS);
+    assert_int_equal(shown.calls, 0);
+    bag_progress_update(&progress, 12 * MIB, START + 10000 * MS);
+    check("table items: loaded 12.00 MiB of 100.00 MiB (12 %), 1.20 MiB/s, 1 min 13 s left");
+    bag_progress_finish(&progress, START + 20 * S);
+    check("table items: loaded 100.00 MiB in 20.00 s, 5.00 MiB/s");
+    bag_progress_abandon(&progress);
+    assert_int_equal(shown.calls, 0);
+}
+
+static void copes_with_no_time_and_no_bytes(void **state)
+{
+    (void)state;
+    struct bag_progress progress = begin(false, "empty", 0);
+    check("table empty: loading 0 bytes");
+    bag_progress_finish(&progress, START);
+    check("table empty: loaded 0 bytes in 0.00 s");
+    progress = begin(true, "empty", 0);
+    check(BAR("empty [####################] 0 bytes of 0 bytes (100 %)"));
+    bag_progress_finish(&progress, START - 1);
+    check("\r\x1b[Ktable empty: loaded 0 bytes in 0.00 s\n");
+}
+
+static void never_shows_more_than_all(void **state)
+{
+    (void)state;
+    struct bag_progress progress = begin(true, "x", 1000);
+    shown.calls = 0;
+    bag_progress_update(&progress, SIZE_MAX, START + S);
+    check(BAR("x [####################] 1000 bytes of 1000 bytes (100 %), 1000 bytes/s, 0 s left"));
+}
+
+static void tells_long_waits_in_hours(void **state)
+{
+    (void)state;
+    struct bag_progress progress = begin(false, "slow", 1000000 * MIB);
+    shown.calls = 0;
+    bag_progress_update(&progress, 100000 * MIB, START + 600 * S);
+    check("table slow: loaded 97.66 GiB of 976.56 GiB (10 %), 166.67 MiB/s, 1 h 30 min left");
+    bag_progress_update(&progress, 1, START + 700 * S);
+    check("table slow: loaded 1 byte of 976.56 GiB (0 %), 0 bytes/s, 277777 h 46 min left");
+}
+
+static void cuts_long_names(void **state)
+{
+    (void)state;
+    char name[300], expected[400];
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = '\0';
+    begin(false, name, 1);
+    snprintf(expected, sizeof expected, "table %.128s: loading 1 byte", name);
+    check(expected);
+}
+
+static void writes_bytes_in_the_largest_unit(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t bytes;
+        const char *text;
+    } cases[] = {{0, "0 bytes"},
+                 {1, "1 byte"},
+                 {1023, "1023 bytes"},
+                 {1024, "1.00 KiB"},
+                 {1536, "1.50 KiB"},
+                 {1024 * 1024 - 6, "1023.99 KiB"},
+                 {1024 * 1024 - 5, "1.00 MiB"},
+                 {1024 * 1024, "1.00 MiB"},
+                 {(size_t)1 << 30, "1.00 GiB"},
+                 {(size_t)1 << 40, "1.00 TiB"},
+                 {(size_t)1 << 50, "1.00 PiB"},
+                 {SIZE_MAX, "16.00 EiB"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(bag_bytes_text(cases[i].bytes).text, cases[i].text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draws_a_bar_on_a_terminal),
+        cmocka_unit_test(clears_the_bar_of_a_failure),
+        cmocka_unit_test(writes_lines_to_a_log),
+        cmocka_unit_test(copes_with_no_time_and_no_bytes),
+        cmocka_unit_test(never_shows_more_than_all),
+        cmocka_unit_test(tells_long_waits_in_hours),
+        cmocka_unit_test(cuts_long_names),
+        cmocka_unit_test(writes_bytes_in_the_largest_unit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
