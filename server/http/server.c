@@ -12,7 +12,9 @@
  * and finished work waiting. */
 #define MAX_ROUNDS 16
 
-static void log_library(void *context, const char *format, va_list arguments)
+/* libmicrohttpd formats its messages as vprintf does. */
+__attribute__((format(printf, 2, 0))) static void log_library(void *context, const char *format,
+                                                              va_list arguments)
 {
     char text[512];
     (void)context;
