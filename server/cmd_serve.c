@@ -135,6 +135,9 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
         return false;
     if (config->models_dir && !bag_models_dir_scan(config->models_dir, config, problem))
         return false;
+    if (config->models_dir && config->num_models == 0)
+        return bag_problem_set(problem, 500, "%s: no models in it, and none are named elsewhere",
+                               config->models_dir);
     return bag_config_validate(config, problem) &&
            bag_startup_open(&serve->startup, config, problem);
 }
