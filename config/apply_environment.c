@@ -33,6 +33,12 @@ static bool is_numbered_port(const char *text, const char *end)
     return false;
 }
 
+static bool is_link(const char *value)
+{
+    return starts_with(value, "tcp://") || starts_with(value, "udp://") ||
+           starts_with(value, "sctp://");
+}
+
 /* Kubernetes gives every container variables for each Service of its namespace, named after the
  * Service. One called "bagserve" (or "bagserve-blue") brings BAGSERVE_SERVICE_HOST,
  * BAGSERVE_SERVICE_PORT, BAGSERVE_SERVICE_PORT_HTTP, BAGSERVE_PORT_8000_TCP_ADDR and so on, and
@@ -45,9 +51,8 @@ static bool is_service_variable(const char *name, size_t name_bytes, const char 
     if (ends_with(name, name_bytes, "_SERVICE_HOST") ||
         ends_with(name, name_bytes, "_SERVICE_PORT"))
         return true;
-    if (ends_with(name, name_bytes, "_PORT"))
-        return starts_with(value, "tcp://") || starts_with(value, "udp://") ||
-               starts_with(value, "sctp://");
+    if (ends_with(name, name_bytes, "_PORT") && is_link(value))
+        return true;
     for (; (rest = strstr(rest, "_PORT_")) && rest < end; rest++) {
         if (ends_with(name, (size_t)(rest - name), "_SERVICE") ||
             is_numbered_port(rest + strlen("_PORT_"), end))

@@ -1,8 +1,9 @@
 /* What an operator may choose: options and models, from a file, the environment and flags.
  *
- * Each later source overrides the earlier: defaults < file < BAGSERVE_* < flags. One table in
- * options.h declares every option, one in model_options.h every key of a model; parsing, --help and
- * error messages are made from them.
+ * Each later source overrides the earlier: defaults < file < BAGSERVE_* < flags, and they are
+ * applied in that order. What fails leaves the configuration half applied: free it and stop. One
+ * table in options.h declares every option, one in model_options.h every key of a model; parsing,
+ * --help and error messages are made from them.
  *
  * Must not know: files, directories, the process's environment. Texts and vectors come in as
  * arguments; the server reads them. */
@@ -44,30 +45,33 @@ void bag_config_free(struct bag_config *config);
 const char *bag_config_find_path(int argc, char *const argv[], char *const environment[]);
 
 /* Applies the text of a configuration file (JSON, as README's configuration section shows).
- * `file_name` is for messages. Unknown keys are errors that name the nearest known key. */
+ * Relative paths in it are relative to the folder of `file_name`, which also stands in messages.
+ * Unknown keys are errors that name the nearest known key. */
 bool bag_config_apply_file(struct bag_config *config, const char *file_name, const char *text,
                            size_t text_bytes, struct bag_problem *problem);
 
-/* Applies BAGSERVE_* variables. An unknown BAGSERVE_ name is an error. */
+/* Applies BAGSERVE_* variables. An unknown BAGSERVE_ name is an error, unless it has the shape of
+ * those that Kubernetes injects for a Service of that name. */
 bool bag_config_apply_environment(struct bag_config *config, char *const environment[],
                                   struct bag_problem *problem);
 
-/* Applies flags: argv[0] is the first flag, not the program. "--flag VALUE" and "--flag=VALUE". */
+/* Applies flags: argv[0] is the first flag, not the program. "--flag VALUE" and "--flag=VALUE".
+ * --help changes nothing: printing the help is up to the caller. */
 bool bag_config_apply_flags(struct bag_config *config, int argc, char *const argv[],
                             struct bag_problem *problem);
 
 /* Adds one model; `name`, `path` and `version` are copied. Refuses a bad name, a bad version, and a
- * name and version that are already there (naming both paths). */
+ * name and version that are already there (naming both paths). The model pools by the defaults of
+ * model_options.h. */
 bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,
                           const char *version, struct bag_problem *problem);
 
 /* Applies the text of a model's own config.json (the same keys as an entry of "models", without
- * name and path) to the model at config->models[index]. */
+ * name, path and version, which its folder says) to the model at config->models[index]. */
 bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
                                  const char *text, size_t text_bytes, struct bag_problem *problem);
 
-/* What only the whole can tell: that there is something to serve, that limits do not contradict
- * each other. */
+/* What only the whole can tell: that there is something to serve. */
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem);
 
 /* Whether the name may be a model's. */

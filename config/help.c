@@ -1,9 +1,9 @@
 /* What `serve --help` prints, made from the tables of options.h and model_options.h.
  *
  * One entry is a line "  --flag VALUE   default   VARIABLE" and its sentence, indented, below. */
-#include "bytes.h"
 #include "model_options.h"
 #include "option_list.h"
+#include "size.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -66,7 +66,7 @@ static void describe_default(const struct bag_option *option, char *text, size_t
         snprintf(text, text_bytes, "%s", option->default_text ? option->default_text : "");
         break;
     case BAG_SETTING_BYTES:
-        snprintf(text, text_bytes, "%s", bag_bytes_text(option->default_number).text);
+        snprintf(text, text_bytes, "%s", bag_size_text(option->default_number).text);
         break;
     case BAG_SETTING_CHOICE:
         snprintf(text, text_bytes, "%s", option->setting.words.names[option->default_number]);

@@ -15,7 +15,7 @@ bool bag_config_json_parse(struct bag_config_json *json, const char *file_name, 
         .file_name = file_name, .text = text, .text_bytes = text_bytes, .problem = problem};
     json->tree = bag_json_parse(text, text_bytes, problem);
     if (!json->tree) {
-        bag_problem_prefix(problem, "%s", bag_quote(file_name, strlen(file_name)).text);
+        bag_problem_prefix(problem, "%s", file_name);
         return false;
     }
     if (cJSON_IsObject(json->tree))
@@ -34,9 +34,8 @@ bool bag_config_json_refuse(const struct bag_config_json *json, const cJSON *ite
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return bag_problem_set(json->problem, 400, "%s: line %zu, column %zu: %s",
-                           bag_quote(json->file_name, strlen(json->file_name)).text, at.line,
-                           at.column, text);
+    return bag_problem_set(json->problem, 400, "%s: line %zu, column %zu: %s", json->file_name,
+                           at.line, at.column, text);
 }
 
 bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *item,

@@ -1,8 +1,8 @@
 /* The list of models: what a name and a version may be, and that no two are the same. */
 #include "config.h"
 
-#include "bytes.h"
 #include "model_options.h"
+#include "size.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,8 +48,7 @@ static bool check_identity(const struct bag_config *config, const char *name, co
         if (strcmp(other->name, name) == 0 && strcmp(other->version, version) == 0)
             return bag_problem_set(problem, 400,
                                    "model '%s' version %s is named twice: '%s' and '%s'", name,
-                                   version, bag_quote(other->path, strlen(other->path)).text,
-                                   bag_quote(path, strlen(path)).text);
+                                   version, other->path, path);
     }
     return true;
 }

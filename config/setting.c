@@ -1,7 +1,7 @@
 /* A text becomes a value, or a reason why it cannot; see setting.h. */
 #include "setting.h"
 
-#include "bytes.h"
+#include "size.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -38,8 +38,8 @@ static void describe_size(const struct bag_setting *setting, bool malformed,
                           struct bag_reason *reason)
 {
     snprintf(reason->text, sizeof reason->text, "must be %sfrom %s to %s%s",
-             malformed ? "a size " : "", bag_bytes_text(setting->minimum).text,
-             bag_bytes_text(setting->maximum).text,
+             malformed ? "a size " : "", bag_size_text(setting->minimum).text,
+             bag_size_text(setting->maximum).text,
              malformed ? ", such as 1048576, 64MiB or 500KB" : "");
 }
 
@@ -80,7 +80,7 @@ static bool apply_number(const struct bag_setting *setting, int64_t *member, con
 {
     bool bytes = setting->type == BAG_SETTING_BYTES;
     int64_t value;
-    if (!(bytes ? bag_bytes_parse : bag_integer_parse)(text, &value))
+    if (!(bytes ? bag_size_parse : bag_integer_parse)(text, &value))
         return refuse(setting, reason);
     if (value < setting->minimum || value > setting->maximum) {
         if (bytes)

@@ -1,6 +1,8 @@
 /* Edit distance by Damerau and Levenshtein, between neighbours only; see suggest.h. */
 #include "suggest.h"
 
+#include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +14,12 @@ static size_t shorter_of(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Case counts for nothing: PORT is nearest to port. */
+static bool same(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
 /* One row of the table of distances: rows[0] becomes that of i + 1 characters of `a`, from rows[1]
  * (of i) and rows[2] (of i - 1). */
 static void next_row(size_t *const rows[3], const char *a, size_t i, const char *b, size_t b_bytes)
@@ -19,8 +27,8 @@ static void next_row(size_t *const rows[3], const char *a, size_t i, const char 
     rows[0][0] = i + 1;
     for (size_t j = 0; j < b_bytes; j++) {
         size_t best = shorter_of(rows[0][j], rows[1][j + 1]) + 1;
-        best = shorter_of(best, rows[1][j] + (a[i] != b[j]));
-        if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
+        best = shorter_of(best, rows[1][j] + !same(a[i], b[j]));
+        if (i > 0 && j > 0 && same(a[i], b[j - 1]) && same(a[i - 1], b[j]))
             best = shorter_of(best, rows[2][j - 1] + 1);
         rows[0][j + 1] = best;
     }

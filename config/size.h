@@ -1,8 +1,8 @@
 /* Integers and sizes as people write them: 8000, 64MiB, 500KB.
  *
  * Must not know: what the number is for. */
-#ifndef BAG_BYTES_H
-#define BAG_BYTES_H
+#ifndef BAG_SIZE_H
+#define BAG_SIZE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,13 +13,13 @@ bool bag_integer_parse(const char *text, int64_t *value);
 
 /* The same, and after at most one space a unit may follow: KiB, MiB, GiB (of 1024), KB, MB, GB (of
  * 1000). */
-bool bag_bytes_parse(const char *text, int64_t *bytes);
+bool bag_size_parse(const char *text, int64_t *bytes);
 
-/* "64 MiB", "1 byte", "1000 bytes": in the largest unit of 1024 that divides it. By value, so that
- * it can stand in an argument list: bag_bytes_text(n).text */
-struct bag_bytes_text {
+/* "64 MiB", "1 byte", "1000 bytes": exact, in the largest unit of 1024 that divides it. By value,
+ * so that it can stand in an argument list: bag_size_text(n).text */
+struct bag_size_text {
     char text[32];
 };
-struct bag_bytes_text bag_bytes_text(int64_t bytes);
+struct bag_size_text bag_size_text(int64_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* Integers and sizes as people write them; see bytes.h. */
-#include "bytes.h"
+/* Integers and sizes as people write them; see size.h. */
+#include "size.h"
 
 #include "options.h"
 
@@ -45,7 +45,7 @@ bool bag_integer_parse(const char *text, int64_t *value)
     return end && !*end;
 }
 
-bool bag_bytes_parse(const char *text, int64_t *bytes)
+bool bag_size_parse(const char *text, int64_t *bytes)
 {
     const char *unit = take_integer(text, bytes);
     if (!unit || !*unit)
@@ -61,9 +61,9 @@ bool bag_bytes_parse(const char *text, int64_t *bytes)
     return false;
 }
 
-struct bag_bytes_text bag_bytes_text(int64_t bytes)
+struct bag_size_text bag_size_text(int64_t bytes)
 {
-    struct bag_bytes_text shown;
+    struct bag_size_text shown;
     for (size_t i = 0; bytes > 0 && i < sizeof units / sizeof *units; i++) {
         /* The units of 1024 come first; those of 1000 are for reading alone. */
         if (units[i].bytes % BAG_KIB == 0 && bytes % units[i].bytes == 0) {

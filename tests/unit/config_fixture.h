@@ -1,0 +1,84 @@
+/* A configuration under test: texts go in, and what comes out or is said is compared exactly. */
+#ifndef BAG_CONFIG_FIXTURE_H
+#define BAG_CONFIG_FIXTURE_H
+
+#include "testing.h"
+
+#include "config/config.h"
+
+/* A literal where the interface has char *, as main's arguments do. */
+#define TEXT(literal) ((char[]){literal})
+
+struct fixture {
+    struct bag_config config;
+    struct bag_problem problem;
+};
+
+static inline int set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    assert_non_null(fixture);
+    bag_config_init(&fixture->config);
+    *state = fixture;
+    return 0;
+}
+
+static inline int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    bag_config_free(&fixture->config);
+    free(fixture);
+    return 0;
+}
+
+/* Compares whether it was applied, and the problem's text where `expected` is one (NULL: none). */
+static inline void expect(const struct fixture *fixture, bool applied, const char *expected)
+{
+    if (applied && expected)
+        fail_msg("applied, but expected: %s", expected);
+    if (!applied && !expected)
+        fail_msg("refused: %s", fixture->problem.text);
+    if (expected)
+        assert_string_equal(fixture->problem.text, expected);
+}
+
+/* Applies the text as a file "bagserve.json". */
+static inline void file(struct fixture *fixture, const char *text, const char *expected)
+{
+    char *copy = exact_copy(text, strlen(text));
+    bool applied = bag_config_apply_file(&fixture->config, "bagserve.json", copy, strlen(text),
+                                         &fixture->problem);
+    free(copy);
+    expect(fixture, applied, expected);
+}
+
+/* Applies one variable, "NAME=VALUE". */
+static inline void variable(struct fixture *fixture, const char *entry, const char *expected)
+{
+    char *copy = exact_copy(entry, strlen(entry) + 1);
+    char *environment[] = {TEXT("PATH=/bin"), copy, NULL};
+    bool applied = bag_config_apply_environment(&fixture->config, environment, &fixture->problem);
+    free(copy);
+    expect(fixture, applied, expected);
+}
+
+/* Applies up to four flags and values, the last one followed by NULL. */
+static inline void flags(struct fixture *fixture, const char *const arguments[],
+                         const char *expected)
+{
+    char *argv[8] = {0};
+    int argc = 0;
+    for (; arguments[argc]; argc++)
+        argv[argc] = exact_copy(arguments[argc], strlen(arguments[argc]) + 1);
+    bool applied = bag_config_apply_flags(&fixture->config, argc, argv, &fixture->problem);
+    for (int i = 0; i < argc; i++)
+        free(argv[i]);
+    expect(fixture, applied, expected);
+}
+
+#define FLAGS(fixture, expected, ...) \
+    flags((fixture), (const char *const[]){__VA_ARGS__, NULL}, (expected))
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+#endif

@@ -1,0 +1,165 @@
+/* Flags and variables: their forms, their names, and what is refused in which words. */
+#include "config_fixture.h"
+
+static void test_both_forms(void **state)
+{
+    struct fixture *fixture = *state;
+    FLAGS(fixture, NULL, "--port", "1", "--host=::", "--demo", "--check");
+    assert_int_equal(fixture->config.options.port, 1);
+    assert_string_equal(fixture->config.options.host, "::");
+    assert_true(fixture->config.demo);
+    assert_true(fixture->config.check);
+    FLAGS(fixture, NULL, "--port=2", "--help", "--config", "a=b.json", "--models=--x");
+    assert_int_equal(fixture->config.options.port, 2);
+    assert_string_equal(fixture->config.config_path, "a=b.json");
+    assert_string_equal(fixture->config.models_dir, "--x");
+    expect(fixture, bag_config_apply_flags(&fixture->config, 0, NULL, &fixture->problem), NULL);
+}
+
+static void test_refused_flags(void **state)
+{
+    struct fixture *fixture = *state;
+    FLAGS(fixture, "--port 99999: must be from 0 to 65535", "--port", "99999");
+    FLAGS(fixture, "--port 99999: must be from 0 to 65535", "--port=99999");
+    FLAGS(fixture, "--port -1: must be from 0 to 65535", "--port", "-1");
+    FLAGS(fixture, "--port 80x: must be an integer from 0 to 65535", "--port", "80x");
+    FLAGS(fixture, "--port '': must be an integer from 0 to 65535", "--port=");
+    FLAGS(fixture, "--port \\x0a\\x1b: must be an integer from 0 to 65535", "--port", "\n\x1b");
+    FLAGS(fixture, "--idle-timeout-s 0: must be from 1 to 86400 seconds", "--idle-timeout-s", "0");
+    FLAGS(fixture, "--port: a value is missing; it must be an integer from 0 to 65535", "--port");
+    FLAGS(fixture, "--host: a value is missing; it must be a text of 1 to 255 bytes", "--host",
+          "--port", "80");
+    FLAGS(fixture, "--table: a value is missing; it must be NAME=PATH", "--table");
+    FLAGS(fixture, "--demo takes no value", "--demo=1");
+    FLAGS(fixture, "--help takes no value", "--help=x");
+    FLAGS(fixture, "unexpected argument 'items.npy'; flags begin with --", "items.npy");
+    FLAGS(fixture, "unexpected argument '-p'; flags begin with --", "-p", "80");
+    FLAGS(fixture, "unexpected argument 'yes'; flags begin with --", "--demo", "yes");
+    FLAGS(fixture, "unknown flag --prot; did you mean --port?", "--prot", "80");
+    FLAGS(fixture, "unknown flag --tabel; did you mean --table?", "--tabel=items=x");
+    FLAGS(fixture, "unknown flag --log_level; did you mean --log-level?", "--log_level=info");
+    FLAGS(fixture, "unknown flag --max-body; did you mean --max-body-bytes?", "--max-body", "1");
+}
+
+static void test_tables(void **state)
+{
+    struct fixture *fixture = *state;
+    FLAGS(fixture, NULL, "--table", "items=items.npy", "--table=users=a=b.npy");
+    assert_int_equal(fixture->config.num_models, 2);
+    assert_string_equal(fixture->config.models[0].name, "items");
+    assert_string_equal(fixture->config.models[0].path, "items.npy");
+    assert_string_equal(fixture->config.models[0].version, "1");
+    assert_string_equal(fixture->config.models[1].name, "users");
+    assert_string_equal(fixture->config.models[1].path, "a=b.npy");
+    FLAGS(fixture, "--table items: write NAME=PATH", "--table", "items");
+    FLAGS(fixture, "--table items=: write NAME=PATH", "--table", "items=");
+    FLAGS(fixture, "--table =items.npy: write NAME=PATH", "--table", "=items.npy");
+    FLAGS(fixture, "--table =: write NAME=PATH", "--table", "=");
+    FLAGS(fixture,
+          "--table items=b.npy: model 'items' version 1 is named twice: 'items.npy' and 'b.npy'",
+          "--table", "items=b.npy");
+    FLAGS(fixture,
+          "--table a/b=c: model name 'a/b' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in "
+          "front",
+          "--table", "a/b=c");
+    assert_int_equal(fixture->config.num_models, 2);
+}
+
+static void test_finds_the_configuration_file(void **state)
+{
+    char *none[] = {TEXT("HOME=/"), NULL};
+    char *named[] = {TEXT("BAGSERVE_CONFIGS=x"), TEXT("BAGSERVE_CONFIG=variable.json"), NULL};
+    char *empty[] = {TEXT("BAGSERVE_CONFIG="), NULL};
+    char *flag[] = {TEXT("--port"), TEXT("80"), TEXT("--config"), TEXT("flag.json"),
+                    TEXT("--demo")};
+    char *joined[] = {TEXT("--unknown"), TEXT("--config=a.json"), TEXT("--config=b.json")};
+    char *other[] = {TEXT("--host"), TEXT("config"), TEXT("--host=--config"), TEXT("--config")};
+    (void)state;
+    assert_null(bag_config_find_path(0, NULL, none));
+    assert_null(bag_config_find_path(0, NULL, empty));
+    assert_string_equal(bag_config_find_path(0, NULL, named), "variable.json");
+    assert_ptr_equal(bag_config_find_path(5, flag, named), flag[3]);
+    assert_string_equal(bag_config_find_path(3, joined, named), "b.json");
+    assert_null(bag_config_find_path(4, other, none));
+}
+
+/* ---- variables ------------------------------------------------------------------------------- */
+
+static void test_variables(void **state)
+{
+    struct fixture *fixture = *state;
+    variable(fixture, "BAGSERVE_PORT=81", NULL);
+    assert_int_equal(fixture->config.options.port, 81);
+    variable(fixture, "BAGSERVE_CONFIG=c.json", NULL);
+    assert_string_equal(fixture->config.config_path, "c.json");
+    variable(fixture, "BAGSERVE_MODELS=/models", NULL);
+    assert_string_equal(fixture->config.models_dir, "/models");
+    variable(fixture, "BAGSERVER_PORT=x", NULL);
+    variable(fixture, "bagserve_port=x", NULL);
+    assert_int_equal(fixture->config.options.port, 81);
+    variable(fixture, "BAGSERVE_PORT=", "BAGSERVE_PORT=: must be an integer from 0 to 65535");
+    variable(fixture, "BAGSERVE_PORT", "BAGSERVE_PORT=: must be an integer from 0 to 65535");
+    variable(fixture, "BAGSERVE_HOST=", "BAGSERVE_HOST=: must be a text of 1 to 255 bytes");
+    variable(fixture, "BAGSERVE_WORKERS=many",
+             "BAGSERVE_WORKERS=many: must be an integer from 0 to 1024 threads");
+    variable(fixture, "BAGSERVE_PROT=1",
+             "unknown variable BAGSERVE_PROT; did you mean BAGSERVE_PORT?");
+    variable(fixture, "BAGSERVE_=1", "unknown variable BAGSERVE_; did you mean BAGSERVE_HOST?");
+    variable(fixture, "BAGSERVE_TABLE=items=x",
+             "unknown variable BAGSERVE_TABLE; did you mean BAGSERVE_MODELS?");
+    variable(fixture, "BAGSERVE_port=1",
+             "unknown variable BAGSERVE_port; did you mean BAGSERVE_PORT?");
+}
+
+/* What Kubernetes injects for Services named bagserve and bagserve-blue. */
+static void test_variables_of_kubernetes(void **state)
+{
+    static const char *const injected[] = {
+        "BAGSERVE_SERVICE_HOST=10.0.0.1",
+        "BAGSERVE_SERVICE_PORT=8000",
+        "BAGSERVE_SERVICE_PORT_HTTP=8000",
+        "BAGSERVE_SERVICE_PORT_MY_METRICS=9000",
+        "BAGSERVE_PORT=tcp://10.0.0.1:8000",
+        "BAGSERVE_PORT=udp://10.0.0.1:8000",
+        "BAGSERVE_PORT=sctp://10.0.0.1:8000",
+        "BAGSERVE_PORT_8000_TCP=tcp://10.0.0.1:8000",
+        "BAGSERVE_PORT_8000_TCP_PROTO=tcp",
+        "BAGSERVE_PORT_8000_TCP_PORT=8000",
+        "BAGSERVE_PORT_8000_TCP_ADDR=10.0.0.1",
+        "BAGSERVE_PORT_53_UDP_ADDR=10.0.0.1",
+        "BAGSERVE_PORT_1_SCTP=sctp://10.0.0.1:1",
+        "BAGSERVE_BLUE_SERVICE_HOST=10.0.0.2",
+        "BAGSERVE_BLUE_SERVICE_PORT_HTTP=8000",
+        "BAGSERVE_BLUE_PORT=tcp://10.0.0.2:8000",
+        "BAGSERVE_BLUE_PORT_8000_TCP_ADDR=10.0.0.2",
+    };
+    static const char *const others[] = {
+        "BAGSERVE_SERVICE",      "BAGSERVE_PORT_TCP",       "BAGSERVE_PORT_8000",
+        "BAGSERVE_PORT_80_TCPX", "BAGSERVE_PORT_X_TCP",     "BAGSERVE_BLUE_PORT",
+        "BAGSERVE_PORTS_80_TCP", "BAGSERVE_PORT_8000_HTTP", "BAGSERVE_SERVICES_PORT_HTTP",
+    };
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < COUNT_OF(injected); i++)
+        variable(fixture, injected[i], NULL);
+    assert_int_equal(fixture->config.options.port, 8000);
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        /* A value may hold what would have excused a name. */
+        char entry[80], unknown[80];
+        char *environment[] = {entry, NULL};
+        snprintf(entry, sizeof entry, "%s=1_SERVICE_PORT_8000_TCP", others[i]);
+        snprintf(unknown, sizeof unknown, "unknown variable %s; did", others[i]);
+        assert_false(
+            bag_config_apply_environment(&fixture->config, environment, &fixture->problem));
+        assert_memory_equal(fixture->problem.text, unknown, strlen(unknown));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_both_forms), TEST(test_refused_flags),
+        TEST(test_tables),     TEST(test_finds_the_configuration_file),
+        TEST(test_variables),  TEST(test_variables_of_kubernetes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,205 @@
+/* What is made from the tables for people: --help, suggestions, and the examples' README. */
+#include "config_fixture.h"
+
+#include "config/model_options.h"
+#include "config/option_list.h"
+#include "config/suggest.h"
+
+/* The whole stream's text; the caller frees it. */
+static char *read_all(FILE *stream)
+{
+    size_t room = 1 << 16;
+    char *text = malloc(room);
+    assert_non_null(text);
+    size_t bytes = fread(text, 1, room - 1, stream);
+    assert_true(bytes < room - 1);
+    text[bytes] = '\0';
+    fclose(stream);
+    return text;
+}
+
+static char *help_text(void)
+{
+    FILE *stream = tmpfile();
+    assert_non_null(stream);
+    bag_config_print_help(stream);
+    rewind(stream);
+    return read_all(stream);
+}
+
+/* A file of config/examples. */
+static char *example_text(const char *name)
+{
+    char path[4096];
+    const char *slash = strrchr(__FILE__, '/');
+    assert_non_null(slash);
+    snprintf(path, sizeof path, "%.*s/../../config/examples/%s", (int)(slash - __FILE__), __FILE__,
+             name);
+    FILE *stream = fopen(path, "r");
+    if (!stream)
+        fail_msg("cannot open %s", path);
+    return read_all(stream);
+}
+
+static int times(const char *text, const char *words)
+{
+    int found = 0;
+    for (; (text = strstr(text, words)); text++)
+        found++;
+    return found;
+}
+
+/* Lines "  --flag ..." whose flag is that one. */
+static void expect_entry(const char *help, const char *name, const char *sentence)
+{
+    char with_value[80], alone[80];
+    char first_words[24];
+    snprintf(with_value, sizeof with_value, "\n  %s ", name);
+    snprintf(alone, sizeof alone, "\n  %s\n", name);
+    if (times(help, with_value) + times(help, alone) != 1)
+        fail_msg("%s must be listed once", name);
+    /* As many as are sure to stand on one line. */
+    snprintf(first_words, sizeof first_words, "      %.12s", sentence);
+    if (!strstr(help, first_words))
+        fail_msg("%s: '%s' is not there", name, first_words);
+}
+
+static void test_help_lists_everything_once(void **state)
+{
+    char *help = help_text();
+    char variable_line[80];
+    (void)state;
+    for (size_t i = 0; i < bag_num_options; i++) {
+        const struct bag_option *option = &bag_options[i];
+        expect_entry(help, bag_flag_of(option->setting.key).text, option->sentence);
+        snprintf(variable_line, sizeof variable_line, " %s\n",
+                 bag_variable_of(option->setting.key).text);
+        assert_int_equal(times(help, variable_line), 1);
+    }
+#define BAG_X(id, key, follows, sentence) expect_entry(help, "--" key, sentence);
+    BAG_FLAGS(BAG_X)
+#undef BAG_X
+#define BAG_X(key, sentence) expect_entry(help, key, sentence);
+    BAG_MODEL_IDENTITY(BAG_X)
+#undef BAG_X
+#define BAG_X(member, key, TYPE, minimum, maximum, sentence) expect_entry(help, key, sentence);
+    BAG_MODEL_KEYS(BAG_X)
+#undef BAG_X
+    free(help);
+}
+
+static void test_help_looks(void **state)
+{
+    static const char *const lines[] = {
+        "\n  --table NAME=PATH\n      Serve the table in a file as a model; may be repeated.\n",
+        "\n  --demo\n",
+        "\nSection \"http\"\n  --host ADDRESS                         127.0.0.1   BAGSERVE_HOST\n"
+        "      Address to listen on; 0.0.0.0 or :: for all.\n",
+        "\n  --port NUMBER                          8000        BAGSERVE_PORT\n",
+        "\n  --max-body-bytes BYTES                 64 MiB      BAGSERVE_MAX_BODY_BYTES\n",
+        "\n  --idle-timeout-s SECONDS               75          BAGSERVE_IDLE_TIMEOUT_S\n",
+        "\n  --log-level error|warning|info|debug   info        BAGSERVE_LOG_LEVEL\n",
+    };
+    char *help = help_text();
+    size_t column = 0;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        if (times(help, lines[i]) != 1)
+            fail_msg("no '%s' in:\n%s", lines[i], help);
+    }
+    for (const char *at = help; *at; at++) {
+        column = *at == '\n' ? 0 : column + 1;
+        assert_true(column <= 96);
+        assert_false(*at == ' ' && at[1] == '\n');
+    }
+    free(help);
+}
+
+static void test_suggestions(void **state)
+{
+    static const char *const candidates[] = {"port", "host", "max_body_bytes", "idle_timeout_s"};
+    static const struct {
+        const char *written, *nearest;
+        size_t distance;
+    } cases[] = {
+        {"port", "port", 0},  {"PORT", "port", 0},
+        {"prot", "port", 1},  {"pot", "port", 1},
+        {"porrt", "port", 1}, {"post", "port", 1}, /* as near as host: the first one */
+        {"hosts", "host", 1}, {"max_body", "max_body_bytes", 6},
+        {"", "port", 4},      {"timeout_s", "idle_timeout_s", 5},
+    };
+    char long_name[300];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct bag_suggestion suggestion = {.written = cases[i].written};
+        for (size_t j = 0; j < COUNT_OF(candidates); j++)
+            bag_suggest_offer(&suggestion, candidates[j]);
+        assert_string_equal(suggestion.nearest, cases[i].nearest);
+        assert_int_equal(suggestion.distance, cases[i].distance);
+    }
+    memset(long_name, 'x', sizeof long_name);
+    long_name[sizeof long_name - 1] = '\0';
+    struct bag_suggestion suggestion = {.written = long_name};
+    bag_suggest_offer(&suggestion, "port");
+    assert_string_equal(suggestion.nearest, "port");
+}
+
+static void test_examples(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t num_models;
+    } examples[] = {{"minimal.json", 1}, {"production.json", 3}, {"container.json", 0}};
+    struct fixture *fixture = *state;
+    char *readme = example_text("README.md");
+    for (size_t i = 0; i < COUNT_OF(examples); i++) {
+        char *text = example_text(examples[i].name);
+        file(fixture, text, NULL);
+        assert_int_equal(fixture->config.num_models, examples[i].num_models);
+        expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
+        if (!strstr(readme, examples[i].name))
+            fail_msg("README.md does not mention %s", examples[i].name);
+        bag_config_free(&fixture->config);
+        bag_config_init(&fixture->config);
+        free(text);
+    }
+    free(readme);
+}
+
+/* A row of one of the README's tables for each key. */
+static void expect_row(const char *readme, const char *key)
+{
+    char row[64];
+    snprintf(row, sizeof row, "\n| `%s` |", key);
+    if (times(readme, row) != 1)
+        fail_msg("README.md must have one row for %s", key);
+}
+
+static void test_readme_has_every_key(void **state)
+{
+    char *readme = example_text("README.md");
+    (void)state;
+    for (size_t i = 0; i < bag_num_options; i++) {
+        if (bag_options[i].section[0])
+            expect_row(readme, bag_options[i].setting.key);
+    }
+#define BAG_X(key, sentence) expect_row(readme, key);
+    BAG_MODEL_IDENTITY(BAG_X)
+#undef BAG_X
+#define BAG_X(member, key, ...) expect_row(readme, key);
+    BAG_MODEL_KEYS(BAG_X)
+#undef BAG_X
+    free(readme);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_help_lists_everything_once),
+        TEST(test_help_looks),
+        TEST(test_suggestions),
+        TEST(test_examples),
+        TEST(test_readme_has_every_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

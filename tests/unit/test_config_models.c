@@ -1,0 +1,268 @@
+/* Models: names, versions, doubles, every key, and the config.json of a model's own folder. */
+#include "config_fixture.h"
+
+#include "config/model_options.h"
+
+#define AT(line, column) "bagserve.json: line " #line ", column " #column ": "
+
+/* Applies one entry of "models" with a name and a path and these further keys. */
+static void entry(struct fixture *fixture, const char *keys, const char *expected)
+{
+    char text[512], full[512];
+    bag_config_free(&fixture->config);
+    bag_config_init(&fixture->config);
+    snprintf(text, sizeof text, "{\"models\": [\n{\"name\": \"items\", \"path\": \"x\",\n%s}]}",
+             keys);
+    snprintf(full, sizeof full, "bagserve.json: line 3, column 1: %s", expected ? expected : "");
+    file(fixture, text, expected ? full : NULL);
+}
+
+static bool name_taken(struct fixture *fixture, const char *name)
+{
+    return bag_config_add_model(&fixture->config, name, "x", "1", &fixture->problem);
+}
+
+static void test_names(void **state)
+{
+    static const char *const sound[] = {"a", "Z9", "a.b", "_", "-", "a.", "items-v2_x.y"};
+    static const char *const bad[] = {"",    ".",    ".a",   "..",       "a/b", "a b",  "a\n",
+                                      "a\t", "\x7f", "\x01", "\xc3\xa9", "a=b", "a%2f", "a:b"};
+    struct fixture *fixture = *state;
+    char name[130];
+    for (size_t i = 0; i < COUNT_OF(sound); i++)
+        assert_true(name_taken(fixture, sound[i]));
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        if (bag_model_name_valid(bad[i]) || name_taken(fixture, bad[i]))
+            fail_msg("'%s' was taken", bad[i]);
+    }
+    memset(name, 'n', sizeof name);
+    name[128] = '\0';
+    assert_true(bag_model_name_valid(name));
+    assert_true(name_taken(fixture, name));
+    name[128] = 'n';
+    name[129] = '\0';
+    assert_false(bag_model_name_valid(name));
+    assert_false(name_taken(fixture, name));
+    assert_int_equal(fixture->config.num_models, COUNT_OF(sound) + 1);
+    assert_false(name_taken(fixture, "a\x1b[0m/\xff"));
+    assert_string_equal(fixture->problem.text,
+                        "model name 'a\\x1b[0m/\\xff' must be 1 to 128 of A-Z a-z 0-9 . _ - with "
+                        "no dot in front");
+}
+
+static void test_versions(void **state)
+{
+    static const char *const bad[] = {"", "0", "-1", "01", "1.0", "v1", " 1", "9007199254740992"};
+    struct fixture *fixture = *state;
+    struct bag_config *config = &fixture->config;
+    struct bag_problem *problem = &fixture->problem;
+    assert_true(bag_config_add_model(config, "a", "x", "1", problem));
+    assert_true(bag_config_add_model(config, "a", "x", "2", problem));
+    assert_true(bag_config_add_model(config, "a", "x", "9007199254740991", problem));
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        if (bag_config_add_model(config, "b", "x", bad[i], problem))
+            fail_msg("version '%s' was taken", bad[i]);
+    }
+    expect(fixture, bag_config_add_model(config, "b", "x", "v1", problem),
+           "model 'b': version 'v1' must be from 1 to 9007199254740991");
+    assert_int_equal(config->num_models, 3);
+    entry(fixture, "\"version\": 7", NULL);
+    assert_string_equal(config->models[0].version, "7");
+    entry(fixture, "\"version\": \"12\"", NULL);
+    assert_string_equal(config->models[0].version, "12");
+    entry(fixture, "\"version\": true", "version in model 'items' must be a whole number from 1");
+    file(fixture, "{\"models\": [{\"name\": \"b\", \"path\": \"x\", \"version\": 1.5}]}",
+         AT(1, 13) "model 'b': version '1.5' must be from 1 to 9007199254740991");
+}
+
+static void test_doubles(void **state)
+{
+    struct fixture *fixture = *state;
+    file(fixture,
+         "{\"models\": [{\"name\": \"a\", \"path\": \"one.npy\"},"
+         " {\"name\": \"a\", \"path\": \"two.npy\", \"version\": 2},\n"
+         "{\"name\": \"a\", \"path\": \"three.npy\"}]}",
+         AT(2, 1) "model 'a' version 1 is named twice: 'one.npy' and 'three.npy'");
+    FLAGS(fixture,
+          "--table a=four.npy: model 'a' version 1 is named twice: 'one.npy' and 'four.npy'",
+          "--table", "a=four.npy");
+    assert_int_equal(fixture->config.num_models, 2);
+}
+
+static void test_missing_keys(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{}", AT(1, 13) "key 'name' is missing in models[0]"},
+        {"{\"path\": \"x\"}", AT(1, 13) "key 'name' is missing in models[0]"},
+        {"{\"name\": \"items\"}", AT(1, 13) "key 'path' is missing in model 'items'"},
+        {"{\"name\": 1}", AT(1, 14) "name in models[0] must be a text that is not empty"},
+        {"{\"name\": \"a\", \"path\": \"\"}",
+         AT(1, 27) "path in model 'a' must be a text that is not empty"},
+        {"{\"nmae\": \"a\", \"path\": \"x\"}",
+         AT(1, 14) "unknown key 'nmae' in models[0]; did you mean 'name'?"},
+        {"{\"name\": \"a/b\", \"path\": \"x\"}",
+         AT(1, 13) "model name 'a/b' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front"},
+    };
+    char text[256];
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        snprintf(text, sizeof text, "{\"models\": [%s]}", cases[i][0]);
+        file(*state, text, cases[i][1]);
+    }
+}
+
+static void test_defaults_of_a_model(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_true(name_taken(fixture, "a"));
+    const struct bag_model_config *model = &fixture->config.models[0];
+    assert_string_equal(model->version, "1");
+    assert_int_equal(model->datatype, BAG_DTYPE_COUNT);
+    assert_int_equal(model->output_datatype, BAG_DTYPE_COUNT);
+    assert_int_equal(model->rules.reduction, BAG_SUM);
+    assert_int_equal(model->rules.default_index, -1);
+    assert_false(model->rules.has_padding_idx);
+#define BAG_NOT_SET_BOOL(member)                assert_false(model->member);
+#define BAG_NOT_SET_EITHER_OUT_OF_RANGE(member) assert_false(model->member);
+#define BAG_NOT_SET_COUNT(member)
+#define BAG_NOT_SET_CHOICE_DTYPE(member)
+#define BAG_NOT_SET_CHOICE_REDUCTION(member)
+#define BAG_X(member, key, TYPE, ...) BAG_NOT_SET_##TYPE(member)
+    BAG_MODEL_KEYS(BAG_X)
+#undef BAG_X
+}
+
+/* Each switch sets its own member and leaves the others. */
+static void test_switches(void **state)
+{
+    struct fixture *fixture = *state;
+    char keys[128], refusal[128];
+#define BAG_SWITCH_BOOL(member, key)                                                               \
+    snprintf(keys, sizeof keys, "\"%s\": true", key);                                              \
+    entry(fixture, keys, NULL);                                                                    \
+    assert_true(fixture->config.models[0].member);                                                 \
+    snprintf(keys, sizeof keys, "\"%s\": false", key);                                             \
+    entry(fixture, keys, NULL);                                                                    \
+    assert_false(fixture->config.models[0].member);                                                \
+    snprintf(keys, sizeof keys, "\"%s\": \"true\"", key);                                          \
+    snprintf(refusal, sizeof refusal, "%s \"true\" in model 'items': must be true or false", key); \
+    entry(fixture, keys, refusal);
+#define BAG_SWITCH_EITHER_OUT_OF_RANGE(member, key)
+#define BAG_SWITCH_COUNT(member, key)
+#define BAG_SWITCH_CHOICE_DTYPE(member, key)
+#define BAG_SWITCH_CHOICE_REDUCTION(member, key)
+#define BAG_X(member, key, TYPE, ...) BAG_SWITCH_##TYPE(member, key)
+    BAG_MODEL_KEYS(BAG_X)
+#undef BAG_X
+    entry(fixture, "\"weighted_mean\": true", NULL);
+    assert_false(fixture->config.models[0].rules.prune_invalid);
+    assert_false(fixture->config.models[0].rules.include_last_offset);
+    entry(fixture, "\"out_of_range\": \"skip\"", NULL);
+    assert_true(fixture->config.models[0].rules.skip_out_of_range);
+    entry(fixture, "\"out_of_range\": \"error\"", NULL);
+    assert_false(fixture->config.models[0].rules.skip_out_of_range);
+    entry(fixture, "\"out_of_range\": \"clip\"",
+          "out_of_range \"clip\" in model 'items': must be one of error, skip");
+    entry(fixture, "\"out_of_range\": true",
+          "out_of_range true in model 'items': must be one of error, skip");
+}
+
+static void test_words(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char types[] = "UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, "
+                                "BF16, FP32, FP64";
+    char refusal[256];
+    entry(fixture, "\"datatype\": \"BF16\", \"output_datatype\": \"FP32\"", NULL);
+    assert_int_equal(fixture->config.models[0].datatype, BAG_BF16);
+    assert_int_equal(fixture->config.models[0].output_datatype, BAG_F32);
+    static const char *const bad[] = {"BOOL", "BYTES", "fp32", "F32", ""};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        char keys[64];
+        snprintf(keys, sizeof keys, "\"datatype\": \"%s\"", bad[i]);
+        snprintf(refusal, sizeof refusal, "datatype \"%s\" in model 'items': must be one of %s",
+                 bad[i], types);
+        entry(fixture, keys, refusal);
+    }
+#define BAG_X(id, name)                                  \
+    entry(fixture, "\"reduction\": \"" name "\"", NULL); \
+    assert_int_equal(fixture->config.models[0].rules.reduction, BAG_##id);
+    BAG_REDUCTIONS(BAG_X)
+#undef BAG_X
+    entry(fixture, "\"reduction\": \"avg\"",
+          "reduction \"avg\" in model 'items': must be one of sum, mean, max, sqrtn");
+}
+
+static void test_indices(void **state)
+{
+    struct fixture *fixture = *state;
+    entry(fixture, "\"default_index\": 0", NULL);
+    assert_int_equal(fixture->config.models[0].rules.default_index, 0);
+    assert_false(fixture->config.models[0].rules.has_padding_idx);
+    entry(fixture, "\"default_index\": 9007199254740991", NULL);
+    assert_int_equal(fixture->config.models[0].rules.default_index, INT64_C(9007199254740991));
+    entry(fixture, "\"default_index\": -2",
+          "default_index -2 in model 'items': must be from -1 to 9007199254740991");
+    entry(fixture, "\"default_index\": 9007199254740992",
+          "default_index 9007199254740992 in model 'items': must be from -1 to 9007199254740991");
+    entry(fixture, "\"default_index\": 0.5",
+          "default_index 0.5 in model 'items': must be an integer from -1 to 9007199254740991");
+    entry(fixture, "\"default_index\": 1000000000000000", NULL);
+    assert_int_equal(fixture->config.models[0].rules.default_index, INT64_C(1000000000000000));
+    entry(fixture, "\"padding_idx\": 0", NULL);
+    assert_true(fixture->config.models[0].rules.has_padding_idx);
+    entry(fixture, "\"padding_idx\": -9007199254740991", NULL);
+    assert_int_equal(fixture->config.models[0].rules.padding_idx, INT64_C(-9007199254740991));
+    entry(fixture, "\"padding_idx\": -9007199254740992",
+          "padding_idx -9007199254740992 in model 'items': must be from -9007199254740991 to "
+          "9007199254740991");
+    entry(fixture, "\"padding_idx\": 123456789012345.5",
+          "padding_idx 123456789012345.5 in model 'items': must be an integer from "
+          "-9007199254740991 to 9007199254740991");
+    entry(fixture, "\"reductoin\": \"sum\"",
+          "unknown key 'reductoin' in model 'items'; did you mean 'reduction'?");
+}
+
+static void model_file(struct fixture *fixture, const char *text, const char *expected)
+{
+    bool applied = bag_config_apply_model_file(&fixture->config, 1, "m/items/1/config.json", text,
+                                               strlen(text), &fixture->problem);
+    expect(fixture, applied, expected);
+}
+
+static void test_config_of_a_folder(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_true(name_taken(fixture, "other"));
+    assert_true(name_taken(fixture, "items"));
+    model_file(fixture, "{}", NULL);
+    model_file(fixture, "{\"reduction\": \"max\", \"padding_idx\": -1}", NULL);
+    assert_int_equal(fixture->config.models[1].rules.reduction, BAG_MAX);
+    assert_true(fixture->config.models[1].rules.has_padding_idx);
+    assert_int_equal(fixture->config.models[1].rules.padding_idx, -1);
+    assert_int_equal(fixture->config.models[0].rules.reduction, BAG_SUM);
+    model_file(fixture, "{\"name\": \"x\"}",
+               "m/items/1/config.json: line 1, column 2: key 'name' in model 'items' does not "
+               "belong here: the folder says it");
+    model_file(fixture, "{\"version\": 2}",
+               "m/items/1/config.json: line 1, column 2: key 'version' in model 'items' does not "
+               "belong here: the folder says it");
+    model_file(fixture, "{\"nam\": 1}",
+               "m/items/1/config.json: line 1, column 2: unknown key 'nam' in model 'items'; did "
+               "you mean 'datatype'?");
+    model_file(fixture, "{\"reduction\": \"min\"}",
+               "m/items/1/config.json: line 1, column 2: reduction \"min\" in model 'items': must "
+               "be one of sum, mean, max, sqrtn");
+    model_file(fixture, "[]",
+               "m/items/1/config.json: line 1, column 1: the configuration must be an object: "
+               "{...}");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_names),        TEST(test_versions), TEST(test_doubles),
+        TEST(test_missing_keys), TEST(test_switches), TEST(test_defaults_of_a_model),
+        TEST(test_words),        TEST(test_indices),  TEST(test_config_of_a_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
