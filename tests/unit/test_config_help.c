@@ -94,8 +94,7 @@ static void test_help_looks(void **state)
         "\n  --table NAME=PATH\n      Serve the table in a file as a model; may be repeated.\n",
         "\n  --demo\n",
         "\nSection \"http\"\n  --host ADDRESS  ",
-        "\n  --host ADDRESS                         127.0.0.1   BAGSERVE_HOST\n      Address to "
-        "listen on; 0.0.0.0 or :: for all.\n",
+        "\n  --host ADDRESS                         127.0.0.1   BAGSERVE_HOST\n      Address",
         "\n  --port NUMBER                          8000        BAGSERVE_PORT\n",
         "\n  --max-body-bytes BYTES                 64 MiB      BAGSERVE_MAX_BODY_BYTES\n",
         "\n  --idle-timeout-s SECONDS               75          BAGSERVE_IDLE_TIMEOUT_S\n",
