@@ -111,7 +111,8 @@ class Server:
             command += ["--log-format", log_format]
         self.lines = []
         self._changed = threading.Condition()
-        self._ended = False
+        self._ended = False  # standard error is
+        self._end_checked = False
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                         env=environment(**(variables or {})),
@@ -197,20 +198,24 @@ class Server:
         """Stops the server and checks that it went in peace."""
         if self.process.poll() is None:
             self.send(number)
-        self.check_end(self.wait())
+        self.check_end()
 
-    def check_end(self, code):
+    def check_end(self, exit_code=0):
+        """Waits for the end that was asked for, and checks how it was."""
+        self._end_checked = True
+        code = self.wait()
         if SANITIZER_REPORT.search(self.log()):
             raise Failure(f"a sanitizer spoke:\n{self.log()}")
-        if code != 0:
-            raise Failure(f"exit code {code} instead of 0; standard error:\n{self.log()}")
+        if code != exit_code:
+            raise Failure(f"exit code {code} instead of {exit_code}; standard error:\n{self.log()}")
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, value, trace):
         if kind is None:
-            self.stop()
+            if not self._end_checked:
+                self.stop()
         else:
             died = self.process.poll()
             self.kill()

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import signal
 import subprocess
@@ -75,7 +76,7 @@ def test_request_in_flight_is_answered(directory):
             expect(np.array_equal(got, [count * TABLE[1]]), f"{got}")
             expect_equal(reply.headers.get("connection", "").lower(), "close", "Connection")
             expect(raw.at_end(), "the connection stays open")
-            server.check_end(server.wait())
+            server.check_end()
 
 
 def test_requests_being_computed_are_answered(directory):
@@ -96,29 +97,66 @@ def test_requests_being_computed_are_answered(directory):
             got = reply.embeddings()
             expect(np.array_equal(got, np.full((1, 64), count, np.float32)), f"{got}")
             raw.close()
-        server.check_end(server.wait())
+        server.check_end()
 
 
 def test_drain_is_bounded(directory):
-    """A client that never finishes its request cannot keep the server alive."""
+    """A client that never finishes its request cannot keep the server alive: it is cut off, which
+    the log and the exit code tell."""
     path = save(directory / "items.npy")
     with Server("--table", f"items={path}", "--drain-timeout-s", "1") as server:
         with Raw(server) as raw:
             raw.send(head("POST", "/v2/models/items/infer", {"Content-Length": "100"}) + b"{")
             with Client(server) as client:
                 client.get("/v2/health/live").expect(200)
-            server.stop()
+            server.send()
+            server.check_end(exit_code=1)
+            last = server.events()[-1]
+            expect_equal((last["event"], last["requests_cut_off"]), ("stopped", 1))
 
 
 def test_second_signal(directory):
-    """An impatient second signal ends the server at once, or changes nothing; it does not hang."""
+    """An impatient second signal does not wait for requests."""
     path = save(directory / "items.npy")
-    with Server("--table", f"items={path}", "--drain-timeout-s", "2") as server:
+    with Server("--table", f"items={path}", "--drain-timeout-s", str(10 * TIMEOUT_S)) as server:
         with Raw(server) as raw:
             raw.send(head("POST", "/v2/models/items/infer", {"Content-Length": "100"}) + b"{")
+            with Client(server) as client:
+                client.get("/v2/health/live").expect(200)
             server.send(signal.SIGINT)
+            server.wait_event("draining")
             server.send(signal.SIGINT)
-            server.wait()
+            server.check_end(exit_code=1)
+
+
+def sparse_table(path, rows):
+    """A table of zeros that takes time to load but none to write."""
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f4", "fortran_order": False, "shape": (rows, 64)})
+        os.truncate(path, file.tell() + rows * 256)
+    return path
+
+
+def test_while_loading(directory):
+    """Alive, not yet ready, and saying so to whoever asks for a model that is to come."""
+    path = sparse_table(directory / "items.npy", 1_000_000)
+    nothing = Tensor("indices", np.zeros((1, 0), np.int32))
+    with Server("--table", f"items={path}", until="listening") as server, Client(server) as client:
+        while (reply := client.get("/v2/health/ready")).status != 200:
+            client.get("/v2/health/live").expect(200)
+            client.get("/v2/models/nobody/ready").expect(404)
+            later = client.get("/v2/models/items/ready"), client.infer("items", [nothing])
+            for refusal in reply, *(r for r in later if r.status != 200):
+                expect_equal((refusal.status, refusal.headers.get("retry-after")), (503, "1"))
+                expect(isinstance(refusal.json().get("error"), str), f"{refusal.body!r}")
+        server.wait_event("ready")
+
+
+def test_signal_while_loading(directory):
+    path = sparse_table(directory / "items.npy", 1_000_000)
+    with Server("--table", f"items={path}", until="listening") as server:
+        server.stop()
 
 
 # ---- logs -------------------------------------------------------------------------------------

@@ -140,6 +140,7 @@ def main():
     tally = Tally()
     pairs = pairs_of(blocks_of((ROOT / "README.md").read_text()))
     ran = [b for b, _ in pairs if b.language in COMMANDS and not b.left_out()]
+    expect(ran, "README.md has no command that is run")
     with scratch() as directory:
         lay_out(directory)
         arguments = ["--demo"] + (["--port", str(PORT)] if private_network() else [])
