@@ -110,7 +110,7 @@ copy_apt_configuration() {
 
 # fresh_root DIRECTORY makes an untouched copy of the base, with what a running system mounts.
 fresh_root() {
-    rm -rf "$1"
+    rm -rf --one-file-system "$1"
     cp -a --reflink=auto "$BASE" "$1"
     mount --bind /proc "$1/proc"
     mount --rbind /sys "$1/sys"
