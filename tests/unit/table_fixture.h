@@ -110,4 +110,12 @@ static inline size_t write_many(void)
     return header_bytes;
 }
 
+static inline void check_many(const struct bag_table_memory *memory)
+{
+    const uint32_t *rows = memory->table.rows;
+    for (size_t i = 0; i < MANY_BYTES / 4; i++)
+        if (rows[i] != (uint32_t)(i * 2654435761u))
+            fail_msg("element %zu is %u", i, rows[i]);
+}
+
 #endif

@@ -224,6 +224,7 @@ static void passes_over_what_it_cannot_read(void **state)
         "", "\n", "0::\n", "nonsense\n", "1:memory\n", "4:memorystick:/a\n", "0::/../outside\n"};
     put_group_2("/a", "1048576\n", "0\n", "");
     put_group_1("/a", "1048576\n", "0\n", "");
+    put_group_2("/../outside", "1048576\n", "0\n", "");
     for (size_t i = 0; i < sizeof memberships / sizeof *memberships; i++) {
         put("proc/self/cgroup", memberships[i]);
         check_machine_room();

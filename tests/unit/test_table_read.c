@@ -1,0 +1,156 @@
+/* Reading under a kernel that does what kernels seldom do: short and interrupted reads, errors,
+ * files that end, threads that cannot be had. The two calls below stand in front of libc's. */
+#include "table_fixture.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+
+/* What pread does with reads beyond the header. Set while no reader runs. */
+static enum { HONEST, SHORT, INTERRUPTED, FAILING, ENDING } mood;
+static _Atomic unsigned reads;
+
+/* Where FAILING and ENDING begin. */
+#define TROUBLE_AT ((off_t)9000000)
+
+static ssize_t moody(int fd, void *out, size_t bytes, off_t at,
+                     ssize_t (*real)(int, void *, size_t, off_t))
+{
+    unsigned read = reads++;
+    if (mood == SHORT)
+        return real(fd, out, bytes > 100000 ? 99999 : bytes, at);
+    if (mood == INTERRUPTED && read % 2 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    if ((mood != FAILING && mood != ENDING) || at + (off_t)bytes <= TROUBLE_AT)
+        return real(fd, out, bytes, at);
+    if (at < TROUBLE_AT)
+        return real(fd, out, (size_t)(TROUBLE_AT - at), at);
+    errno = EIO;
+    return mood == FAILING ? -1 : 0;
+}
+
+ssize_t pread(int fd, void *out, size_t bytes, off_t at)
+{
+    ssize_t (*real)(int, void *, size_t, off_t) =
+        (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    return mood == HONEST || at < 64 ? real(fd, out, bytes, at) : moody(fd, out, bytes, at, real);
+}
+
+/* How many threads may still be started. */
+static unsigned threads_left;
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                   void *argument)
+{
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))dlsym(
+            RTLD_NEXT, "pthread_create");
+    if (threads_left == 0)
+        return EAGAIN;
+    threads_left--;
+    return real(thread, attributes, run, argument);
+}
+
+/* ---- expectations ---------------------------------------------------------------------------- */
+
+static bool load_in(int new_mood, unsigned threads, unsigned allowed_threads,
+                    struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    struct bag_table_file file = open_file();
+    threads_left = allowed_threads;
+    mood = new_mood;
+    bool ok = bag_table_load(&file, threads, NULL, NULL, memory, problem);
+    mood = HONEST;
+    return ok;
+}
+
+static void check_loads(int new_mood, unsigned threads, unsigned allowed_threads)
+{
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    if (!load_in(new_mood, threads, allowed_threads, &memory, &problem))
+        fail_msg("%s", problem.text);
+    check_many(&memory);
+    bag_table_unload(&memory);
+}
+
+static void check_refuses(int new_mood, unsigned threads, unsigned allowed_threads,
+                          const char *sentence)
+{
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    char expected[BAG_PROBLEM_TEXT_BYTES];
+    size_t before = mapped_bytes();
+    assert_false(load_in(new_mood, threads, allowed_threads, &memory, &problem));
+    snprintf(expected, sizeof expected, "%s: %s", path, sentence);
+    assert_string_equal(problem.text, expected);
+    assert_null(memory.mapping);
+    assert_true(mapped_bytes() < before + MANY_BYTES);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void goes_on_after_short_and_interrupted_reads(void **state)
+{
+    (void)state;
+    write_many();
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        check_loads(SHORT, threads, threads);
+        check_loads(INTERRUPTED, threads, threads);
+    }
+}
+
+static void says_where_reading_failed(void **state)
+{
+    (void)state;
+    write_many();
+    /* One reader, so that no other one fails further on before it. */
+    check_refuses(FAILING, 1, 1, "reading at byte 9000000 failed: Input/output error");
+    check_refuses(ENDING, 1, 1,
+                  "the file shrank to 9000000 bytes while it was read; publish a table by renaming "
+                  "a complete file");
+}
+
+static void stops_all_readers_after_a_failure(void **state)
+{
+    (void)state;
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    write_many();
+    for (unsigned threads = 2; threads <= 4; threads++) {
+        assert_false(load_in(FAILING, threads, threads, &memory, &problem));
+        assert_non_null(strstr(problem.text, " failed: Input/output error"));
+    }
+}
+
+static void makes_do_with_fewer_threads(void **state)
+{
+    (void)state;
+    write_many();
+    check_loads(HONEST, 3, 2);
+    check_loads(HONEST, 3, 1);
+    check_refuses(HONEST, 3, 0, "no thread can be started: Resource temporarily unavailable");
+}
+
+static void starts_no_thread_that_has_nothing_to_read(void **state)
+{
+    (void)state;
+    write_many();
+    check_loads(HONEST, 100, 100);
+    assert_int_equal(threads_left, 100 - 3);
+    check_loads(HONEST, 0, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(goes_on_after_short_and_interrupted_reads),
+        cmocka_unit_test(says_where_reading_failed),
+        cmocka_unit_test(stops_all_readers_after_a_failure),
+        cmocka_unit_test(makes_do_with_fewer_threads),
+        cmocka_unit_test(starts_no_thread_that_has_nothing_to_read),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
