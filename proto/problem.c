@@ -93,8 +93,8 @@ struct bag_quoted bag_quote(const char *bytes, size_t count)
     while (bytes < end) {
         unsigned char byte = (unsigned char)*bytes;
         size_t whole = byte >= 0x80 ? bag_utf8_bytes(bytes, end) : 1;
-        bool control =
-            byte < 0x20 || byte == 0x7F || (byte == 0xC2 && (unsigned char)bytes[1] < 0xA0);
+        bool control = byte < 0x20 || byte == 0x7F ||
+                       (whole == 2 && byte == 0xC2 && (unsigned char)bytes[1] < 0xA0);
         if (whole && !control && byte != '"' && byte != '\'' && byte != '\\') {
             memcpy(out, bytes, whole);
             out += whole;

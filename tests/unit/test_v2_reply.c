@@ -29,7 +29,7 @@ static void test_writes_json(void **state)
     *end = 0;
     assert_string_equal(text, "{\"model_name\":\"items\",\"model_version\":\"1\",\"outputs\":["
                               "{\"name\":\"embeddings\",\"datatype\":\"FP32\",\"shape\":[2,2],"
-                              "\"data\":[1.5,-2.0,0.1,1e-07]}]}");
+                              "\"data\":[1.5,-2.0,0.1,1e-7]}]}");
     free(text);
 }
 
@@ -48,7 +48,7 @@ static void test_writes_a_binary_header(void **state)
         "{\"name\":\"embeddings\",\"datatype\":\"FP32\",\"shape\":[2,2],"
         "\"parameters\":{\"binary_data_size\":16}},"
         "{\"name\":\"embeddings\",\"datatype\":\"FP32\",\"shape\":[2,2],"
-        "\"data\":[1.5,-2.0,0.1,1e-07]}]}";
+        "\"data\":[1.5,-2.0,0.1,1e-7]}]}";
     size_t bytes = strlen(expected);
     (void)state;
     char *end = bag_v2_reply_header(&reply, text);

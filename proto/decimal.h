@@ -1,0 +1,109 @@
+/* Decimal numbers: powers of ten, digits eight at a time, and both ways between them and floats.
+ *
+ * Private to proto/numbers*.c and proto/decimal*.c. Must not know: JSON arrays, tensors. Numbers in
+ * memory are little-endian here, as tensors are. */
+#ifndef BAG_DECIMAL_H
+#define BAG_DECIMAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ---- digits ---------------------------------------------------------------------------------- */
+
+/* 10^n for as many digits as eight bytes of text hold. */
+static const uint32_t bag_tens[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+
+/* The next eight bytes, the first in the lowest byte; zero bytes where the text ends before. */
+static inline uint64_t bag_digits_load(const char *at, const char *end)
+{
+    uint64_t bytes = 0;
+    if (end - at >= 8)
+        memcpy(&bytes, at, 8);
+    else
+        memcpy(&bytes, at, (size_t)(end - at));
+    return bytes;
+}
+
+/* How many of the eight bytes are digits before the first that is none. */
+static inline unsigned bag_digits_run(uint64_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t values = bytes ^ ('0' * ones); /* 0 to 9 for digits alone */
+    uint64_t beyond = (((values & (0x7F * ones)) + 0x76 * ones) | values) & (0x80 * ones);
+    return beyond ? (unsigned)__builtin_ctzll(beyond) / 8 : 8;
+}
+
+/* The number that the first `count` (1 to 8) of the bytes, all digits, spell. */
+static inline uint64_t bag_digits_value(uint64_t bytes, unsigned count)
+{
+    uint64_t x = bytes << (64 - 8 * count); /* zeros in front */
+    x &= UINT64_C(0x0F0F0F0F0F0F0F0F);
+    x = (x * (10 * (1 << 8) + 1)) >> 8 & UINT64_C(0x00FF00FF00FF00FF);
+    x = (x * (100 * (1 << 16) + 1)) >> 16 & UINT64_C(0x0000FFFF0000FFFF);
+    return (x * (10000 * (UINT64_C(1) << 32) + 1)) >> 32;
+}
+
+/* The eight digits of a number below 10^8 as values from 0 to 9, the first in the lowest byte. */
+static inline uint64_t bag_digits_spread(uint32_t number)
+{
+    uint64_t x = number / 10000 | (uint64_t)(number % 10000) << 32;
+    uint64_t hundreds = (x * 10486) >> 20 & UINT64_C(0x0000007F0000007F);
+    x = hundreds + ((x - 100 * hundreds) << 16);
+    uint64_t tens = (x * 103) >> 10 & UINT64_C(0x000F000F000F000F);
+    return tens + ((x - 10 * tens) << 8);
+}
+
+/* ---- powers of ten --------------------------------------------------------------------------- */
+
+#define BAG_POWER_LEAST (-342)
+#define BAG_POWER_MOST  324
+
+/* Powers in this range are exact; the others are cut. */
+#define BAG_POWER_EXACT_MOST 55
+
+/* The first 128 bits of a power of ten: 10^q is (high * 2^64 + low) * 2^(bag_power_log2(q) - 127).
+ */
+struct bag_power {
+    uint64_t high, low;
+};
+
+/* 10^q at [q - BAG_POWER_LEAST]. Filled before main begins, only read from then on. */
+extern struct bag_power bag_powers[BAG_POWER_MOST - BAG_POWER_LEAST + 1];
+
+/* The largest integer not above log2(10^q), for the table's range. */
+static inline int bag_power_log2(int q)
+{
+    return (q * 217706) >> 16;
+}
+
+/* ---- decimals and floats --------------------------------------------------------------------- */
+
+/* Digits that a decimal keeps: as many as surely fit 64 bits. */
+#define BAG_DECIMAL_DIGITS 19
+
+/* A number as text spells it: digits * 10^exponent. Where it has more than BAG_DECIMAL_DIGITS
+ * digits, those are the first, and `more` says whether any of the rest is not 0. */
+struct bag_decimal {
+    uint64_t digits;
+    int64_t exponent;
+    bool negative, more;
+    const char *text; /* the digits with a '.' among them, borrowed; read only where `more` */
+    size_t text_bytes;
+};
+
+/* The bits of the nearest float, ties to even. Infinity where it is out of range. */
+uint32_t bag_decimal_to_f32(const struct bag_decimal *decimal);
+uint64_t bag_decimal_to_f64(const struct bag_decimal *decimal);
+
+/* The shortest digits * 10^exponent that read back to `significand` * 2^`exponent`, the nearest of
+ * these. `significand` is not 0 and is as IEEE has it, hidden bit included; `half_below` says that
+ * the float below is only half as far away as the one above. Digits may end in zeros. */
+struct bag_shortest {
+    uint64_t digits;
+    int exponent;
+};
+struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, bool half_below);
+
+#endif
