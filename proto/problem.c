@@ -90,6 +90,10 @@ struct bag_quoted bag_quote(const char *bytes, size_t count)
     struct bag_quoted quoted;
     const char *end = bytes + (count < QUOTED_BYTES ? count : QUOTED_BYTES);
     char *out = quoted.text;
+    if (count > QUOTED_BYTES) { /* not in the middle of a character */
+        for (int i = 0; i < 3 && ((unsigned char)*end & 0xC0) == 0x80; i++)
+            end--;
+    }
     while (bytes < end) {
         unsigned char byte = (unsigned char)*bytes;
         size_t whole = byte >= 0x80 ? bag_utf8_bytes(bytes, end) : 1;

@@ -65,6 +65,7 @@ static void test_quotes_what_clients_chose(void **state)
          "31m",
          "\\xc2\\x9b31m"}, /* a control character beyond ASCII */
         {"\xff\xc3", "\\xff\\xc3"},
+        {"\xc2", "\\xc2"}, /* the first half of such a one, and nothing after it */
     };
     char text[66];
     (void)state;
@@ -79,6 +80,10 @@ static void test_quotes_what_clients_chose(void **state)
     text[64] = 'x';
     text[65] = 0;
     assert_int_equal(strlen(bag_quote(text, 65).text), 67);
+    memcpy(text + 62, "\xe2\x82\xac", 3); /* no character is cut in two */
+    assert_int_equal(strlen(bag_quote(text, 65).text), 62 + 3);
+    memset(text, 0x80, 65);
+    assert_int_equal(strlen(bag_quote(text, 65).text), 61 * 4 + 3);
     memset(text, 1, 65);
     assert_int_equal(strlen(bag_quote(text, 65).text), 64 * 4 + 3);
 }
