@@ -16,9 +16,10 @@
  * -Infinity; a finite number that would round to an infinity is refused. BOOL takes true and false
  * (one byte, 1 or 0). FP16, BF16 and BYTES have no JSON form and are the caller's to refuse.
  *
- * The number of elements must be exactly `count`. On success *end is just after the ']'. On failure
- * returns false; *problem (status 400) says which element (flat position), what stood there and
- * what is allowed; *error_at is the byte in `text`. */
+ * The number of elements must be exactly `count`; `out` is not written beyond. On success *end is
+ * just after the ']'. On failure returns false; *problem (status 400) says which element (flat
+ * position), what stood there and what is allowed, or how many elements there are; *error_at is the
+ * byte in `text`, for a wrong count that of the first element too many or of the last ']'. */
 bool bag_numbers_parse(const char *text, size_t text_bytes, enum bag_dtype dtype, size_t count,
                        void *out, const char **end, const char **error_at,
                        struct bag_problem *problem);
@@ -29,8 +30,9 @@ size_t bag_numbers_max_text(enum bag_dtype dtype);
 
 /* Writes `count` elements of `dtype` at `data` (any alignment) as a flat JSON array with brackets,
  * no spaces. Floats are the shortest decimal that reads back to the same value of that type
- * (1.5, 2.0, 1e-7, -0.0; always with a '.' or an exponent, so that readers see a float), or NaN,
- * Infinity, -Infinity. `out` has room for count * bag_numbers_max_text(dtype) + 2 bytes. Returns
+ * (1.5, 2.0, 1e-7, -0.0; always with a '.' or an exponent, so that readers see a float), the
+ * nearest to it of these, without an exponent from 0.00001 to below 10^16; or NaN, Infinity,
+ * -Infinity. `out` has room for count * bag_numbers_max_text(dtype) + 2 bytes. Returns
  * the end of what was written; no NUL is added. */
 char *bag_numbers_print(const void *data, size_t count, enum bag_dtype dtype, char *out);
 
