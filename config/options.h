@@ -48,6 +48,11 @@
       "A connection on which nothing moves for this long is closed.")                              \
     X(workers, "engine", "workers", COUNT, 0, 0, 1024, "threads",                                  \
       "Threads that pool large requests; 0 means one per processor.")                              \
+    X(max_queue_size, "engine", "max_queue_size", COUNT, 1024, 1, 10000000, "requests",            \
+      "Most requests that wait for a worker; further ones are answered 503.")                      \
+    X(max_queue_bytes, "engine", "max_queue_bytes", BYTES, 512 * BAG_MIB, 1, 1024 * BAG_GIB,       \
+      "bytes", "Most bytes that the bodies of waiting requests hold; further ones are answered "   \
+      "503.")                                                                                      \
     X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \

@@ -133,7 +133,8 @@ enum bag_status bag_check_weights(const struct bag_check *check)
                               .want = check->table->dtype,
                               .value = (int64_t)weights->count,
                               .low = weights->rank,
-                              .high = (int64_t)indices->count};
+                              .high = (int64_t)indices->count,
+                              .reduction = rules->reduction};
     if (rules->reduction == BAG_MAX || (rules->reduction == BAG_MEAN && !rules->weighted_mean))
         fault.status = BAG_STATUS_WEIGHTS_NOT_SUPPORTED;
     else if (weights->dtype != check->table->dtype)

@@ -62,6 +62,18 @@ void *bag_arena_array(struct bag_arena *arena, size_t count, size_t size)
     return __builtin_mul_overflow(count, size, &bytes) ? NULL : bag_arena_alloc(arena, bytes);
 }
 
+void bag_arena_reset(struct bag_arena *arena, size_t max_bytes)
+{
+    struct bag_arena_block *kept = arena->blocks;
+    if (!kept || kept->next || kept->bytes != BLOCK_BYTES || kept->bytes > max_bytes) {
+        bag_arena_free(arena);
+        arena->max_bytes = max_bytes;
+        return;
+    }
+    arena->max_bytes = max_bytes;
+    arena->next = (char *)kept->memory;
+}
+
 void bag_arena_free(struct bag_arena *arena)
 {
     while (arena->blocks) {

@@ -24,6 +24,9 @@ void *bag_arena_alloc(struct bag_arena *arena, size_t bytes);
 /* Like bag_arena_alloc for `count` elements of `size` bytes, with the product checked. */
 void *bag_arena_array(struct bag_arena *arena, size_t count, size_t size);
 
+/* Forgets everything that was allocated and keeps one small block for what comes next. */
+void bag_arena_reset(struct bag_arena *arena, size_t max_bytes);
+
 /* Frees everything; the arena is empty and usable again. */
 void bag_arena_free(struct bag_arena *arena);
 

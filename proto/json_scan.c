@@ -101,15 +101,15 @@ static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
     }
 }
 
-/* Finds the end of a data array without reading its numbers: only strings can hide a bracket. */
+/* Finds the end of a data array without reading what is in it: only strings can hide a bracket. */
 static bool skip_balanced(struct bag_json_scan *scan)
 {
-    unsigned depth = 0;
+    size_t depth = 0;
     for (; scan->at < scan->end; scan->at++) {
         char byte = *scan->at;
-        if (byte == '[') {
+        if (byte == '[' || byte == '{') {
             depth++;
-        } else if (byte == ']') {
+        } else if (byte == ']' || byte == '}') {
             if (--depth == 0) {
                 scan->at++;
                 return true;
@@ -118,9 +118,6 @@ static bool skip_balanced(struct bag_json_scan *scan)
             if (!bag_json_scan_string(scan))
                 return false;
             scan->at--;
-        } else if (byte == '{' || byte == '}') {
-            return bag_json_fail(scan,
-                                 "tensor data must be an array of numbers, true, false or strings");
         }
     }
     return bag_json_fail(scan, "the text ends too early");
@@ -156,22 +153,16 @@ static bool cut_data(struct bag_json_scan *scan)
     return true;
 }
 
-static bool drop_value(struct bag_json_scan *scan)
+/* Checks a value and copies `instead`. */
+static bool drop_value(struct bag_json_scan *scan, const char *instead)
 {
     bool copying = scan->copying;
     scan->copying = false;
     if (!scan_value(scan, BAG_JSON_PLAIN))
         return false;
     scan->copying = copying;
-    bag_json_put(scan, "null", 4);
+    bag_json_put(scan, instead, strlen(instead));
     return true;
-}
-
-/* A null means that the member is absent; anything else is wrong. */
-static bool scan_null(struct bag_json_scan *scan, const char *wrong)
-{
-    return bag_json_next_is(scan, 'n') ? bag_json_scan_word(scan, "null")
-                                       : bag_json_fail(scan, wrong);
 }
 
 static bool scan_id(struct bag_json_scan *scan)
@@ -184,14 +175,17 @@ static bool scan_id(struct bag_json_scan *scan)
         scan->id.bytes = (size_t)(scan->at - start);
         return true;
     }
-    return scan_null(scan, "\"id\" must be a string");
+    return bag_json_next_is(scan, 'n') ? bag_json_scan_word(scan, "null")
+                                       : bag_json_fail(scan, "\"id\" must be a string");
 }
 
+/* An array is cut out. Anything else but null is wrong, which the copy's false tells the reader of
+ * inputs, who knows the tensor's name. */
 static bool scan_data(struct bag_json_scan *scan)
 {
     if (bag_json_next_is(scan, '['))
         return cut_data(scan);
-    return scan_null(scan, "\"data\" must be an array");
+    return drop_value(scan, bag_json_next_is(scan, 'n') ? "null" : "false");
 }
 
 static bool scan_plain(struct bag_json_scan *scan, enum bag_json_place place)
@@ -222,7 +216,7 @@ static bool scan_value(struct bag_json_scan *scan, enum bag_json_place place)
     bool sound;
     skip_space(scan);
     if (place == BAG_JSON_DROPPED)
-        sound = drop_value(scan);
+        sound = drop_value(scan, "null");
     else if (place == BAG_JSON_ID)
         sound = scan_id(scan);
     else if (place == BAG_JSON_DATA)

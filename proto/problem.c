@@ -56,6 +56,8 @@ static int put_field(char *out, size_t room, const char *field, const struct bag
         return snprintf(out, room, "%s", bag_input_names[fault->input]);
     if (strncmp(field, "got}", 4) == 0)
         return snprintf(out, room, "%s", bag_dtypes[fault->got].name);
+    if (strncmp(field, "reduction}", 10) == 0)
+        return snprintf(out, room, "%s", bag_reduction_names[fault->reduction]);
     if (strncmp(field, "want}", 5) == 0)
         return snprintf(out, room, "%s", bag_dtypes[fault->want].name);
     int64_t number = strncmp(field, "position}", 9) == 0 ? fault->position

@@ -25,8 +25,8 @@ static bool read_dimension(const cJSON *item, struct bag_v2_input *input,
         return bag_problem_set(problem, 400, "\"shape\" has more than %d dimensions", BAG_MAX_RANK);
     if (!bag_v2_integer(item, 0, BAG_V2_LARGEST_EXACT, &input->shape[input->rank]))
         return bag_problem_set(problem, 400,
-                               "dimension %u of \"shape\" must be an integer of at least 0",
-                               (unsigned)input->rank);
+                               "dimension %u of \"shape\" must be an integer from 0 to %.0f",
+                               (unsigned)input->rank, BAG_V2_LARGEST_EXACT);
     if (__builtin_mul_overflow(input->count, (size_t)input->shape[input->rank], &input->count))
         return bag_problem_set(problem, 400, "\"shape\" has more elements than can be counted");
     input->rank++;
@@ -171,14 +171,9 @@ bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena
                                "input '%s': %s has no JSON form; send it as a binary tensor "
                                "(parameters.binary_data_size), or use an FP32 table",
                                bag_quote(input->name.bytes, input->name.count).text, dtype->name);
-    /* Each element takes at least two bytes of text, so the memory follows the body's size. */
-    if (input->count > input->raw.count)
-        return bag_problem_set(problem, 400,
-                               "input '%s': the shape has %zu elements, more than the %zu bytes of "
-                               "\"data\" can hold",
-                               bag_quote(input->name.bytes, input->name.count).text, input->count,
-                               input->raw.count);
-    void *data = bag_arena_array(arena, input->count, dtype->bytes);
+    /* There are fewer elements than bytes of text, whatever the shape says. */
+    size_t room = input->count < input->raw.count ? input->count : input->raw.count;
+    void *data = bag_arena_array(arena, room, dtype->bytes);
     if (!data)
         return bag_v2_refuse_memory(problem);
     if (!bag_numbers_parse(input->raw.bytes, input->raw.count, input->dtype, input->count, data,

@@ -8,13 +8,16 @@ static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t 
     struct bag_v2_output *output = &reader->request->outputs[position];
     const cJSON *parameters = cJSON_IsObject(item) ? bag_v2_member(item, "parameters") : NULL;
     output->encoding = BAG_V2_DEFAULT;
-    if (!bag_v2_read_name(reader, item, &output->name) ||
-        !bag_v2_refuse_shared_memory(parameters, reader->problem) ||
-        !bag_v2_read_encoding(parameters, "binary_data", &output->encoding, reader->problem)) {
+    if (!bag_v2_read_name(reader, item, &output->name)) {
         bag_problem_prefix(reader->problem, "outputs[%zu]", position);
         return false;
     }
-    return true;
+    if (bag_v2_refuse_shared_memory(parameters, reader->problem) &&
+        bag_v2_read_encoding(parameters, "binary_data", &output->encoding, reader->problem))
+        return true;
+    bag_problem_prefix(reader->problem, "output '%s'",
+                       bag_quote(output->name.bytes, output->name.count).text);
+    return false;
 }
 
 bool bag_v2_read_outputs(struct bag_v2_reader *reader)
@@ -44,6 +47,17 @@ bool bag_v2_read_outputs(struct bag_v2_reader *reader)
                                   request->num_outputs, "output");
 }
 
+/* Says what a parameter is that should be one of the words in `allowed`. */
+static bool refuse_word(const char *key, const cJSON *item, const char *allowed,
+                        struct bag_problem *problem)
+{
+    const char *word = cJSON_IsString(item) ? item->valuestring : NULL;
+    if (!word)
+        return bag_problem_set(problem, 400, "parameter %s must be a string: %s", key, allowed);
+    return bag_problem_set(problem, 400, "parameter %s is \"%s\"; it must be %s", key,
+                           bag_quote(word, strlen(word)).text, allowed);
+}
+
 static bool read_reduction(const cJSON *item, struct bag_v2_overrides *overrides,
                            struct bag_problem *problem)
 {
@@ -53,11 +67,8 @@ static bool read_reduction(const cJSON *item, struct bag_v2_overrides *overrides
     overrides->reduction = BAG_REDUCTION_COUNT;
     if (cJSON_IsString(item))
         overrides->reduction = bag_reduction_find(item->valuestring, strlen(item->valuestring));
-    if (overrides->reduction == BAG_REDUCTION_COUNT)
-        return bag_problem_set(problem, 400,
-                               "parameter reduction must be \"sum\", \"mean\", \"max\" or "
-                               "\"sqrtn\"");
-    return true;
+    return overrides->reduction != BAG_REDUCTION_COUNT ||
+           refuse_word("reduction", item, "\"sum\", \"mean\", \"max\" or \"sqrtn\"", problem);
 }
 
 static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overrides,
@@ -69,10 +80,8 @@ static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overri
     overrides->output_dtype = BAG_DTYPE_COUNT;
     if (cJSON_IsString(item))
         overrides->output_dtype = bag_dtype_find(item->valuestring, strlen(item->valuestring));
-    if (overrides->output_dtype == BAG_DTYPE_COUNT)
-        return bag_problem_set(problem, 400,
-                               "parameter output_datatype must be a datatype such as \"FP32\"");
-    return true;
+    return overrides->output_dtype != BAG_DTYPE_COUNT ||
+           refuse_word("output_datatype", item, "a datatype such as \"FP32\"", problem);
 }
 
 bool bag_v2_read_parameters(struct bag_v2_reader *reader)

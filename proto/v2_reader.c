@@ -56,7 +56,8 @@ bool bag_v2_refuse_shared_memory(const cJSON *parameters, struct bag_problem *pr
     if (!bag_v2_member(parameters, "shared_memory_region"))
         return true;
     return bag_problem_set(problem, 400,
-                           "shared memory is not supported; send the tensor in the body");
+                           "parameter shared_memory_region: shared memory is not supported; send "
+                           "the tensor in the body");
 }
 
 bool bag_v2_read_encoding(const cJSON *parameters, const char *key, enum bag_v2_encoding *encoding,

@@ -45,7 +45,16 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
     if (sound && reader.envelope.id.bytes > 2) {
         request->id.bytes = reader.envelope.id.text;
         request->id.count = reader.envelope.id.bytes;
+        request->id_position = (size_t)(reader.envelope.id.text - body);
     }
     bag_json_free(reader.envelope.tree);
     return sound;
+}
+
+void bag_v2_request_rebind(struct bag_v2_request *request, const char *body)
+{
+    for (size_t i = 0; i < request->num_inputs; i++)
+        request->inputs[i].raw.bytes = body + request->inputs[i].position;
+    if (request->id.count)
+        request->id.bytes = body + request->id_position;
 }

@@ -51,6 +51,7 @@ struct bag_v2_overrides {
 
 struct bag_v2_request {
     struct bag_text id; /* a JSON string as it was sent, quotes included; count 0: none */
+    size_t id_position; /* of `id` in the body */
     struct bag_v2_input *inputs;
     size_t num_inputs;
     struct bag_v2_output *outputs; /* as asked for; none means all */
@@ -69,6 +70,9 @@ bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_b
 bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_bytes,
                            struct bag_arena *arena, struct bag_v2_request *request,
                            struct bag_problem *problem);
+
+/* Makes a decoded request point into another body of the same size with the same envelope. */
+void bag_v2_request_rebind(struct bag_v2_request *request, const char *body);
 
 /* Makes a view of an input. FP16 and BF16 have no JSON form and are refused there. */
 bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena,

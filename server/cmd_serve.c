@@ -195,6 +195,8 @@ static bool run(struct serve *serve, struct bag_problem *problem)
     bool sound = start_serving(serve, problem);
     uv_run(&serve->loop, UV_RUN_DEFAULT);
     uv_loop_close(&serve->loop);
+    if (sound)
+        bag_http_server_free(&serve->server);
     bag_registry_free(&serve->service.registry);
     if (sound)
         bag_log(BAG_LOG_LEVEL_INFO, "stopped");

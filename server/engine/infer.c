@@ -29,11 +29,11 @@ static enum bag_input find_input(struct bag_text name)
     return input;
 }
 
-static bool match_inputs(struct bag_infer *infer, struct bag_inputs *inputs,
-                         struct bag_problem *problem)
+static bool match_inputs(struct bag_infer *infer, const struct bag_v2_request *request,
+                         struct bag_inputs *inputs, struct bag_problem *problem)
 {
-    for (size_t i = 0; i < infer->request.num_inputs; i++) {
-        const struct bag_v2_input *announced = &infer->request.inputs[i];
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        const struct bag_v2_input *announced = &request->inputs[i];
         enum bag_input input = find_input(announced->name);
         if (input == BAG_INPUT_COUNT)
             return bag_problem_set(problem, 400,
@@ -48,26 +48,26 @@ static bool match_inputs(struct bag_infer *infer, struct bag_inputs *inputs,
     return true;
 }
 
-static bool match_outputs(struct bag_infer *infer, struct bag_problem *problem)
+static bool match_outputs(struct bag_infer *infer, const struct bag_v2_request *request,
+                          struct bag_problem *problem)
 {
-    for (size_t i = 0; i < infer->request.num_outputs; i++) {
-        struct bag_text name = infer->request.outputs[i].name;
+    for (size_t i = 0; i < request->num_outputs; i++) {
+        struct bag_text name = request->outputs[i].name;
         if (!bag_text_is(name, OUTPUT_NAME))
             return bag_problem_set(problem, 400,
                                    "output '%s' is unknown; this model makes '" OUTPUT_NAME "'",
                                    bag_quote(name.bytes, name.count).text);
     }
-    infer->output.binary = bag_v2_output_encoding(&infer->request, OUTPUT_NAME) == BAG_V2_BINARY;
+    infer->output.binary = bag_v2_output_encoding(request, OUTPUT_NAME) == BAG_V2_BINARY;
     return true;
 }
 
 /* The model's rules with what the request's parameters change. */
-static bool apply_overrides(const struct bag_infer *infer, struct bag_rules *rules,
-                            struct bag_problem *problem)
+static bool apply_overrides(const struct bag_model *model, const struct bag_v2_overrides *overrides,
+                            struct bag_rules *rules, struct bag_problem *problem)
 {
-    const struct bag_v2_overrides *overrides = &infer->request.overrides;
     struct bag_fault fault;
-    *rules = infer->model->rules;
+    *rules = model->rules;
     if (overrides->has_reduction)
         rules->reduction = overrides->reduction;
     if (overrides->has_padding_idx) {
@@ -78,7 +78,7 @@ static bool apply_overrides(const struct bag_infer *infer, struct bag_rules *rul
         rules->include_last_offset = overrides->include_last_offset;
     if (overrides->has_output_dtype)
         rules->output_dtype = overrides->output_dtype;
-    if (bag_rules_check(&infer->model->memory.table, rules, &fault) != BAG_STATUS_OK)
+    if (bag_rules_check(&model->memory.table, rules, &fault) != BAG_STATUS_OK)
         return bag_problem_from_fault(problem, &fault);
     return true;
 }
@@ -101,7 +101,7 @@ static struct bag_v2_reply reply_of(const struct bag_infer *infer)
 {
     return (struct bag_v2_reply){.model_name = infer->model->name,
                                  .model_version = infer->model->version,
-                                 .id = infer->request.id,
+                                 .id = infer->id,
                                  .outputs = &infer->output,
                                  .num_outputs = 1};
 }
@@ -128,46 +128,49 @@ static bool bound_reply(struct bag_infer *infer, struct bag_problem *problem)
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
-bool bag_infer_plan(struct bag_infer *infer, struct bag_problem *problem)
+void bag_infer_reset(struct bag_infer *infer)
 {
+    infer->reply = infer->result = NULL;
+    infer->reply_bytes = infer->reply_header_bytes = 0;
+}
+
+/* The decoded envelope: as it was kept from an earlier request, or decoded into `fresh`. */
+static const struct bag_v2_request *decode(struct bag_infer *infer, struct bag_envelopes *envelopes,
+                                           struct bag_v2_request *fresh,
+                                           struct bag_problem *problem)
+{
+    const struct bag_v2_request *kept = NULL;
+    if (envelopes)
+        kept = bag_envelopes_find(envelopes, infer->body, infer->body_bytes, infer->header_bytes);
+    if (kept)
+        return kept;
+    if (!bag_v2_request_decode(infer->body, infer->body_bytes, infer->header_bytes, &infer->arena,
+                               fresh, problem))
+        return NULL;
+    if (envelopes)
+        bag_envelopes_learn(envelopes, infer->body, infer->body_bytes, infer->header_bytes);
+    return fresh;
+}
+
+bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
+                    struct bag_problem *problem)
+{
+    struct bag_v2_request fresh;
     struct bag_inputs inputs = {{NULL}};
     struct bag_rules rules;
     struct bag_fault fault;
-    bag_arena_init(&infer->arena, ARENA_BASE_BYTES + ARENA_FACTOR * infer->body_bytes);
-    if (!bag_v2_request_decode(infer->body, infer->body_bytes, infer->header_bytes, &infer->arena,
-                               &infer->request, problem) ||
-        !match_outputs(infer, problem) || !apply_overrides(infer, &rules, problem) ||
-        !match_inputs(infer, &inputs, problem))
+    bag_arena_reset(&infer->arena, ARENA_BASE_BYTES + ARENA_FACTOR * infer->body_bytes);
+    const struct bag_v2_request *request = decode(infer, envelopes, &fresh, problem);
+    if (!request || !match_outputs(infer, request, problem) ||
+        !apply_overrides(infer->model, &request->overrides, &rules, problem) ||
+        !match_inputs(infer, request, &inputs, problem))
         return false;
+    infer->id = request->id;
     if (bag_pool_check(&infer->model->memory.table, &rules, &inputs, infer->max_reply_bytes,
                        &infer->pool, &fault) != BAG_STATUS_OK)
         return bag_problem_from_fault(problem, &fault);
     describe_output(infer);
     return bound_reply(infer, problem);
-}
-
-/* Pools straight behind the header, whose length is known before the numbers are. */
-static void write_binary(struct bag_infer *infer)
-{
-    struct bag_v2_reply reply = reply_of(infer);
-    char *tensors = bag_v2_reply_header(&reply, infer->reply);
-    infer->reply_header_bytes = (size_t)(tensors - infer->reply);
-    infer->reply_bytes = infer->reply_header_bytes + infer->pool.result_bytes;
-    bag_pool_run(&infer->pool, bag_range_all(&infer->pool), tensors);
-}
-
-/* Pools into memory of its own, then prints the numbers. */
-static bool write_json(struct bag_infer *infer)
-{
-    struct bag_v2_reply reply = reply_of(infer);
-    void *result = malloc(infer->pool.result_bytes + 1);
-    if (!result)
-        return false;
-    bag_pool_run(&infer->pool, bag_range_all(&infer->pool), result);
-    infer->output.data = result;
-    infer->reply_bytes = (size_t)(bag_v2_reply_header(&reply, infer->reply) - infer->reply);
-    free(result);
-    return true;
 }
 
 static bool sort_segments(struct bag_infer *infer)
@@ -179,22 +182,60 @@ static bool sort_segments(struct bag_infer *infer)
     return scratch || !bytes;
 }
 
-bool bag_infer_run(struct bag_infer *infer, struct bag_problem *problem)
+/* Binary results go straight behind the header, whose length is known before the numbers are. */
+static void place_binary(struct bag_infer *infer)
 {
-    infer->reply = malloc(infer->reply_bytes);
+    struct bag_v2_reply reply = reply_of(infer);
+    infer->result = bag_v2_reply_header(&reply, infer->reply);
+    infer->reply_header_bytes = (size_t)(infer->result - infer->reply);
+    infer->reply_bytes = infer->reply_header_bytes + infer->pool.result_bytes;
+}
+
+bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
+                       struct bag_problem *problem)
+{
+    infer->reply = bag_buffers_get(buffers, infer->reply_bytes);
     if (infer->reply && sort_segments(infer)) {
-        if (infer->output.binary) {
-            write_binary(infer);
-            return true;
-        }
-        if (write_json(infer))
+        if (infer->output.binary)
+            place_binary(infer);
+        else
+            infer->result = malloc(infer->pool.result_bytes + 1);
+        if (infer->result)
             return true;
     }
-    free(infer->reply);
+    bag_buffers_put(infer->reply);
     infer->reply = NULL;
     return bag_problem_set(problem, 503, "not enough memory for a reply of %zu bytes",
                            infer->reply_bytes);
 }
+
+void bag_infer_pool(const struct bag_infer *infer, struct bag_range range)
+{
+    bag_pool_run(&infer->pool, range, infer->result);
+}
+
+void bag_infer_finish(struct bag_infer *infer)
+{
+    struct bag_v2_reply reply = reply_of(infer);
+    if (infer->output.binary)
+        return;
+    infer->output.data = infer->result;
+    infer->reply_bytes = (size_t)(bag_v2_reply_header(&reply, infer->reply) - infer->reply);
+    free(infer->result);
+    infer->result = NULL;
+}
+
+bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
+                   struct bag_problem *problem)
+{
+    if (!bag_infer_prepare(infer, buffers, problem))
+        return false;
+    bag_infer_pool(infer, bag_range_all(&infer->pool));
+    bag_infer_finish(infer);
+    return true;
+}
+
+/* ---- costs ----------------------------------------------------------------------------------- */
 
 uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes)
 {
@@ -202,13 +243,18 @@ uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes)
            (body_bytes - header_bytes) / BINARY_CHECK_BYTES_PER_NS;
 }
 
-uint64_t bag_infer_cost_ns(const struct bag_infer *infer)
+uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer)
 {
     const struct bag_table *table = &infer->model->memory.table;
     uint64_t row_bytes = table->row_elements * bag_dtypes[table->dtype].bytes;
-    uint64_t numbers = infer->output.binary ? 0 : infer->output.count;
     return infer->pool.indices.count * row_bytes / GATHER_BYTES_PER_NS +
-           infer->pool.num_bags * BAG_NS + numbers * PRINT_NS_PER_NUMBER;
+           infer->pool.num_bags * BAG_NS;
+}
+
+uint64_t bag_infer_cost_ns(const struct bag_infer *infer)
+{
+    uint64_t numbers = infer->output.binary ? 0 : infer->output.count;
+    return bag_infer_pool_cost_ns(infer) + numbers * PRINT_NS_PER_NUMBER;
 }
 
 void bag_infer_free(struct bag_infer *infer)

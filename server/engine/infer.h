@@ -1,13 +1,19 @@
 /* One inference: from a body to the bytes of its reply.
  *
- * Two steps, each callable on any thread and neither on two at once: bag_infer_plan decodes and
- * checks what the client sent and knows the size of the reply; bag_infer_run pools and writes it.
- * Between them bag_infer_cost_ns says how long the second will take.
+ *   bag_infer_plan     decodes and checks what the client sent; the size of the reply is known then
+ *   bag_infer_prepare  takes memory for the reply and writes what stands in front of the numbers
+ *   bag_infer_pool     pools a range of it; several threads may do disjoint ranges at once
+ *   bag_infer_finish   prints the numbers where JSON is wanted
+ *
+ * Each is called once, in this order (pool: once per range), on any thread but on one at a time
+ * where nothing else is said. bag_infer_cost_ns says, after the plan, how long the rest will take.
  *
  * Must not know: sockets, HTTP, which thread it is on. */
 #ifndef BAG_INFER_H
 #define BAG_INFER_H
 
+#include "buffers.h"
+#include "envelopes.h"
 #include "proto/v2_reply.h"
 #include "server/table/registry.h"
 
@@ -19,32 +25,47 @@ struct bag_infer {
     size_t header_bytes; /* of the JSON in front; body_bytes where all is JSON */
     size_t max_reply_bytes;
 
-    /* What bag_infer_run leaves: the reply, owned by the caller from then on. */
+    /* What is left at the end: the reply, from bag_buffers_get, the caller's from then on. */
     char *reply;
     size_t reply_bytes;
     size_t reply_header_bytes; /* of the JSON in front of binary tensors; 0: all is JSON */
 
     /* Between the steps. */
     struct bag_arena arena;
-    struct bag_v2_request request;
+    struct bag_text id; /* a part of the body */
     struct bag_tensor tensors[BAG_INPUT_COUNT];
     struct bag_pool pool;
     struct bag_v2_reply_output output;
+    char *result; /* where the kernels pool to */
 };
 
-/* Decodes and checks; false with *problem for the client. In both cases bag_infer_free is due. */
-bool bag_infer_plan(struct bag_infer *infer, struct bag_problem *problem);
+/* Makes a zeroed inference ready for its first use, or a finished one for its next. */
+void bag_infer_reset(struct bag_infer *infer);
 
-/* Pools and writes the reply; fails only for want of memory. */
-bool bag_infer_run(struct bag_infer *infer, struct bag_problem *problem);
+/* Decodes and checks; false with *problem for the client. `envelopes` may be NULL. */
+bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
+                    struct bag_problem *problem);
+
+/* Takes the memory. Fails only for want of it. */
+bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
+                       struct bag_problem *problem);
+
+void bag_infer_pool(const struct bag_infer *infer, struct bag_range range);
+
+void bag_infer_finish(struct bag_infer *infer);
+
+/* Prepare, pool and finish in one. */
+bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
+                   struct bag_problem *problem);
 
 /* Rough time that bag_infer_plan takes for a body, before it is looked at. */
 uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes);
 
-/* Rough time that bag_infer_run takes, after a plan. */
+/* Rough time that the rest takes, after a plan; and the part of it that ranges share. */
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer);
+uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer);
 
-/* Frees everything but the reply. */
+/* Frees what the inference holds, but for the reply. */
 void bag_infer_free(struct bag_infer *infer);
 
 #endif

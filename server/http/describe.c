@@ -47,17 +47,27 @@ void bag_http_get_ready(const struct bag_service *service, const struct bag_http
     bag_http_reply_json(reply, why ? 503 : 200, bag_v2_describe_health("ready", !why, why));
 }
 
-/* Names of the models, each once, although every version is an entry. */
+/* Whether an earlier entry has the name of entry i: every version is an entry. */
+static bool is_repeated(const struct bag_config *config, size_t i)
+{
+    for (size_t j = 0; j < i; j++) {
+        if (strcmp(config->models[j].name, config->models[i].name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Names as configured, which are known before the tables are loaded. */
 void bag_http_get_models(const struct bag_service *service, const struct bag_http_target *target,
                          struct bag_http_reply *reply)
 {
-    const struct bag_registry *registry = &service->registry;
-    const char **names = malloc((registry->count + 1) * sizeof *names);
+    const struct bag_config *config = service->config;
+    const char **names = malloc((config->num_models + 1) * sizeof *names);
     size_t count = 0;
     (void)target;
-    for (size_t i = 0; names && i < registry->count; i++) {
-        if (count == 0 || strcmp(names[count - 1], registry->models[i].name) != 0)
-            names[count++] = registry->models[i].name;
+    for (size_t i = 0; names && i < config->num_models; i++) {
+        if (!is_repeated(config, i))
+            names[count++] = config->models[i].name;
     }
     bag_http_reply_json(reply, 200, names ? bag_v2_describe_models(names, count) : NULL);
     free(names);

@@ -15,4 +15,7 @@ enum MHD_Result bag_exchange_on_request(void *context, struct MHD_Connection *co
 void bag_exchange_on_completed(void *context, struct MHD_Connection *connection, void **exchange,
                                enum MHD_RequestTerminationCode why);
 
+/* Frees the exchanges that are kept for reuse. */
+void bag_exchange_free_spares(struct bag_http_server *server);
+
 #endif

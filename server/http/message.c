@@ -16,6 +16,7 @@ void bag_http_reply_json(struct bag_http_reply *reply, int status, char *documen
     memset(reply, 0, sizeof *reply);
     reply->status = status;
     reply->body = document;
+    reply->free_body = free;
     if (status == 503)
         reply->retry_after_s = RETRY_AFTER_S;
     if (!document) {

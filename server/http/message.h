@@ -8,7 +8,8 @@
 
 struct bag_http_reply {
     int status;
-    char *body; /* owned, from malloc; NULL while there is none */
+    char *body; /* owned; NULL while there is none */
+    void (*free_body)(void *body);
     size_t body_bytes;
     bool octets;            /* binary tensors follow the JSON; otherwise all is JSON */
     size_t header_bytes;    /* of the JSON in front of them */

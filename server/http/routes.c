@@ -87,13 +87,24 @@ const struct bag_http_route *bag_http_route(const char *method, const char *path
     return NULL;
 }
 
-static bool is_configured(const struct bag_config *config, const struct bag_http_target *target)
+static const struct bag_model *refuse_unknown(const char *name, struct bag_http_reply *reply)
+{
+    bag_http_reply_error(reply, 404, "unknown model '%s'; GET /v2/models lists the models", name);
+    return NULL;
+}
+
+/* While tables load, the registry is the loader's: only the configuration is asked. */
+static const struct bag_model *refuse_while_loading(const struct bag_config *config,
+                                                    const struct bag_http_target *target,
+                                                    const char *name, struct bag_http_reply *reply)
 {
     for (size_t i = 0; i < config->num_models; i++) {
-        if (strcmp(config->models[i].name, target->model) == 0)
-            return true;
+        if (strcmp(config->models[i].name, target->model) == 0) {
+            bag_http_reply_error(reply, 503, "model '%s' is still being loaded", name);
+            return NULL;
+        }
     }
-    return false;
+    return refuse_unknown(name, reply);
 }
 
 const struct bag_model *bag_http_find_model(const struct bag_service *service,
@@ -103,18 +114,13 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
     struct bag_quoted name = bag_quote(target->model, strlen(target->model));
     const struct bag_model *model;
     size_t versions;
-    if (service->state == BAG_SERVICE_LOADING && is_configured(service->config, target)) {
-        bag_http_reply_error(reply, 503, "model '%s' is still being loaded", name.text);
-        return NULL;
-    }
+    if (service->state == BAG_SERVICE_LOADING)
+        return refuse_while_loading(service->config, target, name.text, reply);
     model = bag_registry_find(&service->registry, target->model, target->version);
     if (model)
         return model;
-    if (bag_registry_versions(&service->registry, target->model, &versions))
-        bag_http_reply_error(reply, 404, "model '%s' has no version %s", name.text,
-                             target->version);
-    else
-        bag_http_reply_error(reply, 404, "unknown model '%s'; GET /v2/models lists the models",
-                             name.text);
+    if (!bag_registry_versions(&service->registry, target->model, &versions))
+        return refuse_unknown(name.text, reply);
+    bag_http_reply_error(reply, 404, "model '%s' has no version %s", name.text, target->version);
     return NULL;
 }

@@ -42,6 +42,11 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     bag_http_server_run(poll->data);
 }
 
+static void on_engine_turn(void *context)
+{
+    bag_http_server_run(context);
+}
+
 void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms = 0;
@@ -51,6 +56,7 @@ void bag_http_server_run(struct bag_http_server *server)
             server->resumed = false;
             MHD_run(server->daemon);
         } while (server->resumed);
+        bag_engine_dispatch(&server->engine);
         timed = MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES;
     }
     if (timed)
@@ -71,14 +77,32 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server, int liste
         (unsigned)options->idle_timeout_s, MHD_OPTION_END);
 }
 
+/* What the exchanges use. */
+static bool start_engine(struct bag_http_server *server)
+{
+    const struct bag_option_values *options = &server->service->config->options;
+    struct bag_engine_limits limits = {
+        .workers =
+            (unsigned)(options->workers ? options->workers : (int64_t)uv_available_parallelism()),
+        .max_queue_size = (size_t)options->max_queue_size,
+        .max_queue_bytes = (size_t)options->max_queue_bytes,
+    };
+    bag_linger_init(&server->linger, server->loop);
+    if (!bag_buffers_init(&server->buffers, false) ||
+        !bag_engine_init(&server->engine, server->loop, &limits))
+        return false;
+    server->engine.on_turn = on_engine_turn;
+    server->engine.context = server;
+    return true;
+}
+
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                            struct bag_service *service, int listen_fd, struct bag_problem *problem)
 {
     memset(server, 0, sizeof *server);
     server->loop = loop;
     server->service = service;
-    bag_linger_init(&server->linger, loop);
-    server->daemon = start_daemon(server, listen_fd);
+    server->daemon = start_engine(server) ? start_daemon(server, listen_fd) : NULL;
     if (!server->daemon) {
         close(listen_fd);
         return bag_problem_set(problem, 500,
@@ -102,6 +126,15 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_timer_stop(&server->timer);
     MHD_stop_daemon(server->daemon);
     bag_linger_stop(&server->linger);
+    bag_engine_stop(&server->engine);
     uv_close((uv_handle_t *)&server->poll, NULL);
     uv_close((uv_handle_t *)&server->timer, NULL);
+}
+
+void bag_http_server_free(struct bag_http_server *server)
+{
+    bag_engine_free(&server->engine);
+    bag_exchange_free_spares(server);
+    bag_envelopes_free(&server->envelopes);
+    bag_buffers_free(&server->buffers);
 }

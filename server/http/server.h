@@ -7,19 +7,33 @@
 #define BAG_HTTP_SERVER_H
 
 #include "linger.h"
+#include "routes.h"
+#include "server/engine/engine.h"
 #include "server/service.h"
 
 #include <uv.h>
 
 struct MHD_Daemon;
 
+/* The last path that was asked for inference and what it led to: most clients ask one. */
+struct bag_http_memo {
+    char url[256]; /* empty: none */
+    const struct bag_http_route *route;
+    const struct bag_model *model;
+};
+
 struct bag_http_server {
-    struct bag_service *service;    /* borrowed */
-    uv_loop_t *loop;                /* borrowed */
-    struct MHD_Daemon *daemon;      /* owned */
-    uv_poll_t poll;                 /* on the daemon's epoll descriptor */
-    uv_timer_t timer;               /* the daemon's next time-out */
-    struct bag_linger linger;       /* connections answered before their body was read */
+    struct bag_service *service; /* borrowed */
+    uv_loop_t *loop;             /* borrowed */
+    struct MHD_Daemon *daemon;   /* owned */
+    uv_poll_t poll;              /* on the daemon's epoll descriptor */
+    uv_timer_t timer;            /* the daemon's next time-out */
+    struct bag_linger linger;    /* connections answered before their body was read */
+    struct bag_engine engine;    /* dear work */
+    struct bag_buffers buffers;  /* of bodies and replies */
+    struct bag_envelopes envelopes;
+    struct bag_exchange *spare; /* finished exchanges, for the next requests */
+    struct bag_http_memo memo;
     size_t in_flight;               /* requests between their first and their last callback */
     bool resumed;                   /* a connection was resumed: MHD_run must be called again */
     void (*on_idle)(void *context); /* told when in_flight falls to 0; may be NULL */
@@ -36,5 +50,8 @@ void bag_http_server_run(struct bag_http_server *server);
 /* Closes all connections and the socket. Nothing may be in flight. The handles close as the loop
  * goes on; `server` must live until then. */
 void bag_http_server_stop(struct bag_http_server *server);
+
+/* Frees what the server holds, after its loop has ended. */
+void bag_http_server_free(struct bag_http_server *server);
 
 #endif

@@ -213,10 +213,8 @@ static void test_refuses_bad_envelopes(void **state)
 {
     static const char *const cases[][2] = {
         {"{\"id\":7}", "at byte 6: \"id\" must be a string"},
-        {"{\"inputs\":[{\"data\":7}]}", "at byte 19: \"data\" must be an array"},
-        {"{\"inputs\":[{\"data\":\"x\"}]}", "\"data\" must be an array"},
-        {"{\"inputs\":[{\"data\":[{}]}]}", "at byte 20: tensor data must be an array of"},
-        {"{\"inputs\":[{\"data\":[1}]}", "tensor data must be an array of"},
+        {"{\"inputs\":[{\"data\":01}]}", "at byte 20: a number must not start"},
+        {"{\"inputs\":[{\"data\":[1}]}", "',' or '}' must stand here"},
         {"{\"inputs\":[{\"data\":[1", "ends too early"},
         {"{\"inputs\":[{\"data\":[\"a", "ends too early"},
         {"{\"other\":[01]}", "at byte 11: a number must not start"},

@@ -149,6 +149,8 @@ static void test_refuses_malformed_envelopes(void **state)
         {TENSOR(INT32 "\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
                       "1]"),
          "more than 32 dimensions"},
+        {TENSOR(INT32 "\"shape\":[1],\"data\":7"), "input 'a': \"data\" must be an array"},
+        {TENSOR(INT32 "\"shape\":[1],\"data\":\"x\""), "input 'a': \"data\" must be an array"},
         {TENSOR(INT32 "\"shape\":[1]"), "neither \"data\" nor"},
         {TENSOR(INT32 "\"shape\":[1],\"data\":null"), "neither \"data\" nor"},
         {TENSOR(INT32 "\"shape\":[1],\"data\":[1],\"parameters\":{\"binary_data_size\":4}"),
@@ -172,13 +174,16 @@ static void test_refuses_malformed_envelopes(void **state)
         {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\"},{\"name\":\"e\"}]}",
          "output 'e' stands twice"},
         {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\",\"parameters\":{\"binary_data\":1}}]}",
-         "outputs[0]: parameter binary_data must be true or false"},
+         "output 'e': parameter binary_data must be true or false"},
         {"{\"inputs\":[],\"parameters\":[]}", "\"parameters\" must be an object"},
-        {"{\"inputs\":[],\"parameters\":{\"reduction\":\"avg\"}}", "parameter reduction must be"},
-        {"{\"inputs\":[],\"parameters\":{\"reduction\":1}}", "parameter reduction must be"},
+        {"{\"inputs\":[],\"parameters\":{\"reduction\":\"avg\"}}",
+         "parameter reduction is \"avg\"; it must be \"sum\""},
+        {"{\"inputs\":[],\"parameters\":{\"reduction\":1}}",
+         "parameter reduction must be a string"},
         {"{\"inputs\":[],\"parameters\":{\"padding_idx\":1.5}}", "padding_idx must be an integer"},
         {"{\"inputs\":[],\"parameters\":{\"include_last_offset\":1}}", "include_last_offset must"},
-        {"{\"inputs\":[],\"parameters\":{\"output_datatype\":\"F32\"}}", "output_datatype must be"},
+        {"{\"inputs\":[],\"parameters\":{\"output_datatype\":\"F32\"}}",
+         "output_datatype is \"F32\"; it must be"},
         {"{\"inputs\":[],\"parameters\":{\"binary_data_output\":\"yes\"}}",
          "binary_data_output must be true or false"},
     };
@@ -194,7 +199,8 @@ static void test_refuses_data_that_does_not_fit(void **state)
          "input 'a', at byte 62: element 0 is '1.0'; INT32 takes integers from -2147483648 to"},
         {TENSOR("\"datatype\":\"FP16\",\"shape\":[1],\"data\":[1]"), "FP16 has no JSON form"},
         {TENSOR("\"datatype\":\"BF16\",\"shape\":[1],\"data\":[1]"), "BF16 has no JSON form"},
-        {TENSOR(INT32 "\"shape\":[9007199254740992],\"data\":[1]"), "more than the 3 bytes"},
+        {TENSOR(INT32 "\"shape\":[9007199254740992],\"data\":[1]"),
+         "has 1 element, the shape needs 9007199254740992"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

@@ -1,0 +1,300 @@
+/* Dear work, queued and batched; see engine.h.
+ *
+ * The way of a job: submit puts it in the queue; dispatch moves it into a task; a worker runs the
+ * task's jobs one by one and pushes each on `finished`; the loop's wake-up takes them from there
+ * and calls `done`. The queue and the tasks belong to the loop's thread; a task's jobs belong to
+ * its worker between uv_queue_work and `finished`. */
+#include "engine.h"
+
+#include "cut.h"
+
+#include <stdlib.h>
+
+/* A batch costs at least this, where there is as much: handing it over costs 5 to 50 us. */
+#define LEAST_BATCH_NS 100000
+
+/* A job is cut where each part still costs this: waking an idle core takes up to 50 us. */
+#define LEAST_PART_NS 100000
+
+/* A batch of jobs, or one range of a job that was cut. */
+struct bag_task {
+    uv_work_t work;
+    struct bag_engine *engine;
+    struct bag_task *next; /* among the spare ones */
+    struct bag_job *jobs;  /* linked by `next` */
+    bool part;             /* `range` of the one job */
+    struct bag_range range;
+};
+
+/* ---- on a worker ----------------------------------------------------------------------------- */
+
+/* Gives a job back to the loop; it must not be touched afterwards. */
+static void push_finished(struct bag_engine *engine, struct bag_job *job)
+{
+    struct bag_job *head = atomic_load_explicit(&engine->finished, memory_order_relaxed);
+    do {
+        job->next = head;
+    } while (!atomic_compare_exchange_weak_explicit(&engine->finished, &head, job,
+                                                    memory_order_release, memory_order_relaxed));
+    uv_async_send(&engine->wake);
+}
+
+/* Whether it pays to cut a job into at least two parts. */
+static bool worth_cutting(const struct bag_engine *engine, const struct bag_job *job)
+{
+    return engine->limits.workers > 1 && bag_infer_pool_cost_ns(&job->infer) >= 2 * LEAST_PART_NS;
+}
+
+static void run_job(struct bag_engine *engine, struct bag_job *job)
+{
+    if (!job->planned) {
+        job->failed = !bag_infer_plan(&job->infer, NULL, &job->problem);
+        job->planned = true;
+        job->again = !job->failed && worth_cutting(engine, job);
+    }
+    if (!job->failed && !job->again)
+        job->failed = !bag_infer_run(&job->infer, &engine->buffers, &job->problem);
+    push_finished(engine, job);
+}
+
+static void run_part(struct bag_engine *engine, struct bag_job *job, struct bag_range range)
+{
+    bag_infer_pool(&job->infer, range);
+    /* The last one has seen what all others wrote, and goes on alone. */
+    if (atomic_fetch_sub_explicit(&job->parts_left, 1, memory_order_acq_rel) == 1) {
+        bag_infer_finish(&job->infer);
+        push_finished(engine, job);
+    }
+}
+
+static void on_worker(uv_work_t *work)
+{
+    struct bag_task *task = work->data;
+    if (task->part) {
+        run_part(task->engine, task->jobs, task->range);
+        return;
+    }
+    for (struct bag_job *job = task->jobs, *next; job; job = next) {
+        next = job->next;
+        run_job(task->engine, job);
+    }
+}
+
+/* ---- the queue ------------------------------------------------------------------------------- */
+
+bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes)
+{
+    return engine->queued < engine->limits.max_queue_size &&
+           engine->queued_bytes <= engine->limits.max_queue_bytes &&
+           bytes <= engine->limits.max_queue_bytes - engine->queued_bytes;
+}
+
+static void append(struct bag_engine *engine, struct bag_job *job)
+{
+    job->next = NULL;
+    job->cost_ns = job->planned
+                       ? bag_infer_cost_ns(&job->infer)
+                       : bag_infer_plan_cost_ns(job->infer.body_bytes, job->infer.header_bytes);
+    job->bytes = job->infer.body_bytes + (job->planned ? job->infer.reply_bytes : 0);
+    *engine->last = job;
+    engine->last = &job->next;
+    engine->queued++;
+    engine->queued_bytes += job->bytes;
+    engine->queued_cost_ns += job->cost_ns;
+}
+
+/* Takes the job that *link points to out of the queue. */
+static struct bag_job *take(struct bag_engine *engine, struct bag_job **link)
+{
+    struct bag_job *job = *link;
+    *link = job->next;
+    if (!*link)
+        engine->last = link;
+    job->next = NULL;
+    engine->queued--;
+    engine->queued_bytes -= job->bytes;
+    engine->queued_cost_ns -= job->cost_ns;
+    return job;
+}
+
+void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
+{
+    job->failed = job->again = false;
+    append(engine, job);
+}
+
+/* A job that waited for nothing: its time has passed or its client has gone. */
+static bool is_stale(struct bag_job *job, uint64_t now_ns)
+{
+    if (job->deadline_ns && now_ns >= job->deadline_ns) {
+        bag_problem_set(&job->problem, 503, "the request waited in the queue past its timeout");
+        return true;
+    }
+    if (!job->is_wanted(job)) {
+        bag_problem_set(&job->problem, 503, "the client has closed the connection");
+        return true;
+    }
+    return false;
+}
+
+/* Takes stale jobs from the queue's front. */
+static void drop_stale(struct bag_engine *engine)
+{
+    uint64_t now_ns = uv_hrtime();
+    while (engine->first && is_stale(engine->first, now_ns)) {
+        struct bag_job *job = take(engine, &engine->first);
+        job->failed = true;
+        push_finished(engine, job);
+    }
+}
+
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+static struct bag_task *get_task(struct bag_engine *engine)
+{
+    struct bag_task *task = engine->spare_tasks;
+    engine->spare_tasks = task->next;
+    return task;
+}
+
+static void on_worked(uv_work_t *work, int status)
+{
+    struct bag_task *task = work->data;
+    struct bag_engine *engine = task->engine;
+    (void)status; /* work is never cancelled */
+    task->next = engine->spare_tasks;
+    engine->spare_tasks = task;
+    engine->running--;
+    bag_engine_dispatch(engine);
+}
+
+static void start(struct bag_engine *engine, struct bag_task *task)
+{
+    engine->running++;
+    uv_queue_work(engine->loop, &task->work, on_worker, on_worked);
+}
+
+/* The oldest job and others of its model, as much as one idle worker's share of the queue. */
+static void start_batch(struct bag_engine *engine)
+{
+    const struct bag_model *model = engine->first->infer.model;
+    uint64_t share_ns = engine->queued_cost_ns / (2 * engine->limits.workers);
+    uint64_t budget_ns = share_ns > LEAST_BATCH_NS ? share_ns : LEAST_BATCH_NS;
+    uint64_t cost_ns = 0;
+    struct bag_task *task = get_task(engine);
+    struct bag_job **end = &task->jobs, **link = &engine->first;
+    task->part = false;
+    while (*link && cost_ns < budget_ns) {
+        if ((*link)->infer.model != model) {
+            link = &(*link)->next;
+            continue;
+        }
+        *end = take(engine, link);
+        cost_ns += (*end)->cost_ns;
+        end = &(*end)->next;
+    }
+    *end = NULL;
+    start(engine, task);
+}
+
+/* Cuts the one job that waits over all idle workers. */
+static void start_parts(struct bag_engine *engine)
+{
+    struct bag_job *job = take(engine, &engine->first);
+    struct bag_range ranges[BAG_ENGINE_MAX_PARTS];
+    unsigned idle = engine->limits.workers - engine->running;
+    uint64_t most = bag_infer_pool_cost_ns(&job->infer) / LEAST_PART_NS;
+    unsigned parts = idle < most ? idle : (unsigned)most;
+    if (parts > BAG_ENGINE_MAX_PARTS)
+        parts = BAG_ENGINE_MAX_PARTS;
+    if (!bag_infer_prepare(&job->infer, &engine->buffers, &job->problem)) {
+        job->failed = true;
+        push_finished(engine, job);
+        return;
+    }
+    parts = bag_cut(&job->infer.pool, parts, ranges);
+    atomic_store_explicit(&job->parts_left, parts, memory_order_relaxed);
+    for (unsigned i = 0; i < parts; i++) {
+        struct bag_task *task = get_task(engine);
+        task->jobs = job;
+        task->part = true;
+        task->range = ranges[i];
+        start(engine, task);
+    }
+}
+
+static bool should_cut(const struct bag_engine *engine)
+{
+    const struct bag_job *job = engine->first;
+    return engine->queued == 1 && engine->limits.workers - engine->running > 1 && job->planned &&
+           worth_cutting(engine, job);
+}
+
+void bag_engine_dispatch(struct bag_engine *engine)
+{
+    for (;;) {
+        drop_stale(engine);
+        if (!engine->first || engine->running >= engine->limits.workers)
+            return;
+        if (should_cut(engine))
+            start_parts(engine);
+        else
+            start_batch(engine);
+    }
+}
+
+/* ---- the loop's side ------------------------------------------------------------------------- */
+
+/* Takes what workers have finished, oldest first. */
+static void on_wake(uv_async_t *wake)
+{
+    struct bag_engine *engine = wake->data;
+    struct bag_job *newest =
+        atomic_exchange_explicit(&engine->finished, NULL, memory_order_acquire);
+    struct bag_job *oldest = NULL;
+    while (newest) {
+        struct bag_job *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    for (struct bag_job *job = oldest, *next; job; job = next) {
+        next = job->next;
+        if (job->again) {
+            job->again = false;
+            append(engine, job);
+        } else {
+            job->done(job);
+        }
+    }
+    engine->on_turn(engine->context);
+}
+
+bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
+                     const struct bag_engine_limits *limits)
+{
+    *engine = (struct bag_engine){.loop = loop, .limits = *limits};
+    engine->last = &engine->first;
+    engine->tasks = calloc(limits->workers, sizeof *engine->tasks);
+    for (unsigned i = 0; engine->tasks && i < limits->workers; i++) {
+        struct bag_task *task = &engine->tasks[i];
+        task->engine = engine;
+        task->work.data = task;
+        task->next = engine->spare_tasks;
+        engine->spare_tasks = task;
+    }
+    engine->wake.data = engine;
+    return engine->tasks && bag_buffers_init(&engine->buffers, true) &&
+           uv_async_init(loop, &engine->wake, on_wake) == 0;
+}
+
+void bag_engine_stop(struct bag_engine *engine)
+{
+    uv_close((uv_handle_t *)&engine->wake, NULL);
+}
+
+void bag_engine_free(struct bag_engine *engine)
+{
+    free(engine->tasks);
+    bag_buffers_free(&engine->buffers);
+}

@@ -1,0 +1,82 @@
+/* Dear work: queued, batched, cut, and handed to libuv's worker pool.
+ *
+ * Nothing waits without need. What a turn of the loop brings in is submitted, then dispatched: the
+ * oldest job and others of its model form a batch, as large as its share of what waits; what comes
+ * while all workers are busy forms the next ones. A job that alone would keep a worker long, while
+ * others are idle, is cut into ranges by numbers of indices, or of columns where one bag holds most
+ * of them: the bits are those of the whole.
+ *
+ * One engine for each loop. All functions and callbacks run on the loop's thread. */
+#ifndef BAG_ENGINE_H
+#define BAG_ENGINE_H
+
+#include "infer.h"
+
+#include <stdatomic.h>
+#include <uv.h>
+
+/* Most ranges that one job is cut into. */
+#define BAG_ENGINE_MAX_PARTS 16
+
+struct bag_engine_limits {
+    unsigned workers;
+    size_t max_queue_size;  /* jobs that wait */
+    size_t max_queue_bytes; /* of their bodies and replies */
+};
+
+/* One request's work. Embedded in its owner, which sets the first group and keeps it alive until
+ * `done` is called. */
+struct bag_job {
+    struct bag_infer infer;
+    bool planned;         /* infer has a plan; otherwise the worker makes it */
+    uint64_t deadline_ns; /* on uv_hrtime's clock; 0: none */
+    void (*done)(struct bag_job *job);
+    bool (*is_wanted)(struct bag_job *job); /* false: its client has gone */
+
+    /* The outcome. */
+    bool failed; /* `problem` says why */
+    struct bag_problem problem;
+
+    /* The engine's. */
+    struct bag_job *next;
+    uint64_t cost_ns;
+    size_t bytes;
+    atomic_uint parts_left;
+    bool again; /* planned by a worker, and large enough to be cut */
+};
+
+struct bag_engine {
+    uv_loop_t *loop;
+    struct bag_engine_limits limits;
+    struct bag_job *first, **last; /* the queue */
+    size_t queued, queued_bytes;
+    uint64_t queued_cost_ns;
+    unsigned running;       /* tasks with the workers */
+    struct bag_task *tasks; /* owned; one for each worker */
+    struct bag_task *spare_tasks;
+    struct bag_buffers buffers;         /* of replies that workers make */
+    uv_async_t wake;                    /* jobs have finished */
+    _Atomic(struct bag_job *) finished; /* newest first */
+    void (*on_turn)(void *context);     /* told after jobs were done */
+    void *context;
+};
+
+bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
+                     const struct bag_engine_limits *limits);
+
+/* Closes the handle. All jobs are done; a worker may still be on its way out. */
+void bag_engine_stop(struct bag_engine *engine);
+
+/* Frees what the engine holds, when the loop has ended and all replies were given back. */
+void bag_engine_free(struct bag_engine *engine);
+
+/* Whether the queue has room for another job of that many bytes. */
+bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes);
+
+/* Queues a job; its `done` is called later, never from here. */
+void bag_engine_submit(struct bag_engine *engine, struct bag_job *job);
+
+/* Hands what waits to idle workers; to be called at the end of a turn. */
+void bag_engine_dispatch(struct bag_engine *engine);
+
+#endif

@@ -1,0 +1,61 @@
+/* A plain reply -> libmicrohttpd's response; see answer.h. */
+#include "answer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#define JSON_TYPE   "application/json"
+#define OCTETS_TYPE "application/octet-stream"
+
+static void add_number(struct MHD_Response *response, const char *name, size_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%zu", value);
+    MHD_add_response_header(response, name, text);
+}
+
+static void add_headers(const struct bag_http_reply *reply, bool close,
+                        struct MHD_Response *response)
+{
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                            reply->octets ? OCTETS_TYPE : JSON_TYPE);
+    if (reply->octets)
+        add_number(response, "Inference-Header-Content-Length", reply->header_bytes);
+    if (reply->allow)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, reply->allow);
+    if (reply->retry_after_s)
+        add_number(response, MHD_HTTP_HEADER_RETRY_AFTER, reply->retry_after_s);
+    if (close)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+}
+
+enum MHD_Result bag_http_answer(struct MHD_Connection *connection, struct bag_http_reply *reply,
+                                bool close)
+{
+    if (!reply->body)
+        return MHD_NO;
+    struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback(
+        reply->body_bytes, reply->body, reply->free_body);
+    if (!response)
+        return MHD_NO;
+    reply->body = NULL;
+    add_headers(reply, close, response);
+    enum MHD_Result result = MHD_queue_response(connection, (unsigned)reply->status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+bool bag_http_answer_raw(int socket_fd, const struct bag_http_reply *reply)
+{
+    char text[1024];
+    if (!reply->body)
+        return false;
+    int bytes = snprintf(text, sizeof text,
+                         "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: " JSON_TYPE
+                         "\r\nContent-Length: %zu\r\n\r\n%s",
+                         reply->status, MHD_get_reason_phrase_for((unsigned)reply->status),
+                         reply->body_bytes, reply->body);
+    return (size_t)bytes < sizeof text &&
+           send(socket_fd, text, (size_t)bytes, MSG_DONTWAIT | MSG_NOSIGNAL) == bytes;
+}

@@ -1,0 +1,225 @@
+/* The engine on a real loop with real workers: every job is done once, with the bits of a job
+ * alone; the queue is bounded; stale jobs are refused. */
+#include "testing.h"
+
+#include "server/engine/engine.h"
+
+#define ROWS     1000
+#define COLUMNS  64
+#define MAX_JOBS 64
+
+static struct {
+    uv_loop_t loop;
+    struct bag_engine engine;
+    struct bag_model model;
+    float *rows;
+    struct bag_job jobs[MAX_JOBS];
+    char *bodies[MAX_JOBS];
+    size_t done, expected;
+    bool wanted;
+} world;
+
+static void on_turn(void *context)
+{
+    (void)context;
+    bag_engine_dispatch(&world.engine);
+    if (world.done == world.expected)
+        bag_engine_stop(&world.engine);
+}
+
+static void on_done(struct bag_job *job)
+{
+    (void)job;
+    world.done++;
+}
+
+static bool is_wanted(struct bag_job *job)
+{
+    (void)job;
+    return world.wanted;
+}
+
+static void set_up(unsigned workers, size_t max_queue_size)
+{
+    struct bag_engine_limits limits = {
+        .workers = workers, .max_queue_size = max_queue_size, .max_queue_bytes = 1 << 20};
+    memset(&world, 0, sizeof world);
+    world.wanted = true;
+    world.rows = malloc(ROWS * COLUMNS * sizeof *world.rows);
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        world.rows[i] = (float)(i % 977) * 0.37f;
+    world.model = (struct bag_model){
+        .name = (char *)(uintptr_t) "m",
+        .version = (char *)(uintptr_t) "1",
+        .rules = {.default_index = -1, .output_dtype = BAG_F32},
+        .memory = {.table = {.rows = world.rows,
+                             .dtype = BAG_F32,
+                             .num_rows = ROWS,
+                             .row_elements = COLUMNS},
+                   .rank = 2,
+                   .shape = {ROWS, COLUMNS}},
+    };
+    assert_int_equal(uv_loop_init(&world.loop), 0);
+    assert_true(bag_engine_init(&world.engine, &world.loop, &limits));
+    world.engine.on_turn = on_turn;
+}
+
+/* A job of two bags, of `count` and one index, in binary both ways. */
+static struct bag_job *make_job(size_t i, size_t count)
+{
+    struct bag_job *job = &world.jobs[i];
+    char header[512];
+    int bytes = snprintf(header, sizeof header,
+                         "{\"parameters\":{\"binary_data_output\":true},\"inputs\":[{\"name\":"
+                         "\"indices\",\"shape\":[%zu],\"datatype\":\"INT64\",\"parameters\":{"
+                         "\"binary_data_size\":%zu}},{\"name\":\"offsets\",\"shape\":[2],"
+                         "\"datatype\":\"INT64\",\"data\":[0,%zu]}]}",
+                         count + 1, 8 * (count + 1), count);
+    size_t body_bytes = (size_t)bytes + 8 * (count + 1);
+    world.bodies[i] = malloc(body_bytes);
+    memcpy(world.bodies[i], header, (size_t)bytes);
+    for (size_t k = 0; k <= count; k++) {
+        int64_t index = (int64_t)((k * 7919 + i * 104729) % ROWS);
+        memcpy(world.bodies[i] + bytes + 8 * k, &index, sizeof index);
+    }
+    job->infer.model = &world.model;
+    job->infer.body = world.bodies[i];
+    job->infer.body_bytes = body_bytes;
+    job->infer.header_bytes = (size_t)bytes;
+    job->infer.max_reply_bytes = 1 << 20;
+    job->done = on_done;
+    job->is_wanted = is_wanted;
+    return job;
+}
+
+/* What the job's reply must hold: the rows added in order. */
+static void check_reply(size_t i, size_t count)
+{
+    struct bag_job *job = &world.jobs[i];
+    float sums[2 * COLUMNS] = {0};
+    if (job->failed)
+        fail_msg("job %zu: %s", i, job->problem.text);
+    for (size_t k = 0; k <= count; k++) {
+        const float *row = world.rows + (k * 7919 + i * 104729) % ROWS * COLUMNS;
+        for (int c = 0; c < COLUMNS; c++)
+            sums[(k < count ? 0 : COLUMNS) + c] += row[c];
+    }
+    assert_int_equal(job->infer.reply_bytes, job->infer.reply_header_bytes + sizeof sums);
+    assert_memory_equal(job->infer.reply + job->infer.reply_header_bytes, sums, sizeof sums);
+}
+
+static void run(size_t expected)
+{
+    world.expected = expected;
+    bag_engine_dispatch(&world.engine);
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    assert_int_equal(world.done, expected);
+    assert_int_equal(world.engine.queued, 0);
+    assert_int_equal(world.engine.queued_bytes, 0);
+    assert_int_equal(world.engine.queued_cost_ns, 0);
+    assert_int_equal(world.engine.running, 0);
+}
+
+static void tear_down(size_t jobs)
+{
+    for (size_t i = 0; i < jobs; i++) {
+        bag_buffers_put(world.jobs[i].infer.reply);
+        bag_infer_free(&world.jobs[i].infer);
+        free(world.bodies[i]);
+    }
+    bag_engine_free(&world.engine);
+    assert_int_equal(uv_loop_close(&world.loop), 0);
+    free(world.rows);
+}
+
+static void test_every_job_is_done_once(void **state)
+{
+    (void)state;
+    for (unsigned workers = 1; workers <= 4; workers++) {
+        set_up(workers, MAX_JOBS);
+        for (size_t i = 0; i < MAX_JOBS; i++)
+            bag_engine_submit(&world.engine, make_job(i, i * 3));
+        run(MAX_JOBS);
+        for (size_t i = 0; i < MAX_JOBS; i++)
+            check_reply(i, i * 3);
+        tear_down(MAX_JOBS);
+    }
+}
+
+/* One large job over idle workers: planned by a worker, cut, and the same bits. */
+static void test_a_large_job_is_cut(void **state)
+{
+    (void)state;
+    for (unsigned workers = 1; workers <= 4; workers++) {
+        set_up(workers, MAX_JOBS);
+        bag_engine_submit(&world.engine, make_job(0, 60000));
+        run(1);
+        check_reply(0, 60000);
+        tear_down(1);
+    }
+}
+
+static void test_the_queue_is_bounded(void **state)
+{
+    (void)state;
+    set_up(1, 2);
+    assert_true(bag_engine_has_room(&world.engine, 1 << 20));
+    assert_false(bag_engine_has_room(&world.engine, (1 << 20) + 1));
+    bag_engine_submit(&world.engine, make_job(0, 5));
+    assert_true(bag_engine_has_room(&world.engine, 100));
+    assert_false(bag_engine_has_room(&world.engine, 1 << 20));
+    bag_engine_submit(&world.engine, make_job(1, 5));
+    assert_false(bag_engine_has_room(&world.engine, 0));
+    run(2);
+    tear_down(2);
+}
+
+static void test_stale_jobs_are_refused(void **state)
+{
+    (void)state;
+    set_up(1, MAX_JOBS);
+    make_job(0, 5)->deadline_ns = 1; /* long ago */
+    bag_engine_submit(&world.engine, &world.jobs[0]);
+    make_job(1, 5)->deadline_ns = UINT64_MAX;
+    bag_engine_submit(&world.engine, &world.jobs[1]);
+    run(2);
+    assert_true(world.jobs[0].failed);
+    assert_int_equal(world.jobs[0].problem.http_status, 503);
+    check_reply(1, 5);
+    tear_down(2);
+
+    set_up(1, MAX_JOBS);
+    world.wanted = false;
+    bag_engine_submit(&world.engine, make_job(0, 5));
+    run(1);
+    assert_true(world.jobs[0].failed);
+    tear_down(1);
+}
+
+static void test_a_bad_job_costs_no_other(void **state)
+{
+    (void)state;
+    set_up(2, MAX_JOBS);
+    bag_engine_submit(&world.engine, make_job(0, 5));
+    make_job(1, 5)->infer.header_bytes--;
+    bag_engine_submit(&world.engine, &world.jobs[1]);
+    bag_engine_submit(&world.engine, make_job(2, 5));
+    run(3);
+    check_reply(0, 5);
+    assert_true(world.jobs[1].failed);
+    assert_int_equal(world.jobs[1].problem.http_status, 400);
+    check_reply(2, 5);
+    tear_down(3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_job_is_done_once),
+        cmocka_unit_test(test_a_large_job_is_cut),
+        cmocka_unit_test(test_the_queue_is_bounded),
+        cmocka_unit_test(test_stale_jobs_are_refused),
+        cmocka_unit_test(test_a_bad_job_costs_no_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
