@@ -1,0 +1,151 @@
+/* The yardstick: libmicrohttpd on a libuv loop, with nothing behind it.
+ *
+ *   bare REPLY_BYTES HEADER_BYTES [PORT]
+ *
+ * It reads any body, looks at none, and answers REPLY_BYTES fixed bytes under the headers that
+ * bagserve sends: with HEADER_BYTES above 0 those of a binary reply whose JSON has that length,
+ * with 0 those of a JSON reply. So both move the same bytes through the same libraries, and what
+ * bagserve takes beyond this is what bagserve costs. Prints its port; ends on SIGTERM and SIGINT.
+ *
+ * Must not know: models, tensors, anything of the project. */
+#include <arpa/inet.h>
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+/* As many as bagserve: rounds of MHD_run before the loop gets its turn again. */
+#define MAX_ROUNDS 16
+
+struct bare {
+    struct MHD_Daemon *daemon;
+    uv_poll_t poll;
+    uv_timer_t timer;
+    uv_signal_t terminate, interrupt;
+    char *reply;
+    size_t reply_bytes;
+    char header_bytes[24]; /* of the JSON in front; empty: all is JSON */
+};
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* A response of its own for every request: no server that computes its answers can do with less. */
+static enum MHD_Result answer(struct bare *bare, struct MHD_Connection *connection)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(bare->reply_bytes, bare->reply, MHD_RESPMEM_PERSISTENT);
+    if (!response)
+        return MHD_NO;
+    if (bare->header_bytes[0]) {
+        MHD_add_response_header(response, "Content-Type", "application/octet-stream");
+        MHD_add_response_header(response, "Inference-Header-Content-Length", bare->header_bytes);
+    } else {
+        MHD_add_response_header(response, "Content-Type", "application/json");
+    }
+    enum MHD_Result result = MHD_queue_response(connection, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* Called with the head, with each piece of the body, and at its end. */
+static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_bytes, void **state)
+{
+    struct bare *bare = context;
+    (void)url, (void)method, (void)version, (void)upload;
+    if (!*state) {
+        *state = bare;
+        return MHD_YES;
+    }
+    if (*upload_bytes) {
+        *upload_bytes = 0;
+        return MHD_YES;
+    }
+    return answer(bare, connection);
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static void on_timer(uv_timer_t *timer);
+
+static void run(struct bare *bare)
+{
+    MHD_UNSIGNED_LONG_LONG timeout_ms = 0;
+    bool timed = true;
+    for (int round = 0; round < MAX_ROUNDS && timed && timeout_ms == 0; round++) {
+        MHD_run(bare->daemon);
+        timed = MHD_get_timeout(bare->daemon, &timeout_ms) == MHD_YES;
+    }
+    if (timed)
+        uv_timer_start(&bare->timer, on_timer, timeout_ms, 0);
+    else
+        uv_timer_stop(&bare->timer);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    run(timer->data);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    (void)status, (void)events;
+    run(poll->data);
+}
+
+static void on_signal(uv_signal_t *signal, int number)
+{
+    (void)number;
+    uv_stop(signal->loop);
+}
+
+static bool start(struct bare *bare, uint16_t port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    bare->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, bare, MHD_OPTION_SOCK_ADDR,
+                         &address, MHD_OPTION_CONNECTION_LIMIT, 20000u, MHD_OPTION_END);
+    return bare->daemon != NULL;
+}
+
+static void serve(struct bare *bare, uv_loop_t *loop)
+{
+    uv_timer_init(loop, &bare->timer);
+    uv_signal_init(loop, &bare->terminate);
+    uv_signal_init(loop, &bare->interrupt);
+    uv_poll_init(loop, &bare->poll,
+                 MHD_get_daemon_info(bare->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd);
+    bare->timer.data = bare->poll.data = bare;
+    uv_signal_start(&bare->terminate, on_signal, SIGTERM);
+    uv_signal_start(&bare->interrupt, on_signal, SIGINT);
+    uv_poll_start(&bare->poll, UV_READABLE, on_poll);
+    printf("%u\n", MHD_get_daemon_info(bare->daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
+    fflush(stdout);
+    uv_run(loop, UV_RUN_DEFAULT);
+}
+
+int main(int count, char **arguments)
+{
+    static struct bare bare;
+    if (count < 3 || count > 4) {
+        fprintf(stderr, "Usage: %s REPLY_BYTES HEADER_BYTES [PORT]\n", arguments[0]);
+        return 2;
+    }
+    bare.reply_bytes = strtoull(arguments[1], NULL, 10);
+    if (strtoull(arguments[2], NULL, 10))
+        snprintf(bare.header_bytes, sizeof bare.header_bytes, "%s", arguments[2]);
+    bare.reply = calloc(1, bare.reply_bytes + 1);
+    uint16_t port = count > 3 ? (uint16_t)strtoul(arguments[3], NULL, 10) : 0;
+    if (!bare.reply || !start(&bare, port)) {
+        fprintf(stderr, "%s: cannot start\n", arguments[0]);
+        return 1;
+    }
+    serve(&bare, uv_default_loop());
+    MHD_stop_daemon(bare.daemon);
+    free(bare.reply);
+    return 0;
+}

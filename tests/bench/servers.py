@@ -1,0 +1,191 @@
+"""The servers that are compared: started on free ports, watched through /proc, ended by their pid."""
+
+import ctypes
+import json
+import os
+import pathlib
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PR_SET_PDEATHSIG = 1
+START_S = 120
+
+
+class Unusable(Exception):
+    """A server or a tool that cannot do its part; the text says why."""
+
+
+def end_with_parent():
+    """Called in the child: whatever ends this script ends what it started."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Ctrl-C reaches the script alone, which then ends its children in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def on_cpus(cpus, command):
+    """The command, kept on these processors; everywhere if there are none to choose from."""
+    command = [str(word) for word in command]
+    return ["taskset", "-c", ",".join(map(str, cpus)), *command] if cpus else command
+
+
+class Server:
+    """One process that serves; a context manager that ends it."""
+
+    def __init__(self, name, command, cpus):
+        self.name = name
+        self.process = subprocess.Popen(on_cpus(cpus, command), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        preexec_fn=end_with_parent)
+        self.pid = self.process.pid
+        try:
+            self.port = self.read_port()
+        except BaseException:
+            self.stop()
+            raise
+
+    def read_port(self):
+        """The port, which these servers print as their first line."""
+        line = self.process.stdout.readline()
+        if not line:
+            raise Unusable(f"{self.name} did not start: "
+                           f"{self.process.stderr.read().decode(errors='replace')[-500:]}")
+        return int(line)
+
+    def cpu_s(self):
+        """User and system time of all its threads so far."""
+        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    def threads(self):
+        return [int(task) for task in os.listdir(f"/proc/{self.pid}/task")]
+
+    def workers_cpu_s(self):
+        """Time of all threads but the first, which runs the loop."""
+        return sum(int(pathlib.Path(f"/proc/{self.pid}/task/{thread}/schedstat").read_text()
+                       .split()[0]) for thread in self.threads() if thread != self.pid) / 1e9
+
+    def pin_workers(self, loop_cpus, worker_cpus):
+        """Keeps the first thread, which runs the loop, apart from those that it made."""
+        for thread in self.threads():
+            os.sched_setaffinity(thread, loop_cpus if thread == self.pid else worker_cpus)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class Bagserve(Server):
+    """`bagserve serve`; it logs its port, and when its tables are loaded."""
+
+    def __init__(self, program, tables, cpus, arguments=(), name="bagserve"):
+        command = [program, "serve", "--port", "0", "--log-format", "json", *arguments]
+        for model, path in tables.items():
+            command += ["--table", f"{model}={path}"]
+        super().__init__(name, command, cpus)
+
+    def read_port(self):
+        port, lines = None, []
+        for line in self.process.stderr:
+            lines.append(line.decode(errors="replace"))
+            event = json.loads(line) if line.startswith(b"{") else {}
+            if event.get("event") == "listening":
+                port = event["port"]
+            if event.get("event") == "ready":
+                return port
+        raise Unusable("bagserve did not start: " + "".join(lines[-5:]))
+
+
+class Bare(Server):
+    """The yardstick, answering as many bytes as bagserve answered."""
+
+    def __init__(self, program, reply_bytes, header_bytes, cpus):
+        super().__init__("bare", [program, reply_bytes, header_bytes], cpus)
+
+
+class FastApi(Server):
+    def __init__(self, tables, cpus):
+        super().__init__("fastapi", ["/usr/bin/python3", HERE / "fastapi_server.py",
+                                     *(f"{model}={path}" for model, path in tables.items())], cpus)
+
+
+def fastapi_is_missing():
+    """What Debian package is missing for it, or nothing."""
+    found = subprocess.run(["/usr/bin/python3", "-c", "import fastapi, uvicorn, torch, numpy"],
+                           capture_output=True, text=True, check=False)
+    return found.stderr.strip().splitlines()[-1] if found.returncode else ""
+
+
+def ask(server, query, first_id=0):
+    """One request of that shape: the reply's bytes, and those of the JSON in front of tensors."""
+    ids = [(first_id + 7919 * i) % query.rows for i in range(query.bags * query.ids)]
+    offsets = [bag * query.ids for bag in range(query.bags)]
+    inputs, binary = [], b""
+    for name, numbers in (("indices", ids), ("offsets", offsets)):
+        tensor = {"name": name, "datatype": "INT64", "shape": [len(numbers)]}
+        if query.json:
+            tensor["data"] = numbers
+        else:
+            raw = struct.pack(f"<{len(numbers)}q", *numbers)
+            tensor["parameters"] = {"binary_data_size": len(raw)}
+            binary += raw
+        inputs.append(tensor)
+    envelope = {"inputs": inputs}
+    if not query.json:
+        envelope["parameters"] = {"binary_data_output": True}
+    head = json.dumps(envelope).encode()
+    headers = {} if query.json else {"Inference-Header-Content-Length": str(len(head))}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/v2/models/{query.model}/infer", head + binary, headers)
+    with urllib.request.urlopen(request, timeout=START_S) as reply:
+        body = reply.read()
+        return body, int(reply.headers.get("Inference-Header-Content-Length") or 0)
+
+
+def numbers_of(body, header_bytes):
+    """The numbers of a reply."""
+    if header_bytes:
+        return struct.unpack(f"<{(len(body) - header_bytes) // 4}f", body[header_bytes:])
+    return json.loads(body)["outputs"][0]["data"]
+
+
+def same_answer(left, right, query):
+    """Whether two servers pool alike; a fast wrong answer is worth nothing."""
+    return all(abs(a - b) <= 1e-4 * max(1, abs(a))
+               for a, b in zip(numbers_of(*ask(left, query)), numbers_of(*ask(right, query)),
+                               strict=True))
+
+
+def reply_size(server, query):
+    """Median bytes of replies (as JSON they vary), and of the JSON in front of tensors."""
+    replies = [ask(server, query, first_id) for first_id in range(9)]
+    return int(statistics.median(len(body) for body, _ in replies)), replies[0][1]
+
+
+def build(directory):
+    """Builds what is measured."""
+    for command in (["cmake", "--preset", "release", "-B", directory],
+                    ["cmake", "--build", directory, "--parallel", str(os.cpu_count()), "--target",
+                     "bagserve", "bench_bare", "bench_loadgen", "bench_inprocess"]):
+        built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if built.returncode:
+            sys.exit(built.stdout[-3000:] + built.stderr[-3000:])
