@@ -61,14 +61,17 @@ def test_request_in_flight_is_answered(directory):
     tensors = [Tensor("indices", np.ones(count, np.int64)), Tensor("offsets", np.zeros(1, np.int64))]
     body, headers = infer_body(tensors, binary=True)
     for number in (signal.SIGTERM, signal.SIGINT):
-        with Server("--table", f"items={path}", "--workers", "2") as server, Raw(server) as raw:
+        with Server("--table", f"items={path}", "--workers", "2") as server, Raw(server) as raw, \
+                Client(server) as other:
             request = head("POST", "/v2/models/items/infer", headers, body)
             raw.send(request[:len(request) // 2])
-            with Client(server) as client:  # the server has read: it answers on another connection
-                client.get("/v2/health/live").expect(200)
+            check_table(other)  # the server has read the half: it answers on another connection
             server.send(number)
             wait_until(lambda: ready_while_draining(server) != 200, "readiness is not withdrawn")
             expect(server.process.poll() is None, "the server ended with a request in flight")
+            late = other.infer("items", tensors, binary=True)
+            expect_equal((late.status, late.headers.get("retry-after")), (503, "1"), "a new request")
+            late.error()
             raw.send(request[len(request) // 2:])
             reply = raw.reply()
             expect(reply is not None, "the connection was closed without an answer")
@@ -98,6 +101,21 @@ def test_requests_being_computed_are_answered(directory):
             expect(np.array_equal(got, np.full((1, 64), count, np.float32)), f"{got}")
             raw.close()
         server.check_end()
+
+
+def test_idle_connections_are_closed(directory):
+    """Whether nothing was ever asked, or half a request, or a whole one."""
+    path = save(directory / "items.npy")
+    request = head("GET", "/v2/models/items")
+    with Server("--table", f"items={path}", "--idle-timeout-s", "1") as server:
+        everything = (b"", request[:10], request, head("POST", "/v2", {"Content-Length": "9"}))
+        raws = [Raw(server) for _ in everything]
+        for raw, sent in zip(raws, everything):
+            raw.send(sent)
+        raws[2].reply().expect(200)
+        for raw, sent in zip(raws, everything):
+            expect(raw.at_end(), f"open after {sent!r}")
+            raw.close()
 
 
 def test_drain_is_bounded(directory):
@@ -145,8 +163,10 @@ def test_while_loading(directory):
     with Server("--table", f"items={path}", until="listening") as server, Client(server) as client:
         while (reply := client.get("/v2/health/ready")).status != 200:
             client.get("/v2/health/live").expect(200)
-            client.get("/v2/models/nobody/ready").expect(404)
-            later = client.get("/v2/models/items/ready"), client.infer("items", [nothing])
+            client.get("/v2/models").expect(200)
+            client.get("/v2/models/nobody").expect(404)
+            later = [client.get("/v2/models/items"), client.get("/v2/models/items/ready"),
+                     client.infer("items", [nothing])]
             for refusal in reply, *(r for r in later if r.status != 200):
                 expect_equal((refusal.status, refusal.headers.get("retry-after")), (503, "1"))
                 expect(isinstance(refusal.json().get("error"), str), f"{refusal.body!r}")
