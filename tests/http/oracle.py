@@ -1,14 +1,13 @@
-"""What a model must answer, computed with NumPy to the bit where the order of adding is fixed.
+"""What a model must answer, computed with NumPy to the bit.
 
-Rows are added in index order in f32; a weight goes in by one fused multiply-add; a mean is one
-division by the count. `sqrtn` is the exception: its divisor is only close (see SQRTN_RTOL).
+Rows are added in index order in f32; a weight goes in by one fused multiply-add. `mean` is one
+division by the count or by the sum of the weights, `sqrtn` one by the root of the count or of the
+sum of the squared weights; those sums go in index order, too.
 """
 
 import dataclasses
 
 import numpy as np
-
-SQRTN_RTOL = 3e-7
 
 
 def fused_multiply_add(weights, rows, sums):
@@ -47,6 +46,19 @@ class Rules:
     default_index: int = -1
 
 
+def divisor(rules, count, weights):
+    """What the sum of a bag of `count` entries is divided by, for mean and sqrtn."""
+    if rules.reduction == "mean":
+        return np.float32(count) if weights is None else add_in_order(weights)
+    squares = np.float32(count) if weights is None else add_in_order(weights, weights)
+    return np.sqrt(squares)
+
+
+def divide(total, by):
+    """A divisor of zero gives zeros."""
+    return total / by if by else np.zeros_like(total)
+
+
 def pool_bag(table, indices, weights, rules):
     """One bag: its indices, its weights or None."""
     if rules.padding_idx is not None:
@@ -60,13 +72,7 @@ def pool_bag(table, indices, weights, rules):
     if rules.reduction == "max":
         return rows.max(axis=0)
     total = add_in_order(rows, weights)
-    if rules.reduction == "mean":
-        return total / np.float32(len(indices))
-    if rules.reduction == "sqrtn":
-        squares = len(indices) if weights is None else np.sum(weights.astype(np.float64) ** 2)
-        root = np.sqrt(np.float64(squares))
-        return (total / root).astype(np.float32) if root else np.zeros_like(total)
-    return total
+    return total if rules.reduction == "sum" else divide(total, divisor(rules, len(indices), weights))
 
 
 def pool(table, bags, weights, rules):
