@@ -35,10 +35,11 @@ static inline unsigned bag_digits_run(uint64_t bytes)
     return beyond ? (unsigned)__builtin_ctzll(beyond) / 8 : 8;
 }
 
-/* The number that the first `count` (1 to 8) of the bytes, all digits, spell. */
+/* The number that the first `count` of the bytes, all digits, spell; 0 for none. */
 static inline uint64_t bag_digits_value(uint64_t bytes, unsigned count)
 {
-    uint64_t x = bytes << (64 - 8 * count); /* zeros in front */
+    unsigned half = 32 - 4 * count; /* in two steps: 64 is too much for one */
+    uint64_t x = bytes << half << half; /* zeros in front */
     x &= UINT64_C(0x0F0F0F0F0F0F0F0F);
     x = (x * (10 * (1 << 8) + 1)) >> 8 & UINT64_C(0x00FF00FF00FF00FF);
     x = (x * (100 * (1 << 16) + 1)) >> 16 & UINT64_C(0x0000FFFF0000FFFF);
@@ -88,14 +89,24 @@ static inline int bag_power_log2(int q)
 struct bag_decimal {
     uint64_t digits;
     int64_t exponent;
-    bool negative, more;
+    bool more;
     const char *text; /* the digits with a '.' among them, borrowed; read only where `more` */
     size_t text_bytes;
 };
 
-/* The bits of the nearest float, ties to even. Infinity where it is out of range. */
-uint32_t bag_decimal_to_f32(const struct bag_decimal *decimal);
-uint64_t bag_decimal_to_f64(const struct bag_decimal *decimal);
+/* How a float type keeps numbers. */
+struct bag_float_format {
+    int fraction_bits;
+    int least_exponent; /* of a normal number */
+    uint64_t infinity;  /* its bits */
+};
+
+#define BAG_F32_FORMAT ((struct bag_float_format){23, -126, UINT64_C(0x7F800000)})
+#define BAG_F64_FORMAT ((struct bag_float_format){52, -1022, UINT64_C(0x7FF0000000000000)})
+
+/* The bits of the float nearest to a decimal, ties to even, by exact arithmetic. The exponent must
+ * be in the table of powers. Takes some hundred nanoseconds; decimal_round.h is the way to ask. */
+uint64_t bag_decimal_settle(struct bag_decimal decimal, struct bag_float_format format);
 
 /* The shortest digits * 10^exponent that read back to `significand` * 2^`exponent`, the nearest of
  * these. `significand` is not 0 and is as IEEE has it, hidden bit included; `half_below` says that

@@ -1,24 +1,62 @@
 /* Runs of floats: the grammar of JSON numbers and the three words beside them; see
  * numbers_reader.h. Rounding is decimal.h's. */
-#include "decimal.h"
+#include "decimal_round.h"
 #include "numbers_reader.h"
+
+/* In a run's loop everything stays in registers. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 /* An exponent beyond this is out of range, however many digits stand before it: no text has that
  * many bytes. */
 #define EXPONENT_LIMIT INT64_C(100000000000000000)
 
-/* Takes digits onto *digits, which wraps around where they are many; returns their end. */
-static inline const char *take_digits(const char *at, const char *end, uint64_t *digits)
+/* Appends all digits at `at` to *digits, which wraps around where they are many; returns their end.
+ */
+static const char *take_many(const char *at, const char *end, uint64_t *digits)
 {
     unsigned count;
     do {
         uint64_t bytes = bag_digits_load(at, end);
         count = bag_digits_run(bytes);
-        if (count == 0)
-            break;
         *digits = *digits * bag_tens[count] + bag_digits_value(bytes, count);
         at += count;
     } while (count == 8);
+    return at;
+}
+
+/* Likewise, for up to 15 digits without a branch that depends on how many they are: among 6 to 9,
+ * it would often be foretold wrongly. */
+static ALWAYS_INLINE const char *take_fraction(const char *at, const char *end, uint64_t *digits)
+{
+    unsigned fronts = 0, backs = 8;
+    uint64_t value = *digits;
+    if (end - at >= 16) {
+        uint64_t front = bag_digits_load(at, end), back = bag_digits_load(at + 8, end);
+        fronts = bag_digits_run(front);
+        backs = fronts == 8 ? bag_digits_run(back) : 0;
+        value = value * bag_tens[fronts] + bag_digits_value(front, fronts);
+        value = value * bag_tens[backs] + bag_digits_value(back, backs);
+        at += fronts + backs;
+    }
+    if (backs == 8) {
+        uint64_t more = value; /* so that `value` need not be in memory */
+        at = take_many(at, end, &more);
+        value = more;
+    }
+    *digits = value;
+    return at;
+}
+
+/* Takes the digits before the point, most often a single one. */
+static ALWAYS_INLINE const char *take_whole(const char *at, const char *end, uint64_t *digits)
+{
+    uint64_t many = 0;
+    if (end - at >= 2 && at[1] == '.' && *at >= '0' && *at <= '9') {
+        *digits = (uint64_t)(*at - '0');
+        return at + 1;
+    }
+    at = take_many(at, end, &many);
+    *digits = many;
     return at;
 }
 
@@ -34,57 +72,56 @@ static const char *read_exponent(const char *at, const char *end, int64_t *expon
         if (value < EXPONENT_LIMIT)
             value = 10 * value + (*at - '0');
     }
-    *exponent += negative ? -value : value;
+    *exponent = negative ? -value : value;
     return at > start ? at : NULL;
 }
 
 /* Keeps the first digits of a number that has too many. */
-static void cut_digits(struct bag_decimal *decimal)
+static struct bag_decimal cut_digits(struct bag_decimal decimal)
 {
     unsigned kept = 0;
-    decimal->digits = 0;
-    for (size_t i = 0; i < decimal->text_bytes; i++) {
-        unsigned digit = (unsigned)decimal->text[i] - '0';
-        if (decimal->text[i] == '.' || (digit == 0 && kept == 0))
+    decimal.digits = 0;
+    for (size_t i = 0; i < decimal.text_bytes; i++) {
+        unsigned digit = (unsigned)decimal.text[i] - '0';
+        if (decimal.text[i] == '.' || (digit == 0 && kept == 0))
             continue;
         if (kept < BAG_DECIMAL_DIGITS) {
-            decimal->digits = 10 * decimal->digits + digit;
+            decimal.digits = 10 * decimal.digits + digit;
             kept++;
         } else {
-            decimal->more |= digit != 0;
-            decimal->exponent++;
+            decimal.more |= digit != 0;
+            decimal.exponent++;
         }
     }
+    return decimal;
 }
 
 /* Reads a JSON number that has no sign; returns its end, or NULL where there is none. */
-static inline const char *read_decimal(const char *at, const char *end, struct bag_decimal *decimal)
+static ALWAYS_INLINE const char *read_decimal(const char *at, const char *end,
+                                              struct bag_decimal *decimal)
 {
-    const char *start = at;
-    decimal->digits = 0;
-    decimal->exponent = 0;
-    decimal->more = false;
-    at = take_digits(at, end, &decimal->digits);
-    size_t count = (size_t)(at - start);
-    if (count == 0 || (*start == '0' && count > 1))
+    struct bag_decimal read = {.text = at};
+    at = take_whole(at, end, &read.digits);
+    size_t count = (size_t)(at - read.text);
+    if (count == 0 || (*read.text == '0' && count > 1))
         return NULL;
     if (at < end && *at == '.') {
         const char *fraction = ++at;
-        at = take_digits(at, end, &decimal->digits);
+        at = take_fraction(at, end, &read.digits);
         if (at == fraction)
             return NULL;
-        decimal->exponent = fraction - at;
+        read.exponent = fraction - at;
         count += (size_t)(at - fraction);
     }
-    decimal->text = start;
-    decimal->text_bytes = (size_t)(at - start);
+    read.text_bytes = (size_t)(at - read.text);
     if (at < end && (*at == 'e' || *at == 'E')) {
-        at = read_exponent(at, end, &decimal->exponent);
+        int64_t exponent;
+        at = read_exponent(at, end, &exponent);
         if (!at)
             return NULL;
+        read.exponent += exponent;
     }
-    if (count > BAG_DECIMAL_DIGITS)
-        cut_digits(decimal);
+    *decimal = count > BAG_DECIMAL_DIGITS ? cut_digits(read) : read;
     return at;
 }
 
@@ -95,57 +132,39 @@ static const char *read_word(const char *at, const char *end, const char *word)
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-static inline const char *read_f32(const char *at, const char *end, char *out)
+/* Reads one element into `bits`; returns its end, or NULL where there is none. */
+static ALWAYS_INLINE const char *read_float(const char *at, const char *end,
+                                            struct bag_float_format format, uint64_t *bits)
 {
     struct bag_decimal decimal;
-    uint32_t bits = UINT32_C(0x7FC00000);
-    decimal.negative = *at == '-';
-    at += decimal.negative;
+    bool negative = *at == '-';
+    at += negative;
     const char *after = read_decimal(at, end, &decimal);
     if (after) {
-        bits = bag_decimal_to_f32(&decimal);
-        if (bits << 1 == UINT32_C(0xFF000000))
+        *bits = bag_decimal_round(&decimal, format);
+        if (*bits == format.infinity)
             return NULL;
     } else if ((after = read_word(at, end, "Infinity")) != NULL) {
-        bits = UINT32_C(0x7F800000) | (uint32_t)decimal.negative << 31;
-    } else if (!decimal.negative) {
-        after = read_word(at, end, "NaN");
+        *bits = format.infinity;
+    } else if (!negative && (after = read_word(at, end, "NaN")) != NULL) {
+        *bits = format.infinity | UINT64_C(1) << (format.fraction_bits - 1);
     }
-    memcpy(out, &bits, sizeof bits);
     return after;
 }
 
-static inline const char *read_f64(const char *at, const char *end, char *out)
-{
-    struct bag_decimal decimal;
-    uint64_t bits = UINT64_C(0x7FF8000000000000);
-    decimal.negative = *at == '-';
-    at += decimal.negative;
-    const char *after = read_decimal(at, end, &decimal);
-    if (after) {
-        bits = bag_decimal_to_f64(&decimal);
-        if (bits << 1 == UINT64_C(0xFFE0000000000000))
-            return NULL;
-    } else if ((after = read_word(at, end, "Infinity")) != NULL) {
-        bits = UINT64_C(0x7FF0000000000000) | (uint64_t)decimal.negative << 63;
-    } else if (!decimal.negative) {
-        after = read_word(at, end, "NaN");
-    }
-    memcpy(out, &bits, sizeof bits);
-    return after;
-}
-
-typedef const char *read_function(const char *at, const char *end, char *out);
-
-static inline __attribute__((always_inline)) bool run(struct bag_number_reader *reader,
-                                                      size_t bytes, read_function *read)
+static ALWAYS_INLINE bool run(struct bag_number_reader *reader, size_t bytes,
+                              struct bag_float_format format)
 {
     const char *end = reader->end, *next = reader->at, *element, *after;
     do {
         element = next;
-        after = read(element, end, bag_number_room(reader, element, bytes));
+        char *out = bag_number_room(reader, element, bytes);
+        uint64_t bits = 0;
+        after = read_float(element, end, format, &bits);
         if (!after)
             return bag_number_refuse(reader, element);
+        bits |= (uint64_t)(*element == '-') << (8 * bytes - 1);
+        memcpy(out, &bits, bytes);
         next = bag_number_next(after, end);
     } while (next);
     return bag_number_pause(reader, element, after);
@@ -153,10 +172,10 @@ static inline __attribute__((always_inline)) bool run(struct bag_number_reader *
 
 bool bag_number_run_f32(struct bag_number_reader *reader)
 {
-    return run(reader, 4, read_f32);
+    return run(reader, 4, BAG_F32_FORMAT);
 }
 
 bool bag_number_run_f64(struct bag_number_reader *reader)
 {
-    return run(reader, 8, read_f64);
+    return run(reader, 8, BAG_F64_FORMAT);
 }

@@ -9,9 +9,8 @@ static const char *read_long(const char *at, const char *end, uint64_t *magnitud
     do {
         uint64_t bytes = bag_digits_load(at, end);
         count = bag_digits_run(bytes);
-        uint64_t value = count ? bag_digits_value(bytes, count) : 0;
         if (__builtin_mul_overflow(*magnitude, (uint64_t)bag_tens[count], magnitude) ||
-            __builtin_add_overflow(*magnitude, value, magnitude))
+            __builtin_add_overflow(*magnitude, bag_digits_value(bytes, count), magnitude))
             return NULL;
         at += count;
     } while (count == 8);
@@ -48,7 +47,7 @@ static inline __attribute__((always_inline)) bool run(struct bag_number_reader *
     do {
         element = next;
         uint64_t magnitude = 0;
-        bool negative = *element == '-';
+        bool negative = __builtin_expect(*element == '-', 0);
         char *out = bag_number_room(reader, element, bytes);
         after = read_magnitude(element + negative, end, &magnitude);
         if (!after || magnitude > (negative ? range.negative : range.positive))

@@ -40,8 +40,10 @@ static inline const char *bag_number_next(const char *at, const char *end)
 {
     if (end - at < 3 || *at != ',')
         return NULL;
-    at += 1 + (at[1] == ' ');
-    return *at > ' ' && *at != '[' ? at : NULL;
+    /* Branches, because arrays keep to one style and the next load need not wait for them. */
+    if (at[1] > ' ' && at[1] != '[')
+        return at + 1;
+    return at[1] == ' ' && at[2] > ' ' && at[2] != '[' ? at + 2 : NULL;
 }
 
 /* What may follow an element. */
