@@ -38,7 +38,7 @@ static inline unsigned bag_digits_run(uint64_t bytes)
 /* The number that the first `count` of the bytes, all digits, spell; 0 for none. */
 static inline uint64_t bag_digits_value(uint64_t bytes, unsigned count)
 {
-    unsigned half = 32 - 4 * count; /* in two steps: 64 is too much for one */
+    unsigned half = 32 - 4 * count;     /* in two steps: 64 is too much for one */
     uint64_t x = bytes << half << half; /* zeros in front */
     x &= UINT64_C(0x0F0F0F0F0F0F0F0F);
     x = (x * (10 * (1 << 8) + 1)) >> 8 & UINT64_C(0x00FF00FF00FF00FF);
@@ -106,7 +106,7 @@ struct bag_float_format {
 
 /* The bits of the float nearest to a decimal, ties to even, by exact arithmetic. The exponent must
  * be in the table of powers. Takes some hundred nanoseconds; decimal_round.h is the way to ask. */
-uint64_t bag_decimal_settle(struct bag_decimal decimal, struct bag_float_format format);
+uint64_t bag_decimal_settle(const struct bag_decimal *decimal, struct bag_float_format format);
 
 /* The shortest digits * 10^exponent that read back to `significand` * 2^`exponent`, the nearest of
  * these. `significand` is not 0 and is as IEEE has it, hidden bit included; `half_below` says that

@@ -42,10 +42,10 @@ static void spell(const struct bag_decimal *decimal, char *out, size_t room)
     }
 }
 
-uint64_t bag_decimal_settle(struct bag_decimal decimal, struct bag_float_format format)
+uint64_t bag_decimal_settle(const struct bag_decimal *decimal, struct bag_float_format format)
 {
     char text[SETTLING_DIGITS + 32];
-    spell(&decimal, text, sizeof text);
+    spell(decimal, text, sizeof text);
     if (format.fraction_bits == BAG_F32_FORMAT.fraction_bits) {
         float f32 = strtof(text, NULL);
         uint32_t bits;

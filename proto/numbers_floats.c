@@ -12,7 +12,7 @@
 
 /* Appends all digits at `at` to *digits, which wraps around where they are many; returns their end.
  */
-static const char *take_many(const char *at, const char *end, uint64_t *digits)
+static const char *take_digits(const char *at, const char *end, uint64_t *digits)
 {
     unsigned count;
     do {
@@ -21,42 +21,6 @@ static const char *take_many(const char *at, const char *end, uint64_t *digits)
         *digits = *digits * bag_tens[count] + bag_digits_value(bytes, count);
         at += count;
     } while (count == 8);
-    return at;
-}
-
-/* Likewise, for up to 15 digits without a branch that depends on how many they are: among 6 to 9,
- * it would often be foretold wrongly. */
-static ALWAYS_INLINE const char *take_fraction(const char *at, const char *end, uint64_t *digits)
-{
-    unsigned fronts = 0, backs = 8;
-    uint64_t value = *digits;
-    if (end - at >= 16) {
-        uint64_t front = bag_digits_load(at, end), back = bag_digits_load(at + 8, end);
-        fronts = bag_digits_run(front);
-        backs = fronts == 8 ? bag_digits_run(back) : 0;
-        value = value * bag_tens[fronts] + bag_digits_value(front, fronts);
-        value = value * bag_tens[backs] + bag_digits_value(back, backs);
-        at += fronts + backs;
-    }
-    if (backs == 8) {
-        uint64_t more = value; /* so that `value` need not be in memory */
-        at = take_many(at, end, &more);
-        value = more;
-    }
-    *digits = value;
-    return at;
-}
-
-/* Takes the digits before the point, most often a single one. */
-static ALWAYS_INLINE const char *take_whole(const char *at, const char *end, uint64_t *digits)
-{
-    uint64_t many = 0;
-    if (end - at >= 2 && at[1] == '.' && *at >= '0' && *at <= '9') {
-        *digits = (uint64_t)(*at - '0');
-        return at + 1;
-    }
-    at = take_many(at, end, &many);
-    *digits = many;
     return at;
 }
 
@@ -72,7 +36,7 @@ static const char *read_exponent(const char *at, const char *end, int64_t *expon
         if (value < EXPONENT_LIMIT)
             value = 10 * value + (*at - '0');
     }
-    *exponent = negative ? -value : value;
+    *exponent += negative ? -value : value;
     return at > start ? at : NULL;
 }
 
@@ -97,17 +61,16 @@ static struct bag_decimal cut_digits(struct bag_decimal decimal)
 }
 
 /* Reads a JSON number that has no sign; returns its end, or NULL where there is none. */
-static ALWAYS_INLINE const char *read_decimal(const char *at, const char *end,
-                                              struct bag_decimal *decimal)
+static const char *read_decimal(const char *at, const char *end, struct bag_decimal *decimal)
 {
     struct bag_decimal read = {.text = at};
-    at = take_whole(at, end, &read.digits);
+    at = take_digits(at, end, &read.digits);
     size_t count = (size_t)(at - read.text);
     if (count == 0 || (*read.text == '0' && count > 1))
         return NULL;
     if (at < end && *at == '.') {
         const char *fraction = ++at;
-        at = take_fraction(at, end, &read.digits);
+        at = take_digits(at, end, &read.digits);
         if (at == fraction)
             return NULL;
         read.exponent = fraction - at;
@@ -115,41 +78,71 @@ static ALWAYS_INLINE const char *read_decimal(const char *at, const char *end,
     }
     read.text_bytes = (size_t)(at - read.text);
     if (at < end && (*at == 'e' || *at == 'E')) {
-        int64_t exponent;
-        at = read_exponent(at, end, &exponent);
+        at = read_exponent(at, end, &read.exponent);
         if (!at)
             return NULL;
-        read.exponent += exponent;
     }
     *decimal = count > BAG_DECIMAL_DIGITS ? cut_digits(read) : read;
     return at;
 }
 
-static const char *read_word(const char *at, const char *end, const char *word)
+static uint64_t round_decimal(const struct bag_decimal *decimal, struct bag_float_format format)
 {
-    return bag_number_word(at, end, word) ? at + strlen(word) : NULL;
+    uint64_t bits;
+    if (decimal->digits == 0 || decimal->exponent < BAG_POWER_LEAST)
+        return 0; /* less than half of the least subnormal */
+    if (decimal->exponent > 308)
+        return format.infinity;
+    if (bag_decimal_round(decimal->digits, (int)decimal->exponent, decimal->more, format, &bits))
+        return bits;
+    return bag_decimal_settle(decimal, format);
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
-
-/* Reads one element into `bits`; returns its end, or NULL where there is none. */
-static ALWAYS_INLINE const char *read_float(const char *at, const char *end,
-                                            struct bag_float_format format, uint64_t *bits)
+/* Reads any element but for its sign; returns its end, or NULL where there is none. */
+static __attribute__((noinline)) const char *
+read_any(const char *at, const char *end, struct bag_float_format format, uint64_t *bits)
 {
     struct bag_decimal decimal;
-    bool negative = *at == '-';
-    at += negative;
     const char *after = read_decimal(at, end, &decimal);
     if (after) {
-        *bits = bag_decimal_round(&decimal, format);
-        if (*bits == format.infinity)
-            return NULL;
-    } else if ((after = read_word(at, end, "Infinity")) != NULL) {
-        *bits = format.infinity;
-    } else if (!negative && (after = read_word(at, end, "NaN")) != NULL) {
-        *bits = format.infinity | UINT64_C(1) << (format.fraction_bits - 1);
+        *bits = round_decimal(&decimal, format);
+        return *bits < format.infinity ? after : NULL;
     }
-    return after;
+    *bits = format.infinity;
+    if (bag_number_word(at, end, "Infinity"))
+        return at + 8;
+    *bits |= UINT64_C(1) << (format.fraction_bits - 1);
+    return bag_number_word(at, end, "NaN") && at[-1] != '-' ? at + 3 : NULL;
+}
+
+/* ---- the common forms ------------------------------------------------------------------------ */
+
+/* Reads d.ddd whose digits fit 64 bits, and with up to 15 after the point has no branch that
+ * depends on how many: among 6 to 9 it would often be foretold wrongly. NULL for everything else,
+ * which read_any reads. */
+static ALWAYS_INLINE const char *read_common(const char *at, const char *end,
+                                             struct bag_float_format format, uint64_t *bits)
+{
+    if (end - at < 18 || at[1] != '.' || *at < '0' || *at > '9')
+        return NULL;
+    uint64_t digits = (uint64_t)(*at - '0');
+    uint64_t front = bag_digits_load(at + 2, end), back = bag_digits_load(at + 10, end);
+    unsigned fronts = bag_digits_run(front), backs = fronts == 8 ? bag_digits_run(back) : 0;
+    unsigned count = fronts + backs, lasts = 0;
+    digits = digits * bag_tens[fronts] + bag_digits_value(front, fronts);
+    digits = digits * bag_tens[backs] + bag_digits_value(back, backs);
+    if (count == 16) { /* as doubles have it */
+        uint64_t last = bag_digits_load(at + 18, end);
+        lasts = bag_digits_run(last);
+        if (__builtin_mul_overflow(digits, (uint64_t)bag_tens[lasts], &digits) ||
+            __builtin_add_overflow(digits, bag_digits_value(last, lasts), &digits))
+            return NULL;
+        count += lasts;
+    }
+    at += 2 + count;
+    if (count == 0 || lasts == 8 || digits == 0 || at == end || *at == 'e' || *at == 'E')
+        return NULL;
+    return bag_decimal_round(digits, -(int)count, false, format, bits) ? at : NULL;
 }
 
 static ALWAYS_INLINE bool run(struct bag_number_reader *reader, size_t bytes,
@@ -159,11 +152,17 @@ static ALWAYS_INLINE bool run(struct bag_number_reader *reader, size_t bytes,
     do {
         element = next;
         char *out = bag_number_room(reader, element, bytes);
+        bool negative = *element == '-';
         uint64_t bits = 0;
-        after = read_float(element, end, format, &bits);
-        if (!after)
-            return bag_number_refuse(reader, element);
-        bits |= (uint64_t)(*element == '-') << (8 * bytes - 1);
+        after = read_common(element + negative, end, format, &bits);
+        if (!after) {
+            uint64_t any = 0;
+            after = read_any(element + negative, end, format, &any);
+            if (!after)
+                return bag_number_refuse(reader, element);
+            bits = any;
+        }
+        bits |= (uint64_t)negative << (8 * bytes - 1);
         memcpy(out, &bits, bytes);
         next = bag_number_next(after, end);
     } while (next);
