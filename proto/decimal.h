@@ -10,10 +10,33 @@
 #include <stdint.h>
 #include <string.h>
 
-/* ---- digits ---------------------------------------------------------------------------------- */
+/* ---- powers of ten --------------------------------------------------------------------------- */
 
-/* 10^n for as many digits as eight bytes of text hold. */
-static const uint32_t bag_tens[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+#define BAG_POWER_LEAST (-342)
+#define BAG_POWER_MOST  324
+
+/* Powers in this range are exact; the others are cut. */
+#define BAG_POWER_EXACT_MOST 55
+
+/* The first 128 bits of a power of ten: 10^q is (high * 2^64 + low) * 2^(bag_power_log2(q) - 127).
+ */
+struct bag_power {
+    uint64_t high, low;
+};
+
+/* 10^q at [q - BAG_POWER_LEAST]. Filled before main begins, only read from then on. */
+extern struct bag_power bag_powers[BAG_POWER_MOST - BAG_POWER_LEAST + 1];
+
+/* 10^n at [n], as far as 64 bits hold them; filled likewise. */
+extern uint64_t bag_tens[20];
+
+/* The largest integer not above log2(10^q), for the table's range. */
+static inline int bag_power_log2(int q)
+{
+    return (q * 217706) >> 16;
+}
+
+/* ---- digits ---------------------------------------------------------------------------------- */
 
 /* The next eight bytes, the first in the lowest byte; zero bytes where the text ends before. */
 static inline uint64_t bag_digits_load(const char *at, const char *end)
@@ -54,29 +77,6 @@ static inline uint64_t bag_digits_spread(uint32_t number)
     x = hundreds + ((x - 100 * hundreds) << 16);
     uint64_t tens = (x * 103) >> 10 & UINT64_C(0x000F000F000F000F);
     return tens + ((x - 10 * tens) << 8);
-}
-
-/* ---- powers of ten --------------------------------------------------------------------------- */
-
-#define BAG_POWER_LEAST (-342)
-#define BAG_POWER_MOST  324
-
-/* Powers in this range are exact; the others are cut. */
-#define BAG_POWER_EXACT_MOST 55
-
-/* The first 128 bits of a power of ten: 10^q is (high * 2^64 + low) * 2^(bag_power_log2(q) - 127).
- */
-struct bag_power {
-    uint64_t high, low;
-};
-
-/* 10^q at [q - BAG_POWER_LEAST]. Filled before main begins, only read from then on. */
-extern struct bag_power bag_powers[BAG_POWER_MOST - BAG_POWER_LEAST + 1];
-
-/* The largest integer not above log2(10^q), for the table's range. */
-static inline int bag_power_log2(int q)
-{
-    return (q * 217706) >> 16;
 }
 
 /* ---- decimals and floats --------------------------------------------------------------------- */

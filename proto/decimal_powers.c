@@ -1,7 +1,9 @@
-/* The table of powers of ten, made by exact integer arithmetic; see decimal.h. */
+/* The tables of powers of ten, made by exact integer arithmetic; see decimal.h. */
 #include "decimal.h"
 
 struct bag_power bag_powers[BAG_POWER_MOST - BAG_POWER_LEAST + 1];
+
+uint64_t bag_tens[20] = {1};
 
 /* 1,024 bits, the lowest first: 5^324 takes 753 of them, and 2^1023 / 5^342 leaves 229. */
 #define WORDS 32
@@ -52,6 +54,8 @@ static void divide_by_5(uint32_t *words)
 __attribute__((constructor)) static void fill_powers(void)
 {
     uint32_t up[WORDS] = {1}, down[WORDS] = {[WORDS - 1] = UINT32_C(1) << 31};
+    for (int n = 1; n < 20; n++)
+        bag_tens[n] = 10 * bag_tens[n - 1];
     for (int q = 0; q <= BAG_POWER_MOST; q++, multiply_by_5(up))
         bag_powers[q - BAG_POWER_LEAST] = first_bits(up);
     for (int q = -1; q >= BAG_POWER_LEAST; q--) {

@@ -54,11 +54,12 @@ struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, boo
     uint64_t high = divide(4 * significand + 2, &scale) - odd;
 
     uint64_t below = value / 4, tens = below / 10 * 10;
-    if (4 * tens >= low)
-        return (struct bag_shortest){tens, unit};
-    if (4 * (tens + 10) <= high)
-        return (struct bag_shortest){tens + 10, unit};
     bool below_fits = 4 * below >= low, above_fits = 4 * below + 4 <= high;
-    bool above_nearer = value > 4 * below + 2 || (value == 4 * below + 2 && (below & 1));
-    return (struct bag_shortest){below + (above_fits && (!below_fits || above_nearer)), unit};
+    bool above_nearer = value > 4 * below + 2 - (below & 1);
+    /* Added up without branches: which it will be cannot be foretold. */
+    bool up_fits = 4 * tens + 40 <= high, down_fits = 4 * tens >= low;
+    uint64_t nearest = below + (above_fits & (!below_fits | above_nearer));
+    uint64_t keep_nearest = (uint64_t)(up_fits | down_fits) - 1; /* all ones or none */
+    return (struct bag_shortest){(nearest & keep_nearest) | ((tens + 10 * up_fits) & ~keep_nearest),
+                                 unit};
 }

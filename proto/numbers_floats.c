@@ -134,7 +134,7 @@ static ALWAYS_INLINE const char *read_common(const char *at, const char *end,
     if (count == 16) { /* as doubles have it */
         uint64_t last = bag_digits_load(at + 18, end);
         lasts = bag_digits_run(last);
-        if (__builtin_mul_overflow(digits, (uint64_t)bag_tens[lasts], &digits) ||
+        if (__builtin_mul_overflow(digits, bag_tens[lasts], &digits) ||
             __builtin_add_overflow(digits, bag_digits_value(last, lasts), &digits))
             return NULL;
         count += lasts;

@@ -9,7 +9,7 @@ static const char *read_long(const char *at, const char *end, uint64_t *magnitud
     do {
         uint64_t bytes = bag_digits_load(at, end);
         count = bag_digits_run(bytes);
-        if (__builtin_mul_overflow(*magnitude, (uint64_t)bag_tens[count], magnitude) ||
+        if (__builtin_mul_overflow(*magnitude, bag_tens[count], magnitude) ||
             __builtin_add_overflow(*magnitude, bag_digits_value(bytes, count), magnitude))
             return NULL;
         at += count;

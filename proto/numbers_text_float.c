@@ -7,60 +7,58 @@
 #define FIXED_LEAST (-5)
 #define FIXED_MOST  15
 
-/* Digits with the first one's place, as in d.ddd * 10^exponent. */
+/* The digits of d.ddd * 10^exponent as text. */
 struct spelling {
-    uint32_t first, middle, last; /* 1, 8 and 8 digits, zeros at the end */
+    char first;
+    uint64_t middle, last; /* eight each, the first in the lowest byte; zeros at the end */
     int exponent;
-    int count; /* up to the last that is not 0 */
+    int count; /* of digits up to the last that is not 0 */
 };
 
-/* 10^n for n up to 19. */
-static inline uint64_t ten_to(int n)
+/* How many of eight spread digits there are up to the last that is not 0; not all are. */
+static inline int used_digits(uint64_t digits)
 {
-    return bag_powers[n - BAG_POWER_LEAST].high >> (63 - bag_power_log2(n));
+    return 8 - __builtin_clzll(digits) / 8;
 }
 
-/* How many of eight digits there are up to the last that is not 0; not all are. */
-static inline int used_digits(uint32_t number)
-{
-    return 8 - __builtin_clzll(bag_digits_spread(number)) / 8;
-}
-
-static inline struct spelling spell(struct bag_shortest shortest)
+static inline __attribute__((always_inline)) struct spelling spell(struct bag_shortest shortest)
 {
     int bits = 64 - __builtin_clzll(shortest.digits);
     int digits = bits * 1233 >> 12; /* 1233 / 4096 is log10(2): right, or one too few */
-    digits += shortest.digits >= ten_to(digits);
-    uint64_t aligned = shortest.digits * ten_to(LONGEST - digits);
+    digits += shortest.digits >= bag_tens[digits];
+    uint64_t aligned = shortest.digits * bag_tens[LONGEST - digits];
     uint32_t front = (uint32_t)(aligned / 100000000);
-    struct spelling s = {.first = front / 100000000,
-                         .middle = front % 100000000,
-                         .last = (uint32_t)(aligned % 100000000),
-                         .exponent = shortest.exponent + digits - 1};
-    s.count = s.last ? 9 + used_digits(s.last) : s.middle ? 1 + used_digits(s.middle) : 1;
-    return s;
+    uint64_t middle = bag_digits_spread(front % 100000000);
+    uint64_t last = bag_digits_spread((uint32_t)(aligned % 100000000));
+    return (struct spelling){.first = (char)('0' + front / 100000000),
+                             .middle = bag_number_ascii(middle),
+                             .last = bag_number_ascii(last),
+                             .exponent = shortest.exponent + digits - 1,
+                             .count = last     ? 9 + used_digits(last)
+                                      : middle ? 1 + used_digits(middle)
+                                               : 1};
 }
 
 static inline void put_rest(char *out, const struct spelling *s)
 {
-    bag_number_put_eight(out, s->middle);
-    bag_number_put_eight(out + 8, s->last);
+    memcpy(out, &s->middle, 8);
+    memcpy(out + 8, &s->last, 8);
 }
 
 /* 0.000ddd */
-static char *put_below_one(char *out, const struct spelling *s)
+static inline char *put_below_one(char *out, const struct spelling *s)
 {
     memcpy(out, "0.000000", 8);
     out += 1 - s->exponent;
-    *out = (char)('0' + s->first);
+    *out = s->first;
     put_rest(out + 1, s);
     return out + s->count;
 }
 
 /* ddd.ddd, with a zero where nothing follows the point */
-static char *put_above_one(char *out, const struct spelling *s)
+static inline char *put_above_one(char *out, const struct spelling *s)
 {
-    char digits[2 * LONGEST] = {(char)('0' + s->first)};
+    char digits[2 * LONGEST] = {s->first};
     int whole = s->exponent + 1;
     put_rest(digits + 1, s);
     memcpy(out, digits, 16);
@@ -73,7 +71,7 @@ static char *put_above_one(char *out, const struct spelling *s)
 static char *put_scientific(char *out, const struct spelling *s)
 {
     int exponent = s->exponent;
-    out[0] = (char)('0' + s->first);
+    out[0] = s->first;
     out[1] = '.';
     put_rest(out + 2, s);
     out += s->count > 1 ? s->count + 1 : 1;
