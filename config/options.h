@@ -27,6 +27,10 @@
     X(INFO, "info")       \
     X(DEBUG, "debug")
 
+#define BAG_SWITCHES(X) \
+    X(OFF, "off")       \
+    X(ON, "on")
+
 #define BAG_KIB INT64_C(1024)
 #define BAG_MIB (1024 * BAG_KIB)
 #define BAG_GIB (1024 * BAG_MIB)
@@ -53,6 +57,25 @@
     X(max_queue_bytes, "engine", "max_queue_bytes", BYTES, 512 * BAG_MIB, 1, 1024 * BAG_GIB,       \
       "bytes", "Most bytes that the bodies of waiting requests hold; further ones are answered "   \
       "503.")                                                                                      \
+    X(worker_cpus, "engine", "worker_cpus", TEXT, "", 1, 1023, "list",                             \
+      "Processors that the workers keep to, one each, such as 2,4-7; empty: any.")                 \
+    X(max_batch_bags, "engine", "max_batch_bags", COUNT, 0, 0, INT64_C(1) << 40, "bags",           \
+      "Most bags that one batch of requests holds; 0: any number.")                                \
+    X(preferred_batch_size, "engine", "preferred_batch_size", COUNT, 0, 0, 1000000, "requests",    \
+      "A batch of fewer requests waits max_queue_delay_microseconds for more; 0: it never waits.") \
+    X(max_queue_delay_microseconds, "engine", "max_queue_delay_microseconds", COUNT, 0, 0,         \
+      60000000, "microseconds",                                                                    \
+      "How long the oldest request waits for a batch of preferred_batch_size, rounded up to "      \
+      "milliseconds.")                                                                             \
+    X(default_timeout_microseconds, "engine", "default_timeout_microseconds", COUNT, 0, 0,         \
+      INT64_C(86400000000), "microseconds",                                                        \
+      "A request that has waited longer for a worker is answered 503; 0: it waits for ever.")      \
+    X(allow_timeout_override, "engine", "allow_timeout_override", CHOICE_SWITCH, BAG_SWITCH_ON, 0, \
+      0, "", "Whether a request's own parameter timeout may shorten that.")                        \
+    X(max_ids, "engine", "max_ids", COUNT, INT64_C(1) << 32, 1, INT64_C(1) << 40, "indices",       \
+      "Most indices in one request; more are answered 400.")                                       \
+    X(max_bags, "engine", "max_bags", COUNT, INT64_C(1) << 32, 1, INT64_C(1) << 40, "bags",        \
+      "Most bags in one request; more are answered 400.")                                          \
     X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \
@@ -91,11 +114,19 @@ enum bag_log_level {
         BAG_LOG_LEVEL_COUNT
 };
 
+enum bag_switch {
+#define BAG_X(id, name) BAG_SWITCH_##id,
+    BAG_SWITCHES(BAG_X)
+#undef BAG_X
+        BAG_SWITCH_COUNT
+};
+
 #define BAG_C_COUNT             int64_t
 #define BAG_C_BYTES             int64_t
 #define BAG_C_TEXT              char *
 #define BAG_C_CHOICE_LOG_FORMAT enum bag_log_format
 #define BAG_C_CHOICE_LOG_LEVEL  enum bag_log_level
+#define BAG_C_CHOICE_SWITCH     enum bag_switch
 
 /* Strings are owned. */
 struct bag_option_values {

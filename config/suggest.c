@@ -54,6 +54,10 @@ static size_t distance_of(const char *a, const char *b)
 void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate)
 {
     size_t distance = distance_of(suggestion->written, candidate);
+    size_t written_bytes = strlen(suggestion->written);
+    if (distance > 1 && written_bytes &&
+        strncmp(candidate, suggestion->written, written_bytes) == 0)
+        distance = 1; /* the beginning of a name is as good as one letter amiss */
     if (suggestion->nearest[0] && distance >= suggestion->distance)
         return;
     snprintf(suggestion->nearest, sizeof suggestion->nearest, "%s", candidate);

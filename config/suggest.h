@@ -10,7 +10,8 @@
 struct bag_suggestion {
     const char *written; /* borrowed */
     char nearest[64];    /* "" before the first offer; the first one among equals */
-    size_t distance;     /* inserted, removed, replaced and swapped characters between the two */
+    size_t distance;     /* inserted, removed, replaced and swapped characters between the two;
+                            1 where the candidate begins with what was written */
 };
 
 void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate);

@@ -84,26 +84,41 @@ static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overri
            refuse_word("output_datatype", item, "a datatype such as \"FP32\"", problem);
 }
 
+static bool read_numbers(const cJSON *parameters, struct bag_v2_overrides *overrides,
+                         struct bag_problem *problem)
+{
+    const cJSON *padding = bag_v2_member(parameters, "padding_idx");
+    const cJSON *timeout = bag_v2_member(parameters, "timeout");
+    int64_t timeout_us = 0;
+    if (padding && !bag_v2_integer(padding, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
+                                   &overrides->padding_idx))
+        return bag_problem_set(problem, 400, "parameter padding_idx must be an integer");
+    if (timeout && !bag_v2_integer(timeout, 0, BAG_V2_LARGEST_EXACT, &timeout_us))
+        return bag_problem_set(problem, 400,
+                               "parameter timeout must be an integer of at least 0, in "
+                               "microseconds");
+    overrides->has_padding_idx = padding != NULL;
+    overrides->has_timeout = timeout != NULL;
+    overrides->timeout_us = (uint64_t)timeout_us;
+    return true;
+}
+
 bool bag_v2_read_parameters(struct bag_v2_reader *reader)
 {
     struct bag_v2_overrides *overrides = &reader->request->overrides;
     const cJSON *parameters = bag_v2_member(reader->envelope.tree, "parameters");
-    const cJSON *padding = bag_v2_member(parameters, "padding_idx");
     const cJSON *last = bag_v2_member(parameters, "include_last_offset");
     if (!parameters)
         return true;
     if (!cJSON_IsObject(parameters))
         return bag_problem_set(reader->problem, 400, "\"parameters\" must be an object");
-    overrides->has_padding_idx = padding != NULL;
-    if (padding && !bag_v2_integer(padding, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
-                                   &overrides->padding_idx))
-        return bag_problem_set(reader->problem, 400, "parameter padding_idx must be an integer");
     if (last && !cJSON_IsBool(last))
         return bag_problem_set(reader->problem, 400,
                                "parameter include_last_offset must be true or false");
     overrides->has_include_last_offset = last != NULL;
     overrides->include_last_offset = cJSON_IsTrue(last);
-    return read_reduction(bag_v2_member(parameters, "reduction"), overrides, reader->problem) &&
+    return read_numbers(parameters, overrides, reader->problem) &&
+           read_reduction(bag_v2_member(parameters, "reduction"), overrides, reader->problem) &&
            read_output_dtype(bag_v2_member(parameters, "output_datatype"), overrides,
                              reader->problem) &&
            bag_v2_read_encoding(parameters, "binary_data_output", &reader->request->encoding,

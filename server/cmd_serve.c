@@ -138,18 +138,19 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
     if (config->models_dir && config->num_models == 0)
         return bag_problem_set(problem, 500, "%s: no models in it, and none are named elsewhere",
                                config->models_dir);
+    cpu_set_t processors;
     return bag_config_validate(config, problem) &&
+           bag_pin_parse(config->options.worker_cpus, &processors, problem) &&
            bag_startup_open(&serve->startup, config, problem);
 }
 
 /* libuv reads the size of its pool from the environment, when the first work is queued. */
-static void size_worker_pool(const struct bag_config *config)
+static void size_worker_pool(struct bag_config *config)
 {
     char text[24];
-    int64_t workers = config->options.workers;
-    if (workers == 0)
-        workers = (int64_t)uv_available_parallelism();
-    snprintf(text, sizeof text, "%lld", (long long)workers);
+    if (config->options.workers == 0)
+        config->options.workers = uv_available_parallelism();
+    snprintf(text, sizeof text, "%lld", (long long)config->options.workers);
     setenv("UV_THREADPOOL_SIZE", text, 1);
 }
 

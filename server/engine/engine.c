@@ -39,6 +39,22 @@ static void push_finished(struct bag_engine *engine, struct bag_job *job)
     uv_async_send(&engine->wake);
 }
 
+/* Whether a job has waited longer than the server or, once it is decoded, its request allows. */
+static bool is_late(const struct bag_engine *engine, const struct bag_job *job, uint64_t now_ns)
+{
+    uint64_t timeout_us = engine->limits.default_timeout_us;
+    if (timeout_us == 0)
+        timeout_us = UINT64_MAX;
+    if (job->planned && engine->limits.allow_timeout_override && job->infer.timeout_us < timeout_us)
+        timeout_us = job->infer.timeout_us;
+    return timeout_us < UINT64_MAX / 1000 && now_ns - job->queued_ns > timeout_us * 1000;
+}
+
+static bool refuse_late(struct bag_job *job)
+{
+    return bag_problem_set(&job->problem, 503, "the request waited in the queue past its timeout");
+}
+
 /* Whether it pays to cut a job into at least two parts. */
 static bool worth_cutting(const struct bag_engine *engine, const struct bag_job *job)
 {
@@ -50,6 +66,8 @@ static void run_job(struct bag_engine *engine, struct bag_job *job)
     if (!job->planned) {
         job->failed = !bag_infer_plan(&job->infer, NULL, &job->problem);
         job->planned = true;
+        if (!job->failed && is_late(engine, job, uv_hrtime()))
+            job->failed = !refuse_late(job);
         job->again = !job->failed && worth_cutting(engine, job);
     }
     if (!job->failed && !job->again)
@@ -70,6 +88,7 @@ static void run_part(struct bag_engine *engine, struct bag_job *job, struct bag_
 static void on_worker(uv_work_t *work)
 {
     struct bag_task *task = work->data;
+    bag_pin_thread(&task->engine->pin);
     if (task->part) {
         run_part(task->engine, task->jobs, task->range);
         return;
@@ -120,16 +139,15 @@ static struct bag_job *take(struct bag_engine *engine, struct bag_job **link)
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 {
     job->failed = job->again = false;
+    job->queued_ns = uv_hrtime();
     append(engine, job);
 }
 
 /* A job that waited for nothing: its time has passed or its client has gone. */
-static bool is_stale(struct bag_job *job, uint64_t now_ns)
+static bool is_stale(const struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
 {
-    if (job->deadline_ns && now_ns >= job->deadline_ns) {
-        bag_problem_set(&job->problem, 503, "the request waited in the queue past its timeout");
-        return true;
-    }
+    if (is_late(engine, job, now_ns))
+        return !refuse_late(job);
     if (!job->is_wanted(job)) {
         bag_problem_set(&job->problem, 503, "the client has closed the connection");
         return true;
@@ -138,10 +156,9 @@ static bool is_stale(struct bag_job *job, uint64_t now_ns)
 }
 
 /* Takes stale jobs from the queue's front. */
-static void drop_stale(struct bag_engine *engine)
+static void drop_stale(struct bag_engine *engine, uint64_t now_ns)
 {
-    uint64_t now_ns = uv_hrtime();
-    while (engine->first && is_stale(engine->first, now_ns)) {
+    while (engine->first && is_stale(engine, engine->first, now_ns)) {
         struct bag_job *job = take(engine, &engine->first);
         job->failed = true;
         push_finished(engine, job);
@@ -180,17 +197,21 @@ static void start_batch(struct bag_engine *engine)
     const struct bag_model *model = engine->first->infer.model;
     uint64_t share_ns = engine->queued_cost_ns / (2 * engine->limits.workers);
     uint64_t budget_ns = share_ns > LEAST_BATCH_NS ? share_ns : LEAST_BATCH_NS;
+    size_t most_bags = engine->limits.max_batch_bags ? engine->limits.max_batch_bags : SIZE_MAX;
     uint64_t cost_ns = 0;
+    size_t bags = 0;
     struct bag_task *task = get_task(engine);
     struct bag_job **end = &task->jobs, **link = &engine->first;
     task->part = false;
-    while (*link && cost_ns < budget_ns) {
-        if ((*link)->infer.model != model) {
+    while (*link && cost_ns < budget_ns && bags < most_bags) {
+        if ((*link)->infer.model != model ||
+            (bags && (*link)->planned && (*link)->infer.pool.num_bags > most_bags - bags)) {
             link = &(*link)->next;
             continue;
         }
         *end = take(engine, link);
         cost_ns += (*end)->cost_ns;
+        bags += (*end)->planned ? (*end)->infer.pool.num_bags : 1;
         end = &(*end)->next;
     }
     *end = NULL;
@@ -230,11 +251,30 @@ static bool should_cut(const struct bag_engine *engine)
            worth_cutting(engine, job);
 }
 
+static void on_delay(uv_timer_t *timer)
+{
+    bag_engine_dispatch(timer->data);
+}
+
+/* Whether the oldest job should wait for others to make up a batch of the preferred size. libuv's
+ * timers count milliseconds: a wait ends at the first one after its time. */
+static bool should_wait(struct bag_engine *engine, uint64_t now_ns)
+{
+    uint64_t delay_ns = engine->limits.max_queue_delay_us * 1000;
+    uint64_t waited_ns = now_ns - engine->first->queued_ns;
+    if (waited_ns >= delay_ns || engine->queued >= engine->limits.preferred_batch_size)
+        return false;
+    uv_timer_start(&engine->delay, on_delay, (delay_ns - waited_ns + 999999) / 1000000, 0);
+    return true;
+}
+
 void bag_engine_dispatch(struct bag_engine *engine)
 {
-    for (;;) {
-        drop_stale(engine);
-        if (!engine->first || engine->running >= engine->limits.workers)
+    while (engine->first) {
+        uint64_t now_ns = uv_hrtime();
+        drop_stale(engine, now_ns);
+        if (!engine->first || engine->running >= engine->limits.workers ||
+            should_wait(engine, now_ns))
             return;
         if (should_cut(engine))
             start_parts(engine);
@@ -283,14 +323,17 @@ bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
         task->next = engine->spare_tasks;
         engine->spare_tasks = task;
     }
-    engine->wake.data = engine;
+    engine->wake.data = engine->delay.data = engine;
+    bag_pin_init(&engine->pin, limits->worker_cpus);
     return engine->tasks && bag_buffers_init(&engine->buffers, true) &&
+           uv_timer_init(loop, &engine->delay) == 0 &&
            uv_async_init(loop, &engine->wake, on_wake) == 0;
 }
 
 void bag_engine_stop(struct bag_engine *engine)
 {
     uv_close((uv_handle_t *)&engine->wake, NULL);
+    uv_close((uv_handle_t *)&engine->delay, NULL);
 }
 
 void bag_engine_free(struct bag_engine *engine)

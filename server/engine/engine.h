@@ -11,6 +11,7 @@
 #define BAG_ENGINE_H
 
 #include "infer.h"
+#include "pin.h"
 
 #include <stdatomic.h>
 #include <uv.h>
@@ -20,16 +21,21 @@
 
 struct bag_engine_limits {
     unsigned workers;
-    size_t max_queue_size;  /* jobs that wait */
-    size_t max_queue_bytes; /* of their bodies and replies */
+    const char *worker_cpus;     /* as bag_pin_parse takes it; borrowed */
+    size_t max_queue_size;       /* jobs that wait */
+    size_t max_queue_bytes;      /* of their bodies and replies */
+    size_t max_batch_bags;       /* of one batch; 0: any number */
+    size_t preferred_batch_size; /* jobs that are worth waiting for; 0: never wait */
+    uint64_t max_queue_delay_us; /* how long the oldest job waits for them */
+    uint64_t default_timeout_us; /* how long a job may wait; 0: for ever */
+    bool allow_timeout_override; /* a request's own timeout may shorten that */
 };
 
 /* One request's work. Embedded in its owner, which sets the first group and keeps it alive until
  * `done` is called. */
 struct bag_job {
     struct bag_infer infer;
-    bool planned;         /* infer has a plan; otherwise the worker makes it */
-    uint64_t deadline_ns; /* on uv_hrtime's clock; 0: none */
+    bool planned; /* infer has a plan; otherwise the worker makes it */
     void (*done)(struct bag_job *job);
     bool (*is_wanted)(struct bag_job *job); /* false: its client has gone */
 
@@ -39,6 +45,7 @@ struct bag_job {
 
     /* The engine's. */
     struct bag_job *next;
+    uint64_t queued_ns; /* when it was submitted, on uv_hrtime's clock */
     uint64_t cost_ns;
     size_t bytes;
     atomic_uint parts_left;
@@ -56,6 +63,8 @@ struct bag_engine {
     struct bag_task *spare_tasks;
     struct bag_buffers buffers;         /* of replies that workers make */
     uv_async_t wake;                    /* jobs have finished */
+    uv_timer_t delay;                   /* the oldest job has waited for others long enough */
+    struct bag_pin pin;                 /* which processors the workers keep to */
     _Atomic(struct bag_job *) finished; /* newest first */
     void (*on_turn)(void *context);     /* told after jobs were done */
     void *context;

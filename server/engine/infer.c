@@ -83,6 +83,17 @@ static bool apply_overrides(const struct bag_model *model, const struct bag_v2_o
     return true;
 }
 
+/* Before the indices are looked at. */
+static bool check_ids(const struct bag_infer *infer, const struct bag_inputs *inputs,
+                      struct bag_problem *problem)
+{
+    const struct bag_tensor *indices = inputs->tensor[BAG_INDICES];
+    if (!indices || indices->count <= infer->limits->max_ids)
+        return true;
+    return bag_problem_set(problem, 400, "'indices' has %zu elements; the limit (max_ids) is %zu",
+                           indices->count, infer->limits->max_ids);
+}
+
 /* ---- the output ------------------------------------------------------------------------------ */
 
 static void describe_output(struct bag_infer *infer)
@@ -116,14 +127,14 @@ static bool bound_reply(struct bag_infer *infer, struct bag_problem *problem)
         return false;
     if (__builtin_add_overflow(bag_v2_reply_bound(&reply), tensors, &infer->reply_bytes))
         infer->reply_bytes = SIZE_MAX;
-    if (infer->reply_bytes <= infer->max_reply_bytes)
+    if (infer->reply_bytes <= infer->limits->max_reply_bytes)
         return true;
     return bag_problem_set(problem, 400,
                            "the reply of %zu bags could take %zu bytes%s; the limit "
                            "(max_reply_bytes) is %zu bytes",
                            infer->pool.num_bags, infer->reply_bytes,
                            infer->output.binary ? "" : " as JSON (binary output is smaller)",
-                           infer->max_reply_bytes);
+                           infer->limits->max_reply_bytes);
 }
 
 /* ---- the steps ------------------------------------------------------------------------------- */
@@ -166,9 +177,16 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
         !match_inputs(infer, request, &inputs, problem))
         return false;
     infer->id = request->id;
-    if (bag_pool_check(&infer->model->memory.table, &rules, &inputs, infer->max_reply_bytes,
+    infer->timeout_us = request->overrides.has_timeout ? request->overrides.timeout_us : UINT64_MAX;
+    if (!check_ids(infer, &inputs, problem))
+        return false;
+    if (bag_pool_check(&infer->model->memory.table, &rules, &inputs, infer->limits->max_reply_bytes,
                        &infer->pool, &fault) != BAG_STATUS_OK)
         return bag_problem_from_fault(problem, &fault);
+    if (infer->pool.num_bags > infer->limits->max_bags)
+        return bag_problem_set(problem, 400,
+                               "the request has %zu bags; the limit (max_bags) is %zu",
+                               infer->pool.num_bags, infer->limits->max_bags);
     describe_output(infer);
     return bound_reply(infer, problem);
 }

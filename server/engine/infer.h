@@ -17,13 +17,20 @@
 #include "proto/v2_reply.h"
 #include "server/table/registry.h"
 
+/* What one request may ask for. */
+struct bag_infer_limits {
+    size_t max_reply_bytes;
+    size_t max_ids;  /* elements of `indices` */
+    size_t max_bags; /* rows of the result */
+};
+
 struct bag_infer {
     /* What the caller sets. All borrowed; they outlive the inference. */
     const struct bag_model *model;
     const char *body;
     size_t body_bytes;
     size_t header_bytes; /* of the JSON in front; body_bytes where all is JSON */
-    size_t max_reply_bytes;
+    const struct bag_infer_limits *limits;
 
     /* What is left at the end: the reply, from bag_buffers_get, the caller's from then on. */
     char *reply;
@@ -32,7 +39,8 @@ struct bag_infer {
 
     /* Between the steps. */
     struct bag_arena arena;
-    struct bag_text id; /* a part of the body */
+    struct bag_text id;  /* a part of the body */
+    uint64_t timeout_us; /* the request's own; UINT64_MAX: none */
     struct bag_tensor tensors[BAG_INPUT_COUNT];
     struct bag_pool pool;
     struct bag_v2_reply_output output;

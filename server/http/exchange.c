@@ -84,7 +84,7 @@ static bool set_body(struct bag_exchange *exchange, const char *body, size_t byt
     bag_infer_reset(infer);
     infer->body = body;
     infer->body_bytes = infer->header_bytes = bytes;
-    infer->max_reply_bytes = (size_t)options_of(exchange)->max_reply_bytes;
+    infer->limits = &exchange->server->infer_limits;
     exchange->job.planned = false;
     exchange->job.failed = exchange->head.tensors &&
                            !bag_v2_header_length(exchange->head.tensors, bytes,

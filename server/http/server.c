@@ -82,10 +82,20 @@ static bool start_engine(struct bag_http_server *server)
 {
     const struct bag_option_values *options = &server->service->config->options;
     struct bag_engine_limits limits = {
-        .workers =
-            (unsigned)(options->workers ? options->workers : (int64_t)uv_available_parallelism()),
+        .workers = (unsigned)options->workers,
+        .worker_cpus = options->worker_cpus,
         .max_queue_size = (size_t)options->max_queue_size,
         .max_queue_bytes = (size_t)options->max_queue_bytes,
+        .max_batch_bags = (size_t)options->max_batch_bags,
+        .preferred_batch_size = (size_t)options->preferred_batch_size,
+        .max_queue_delay_us = (uint64_t)options->max_queue_delay_microseconds,
+        .default_timeout_us = (uint64_t)options->default_timeout_microseconds,
+        .allow_timeout_override = options->allow_timeout_override == BAG_SWITCH_ON,
+    };
+    server->infer_limits = (struct bag_infer_limits){
+        .max_reply_bytes = (size_t)options->max_reply_bytes,
+        .max_ids = (size_t)options->max_ids,
+        .max_bags = (size_t)options->max_bags,
     };
     bag_linger_init(&server->linger, server->loop);
     if (!bag_buffers_init(&server->buffers, false) ||

@@ -30,7 +30,8 @@ struct bag_http_server {
     uv_timer_t timer;            /* the daemon's next time-out */
     struct bag_linger linger;    /* connections answered before their body was read */
     struct bag_engine engine;    /* dear work */
-    struct bag_buffers buffers;  /* of bodies and replies */
+    struct bag_infer_limits infer_limits;
+    struct bag_buffers buffers; /* of bodies and replies */
     struct bag_envelopes envelopes;
     struct bag_exchange *spare; /* finished exchanges, for the next requests */
     struct bag_http_memo memo;

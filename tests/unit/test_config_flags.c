@@ -104,7 +104,7 @@ static void test_variables(void **state)
              "BAGSERVE_WORKERS=many: must be an integer from 0 to 1024 threads");
     variable(fixture, "BAGSERVE_PROT=1",
              "unknown variable BAGSERVE_PROT; did you mean BAGSERVE_PORT?");
-    variable(fixture, "BAGSERVE_=1", "unknown variable BAGSERVE_; did you mean BAGSERVE_HOST?");
+    variable(fixture, "BAGSERVE_=1", "unknown variable BAGSERVE_; did you mean BAGSERVE_CONFIG?");
     variable(fixture, "BAGSERVE_TABLE=items=x",
              "unknown variable BAGSERVE_TABLE; did you mean BAGSERVE_MODELS?");
     variable(fixture, "BAGSERVE_port=1",

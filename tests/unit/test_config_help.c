@@ -125,7 +125,7 @@ static void test_suggestions(void **state)
         {"port", "port", 0},  {"PORT", "port", 0},
         {"prot", "port", 1},  {"pot", "port", 1},
         {"porrt", "port", 1}, {"post", "port", 1}, /* as near as host: the first one */
-        {"hosts", "host", 1}, {"max_body", "max_body_bytes", 6},
+        {"hosts", "host", 1}, {"max_body", "max_body_bytes", 1},
         {"", "port", 4},      {"timeout_s", "idle_timeout_s", 5},
     };
     char long_name[300];

@@ -8,6 +8,9 @@
 #define COLUMNS  64
 #define MAX_JOBS 64
 
+static const struct bag_infer_limits infer_limits = {
+    .max_reply_bytes = 1 << 20, .max_ids = 1 << 20, .max_bags = 1 << 20};
+
 static struct {
     uv_loop_t loop;
     struct bag_engine engine;
@@ -41,8 +44,11 @@ static bool is_wanted(struct bag_job *job)
 
 static void set_up(unsigned workers, size_t max_queue_size)
 {
-    struct bag_engine_limits limits = {
-        .workers = workers, .max_queue_size = max_queue_size, .max_queue_bytes = 1 << 20};
+    struct bag_engine_limits limits = {.workers = workers,
+                                       .worker_cpus = "",
+                                       .max_queue_size = max_queue_size,
+                                       .max_queue_bytes = 1 << 20,
+                                       .allow_timeout_override = true};
     memset(&world, 0, sizeof world);
     world.wanted = true;
     world.rows = malloc(ROWS * COLUMNS * sizeof *world.rows);
@@ -86,7 +92,7 @@ static struct bag_job *make_job(size_t i, size_t count)
     job->infer.body = world.bodies[i];
     job->infer.body_bytes = body_bytes;
     job->infer.header_bytes = (size_t)bytes;
-    job->infer.max_reply_bytes = 1 << 20;
+    job->infer.limits = &infer_limits;
     job->done = on_done;
     job->is_wanted = is_wanted;
     return job;
@@ -178,10 +184,10 @@ static void test_stale_jobs_are_refused(void **state)
 {
     (void)state;
     set_up(1, MAX_JOBS);
-    make_job(0, 5)->deadline_ns = 1; /* long ago */
-    bag_engine_submit(&world.engine, &world.jobs[0]);
-    make_job(1, 5)->deadline_ns = UINT64_MAX;
-    bag_engine_submit(&world.engine, &world.jobs[1]);
+    world.engine.limits.default_timeout_us = UINT64_C(3600000000);
+    bag_engine_submit(&world.engine, make_job(0, 5));
+    world.jobs[0].queued_ns -= UINT64_C(3600000001000); /* as if it had waited that long */
+    bag_engine_submit(&world.engine, make_job(1, 5));
     run(2);
     assert_true(world.jobs[0].failed);
     assert_int_equal(world.jobs[0].problem.http_status, 503);

@@ -1,0 +1,84 @@
+/* Workers on processors of their own; see pin.h. */
+#include "pin.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Reads a number below CPU_SETSIZE; -1 where there is none. */
+static int read_number(const char **at)
+{
+    char *end;
+    if (**at < '0' || **at > '9')
+        return -1;
+    unsigned long number = strtoul(*at, &end, 10);
+    *at = end;
+    return number < CPU_SETSIZE ? (int)number : -1;
+}
+
+/* Reads "4" or "4-7" into the set. */
+static bool read_range(const char **at, cpu_set_t *processors)
+{
+    int first = read_number(at), last = first;
+    if (first >= 0 && **at == '-') {
+        ++*at;
+        last = read_number(at);
+    }
+    for (int i = first; i >= 0 && i <= last; i++)
+        CPU_SET(i, processors);
+    return first >= 0 && last >= first;
+}
+
+bool bag_pin_parse(const char *text, cpu_set_t *processors, struct bag_problem *problem)
+{
+    const char *at = text;
+    cpu_set_t allowed, both;
+    CPU_ZERO(processors);
+    bool sound = !*at || read_range(&at, processors);
+    while (sound && *at == ',') {
+        at++;
+        sound = read_range(&at, processors);
+    }
+    if (!sound || *at)
+        return bag_problem_set(
+            problem, 500, "worker_cpus '%s': must be a list of processors such as 2,4-7", text);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return true; /* not known; pinning will do what it can */
+    CPU_AND(&both, processors, &allowed);
+    if (CPU_EQUAL(&both, processors))
+        return true;
+    return bag_problem_set(problem, 500,
+                           "worker_cpus '%s': the process may use %d processors, and not all of "
+                           "these are among them",
+                           text, CPU_COUNT(&allowed));
+}
+
+void bag_pin_init(struct bag_pin *pin, const char *text)
+{
+    struct bag_problem problem;
+    if (!text || !bag_pin_parse(text, &pin->processors, &problem))
+        CPU_ZERO(&pin->processors);
+    atomic_init(&pin->next, 0);
+}
+
+/* The processor at `position` of the set, counted around. */
+static int processor_at(const cpu_set_t *processors, unsigned position)
+{
+    int left = (int)(position % (unsigned)CPU_COUNT(processors)), processor = 0;
+    while (!CPU_ISSET(processor, processors) || left-- > 0)
+        processor++;
+    return processor;
+}
+
+void bag_pin_thread(struct bag_pin *pin)
+{
+    static _Thread_local bool pinned;
+    cpu_set_t one;
+    if (pinned || CPU_COUNT(&pin->processors) == 0)
+        return;
+    pinned = true;
+    CPU_ZERO(&one);
+    CPU_SET(processor_at(&pin->processors, atomic_fetch_add(&pin->next, 1)), &one);
+    /* Where the system refuses, the worker stays where it is. */
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}

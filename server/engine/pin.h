@@ -1,0 +1,28 @@
+/* Workers on processors of their own.
+ *
+ * Two workers that the system puts on one processor halve the speed. Where the operator names
+ * processors, each worker takes the next of them when it first works. */
+#ifndef BAG_PIN_H
+#define BAG_PIN_H
+
+#include "proto/problem.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+struct bag_pin {
+    cpu_set_t processors; /* empty: workers stay where the system puts them */
+    atomic_uint next;
+};
+
+/* Reads a list such as "2,4-7". The empty text is the empty set. False with *problem where it is no
+ * such list, or names a processor that the process may not use. */
+bool bag_pin_parse(const char *text, cpu_set_t *processors, struct bag_problem *problem);
+
+/* `text` is one that bag_pin_parse takes. */
+void bag_pin_init(struct bag_pin *pin, const char *text);
+
+/* Puts the calling worker on its processor, the first time that it is called there. */
+void bag_pin_thread(struct bag_pin *pin);
+
+#endif

@@ -1,0 +1,65 @@
+/* Lists of processors. */
+#include "testing.h"
+
+#include "server/engine/pin.h"
+
+static void test_reads_lists(void **state)
+{
+    struct bag_problem problem;
+    cpu_set_t processors;
+    (void)state;
+    assert_true(bag_pin_parse("", &processors, &problem));
+    assert_int_equal(CPU_COUNT(&processors), 0);
+    assert_true(bag_pin_parse("0", &processors, &problem));
+    assert_int_equal(CPU_COUNT(&processors), 1);
+    assert_true(CPU_ISSET(0, &processors));
+    assert_true(bag_pin_parse("0-0,0", &processors, &problem));
+    assert_int_equal(CPU_COUNT(&processors), 1);
+}
+
+static void test_refuses_other_texts(void **state)
+{
+    static const char *const texts[] = {",",           "0,",       "a",  "0-",
+                                        "-1",          "1-0",      "0 ", "0;1",
+                                        "0x1",         "0,,0",     "+0", "99999999999999999999",
+                                        "0-1023,1024", "1000-1023"};
+    struct bag_problem problem;
+    cpu_set_t processors;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        if (bag_pin_parse(texts[i], &processors, &problem))
+            fail_msg("taken: '%s'", texts[i]);
+        assert_non_null(strstr(problem.text, texts[i]));
+    }
+}
+
+/* A thread that is pinned stays pinned to the first processor it was given. */
+static void test_pins_a_thread_once(void **state)
+{
+    struct bag_pin pin;
+    cpu_set_t before, after;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    bag_pin_init(&pin, "");
+    bag_pin_thread(&pin);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+    bag_pin_init(&pin, "0");
+    bag_pin_thread(&pin);
+    bag_pin_thread(&pin);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_int_equal(CPU_COUNT(&after), 1);
+    assert_true(CPU_ISSET(0, &after));
+    assert_int_equal(atomic_load(&pin.next), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_lists),
+        cmocka_unit_test(test_refuses_other_texts),
+        cmocka_unit_test(test_pins_a_thread_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
