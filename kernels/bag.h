@@ -100,8 +100,8 @@ struct bag_tensor {
 
 /* ---- what can be wrong -----------------------------------------------------------------------
  * X(ID, keyword of the conformance cases, text). In the text {input} is the tensor, {position} a
- * flat position in it, {value} what stands there {reduction} the one in force, {low} and {high} the inclusive range that is
- * allowed, {got} and {want} the dtypes. */
+ * flat position in it, {value} what stands there, {reduction} the one in force, {low} and {high}
+ * the inclusive range that is allowed, {got} and {want} the dtypes. */
 #define BAG_STATUSES(X)                                                                            \
     X(OK, "ok", "ok")                                                                              \
     X(TABLE_RANK, "table_rank", "the table is a scalar; it must have at least one dimension")      \
@@ -143,7 +143,7 @@ struct bag_tensor {
       "all index tensors")                                                                         \
     X(WEIGHTS_NOT_SUPPORTED, "weights_not_supported",                                              \
       "'per_sample_weights' does not go with reduction {reduction}; use sum or sqrtn, leave the "  \
-      "weights out, or configure weighted_mean for mean")                                                  \
+      "weights out, or configure weighted_mean for mean")                                          \
     X(WEIGHTS_DTYPE_MISMATCH, "weights_dtype_mismatch",                                            \
       "'per_sample_weights' has datatype {got}; it must be {want} for this table")                 \
     X(WEIGHTS_SHAPE_MISMATCH, "weights_shape_mismatch",                                            \
