@@ -1,7 +1,18 @@
 /* Printing numbers: known texts, the shortest digits, the nearest of these, the room it takes. */
 #include "numbers_fixture.h"
 
-/* Prints into a heap block of the room that is asked for, with its end watched. */
+/* Nothing may be written after the room that is asked for, not even for a moment's use. */
+static void check_room(const void *data, size_t count, enum bag_dtype dtype, size_t room)
+{
+    static const char guard[64] = {0};
+    char *out = calloc(1, room + sizeof guard);
+    assert_non_null(out);
+    bag_numbers_print(data, count, dtype, out);
+    assert_memory_equal(out + room, guard, sizeof guard);
+    free(out);
+}
+
+/* Prints into a heap block of the room that is asked for, so that a sanitizer watches its end. */
 static size_t print(const void *data, size_t count, enum bag_dtype dtype, char *text)
 {
     size_t room = count * bag_numbers_max_text(dtype) + 2, bytes = count * bag_dtypes[dtype].bytes;
@@ -12,6 +23,7 @@ static size_t print(const void *data, size_t count, enum bag_dtype dtype, char *
         memcpy(unaligned + 1, data, bytes);
     size_t used = (size_t)(bag_numbers_print(unaligned + 1, count, dtype, out) - out);
     assert_in_range(used, 2, room);
+    check_room(unaligned + 1, count, dtype, room);
     memcpy(text, out, used);
     text[used] = 0;
     free(unaligned);
