@@ -98,7 +98,6 @@ static bool read_numbers(const cJSON *parameters, struct bag_v2_overrides *overr
                                "parameter timeout must be an integer of at least 0, in "
                                "microseconds");
     overrides->has_padding_idx = padding != NULL;
-    overrides->has_timeout = timeout != NULL;
     overrides->timeout_us = (uint64_t)timeout_us;
     return true;
 }

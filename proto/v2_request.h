@@ -42,12 +42,12 @@ struct bag_v2_output {
 
 /* What a request's parameters may set for itself. */
 struct bag_v2_overrides {
-    bool has_reduction, has_padding_idx, has_include_last_offset, has_output_dtype, has_timeout;
+    bool has_reduction, has_padding_idx, has_include_last_offset, has_output_dtype;
     enum bag_reduction reduction;
     int64_t padding_idx;
     bool include_last_offset;
     enum bag_dtype output_dtype;
-    uint64_t timeout_us; /* how long the request may wait in a queue */
+    uint64_t timeout_us; /* how long the request may wait in a queue; 0: not said */
 };
 
 struct bag_v2_request {

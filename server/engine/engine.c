@@ -23,6 +23,7 @@ struct bag_task {
     struct bag_task *next; /* among the spare ones */
     struct bag_job *jobs;  /* linked by `next` */
     bool part;             /* `range` of the one job */
+    bool may_cut;          /* others were idle and nothing waited when the batch was made */
     struct bag_range range;
 };
 
@@ -61,14 +62,14 @@ static bool worth_cutting(const struct bag_engine *engine, const struct bag_job 
     return engine->limits.workers > 1 && bag_infer_pool_cost_ns(&job->infer) >= 2 * LEAST_PART_NS;
 }
 
-static void run_job(struct bag_engine *engine, struct bag_job *job)
+static void run_job(struct bag_engine *engine, struct bag_job *job, bool may_cut)
 {
     if (!job->planned) {
         job->failed = !bag_infer_plan(&job->infer, NULL, &job->problem);
         job->planned = true;
         if (!job->failed && is_late(engine, job, uv_hrtime()))
             job->failed = !refuse_late(job);
-        job->again = !job->failed && worth_cutting(engine, job);
+        job->again = !job->failed && may_cut && worth_cutting(engine, job);
     }
     if (!job->failed && !job->again)
         job->failed = !bag_infer_run(&job->infer, &engine->buffers, &job->problem);
@@ -95,7 +96,7 @@ static void on_worker(uv_work_t *work)
     }
     for (struct bag_job *job = task->jobs, *next; job; job = next) {
         next = job->next;
-        run_job(task->engine, job);
+        run_job(task->engine, job, task->may_cut);
     }
 }
 
@@ -131,6 +132,7 @@ static struct bag_job *take(struct bag_engine *engine, struct bag_job **link)
         engine->last = link;
     job->next = NULL;
     engine->queued--;
+    engine->released -= engine->released > 0;
     engine->queued_bytes -= job->bytes;
     engine->queued_cost_ns -= job->cost_ns;
     return job;
@@ -215,6 +217,7 @@ static void start_batch(struct bag_engine *engine)
         end = &(*end)->next;
     }
     *end = NULL;
+    task->may_cut = !engine->first && engine->running + 1 < engine->limits.workers;
     start(engine, task);
 }
 
@@ -256,13 +259,16 @@ static void on_delay(uv_timer_t *timer)
     bag_engine_dispatch(timer->data);
 }
 
-/* Whether the oldest job should wait for others to make up a batch of the preferred size. libuv's
- * timers count milliseconds: a wait ends at the first one after its time. */
+/* Whether the oldest job should wait for others to make up a batch of the preferred size. Those
+ * that have waited enough are released, all at once. libuv's timers count milliseconds: a wait ends
+ * at the first one after its time. */
 static bool should_wait(struct bag_engine *engine, uint64_t now_ns)
 {
     uint64_t delay_ns = engine->limits.max_queue_delay_us * 1000;
     uint64_t waited_ns = now_ns - engine->first->queued_ns;
     if (waited_ns >= delay_ns || engine->queued >= engine->limits.preferred_batch_size)
+        engine->released = engine->queued;
+    if (engine->released)
         return false;
     uv_timer_start(&engine->delay, on_delay, (delay_ns - waited_ns + 999999) / 1000000, 0);
     return true;

@@ -58,6 +58,7 @@ struct bag_engine {
     struct bag_job *first, **last; /* the queue */
     size_t queued, queued_bytes;
     uint64_t queued_cost_ns;
+    size_t released;        /* jobs that no longer wait for a batch of the preferred size */
     unsigned running;       /* tasks with the workers */
     struct bag_task *tasks; /* owned; one for each worker */
     struct bag_task *spare_tasks;

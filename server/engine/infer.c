@@ -177,7 +177,7 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
         !match_inputs(infer, request, &inputs, problem))
         return false;
     infer->id = request->id;
-    infer->timeout_us = request->overrides.has_timeout ? request->overrides.timeout_us : UINT64_MAX;
+    infer->timeout_us = request->overrides.timeout_us ? request->overrides.timeout_us : UINT64_MAX;
     if (!check_ids(infer, &inputs, problem))
         return false;
     if (bag_pool_check(&infer->model->memory.table, &rules, &inputs, infer->limits->max_reply_bytes,

@@ -21,6 +21,9 @@
  * and other clients would wait behind it. */
 #define INLINE_COST_NS 20000
 
+/* A body of more than this is never answered at once: where the queue is full it need not come. */
+#define SURELY_DEAR_BYTES (256 << 10)
+
 /* A refused request's body is read to its end up to this, so that the connection can be kept. */
 #define DROP_BYTES (1 << 20)
 
@@ -129,11 +132,20 @@ static bool is_client_there(struct bag_job *job)
     return recv(socket_of(exchange->connection), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
 }
 
+static void refuse_queue(struct bag_exchange *exchange)
+{
+    const struct bag_engine *engine = &exchange->server->engine;
+    bag_http_reply_error(&exchange->reply, 503,
+                         "the queue is full: %zu requests and %zu bytes wait (max_queue_size, "
+                         "max_queue_bytes)",
+                         engine->queued, engine->queued_bytes);
+}
+
 static enum MHD_Result hand_over(struct bag_exchange *exchange)
 {
     struct bag_engine *engine = &exchange->server->engine;
     if (!bag_engine_has_room(engine, exchange->body_bytes)) {
-        bag_http_reply_error(&exchange->reply, 503, "the queue is full");
+        refuse_queue(exchange);
         return answer(exchange);
     }
     exchange->stage = WORKING;
@@ -208,6 +220,11 @@ static bool accept_infer(struct bag_exchange *exchange)
     }
     if (exchange->head.length > (uint64_t)options_of(exchange)->max_body_bytes) {
         refuse_body(exchange);
+        return false;
+    }
+    if (exchange->head.length > SURELY_DEAR_BYTES &&
+        !bag_engine_has_room(&exchange->server->engine, (size_t)exchange->head.length)) {
+        refuse_queue(exchange);
         return false;
     }
     return true;

@@ -1,0 +1,132 @@
+"""Dear work: many connections at once, a full queue, time-outs, batches that wait, limits on size."""
+
+import sys
+
+import numpy as np
+
+from harness import Server, Tally, expect, expect_equal, scaled
+from v2 import Client, Raw, Tensor, head, infer_body
+
+INFER = "/v2/models/items/infer"
+ROWS, COLUMNS = 100_000, 64
+
+
+def items(rows):
+    """Rows of the demo table, by the formula of server/table/demo.h."""
+    row = np.asarray(rows, np.uint64)[:, None]
+    column = np.arange(COLUMNS, dtype=np.uint64)
+    mixed = (row * 2654435769 + column * 2246822507) % 2**32 // 2**20
+    return ((mixed.astype(np.int64) - 2048) / 2048).astype(np.float32)
+
+
+def question(number, count, **top):
+    """One bag of `count` indices in binary, as a request's bytes, and its answer."""
+    indices = (np.arange(count, dtype=np.int64) * 7919 + number) % ROWS
+    body, headers = infer_body(
+        [Tensor("indices", indices[None, :])], binary=("indices",),
+        **{**top, "parameters": {"binary_data_output": True, **top.get("parameters", {})}})
+    want = items(indices).cumsum(axis=0, dtype=np.float32)[-1:]
+    return head("POST", INFER, headers, body), want
+
+
+def check(reply, want):
+    got = reply.embeddings()
+    expect(got.tobytes() == want.tobytes(), f"{got} instead of {want}")
+
+
+def test_many_connections():
+    """Counts around the event loop's batch of 128, with work that goes to the workers."""
+    with Server("--demo") as server:
+        for count in (127, 128, 129, 256, 512):
+            asked = [question(number, 2_000) for number in range(count)]
+            raws = [Raw(server) for _ in range(count)]
+            for raw, (request, _) in zip(raws, asked):
+                raw.send(request)
+            for raw, (_, want) in zip(raws, asked):
+                check(raw.reply(), want)
+                raw.close()
+
+
+def test_full_queue():
+    """What has no place is told at once to come back; what has one is answered right."""
+    with Server("--demo", "--workers", 1, "--max-queue-size", 2) as server:
+        request, want = question(1, scaled(200_000, 20_000))
+        raws = [Raw(server) for _ in range(32)]
+        for raw in raws:
+            raw.send(request)
+        statuses = []
+        for raw in raws:
+            reply = raw.reply()
+            statuses.append(reply.status)
+            if reply.status == 200:
+                check(reply, want)
+            else:
+                expect("queue is full" in reply.expect(503).error(), reply)
+                expect_equal(reply.headers.get("retry-after"), "1")
+            raw.close()
+        expect(200 in statuses and 503 in statuses, f"statuses: {statuses}")
+        with Raw(server) as raw:
+            raw.send(request)
+            check(raw.reply(), want)
+
+
+def test_timeout():
+    """A request's own time-out shortens the server's, where that is allowed."""
+    late, want = question(1, 100_000, parameters={"timeout": 1})
+    unlimited, _ = question(1, 100_000, parameters={"timeout": 0})
+    with Server("--demo") as server, Raw(server) as raw:
+        raw.send(late)
+        expect("timeout" in raw.reply().expect(503).error(), "no word of the time-out")
+        raw.send(unlimited)
+        check(raw.reply(), want)
+    with Server("--demo", "--allow-timeout-override", "off") as server, Raw(server) as raw:
+        raw.send(late)
+        check(raw.reply(), want)
+    with Server("--demo", "--default-timeout-microseconds", 1) as server, Raw(server) as raw:
+        raw.send(unlimited)
+        raw.reply().expect(503)
+
+
+def test_preferred_batch():
+    """A lone request is answered when its delay is over; a whole batch does not wait for it."""
+    options = ("--preferred-batch-size", 4, "--max-queue-delay-microseconds")
+    with Server("--demo", *options, 20_000) as server, Raw(server) as raw:
+        request, want = question(3, 5_000)
+        raw.send(request)
+        check(raw.reply(), want)
+    with Server("--demo", *options, 60_000_000) as server:
+        asked = [question(number, 5_000) for number in range(4)]
+        raws = [Raw(server) for _ in asked]
+        for raw, (request, _) in zip(raws, asked):
+            raw.send(request)
+        for raw, (_, want) in zip(raws, asked):
+            check(raw.reply(), want)
+            raw.close()
+
+
+def test_limits_on_size():
+    with Server("--demo", "--max-ids", 10, "--max-bags", 3) as server, Client(server) as client:
+        client.infer("items", [Tensor("indices", np.zeros((3, 3), np.int64))]).expect()
+        over = client.infer("items", [Tensor("indices", np.zeros((1, 11), np.int64))])
+        expect_equal(over.expect(400).error(),
+                     "'indices' has 11 elements; the limit (max_ids) is 10")
+        over = client.infer("items", [Tensor("indices", np.zeros((4, 1), np.int64))])
+        expect_equal(over.expect(400).error(),
+                     "the request has 4 bags; the limit (max_bags) is 3")
+
+
+def test_workers_on_processors():
+    with Server("--demo", "--workers", 2, "--worker-cpus", "0") as server, Raw(server) as raw:
+        request, want = question(5, 100_000)
+        raw.send(request)
+        check(raw.reply(), want)
+
+
+def main():
+    tally = Tally()
+    tally.check_all(globals())
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
