@@ -106,14 +106,20 @@ class Clients:
             per_s, elapsed = result["answered_per_s"], result["seconds"]
         cpu, client, busy = server.cpu_s() - cpu, _children_s() - client, _busy_s() - busy
         if not requests:
-            raise Unusable(f"{server.name} answered nothing to {query.name}: {result}")
+            raise Unusable(f"{server.name} answered nothing to {query.name}: {result}; its log: "
+                           f"{server.last_words()}")
         return Sample(requests=requests, per_s=per_s, p50_us=result["p50_us"], p99_us=result["p99_us"],
                       cpu_us=cpu * 1e6 / requests, busy=cpu / elapsed,
                       client_cpu_us=client * 1e6 / requests, bad=bad,
                       others=max(0, busy - cpu - client) / (time.monotonic() - started) / os.cpu_count())
 
-    def open(self, server, query, phases, connections, normal_ms, drain_s=5):
+    def open(self, server, query, phases, connections, normal_ms):
         """An open loop through phases of (rate, seconds); loadgen's phases."""
         text = ",".join(f"{rate:.1f}:{seconds}" for rate, seconds in phases)
         return self.loadgen(server, query, "--open", text, "--connections", connections,
-                            "--normal-ms", normal_ms, "--drain", drain_s)["phases"]
+                            "--normal-ms", normal_ms)["phases"]
+
+    def get(self, server, path, rate, seconds):
+        """GET at random times, timed from when it was due; loadgen's phase."""
+        return run_json([self.loadgen_program, "--port", server.port, "--get", path, "--open",
+                         f"{rate}:{seconds}"], self.cpus)["phases"][0]

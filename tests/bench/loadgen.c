@@ -11,7 +11,7 @@
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MAX_EVENTS 256
 
@@ -221,6 +222,18 @@ static void run_open(struct loadgen *loadgen)
         serve(loadgen, drain_ns);
 }
 
+/* Whether anybody listens: afterwards connections may come and go. */
+static void check_server(unsigned port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
+        die("cannot connect to 127.0.0.1");
+    close(fd);
+}
+
 static double cpu_seconds(void)
 {
     struct rusage usage;
@@ -233,6 +246,7 @@ static void prepare(struct loadgen *loadgen)
 {
     const struct bench_loadgen_options *options = &loadgen->options;
     struct rlimit files;
+    check_server(options->port);
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);

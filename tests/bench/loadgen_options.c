@@ -11,6 +11,7 @@
 static const char usage[] =
     "Usage: loadgen --port PORT [--OPTION VALUE]...\n"
     "  The query: --model items --rows 100000 --bags 1 --ids 10 (per bag), binary or --json\n"
+    "  --get PATH         no query, but GET PATH\n"
     "  --bodies 64        different bodies, sent in turn\n"
     "  --seed 1           of the ids and of the times of arrival\n"
     "Closed loop:\n"
@@ -30,6 +31,7 @@ enum flag {
     BAGS,
     IDS,
     JSON,
+    GET,
     BODIES,
     SEED,
     CONNECTIONS,
@@ -87,6 +89,9 @@ static void read_option(struct bench_loadgen_options *options, enum flag flag, c
     case JSON:
         options->query.json = true;
         break;
+    case GET:
+        options->query.get_path = text;
+        break;
     case BODIES:
         options->bodies = number;
         break;
@@ -131,6 +136,7 @@ void bench_loadgen_options_read(struct bench_loadgen_options *options, int count
                                           {"bags", 1, NULL, BAGS},
                                           {"ids", 1, NULL, IDS},
                                           {"json", 0, NULL, JSON},
+                                          {"get", 1, NULL, GET},
                                           {"bodies", 1, NULL, BODIES},
                                           {"seed", 1, NULL, SEED},
                                           {"connections", 1, NULL, CONNECTIONS},

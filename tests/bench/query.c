@@ -104,6 +104,13 @@ static struct bench_request make_request(const struct bench_query *query, const 
     return (struct bench_request){request, (size_t)head + body_bytes};
 }
 
+static struct bench_request make_get(const char *path, unsigned port)
+{
+    char *request = allocate(HEAD_BYTES + strlen(path));
+    int count = sprintf(request, "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n\r\n", path, port);
+    return (struct bench_request){request, (size_t)count};
+}
+
 struct bench_request *bench_requests_make(const struct bench_query *query, size_t count,
                                           uint64_t seed, unsigned port)
 {
@@ -113,7 +120,8 @@ struct bench_request *bench_requests_make(const struct bench_query *query, size_
     bench_query_offsets(query, offsets);
     for (size_t i = 0; i < count; i++) {
         bench_query_ids(query, &seed, ids);
-        requests[i] = make_request(query, ids, offsets, port);
+        requests[i] = query->get_path ? make_get(query->get_path, port)
+                                      : make_request(query, ids, offsets, port);
     }
     free(ids);
     free(offsets);

@@ -13,7 +13,8 @@ struct bench_query {
     const char *model;
     int64_t rows; /* ids are from 0 to rows - 1, all equally likely */
     unsigned bags, ids_per_bag;
-    bool json; /* both ways; otherwise binary tensors both ways */
+    bool json;            /* both ways; otherwise binary tensors both ways */
+    const char *get_path; /* not NULL: asked for instead, without a body */
 };
 
 /* A number from 0 to 2^64 - 1; `state` may start anywhere. */

@@ -1,76 +1,59 @@
-"""The sections of tests/bench/serving: what is compared, and how it is printed."""
+"""The sections of tests/bench/serving: what is compared with what."""
 
+import concurrent.futures
 import contextlib
-import statistics
+import json
+import urllib.request
 
-from clients import Query, run_json
+from queries import (HUGE, JSON, MEDIUM, MLPERF, SMALL, WORK_US, call_in_process, query_of_work)
+from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
+                    print_row, quartiles, ratio)
 from servers import Bagserve, Bare, FastApi, Unusable, reply_size, same_answer
-from tables import ITEMS_ROWS, WIDE_ROWS
 
-SMALL = Query("1 bag x 10 ids, dim 64", "items", ITEMS_ROWS, 1, 10)
-MEDIUM = Query("64 bags x 20 ids, dim 64", "items", ITEMS_ROWS, 64, 20)
-# 270 samples of MLPerf's DLRM-v2 query, 214 ids each over all tables: 57,780 rows.
-MLPERF = Query("270 bags x 214 ids, dim 128", "wide", WIDE_ROWS, 270, 214)
-JSON = Query("JSON, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000, json=True)
-
-# Open loop: the most connections, and below bagserve's own limit.
+# Open loop: the most connections, below bagserve's own limit.
 OPEN_CONNECTIONS = 3000
-WORK_US = (200, 1000)
-WORK_BAGS = 8
+NORMAL_MS, OVERLOADED_NORMAL_MS = 10, 50
+HEALTH_PER_S = 200
 
 
-def median(values):
-    return statistics.median(values)
+# --- servers -------------------------------------------------------------------------------------
 
-
-def ratios(samples, base, figure):
-    """The median over rounds of a figure's ratio to that of `base` in the same round."""
-    return median(getattr(one, figure) / max(1e-9, getattr(other, figure))
-                  for one, other in zip(samples, base, strict=True))
-
-
-def start_bagserve(stack, bench, *arguments, cpus=None, program=None, name="bagserve"):
+def start_bagserve(stack, bench, *arguments, program=None, name="bagserve", cpus=None):
     return stack.enter_context(Bagserve(program or bench.program, bench.tables,
                                         cpus or bench.server_cpus,
                                         [*bench.arguments, *arguments], name))
 
 
+def start_with_workers(stack, bench, count, name="bagserve"):
+    """Workers on processors of their own, the server's first; the loop beside the client."""
+    if not bench.apart:
+        return start_bagserve(stack, bench, "--workers", count, name=name)
+    cpus = [*bench.server_cpus, *bench.client_cpus]
+    server = start_bagserve(stack, bench, "--workers", count, "--worker-cpus",
+                            ",".join(map(str, cpus[:count])), name=name, cpus=cpus)
+    server.pin_loop(bench.client_cpus)
+    return server
+
+
 def start_bare(stack, bench, like, query):
     """A bare server that answers `query` with as many bytes as the server `like` does."""
     return stack.enter_context(Bare(bench.programs / "bench_bare", *reply_size(like, query),
-                                    bench.server_cpus))
+                                    bench.bare_pool_bytes, bench.server_cpus))
 
 
-# --- tables of figures ---------------------------------------------------------------------------
-
-HEADINGS = (f"{'server':>14} {'requests/s':>11} {'p50 us':>8} {'p99 us':>8} {'CPU us':>8} "
-            f"{'busy':>5} {'client':>7} | {'req/s':>6} {'p50':>6} {'p99':>6} {'CPU':>6}")
-
-
-def print_heading(title, base):
-    print(f"\n{title}\n{HEADINGS}  ratios to {base}")
+def measure(bench, tool, server, query, connections):
+    """One sample of a closed loop."""
+    sample = bench.clients.closed(tool, server, query, connections, bench.seconds)
+    bench.others.append(sample.others)
+    return sample
 
 
-def print_row(name, samples, base):
-    """Medians over rounds, and the medians of the paired ratios."""
-    figures = {figure: median(getattr(sample, figure) for sample in samples)
-               for figure in ("per_s", "p50_us", "p99_us", "cpu_us", "busy", "client_cpu_us")}
-    bad = sum(sample.bad for sample in samples)
-    print(f"{name:>14} {figures['per_s']:>11,.0f} {figures['p50_us']:>8.0f} "
-          f"{figures['p99_us']:>8.0f} {figures['cpu_us']:>8.1f} {figures['busy']:>5.0%} "
-          f"{figures['client_cpu_us']:>7.1f} | {ratios(samples, base, 'per_s'):>6.2f} "
-          f"{ratios(samples, base, 'p50_us'):>6.2f} {ratios(samples, base, 'p99_us'):>6.2f} "
-          f"{ratios(samples, base, 'cpu_us'):>6.2f}" + (f"  {bad} BAD ANSWERS" if bad else ""),
-          flush=True)
-
-
-def take_turns(bench, servers, rounds, measure):
-    """A B C A B C ...: the samples of each server by its name."""
+def take_turns(bench, servers, rounds, tool, query, connections):
+    """A B C, C B A, ...: the samples of each server by its name."""
     samples = {server.name: [] for server in servers}
-    for _ in range(rounds):
-        for server in servers:
-            samples[server.name].append(measure(server))
-            bench.others.append(samples[server.name][-1].others)
+    for turn in range(rounds):
+        for server in servers[::-1] if turn % 2 else servers:
+            samples[server.name].append(measure(bench, tool, server, query, connections))
     return samples
 
 
@@ -102,14 +85,12 @@ def closed(bench):
             # FastAPI is far from the limits that other numbers of connections would show.
             if fastapi and tool == "wrk" and connections in (1, 64):
                 servers.append(fastapi)
-            samples = take_turns(bench, servers, bench.rounds,
-                                 lambda server, q=query, t=tool, c=connections:
-                                 bench.clients.closed(t, server, q, c, bench.seconds))
+            samples = take_turns(bench, servers, bench.rounds, tool, query, connections)
             print_heading(f"{query.name}; {tool}, {connections} connections", "bare")
             for name, taken in samples.items():
                 print_row(name, taken, samples["bare"])
             if fastapi in servers:
-                factor = ratios(samples["bagserve"], samples["fastapi"], "per_s")
+                factor = ratio(samples["bagserve"], samples["fastapi"], "per_s")
                 print(f"bagserve / fastapi: {factor:.1f}")
     print("\nbusy: share of its processor that the server used; well below 100 % with many "
           "connections,\nthe client is the limit, and CPU per request tells more than requests/s. "
@@ -117,18 +98,6 @@ def closed(bench):
 
 
 # --- inprocess -----------------------------------------------------------------------------------
-
-def call_in_process(bench, query, cpus, seconds):
-    return run_json([bench.programs / "bench_inprocess", bench.tables[query.model], query.bags,
-                     query.ids, seconds], cpus)
-
-
-def give_worker_a_processor(bench, server, query):
-    """The worker, which starts with the first work, on one; the loop and the client on the other."""
-    bench.clients.closed("loadgen", server, query, 4, 0.3)
-    if bench.apart:
-        server.pin_workers(bench.client_cpus, bench.server_cpus)
-
 
 def inprocess(bench):
     """rows per second over loopback, one worker, against the kernels in one process on one core
@@ -139,126 +108,132 @@ def inprocess(bench):
     rows = MLPERF.bags * MLPERF.ids
     called, asked, worker_us = [], [], []
     with contextlib.ExitStack() as stack:
-        server = start_bagserve(stack, bench, "--workers", 1, cpus=bench.client_cpus)
-        give_worker_a_processor(bench, server, MLPERF)
+        server = start_with_workers(stack, bench, 1)
         for _ in range(bench.rounds):
             called.append(call_in_process(bench, MLPERF, bench.server_cpus, bench.seconds))
             before = server.workers_cpu_s()
-            asked.append(bench.clients.closed("loadgen", server, MLPERF, 4, bench.seconds))
+            asked.append(measure(bench, "loadgen", server, MLPERF, 4))
             worker_us.append((server.workers_cpu_s() - before) * 1e6 / asked[-1].requests)
-            bench.others.append(asked[-1].others)
     rates = [call["rows_per_s"] for call in called]
     costs = [call["cpu_us_per_query"] for call in called]
-    print(f"{MLPERF.name}: {rows:,} rows a query, 4 connections")
-    print(f"    in one process  {median(rates) / 1e6:8.1f} million rows/s, {median(costs):8,.0f} us "
-          "of CPU a query")
-    print(f"    over loopback   {median(a.per_s for a in asked) * rows / 1e6:8.1f} million rows/s, "
+    print(f"{MLPERF.name}: {rows:,} rows a query, 4 connections\n"
+          f"    in one process  {median(rates) / 1e6:8.1f} million rows/s, {median(costs):8,.0f} us "
+          "of CPU a query\n"
+          f"    over loopback   {median(a.per_s for a in asked) * rows / 1e6:8.1f} million rows/s, "
           f"{median(worker_us):8,.0f} us of the worker's CPU a query, "
           f"{median(a.cpu_us for a in asked):,.0f} with the loop's")
     share = median(ask.per_s * rows / rate for ask, rate in zip(asked, rates, strict=True))
     work = median(cost / us for cost, us in zip(costs, worker_us, strict=True))
-    print(f"    over loopback / in one process: {share:.2f} by rows/s, {work:.2f} by the worker's CPU")
+    print(f"    over loopback / in one process: {share:.2f} by rows/s, {work:.2f} by the worker's "
+          "CPU")
 
 
 # --- workers -------------------------------------------------------------------------------------
 
-def query_of_work(bench, work_us):
-    """A query that keeps the kernels busy for about that long on one processor."""
-    trial = Query("", "wide", WIDE_ROWS, WORK_BAGS, 200)
-    took = call_in_process(bench, trial, bench.server_cpus, 0.3)["cpu_us_per_query"]
-    ids = max(1, round(trial.ids * work_us / took))
-    return Query(f"{work_us} us of work: {WORK_BAGS} bags x {ids} ids, dim 128", "wide",
-                 WIDE_ROWS, WORK_BAGS, ids)
-
-
 def workers(bench):
     """two workers against one on dear requests, 64 connections
 
-    With one worker that has a processor to itself, and the loop and the client on another. Two
-    workers share both with them, so that two processors cannot give twice as much: `limit` is what
-    they could at best, by the CPU that a request takes with one worker.
+    One worker has a processor to itself, the loop and the client share another. Two workers share
+    both with them, so that two processors cannot give twice as much: `limit` is what they could at
+    best, by the CPU that server and client take for a request with one worker.
     """
-    with contextlib.ExitStack() as stack:
-        servers = [start_bagserve(stack, bench, "--workers", count, name=f"{count} workers",
-                                  cpus=[*bench.server_cpus, *bench.client_cpus]
-                                  if bench.apart else None) for count in (1, 2)]
-        for work_us in WORK_US:
-            query = query_of_work(bench, work_us)
-            give_worker_a_processor(bench, servers[0], query)
-            samples = take_turns(bench, servers, bench.rounds,
-                                 lambda server, q=query: bench.clients.closed(
-                                     "loadgen", server, q, 64, bench.seconds))
-            print_heading(query.name, "1 worker")
-            for name, taken in samples.items():
-                print_row(name, taken, samples["1 workers"])
-            one = samples["1 workers"]
-            limit = median(2e6 / (s.cpu_us + s.client_cpu_us) / s.per_s for s in one)
-            print(f"limit on two processors: {limit:.2f}")
+    for work_us in WORK_US[:1] if bench.quick else WORK_US:
+        query = query_of_work(bench, work_us)
+        with contextlib.ExitStack() as stack:
+            servers = [start_with_workers(stack, bench, count, name=f"workers={count}")
+                       for count in (1, 2)]
+            samples = take_turns(bench, servers, bench.rounds, "loadgen", query, 64)
+        one, two = samples["workers=1"], samples["workers=2"]
+        print_heading(query.name, "workers=1")
+        print_row("workers=1", one, one)
+        print_row("workers=2", two, one)
+        limit = median(2e6 / (sample.cpu_us + sample.client_cpu_us) / sample.per_s
+                       for sample in one)
+        print(f"limit on two processors: {limit:.2f}")
 
 
 # --- open ----------------------------------------------------------------------------------------
 
-def print_phases(name, phases, labels, peak):
-    for label, phase in zip(labels, phases, strict=True):
-        spread = phase["p99_us"] / phase["p50_us"] if phase["p50_us"] else 0
-        print(f"{name:>9} {label:>9} {phase['rate']:>8,.0f} {phase['answered_per_s']:>8,.0f} "
-              f"{phase['answered_per_s'] / peak:>6.0%} {phase['p50_us']:>8.0f} "
-              f"{phase['p99_us']:>9.0f} {spread:>7.1f} {phase['refused']:>7} "
-              f"{phase['refused_p99_us']:>9.0f} {phase['unsent']:>7} "
-              f"{phase['lost'] + phase['other']:>5} {phase['unanswered']:>8} "
-              f"{phase['late_p99_us']:>8.0f} {phase['normal_after_ms']:>6.0f}", flush=True)
-
-
-OPEN_HEADINGS = (f"{'server':>9} {'load':>9} {'rate/s':>8} {'200s/s':>8} {'good':>6} {'p50 us':>8} "
-                 f"{'p99 us':>9} {'p99/p50':>7} {'503s':>7} {'their p99':>9} {'unsent':>7} "
-                 f"{'lost':>5} {'no reply':>8} {'late p99':>8} {'normal':>6}")
-
-
 def peak_of(bench, server, query):
-    return median(bench.clients.closed("loadgen", server, query, 64, bench.seconds).per_s
-                  for _ in range(3))
+    return measure(bench, "loadgen", server, query, 64).per_s
 
 
-def open_at_70(bench, stack, query):
-    """The small request at 70 % of each server's own peak."""
-    bagserve = start_bagserve(stack, bench)
-    servers = [start_bare(stack, bench, bagserve, query), bagserve]
-    print(f"\n{query.name}; at 70 % of each server's own peak\n{OPEN_HEADINGS}")
-    peaks = {server.name: peak_of(bench, server, query) for server in servers}
-    for _ in range(1 if bench.quick else 3):
-        for server in servers:
-            peak = peaks[server.name]
-            phases = bench.clients.open(server, query, [(0.7 * peak, 2 * bench.seconds)],
-                                        OPEN_CONNECTIONS, 10)
-            print_phases(server.name, phases, ["70 %"], peak)
-    bagserve.stop()
+def open_at_70(bench, query):
+    """The small request at 70 % of each server's own peak, measured just before."""
+    phases = {"bare": [], "bagserve": []}
+    with contextlib.ExitStack() as stack:
+        bagserve = start_bagserve(stack, bench)
+        servers = [start_bare(stack, bench, bagserve, query), bagserve]
+        for _ in range(bench.rounds):
+            for server in servers:
+                peak = peak_of(bench, server, query)
+                phase, = bench.clients.open(server, query, [(0.7 * peak, bench.seconds)],
+                                            OPEN_CONNECTIONS, NORMAL_MS)
+                phases[server.name].append(phase | {"peak": peak})
+    print_open_heading(f"{query.name}; at 70 % of each server's own peak, {bench.rounds} rounds")
+    for name, taken in phases.items():
+        print_phase(name, "70 %", taken)
 
 
-def open_overload(bench, stack, query):
+def open_overload(bench, query):
     """2x and 5x of the peak, with 70 % before, between and after."""
-    server = start_bagserve(stack, bench, "--workers", 1, cpus=bench.client_cpus)
-    give_worker_a_processor(bench, server, query)
-    peak = peak_of(bench, server, query)
-    print(f"\n{query.name}; 1 worker, peak {peak:,.0f}/s\n{OPEN_HEADINGS}")
-    seconds = (2 if bench.quick else 4) * bench.seconds
-    labels = ["70 %", "2x", "70 % again", "5x", "70 % again"]
-    rates = [0.7 * peak, 2 * peak, 0.7 * peak, 5 * peak, 0.7 * peak]
-    phases = bench.clients.open(server, query, [(rate, seconds) for rate in rates],
-                                OPEN_CONNECTIONS, 50)
-    print_phases("bagserve", phases, labels, peak)
-    server.stop()
+    loads = [("70 %", 0.7), ("2x", 2), ("then 70 %", 0.7), ("5x", 5), ("then 70 % ", 0.7)]
+    taken = {load: [] for load, _ in loads}
+    seconds = (2 if bench.quick else 3) * bench.seconds
+    rounds = 1 if bench.quick else 3
+    with contextlib.ExitStack() as stack:
+        server = start_with_workers(stack, bench, 1)
+        for _ in range(rounds):
+            before = peak_of(bench, server, query)
+            phases = bench.clients.open(server, query,
+                                        [(share * before, seconds) for _, share in loads],
+                                        OPEN_CONNECTIONS, OVERLOADED_NORMAL_MS)
+            peak = (before + peak_of(bench, server, query)) / 2
+            for (load, _), phase in zip(loads, phases, strict=True):
+                taken[load].append(phase | {"peak": peak})
+    print_open_heading(f"{query.name}; 1 worker, {rounds} rounds")
+    for load, phases in taken.items():
+        print_phase("bagserve", load, phases)
 
 
 def open_loop(bench):
-    """open loop: arrivals at random times, timed from when they were due"""
+    """open loop: arrivals at random times, whatever became of those before"""
+    open_at_70(bench, SMALL)
+    for work_us in WORK_US[-1:] if bench.quick else WORK_US:
+        open_overload(bench, query_of_work(bench, work_us))
+    print(OPEN_LEGEND)
+
+
+# --- health --------------------------------------------------------------------------------------
+
+def stats_of(server, model):
+    """(requests, kernel batches) so far; None where the server does not tell."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v2/models/{model}/stats",
+                                    timeout=20) as reply:
+            stats = json.load(reply)["model_stats"][0]
+    except OSError:
+        return None
+    return stats["inference_stats"]["success"]["count"], stats["execution_count"]
+
+
+def health(bench):
+    """64 clients with 50,000 ids each, and health asked at random times meanwhile"""
     with contextlib.ExitStack() as stack:
-        open_at_70(bench, stack, SMALL)
-    for work_us in WORK_US[:1] if bench.quick else WORK_US:
-        with contextlib.ExitStack() as stack:
-            open_overload(bench, stack, query_of_work(bench, work_us))
-    print("\ngood: 200s per second of the peak. unsent: every connection of the generator was busy. "
-          "late p99: of the\ngenerator itself, us. normal: ms from the start of the phase until "
-          "99 % of answers were 200 in time (10 ms,\n50 ms under overload); -1: never.")
+        server = start_bagserve(stack, bench, cpus=None)
+        executor = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
+        seconds = 3 * bench.seconds
+        busy = executor.submit(bench.clients.closed, "loadgen", server, HUGE, 64, seconds)
+        before = stats_of(server, HUGE.model)
+        phase = bench.clients.get(server, "/v2/health/ready", HEALTH_PER_S, seconds)
+        after = stats_of(server, HUGE.model)
+        sample = busy.result()
+    print(f"{HUGE.name}: {sample.per_s:.0f} requests/s, p50 {sample.p50_us / 1e3:.0f} ms, "
+          f"{sample.bad} other than 200\nhealth: p50 {phase['p50_us'] / 1e3:.2f} ms, p99 "
+          f"{phase['p99_us'] / 1e3:.2f} ms, at most {phase['max_us'] / 1e3:.2f} ms, "
+          f"{phase['ok']} of {phase['due']} answered 200")
+    if before and after:
+        print(f"{after[0] - before[0]} requests in {after[1] - before[1]} kernel batches")
 
 
 # --- compare -------------------------------------------------------------------------------------
@@ -270,9 +245,10 @@ def compare(bench):
                    start_bagserve(stack, bench, *bench.compare_arguments, name="other",
                                   program=bench.compare_program)]
         for query in (SMALL, MEDIUM):
-            samples = take_turns(bench, servers, max(10, bench.rounds),
-                                 lambda server, q=query: bench.clients.closed(
-                                     "loadgen", server, q, 64, bench.seconds))
+            samples = take_turns(bench, servers, max(10, bench.rounds), "loadgen", query, 64)
+            this, other = samples["this"], samples["other"]
             print_heading(query.name, "other")
-            for name, taken in samples.items():
-                print_row(name, taken, samples["other"])
+            print_row("this", this, other)
+            print_row("other", other, other)
+            print(f"this / other: requests/s {quartiles(paired(this, other, 'per_s'))}, "
+                  f"CPU {quartiles(paired(this, other, 'cpu_us'))}")

@@ -1,5 +1,6 @@
 """The servers that are compared: started on free ports, watched through /proc, ended by their pid."""
 
+import collections
 import ctypes
 import json
 import os
@@ -9,6 +10,7 @@ import statistics
 import struct
 import subprocess
 import sys
+import threading
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,18 +46,21 @@ class Server:
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         preexec_fn=end_with_parent)
         self.pid = self.process.pid
+        self.log = collections.deque(maxlen=20)
         try:
             self.port = self.read_port()
         except BaseException:
             self.stop()
             raise
+        # A server whose log nobody reads would one day wait for a reader.
+        threading.Thread(target=self.log.extend, args=[self.process.stderr], daemon=True).start()
 
     def read_port(self):
         """The port, which these servers print as their first line."""
         line = self.process.stdout.readline()
         if not line:
-            raise Unusable(f"{self.name} did not start: "
-                           f"{self.process.stderr.read().decode(errors='replace')[-500:]}")
+            self.log.extend(self.process.stderr)
+            raise Unusable(f"{self.name} did not start: {self.last_words()}")
         return int(line)
 
     def cpu_s(self):
@@ -63,18 +68,18 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
-    def threads(self):
-        return [int(task) for task in os.listdir(f"/proc/{self.pid}/task")]
+    def pin_loop(self, cpus):
+        """Keeps the first thread, which runs the loop, on these processors."""
+        os.sched_setaffinity(self.pid, cpus)
 
     def workers_cpu_s(self):
         """Time of all threads but the first, which runs the loop."""
-        return sum(int(pathlib.Path(f"/proc/{self.pid}/task/{thread}/schedstat").read_text()
-                       .split()[0]) for thread in self.threads() if thread != self.pid) / 1e9
+        tasks = pathlib.Path(f"/proc/{self.pid}/task")
+        return sum(int((task / "schedstat").read_text().split()[0])
+                   for task in tasks.iterdir() if task.name != str(self.pid)) / 1e9
 
-    def pin_workers(self, loop_cpus, worker_cpus):
-        """Keeps the first thread, which runs the loop, apart from those that it made."""
-        for thread in self.threads():
-            os.sched_setaffinity(thread, loop_cpus if thread == self.pid else worker_cpus)
+    def last_words(self):
+        return b"".join(self.log).decode(errors="replace")
 
     def stop(self):
         if self.process.poll() is None:
@@ -85,7 +90,6 @@ class Server:
                 self.process.kill()
                 self.process.wait()
         self.process.stdout.close()
-        self.process.stderr.close()
 
     def __enter__(self):
         return self
@@ -104,22 +108,22 @@ class Bagserve(Server):
         super().__init__(name, command, cpus)
 
     def read_port(self):
-        port, lines = None, []
+        port = None
         for line in self.process.stderr:
-            lines.append(line.decode(errors="replace"))
+            self.log.append(line)
             event = json.loads(line) if line.startswith(b"{") else {}
             if event.get("event") == "listening":
                 port = event["port"]
             if event.get("event") == "ready":
                 return port
-        raise Unusable("bagserve did not start: " + "".join(lines[-5:]))
+        raise Unusable(f"{self.name} did not start: {self.last_words()}")
 
 
 class Bare(Server):
     """The yardstick, answering as many bytes as bagserve answered."""
 
-    def __init__(self, program, reply_bytes, header_bytes, cpus):
-        super().__init__("bare", [program, reply_bytes, header_bytes], cpus)
+    def __init__(self, program, reply_bytes, header_bytes, pool_bytes, cpus):
+        super().__init__("bare", [program, reply_bytes, header_bytes, pool_bytes], cpus)
 
 
 class FastApi(Server):
