@@ -76,6 +76,8 @@
       "Most indices in one request; more are answered 400.")                                       \
     X(max_bags, "engine", "max_bags", COUNT, INT64_C(1) << 32, 1, INT64_C(1) << 40, "bags",        \
       "Most bags in one request; more are answered 400.")                                          \
+    X(isa, "engine", "isa", TEXT, "", 1, 64, "name",                                               \
+      "Instruction set of the kernels: avx512, avx2, neon or generic. Empty: the best one.")       \
     X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \

@@ -1,7 +1,7 @@
-/* The tables behind bag.h, made from its lists, and look-up by name.
+/* The tables behind bag.h and pool.h, made from their lists, and look-up by name.
  *
  * Must not know: what the words are used for. */
-#include "bag.h"
+#include "pool.h"
 
 #include <string.h>
 
@@ -29,6 +29,12 @@ const struct bag_status_info bag_statuses[BAG_STATUS_COUNT] = {
 #undef BAG_X
 };
 
+const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT] = {
+#define BAG_X(id, name) [BAG_ROWS_##id] = name,
+    BAG_ROW_FORMATS(BAG_X)
+#undef BAG_X
+};
+
 static bool same_word(const char *word, const char *name, size_t name_bytes)
 {
     return strlen(word) == name_bytes && memcmp(word, name, name_bytes) == 0;
@@ -48,4 +54,12 @@ enum bag_reduction bag_reduction_find(const char *name, size_t name_bytes)
         if (same_word(bag_reduction_names[i], name, name_bytes))
             return (enum bag_reduction)i;
     return BAG_REDUCTION_COUNT;
+}
+
+enum bag_row_format bag_row_format_find(const char *name, size_t name_bytes)
+{
+    for (int i = 0; i < BAG_ROW_FORMAT_COUNT; i++)
+        if (same_word(bag_row_format_names[i], name, name_bytes))
+            return (enum bag_row_format)i;
+    return BAG_ROW_FORMAT_COUNT;
 }

@@ -22,14 +22,47 @@
 
 #include "bag.h"
 
+/* How a row is stored. Quantised rows stand for f32 rows: their table's dtype is BAG_F32, and they
+ * are pooled as the f32 rows they stand for. X(ID, name in a configuration) */
+#define BAG_ROW_FORMATS(X) \
+    X(PLAIN, "plain")      \
+    X(INT8, "int8")        \
+    X(INT4, "int4")        \
+    X(F8_E4M3, "f8_e4m3")  \
+    X(F8_E5M2, "f8_e5m2")
+
+/* PLAIN    elements of the dtype, one after the other
+ * INT8     a byte q per element, then f32 scale, f32 bias: an element is fma(q, scale, bias)
+ * INT4     four bits per element, the low ones first, then f16 scale, f16 bias; likewise
+ * F8_...   a byte per element: sign, 4 or 5 bits of exponent, fraction (e4m3 has no infinity) */
+enum bag_row_format {
+#define BAG_X(id, name) BAG_ROWS_##id,
+    BAG_ROW_FORMATS(BAG_X)
+#undef BAG_X
+        BAG_ROW_FORMAT_COUNT
+};
+
+extern const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT];
+
+/* The row format of that name, or BAG_ROW_FORMAT_COUNT. */
+enum bag_row_format bag_row_format_find(const char *name, size_t name_bytes);
+
 /* A table: `num_rows` rows of `row_elements` elements, contiguous, in the machine's byte order.
  * `rows` is aligned to 64 bytes where speed matters; any alignment is correct. */
 struct bag_table {
     const void *rows;
-    enum bag_dtype dtype; /* any but BOOL and BYTES */
+    enum bag_dtype dtype; /* any but BOOL and BYTES; BAG_F32 for quantised rows */
     int64_t num_rows;     /* >= 0 */
     size_t row_elements;  /* product of the dimensions after the first; 1 where there is none */
+    enum bag_row_format row_format;
 };
+
+/* Bytes from one row to the next. */
+size_t bag_row_bytes(const struct bag_table *table);
+
+/* How many elements a quantised row of that many bytes holds; 0 where it is too short. Of INT4 rows
+ * an even number: the file does not say whether the last four bits count. */
+size_t bag_row_elements(enum bag_row_format format, size_t row_bytes);
 
 /* How a model pools: fixed by its configuration, some of it changed by a request's parameters. */
 struct bag_rules {

@@ -17,6 +17,7 @@ struct bag_block {
     const struct bag_pool *pool;
     size_t num_bags;
     const size_t *borders; /* num_bags + 1; bag i has entries [borders[i], borders[i + 1]) */
+    size_t end_entry;      /* of the whole range: entries up to here may be fetched ahead */
     size_t first_column, end_column;
     char *out; /* row of the block's first bag in the result, from column 0 */
 };
@@ -30,27 +31,6 @@ void bag_pool_borders(const struct bag_pool *pool, size_t first_bag, size_t end_
                       size_t *borders);
 
 /* ---- weights --------------------------------------------------------------------------------- */
-
-static inline uint16_t bag_load_u16(const void *data, size_t position)
-{
-    uint16_t value;
-    memcpy(&value, (const char *)data + position * sizeof value, sizeof value);
-    return value;
-}
-
-static inline float bag_load_f32(const void *data, size_t position)
-{
-    float value;
-    memcpy(&value, (const char *)data + position * sizeof value, sizeof value);
-    return value;
-}
-
-static inline double bag_load_f64(const void *data, size_t position)
-{
-    double value;
-    memcpy(&value, (const char *)data + position * sizeof value, sizeof value);
-    return value;
-}
 
 /* The weight of an entry of a table of f16, bf16 or f32. */
 static inline float bag_weight_f32(const struct bag_pool *pool, size_t entry)
@@ -97,14 +77,6 @@ static inline bool bag_keeps(const struct bag_pool *pool, size_t entry, int64_t 
 }
 
 /* Entries of [first, end) that stay. */
-static inline size_t bag_count_kept(const struct bag_pool *pool, size_t first, size_t end)
-{
-    if (bag_keeps_all(pool))
-        return end - first;
-    size_t kept = 0;
-    for (size_t entry = first; entry < end; entry++)
-        kept += bag_keeps(pool, entry, bag_id_at(&pool->indices, entry));
-    return kept;
-}
+size_t bag_count_kept(const struct bag_pool *pool, size_t first, size_t end);
 
 #endif

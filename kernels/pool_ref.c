@@ -50,49 +50,61 @@ static void pool_tile(const struct bag_ref_kind *kind, const struct bag_piece *p
     kind->store(piece->pool, &result, piece->num_columns, out);
 }
 
-/* An empty bag is the default row as it is: its very bits where no conversion is asked for. */
-static void copy_default(const struct bag_ref_kind *kind, const struct bag_piece *piece, void *out)
+/* The default row's very bits where no conversion is asked for. */
+static void copy_default(const struct bag_pool *pool, size_t column, size_t count, char *out)
 {
-    const struct bag_pool *pool = piece->pool;
+    const struct bag_table *table = &pool->table;
+    const struct bag_ref_kind *kind = kind_of(table->dtype);
     size_t bytes = bag_dtypes[pool->output_dtype].bytes;
-    if (pool->default_row < 0) {
-        memset(out, 0, piece->num_columns * bytes);
-        return;
-    }
-    if (pool->output_dtype == pool->table.dtype) {
-        size_t element = (size_t)pool->default_row * pool->table.row_elements + piece->column;
-        memcpy(out, (const char *)pool->table.rows + element * bytes, piece->num_columns * bytes);
-        return;
-    }
     union bag_tile values;
-    kind->load(pool, pool->default_row, piece->column, piece->num_columns, &values);
-    kind->store(pool, &values, piece->num_columns, out);
+    if (table->row_format == BAG_ROWS_PLAIN && pool->output_dtype == table->dtype) {
+        size_t element = (size_t)pool->default_row * table->row_elements + column;
+        memcpy(out, (const char *)table->rows + element * bytes, count * bytes);
+        return;
+    }
+    for (size_t done = 0; done < count; done += BAG_REF_TILE) {
+        size_t now = count - done < BAG_REF_TILE ? count - done : BAG_REF_TILE;
+        kind->load(pool, pool->default_row, column + done, now, &values);
+        kind->store(pool, &values, now, out + done * bytes);
+    }
 }
 
-static void pool_bag(const struct bag_block *block, size_t bag, char *out)
+void bag_ref_empty(const struct bag_block *block, size_t bag)
+{
+    const struct bag_pool *pool = block->pool;
+    size_t bytes = bag_dtypes[pool->output_dtype].bytes;
+    size_t count = block->end_column - block->first_column;
+    char *out = block->out + (bag * pool->table.row_elements + block->first_column) * bytes;
+    if (pool->default_row < 0)
+        memset(out, 0, count * bytes);
+    else
+        copy_default(pool, block->first_column, count, out);
+}
+
+static void pool_bag(const struct bag_block *block, size_t bag)
 {
     const struct bag_pool *pool = block->pool;
     const struct bag_ref_kind *kind = kind_of(pool->table.dtype);
     size_t bytes = bag_dtypes[pool->output_dtype].bytes;
+    char *out = block->out + bag * pool->table.row_elements * bytes;
     struct bag_piece piece = {
         .pool = pool, .first_entry = block->borders[bag], .end_entry = block->borders[bag + 1]};
     piece.num_kept = bag_count_kept(pool, piece.first_entry, piece.end_entry);
+    if (piece.num_kept == 0) {
+        bag_ref_empty(block, bag);
+        return;
+    }
     for (size_t column = block->first_column; column < block->end_column;) {
         size_t left = block->end_column - column;
         piece.column = column;
         piece.num_columns = left < BAG_REF_TILE ? left : BAG_REF_TILE;
-        if (piece.num_kept == 0)
-            copy_default(kind, &piece, out + column * bytes);
-        else
-            pool_tile(kind, &piece, out + column * bytes);
+        pool_tile(kind, &piece, out + column * bytes);
         column += piece.num_columns;
     }
 }
 
 void bag_ref_block(const struct bag_block *block)
 {
-    const struct bag_pool *pool = block->pool;
-    size_t bag_bytes = pool->table.row_elements * bag_dtypes[pool->output_dtype].bytes;
     for (size_t bag = 0; bag < block->num_bags; bag++)
-        pool_bag(block, bag, block->out + bag * bag_bytes);
+        pool_bag(block, bag);
 }

@@ -9,6 +9,9 @@
 /* Pools a block of any table. */
 void bag_ref_block(const struct bag_block *block);
 
+/* Writes a bag in which no entry is left: the default row, copied, or zeros. */
+void bag_ref_empty(const struct bag_block *block, size_t bag);
+
 /* Columns that are pooled at a time: their sums stay on the stack, in the fastest cache. */
 #define BAG_REF_TILE 64
 

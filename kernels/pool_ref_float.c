@@ -6,47 +6,24 @@
 
 /* ---- rows and results ------------------------------------------------------------------------ */
 
-static const char *element_at(const struct bag_pool *pool, int64_t row, size_t column)
-{
-    size_t element = (size_t)row * pool->table.row_elements + column;
-    return (const char *)pool->table.rows + element * bag_dtypes[pool->table.dtype].bytes;
-}
-
 static void load_f32(const struct bag_pool *pool, int64_t row, size_t column, size_t count,
                      union bag_tile *values)
 {
-    const char *from = element_at(pool, row, column);
-    if (pool->table.dtype == BAG_F32)
-        memcpy(values->f32, from, count * sizeof(float));
-    else if (pool->table.dtype == BAG_F16)
-        for (size_t i = 0; i < count; i++)
-            values->f32[i] = bag_f32_from_f16(bag_load_u16(from, i));
-    else
-        for (size_t i = 0; i < count; i++)
-            values->f32[i] = bag_f32_from_bf16(bag_load_u16(from, i));
+    bag_row_decode(&pool->table, row, column, count, values->f32);
 }
 
 static void store_f32(const struct bag_pool *pool, const union bag_tile *values, size_t count,
                       void *out)
 {
-    uint16_t halves[BAG_REF_TILE];
-    if (pool->output_dtype == BAG_F32) {
-        memcpy(out, values->f32, count * sizeof(float));
-        return;
-    }
-    if (pool->output_dtype == BAG_F16)
-        for (size_t i = 0; i < count; i++)
-            halves[i] = bag_f16_from_f32(values->f32[i]);
-    else
-        for (size_t i = 0; i < count; i++)
-            halves[i] = bag_bf16_from_f32(values->f32[i]);
-    memcpy(out, halves, count * sizeof *halves);
+    bag_row_encode(values->f32, count, pool->output_dtype, out);
 }
 
 static void load_f64(const struct bag_pool *pool, int64_t row, size_t column, size_t count,
                      union bag_tile *values)
 {
-    memcpy(values->f64, element_at(pool, row, column), count * sizeof(double));
+    size_t element = (size_t)row * pool->table.row_elements + column;
+    const char *rows = pool->table.rows;
+    memcpy(values->f64, rows + element * sizeof(double), count * sizeof(double));
 }
 
 static void store_f64(const struct bag_pool *pool, const union bag_tile *values, size_t count,

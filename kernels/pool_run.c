@@ -1,8 +1,8 @@
 /* Cutting a range of the result into blocks of bags, and finding where bags begin and end.
  *
  * Must not know: elements, instruction sets. */
+#include "dispatch.h"
 #include "pool_block.h"
-#include "pool_ref.h"
 
 struct bag_range bag_range_all(const struct bag_pool *pool)
 {
@@ -54,13 +54,26 @@ size_t bag_pool_entries_before(const struct bag_pool *pool, size_t bag)
     return bag_ids_lower_bound(&pool->groups, 0, (int64_t)bag);
 }
 
+size_t bag_count_kept(const struct bag_pool *pool, size_t first, size_t end)
+{
+    if (bag_keeps_all(pool))
+        return end - first;
+    size_t kept = 0;
+    for (size_t entry = first; entry < end; entry++)
+        kept += bag_keeps(pool, entry, bag_id_at(&pool->indices, entry));
+    return kept;
+}
+
 void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out)
 {
     size_t bag_bytes = pool->table.row_elements * bag_dtypes[pool->output_dtype].bytes;
-    size_t borders[BAG_BLOCK_BAGS + 1];
+    bag_block_fn *pool_block = bag_kernel_for(&pool->table);
+    size_t borders[BAG_BLOCK_BAGS + 1], end_entry;
     size_t hint = 0;
-    if (range.first_column >= range.end_column)
+    if (range.first_column >= range.end_column || range.first_bag >= range.end_bag)
         return;
+    bag_pool_borders(pool, range.end_bag, range.end_bag, &hint, &end_entry);
+    hint = 0;
     for (size_t bag = range.first_bag; bag < range.end_bag;) {
         size_t left = range.end_bag - bag;
         size_t count = left < BAG_BLOCK_BAGS ? left : BAG_BLOCK_BAGS;
@@ -68,10 +81,11 @@ void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out
         struct bag_block block = {.pool = pool,
                                   .num_bags = count,
                                   .borders = borders,
+                                  .end_entry = end_entry,
                                   .first_column = range.first_column,
                                   .end_column = range.end_column,
                                   .out = (char *)out + bag * bag_bytes};
-        bag_ref_block(&block);
+        pool_block(&block);
         bag += count;
     }
 }

@@ -1,14 +1,53 @@
-/* f16 and bf16 numbers <-> f32, in plain C: the definition that every instruction set must meet.
+/* Stored rows <-> f32 values, in plain C: the definition that every instruction set must meet.
  *
  * Widening is exact. Narrowing rounds once, to nearest even; what is too large becomes an infinity,
  * a NaN stays a NaN (its payload is not specified). No branches, so that loops become vectors.
  *
- * Must not know: tables, pooling. */
+ * Must not know: pooling. */
 #ifndef BAG_ROWFORMAT_H
 #define BAG_ROWFORMAT_H
 
-#include <stdint.h>
+#include "pool.h"
+
 #include <string.h>
+
+/* What the columns of a row are in f32; the table is not of f64 or integers. */
+void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, size_t count,
+                    float *values);
+
+/* Writes f32 values as F16, BF16 or F32 elements. */
+void bag_row_encode(const float *values, size_t count, enum bag_dtype dtype, void *out);
+
+/* Where a row's scale and bias stand, after its elements; for INT8 and INT4. */
+static inline size_t bag_row_code_bytes(enum bag_row_format format, size_t row_elements)
+{
+    return format == BAG_ROWS_INT4 ? row_elements / 2 + row_elements % 2 : row_elements;
+}
+
+/* ---- unaligned loads ------------------------------------------------------------------------- */
+
+static inline uint16_t bag_load_u16(const void *data, size_t position)
+{
+    uint16_t value;
+    memcpy(&value, (const char *)data + position * sizeof value, sizeof value);
+    return value;
+}
+
+static inline float bag_load_f32(const void *data, size_t position)
+{
+    float value;
+    memcpy(&value, (const char *)data + position * sizeof value, sizeof value);
+    return value;
+}
+
+static inline double bag_load_f64(const void *data, size_t position)
+{
+    double value;
+    memcpy(&value, (const char *)data + position * sizeof value, sizeof value);
+    return value;
+}
+
+/* ---- single numbers -------------------------------------------------------------------------- */
 
 static inline uint32_t bag_f32_bits(float value)
 {
@@ -66,6 +105,21 @@ static inline uint16_t bag_bf16_from_f32(float value)
     uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     uint32_t nan = (bits >> 16) | 0x0040;
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+/* Eight bits with 5 of exponent are the upper half of an f16. */
+static inline float bag_f32_from_e5m2(uint8_t byte)
+{
+    return bag_f32_from_f16((uint16_t)(byte << 8));
+}
+
+/* Eight bits with 4 of exponent (bias 7) fit into an f16, 2^8 too small. The pattern that would
+ * stand for 480 is the only NaN. */
+static inline float bag_f32_from_e4m3(uint8_t byte)
+{
+    uint16_t half = (uint16_t)((byte & 0x80) << 8 | (byte & 0x7f) << 7);
+    float value = bag_f32_from_f16(half) * 256;
+    return (byte & 0x7f) == 0x7f ? bag_f32_from_bits(0x7fc00000) : value;
 }
 
 #endif

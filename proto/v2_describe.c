@@ -30,7 +30,7 @@ char *bag_v2_describe_error(const char *text)
     return print(tree, cJSON_AddStringToObject(tree, "error", text));
 }
 
-char *bag_v2_describe_root(const char *version)
+char *bag_v2_describe_root(const char *version, const char *isa)
 {
     static const char *const links[][2] = {
         {"server", "/v2"},
@@ -40,7 +40,8 @@ char *bag_v2_describe_root(const char *version)
     };
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
-                 cJSON_AddStringToObject(tree, "version", version);
+                 cJSON_AddStringToObject(tree, "version", version) &&
+                 cJSON_AddStringToObject(tree, "isa", isa);
     cJSON *object = cJSON_AddObjectToObject(tree, "links");
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
         whole = whole && cJSON_AddStringToObject(object, links[i][0], links[i][1]);

@@ -10,8 +10,8 @@
 /* {"error": text}; `text` is UTF-8. */
 char *bag_v2_describe_error(const char *text);
 
-/* GET /: name, version and where to go from here. */
-char *bag_v2_describe_root(const char *version);
+/* GET /: name, version, the instruction set that pools, and where to go from here. */
+char *bag_v2_describe_root(const char *version, const char *isa);
 
 /* GET /v2: name, version, extensions. */
 char *bag_v2_describe_server(const char *version);

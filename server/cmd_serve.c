@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "http/listen.h"
 #include "http/server.h"
+#include "isa.h"
 #include "log.h"
 #include "startup.h"
 #include "table/demo.h"
@@ -131,6 +132,8 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
     if (!bag_commands_configure(config, argc, argv, problem))
         return false;
     bag_log_configure(config->options.log_format, config->options.log_level);
+    if (!bag_isa_choose(config->options.isa, problem))
+        return false;
     if (config->demo && !add_demo_models(config, problem))
         return false;
     if (config->models_dir && !bag_models_dir_scan(config->models_dir, config, problem))
@@ -179,7 +182,8 @@ static bool start_serving(struct serve *serve, struct bag_problem *problem)
     serve->drain_timer.data = serve;
     catch_signals(serve);
     bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("host", options->host),
-            BAG_LOG_NUMBER("port", port), BAG_LOG_TEXT("version", BAG_VERSION));
+            BAG_LOG_NUMBER("port", port), BAG_LOG_TEXT("version", BAG_VERSION),
+            BAG_LOG_TEXT("isa", bag_isa_names[bag_isa_used()]));
     serve->load.data = serve;
     uv_queue_work(&serve->loop, &serve->load, on_load, on_loaded);
     return true;

@@ -27,6 +27,7 @@ def test_root(client):
     value = reply.json()
     expect_equal(value["name"], "bagserve")
     expect(re.fullmatch(r"\d+\.\d+\.\d+", value["version"]), f"version {value['version']!r}")
+    expect(value["isa"] in ("generic", "neon", "avx2", "avx512"), f"isa {value['isa']!r}")
     expect("/v2" in reply.body.decode(), "no link to /v2")
 
 

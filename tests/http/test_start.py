@@ -102,6 +102,18 @@ def test_sources_override_each_other(directory):
                 expect_equal(reply.status, status, f"{size} bytes with {arguments} {environ}")
 
 
+def test_instruction_set(directory):
+    """The plain kernels are everywhere; a set that the processor lacks is refused by name."""
+    table = ("--table", f"items={save(directory / 'items.npy')}")
+    with Server(*table, variables={"BAGSERVE_ISA": "generic"}) as server, Client(server) as client:
+        expect_equal(client.get("/").json()["isa"], "generic")
+        expect_equal(server.wait_event("listening")["isa"], "generic")
+        check_table(client)
+    refused(["sse", "generic"], *table, variables={"BAGSERVE_ISA": "sse"})
+    foreign = "avx2" if os.uname().machine == "aarch64" else "neon"
+    refused([foreign, "generic"], *table, "--isa", foreign)
+
+
 def test_demo(_):
     with Server("--demo") as server, Client(server) as client:
         expect_equal(sorted(client.get("/v2/models").json()["models"]), ["example", "items"])

@@ -1,0 +1,185 @@
+/* The vector vocabulary in AVX2, FMA and F16C: 8 lanes of f32, 4 of f64.
+ *
+ * Loads and stores take any alignment and touch exactly the bytes of their lanes.
+ *
+ * Must not know: rows, bags. */
+#ifndef BAG_LANES_AVX2_H
+#define BAG_LANES_AVX2_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#define BAG_LANE static inline __attribute__((always_inline))
+
+/* ---- f32 ------------------------------------------------------------------------------------- */
+
+enum { f32v_lanes = 8 };
+typedef __m256 f32v;
+
+BAG_LANE f32v f32v_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+
+BAG_LANE f32v f32v_all(float value)
+{
+    return _mm256_set1_ps(value);
+}
+
+BAG_LANE f32v f32v_add(f32v a, f32v b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+BAG_LANE f32v f32v_divide(f32v a, f32v b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+/* a * b + c, rounded once */
+BAG_LANE f32v f32v_fused(f32v a, f32v b, f32v c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+/* The larger, `so_far` where they are equal, a NaN where there is one. */
+BAG_LANE f32v f32v_larger(f32v so_far, f32v value)
+{
+    f32v above = _mm256_cmp_ps(value, so_far, _CMP_GT_OQ);
+    f32v nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
+    return _mm256_blendv_ps(so_far, value, _mm256_or_ps(above, nan));
+}
+
+BAG_LANE f32v f32v_load_f32(const char *from)
+{
+    return _mm256_loadu_ps((const float *)(const void *)from);
+}
+
+BAG_LANE f32v f32v_load_f16(const char *from)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
+}
+
+BAG_LANE f32v f32v_load_bf16(const char *from)
+{
+    __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)from);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+BAG_LANE __m128i load_8_bytes(const char *from)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)from);
+}
+
+BAG_LANE f32v f32v_load_u8(const char *from)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8_bytes(from)));
+}
+
+/* Codes of four bits, two to a byte, the low ones first. */
+BAG_LANE f32v f32v_load_u4(const char *from)
+{
+    const __m256i places = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    int codes;
+    memcpy(&codes, from, sizeof codes);
+    __m256i all = _mm256_srlv_epi32(_mm256_set1_epi32(codes), places);
+    return _mm256_cvtepi32_ps(_mm256_and_si256(all, _mm256_set1_epi32(15)));
+}
+
+/* One f16 number in every lane. */
+BAG_LANE f32v f32v_all_f16(const char *from)
+{
+    short half;
+    memcpy(&half, from, sizeof half);
+    return _mm256_cvtph_ps(_mm_set1_epi16(half));
+}
+
+BAG_LANE f32v f32v_load_e5m2(const char *from)
+{
+    return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), load_8_bytes(from)));
+}
+
+/* Sign and magnitude go where f16 has them, 2^8 too small; the NaN's exponent is filled up. */
+BAG_LANE f32v f32v_load_e4m3(const char *from)
+{
+    __m128i bytes = _mm_cvtepi8_epi16(load_8_bytes(from));
+    __m128i magnitudes = _mm_and_si128(bytes, _mm_set1_epi16(0x7f));
+    __m128i nans = _mm_cmpeq_epi16(magnitudes, _mm_set1_epi16(0x7f));
+    __m128i halves = _mm_and_si128(_mm_slli_epi16(bytes, 7), _mm_set1_epi16((short)0xbf80));
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(halves, nans)), _mm256_set1_ps(256));
+}
+
+BAG_LANE void f32v_store_f32(char *to, f32v values)
+{
+    _mm256_storeu_ps((float *)(void *)to, values);
+}
+
+BAG_LANE void f32v_store_f16(char *to, f32v values)
+{
+    _mm_storeu_si128((__m128i *)(void *)to,
+                     _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+BAG_LANE void f32v_store_bf16(char *to, f32v values)
+{
+    __m256i bits = _mm256_castps_si256(values);
+    __m256i upper = _mm256_srli_epi32(bits, 16);
+    __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    __m256i half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
+    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+    __m256i nan = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    f32v is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
+    rounded = _mm256_blendv_epi8(rounded, nan, _mm256_castps_si256(is_nan));
+    __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+    _mm_storeu_si128((__m128i *)(void *)to, packed);
+}
+
+/* ---- f64 ------------------------------------------------------------------------------------- */
+
+enum { f64v_lanes = 4 };
+typedef __m256d f64v;
+
+BAG_LANE f64v f64v_zero(void)
+{
+    return _mm256_setzero_pd();
+}
+
+BAG_LANE f64v f64v_all(double value)
+{
+    return _mm256_set1_pd(value);
+}
+
+BAG_LANE f64v f64v_add(f64v a, f64v b)
+{
+    return _mm256_add_pd(a, b);
+}
+
+BAG_LANE f64v f64v_divide(f64v a, f64v b)
+{
+    return _mm256_div_pd(a, b);
+}
+
+BAG_LANE f64v f64v_fused(f64v a, f64v b, f64v c)
+{
+    return _mm256_fmadd_pd(a, b, c);
+}
+
+BAG_LANE f64v f64v_larger(f64v so_far, f64v value)
+{
+    f64v above = _mm256_cmp_pd(value, so_far, _CMP_GT_OQ);
+    f64v nan = _mm256_cmp_pd(value, value, _CMP_UNORD_Q);
+    return _mm256_blendv_pd(so_far, value, _mm256_or_pd(above, nan));
+}
+
+BAG_LANE f64v f64v_load_f64(const char *from)
+{
+    return _mm256_loadu_pd((const double *)(const void *)from);
+}
+
+BAG_LANE void f64v_store_f64(char *to, f64v values)
+{
+    _mm256_storeu_pd((double *)(void *)to, values);
+}
+
+#endif

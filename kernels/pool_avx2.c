@@ -1,0 +1,11 @@
+/* The kernels for AVX2, FMA and F16C. Compiled for these alone: nothing here runs before the
+ * processor was asked. */
+#if defined(__x86_64__)
+#include "lanes_avx2.h"
+
+#define BAG_KERNELS       bag_avx2_kernels
+#define BAG_BELOW(kind)   bag_ref_block
+#define BAG_WHOLE_VECTORS 8
+#define BAG_CUT_VECTORS   8
+#include "pool_instances.h"
+#endif

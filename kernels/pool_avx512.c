@@ -1,0 +1,12 @@
+/* The kernels for AVX-512. Compiled for it alone: nothing here runs before the processor was asked.
+ * Rows that are narrower than a vector are left to AVX2, which every such processor has. */
+#if defined(__x86_64__)
+#include "lanes_avx512.h"
+
+/* Rows below 512 bytes are one tile, longer ones are cut into tiles of 256. */
+#define BAG_KERNELS       bag_avx512_kernels
+#define BAG_BELOW(kind)   bag_avx2_kernels.pool[BAG_KIND_OF_##kind]
+#define BAG_WHOLE_VECTORS 7
+#define BAG_CUT_VECTORS   4
+#include "pool_instances.h"
+#endif

@@ -1,0 +1,103 @@
+/* Rows of every kind as vectors, on top of an instruction set's vocabulary (lanes_*.h, included
+ * first).
+ *
+ * Must not know: bags. */
+#ifndef BAG_POOL_LANES_H
+#define BAG_POOL_LANES_H
+
+#include "pool_divisor.h"
+#include "pool_fetch.h"
+
+/* A row that is about to be read. `kind` is a constant wherever these are used, so that nothing of
+ * the choice is left. */
+struct f32v_row {
+    const char *codes;
+    f32v scale, bias; /* of quantised rows */
+};
+
+BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const char *at, size_t row_elements)
+{
+    struct f32v_row row = {.codes = at};
+    if (kind == BAG_KIND_OF_INT8) {
+        row.scale = f32v_all(bag_load_f32(at + row_elements, 0));
+        row.bias = f32v_all(bag_load_f32(at + row_elements, 1));
+    } else if (kind == BAG_KIND_OF_INT4) {
+        const char *trailer = at + bag_row_code_bytes(BAG_ROWS_INT4, row_elements);
+        row.scale = f32v_all_f16(trailer);
+        row.bias = f32v_all_f16(trailer + sizeof(uint16_t));
+    }
+    return row;
+}
+
+/* The values from `column` on; of four-bit codes an even one. */
+BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, size_t column)
+{
+    switch (kind) {
+    case BAG_KIND_OF_F16:
+        return f32v_load_f16(row->codes + column * sizeof(uint16_t));
+    case BAG_KIND_OF_BF16:
+        return f32v_load_bf16(row->codes + column * sizeof(uint16_t));
+    case BAG_KIND_OF_INT8:
+        return f32v_fused(f32v_load_u8(row->codes + column), row->scale, row->bias);
+    case BAG_KIND_OF_INT4:
+        return f32v_fused(f32v_load_u4(row->codes + column / 2), row->scale, row->bias);
+    case BAG_KIND_OF_E4M3:
+        return f32v_load_e4m3(row->codes + column);
+    case BAG_KIND_OF_E5M2:
+        return f32v_load_e5m2(row->codes + column);
+    default:
+        return f32v_load_f32(row->codes + column * sizeof(float));
+    }
+}
+
+BAG_LANE float f32v_weight(enum bag_row_kind kind, const struct bag_pool *pool, size_t entry)
+{
+    if (kind == BAG_KIND_OF_F16)
+        return bag_f32_from_f16(bag_load_u16(pool->weights, entry));
+    if (kind == BAG_KIND_OF_BF16)
+        return bag_f32_from_bf16(bag_load_u16(pool->weights, entry));
+    return bag_load_f32(pool->weights, entry);
+}
+
+BAG_LANE void f32v_store(enum bag_dtype dtype, char *row, size_t column, f32v values)
+{
+    if (dtype == BAG_F32)
+        f32v_store_f32(row + column * sizeof(float), values);
+    else if (dtype == BAG_F16)
+        f32v_store_f16(row + column * sizeof(uint16_t), values);
+    else
+        f32v_store_bf16(row + column * sizeof(uint16_t), values);
+}
+
+/* ---- f64 ------------------------------------------------------------------------------------- */
+
+struct f64v_row {
+    const char *codes;
+};
+
+BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, const char *at, size_t row_elements)
+{
+    (void)kind;
+    (void)row_elements;
+    return (struct f64v_row){at};
+}
+
+BAG_LANE f64v f64v_columns(enum bag_row_kind kind, const struct f64v_row *row, size_t column)
+{
+    (void)kind;
+    return f64v_load_f64(row->codes + column * sizeof(double));
+}
+
+BAG_LANE double f64v_weight(enum bag_row_kind kind, const struct bag_pool *pool, size_t entry)
+{
+    (void)kind;
+    return bag_weight_f64(pool, entry);
+}
+
+BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v values)
+{
+    (void)dtype;
+    f64v_store_f64(row + column * sizeof(double), values);
+}
+
+#endif

@@ -1,0 +1,10 @@
+/* The kernels for aarch64's Advanced SIMD, which every such processor has. */
+#if defined(__aarch64__)
+#include "lanes_neon.h"
+
+#define BAG_KERNELS       bag_neon_kernels
+#define BAG_BELOW(kind)   bag_ref_block
+#define BAG_WHOLE_VECTORS 8
+#define BAG_CUT_VECTORS   8
+#include "pool_instances.h"
+#endif

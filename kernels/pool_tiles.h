@@ -1,0 +1,54 @@
+/* Cutting a block into tiles, and choosing the instance of the loop that pools each; what every
+ * instruction set does alike.
+ *
+ * Must not know: instruction sets. */
+#ifndef BAG_POOL_TILES_H
+#define BAG_POOL_TILES_H
+
+#include "pool_fetch.h"
+#include "pool_ref.h"
+
+/* What the rows of a bag are put through. GENERAL also asks which entries stay, and knows max. */
+enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_COUNT };
+
+/* The most vectors of a tile. */
+#define BAG_TILE_VECTORS 8
+
+/* One tile of some bags of a block. */
+struct bag_tile_task {
+    const struct bag_block *block;
+    const struct bag_pool *pool;
+    const char *rows;
+    size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
+    size_t first_bag, end_bag;
+    size_t column, last_column; /* where the first and the last vector begin */
+    bool is_first;              /* of its bags' tiles */
+    struct bag_fetch fetch;
+};
+
+typedef void bag_tile_fn(const struct bag_tile_task *task);
+
+/* The instances for one kind of rows. */
+struct bag_tile_set {
+    bag_tile_fn *pool[BAG_MODE_COUNT][BAG_TILE_VECTORS]; /* one vector first */
+    size_t bits;                                         /* of an element */
+    size_t lanes;                                        /* of a vector */
+    size_t whole_vectors;                                /* rows of up to so many are one tile */
+    size_t tile_vectors; /* longer rows are cut into tiles of so many */
+    bag_block_fn *below; /* pools what is narrower than one vector */
+};
+
+static inline __attribute__((always_inline)) unsigned bag_kind_bits(enum bag_row_kind kind)
+{
+    static const unsigned bits_of[BAG_ROW_KIND_COUNT] = {
+#define BAG_X(id, bits, vocabulary) [BAG_KIND_OF_##id] = bits,
+        BAG_ROW_KINDS(BAG_X)
+#undef BAG_X
+    };
+    return bits_of[kind];
+}
+
+/* Pools a block with the instances of `set`. */
+void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *set);
+
+#endif

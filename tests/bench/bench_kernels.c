@@ -1,0 +1,247 @@
+/* What tests/bench/kernels measures, as a shared library that Python calls: pooling, and the mere
+ * touching of the same rows, in CPU time of the calling thread. */
+#include "kernels/isa.h"
+#include "kernels/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define API __attribute__((visibility("default")))
+
+/* One cell of the table. Laid out as the script's ctypes structure. */
+struct cell {
+    const void *rows;
+    int64_t num_rows;
+    int64_t row_elements;
+    const int64_t *ids; /* count of them, a multiple of batch * bag */
+    int64_t count;
+    int64_t batch, bag;
+    const float *weights; /* one per id of a call, or NULL */
+    const int64_t *offsets;
+    float *out;
+    int32_t dtype, row_format, reduction;
+};
+
+static double cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static double wall_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+/* Memory in huge pages whose every word is a sane number of every type: about 0.03 as f32, 1 to 2
+ * as two f16, small as two bf16. */
+API void *bench_memory(size_t bytes)
+{
+    uint32_t *words = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (words == MAP_FAILED)
+        return NULL;
+    madvise(words, bytes, MADV_HUGEPAGE);
+    uint32_t random = 1;
+    for (size_t i = 0; i < bytes / sizeof *words; i++) {
+        random = random * 1664525 + 1013904223;
+        words[i] = 0x3d003c00 | (random >> 8 & 0x00ff00ff);
+    }
+    return words;
+}
+
+API void bench_release(void *memory, size_t bytes)
+{
+    munmap(memory, bytes);
+}
+
+API int bench_pin(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return sched_setaffinity(0, sizeof set, &set);
+}
+
+/* Takes the instruction set of that name, or the best; returns the name of the one that pools. */
+API const char *bench_isa(const char *name)
+{
+    enum bag_isa isa = name ? bag_isa_find(name, strlen(name)) : bag_isa_best();
+    if (isa == BAG_ISA_COUNT || !bag_isa_usable(isa))
+        return NULL;
+    bag_isa_use(isa);
+    return bag_isa_names[isa];
+}
+
+static struct bag_table table_of(const struct cell *cell)
+{
+    return (struct bag_table){.rows = cell->rows,
+                              .dtype = (enum bag_dtype)cell->dtype,
+                              .num_rows = cell->num_rows,
+                              .row_elements = (size_t)cell->row_elements,
+                              .row_format = (enum bag_row_format)cell->row_format};
+}
+
+API int64_t bench_row_bytes(const struct cell *cell)
+{
+    struct bag_table table = table_of(cell);
+    return (int64_t)bag_row_bytes(&table);
+}
+
+/* Checks one call as a server would, from `ids` on. */
+static void check(const struct cell *cell, const int64_t *ids, struct bag_pool *pool)
+{
+    size_t count = (size_t)(cell->batch * cell->bag);
+    struct bag_table table = table_of(cell);
+    struct bag_rules rules = {.reduction = (enum bag_reduction)cell->reduction,
+                              .output_dtype = table.dtype,
+                              .default_index = -1};
+    struct bag_tensor indices = {
+        .dtype = BAG_I64, .rank = 1, .shape = {(int64_t)count}, .count = count, .data = ids};
+    struct bag_tensor offsets = {.dtype = BAG_I64,
+                                 .rank = 1,
+                                 .shape = {cell->batch},
+                                 .count = (size_t)cell->batch,
+                                 .data = cell->offsets};
+    struct bag_tensor weights = indices;
+    weights.dtype = table.dtype;
+    weights.data = cell->weights;
+    struct bag_inputs inputs = {{[BAG_INDICES] = &indices,
+                                 [BAG_OFFSETS] = &offsets,
+                                 [BAG_PER_SAMPLE_WEIGHTS] = cell->weights ? &weights : NULL}};
+    struct bag_fault fault;
+    if (bag_pool_check(&table, &rules, &inputs, SIZE_MAX, pool, &fault) != BAG_STATUS_OK) {
+        fprintf(stderr, "the check refuses: %s\n", bag_statuses[fault.status].keyword);
+        abort();
+    }
+}
+
+/* ns for all the ids, call by call, checks included. */
+API double bench_pool(const struct cell *cell)
+{
+    double start = cpu_ns();
+    for (int64_t at = 0; at < cell->count; at += cell->batch * cell->bag) {
+        struct bag_pool pool;
+        check(cell, cell->ids + at, &pool);
+        bag_pool_run(&pool, bag_range_all(&pool), cell->out);
+    }
+    return cpu_ns() - start;
+}
+
+/* ns for touching every line of the same rows and nothing else, `ahead` rows prefetched into the
+ * first cache (level 3) or the second (level 2). */
+API double bench_gather(const struct cell *cell, int64_t ahead, int level)
+{
+    size_t row_bytes = (size_t)bench_row_bytes(cell);
+    const char *rows = cell->rows;
+    size_t last = row_bytes - 1;
+    bool straddles = row_bytes % 64 != 0;
+    double start = cpu_ns();
+    for (int64_t i = 0; i < cell->count; i++) {
+        if (ahead && i + ahead < cell->count) {
+            const char *row = rows + (size_t)cell->ids[i + ahead] * row_bytes;
+            for (size_t byte = 0; byte < row_bytes; byte += 64)
+                if (level == 3)
+                    __builtin_prefetch(row + byte, 0, 3);
+                else
+                    __builtin_prefetch(row + byte, 0, 2);
+            if (straddles)
+                __builtin_prefetch(row + last, 0, 2);
+        }
+        const char *row = rows + (size_t)cell->ids[i] * row_bytes;
+        for (size_t byte = 0; byte < row_bytes; byte += 64)
+            (void)*(const volatile char *)(row + byte);
+        if (straddles)
+            (void)*(const volatile char *)(row + last);
+    }
+    return cpu_ns() - start;
+}
+
+/* ---- two threads ----------------------------------------------------------------------------- */
+
+struct half {
+    struct bag_pool *pool;
+    struct bag_range range;
+    void *out;
+    int cpu;
+    pthread_barrier_t *barrier;
+    int rounds;
+};
+
+static void *run_half(void *argument)
+{
+    struct half *half = argument;
+    bench_pin(half->cpu);
+    for (int i = 0; i < half->rounds; i++) {
+        pthread_barrier_wait(half->barrier);
+        bag_pool_run(half->pool, half->range, half->out);
+        pthread_barrier_wait(half->barrier);
+    }
+    return NULL;
+}
+
+/* The bag at which half of the entries are done. */
+static size_t middle_bag(const struct bag_pool *pool)
+{
+    size_t low = 0, high = pool->num_bags;
+    size_t half = bag_pool_entries_before(pool, pool->num_bags) / 2;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (bag_pool_entries_before(pool, middle) < half)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Medians of wall ns for one query on one thread and on two, which wait at a barrier and are pinned
+ * to different processors; by bags, cut where half of the entries are done. */
+API int bench_threads(const struct cell *cell, int rounds, double *one, double *two)
+{
+    struct bag_pool pool;
+    double *times = calloc((size_t)rounds * 2, sizeof *times);
+    pthread_barrier_t barrier;
+    pthread_t thread;
+    if (!times)
+        return -1;
+    check(cell, cell->ids, &pool);
+    size_t middle = middle_bag(&pool);
+    size_t columns = pool.table.row_elements;
+    struct half second = {&pool, {middle, pool.num_bags, 0, columns}, cell->out, 1, &barrier,
+                          rounds};
+    pthread_barrier_init(&barrier, NULL, 2);
+    if (pthread_create(&thread, NULL, run_half, &second) != 0)
+        return -1;
+    for (int i = 0; i < rounds; i++) {
+        double start = wall_ns();
+        bag_pool_run(&pool, bag_range_all(&pool), cell->out);
+        times[i] = wall_ns() - start;
+        pthread_barrier_wait(&barrier);
+        start = wall_ns();
+        bag_pool_run(&pool, (struct bag_range){0, middle, 0, columns}, cell->out);
+        pthread_barrier_wait(&barrier);
+        times[rounds + i] = wall_ns() - start;
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&barrier);
+    qsort(times, (size_t)rounds, sizeof *times, by_value);
+    qsort(times + rounds, (size_t)rounds, sizeof *times, by_value);
+    *one = times[rounds / 2];
+    *two = times[rounds + rounds / 2];
+    free(times);
+    return 0;
+}

@@ -1,0 +1,364 @@
+/* Every kernel of every usable instruction set against the plain C one, bit for bit, over random
+ * calls that lean toward the edges.
+ *
+ *   check_kernels [SEED [CALLS]]   all of them, or those from SEED on
+ *
+ * A failure prints the call and its seed; `check_kernels SEED 1` repeats it. NaNs are equal
+ * whatever their payload. */
+#include "kernels/isa.h"
+#include "kernels/pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+enum { MAX_COLUMNS = 1000, MAX_ROWS = 60, MAX_ENTRIES = 1400, MAX_BAGS = 300, AROUND = 64 };
+
+static const size_t dims[] = {1,  2,  3,  4,  5,  6,   7,   8,   9,   15,  16,  17,  31,
+                              32, 33, 63, 64, 65, 100, 127, 128, 129, 256, 257, 1000};
+static const size_t bag_counts[] = {0, 1, 2, 7, 300};
+static const size_t bag_lengths[] = {0, 1, 1, 2, 3, 7, 40, 300};
+
+/* ---- random choices -------------------------------------------------------------------------- */
+
+static uint64_t random_state;
+
+static uint64_t draw(void)
+{
+    random_state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = random_state;
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static size_t below(size_t limit)
+{
+    return (size_t)(draw() % limit);
+}
+
+static bool one_in(size_t n)
+{
+    return below(n) == 0;
+}
+
+/* ---- a call ---------------------------------------------------------------------------------- */
+
+static unsigned char row_memory[MAX_ROWS * MAX_COLUMNS * 8 + 64];
+static unsigned char index_memory[MAX_ENTRIES * 8 + 8], weight_memory[MAX_ENTRIES * 8 + 8];
+static int64_t offsets[MAX_BAGS + 1];
+static unsigned char wanted[MAX_BAGS * MAX_COLUMNS * 8 + 2 * AROUND + 8];
+static unsigned char got[sizeof wanted];
+
+struct call {
+    struct bag_table table;
+    struct bag_rules rules;
+    struct bag_tensor indices, offsets, weights;
+    bool is_weighted;
+    size_t num_bags;
+    size_t out_shift; /* of the result from alignment */
+    struct bag_range range;
+};
+
+static const uint32_t special_f32[] = {0,          0x80000000, 1,          0x807fffff, 0x00800000,
+                                       0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff, 0xff7fffff,
+                                       0x3f800000, 0xbf800000, 0x477fe000, 0x38800000, 0x33000000};
+
+/* A number near 1 of the element's type, or a special one. */
+static void fill_f32(unsigned char *at, bool special)
+{
+    uint32_t bits = 0x3f000000 + (uint32_t)below(0x01000000) + ((uint32_t)below(2) << 31);
+    if (special)
+        bits = special_f32[below(COUNT_OF(special_f32))];
+    memcpy(at, &bits, sizeof bits);
+}
+
+static void fill_f64(unsigned char *at, bool special)
+{
+    uint64_t bits = UINT64_C(0x3fe0000000000000) + (draw() >> 11) % (UINT64_C(1) << 53);
+    if (special)
+        bits = (uint64_t)special_f32[below(COUNT_OF(special_f32))] << 32 | below(2);
+    memcpy(at, &bits, sizeof bits);
+}
+
+static void fill_f16(unsigned char *at, bool special)
+{
+    uint16_t bits = special ? (uint16_t)draw() : (uint16_t)(0x3800 + below(0x1000));
+    bits |= (uint16_t)(below(2) << 15);
+    memcpy(at, &bits, sizeof bits);
+}
+
+static void fill_bf16(unsigned char *at, bool special)
+{
+    uint16_t bits = special ? (uint16_t)draw() : (uint16_t)(0x3f00 + below(0x100));
+    bits |= (uint16_t)(below(2) << 15);
+    memcpy(at, &bits, sizeof bits);
+}
+
+static void fill_element(unsigned char *at, enum bag_dtype dtype, bool special)
+{
+    if (dtype == BAG_F32)
+        fill_f32(at, special);
+    else if (dtype == BAG_F64)
+        fill_f64(at, special);
+    else if (dtype == BAG_F16)
+        fill_f16(at, special);
+    else if (dtype == BAG_BF16)
+        fill_bf16(at, special);
+    else
+        for (size_t i = 0; i < bag_dtypes[dtype].bytes; i++)
+            at[i] = (unsigned char)draw();
+}
+
+static void fill_plain(const struct bag_table *table, unsigned char *rows, bool special)
+{
+    size_t bytes = bag_dtypes[table->dtype].bytes;
+    size_t count = (size_t)table->num_rows * table->row_elements;
+    for (size_t i = 0; i < count; i++)
+        fill_element(rows + i * bytes, table->dtype, special && one_in(30));
+}
+
+/* Random codes; scale and bias are numbers. */
+static void fill_quantised(const struct bag_table *table, unsigned char *rows, bool special)
+{
+    size_t row_bytes = bag_row_bytes(table);
+    for (size_t i = 0; i < (size_t)table->num_rows * row_bytes; i++)
+        rows[i] = (unsigned char)draw();
+    for (int64_t row = 0; row < table->num_rows; row++) {
+        unsigned char *end = rows + (size_t)(row + 1) * row_bytes;
+        for (int i = 1; i <= 2; i++)
+            if (table->row_format == BAG_ROWS_INT8)
+                fill_f32(end - 4 * i, special && one_in(10));
+            else if (table->row_format == BAG_ROWS_INT4)
+                fill_f16(end - 2 * i, special && one_in(10));
+    }
+    /* Without special values f8 has no NaN and no infinity either. */
+    if (!special && table->row_format >= BAG_ROWS_F8_E4M3)
+        for (size_t i = 0; i < (size_t)table->num_rows * row_bytes; i++)
+            rows[i] &= 0xbf;
+}
+
+static void choose_table(struct call *call)
+{
+    static const enum bag_dtype dtypes[] = {BAG_F32, BAG_F32, BAG_F16, BAG_BF16, BAG_F64,
+                                            BAG_F32, BAG_I8,  BAG_U16, BAG_I32,  BAG_U64};
+    struct bag_table *table = &call->table;
+    unsigned char *rows = row_memory + (one_in(2) ? 0 : below(64));
+    table->rows = rows;
+    table->dtype = dtypes[below(COUNT_OF(dtypes))];
+    table->row_format = BAG_ROWS_PLAIN;
+    if (table->dtype == BAG_F32 && !one_in(3))
+        table->row_format = (enum bag_row_format)below(BAG_ROW_FORMAT_COUNT);
+    table->num_rows = 1 + (int64_t)below(MAX_ROWS);
+    table->row_elements = dims[below(COUNT_OF(dims))];
+    bool special = one_in(3);
+    if (table->row_format == BAG_ROWS_PLAIN)
+        fill_plain(table, rows, special);
+    else
+        fill_quantised(table, rows, special);
+}
+
+static bool converts(enum bag_dtype dtype)
+{
+    return dtype == BAG_F16 || dtype == BAG_BF16 || dtype == BAG_F32;
+}
+
+static void choose_rules(struct call *call)
+{
+    static const enum bag_dtype outputs[] = {BAG_F16, BAG_BF16, BAG_F32};
+    enum bag_dtype dtype = call->table.dtype;
+    bool is_float = bag_dtypes[dtype].kind == BAG_KIND_FLOAT;
+    struct bag_rules *rules = &call->rules;
+    memset(rules, 0, sizeof *rules);
+    rules->reduction = (enum bag_reduction)below(is_float ? 4 : 3);
+    rules->output_dtype = dtype;
+    if (converts(dtype) && one_in(2))
+        rules->output_dtype = outputs[below(COUNT_OF(outputs))];
+    rules->default_index = one_in(2) ? -1 : (int64_t)below((size_t)call->table.num_rows);
+    rules->has_padding_idx = one_in(3);
+    rules->padding_idx = (int64_t)below((size_t)call->table.num_rows);
+    rules->weighted_mean = true;
+    rules->prune_invalid = one_in(4);
+    rules->skip_out_of_range = one_in(4);
+    call->is_weighted = rules->reduction != BAG_MAX && one_in(2);
+}
+
+/* Bags until the entries are used up; the first may begin after entry 0. */
+static size_t choose_offsets(struct call *call)
+{
+    size_t entries = one_in(4) ? below(3) : 0;
+    size_t same = one_in(2) ? bag_lengths[below(COUNT_OF(bag_lengths))] : SIZE_MAX;
+    call->num_bags = bag_counts[below(COUNT_OF(bag_counts))];
+    for (size_t bag = 0; bag < call->num_bags; bag++) {
+        size_t length = same == SIZE_MAX ? bag_lengths[below(COUNT_OF(bag_lengths))] : same;
+        offsets[bag] = (int64_t)entries;
+        if (entries + length <= MAX_ENTRIES)
+            entries += length;
+    }
+    call->offsets = (struct bag_tensor){.dtype = BAG_I64,
+                                        .rank = 1,
+                                        .shape = {(int64_t)call->num_bags},
+                                        .count = call->num_bags,
+                                        .data = offsets};
+    return entries;
+}
+
+static void choose_entries(struct call *call, size_t count)
+{
+    unsigned char *ids = index_memory + below(8), *weights = weight_memory + below(8);
+    bool wide = one_in(2), special = one_in(4);
+    size_t weight_bytes = bag_dtypes[call->table.dtype].bytes;
+    for (size_t i = 0; i < count; i++) {
+        int64_t id = (int64_t)below((size_t)call->table.num_rows);
+        if (call->rules.skip_out_of_range && one_in(6))
+            id = one_in(2) ? -1 - (int64_t)below(1000) : INT32_MAX - (int64_t)below(1000);
+        int32_t narrow = (int32_t)id;
+        if (wide)
+            memcpy(ids + i * sizeof id, &id, sizeof id);
+        else
+            memcpy(ids + i * sizeof narrow, &narrow, sizeof narrow);
+        fill_element(weights + i * weight_bytes, call->table.dtype, special && one_in(10));
+    }
+    call->indices = (struct bag_tensor){.dtype = wide ? BAG_I64 : BAG_I32,
+                                        .rank = 1,
+                                        .shape = {(int64_t)count},
+                                        .count = count,
+                                        .data = ids};
+    call->weights = call->indices;
+    call->weights.dtype = call->table.dtype;
+    call->weights.data = weights;
+}
+
+static void choose_range(struct call *call)
+{
+    size_t columns = call->table.row_elements;
+    call->range = (struct bag_range){0, call->num_bags, 0, columns};
+    if (one_in(2))
+        return;
+    call->range.first_bag = below(call->num_bags + 1);
+    call->range.end_bag = call->range.first_bag + below(call->num_bags - call->range.first_bag + 1);
+    call->range.first_column = below(columns);
+    call->range.end_column =
+        call->range.first_column + 1 + below(columns - call->range.first_column);
+}
+
+static void choose_call(uint64_t seed, struct call *call)
+{
+    random_state = seed * UINT64_C(0x2545f4914f6cdd1d);
+    choose_table(call);
+    choose_rules(call);
+    choose_entries(call, choose_offsets(call));
+    choose_range(call);
+    call->out_shift = one_in(2) ? 0 : below(8);
+}
+
+/* ---- comparison ------------------------------------------------------------------------------ */
+
+static void pool_with(enum bag_isa isa, const struct bag_pool *pool, const struct call *call,
+                      unsigned char *out)
+{
+    memset(out, 0xa5, sizeof wanted);
+    bag_isa_use(isa);
+    bag_pool_run(pool, call->range, out + AROUND + call->out_shift);
+}
+
+static bool is_nan(const unsigned char *at, enum bag_dtype dtype)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, at, bag_dtypes[dtype].bytes);
+    switch (dtype) {
+    case BAG_F16:
+        return (bits & 0x7fff) > 0x7c00;
+    case BAG_BF16:
+        return (bits & 0x7fff) > 0x7f80;
+    case BAG_F32:
+        return (bits & 0x7fffffff) > 0x7f800000;
+    case BAG_F64:
+        return (bits & INT64_MAX) > UINT64_C(0x7ff0000000000000);
+    default:
+        return false;
+    }
+}
+
+/* The first byte that differs, or SIZE_MAX. What stands around the result is compared, too. */
+static size_t first_difference(const struct bag_pool *pool, const struct call *call)
+{
+    size_t bytes = bag_dtypes[pool->output_dtype].bytes, start = AROUND + call->out_shift;
+    if (memcmp(wanted, got, sizeof wanted) == 0)
+        return SIZE_MAX;
+    for (size_t at = 0; at < sizeof wanted; at++) {
+        if (wanted[at] == got[at])
+            continue;
+        size_t element = at < start ? at : start + (at - start) / bytes * bytes;
+        if (at < start || !is_nan(wanted + element, pool->output_dtype) ||
+            !is_nan(got + element, pool->output_dtype))
+            return at;
+    }
+    return SIZE_MAX;
+}
+
+static void print_call(uint64_t seed, enum bag_isa isa, const struct call *call, size_t at)
+{
+    printf("FAILED seed %llu isa %s: %s rows of %zu %s, %s into %s%s, %zu bags, %zu %s ids, "
+           "bags [%zu, %zu), columns [%zu, %zu), byte %zd of the result is %02x instead of %02x\n",
+           (unsigned long long)seed, bag_isa_names[isa],
+           bag_row_format_names[call->table.row_format], call->table.row_elements,
+           bag_dtypes[call->table.dtype].name, bag_reduction_names[call->rules.reduction],
+           bag_dtypes[call->rules.output_dtype].name, call->is_weighted ? ", weighted" : "",
+           call->num_bags, call->indices.count, bag_dtypes[call->indices.dtype].name,
+           call->range.first_bag, call->range.end_bag, call->range.first_column,
+           call->range.end_column, (ssize_t)at - (ssize_t)(AROUND + call->out_shift), got[at],
+           wanted[at]);
+}
+
+/* How many instruction sets gave other bits than plain C. */
+static int check(uint64_t seed)
+{
+    static struct call call;
+    struct bag_fault fault;
+    struct bag_pool pool;
+    choose_call(seed, &call);
+    struct bag_inputs inputs = {
+        {[BAG_INDICES] = &call.indices,
+         [BAG_OFFSETS] = &call.offsets,
+         [BAG_PER_SAMPLE_WEIGHTS] = call.is_weighted ? &call.weights : NULL}};
+    if (bag_rules_check(&call.table, &call.rules, &fault) != BAG_STATUS_OK ||
+        bag_pool_check(&call.table, &call.rules, &inputs, SIZE_MAX, &pool, &fault) !=
+            BAG_STATUS_OK) {
+        printf("FAILED seed %llu: the call is refused: %s\n", (unsigned long long)seed,
+               bag_statuses[fault.status].keyword);
+        return 1;
+    }
+    int failed = 0;
+    pool_with(BAG_ISA_GENERIC, &pool, &call, wanted);
+    for (int isa = BAG_ISA_GENERIC + 1; isa < BAG_ISA_COUNT; isa++) {
+        if (!bag_isa_usable((enum bag_isa)isa))
+            continue;
+        pool_with((enum bag_isa)isa, &pool, &call, got);
+        size_t at = first_difference(&pool, &call);
+        if (at != SIZE_MAX) {
+            print_call(seed, (enum bag_isa)isa, &call, at);
+            failed++;
+        }
+    }
+    return failed;
+}
+
+int main(int argc, char *argv[])
+{
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    uint64_t calls = argc > 2 ? strtoull(argv[2], NULL, 10) : 6000;
+    int failed = 0;
+    printf("instruction sets:");
+    for (int isa = 0; isa < BAG_ISA_COUNT; isa++)
+        if (bag_isa_usable((enum bag_isa)isa))
+            printf(" %s", bag_isa_names[isa]);
+    printf("\n");
+    for (uint64_t i = 0; i < calls && failed < 10; i++)
+        failed += check(seed + i);
+    printf("%llu calls from seed %llu, %d differences\n", (unsigned long long)calls,
+           (unsigned long long)seed, failed);
+    return failed == 0 ? 0 : 1;
+}
