@@ -67,13 +67,12 @@ static __attribute__((noinline)) BODY_REAL V(divisor)(const struct bag_pool *poo
 }
 
 /* Results of another type than the sums, once per bag and tile. */
-static __attribute__((noinline)) void V(store_narrow)(const struct bag_tile_task *task,
-                                                      const BODY *sums, size_t vectors, char *out)
+static __attribute__((noinline)) void V(store_narrow)(const BODY *sums, size_t vectors,
+                                                      enum bag_dtype dtype, char *out,
+                                                      size_t column, size_t last_column)
 {
-    for (size_t i = 0; i < vectors; i++) {
-        size_t column = i == vectors - 1 ? task->last_column : task->column + i * (size_t)V(lanes);
-        V(store)(task->pool->output_dtype, out, column, sums[i]);
-    }
+    for (size_t i = 0; i < vectors; i++)
+        V(store)(dtype, out, i == vectors - 1 ? last_column : column + i * V(lanes), sums[i]);
 }
 
 BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
@@ -99,7 +98,8 @@ BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, size_t fi
 #pragma GCC unroll 8
         for (int i = 0; i < vectors; i++)
             spilled[i] = sums[i];
-        V(store_narrow)(task, spilled, (size_t)vectors, out);
+        V(store_narrow)
+        (spilled, (size_t)vectors, pool->output_dtype, out, task->column, task->last_column);
         return;
     }
 #pragma GCC unroll 8
@@ -110,12 +110,16 @@ BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, size_t fi
     }
 }
 
-BAG_LANE void V(pool_bags)(const struct bag_tile_task *task, enum bag_row_kind kind,
+BAG_LANE void V(pool_bags)(const struct bag_tile_task *given, enum bag_row_kind kind,
                            enum bag_mode mode, int vectors)
 {
+    /* A copy that nobody else sees: writing results cannot change it, so it stays in registers. */
+    const struct bag_tile_task copy = *given, *task = &copy;
     const struct bag_block *block = task->block;
-    for (size_t bag = task->first_bag; bag < task->end_bag; bag++) {
-        size_t first = block->borders[bag], end = block->borders[bag + 1];
+    const size_t *borders = block->borders;
+    char *out = block->out + task->first_bag * task->out_bytes;
+    for (size_t bag = task->first_bag; bag < task->end_bag; bag++, out += task->out_bytes) {
+        size_t first = borders[bag], end = borders[bag + 1];
         size_t kept = end - first;
         if (mode == BAG_MODE_GENERAL)
             kept = bag_count_kept(task->pool, first, end);
@@ -129,7 +133,7 @@ BAG_LANE void V(pool_bags)(const struct bag_tile_task *task, enum bag_row_kind k
         for (int i = 0; i < vectors; i++)
             sums[i] = V(zero)();
         V(take_rows)(task, kind, mode, vectors, first, end, sums);
-        V(finish)(task, vectors, first, end, kept, block->out + bag * task->out_bytes, sums);
+        V(finish)(task, vectors, first, end, kept, out, sums);
     }
 }
 

@@ -124,16 +124,14 @@ static enum bag_status check_groups(const struct bag_check *check, enum bag_inpu
                                     const struct bag_ids *ids, int64_t high,
                                     enum bag_status outside, enum bag_status descending)
 {
-    size_t first_outside = bag_ids_first_outside(ids, 0, high);
-    size_t first_descent = ids->count;
-    if (descending != BAG_STATUS_OK)
-        first_descent = bag_ids_first_descent(ids);
-    if (first_outside < ids->count && first_outside <= first_descent)
-        return fails_at(check, outside, which, ids, first_outside, 0, high);
-    if (first_descent < ids->count)
-        return fails_at(check, descending, which, ids, first_descent,
-                        bag_id_at(ids, first_descent - 1), high);
-    return BAG_STATUS_OK;
+    struct bag_id_bounds bounds = {.high = high, .ascending = descending != BAG_STATUS_OK};
+    size_t bad = bag_ids_first_bad(ids, &bounds);
+    if (bad == ids->count)
+        return BAG_STATUS_OK;
+    int64_t id = bag_id_at(ids, bad);
+    if (id < 0 || id > high)
+        return fails_at(check, outside, which, ids, bad, 0, high);
+    return fails_at(check, descending, which, ids, bad, bag_id_at(ids, bad - 1), high);
 }
 
 static enum bag_status check_offsets(const struct bag_check *check, const struct bag_pool *pool)
@@ -160,15 +158,15 @@ static enum bag_status check_segments(const struct bag_check *check, const struc
 
 static enum bag_status check_indices(const struct bag_check *check, const struct bag_pool *pool)
 {
-    int64_t last_row = check->table->num_rows - 1;
-    int64_t low = check->rules->prune_invalid ? INT64_MIN : 0;
+    struct bag_id_bounds bounds = {.any_negative = check->rules->prune_invalid,
+                                   .high = check->table->num_rows - 1};
     if (check->rules->skip_out_of_range)
         return BAG_STATUS_OK;
-    size_t outside = bag_ids_first_outside(&pool->indices, low, last_row);
-    if (outside == pool->indices.count)
+    size_t bad = bag_ids_first_bad(&pool->indices, &bounds);
+    if (bad == pool->indices.count)
         return BAG_STATUS_OK;
-    return fails_at(check, BAG_STATUS_INDEX_OUT_OF_RANGE, BAG_INDICES, &pool->indices, outside, 0,
-                    last_row);
+    return fails_at(check, BAG_STATUS_INDEX_OUT_OF_RANGE, BAG_INDICES, &pool->indices, bad, 0,
+                    bounds.high);
 }
 
 static void take_rules(const struct bag_check *check, enum bag_form form, struct bag_pool *pool)

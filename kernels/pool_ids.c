@@ -1,60 +1,67 @@
 /* Whole arrays of ids: the loops that run once over everything a client sent.
  *
- * They go block by block: a block is judged as a whole, without a branch per element, so that the
- * compiler can use vectors; only a bad block is searched for its position.
+ * An array is first judged as a whole, without a branch, a comparison or an early end, so that the
+ * compiler makes vectors of it even where vectors cannot compare 64-bit integers: every fault shows
+ * in the sign of some difference. Only a bad array is searched for its first bad position.
  *
  * Must not know: what the ids mean. */
 #include "pool_ids.h"
 
-#define BLOCK 256
-
-/* Widens a block of ids, so that every judgement is written once. */
-static size_t widen(const struct bag_ids *ids, size_t from, int64_t *block)
+/* The sign says whether `id` is negative or above `high`, which is at least -1. Negative ids that
+ * are fine are cut to 0 first. */
+static inline int64_t outside(int64_t id, int64_t high)
 {
-    size_t count = ids->count - from < BLOCK ? ids->count - from : BLOCK;
-    if (ids->wide) {
-        memcpy(block, (const char *)ids->data + from * sizeof(int64_t), count * sizeof *block);
-        return count;
-    }
-    int32_t narrow[BLOCK];
-    memcpy(narrow, (const char *)ids->data + from * sizeof *narrow, count * sizeof *narrow);
-    for (size_t i = 0; i < count; i++)
-        block[i] = narrow[i];
-    return count;
+    return id | (int64_t)((uint64_t)high - (uint64_t)id);
 }
 
-size_t bag_ids_first_outside(const struct bag_ids *ids, int64_t low, int64_t high)
+static inline int64_t without_negative(int64_t id)
 {
-    int64_t block[BLOCK];
-    for (size_t from = 0; from < ids->count;) {
-        size_t count = widen(ids, from, block);
-        int64_t outside = 0;
-        for (size_t i = 0; i < count; i++)
-            outside |= (int64_t)(block[i] < low) | (int64_t)(block[i] > high);
-        for (size_t i = 0; outside && i < count; i++)
-            if (block[i] < low || block[i] > high)
-                return from + i;
-        from += count;
-    }
-    return ids->count;
+    return id & ~(id >> 63);
 }
 
-size_t bag_ids_first_descent(const struct bag_ids *ids)
+/* A difference that overflows needs an id outside [0, high]: then the sign is set already. */
+static inline int64_t descent(int64_t before, int64_t id)
 {
-    int64_t block[BLOCK];
-    int64_t before = INT64_MIN;
-    for (size_t from = 0; from < ids->count;) {
-        size_t count = widen(ids, from, block);
-        int64_t descents = before > block[0];
-        for (size_t i = 1; i < count; i++)
-            descents |= (int64_t)(block[i - 1] > block[i]);
-        for (size_t i = 0; descents && i < count; i++) {
-            if (before > block[i])
-                return from + i;
-            before = block[i];
-        }
-        before = block[count - 1];
-        from += count;
+    return (int64_t)((uint64_t)id - (uint64_t)before);
+}
+
+/* Whether all ids are within the bounds; `wide` and what is asked are constants of each call. */
+static inline __attribute__((always_inline)) bool
+judge(struct bag_ids ids, bool wide, bool any_negative, bool ascending, int64_t high)
+{
+    int64_t signs = 0;
+    ids.wide = wide;
+    for (size_t i = 0; i < ids.count; i++) {
+        int64_t id = bag_id_at(&ids, i);
+        signs |= outside(any_negative ? without_negative(id) : id, high);
+    }
+    for (size_t i = 1; ascending && i < ids.count; i++)
+        signs |= descent(bag_id_at(&ids, i - 1), bag_id_at(&ids, i));
+    return signs >= 0;
+}
+
+static bool all_good(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
+{
+    int64_t high = bounds->high;
+    if (bounds->any_negative)
+        return ids->wide ? judge(*ids, true, true, false, high)
+                         : judge(*ids, false, true, false, high);
+    if (bounds->ascending)
+        return ids->wide ? judge(*ids, true, false, true, high)
+                         : judge(*ids, false, false, true, high);
+    return ids->wide ? judge(*ids, true, false, false, high)
+                     : judge(*ids, false, false, false, high);
+}
+
+size_t bag_ids_first_bad(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
+{
+    if (all_good(ids, bounds))
+        return ids->count;
+    for (size_t i = 0; i < ids->count; i++) {
+        int64_t id = bag_id_at(ids, i);
+        bool bad = id > bounds->high || (id < 0 && !bounds->any_negative);
+        if (bad || (bounds->ascending && i > 0 && id < bag_id_at(ids, i - 1)))
+            return i;
     }
     return ids->count;
 }

@@ -20,11 +20,15 @@ static inline int64_t bag_id_at(const struct bag_ids *ids, size_t position)
     return value;
 }
 
-/* The first position whose id is not in [low, high], or ids->count. */
-size_t bag_ids_first_outside(const struct bag_ids *ids, int64_t low, int64_t high);
+/* What ids may be. */
+struct bag_id_bounds {
+    bool any_negative; /* negative ids are fine; else none is */
+    int64_t high;      /* the largest; at least -1 */
+    bool ascending;    /* none may be less than the one before it */
+};
 
-/* The first position whose id is less than the one before it, or ids->count. */
-size_t bag_ids_first_descent(const struct bag_ids *ids);
+/* The first position whose id is not within the bounds, or ids->count. */
+size_t bag_ids_first_bad(const struct bag_ids *ids, const struct bag_id_bounds *bounds);
 
 /* The largest id; -1 where all are negative or there are none. */
 int64_t bag_ids_max(const struct bag_ids *ids);

@@ -15,30 +15,54 @@ static size_t offset_at(const struct bag_pool *pool, size_t bag)
     return bag < pool->groups.count ? (size_t)bag_id_at(&pool->groups, bag) : pool->indices.count;
 }
 
+static inline __attribute__((always_inline)) void copy_ids(struct bag_ids ids, bool wide,
+                                                           size_t first, size_t count, size_t *copy)
+{
+    ids.wide = wide;
+    for (size_t i = 0; i < count; i++)
+        copy[i] = (size_t)bag_id_at(&ids, first + i);
+}
+
+static void copy_offsets(const struct bag_pool *pool, size_t first_bag, size_t num_bags,
+                         size_t *borders)
+{
+    if (pool->groups.wide)
+        copy_ids(pool->groups, true, first_bag, num_bags, borders);
+    else
+        copy_ids(pool->groups, false, first_bag, num_bags, borders);
+    borders[num_bags] = offset_at(pool, first_bag + num_bags);
+}
+
+/* Walks on from the first entry of `first_bag`. */
+static size_t walk_segments(const struct bag_pool *pool, size_t entry, size_t first_bag,
+                            size_t num_bags, size_t *borders)
+{
+    for (size_t i = 0; i <= num_bags; i++) {
+        int64_t bag = (int64_t)(first_bag + i);
+        while (entry < pool->groups.count && bag_id_at(&pool->groups, entry) < bag)
+            entry++;
+        borders[i] = entry;
+    }
+    return entry;
+}
+
 void bag_pool_borders(const struct bag_pool *pool, size_t first_bag, size_t end_bag, size_t *hint,
                       size_t *borders)
 {
     size_t num_bags = end_bag - first_bag;
     switch (pool->form) {
     case BAG_FORM_OFFSETS:
-        for (size_t i = 0; i <= num_bags; i++)
-            borders[i] = offset_at(pool, first_bag + i);
-        return;
+        copy_offsets(pool, first_bag, num_bags, borders);
+        break;
     case BAG_FORM_PACKED:
         for (size_t i = 0; i <= num_bags; i++)
             borders[i] = (first_bag + i) * pool->bag_length;
-        return;
+        break;
     case BAG_FORM_SEGMENTS:
+        *hint = bag_ids_lower_bound(&pool->groups, *hint, (int64_t)first_bag);
+        *hint = walk_segments(pool, *hint, first_bag, num_bags, borders);
         break;
     }
-    size_t entry = bag_ids_lower_bound(&pool->groups, *hint, (int64_t)first_bag);
-    for (size_t i = 0; i <= num_bags; i++) {
-        while (entry < pool->groups.count &&
-               bag_id_at(&pool->groups, entry) < (int64_t)(first_bag + i))
-            entry++;
-        borders[i] = entry;
-    }
-    *hint = entry;
 }
 
 size_t bag_pool_entries_before(const struct bag_pool *pool, size_t bag)

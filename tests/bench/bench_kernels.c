@@ -135,6 +135,17 @@ API double bench_pool(const struct cell *cell)
     return cpu_ns() - start;
 }
 
+/* ns for the checks alone. */
+API double bench_check(const struct cell *cell)
+{
+    double start = cpu_ns();
+    for (int64_t at = 0; at < cell->count; at += cell->batch * cell->bag) {
+        struct bag_pool pool;
+        check(cell, cell->ids + at, &pool);
+    }
+    return cpu_ns() - start;
+}
+
 /* ns for touching every line of the same rows and nothing else, `ahead` rows prefetched into the
  * first cache (level 3) or the second (level 2). */
 API double bench_gather(const struct cell *cell, int64_t ahead, int level)
