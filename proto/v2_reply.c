@@ -4,16 +4,16 @@
  * nothing that the protocol does not name. */
 #include "v2_reply.h"
 
+#include "digits.h"
 #include "numbers.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Raw tensors start at a multiple of this, for the sake of the kernels' stores. */
 #define ALIGNMENT 64
 
-/* Digits of the largest 64-bit number, its sign and a separator. */
-#define INTEGER_BYTES 21
+/* A dimension and its separator. */
+#define DIMENSION_BYTES (BAG_DIGITS_BYTES + 1)
 
 static char *put(char *out, const char *text)
 {
@@ -22,18 +22,13 @@ static char *put(char *out, const char *text)
     return out + bytes;
 }
 
-static char *put_count(char *out, uint64_t value)
-{
-    return out + sprintf(out, "%llu", (unsigned long long)value);
-}
-
 static char *put_shape(char *out, const struct bag_v2_reply_output *output)
 {
     *out++ = '[';
     for (uint32_t i = 0; i < output->rank; i++) {
         if (i)
             *out++ = ',';
-        out = put_count(out, (uint64_t)output->shape[i]);
+        out = bag_digits_put(out, (uint64_t)output->shape[i]);
     }
     *out++ = ']';
     return out;
@@ -49,7 +44,7 @@ static char *put_output(char *out, const struct bag_v2_reply_output *output)
     out = put_shape(out, output);
     if (output->binary) {
         out = put(out, ",\"parameters\":{\"binary_data_size\":");
-        out = put_count(out, output->count * bag_dtypes[output->dtype].bytes);
+        out = bag_digits_put(out, output->count * bag_dtypes[output->dtype].bytes);
         *out++ = '}';
     } else {
         out = put(out, ",\"data\":");
@@ -66,7 +61,7 @@ static bool output_bound(const struct bag_v2_reply_output *output, size_t *bytes
     if (!output->binary &&
         __builtin_mul_overflow(output->count, bag_numbers_max_text(output->dtype), &numbers))
         return false;
-    size_t rest = strlen(output->name) + (output->rank + 1) * INTEGER_BYTES + 128;
+    size_t rest = strlen(output->name) + (output->rank + 1) * DIMENSION_BYTES + 128;
     return !__builtin_add_overflow(numbers, rest, bytes);
 }
 

@@ -1,6 +1,8 @@
 /* A plain reply -> libmicrohttpd's response; see answer.h. */
 #include "answer.h"
 
+#include "proto/digits.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -10,8 +12,8 @@
 
 static void add_number(struct MHD_Response *response, const char *name, size_t value)
 {
-    char text[24];
-    snprintf(text, sizeof text, "%zu", value);
+    char text[BAG_DIGITS_BYTES + 1];
+    *bag_digits_put(text, value) = 0;
     MHD_add_response_header(response, name, text);
 }
 

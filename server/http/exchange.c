@@ -120,7 +120,6 @@ static void on_job_done(struct bag_job *job)
 {
     struct bag_exchange *exchange = (void *)((char *)job - offsetof(struct bag_exchange, job));
     take_reply(exchange);
-    exchange->server->resumed = true;
     MHD_resume_connection(exchange->connection);
 }
 

@@ -36,7 +36,6 @@ struct bag_http_server {
     struct bag_exchange *spare; /* finished exchanges, for the next requests */
     struct bag_http_memo memo;
     size_t in_flight;               /* requests between their first and their last callback */
-    bool resumed;                   /* a connection was resumed: MHD_run must be called again */
     void (*on_idle)(void *context); /* told when in_flight falls to 0; may be NULL */
     void *context;
 };
