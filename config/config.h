@@ -71,7 +71,7 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
 bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
                                  const char *text, size_t text_bytes, struct bag_problem *problem);
 
-/* What only the whole can tell: that there is something to serve. */
+/* What only the whole can tell: that there is something to serve, and what a type does not say. */
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem);
 
 /* Whether the name may be a model's. */

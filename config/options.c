@@ -1,5 +1,6 @@
 /* The list of options made from options.h, and a configuration's beginning and end. */
 #include "option_list.h"
+#include "proto/cors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,8 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
         if (bag_options[i].default_text && !*member)
             return bag_problem_set(problem, 500, "not enough memory for the configuration");
     }
+    if (config->options.cors_origins && !bag_cors_check(config->options.cors_origins, problem))
+        return false;
     if (config->num_models || config->models_dir || config->demo)
         return true;
     return bag_problem_set(problem, 400,

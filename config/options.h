@@ -50,6 +50,9 @@
       "Most open connections; further ones wait in the listen queue.")                             \
     X(idle_timeout_s, "http", "idle_timeout_s", COUNT, 75, 1, 86400, "seconds",                    \
       "A connection on which nothing moves for this long is closed.")                              \
+    X(cors_origins, "http", "cors_origins", TEXT, NULL, 1, 4095, "origins",                        \
+      "Origins whose pages may ask from a browser, with commas between them, or * for all; "       \
+      "absent: none.")                                                                             \
     X(workers, "engine", "workers", COUNT, 0, 0, 1024, "threads",                                  \
       "Threads that pool large requests; 0 means one per processor.")                              \
     X(max_queue_size, "engine", "max_queue_size", COUNT, 1024, 1, 10000000, "requests",            \

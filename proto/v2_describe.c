@@ -1,33 +1,12 @@
 /* The small JSON documents of the V2 protocol, by cJSON; see v2_describe.h. */
 #include "v2_describe.h"
 
-#include <cjson/cJSON.h>
-
-/* Prints and frees the tree. A tree that is missing a part for want of memory prints without it,
- * which cJSON reports nowhere but in the part's NULL: `whole` carries that. */
-static char *print(cJSON *tree, bool whole)
-{
-    char *text = whole ? cJSON_PrintUnformatted(tree) : NULL;
-    cJSON_Delete(tree);
-    return text;
-}
-
-/* Adds an array of strings; false without memory. */
-static bool add_strings(cJSON *tree, const char *key, const char *const *strings, size_t count)
-{
-    cJSON *list = cJSON_AddArrayToObject(tree, key);
-    bool whole = list != NULL;
-    for (size_t i = 0; whole && i < count; i++) {
-        cJSON *item = cJSON_CreateString(strings[i]);
-        whole = item && cJSON_AddItemToArray(list, item);
-    }
-    return whole;
-}
+#include "v2_document.h"
 
 char *bag_v2_describe_error(const char *text)
 {
     cJSON *tree = cJSON_CreateObject();
-    return print(tree, cJSON_AddStringToObject(tree, "error", text));
+    return bag_v2_print(tree, cJSON_AddStringToObject(tree, "error", text));
 }
 
 char *bag_v2_describe_root(const char *version, const char *isa)
@@ -45,18 +24,18 @@ char *bag_v2_describe_root(const char *version, const char *isa)
     cJSON *object = cJSON_AddObjectToObject(tree, "links");
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
         whole = whole && cJSON_AddStringToObject(object, links[i][0], links[i][1]);
-    return print(tree, whole);
+    return bag_v2_print(tree, whole);
 }
 
 char *bag_v2_describe_server(const char *version)
 {
-    static const char *const extensions[] = {"binary_tensor_data"};
+    static const char *const extensions[] = {"binary_tensor_data", "model_configuration"};
     cJSON *tree = cJSON_CreateObject();
-    bool whole =
-        cJSON_AddStringToObject(tree, "name", "bagserve") &&
-        cJSON_AddStringToObject(tree, "version", version) &&
-        add_strings(tree, "extensions", extensions, sizeof extensions / sizeof extensions[0]);
-    return print(tree, whole);
+    bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
+                 cJSON_AddStringToObject(tree, "version", version) &&
+                 bag_v2_add_strings(tree, "extensions", extensions,
+                                    sizeof extensions / sizeof extensions[0]);
+    return bag_v2_print(tree, whole);
 }
 
 char *bag_v2_describe_health(const char *key, bool yes, const char *error)
@@ -64,7 +43,7 @@ char *bag_v2_describe_health(const char *key, bool yes, const char *error)
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddBoolToObject(tree, key, yes) &&
                  (!error || cJSON_AddStringToObject(tree, "error", error));
-    return print(tree, whole);
+    return bag_v2_print(tree, whole);
 }
 
 char *bag_v2_describe_readiness(const char *model, bool ready, const char *error)
@@ -73,25 +52,21 @@ char *bag_v2_describe_readiness(const char *model, bool ready, const char *error
     bool whole = cJSON_AddStringToObject(tree, "name", model) &&
                  cJSON_AddBoolToObject(tree, "ready", ready) &&
                  (!error || cJSON_AddStringToObject(tree, "error", error));
-    return print(tree, whole);
+    return bag_v2_print(tree, whole);
 }
 
 char *bag_v2_describe_models(const char *const *names, size_t count)
 {
     cJSON *tree = cJSON_CreateObject();
-    return print(tree, add_strings(tree, "models", names, count));
+    return bag_v2_print(tree, bag_v2_add_strings(tree, "models", names, count));
 }
 
 /* Adds {"name", "datatype", "shape": [first, rest...]}. */
 static bool add_tensor(cJSON *list, const char *name, enum bag_dtype dtype, int64_t first,
                        const int64_t *rest, uint32_t rest_rank)
 {
-    cJSON *tensor = cJSON_CreateObject();
-    if (!cJSON_AddItemToArray(list, tensor)) {
-        cJSON_Delete(tensor);
-        return false;
-    }
-    bool whole = cJSON_AddStringToObject(tensor, "name", name) &&
+    cJSON *tensor = bag_v2_add_item(list);
+    bool whole = tensor && cJSON_AddStringToObject(tensor, "name", name) &&
                  cJSON_AddStringToObject(tensor, "datatype", bag_dtypes[dtype].name);
     cJSON *shape = cJSON_AddArrayToObject(tensor, "shape");
     whole = whole && shape && cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)first));
@@ -104,7 +79,7 @@ char *bag_v2_describe_model(const struct bag_v2_model *model)
 {
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddStringToObject(tree, "name", model->name) &&
-                 add_strings(tree, "versions", model->versions, model->num_versions) &&
+                 bag_v2_add_strings(tree, "versions", model->versions, model->num_versions) &&
                  cJSON_AddStringToObject(tree, "platform", "bagserve");
     cJSON *inputs = cJSON_AddArrayToObject(tree, "inputs");
     cJSON *outputs = cJSON_AddArrayToObject(tree, "outputs");
@@ -116,5 +91,19 @@ char *bag_v2_describe_model(const struct bag_v2_model *model)
             add_tensor(inputs, bag_input_names[BAG_DEFAULT_INDEX], BAG_I64, 1, NULL, 0) &&
             add_tensor(outputs, "embeddings", model->output_dtype, -1, model->row_shape,
                        model->row_rank);
-    return print(tree, whole);
+    return bag_v2_print(tree, whole);
+}
+
+char *bag_v2_describe_index(const struct bag_v2_index_entry *entries, size_t count)
+{
+    cJSON *tree = cJSON_CreateArray();
+    bool whole = tree != NULL;
+    for (size_t i = 0; whole && i < count; i++) {
+        cJSON *entry = bag_v2_add_item(tree);
+        whole = entry && cJSON_AddStringToObject(entry, "name", entries[i].name) &&
+                cJSON_AddStringToObject(entry, "version", entries[i].version) &&
+                cJSON_AddStringToObject(entry, "state", entries[i].state) &&
+                cJSON_AddStringToObject(entry, "reason", entries[i].reason);
+    }
+    return bag_v2_print(tree, whole);
 }

@@ -33,9 +33,24 @@ struct bag_v2_model {
     enum bag_dtype weights_dtype, output_dtype;
     const int64_t *row_shape; /* the output's dimensions after the first */
     uint32_t row_rank;
+    const struct bag_rules *rules;
 };
 
 /* GET /v2/models/M: the offsets form's inputs and the output, -1 for any size. */
 char *bag_v2_describe_model(const struct bag_v2_model *model);
+
+/* GET /v2/models/M/config: the same facts under the names of Triton's ModelConfig, and the rules by
+ * which the model pools as its parameters. */
+char *bag_v2_describe_config(const struct bag_v2_model *model);
+
+/* A version of a model in the repository's index. */
+struct bag_v2_index_entry {
+    const char *name, *version;
+    const char *state; /* READY, LOADING or UNLOADING */
+    const char *reason;
+};
+
+/* POST /v2/repository/index: an array of them. */
+char *bag_v2_describe_index(const struct bag_v2_index_entry *entries, size_t count);
 
 #endif

@@ -10,6 +10,11 @@
 #define JSON_TYPE   "application/json"
 #define OCTETS_TYPE "application/octet-stream"
 
+#define TENSORS_HEADER "Inference-Header-Content-Length"
+
+/* How long a browser may remember what a path allows. */
+#define PREFLIGHT_MAX_AGE_S 600
+
 static void add_number(struct MHD_Response *response, const char *name, size_t value)
 {
     char text[BAG_DIGITS_BYTES + 1];
@@ -17,13 +22,34 @@ static void add_number(struct MHD_Response *response, const char *name, size_t v
     MHD_add_response_header(response, name, text);
 }
 
+/* What a browser asks about before it shows a page the reply, or sends what a page asks for. */
+static void add_cors(const struct bag_http_reply *reply, struct MHD_Response *response)
+{
+    if (reply->varies_by_origin)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, "Origin");
+    if (!reply->allow_origin)
+        return;
+    MHD_add_response_header(response, "Access-Control-Allow-Origin", reply->allow_origin);
+    MHD_add_response_header(response, "Access-Control-Expose-Headers",
+                            TENSORS_HEADER ", " MHD_HTTP_HEADER_RETRY_AFTER);
+    if (!reply->preflight || !reply->allow)
+        return;
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", reply->allow);
+    MHD_add_response_header(response, "Access-Control-Allow-Headers",
+                            MHD_HTTP_HEADER_CONTENT_TYPE ", " MHD_HTTP_HEADER_CONTENT_ENCODING
+                                                         ", " TENSORS_HEADER);
+    add_number(response, "Access-Control-Max-Age", PREFLIGHT_MAX_AGE_S);
+}
+
 static void add_headers(const struct bag_http_reply *reply, bool close,
                         struct MHD_Response *response)
 {
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
-                            reply->octets ? OCTETS_TYPE : JSON_TYPE);
+    if (reply->body_bytes)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                                reply->octets ? OCTETS_TYPE : JSON_TYPE);
     if (reply->octets)
-        add_number(response, "Inference-Header-Content-Length", reply->header_bytes);
+        add_number(response, TENSORS_HEADER, reply->header_bytes);
+    add_cors(reply, response);
     if (reply->allow)
         MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, reply->allow);
     if (reply->retry_after_s)

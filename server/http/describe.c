@@ -1,6 +1,7 @@
-/* The GET handlers: what the server is, how it is, and which models it has. */
+/* The describing handlers: what the server is, how it is, and which models it has. */
 #include "kernels/isa.h"
 #include "proto/v2_describe.h"
+#include "proto/v2_index.h"
 #include "routes.h"
 
 #include <stdlib.h>
@@ -74,8 +75,9 @@ void bag_http_get_models(const struct bag_service *service, const struct bag_htt
     free(names);
 }
 
-void bag_http_get_model(const struct bag_service *service, const struct bag_http_target *target,
-                        struct bag_http_reply *reply)
+static void describe_model(const struct bag_service *service, const struct bag_http_target *target,
+                           char *(*describe)(const struct bag_v2_model *),
+                           struct bag_http_reply *reply)
 {
     const struct bag_model *model = bag_http_find_model(service, target, reply);
     if (!model)
@@ -91,9 +93,22 @@ void bag_http_get_model(const struct bag_service *service, const struct bag_http
                                        .weights_dtype = model->memory.table.dtype,
                                        .output_dtype = model->rules.output_dtype,
                                        .row_shape = &model->memory.shape[1],
-                                       .row_rank = model->memory.rank - 1};
-    bag_http_reply_json(reply, 200, versions ? bag_v2_describe_model(&description) : NULL);
+                                       .row_rank = model->memory.rank - 1,
+                                       .rules = &model->rules};
+    bag_http_reply_json(reply, 200, versions ? describe(&description) : NULL);
     free(versions);
+}
+
+void bag_http_get_model(const struct bag_service *service, const struct bag_http_target *target,
+                        struct bag_http_reply *reply)
+{
+    describe_model(service, target, bag_v2_describe_model, reply);
+}
+
+void bag_http_get_model_config(const struct bag_service *service,
+                               const struct bag_http_target *target, struct bag_http_reply *reply)
+{
+    describe_model(service, target, bag_v2_describe_config, reply);
 }
 
 void bag_http_get_model_ready(const struct bag_service *service,
@@ -106,4 +121,39 @@ void bag_http_get_model_ready(const struct bag_service *service,
     free(reply->body); /* of the 503 while loading, which this one says in its own form */
     bag_http_reply_json(reply, why ? 503 : 200,
                         bag_v2_describe_readiness(target->model, !why, why));
+}
+
+/* The same for every model: they become ready together, and leave together. */
+static const char *state_of(const struct bag_service *service)
+{
+    switch (service->state) {
+    case BAG_SERVICE_LOADING:
+        return "LOADING";
+    case BAG_SERVICE_DRAINING:
+        return "UNLOADING";
+    default:
+        return "READY";
+    }
+}
+
+void bag_http_post_index(const struct bag_service *service, const struct bag_http_target *target,
+                         struct bag_http_reply *reply)
+{
+    const struct bag_config *config = service->config;
+    const char *why = not_ready(service);
+    struct bag_problem problem;
+    bool ready_only;
+    if (!bag_v2_index_read(target->body, target->body_bytes, &ready_only, &problem)) {
+        bag_http_reply_problem(reply, &problem);
+        return;
+    }
+    size_t count = ready_only && why ? 0 : config->num_models;
+    struct bag_v2_index_entry *entries = malloc((count + 1) * sizeof *entries);
+    for (size_t i = 0; entries && i < count; i++)
+        entries[i] = (struct bag_v2_index_entry){.name = config->models[i].name,
+                                                 .version = config->models[i].version,
+                                                 .state = state_of(service),
+                                                 .reason = why ? why : ""};
+    bag_http_reply_json(reply, 200, entries ? bag_v2_describe_index(entries, count) : NULL);
+    free(entries);
 }

@@ -12,6 +12,7 @@
 
 #include "answer.h"
 #include "head.h"
+#include "proto/cors.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,9 @@
 
 /* A refused request's body is read to its end up to this, so that the connection can be kept. */
 #define DROP_BYTES (1 << 20)
+
+/* The longest body of a request that is not an inference. */
+#define SMALL_BODY_BYTES ((size_t)64 << 10)
 
 enum stage { BODY, DROPPING, WORKING, READY };
 
@@ -54,13 +58,34 @@ static const struct bag_option_values *options_of(const struct bag_exchange *exc
     return &exchange->server->service->config->options;
 }
 
-/* ---- inference ------------------------------------------------------------------------------- */
+static bool is_infer(const struct bag_exchange *exchange)
+{
+    return exchange->route && !exchange->route->handler;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+/* Lets a page in a browser see the reply, where the operator allows its origin. */
+static void apply_cors(struct bag_exchange *exchange)
+{
+    const char *origins = options_of(exchange)->cors_origins, *origin = exchange->head.origin;
+    struct bag_http_reply *reply = &exchange->reply;
+    if (!origins)
+        return;
+    reply->varies_by_origin = !bag_cors_is_any(origins);
+    reply->preflight = exchange->head.preflight;
+    if (origin && bag_cors_allows(origins, origin))
+        reply->allow_origin = reply->varies_by_origin ? origin : "*";
+}
 
 static enum MHD_Result answer(struct bag_exchange *exchange)
 {
+    apply_cors(exchange);
     return bag_http_answer(exchange->connection, &exchange->reply,
                            exchange->server->service->state == BAG_SERVICE_DRAINING);
 }
+
+/* ---- inference ------------------------------------------------------------------------------- */
 
 static void take_reply(struct bag_exchange *exchange)
 {
@@ -157,11 +182,18 @@ static enum MHD_Result hand_over(struct bag_exchange *exchange)
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
+/* How much of a body is read: other bodies than inference's are a few words, and are read on the
+ * loop's thread. */
+static size_t body_limit(const struct bag_exchange *exchange)
+{
+    size_t limit = (size_t)options_of(exchange)->max_body_bytes;
+    return is_infer(exchange) || limit < SMALL_BODY_BYTES ? limit : SMALL_BODY_BYTES;
+}
+
 static void refuse_body(struct bag_exchange *exchange)
 {
-    bag_http_reply_error(&exchange->reply, 413,
-                         "the body is larger than the limit (max_body_bytes) of %lld bytes",
-                         (long long)options_of(exchange)->max_body_bytes);
+    bag_http_reply_error(&exchange->reply, 413, "the body is larger than the limit%s of %zu bytes",
+                         is_infer(exchange) ? " (max_body_bytes)" : "", body_limit(exchange));
 }
 
 /* The route of the path; of the one that was asked last without looking. */
@@ -204,11 +236,12 @@ static bool reserve_body(struct bag_exchange *exchange, size_t bytes)
 }
 
 /* All that can be refused before the body; makes the reply where it is. */
-static bool accept_infer(struct bag_exchange *exchange)
+static bool accept_body(struct bag_exchange *exchange)
 {
-    if (!exchange->job.infer.model)
+    bool infer = is_infer(exchange);
+    if (infer && !exchange->job.infer.model)
         return false;
-    if (exchange->server->service->state == BAG_SERVICE_DRAINING) {
+    if (infer && exchange->server->service->state == BAG_SERVICE_DRAINING) {
         bag_http_reply_error(&exchange->reply, 503, "the server is stopping");
         return false;
     }
@@ -217,7 +250,7 @@ static bool accept_infer(struct bag_exchange *exchange)
                              "Content-Encoding is not supported; send the body as it is");
         return false;
     }
-    if (exchange->head.length > (uint64_t)options_of(exchange)->max_body_bytes) {
+    if (exchange->head.length > body_limit(exchange)) {
         refuse_body(exchange);
         return false;
     }
@@ -235,9 +268,9 @@ static enum MHD_Result on_head(struct bag_exchange *exchange, const char *url, c
     const struct bag_http_head *head = &exchange->head;
     bag_http_head_read(exchange->connection, &exchange->head);
     find_route(exchange, url, method);
-    bool infer = exchange->route && !exchange->route->handler;
-    bool accepted = exchange->route && (!infer || accept_infer(exchange));
-    exchange->stage = accepted && infer ? BODY : DROPPING;
+    bool takes_body = exchange->route && exchange->route->takes_body;
+    bool accepted = exchange->route && (!takes_body || accept_body(exchange));
+    exchange->stage = accepted && takes_body ? BODY : DROPPING;
     if (accepted || (!head->chunked && head->length <= DROP_BYTES && !head->expects_continue))
         return MHD_YES;
     exchange->body_unread = true;
@@ -266,13 +299,12 @@ static bool grow_body(struct bag_exchange *exchange, size_t needed, size_t limit
 
 static enum MHD_Result on_body(struct bag_exchange *exchange, const char *data, size_t bytes)
 {
-    size_t limit = (size_t)options_of(exchange)->max_body_bytes;
-    size_t needed = exchange->body_bytes + bytes;
+    size_t limit = body_limit(exchange), needed = exchange->body_bytes + bytes;
     if (exchange->stage != BODY)
         return MHD_YES;
     if (needed > limit)
         return cut_off_body(exchange);
-    if (exchange->head.has_length && bytes == exchange->head.length &&
+    if (is_infer(exchange) && exchange->head.has_length && bytes == exchange->head.length &&
         (!set_body(exchange, data, bytes) || infer_inline(exchange)))
         return MHD_YES;
     if (!grow_body(exchange, needed, limit)) {
@@ -287,10 +319,12 @@ static enum MHD_Result on_body(struct bag_exchange *exchange, const char *data, 
 /* The body is complete, or the engine has finished with it. */
 static enum MHD_Result on_complete(struct bag_exchange *exchange)
 {
-    if (exchange->stage == BODY &&
+    if (exchange->stage == BODY && is_infer(exchange) &&
         set_body(exchange, exchange->body ? exchange->body : "", exchange->body_bytes) &&
         !infer_inline(exchange))
         return hand_over(exchange);
+    exchange->target.body = exchange->body;
+    exchange->target.body_bytes = exchange->body_bytes;
     if (!exchange->reply.status)
         exchange->route->handler(exchange->server->service, &exchange->target, &exchange->reply);
     return answer(exchange);

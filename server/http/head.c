@@ -26,6 +26,10 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
         head->chunked = true;
     } else if (is(name, name_bytes, MHD_HTTP_HEADER_EXPECT)) {
         head->expects_continue = true;
+    } else if (is(name, name_bytes, "Origin")) {
+        head->origin = value;
+    } else if (is(name, name_bytes, "Access-Control-Request-Method")) {
+        head->preflight = true;
     }
     return MHD_YES;
 }

@@ -13,6 +13,8 @@ struct bag_http_head {
     bool expects_continue; /* Expect */
     bool encoded;          /* Content-Encoding */
     const char *tensors;   /* Inference-Header-Content-Length; NULL: absent. The connection's */
+    const char *origin;    /* Origin, likewise */
+    bool preflight;        /* Access-Control-Request-Method */
 };
 
 void bag_http_head_read(struct MHD_Connection *connection, struct bag_http_head *head);

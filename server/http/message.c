@@ -26,6 +26,12 @@ void bag_http_reply_json(struct bag_http_reply *reply, int status, char *documen
     reply->body_bytes = reply->body ? strlen(reply->body) : 0;
 }
 
+/* libmicrohttpd wants a buffer, also an empty one. */
+void bag_http_reply_empty(struct bag_http_reply *reply, int status)
+{
+    bag_http_reply_json(reply, status, strdup(""));
+}
+
 void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem)
 {
     bag_http_reply_json(reply, problem->http_status, bag_v2_describe_error(problem->text));

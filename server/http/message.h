@@ -13,12 +13,20 @@ struct bag_http_reply {
     size_t body_bytes;
     bool octets;            /* binary tensors follow the JSON; otherwise all is JSON */
     size_t header_bytes;    /* of the JSON in front of them */
-    const char *allow;      /* of a 405: the methods that there are; static */
+    const char *allow;      /* of a 405 and of OPTIONS: the methods that there are; static */
     unsigned retry_after_s; /* of a 503; 0: none */
+
+    /* For browsers; set where CORS is configured. */
+    const char *allow_origin; /* whose pages may see the reply; borrowed; NULL: none */
+    bool varies_by_origin;
+    bool preflight; /* the browser asks before it sends */
 };
 
 /* A JSON document, which the reply takes over; NULL (no memory) makes it a 500. */
 void bag_http_reply_json(struct bag_http_reply *reply, int status, char *document);
+
+/* Neither body nor Content-Type. */
+void bag_http_reply_empty(struct bag_http_reply *reply, int status);
 
 /* {"error": ...}; 503 gets a Retry-After. */
 void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem);

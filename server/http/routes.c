@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GET  "GET, HEAD"
-#define POST "POST"
+/* Methods, and whether there is a body. */
+#define GET  "GET, HEAD, OPTIONS", false
+#define POST "POST, OPTIONS", true
 
 static const struct bag_http_route routes[] = {
     {"/", GET, bag_http_get_root},
@@ -17,10 +18,13 @@ static const struct bag_http_route routes[] = {
     {"/v2/models", GET, bag_http_get_models},
     {"/v2/models/{model}", GET, bag_http_get_model},
     {"/v2/models/{model}/ready", GET, bag_http_get_model_ready},
+    {"/v2/models/{model}/config", GET, bag_http_get_model_config},
     {"/v2/models/{model}/infer", POST, NULL},
     {"/v2/models/{model}/versions/{version}", GET, bag_http_get_model},
     {"/v2/models/{model}/versions/{version}/ready", GET, bag_http_get_model_ready},
+    {"/v2/models/{model}/versions/{version}/config", GET, bag_http_get_model_config},
     {"/v2/models/{model}/versions/{version}/infer", POST, NULL},
+    {"/v2/repository/index", POST, bag_http_post_index},
 };
 
 /* Takes a segment as the model's name or version; false where it cannot be one. */
@@ -67,13 +71,29 @@ static bool allows(const char *methods, const char *method)
     return false;
 }
 
+/* What a path answers to, or the server as a whole. */
+static void answer_options(const char *methods, struct bag_http_reply *reply)
+{
+    bag_http_reply_empty(reply, 204);
+    reply->allow = methods;
+}
+
 const struct bag_http_route *bag_http_route(const char *method, const char *path,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply)
 {
+    bool asks_options = strcmp(method, "OPTIONS") == 0;
+    if (asks_options && strcmp(path, "*") == 0) {
+        answer_options("GET, HEAD, POST, OPTIONS", reply);
+        return NULL;
+    }
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         if (!match(routes[i].pattern, path, target))
             continue;
+        if (asks_options) {
+            answer_options(routes[i].methods, reply);
+            return NULL;
+        }
         if (allows(routes[i].methods, method))
             return &routes[i];
         bag_http_reply_error(reply, 405, "method %s does not go with %s; use %s",

@@ -7,10 +7,12 @@
 #include "message.h"
 #include "server/service.h"
 
-/* What a path names. */
+/* What a request names; the handlers of POST routes see its body as well. */
 struct bag_http_target {
     char model[129];  /* decoded; empty where the path has none */
     char version[21]; /* digits; empty: the highest */
+    const char *body; /* borrowed; of POST routes */
+    size_t body_bytes;
 };
 
 typedef void bag_http_handler(const struct bag_service *service,
@@ -18,12 +20,13 @@ typedef void bag_http_handler(const struct bag_service *service,
 
 struct bag_http_route {
     const char *pattern;       /* "/v2/models/{model}/infer" */
-    const char *methods;       /* for Allow: "GET, HEAD" or "POST" */
+    const char *methods;       /* for Allow: "GET, HEAD, OPTIONS" or "POST, OPTIONS" */
+    bool takes_body;           /* POST; what other requests bring is dropped */
     bag_http_handler *handler; /* NULL: inference, which needs the body */
 };
 
 /* The route of a path as it stands in the request line, without its query. Fills `target`. NULL
- * with a 404 or 405 in `reply` where there is none. */
+ * with a 404 or 405 in `reply` where there is none, and with a 204 for OPTIONS. */
 const struct bag_http_route *bag_http_route(const char *method, const char *path,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply);
@@ -35,6 +38,7 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
 
 /* The handlers of describe.c. */
 bag_http_handler bag_http_get_root, bag_http_get_server, bag_http_get_live, bag_http_get_ready,
-    bag_http_get_models, bag_http_get_model, bag_http_get_model_ready;
+    bag_http_get_models, bag_http_get_model, bag_http_get_model_ready, bag_http_get_model_config,
+    bag_http_post_index;
 
 #endif

@@ -94,13 +94,13 @@ static void test_names_the_methods_that_there_are(void **state)
     static const struct {
         const char *method, *path, *allow;
     } cases[] = {
-        {"POST", "/v2", "GET, HEAD"},
-        {"GE", "/v2", "GET, HEAD"},
-        {"GET, HEAD", "/v2", "GET, HEAD"},
-        {"", "/v2", "GET, HEAD"},
-        {"get", "/v2", "GET, HEAD"},
-        {"GET", "/v2/models/items/infer", "POST"},
-        {"PUT", "/v2/models/items/infer", "POST"},
+        {"POST", "/v2", "GET, HEAD, OPTIONS"},
+        {"GE", "/v2", "GET, HEAD, OPTIONS"},
+        {"GET, HEAD", "/v2", "GET, HEAD, OPTIONS"},
+        {"", "/v2", "GET, HEAD, OPTIONS"},
+        {"get", "/v2", "GET, HEAD, OPTIONS"},
+        {"GET", "/v2/models/items/infer", "POST, OPTIONS"},
+        {"PUT", "/v2/models/items/infer", "POST, OPTIONS"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -113,12 +113,42 @@ static void test_names_the_methods_that_there_are(void **state)
     }
 }
 
+static void test_answers_options(void **state)
+{
+    static const struct {
+        const char *path, *allow;
+    } cases[] = {
+        {"/", "GET, HEAD, OPTIONS"},
+        {"/v2/models/items", "GET, HEAD, OPTIONS"},
+        {"/v2/models/items/infer", "POST, OPTIONS"},
+        {"/v2/repository/index", "POST, OPTIONS"},
+        {"*", "GET, HEAD, POST, OPTIONS"},
+    };
+    struct bag_http_target target;
+    struct bag_http_reply reply;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_null(route("OPTIONS", cases[i].path, &target, &reply));
+        assert_int_equal(reply.status, 204);
+        assert_int_equal(reply.body_bytes, 0);
+        assert_string_equal(reply.allow, cases[i].allow);
+        free(reply.body);
+    }
+    assert_null(route("OPTIONS", "/v3", &target, &reply));
+    assert_int_equal(reply.status, 404);
+    free(reply.body);
+    assert_null(route("GET", "*", &target, &reply));
+    assert_int_equal(reply.status, 404);
+    free(reply.body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finds_paths),
         cmocka_unit_test(test_refuses_unknown_paths),
         cmocka_unit_test(test_names_the_methods_that_there_are),
+        cmocka_unit_test(test_answers_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
