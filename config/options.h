@@ -60,6 +60,9 @@
     X(max_queue_bytes, "engine", "max_queue_bytes", BYTES, 512 * BAG_MIB, 1, 1024 * BAG_GIB,       \
       "bytes", "Most bytes that the bodies of waiting requests hold; further ones are answered "   \
       "503.")                                                                                      \
+    X(inline_work_microseconds, "engine", "inline_work_microseconds", COUNT, 20, 0, 1000000,       \
+      "microseconds",                                                                              \
+      "Requests estimated to take less are answered at once; others go to a worker.")              \
     X(worker_cpus, "engine", "worker_cpus", TEXT, "", 1, 1023, "list",                             \
       "Processors that the workers keep to, one each, such as 2,4-7; empty: any.")                 \
     X(max_batch_bags, "engine", "max_batch_bags", COUNT, 0, 0, INT64_C(1) << 40, "bags",           \

@@ -11,7 +11,8 @@ void bag_http_get_root(const struct bag_service *service, const struct bag_http_
                        struct bag_http_reply *reply)
 {
     (void)service, (void)target;
-    bag_http_reply_json(reply, 200, bag_v2_describe_root(BAG_VERSION, bag_isa_names[bag_isa_used()]));
+    bag_http_reply_json(reply, 200,
+                        bag_v2_describe_root(BAG_VERSION, bag_isa_names[bag_isa_used()]));
 }
 
 void bag_http_get_server(const struct bag_service *service, const struct bag_http_target *target,

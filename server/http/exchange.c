@@ -18,10 +18,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Work estimated above this goes to a worker: handing a request over and back costs about as much,
- * and other clients would wait behind it. */
-#define INLINE_COST_NS 20000
-
 /* A body of more than this is never answered at once: where the queue is full it need not come. */
 #define SURELY_DEAR_BYTES (256 << 10)
 
@@ -122,15 +118,17 @@ static bool set_body(struct bag_exchange *exchange, const char *body, size_t byt
     return !exchange->job.failed;
 }
 
-/* Answers at once where that is cheap; false where the engine should. */
+/* Answers at once where that is cheap; false where the engine should: handing a request over and
+ * back costs about inline_work_microseconds, and other clients would wait behind longer work. */
 static bool infer_inline(struct bag_exchange *exchange)
 {
     struct bag_http_server *server = exchange->server;
     struct bag_job *job = &exchange->job;
-    if (bag_infer_plan_cost_ns(job->infer.body_bytes, job->infer.header_bytes) > INLINE_COST_NS)
+    if (bag_infer_plan_cost_ns(job->infer.body_bytes, job->infer.header_bytes) >
+        server->inline_cost_ns)
         return false;
     job->failed = !bag_infer_plan(&job->infer, &server->envelopes, &job->problem);
-    if (!job->failed && bag_infer_cost_ns(&job->infer) > INLINE_COST_NS) {
+    if (!job->failed && bag_infer_cost_ns(&job->infer) > server->inline_cost_ns) {
         job->planned = true;
         return false;
     }

@@ -97,6 +97,7 @@ static bool start_engine(struct bag_http_server *server)
         .default_timeout_us = (uint64_t)options->default_timeout_microseconds,
         .allow_timeout_override = options->allow_timeout_override == BAG_SWITCH_ON,
     };
+    server->inline_cost_ns = (uint64_t)options->inline_work_microseconds * 1000;
     server->infer_limits = (struct bag_infer_limits){
         .max_reply_bytes = (size_t)options->max_reply_bytes,
         .max_ids = (size_t)options->max_ids,
