@@ -221,7 +221,7 @@ int bag_cmd_serve(int argc, char *argv[])
     }
     bool sound = configure(serve, argc, argv, &problem);
     if (sound && serve->config.check)
-        printf("The configuration is valid: %zu models, %zu bytes of tables.\n",
+        printf("The configuration is valid: %zu models, %zu bytes of table files.\n",
                serve->config.num_models, serve->startup.total_bytes);
     else if (sound)
         sound = run(serve, &problem);
