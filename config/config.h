@@ -22,6 +22,7 @@ struct bag_model_config {
     char *path;              /* the table's file */
     char *version;           /* a decimal number from 1, "1" where nothing says otherwise */
     enum bag_dtype datatype; /* of the file's elements; BAG_DTYPE_COUNT: what the file says */
+    enum bag_row_format row_format; /* of a file of bytes that stand for FP32 rows */
     enum bag_dtype output_datatype; /* BAG_DTYPE_COUNT: the table's */
     struct bag_rules rules;         /* output_dtype is not set here: the table decides it */
 };

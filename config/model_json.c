@@ -30,11 +30,13 @@ static const char *const dtypes[] = {
 
 #define BAG_X(id, name) name,
 static const char *const reductions[] = {BAG_REDUCTIONS(BAG_X)};
+static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
 static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};
 #undef BAG_X
 
 #define BAG_TYPE_CHOICE_DTYPE        BAG_TYPE_CHOICE(dtypes)
 #define BAG_TYPE_CHOICE_REDUCTION    BAG_TYPE_CHOICE(reductions)
+#define BAG_TYPE_CHOICE_ROW_FORMAT   BAG_TYPE_CHOICE(row_formats)
 #define BAG_TYPE_EITHER_OUT_OF_RANGE BAG_TYPE_EITHER(out_of_range)
 
 static const struct bag_setting settings[] = {

@@ -28,6 +28,9 @@
 #define BAG_MODEL_KEYS(X)                                                                          \
     X(datatype, "datatype", CHOICE_DTYPE, 0, 0,                                                    \
       "Type of the table's elements where the file cannot say it, as BF16 in .npy.")               \
+    X(row_format, "row_format", CHOICE_ROW_FORMAT, 0, 0,                                           \
+      "What the bytes of a 2-D UINT8 table stand for: plain for themselves, or FP32 rows as "      \
+      "int8, int4, f8_e4m3 or f8_e5m2.")                                                           \
     X(rules.reduction, "reduction", CHOICE_REDUCTION, 0, 0,                                        \
       "How a bag's rows become one: sum unless said otherwise.")                                   \
     X(rules.default_index, "default_index", COUNT, -1, BAG_LARGEST_EXACT,                          \

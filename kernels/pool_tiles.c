@@ -4,7 +4,7 @@
 #include "pool_tiles.h"
 
 /* What is right for a table of that size; measured with tests/bench/kernels. */
-#define FETCH_NONE_BYTES ((size_t)256 << 10)
+#define FETCH_NONE_BYTES ((size_t)1 << 20)
 #define FETCH_NEAR_BYTES ((size_t)24 << 20)
 #define LINE_BYTES       64
 

@@ -4,6 +4,7 @@
 #include "log.h"
 #include "table/demo.h"
 #include "table/progress.h"
+#include "table/row_format.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,15 @@ static bool complete_rules(const struct bag_model_config *model, const struct ba
     return false;
 }
 
+static bool take_format(const struct bag_model_config *model, struct bag_table *table,
+                        uint32_t rank, struct bag_problem *problem)
+{
+    if (bag_table_take_format(table, rank, model->row_format, problem))
+        return true;
+    bag_problem_prefix(problem, "model '%s' (%s)", model->name, model->path);
+    return false;
+}
+
 /* ---- looking --------------------------------------------------------------------------------- */
 
 static bool open_model(struct bag_startup *startup, size_t i, struct bag_problem *problem)
@@ -41,8 +51,11 @@ static bool open_model(struct bag_startup *startup, size_t i, struct bag_problem
         return true;
     if (!bag_table_file_open(model->path, model->datatype, file, problem))
         return false;
-    struct bag_table table = {.dtype = file->npy.dtype, .num_rows = file->npy.shape[0]};
-    if (!complete_rules(model, &table, &rules, problem))
+    struct bag_table table = {.dtype = file->npy.dtype,
+                              .num_rows = file->npy.shape[0],
+                              .row_elements = file->npy.row_elements};
+    if (!take_format(model, &table, file->npy.rank, problem) ||
+        !complete_rules(model, &table, &rules, problem))
         return false;
     if (__builtin_add_overflow(startup->total_bytes, bag_table_file_bytes(file),
                                &startup->total_bytes))
@@ -133,7 +146,10 @@ static bool load_model(struct bag_startup *startup, size_t i, struct bag_registr
                       : load_file(model->name, &startup->files[i], &memory, problem);
     if (!loaded)
         return false;
-    bool sound = complete_rules(model, &memory.table, &rules, problem);
+    bool sound = take_format(model, &memory.table, memory.rank, problem) &&
+                 complete_rules(model, &memory.table, &rules, problem);
+    if (memory.table.row_format != BAG_ROWS_PLAIN)
+        memory.shape[1] = (int64_t)memory.table.row_elements;
     if (sound && !bag_registry_add(registry, model->name, model->version, &rules, &memory))
         sound = bag_problem_set(problem, 500, "model '%s': not enough memory", model->name);
     if (!sound)

@@ -264,7 +264,7 @@ uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes)
 uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer)
 {
     const struct bag_table *table = &infer->model->memory.table;
-    uint64_t row_bytes = table->row_elements * bag_dtypes[table->dtype].bytes;
+    uint64_t row_bytes = bag_row_bytes(table);
     return infer->pool.indices.count * row_bytes / GATHER_BYTES_PER_NS +
            infer->pool.num_bags * BAG_NS;
 }

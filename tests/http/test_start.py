@@ -70,6 +70,22 @@ def test_models_directory(directory):
         expect(np.array_equal(got, [TABLE[0] + TABLE[1]]), f"version 2 is configured to mean: {got}")
 
 
+def test_quantised_rows(directory):
+    """A file of bytes is served as the FP32 rows that it stands for."""
+    codes = np.arange(12, dtype=np.uint8).reshape(4, 3)
+    trailer = np.tile(np.array([0.5, -2], np.float32).view(np.uint8), (4, 1))
+    items = save(directory / "q" / "items" / "1" / "table.npy", np.hstack([codes, trailer]))
+    write_json(items.parent / "config.json", {"row_format": "int8"})
+    with Server("--models", directory / "q") as server, Client(server) as client:
+        check_table(client, codes * np.float32(0.5) - 2)
+        output = client.get("/v2/models/items").json()["outputs"][0]
+        expect_equal((output["datatype"], output["shape"]), ("FP32", [-1, 3]))
+    save(items, TABLE)
+    refused(["int8", "FP32", items], "--models", directory / "q")
+    save(items, codes)
+    refused(["int8", "3 bytes", items], "--models", directory / "q")
+
+
 def test_bad_models_directory(directory):
     root = directory / "models"
     (root / "items" / "1").mkdir(parents=True)

@@ -126,7 +126,8 @@ static void test_defaults_of_a_model(void **state)
 #define BAG_NOT_SET_COUNT(member)
 #define BAG_NOT_SET_CHOICE_DTYPE(member)
 #define BAG_NOT_SET_CHOICE_REDUCTION(member)
-#define BAG_X(member, key, TYPE, ...) BAG_NOT_SET_##TYPE(member)
+#define BAG_NOT_SET_CHOICE_ROW_FORMAT(member) assert_int_equal(model->member, BAG_ROWS_PLAIN);
+#define BAG_X(member, key, TYPE, ...)         BAG_NOT_SET_##TYPE(member)
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
 }
@@ -150,6 +151,7 @@ static void test_switches(void **state)
 #define BAG_SWITCH_COUNT(member, key)
 #define BAG_SWITCH_CHOICE_DTYPE(member, key)
 #define BAG_SWITCH_CHOICE_REDUCTION(member, key)
+#define BAG_SWITCH_CHOICE_ROW_FORMAT(member, key)
 #define BAG_X(member, key, TYPE, ...) BAG_SWITCH_##TYPE(member, key)
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
@@ -172,6 +174,8 @@ static void test_words(void **state)
     static const char types[] = "UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, "
                                 "BF16, FP32, FP64";
     char refusal[256];
+    entry(fixture, "\"row_format\": \"int4\"", NULL);
+    assert_int_equal(fixture->config.models[0].row_format, BAG_ROWS_INT4);
     entry(fixture, "\"datatype\": \"BF16\", \"output_datatype\": \"FP32\"", NULL);
     assert_int_equal(fixture->config.models[0].datatype, BAG_BF16);
     assert_int_equal(fixture->config.models[0].output_datatype, BAG_F32);

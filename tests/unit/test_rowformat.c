@@ -1,4 +1,4 @@
-/* Half-precision numbers: every f16 and bf16 pattern, and rounding at every border. */
+/* Stored numbers: every f16, bf16 and f8 pattern, rounding at every border, quantised rows. */
 #include "kernels/rowformat.h"
 #include "pool_fixture.h"
 
@@ -87,6 +87,80 @@ static void overflows_to_infinity_and_keeps_nan(void **state)
     }
 }
 
+/* ---- eight bits ------------------------------------------------------------------------------ */
+
+static void widens_every_byte(void **state)
+{
+    (void)state;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        assert_same_number(bag_f32_from_e5m2((uint8_t)byte),
+                           meaning((uint16_t)(byte << 8), 10, 15));
+        int exponent = byte >> 3 & 15, fraction = byte & 7;
+        double sign = byte & 0x80 ? -1 : 1;
+        double want = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+        assert_same_number(bag_f32_from_e4m3((uint8_t)byte),
+                           (byte & 0x7f) == 0x7f ? (double)NAN : sign * want);
+    }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static struct bag_table quantised(enum bag_row_format format, size_t row_elements, const void *rows)
+{
+    struct bag_table table = table_of(BAG_F32, 2, row_elements, rows);
+    table.row_format = format;
+    return table;
+}
+
+static void knows_the_bytes_of_rows(void **state)
+{
+    (void)state;
+    static const size_t bytes[] = {20, 13, 7, 5, 5};
+    for (int format = 0; format < BAG_ROW_FORMAT_COUNT; format++) {
+        struct bag_table table = quantised((enum bag_row_format)format, 5, NULL);
+        assert_int_equal(bag_row_bytes(&table), bytes[format]);
+        assert_int_equal(
+            bag_row_format_find(bag_row_format_names[format], strlen(bag_row_format_names[format])),
+            format);
+    }
+    assert_int_equal(bag_row_elements(BAG_ROWS_INT8, 9), 1);
+    assert_int_equal(bag_row_elements(BAG_ROWS_INT8, 8), 0);
+    assert_int_equal(bag_row_elements(BAG_ROWS_INT4, 6), 4);
+    assert_int_equal(bag_row_elements(BAG_ROWS_INT4, 3), 0);
+    assert_int_equal(bag_row_elements(BAG_ROWS_F8_E4M3, 3), 3);
+    assert_int_equal(bag_row_format_find("int9", 4), BAG_ROW_FORMAT_COUNT);
+}
+
+static void decodes_bytes_with_scale_and_bias(void **state)
+{
+    (void)state;
+    unsigned char rows[2 * 11] = {0};
+    const float scale_bias[] = {0.5f, -3};
+    float values[3];
+    rows[11] = 0, rows[12] = 7, rows[13] = 255;
+    memcpy(rows + 14, scale_bias, sizeof scale_bias);
+    struct bag_table table = quantised(BAG_ROWS_INT8, 3, rows);
+    bag_row_decode(&table, 1, 0, 3, values);
+    assert_true(values[0] == -3 && values[1] == 0.5f && values[2] == 124.5f);
+    bag_row_decode(&table, 1, 2, 1, values);
+    assert_true(values[0] == 124.5f);
+}
+
+static void decodes_four_bits_low_ones_first(void **state)
+{
+    (void)state;
+    const uint16_t scale_bias[] = {0x3800, 0xbc00}; /* 0.5, -1 */
+    unsigned char rows[2 * 6] = {0};
+    float values[3];
+    rows[6] = 0xf2, rows[7] = 0x01;
+    memcpy(rows + 8, scale_bias, sizeof scale_bias);
+    struct bag_table table = quantised(BAG_ROWS_INT4, 3, rows);
+    bag_row_decode(&table, 1, 0, 3, values);
+    assert_true(values[0] == 0 && values[1] == 6.5f && values[2] == -0.5f);
+    bag_row_decode(&table, 1, 1, 2, values);
+    assert_true(values[0] == 6.5f && values[1] == -0.5f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -94,6 +168,10 @@ int main(void)
         cmocka_unit_test(narrowing_undoes_widening),
         cmocka_unit_test(rounds_to_nearest_even),
         cmocka_unit_test(overflows_to_infinity_and_keeps_nan),
+        cmocka_unit_test(widens_every_byte),
+        cmocka_unit_test(knows_the_bytes_of_rows),
+        cmocka_unit_test(decodes_bytes_with_scale_and_bias),
+        cmocka_unit_test(decodes_four_bits_low_ones_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
