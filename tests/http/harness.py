@@ -170,9 +170,9 @@ class Server:
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"^{key}:\s+(\d+) kB$", status, re.MULTILINE).group(1)) * 1024
 
-    def threads(self):
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"^Threads:\s+(\d+)$", status, re.MULTILINE).group(1))
+    def descriptors(self):
+        """How many descriptors the process has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def send(self, number=signal.SIGTERM):
         self.process.send_signal(number)

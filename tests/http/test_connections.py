@@ -12,7 +12,7 @@ import numpy as np
 import requests
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import (TIMEOUT_S, Server, Tally, expect, expect_equal, scaled, scratch)
+from harness import TIMEOUT_S, Server, Tally, expect, expect_equal, scaled, scratch, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
@@ -78,13 +78,20 @@ def test_expect_continue(client):
 
 
 def test_client_that_leaves(client):
-    """Half a request, or a whole one whose answer nobody reads, costs the others nothing."""
+    """Half a request, or a whole one whose answer nobody reads, costs the others nothing; nor does
+    one that a worker is busy with."""
+    client.get("/v2").expect(200)
+    before = client.server.descriptors()
     request = head("POST", INFER, body=BODY)
-    for sent in (request, request[:-20], request[:30], b"", request * 20):
+    body, headers = infer_body(large_tensors(300_000), binary=True)
+    dear = head("POST", "/v2/models/ones/infer", headers, body)
+    for sent in (request, request[:-20], request[:30], b"", request * 20, dear, dear[:-1]) * 5:
         with Raw(client.server) as raw:
             raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1] + [0] * 7))
             raw.send(sent)
         check_rows(client.request("POST", INFER, BODY).embeddings(), WANT)
+    wait_until(lambda: client.get("/v2").expect(200) and client.server.descriptors() <= before,
+               "descriptors of clients that left are open")
 
 
 def test_many_connections(client):
