@@ -166,7 +166,7 @@ NUMBERS = [
     ("data nested 33 deep", data_text("[" * 33 + "0, 2, 3, 4" + "]" * 33), ["indices"]),
 ] + [
     (f"{what} as FP32 weight",
-     plus(tensor("per_sample_weights", [1, 7, 1, 1], None, "FP32")).replace("[1, 7,", f"[1, {text},"),
+     plus(tensor("per_sample_weights", [1, 7, 1, 1], None, "FP32")).replace("7,", text + ","),
      ["per_sample_weights"])
     for what, text in [("1e999", "1e999"), ("1e39", "1e39"), ("-1e400", "-1e400"), (".5", ".5"),
                        ("1.", "1."), ("1e", "1e"), ("nan", "nan"), ("inf", "inf"),
@@ -274,7 +274,8 @@ VALUES = [
     ("2^61 segments by the last id", segments([0, 1, 2**61]), ["max_reply_bytes"]),
     ("2^63 segments by the last id", segments([0, 1, 2**63 - 1]), ["max_reply_bytes"]),
     ("2^40 packed bags of no index", ask(tensor("indices", [], [2**40, 0])), ["max_reply_bytes"]),
-    ("2^62 packed bags of no index", ask(tensor("indices", [], [2**62, 0])), ["indices", "9007199254740992"]),
+    ("2^62 packed bags of no index", ask(tensor("indices", [], [2**62, 0])),
+     ["indices", "9007199254740992"]),
     ("default_index past the table", plus(scalar("default_index", 5)),
      ["default_index", "5", "4"]),
     ("default_index of -2", plus(scalar("default_index", -2)), ["default_index", "-2", "-1"]),

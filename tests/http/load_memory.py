@@ -36,8 +36,8 @@ def check_memory(path, rows):
         took_s = time.monotonic() - start
         allowed = 1.05 * size + 64e6
         now, peak = server.memory_bytes("VmRSS"), server.memory_bytes("VmHWM")
-        print(f"a table of {size / 1e6:.1f} MB: ready after {took_s:.2f} s, RSS {now / 1e6:.1f} MB, "
-              f"at its peak {peak / 1e6:.1f} MB, allowed {allowed / 1e6:.1f} MB")
+        print(f"a table of {size / 1e6:.1f} MB: ready after {took_s:.2f} s, RSS {now / 1e6:.1f} "
+              f"MB, at its peak {peak / 1e6:.1f} MB, allowed {allowed / 1e6:.1f} MB")
         expect(now <= allowed and peak <= allowed, "more memory than allowed")
         expect(now >= size, "less memory than the table: it was not loaded")
         some = np.linspace(0, rows - 1, 1000).astype(np.int64)

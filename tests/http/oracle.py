@@ -72,7 +72,9 @@ def pool_bag(table, indices, weights, rules):
     if rules.reduction == "max":
         return rows.max(axis=0)
     total = add_in_order(rows, weights)
-    return total if rules.reduction == "sum" else divide(total, divisor(rules, len(indices), weights))
+    if rules.reduction == "sum":
+        return total
+    return divide(total, divisor(rules, len(indices), weights))
 
 
 def pool(table, bags, weights, rules):

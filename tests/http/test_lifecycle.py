@@ -54,11 +54,16 @@ def ready_while_draining(server):
     return reply.status
 
 
+def one_bag(count, dtype):
+    """Row 1, `count` times."""
+    return [Tensor("indices", np.ones(count, dtype)), Tensor("offsets", np.zeros(1, dtype))]
+
+
 def test_request_in_flight_is_answered(directory):
     """A signal between two halves of a body: the answer comes in full, then the server ends."""
     path = save(directory / "items.npy")
     count = 1_000_000
-    tensors = [Tensor("indices", np.ones(count, np.int64)), Tensor("offsets", np.zeros(1, np.int64))]
+    tensors = one_bag(count, np.int64)
     body, headers = infer_body(tensors, binary=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         with Server("--table", f"items={path}", "--workers", "2") as server, Raw(server) as raw, \
@@ -70,7 +75,7 @@ def test_request_in_flight_is_answered(directory):
             wait_until(lambda: ready_while_draining(server) != 200, "readiness is not withdrawn")
             expect(server.process.poll() is None, "the server ended with a request in flight")
             late = other.infer("items", tensors, binary=True)
-            expect_equal((late.status, late.headers.get("retry-after")), (503, "1"), "a new request")
+            expect_equal((late.status, late.headers.get("retry-after")), (503, "1"), "a late one")
             late.error()
             raw.send(request[len(request) // 2:])
             reply = raw.reply()
@@ -86,7 +91,7 @@ def test_requests_being_computed_are_answered(directory):
     """Whole requests that were read before the signal are all answered."""
     path = save(directory / "items.npy", np.ones((4, 64), np.float32))
     count = 200_000
-    tensors = [Tensor("indices", np.ones(count, np.int32)), Tensor("offsets", np.zeros(1, np.int32))]
+    tensors = one_bag(count, np.int32)
     request = head("POST", "/v2/models/items/infer", *infer_body(tensors, binary=True)[::-1])
     with Server("--table", f"items={path}") as server:
         raws = [Raw(server) for _ in range(8)]

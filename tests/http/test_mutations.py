@@ -138,7 +138,9 @@ def main():
     tally, good = Tally(), list(corpus())
     with scratch() as directory:
         np.save(directory / "items.npy", EXAMPLE)
-        with Server("--models", directory) as server, Client(server) as client:
+        # A small limit on replies, so that a number made large does not keep the oracle busy.
+        with Server("--models", directory, "--max-reply-bytes", "16KiB") as server, \
+                Client(server) as client:
             for number in range(MUTANTS):
                 headers, body = good[number % len(good)]
                 changed = mutate(rng, body) if number >= len(good) else body

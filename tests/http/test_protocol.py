@@ -366,7 +366,8 @@ def tables():
             "whole": np.array(WHOLE, np.int64),
             "natural": np.array([0, 2**63, 2**64 - 1], np.uint64).reshape(3, 1),
             "floats": np.array(BITS, np.float32).reshape(-1, 1),
-            "doubles": np.array(BITS, np.float64), "special": np.array([[np.nan], [np.inf], [-np.inf]], np.float32)}
+            "doubles": np.array(BITS, np.float64),
+            "special": np.array([[np.nan], [np.inf], [-np.inf]], np.float32)}
 
 
 def main():

@@ -146,8 +146,8 @@ def main():
         arguments = ["--demo"] + (["--port", str(PORT)] if private_network() else [])
         with Server(*arguments) as server:
             for block, output in pairs:
-                tally.check(f"README.md:{block.line} ({block.language})", check_block, block, output,
-                            directory, server.port)
+                tally.check(f"README.md:{block.line} ({block.language})", check_block, block,
+                            output, directory, server.port)
     print(f"{len(ran)} blocks of commands were run, "
           f"{sum(b.left_out() for b, _ in pairs)} are marked as not run")
     return tally.finish()

@@ -50,7 +50,7 @@ def test_npy_variants(directory):
 
 
 def test_models_directory(directory):
-    """NAME.npy, and NAME/VERSION/ with a table and its configuration; the highest is the default."""
+    """NAME.npy, and NAME/VERSION/ with a table and its configuration; the highest by default."""
     root = directory / "models"
     save(root / "plain.npy")
     for version in (1, 2, 10):
@@ -67,7 +67,7 @@ def test_models_directory(directory):
         both = [Tensor("indices", np.array([[0, 1]]))]
         path = "/v2/models/items/versions/2/infer"
         got = client.infer("items", both, path=path).embeddings()
-        expect(np.array_equal(got, [TABLE[0] + TABLE[1]]), f"version 2 is configured to mean: {got}")
+        expect(np.array_equal(got, [TABLE[0] + TABLE[1]]), f"the mean of version 2 is {got}")
 
 
 def test_quantised_rows(directory):

@@ -91,7 +91,7 @@ class Reply:
         try:
             return json.loads(self.body)
         except ValueError as problem:
-            raise Failure(f"not JSON ({problem}): status {self.status}, {self.body[:300]!r}") from None
+            raise Failure(f"not JSON ({problem}): {self.status} {self.body[:300]!r}") from None
 
     def error(self):
         """The message of an answer that is not 2xx, whose shape is checked on the way."""
@@ -163,7 +163,8 @@ class Client:
 
     def infer(self, model, inputs, headers=None, path=None, **options):
         body, own = infer_body(inputs, **options)
-        return self.request("POST", path or f"/v2/models/{model}/infer", body, own | (headers or {}))
+        path = path or f"/v2/models/{model}/infer"
+        return self.request("POST", path, body, own | (headers or {}))
 
     def close(self):
         self.connection.close()
