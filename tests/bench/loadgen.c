@@ -80,6 +80,12 @@ static void count_reply(struct loadgen *loadgen, const struct bench_connection *
     }
 }
 
+static void make_idle(struct loadgen *loadgen, struct bench_connection *connection)
+{
+    connection->next_idle = loadgen->idle;
+    loadgen->idle = connection;
+}
+
 static void start_request(struct loadgen *loadgen, struct bench_connection *connection,
                           uint64_t due_ns);
 
@@ -100,11 +106,19 @@ static void finish(struct loadgen *loadgen, struct bench_connection *connection,
         start_request(loadgen, connection, now);
         return;
     }
-    connection->next_idle = loadgen->idle;
-    loadgen->idle = connection;
+    make_idle(loadgen, connection);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
+
+/* No connection can be had, for want of ports or because nobody listens any more. A client of the
+ * closed loop ends with that, instead of trying without a pause. */
+static void give_up(struct loadgen *loadgen, struct bench_connection *connection)
+{
+    loadgen->phases[connection->phase].lost++;
+    loadgen->pending--;
+    make_idle(loadgen, connection);
+}
 
 static void start_request(struct loadgen *loadgen, struct bench_connection *connection,
                           uint64_t due_ns)
@@ -117,8 +131,10 @@ static void start_request(struct loadgen *loadgen, struct bench_connection *conn
     phase->due++;
     loadgen->pending++;
     if (connection->fd < 0 &&
-        !bench_connection_open(connection, loadgen->epoll_fd, loadgen->options.port))
-        die("cannot connect");
+        !bench_connection_open(connection, loadgen->epoll_fd, loadgen->options.port)) {
+        give_up(loadgen, connection);
+        return;
+    }
     enum bench_outcome outcome = bench_connection_begin(connection, loadgen->epoll_fd, request);
     if (loadgen->options.open)
         bench_latency_add(&phase->late, now_ns() - due_ns);

@@ -12,7 +12,8 @@ static bool window_is_normal(const struct bench_window *window)
     return window->normal >= SETTLED_SHARE * window->due;
 }
 
-/* Milliseconds from the start of the phase until answers were normal and stayed so; -1: never. */
+/* Milliseconds from the start of the phase until answers were normal for half a second; -1: never.
+ */
 static double settled_ms(const struct bench_phase *phase)
 {
     size_t needed = phase->num_windows < SETTLED_WINDOWS ? phase->num_windows : SETTLED_WINDOWS,
@@ -57,7 +58,7 @@ static void print_table(const struct bench_report *report)
     if (report->open)
         fprintf(stderr,
                 "late p99: how late the generator itself was, in us; normal: ms until 99 %% of "
-                "answers were 200 within %g ms, and stayed so (-1: never)\n",
+                "answers were 200 within %g ms, for half a second (-1: never)\n",
                 report->normal_ms);
 }
 
