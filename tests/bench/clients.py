@@ -108,10 +108,12 @@ class Clients:
         if not requests:
             raise Unusable(f"{server.name} answered nothing to {query.name}: {result}; its log: "
                            f"{server.last_words()}")
-        return Sample(requests=requests, per_s=per_s, p50_us=result["p50_us"], p99_us=result["p99_us"],
+        wall = time.monotonic() - started
+        return Sample(requests=requests, per_s=per_s, p50_us=result["p50_us"],
+                      p99_us=result["p99_us"],
                       cpu_us=cpu * 1e6 / requests, busy=cpu / elapsed,
                       client_cpu_us=client * 1e6 / requests, bad=bad,
-                      others=max(0, busy - cpu - client) / (time.monotonic() - started) / os.cpu_count())
+                      others=max(0, busy - cpu - client) / wall / os.cpu_count())
 
     def open(self, server, query, phases, connections, normal_ms):
         """An open loop through phases of (rate, seconds); loadgen's phases."""

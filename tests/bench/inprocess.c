@@ -5,6 +5,7 @@
  *
  * Each query is checked and pooled as the server does it, into a result that is used again; 64
  * different queries in turn. Prints one line of JSON. */
+#include "kernels/isa.h"
 #include "query.h"
 #include "server/table/load.h"
 
@@ -100,6 +101,7 @@ int main(int count, char **arguments)
     run.query.bags = (unsigned)strtoul(arguments[2], NULL, 10);
     run.query.ids_per_bag = (unsigned)strtoul(arguments[3], NULL, 10);
     double seconds = strtod(arguments[4], NULL);
+    bag_isa_use(bag_isa_best());
     load(&run, arguments[1]);
     prepare(&run);
     for (int i = 0; i < QUERIES; i++)

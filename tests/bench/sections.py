@@ -75,10 +75,12 @@ def closed(bench):
         bagserve = start_bagserve(stack, bench)
         fastapi = stack.enter_context(FastApi(bench.tables, bench.server_cpus)) \
             if bench.fastapi else None
-        bares = {}
+        bares, kernels_us = {}, {}
         for query, tool, connections in plan_closed(bench):
             if query not in bares:
                 bares[query] = start_bare(stack, bench, bagserve, query)
+                kernels_us[query] = call_in_process(bench, query, bench.server_cpus,
+                                                    0.3)["cpu_us_per_query"]
                 if fastapi and not same_answer(bagserve, fastapi, query):
                     raise Unusable(f"FastAPI and bagserve differ on {query.name}")
             servers = [bares[query], bagserve]
@@ -89,12 +91,14 @@ def closed(bench):
             print_heading(f"{query.name}; {tool}, {connections} connections", "bare")
             for name, taken in samples.items():
                 print_row(name, taken, samples["bare"])
+            print(f"kernels alone: {kernels_us[query]:.1f} us")
             if fastapi in servers:
                 factor = ratio(samples["bagserve"], samples["fastapi"], "per_s")
                 print(f"bagserve / fastapi: {factor:.1f}")
     print("\nbusy: share of its processor that the server used; well below 100 % with many "
           "connections,\nthe client is the limit, and CPU per request tells more than requests/s. "
-          "client: its own us per request.")
+          "client: its own us per request.\n"
+          "kernels alone: CPU of checking and pooling such a query in one process, again and again")
 
 
 # --- inprocess -----------------------------------------------------------------------------------

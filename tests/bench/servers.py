@@ -1,4 +1,4 @@
-"""The servers that are compared: started on free ports, watched through /proc, ended by their pid."""
+"""The servers that are compared: started on free ports, watched in /proc, ended by their pid."""
 
 import collections
 import ctypes
