@@ -18,7 +18,7 @@
 #include <string.h>
 #include <uv.h>
 
-/* As many as bagserve: rounds of MHD_run before the loop gets its turn again. */
+/* Rounds of MHD_run before the loop gets its turn again. */
 #define MAX_ROUNDS 16
 
 #define DEFAULT_POOL_BYTES 32768
@@ -26,7 +26,7 @@
 struct bare {
     struct MHD_Daemon *daemon;
     uv_poll_t poll;
-    uv_timer_t timer;
+    uv_idle_t more;
     uv_signal_t terminate, interrupt;
     char *reply;
     size_t reply_bytes;
@@ -73,25 +73,27 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static void on_timer(uv_timer_t *timer);
+static void on_more(uv_idle_t *more);
 
+/* Where the library has more to do than its rounds, the loop comes back without waiting. It has no
+ * timeouts of its own here. */
 static void run(struct bare *bare)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms = 0;
-    bool timed = true;
-    for (int round = 0; round < MAX_ROUNDS && timed && timeout_ms == 0; round++) {
+    bool more = true;
+    for (int round = 0; round < MAX_ROUNDS && more; round++) {
         MHD_run(bare->daemon);
-        timed = MHD_get_timeout(bare->daemon, &timeout_ms) == MHD_YES;
+        more = MHD_get_timeout(bare->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
     }
-    if (timed)
-        uv_timer_start(&bare->timer, on_timer, timeout_ms, 0);
+    if (more)
+        uv_idle_start(&bare->more, on_more);
     else
-        uv_timer_stop(&bare->timer);
+        uv_idle_stop(&bare->more);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_more(uv_idle_t *more)
 {
-    run(timer->data);
+    run(more->data);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
@@ -118,12 +120,12 @@ static bool start(struct bare *bare, size_t pool_bytes)
 
 static void serve(struct bare *bare, uv_loop_t *loop)
 {
-    uv_timer_init(loop, &bare->timer);
+    uv_idle_init(loop, &bare->more);
     uv_signal_init(loop, &bare->terminate);
     uv_signal_init(loop, &bare->interrupt);
     uv_poll_init(loop, &bare->poll,
                  MHD_get_daemon_info(bare->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd);
-    bare->timer.data = bare->poll.data = bare;
+    bare->more.data = bare->poll.data = bare;
     uv_signal_start(&bare->terminate, on_signal, SIGTERM);
     uv_signal_start(&bare->interrupt, on_signal, SIGINT);
     uv_poll_start(&bare->poll, UV_READABLE, on_poll);

@@ -98,7 +98,7 @@ def closed(bench):
     print("\nbusy: share of its processor that the server used; well below 100 % with many "
           "connections,\nthe client is the limit, and CPU per request tells more than requests/s. "
           "client: its own us per request.\n"
-          "kernels alone: CPU of checking and pooling such a query in one process, again and again")
+          "kernels alone: CPU of checking and pooling such a query in one process.")
 
 
 # --- inprocess -----------------------------------------------------------------------------------
