@@ -121,8 +121,8 @@ def inprocess(bench):
     rates = [call["rows_per_s"] for call in called]
     costs = [call["cpu_us_per_query"] for call in called]
     print(f"{MLPERF.name}: {rows:,} rows a query, 4 connections\n"
-          f"    in one process  {median(rates) / 1e6:8.1f} million rows/s, {median(costs):8,.0f} us "
-          "of CPU a query\n"
+          f"    in one process  {median(rates) / 1e6:8.1f} million rows/s, {median(costs):8,.0f} "
+          "us of CPU a query\n"
           f"    over loopback   {median(a.per_s for a in asked) * rows / 1e6:8.1f} million rows/s, "
           f"{median(worker_us):8,.0f} us of the worker's CPU a query, "
           f"{median(a.cpu_us for a in asked):,.0f} with the loop's")
