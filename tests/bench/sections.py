@@ -69,6 +69,14 @@ def plan_closed(bench):
             if tool == "wrk" or connections in (1, 64)]
 
 
+def print_ceiling(tool, bare):
+    """How many requests a processor of its own lets the client send, beside what bare takes."""
+    client, server = (median(1e6 / getattr(sample, figure) for sample in bare)
+                      for figure in ("client_cpu_us", "cpu_us"))
+    print(f"{tool} can ask {client:,.0f} times a second, bare can answer {server:,.0f} times "
+          "(a second over the CPU each takes)")
+
+
 def closed(bench):
     """closed loop: every client waits for its answer"""
     with contextlib.ExitStack() as stack:
@@ -92,6 +100,8 @@ def closed(bench):
             for name, taken in samples.items():
                 print_row(name, taken, samples["bare"])
             print(f"kernels alone: {kernels_us[query]:.1f} us")
+            if query == SMALL and connections == 64:
+                print_ceiling(tool, samples["bare"])
             if fastapi in servers:
                 factor = ratio(samples["bagserve"], samples["fastapi"], "per_s")
                 print(f"bagserve / fastapi: {factor:.1f}")
