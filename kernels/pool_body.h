@@ -94,7 +94,7 @@ BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, size_t fi
             V(divide_all)(sums, vectors, divisor);
     }
     if (pool->output_dtype != BODY_DTYPE) {
-        BODY spilled[BAG_TILE_VECTORS];
+        BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
 #pragma GCC unroll 8
         for (int i = 0; i < vectors; i++)
             spilled[i] = sums[i];
@@ -128,7 +128,7 @@ BAG_LANE void V(pool_bags)(const struct bag_tile_task *given, enum bag_row_kind 
                 bag_ref_empty(block, bag);
             continue;
         }
-        BODY sums[BAG_TILE_VECTORS];
+        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
 #pragma GCC unroll 8
         for (int i = 0; i < vectors; i++)
             sums[i] = V(zero)();

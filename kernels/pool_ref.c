@@ -16,7 +16,7 @@ static void combine(const struct bag_ref_kind *kind, const struct bag_piece *pie
                     union bag_tile *result)
 {
     const struct bag_pool *pool = piece->pool;
-    union bag_tile values;
+    union bag_tile values BAG_UNSET;
     bool first = true;
     memset(result, 0, sizeof *result);
     for (size_t entry = piece->first_entry; entry < piece->end_entry; entry++) {
@@ -38,7 +38,7 @@ static void combine(const struct bag_ref_kind *kind, const struct bag_piece *pie
 
 static void pool_tile(const struct bag_ref_kind *kind, const struct bag_piece *piece, void *out)
 {
-    union bag_tile result;
+    union bag_tile result BAG_UNSET;
     bool divides = piece->pool->reduction == BAG_MEAN || piece->pool->reduction == BAG_SQRTN;
     if (bag_ref_needs_exact(piece)) {
         bag_ref_exact_mean(piece, &result);
@@ -56,7 +56,7 @@ static void copy_default(const struct bag_pool *pool, size_t column, size_t coun
     const struct bag_table *table = &pool->table;
     const struct bag_ref_kind *kind = kind_of(table->dtype);
     size_t bytes = bag_dtypes[pool->output_dtype].bytes;
-    union bag_tile values;
+    union bag_tile values BAG_UNSET;
     if (table->row_format == BAG_ROWS_PLAIN && pool->output_dtype == table->dtype) {
         size_t element = (size_t)pool->default_row * table->row_elements + column;
         memcpy(out, (const char *)table->rows + element * bytes, count * bytes);

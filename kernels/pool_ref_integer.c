@@ -22,7 +22,7 @@ static void widen(enum bag_dtype dtype, const void *from, size_t count, uint64_t
     switch (dtype) {
 #define BAG_X(id, type)                                   \
     case BAG_##id: {                                      \
-        type elements[BAG_REF_TILE];                      \
+        type elements[BAG_REF_TILE] BAG_UNSET;            \
         memcpy(elements, from, count * sizeof *elements); \
         for (size_t i = 0; i < count; i++)                \
             values[i] = (uint64_t)elements[i];            \
@@ -41,7 +41,7 @@ static void store(const struct bag_pool *pool, const union bag_tile *values, siz
     switch (pool->output_dtype) {
 #define BAG_X(id, type)                                  \
     case BAG_##id: {                                     \
-        type elements[BAG_REF_TILE];                     \
+        type elements[BAG_REF_TILE] BAG_UNSET;           \
         for (size_t i = 0; i < count; i++)               \
             elements[i] = (type)values->u64[i];          \
         memcpy(out, elements, count * sizeof *elements); \

@@ -92,7 +92,8 @@ void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out
 {
     size_t bag_bytes = pool->table.row_elements * bag_dtypes[pool->output_dtype].bytes;
     bag_block_fn *pool_block = bag_kernel_for(&pool->table);
-    size_t borders[BAG_BLOCK_BAGS + 1], end_entry;
+    size_t borders[BAG_BLOCK_BAGS + 1] BAG_UNSET;
+    size_t end_entry;
     size_t hint = 0;
     if (range.first_column >= range.end_column || range.first_bag >= range.end_bag)
         return;

@@ -95,7 +95,7 @@ void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, s
 
 static void encode_halves(const float *values, size_t count, enum bag_dtype dtype, char *out)
 {
-    uint16_t halves[STRETCH];
+    uint16_t halves[STRETCH] BAG_UNSET;
     if (dtype == BAG_F16)
         for (size_t i = 0; i < count; i++)
             halves[i] = bag_f16_from_f32(values[i]);

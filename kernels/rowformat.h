@@ -11,6 +11,10 @@
 
 #include <string.h>
 
+/* For arrays that are written before they are read, in loops where clearing them first, as the
+ * hardened build does, would show. */
+#define BAG_UNSET __attribute__((uninitialized))
+
 /* What the columns of a row are in f32; the table is not of f64 or integers. */
 void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, size_t count,
                     float *values);

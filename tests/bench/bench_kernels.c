@@ -1,5 +1,6 @@
-/* What tests/bench/kernels measures, as a shared library that Python calls: pooling, and the mere
- * touching of the same rows, in CPU time of the calling thread. */
+/* Pooling, and the mere touching of the same rows, timed; see bench_kernels.h. */
+#include "bench_kernels.h"
+
 #include "kernels/isa.h"
 #include "kernels/pool.h"
 
@@ -10,22 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-
-#define API __attribute__((visibility("default")))
-
-/* One cell of the table. Laid out as the script's ctypes structure. */
-struct cell {
-    const void *rows;
-    int64_t num_rows;
-    int64_t row_elements;
-    const int64_t *ids; /* count of them, a multiple of batch * bag */
-    int64_t count;
-    int64_t batch, bag;
-    const float *weights; /* one per id of a call, or NULL */
-    const int64_t *offsets;
-    float *out;
-    int32_t dtype, row_format, reduction;
-};
 
 static double cpu_ns(void)
 {
@@ -41,9 +26,7 @@ static double wall_ns(void)
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* Memory in huge pages whose every word is a sane number of every type: about 0.03 as f32, 1 to 2
- * as two f16, small as two bf16. */
-API void *bench_memory(size_t bytes)
+void *bench_memory(size_t bytes)
 {
     uint32_t *words = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (words == MAP_FAILED)
@@ -57,12 +40,7 @@ API void *bench_memory(size_t bytes)
     return words;
 }
 
-API void bench_release(void *memory, size_t bytes)
-{
-    munmap(memory, bytes);
-}
-
-API int bench_pin(int cpu)
+int bench_pin(int cpu)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -70,8 +48,7 @@ API int bench_pin(int cpu)
     return sched_setaffinity(0, sizeof set, &set);
 }
 
-/* Takes the instruction set of that name, or the best; returns the name of the one that pools. */
-API const char *bench_isa(const char *name)
+const char *bench_isa(const char *name)
 {
     enum bag_isa isa = name ? bag_isa_find(name, strlen(name)) : bag_isa_best();
     if (isa == BAG_ISA_COUNT || !bag_isa_usable(isa))
@@ -89,16 +66,15 @@ static struct bag_table table_of(const struct cell *cell)
                               .row_format = (enum bag_row_format)cell->row_format};
 }
 
-API int64_t bench_row_bytes(const struct cell *cell)
+int64_t bench_row_bytes(const struct cell *cell)
 {
     struct bag_table table = table_of(cell);
     return (int64_t)bag_row_bytes(&table);
 }
 
-/* Checks one call as a server would, from `ids` on. */
-static void check(const struct cell *cell, const int64_t *ids, struct bag_pool *pool)
+/* Checks one call as a server would, with `count` ids. */
+static void check(const struct cell *cell, const int64_t *ids, size_t count, struct bag_pool *pool)
 {
-    size_t count = (size_t)(cell->batch * cell->bag);
     struct bag_table table = table_of(cell);
     struct bag_rules rules = {.reduction = (enum bag_reduction)cell->reduction,
                               .output_dtype = table.dtype,
@@ -123,32 +99,19 @@ static void check(const struct cell *cell, const int64_t *ids, struct bag_pool *
     }
 }
 
-/* ns for all the ids, call by call, checks included. */
-API double bench_pool(const struct cell *cell)
+double bench_pool(const struct cell *cell)
 {
     double start = cpu_ns();
-    for (int64_t at = 0; at < cell->count; at += cell->batch * cell->bag) {
+    int64_t call = cell->batch * cell->bag;
+    for (int64_t at = 0; at < cell->count; at += call) {
         struct bag_pool pool;
-        check(cell, cell->ids + at, &pool);
+        check(cell, cell->ids + at, (size_t)call, &pool);
         bag_pool_run(&pool, bag_range_all(&pool), cell->out);
     }
     return cpu_ns() - start;
 }
 
-/* ns for the checks alone. */
-API double bench_check(const struct cell *cell)
-{
-    double start = cpu_ns();
-    for (int64_t at = 0; at < cell->count; at += cell->batch * cell->bag) {
-        struct bag_pool pool;
-        check(cell, cell->ids + at, &pool);
-    }
-    return cpu_ns() - start;
-}
-
-/* ns for touching every line of the same rows and nothing else, `ahead` rows prefetched into the
- * first cache (level 3) or the second (level 2). */
-API double bench_gather(const struct cell *cell, int64_t ahead, int level)
+double bench_gather(const struct cell *cell, int64_t ahead, int level)
 {
     size_t row_bytes = (size_t)bench_row_bytes(cell);
     const char *rows = cell->rows;
@@ -219,9 +182,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Medians of wall ns for one query on one thread and on two, which wait at a barrier and are pinned
- * to different processors; by bags, cut where half of the entries are done. */
-API int bench_threads(const struct cell *cell, int rounds, double *one, double *two)
+int bench_threads(const struct cell *cell, int64_t count, int rounds, double *one, double *two)
 {
     struct bag_pool pool;
     double *times = calloc((size_t)rounds * 2, sizeof *times);
@@ -229,7 +190,7 @@ API int bench_threads(const struct cell *cell, int rounds, double *one, double *
     pthread_t thread;
     if (!times)
         return -1;
-    check(cell, cell->ids, &pool);
+    check(cell, cell->ids, (size_t)count, &pool);
     size_t middle = middle_bag(&pool);
     size_t columns = pool.table.row_elements;
     struct half second = {&pool, {middle, pool.num_bags, 0, columns}, cell->out, 1, &barrier,
