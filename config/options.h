@@ -50,6 +50,10 @@
       "Most open connections; further ones wait in the listen queue.")                             \
     X(idle_timeout_s, "http", "idle_timeout_s", COUNT, 75, 1, 86400, "seconds",                    \
       "A connection on which nothing moves for this long is closed.")                              \
+    X(reply_compression, "http", "reply_compression", CHOICE_SWITCH, BAG_SWITCH_OFF, 0, 0, "",     \
+      "Whether replies of inference are compressed for clients that accept it.")                   \
+    X(reply_compression_min_bytes, "http", "reply_compression_min_bytes", BYTES, 16 * BAG_KIB, 1,  \
+      64 * BAG_GIB, "bytes", "Smaller replies are never compressed.")                              \
     X(cors_origins, "http", "cors_origins", TEXT, NULL, 1, 4095, "origins",                        \
       "Origins whose pages may ask from a browser, with commas between them, or * for all; "       \
       "absent: none.")                                                                             \

@@ -65,7 +65,9 @@ static bool worth_cutting(const struct bag_engine *engine, const struct bag_job 
 static void run_job(struct bag_engine *engine, struct bag_job *job, bool may_cut)
 {
     if (!job->planned) {
-        job->failed = !bag_infer_plan(&job->infer, NULL, &job->problem);
+        job->failed = !bag_infer_unpack(&job->infer, &engine->buffers,
+                                        job->infer.limits->max_body_bytes, &job->problem) ||
+                      !bag_infer_plan(&job->infer, NULL, &job->problem);
         job->planned = true;
         if (!job->failed && is_late(engine, job, uv_hrtime()))
             job->failed = !refuse_late(job);

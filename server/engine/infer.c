@@ -17,6 +17,7 @@
 #define BINARY_CHECK_BYTES_PER_NS 4
 #define GATHER_BYTES_PER_NS       4
 #define PRINT_NS_PER_NUMBER       100
+#define PACK_NS_PER_BYTE          10
 #define BAG_NS                    10
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
@@ -141,8 +142,33 @@ static bool bound_reply(struct bag_infer *infer, struct bag_problem *problem)
 
 void bag_infer_reset(struct bag_infer *infer)
 {
+    bag_buffers_put(infer->unpacked);
+    infer->unpacked = NULL;
     infer->reply = infer->result = NULL;
     infer->reply_bytes = infer->reply_header_bytes = 0;
+}
+
+static void *get_buffer(void *buffers, size_t bytes)
+{
+    return bag_buffers_get(buffers, bytes);
+}
+
+bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size_t max_bytes,
+                      struct bag_problem *problem)
+{
+    struct bag_coding_memory memory = {get_buffer, bag_buffers_put, buffers};
+    size_t bytes;
+    if (infer->coding == BAG_CODING_IDENTITY)
+        return true;
+    infer->unpacked = bag_inflate(infer->coding, infer->body, infer->body_bytes, max_bytes, &memory,
+                                  &bytes, problem);
+    if (!infer->unpacked)
+        return false;
+    infer->coding = BAG_CODING_IDENTITY;
+    infer->body = infer->unpacked;
+    infer->body_bytes = infer->header_bytes = bytes;
+    return !infer->header_length ||
+           bag_v2_header_length(infer->header_length, bytes, &infer->header_bytes, problem);
 }
 
 /* The decoded envelope: as it was kept from an earlier request, or decoded into `fresh`. */
@@ -212,6 +238,7 @@ static void place_binary(struct bag_infer *infer)
 bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
                        struct bag_problem *problem)
 {
+    infer->buffers = buffers;
     infer->reply = bag_buffers_get(buffers, infer->reply_bytes);
     if (infer->reply && sort_segments(infer)) {
         if (infer->output.binary)
@@ -232,15 +259,43 @@ void bag_infer_pool(const struct bag_infer *infer, struct bag_range range)
     bag_pool_run(&infer->pool, range, infer->result);
 }
 
-void bag_infer_finish(struct bag_infer *infer)
+static void print_numbers(struct bag_infer *infer)
 {
     struct bag_v2_reply reply = reply_of(infer);
-    if (infer->output.binary)
-        return;
     infer->output.data = infer->result;
     infer->reply_bytes = (size_t)(bag_v2_reply_header(&reply, infer->reply) - infer->reply);
     free(infer->result);
     infer->result = NULL;
+}
+
+static bool wants_packing(const struct bag_infer *infer)
+{
+    return infer->reply_coding != BAG_CODING_IDENTITY &&
+           infer->reply_bytes >= infer->limits->least_packed_bytes;
+}
+
+/* Compresses the reply where it becomes smaller by that. */
+static void pack_reply(struct bag_infer *infer)
+{
+    char *packed =
+        wants_packing(infer) ? bag_buffers_get(infer->buffers, infer->reply_bytes) : NULL;
+    size_t bytes = packed ? bag_deflate(infer->reply_coding, infer->reply, infer->reply_bytes,
+                                        packed, infer->reply_bytes)
+                          : 0;
+    bag_buffers_put(bytes ? infer->reply : packed);
+    if (bytes) {
+        infer->reply = packed;
+        infer->reply_bytes = bytes;
+    } else {
+        infer->reply_coding = BAG_CODING_IDENTITY;
+    }
+}
+
+void bag_infer_finish(struct bag_infer *infer)
+{
+    if (!infer->output.binary)
+        print_numbers(infer);
+    pack_reply(infer);
 }
 
 bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
@@ -272,7 +327,9 @@ uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer)
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer)
 {
     uint64_t numbers = infer->output.binary ? 0 : infer->output.count;
-    return bag_infer_pool_cost_ns(infer) + numbers * PRINT_NS_PER_NUMBER;
+    uint64_t packed_bytes = wants_packing(infer) ? infer->reply_bytes : 0;
+    return bag_infer_pool_cost_ns(infer) + numbers * PRINT_NS_PER_NUMBER +
+           packed_bytes * PACK_NS_PER_BYTE;
 }
 
 void bag_infer_free(struct bag_infer *infer)

@@ -1,9 +1,11 @@
 /* One inference: from a body to the bytes of its reply.
  *
+ *   bag_infer_unpack   decompresses a body that came compressed
  *   bag_infer_plan     decodes and checks what the client sent; the size of the reply is known then
  *   bag_infer_prepare  takes memory for the reply and writes what stands in front of the numbers
  *   bag_infer_pool     pools a range of it; several threads may do disjoint ranges at once
- *   bag_infer_finish   prints the numbers where JSON is wanted
+ *   bag_infer_finish   prints the numbers where JSON is wanted, and compresses the reply where
+ *                      that is
  *
  * Each is called once, in this order (pool: once per range), on any thread but on one at a time
  * where nothing else is said. bag_infer_cost_ns says, after the plan, how long the rest will take.
@@ -14,14 +16,17 @@
 
 #include "buffers.h"
 #include "envelopes.h"
+#include "proto/coding.h"
 #include "proto/v2_reply.h"
 #include "server/table/registry.h"
 
 /* What one request may ask for. */
 struct bag_infer_limits {
+    size_t max_body_bytes; /* decompressed */
     size_t max_reply_bytes;
-    size_t max_ids;  /* elements of `indices` */
-    size_t max_bags; /* rows of the result */
+    size_t max_ids;            /* elements of `indices` */
+    size_t max_bags;           /* rows of the result */
+    size_t least_packed_bytes; /* smaller replies are not compressed */
 };
 
 struct bag_infer {
@@ -29,7 +34,11 @@ struct bag_infer {
     const struct bag_model *model;
     const char *body;
     size_t body_bytes;
-    size_t header_bytes; /* of the JSON in front; body_bytes where all is JSON */
+    size_t header_bytes;       /* of the JSON in front; body_bytes where all is JSON */
+    enum bag_coding coding;    /* of the body; IDENTITY after bag_infer_unpack */
+    const char *header_length; /* of a compressed body: Inference-Header-Content-Length, or NULL */
+    enum bag_coding
+        reply_coding; /* that the client would like; after bag_infer_finish the reply's */
     const struct bag_infer_limits *limits;
 
     /* What is left at the end: the reply, from bag_buffers_get, the caller's from then on. */
@@ -38,6 +47,8 @@ struct bag_infer {
     size_t reply_header_bytes; /* of the JSON in front of binary tensors; 0: all is JSON */
 
     /* Between the steps. */
+    char *unpacked;              /* owned, from bag_buffers_get: a decompressed body */
+    struct bag_buffers *buffers; /* of the reply */
     struct bag_arena arena;
     struct bag_text id;  /* a part of the body */
     uint64_t timeout_us; /* the request's own; UINT64_MAX: none */
@@ -47,8 +58,14 @@ struct bag_infer {
     char *result; /* where the kernels pool to */
 };
 
-/* Makes a zeroed inference ready for its first use, or a finished one for its next. */
+/* Makes a zeroed inference ready for its first use, or a finished one for its next; gives the
+ * decompressed body back. */
 void bag_infer_reset(struct bag_infer *infer);
+
+/* Decompresses the body, where it is compressed, to at most `max_bytes`, and sets header_bytes.
+ * False with *problem for the client: 413 where there is more, and then it may be tried again. */
+bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size_t max_bytes,
+                      struct bag_problem *problem);
 
 /* Decodes and checks; false with *problem for the client. `envelopes` may be NULL. */
 bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,

@@ -49,6 +49,10 @@ static void add_headers(const struct bag_http_reply *reply, bool close,
                                 reply->octets ? OCTETS_TYPE : JSON_TYPE);
     if (reply->octets)
         add_number(response, TENSORS_HEADER, reply->header_bytes);
+    if (reply->coding)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, reply->coding);
+    if (reply->varies_by_coding)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING);
     add_cors(reply, response);
     if (reply->allow)
         MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, reply->allow);

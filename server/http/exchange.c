@@ -12,7 +12,7 @@
 
 #include "answer.h"
 #include "head.h"
-#include "proto/cors.h"
+#include "origin.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +20,9 @@
 
 /* A body of more than this is never answered at once: where the queue is full it need not come. */
 #define SURELY_DEAR_BYTES (256 << 10)
+
+/* A compressed body up to this, that is no larger decompressed, takes about as long. */
+#define INLINE_UNPACK_BYTES 8192
 
 /* A refused request's body is read to its end up to this, so that the connection can be kept. */
 #define DROP_BYTES (1 << 20)
@@ -36,6 +39,7 @@ struct bag_exchange {
     const struct bag_http_route *route; /* NULL: the head was refused */
     struct bag_http_target target;
     struct bag_http_head head;
+    enum bag_coding coding; /* of the body */
     enum stage stage;
     bool body_unread; /* the reply left before the body came */
     char *body;       /* owned, from the server's buffers */
@@ -61,27 +65,26 @@ static bool is_infer(const struct bag_exchange *exchange)
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-/* Lets a page in a browser see the reply, where the operator allows its origin. */
-static void apply_cors(struct bag_exchange *exchange)
-{
-    const char *origins = options_of(exchange)->cors_origins, *origin = exchange->head.origin;
-    struct bag_http_reply *reply = &exchange->reply;
-    if (!origins)
-        return;
-    reply->varies_by_origin = !bag_cors_is_any(origins);
-    reply->preflight = exchange->head.preflight;
-    if (origin && bag_cors_allows(origins, origin))
-        reply->allow_origin = reply->varies_by_origin ? origin : "*";
-}
-
 static enum MHD_Result answer(struct bag_exchange *exchange)
 {
-    apply_cors(exchange);
+    bag_http_allow_origin(options_of(exchange)->cors_origins, &exchange->head, &exchange->reply);
     return bag_http_answer(exchange->connection, &exchange->reply,
                            exchange->server->service->state == BAG_SERVICE_DRAINING);
 }
 
 /* ---- inference ------------------------------------------------------------------------------- */
+
+static bool packs_replies(const struct bag_exchange *exchange)
+{
+    return options_of(exchange)->reply_compression == BAG_SWITCH_ON;
+}
+
+/* The reply's Content-Encoding; NULL: none. */
+static const char *coding_of(const struct bag_infer *infer)
+{
+    return infer->reply_coding == BAG_CODING_IDENTITY ? NULL
+                                                      : bag_coding_names[infer->reply_coding];
+}
 
 static void take_reply(struct bag_exchange *exchange)
 {
@@ -93,6 +96,8 @@ static void take_reply(struct bag_exchange *exchange)
                                                   .body = infer->reply,
                                                   .free_body = bag_buffers_put,
                                                   .body_bytes = infer->reply_bytes,
+                                                  .coding = coding_of(infer),
+                                                  .varies_by_coding = packs_replies(exchange),
                                                   .octets = infer->output.binary,
                                                   .header_bytes = infer->reply_header_bytes};
         infer->reply = NULL;
@@ -100,8 +105,25 @@ static void take_reply(struct bag_exchange *exchange)
     exchange->stage = READY;
 }
 
-/* Sets the inference on a body; false with the reply made where Inference-Header-Content-Length is
- * wrong. */
+/* Decompresses a small body that stays small, or finds the header of one that is not compressed. A
+ * few bytes can become millions: what does not stay small is left to a worker. */
+static bool open_body(struct bag_exchange *exchange)
+{
+    struct bag_infer *infer = &exchange->job.infer;
+    struct bag_problem *problem = &exchange->job.problem;
+    const char *tensors = exchange->head.tensors;
+    if (infer->coding == BAG_CODING_IDENTITY)
+        return !tensors ||
+               bag_v2_header_length(tensors, infer->body_bytes, &infer->header_bytes, problem);
+    if (infer->body_bytes > INLINE_UNPACK_BYTES ||
+        infer->limits->max_body_bytes <= INLINE_UNPACK_BYTES)
+        return true;
+    return bag_infer_unpack(infer, &exchange->server->buffers, INLINE_UNPACK_BYTES, problem) ||
+           problem->http_status == 413;
+}
+
+/* Sets the inference on a body; false with the reply made where its compression or
+ * Inference-Header-Content-Length is wrong. */
 static bool set_body(struct bag_exchange *exchange, const char *body, size_t bytes)
 {
     struct bag_infer *infer = &exchange->job.infer;
@@ -110,9 +132,12 @@ static bool set_body(struct bag_exchange *exchange, const char *body, size_t byt
     infer->body_bytes = infer->header_bytes = bytes;
     infer->limits = &exchange->server->infer_limits;
     exchange->job.planned = false;
-    exchange->job.failed = exchange->head.tensors &&
-                           !bag_v2_header_length(exchange->head.tensors, bytes,
-                                                 &infer->header_bytes, &exchange->job.problem);
+    infer->coding = exchange->coding;
+    infer->header_length = exchange->head.tensors;
+    infer->reply_coding = packs_replies(exchange) && exchange->head.accept
+                              ? bag_coding_choose(exchange->head.accept)
+                              : BAG_CODING_IDENTITY;
+    exchange->job.failed = !open_body(exchange);
     if (exchange->job.failed)
         take_reply(exchange);
     return !exchange->job.failed;
@@ -124,8 +149,9 @@ static bool infer_inline(struct bag_exchange *exchange)
 {
     struct bag_http_server *server = exchange->server;
     struct bag_job *job = &exchange->job;
-    if (bag_infer_plan_cost_ns(job->infer.body_bytes, job->infer.header_bytes) >
-        server->inline_cost_ns)
+    if (job->infer.coding != BAG_CODING_IDENTITY ||
+        bag_infer_plan_cost_ns(job->infer.body_bytes, job->infer.header_bytes) >
+            server->inline_cost_ns)
         return false;
     job->failed = !bag_infer_plan(&job->infer, &server->envelopes, &job->problem);
     if (!job->failed && bag_infer_cost_ns(&job->infer) > server->inline_cost_ns) {
@@ -233,6 +259,24 @@ static bool reserve_body(struct bag_exchange *exchange, size_t bytes)
     return true;
 }
 
+static bool accept_coding(struct bag_exchange *exchange)
+{
+    struct bag_problem problem;
+    exchange->coding = BAG_CODING_IDENTITY;
+    if (!exchange->head.encoding)
+        return true;
+    if (!bag_coding_read(exchange->head.encoding, &exchange->coding, &problem)) {
+        bag_http_reply_problem(&exchange->reply, &problem);
+        return false;
+    }
+    if (exchange->coding == BAG_CODING_IDENTITY || is_infer(exchange))
+        return true;
+    bag_http_reply_error(&exchange->reply, 415,
+                         "Content-Encoding is '%s'; only bodies for infer may be compressed",
+                         bag_coding_names[exchange->coding]);
+    return false;
+}
+
 /* All that can be refused before the body; makes the reply where it is. */
 static bool accept_body(struct bag_exchange *exchange)
 {
@@ -243,11 +287,8 @@ static bool accept_body(struct bag_exchange *exchange)
         bag_http_reply_error(&exchange->reply, 503, "the server is stopping");
         return false;
     }
-    if (exchange->head.encoded) {
-        bag_http_reply_error(&exchange->reply, 415,
-                             "Content-Encoding is not supported; send the body as it is");
+    if (!accept_coding(exchange))
         return false;
-    }
     if (exchange->head.length > body_limit(exchange)) {
         refuse_body(exchange);
         return false;
@@ -379,6 +420,7 @@ void bag_exchange_on_completed(void *context, struct MHD_Connection *connection,
     *state = NULL;
     if (exchange->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
         bag_linger_add(&server->linger, socket_of(connection));
+    bag_infer_reset(&exchange->job.infer);
     bag_buffers_put(exchange->body);
     exchange->body = NULL;
     if (exchange->reply.body)

@@ -21,7 +21,9 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
     } else if (is(name, name_bytes, "Inference-Header-Content-Length")) {
         head->tensors = value;
     } else if (is(name, name_bytes, MHD_HTTP_HEADER_CONTENT_ENCODING)) {
-        head->encoded = true;
+        head->encoding = head->encoding ? "several headers" : value;
+    } else if (is(name, name_bytes, MHD_HTTP_HEADER_ACCEPT_ENCODING)) {
+        head->accept = value;
     } else if (is(name, name_bytes, MHD_HTTP_HEADER_TRANSFER_ENCODING)) {
         head->chunked = true;
     } else if (is(name, name_bytes, MHD_HTTP_HEADER_EXPECT)) {

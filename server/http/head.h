@@ -11,8 +11,9 @@ struct bag_http_head {
     uint64_t length;
     bool chunked;          /* Transfer-Encoding */
     bool expects_continue; /* Expect */
-    bool encoded;          /* Content-Encoding */
     const char *tensors;   /* Inference-Header-Content-Length; NULL: absent. The connection's */
+    const char *encoding;  /* Content-Encoding, likewise; several are no coding's name */
+    const char *accept;    /* Accept-Encoding, likewise */
     const char *origin;    /* Origin, likewise */
     bool preflight;        /* Access-Control-Request-Method */
 };

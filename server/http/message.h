@@ -11,6 +11,8 @@ struct bag_http_reply {
     char *body; /* owned; NULL while there is none */
     void (*free_body)(void *body);
     size_t body_bytes;
+    const char *coding;     /* for Content-Encoding; static; NULL: the body is as it is */
+    bool varies_by_coding;  /* other requests get it compressed otherwise */
     bool octets;            /* binary tensors follow the JSON; otherwise all is JSON */
     size_t header_bytes;    /* of the JSON in front of them */
     const char *allow;      /* of a 405 and of OPTIONS: the methods that there are; static */

@@ -99,7 +99,9 @@ static bool start_engine(struct bag_http_server *server)
     };
     server->inline_cost_ns = (uint64_t)options->inline_work_microseconds * 1000;
     server->infer_limits = (struct bag_infer_limits){
+        .max_body_bytes = (size_t)options->max_body_bytes,
         .max_reply_bytes = (size_t)options->max_reply_bytes,
+        .least_packed_bytes = (size_t)options->reply_compression_min_bytes,
         .max_ids = (size_t)options->max_ids,
         .max_bags = (size_t)options->max_bags,
     };

@@ -1,0 +1,53 @@
+/* Content codings: their names in headers, and the bytes behind them.
+ *
+ * gzip is RFC 1952, deflate is zlib's wrapper (RFC 1950) as RFC 9110 says, not the bare stream.
+ *
+ * Must not know: sockets, which bodies are compressed. Memory for results comes from the caller;
+ * zlib takes some of its own while it works. Safe on any thread. */
+#ifndef BAG_CODING_H
+#define BAG_CODING_H
+
+#include "problem.h"
+
+/* X(ID, name in Content-Encoding) */
+#define BAG_CODINGS(X)      \
+    X(IDENTITY, "identity") \
+    X(GZIP, "gzip")         \
+    X(DEFLATE, "deflate")
+
+enum bag_coding {
+#define BAG_X(id, name) BAG_CODING_##id,
+    BAG_CODINGS(BAG_X)
+#undef BAG_X
+        BAG_CODING_COUNT
+};
+
+/* Indexed by enum bag_coding. */
+extern const char *const bag_coding_names[BAG_CODING_COUNT];
+
+/* The value of Content-Encoding; refuses (415) what is not one known coding. */
+bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_problem *problem);
+
+/* The coding that an Accept-Encoding asks for most; IDENTITY where it asks for none of ours. */
+enum bag_coding bag_coding_choose(const char *accept);
+
+/* Memory that grows: `get` gives `bytes` or NULL, `put` takes it back. */
+struct bag_coding_memory {
+    void *(*get)(void *context, size_t bytes);
+    void (*put)(void *memory);
+    void *context;
+};
+
+/* Decompresses a body into memory that is the caller's from then on. gzip may have several members
+ * one after the other; anything else behind the end, an early end, a wrong checksum and a preset
+ * dictionary are refused (400), and more than `max_bytes` (413) before more than one byte of it is
+ * made. NULL with *problem set. */
+char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes, size_t max_bytes,
+                  const struct bag_coding_memory *memory, size_t *bytes,
+                  struct bag_problem *problem);
+
+/* Compresses into `room` bytes at `out`, fast rather than small; the size, or 0 where it does not
+ * fit or there is no memory. */
+size_t bag_deflate(enum bag_coding coding, const char *data, size_t bytes, char *out, size_t room);
+
+#endif

@@ -1,0 +1,252 @@
+/* Content codings: names and weights, every prefix of a compressed body, limits at their edge, and
+ * that memory is given back. */
+#include "testing.h"
+
+#include "proto/coding.h"
+
+/* "bagserve bagserve bagserve\n" by gzip and by zlib, made once with Python's zlib. */
+#define PLAIN "bagserve bagserve bagserve\n"
+static const char gzip_bytes[] =
+    "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x4b\x4a\x4c\x2f\x4e\x2d\x2a\x4b\x55\x48"
+    "\x42\x67\x70\x01\x00\x58\x6f\x94\xcd\x1b\x00\x00\x00";
+static const char zlib_bytes[] =
+    "\x78\x9c\x4b\x4a\x4c\x2f\x4e\x2d\x2a\x4b\x55\x48\x42\x67\x70\x01\x00\x92\xd8\x0a"
+    "\x38";
+
+static size_t outstanding;
+
+static void *get(void *context, size_t bytes)
+{
+    size_t *most = context;
+    if (bytes > *most)
+        return NULL;
+    outstanding++;
+    return malloc(bytes);
+}
+
+static void put(void *memory)
+{
+    outstanding -= memory != NULL;
+    free(memory);
+}
+
+/* The text of `bytes` bytes, or NULL with *problem; `most` is all that one buffer may have. */
+static char *inflate_bytes(enum bag_coding coding, const char *packed, size_t packed_bytes,
+                           size_t max_bytes, size_t most, size_t *bytes,
+                           struct bag_problem *problem)
+{
+    struct bag_coding_memory memory = {get, put, &most};
+    char *copy = exact_copy(packed, packed_bytes);
+    char *out = bag_inflate(coding, copy, packed_bytes, max_bytes, &memory, bytes, problem);
+    assert_int_equal(outstanding, out != NULL);
+    free(copy);
+    return out;
+}
+
+static void expect_refused(enum bag_coding coding, const char *packed, size_t packed_bytes,
+                           size_t max_bytes, int status, const char *words)
+{
+    struct bag_problem problem;
+    size_t bytes;
+    char *out = inflate_bytes(coding, packed, packed_bytes, max_bytes, SIZE_MAX, &bytes, &problem);
+    if (out)
+        fail_msg("%zu bytes of %s accepted", packed_bytes, bag_coding_names[coding]);
+    assert_int_equal(problem.http_status, status);
+    if (!strstr(problem.text, words))
+        fail_msg("'%s' lacks '%s'", problem.text, words);
+}
+
+static void expect_plain(enum bag_coding coding, const char *packed, size_t packed_bytes,
+                         size_t max_bytes, const char *want, size_t want_bytes)
+{
+    struct bag_problem problem;
+    size_t bytes;
+    char *out = inflate_bytes(coding, packed, packed_bytes, max_bytes, SIZE_MAX, &bytes, &problem);
+    if (!out)
+        fail_msg("%s: %s", bag_coding_names[coding], problem.text);
+    assert_int_equal(bytes, want_bytes);
+    assert_memory_equal(out, want, want_bytes);
+    put(out);
+}
+
+static void test_known_bytes(void **state)
+{
+    size_t plain = strlen(PLAIN);
+    (void)state;
+    expect_plain(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 1000, PLAIN, plain);
+    expect_plain(BAG_CODING_DEFLATE, zlib_bytes, sizeof zlib_bytes - 1, 1000, PLAIN, plain);
+}
+
+static void test_limit(void **state)
+{
+    size_t plain = strlen(PLAIN);
+    (void)state;
+    expect_plain(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain, PLAIN, plain);
+    expect_refused(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain - 1, 413, "26 bytes");
+    expect_refused(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 0, 413, "max_body_bytes");
+}
+
+static void test_every_prefix_is_refused(void **state)
+{
+    (void)state;
+    for (size_t bytes = 0; bytes < sizeof gzip_bytes - 1; bytes++)
+        expect_refused(BAG_CODING_GZIP, gzip_bytes, bytes, 1000, 400, "ends too early");
+    for (size_t bytes = 0; bytes < sizeof zlib_bytes - 1; bytes++)
+        expect_refused(BAG_CODING_DEFLATE, zlib_bytes, bytes, 1000, 400, "ends too early");
+}
+
+static void test_members(void **state)
+{
+    size_t bytes = sizeof gzip_bytes - 1;
+    char twice[2 * sizeof gzip_bytes], zeros[sizeof zlib_bytes + 1];
+    (void)state;
+    memcpy(twice, gzip_bytes, bytes);
+    memcpy(twice + bytes, gzip_bytes, bytes);
+    expect_plain(BAG_CODING_GZIP, twice, 2 * bytes, 1000, PLAIN PLAIN, 2 * strlen(PLAIN));
+    expect_refused(BAG_CODING_GZIP, twice, 2 * bytes, 2 * strlen(PLAIN) - 1, 413, "limit");
+    expect_refused(BAG_CODING_GZIP, twice, bytes + 1, 1000, 400, "ends too early");
+    twice[bytes + 1] ^= 1;
+    expect_refused(BAG_CODING_GZIP, twice, 2 * bytes, 1000, 400, "gzip");
+    twice[bytes] = 0;
+    expect_refused(BAG_CODING_GZIP, twice, bytes + 1, 1000, 400, "follow");
+    memset(zeros, 0, sizeof zeros);
+    memcpy(zeros, zlib_bytes, sizeof zlib_bytes - 1);
+    expect_refused(BAG_CODING_DEFLATE, zeros, sizeof zlib_bytes, 1000, 400, "follow");
+}
+
+static void test_bad_bytes(void **state)
+{
+    char bytes[sizeof gzip_bytes];
+    (void)state;
+    expect_refused(BAG_CODING_GZIP, zlib_bytes, sizeof zlib_bytes - 1, 1000, 400, "gzip");
+    expect_refused(BAG_CODING_DEFLATE, gzip_bytes, sizeof gzip_bytes - 1, 1000, 400, "deflate");
+    /* The bare stream, without zlib's two bytes in front. */
+    expect_refused(BAG_CODING_DEFLATE, zlib_bytes + 2, sizeof zlib_bytes - 3, 1000, 400, "deflate");
+    /* A dictionary that nobody has. */
+    expect_refused(BAG_CODING_DEFLATE, "\x78\xbb\x01\x02\x03\x04zzzz", 10, 1000, 400, "dictionary");
+    memcpy(bytes, gzip_bytes, sizeof bytes);
+    bytes[sizeof gzip_bytes - 9] ^= 1; /* its checksum */
+    expect_refused(BAG_CODING_GZIP, bytes, sizeof bytes - 1, 1000, 400, "gzip");
+}
+
+static void test_bombs_stop_at_the_limit(void **state)
+{
+    size_t plain_bytes = 10000000, bytes;
+    char *plain = calloc(1, plain_bytes), *packed = malloc(plain_bytes);
+    struct bag_problem problem;
+    (void)state;
+    for (enum bag_coding coding = BAG_CODING_GZIP; coding <= BAG_CODING_DEFLATE; coding++) {
+        size_t packed_bytes = bag_deflate(coding, plain, plain_bytes, packed, plain_bytes);
+        assert_in_range(packed_bytes, 1, 100000);
+        expect_plain(coding, packed, packed_bytes, plain_bytes, plain, plain_bytes);
+        expect_refused(coding, packed, packed_bytes, plain_bytes - 1, 413, "limit");
+        /* No buffer is larger than the limit and the byte that tells. */
+        assert_null(inflate_bytes(coding, packed, packed_bytes, 100000, 100001, &bytes, &problem));
+        assert_int_equal(problem.http_status, 413);
+        assert_null(inflate_bytes(coding, packed, packed_bytes, 100000, 1000, &bytes, &problem));
+        assert_int_equal(problem.http_status, 503);
+    }
+    free(plain);
+    free(packed);
+}
+
+static void test_round_trip(void **state)
+{
+    static const size_t sizes[] = {0, 1, 255, 1023, 1024, 1025, 65535, 65536, 300000};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        char *plain = malloc(sizes[i] + 1), *packed = malloc(sizes[i] + 100);
+        for (size_t k = 0; k < sizes[i]; k++)
+            plain[k] = (char)(k * k >> 5);
+        for (enum bag_coding coding = BAG_CODING_GZIP; coding <= BAG_CODING_DEFLATE; coding++) {
+            size_t bytes = bag_deflate(coding, plain, sizes[i], packed, sizes[i] + 100);
+            assert_true(bytes > 0);
+            expect_plain(coding, packed, bytes, sizes[i], plain, sizes[i]);
+            /* One byte too little room. */
+            assert_int_equal(bag_deflate(coding, plain, sizes[i], packed, bytes - 1), 0);
+        }
+        free(plain);
+        free(packed);
+    }
+}
+
+static void test_reads_names(void **state)
+{
+    static const struct {
+        const char *value;
+        enum bag_coding coding;
+    } cases[] = {
+        {"gzip", BAG_CODING_GZIP},         {"GZip", BAG_CODING_GZIP},
+        {"x-gzip", BAG_CODING_GZIP},       {"deflate", BAG_CODING_DEFLATE},
+        {"identity", BAG_CODING_IDENTITY},
+    };
+    static const char *const refused[] = {"",   "br",  "gzip, gzip", "gzip,",
+                                          "gz", "zip", "gzip;q=1",   "identity, gzip"};
+    struct bag_problem problem;
+    enum bag_coding coding;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_true(bag_coding_read(cases[i].value, &coding, &problem));
+        assert_int_equal(coding, cases[i].coding);
+    }
+    for (size_t i = 0; i < COUNT_OF(refused); i++) {
+        assert_false(bag_coding_read(refused[i], &coding, &problem));
+        assert_int_equal(problem.http_status, 415);
+        assert_non_null(strstr(problem.text, "Content-Encoding"));
+    }
+}
+
+static void test_chooses(void **state)
+{
+    static const struct {
+        const char *accept;
+        enum bag_coding coding;
+    } cases[] = {
+        {"", BAG_CODING_IDENTITY},
+        {"gzip", BAG_CODING_GZIP},
+        {"deflate", BAG_CODING_DEFLATE},
+        {"gzip, deflate", BAG_CODING_GZIP},
+        {"deflate, gzip", BAG_CODING_GZIP},
+        {"br;q=1.0, GZIP;q=0.5", BAG_CODING_GZIP},
+        {"gzip;q=0.5, deflate;q=0.501", BAG_CODING_DEFLATE},
+        {"gzip;q=0", BAG_CODING_IDENTITY},
+        {"gzip;q=0.000", BAG_CODING_IDENTITY},
+        {"gzip;q=0.001", BAG_CODING_GZIP},
+        {"gzip ; q=0 , deflate", BAG_CODING_DEFLATE},
+        {"*", BAG_CODING_GZIP},
+        {"*;q=0.5, gzip;q=0", BAG_CODING_DEFLATE},
+        {"identity, gzip;q=0.5", BAG_CODING_IDENTITY},
+        {"identity, gzip", BAG_CODING_GZIP},
+        {"identity;q=0.5, gzip;q=0.4", BAG_CODING_IDENTITY},
+        {"br, zstd", BAG_CODING_IDENTITY},
+        {"gzipx, xgzip", BAG_CODING_IDENTITY},
+        {"gzip;level=9", BAG_CODING_IDENTITY},
+        {",,gzip,,", BAG_CODING_GZIP},
+        {"gzip;", BAG_CODING_IDENTITY},
+        {"gzip;q", BAG_CODING_IDENTITY},
+        {"gzip;q=", BAG_CODING_IDENTITY},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char *copy = exact_copy(cases[i].accept, strlen(cases[i].accept) + 1);
+        if (bag_coding_choose(copy) != cases[i].coding)
+            fail_msg("'%s' is %s", copy, bag_coding_names[bag_coding_choose(copy)]);
+        free(copy);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known_bytes),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_every_prefix_is_refused),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_bad_bytes),
+        cmocka_unit_test(test_bombs_stop_at_the_limit),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_reads_names),
+        cmocka_unit_test(test_chooses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
