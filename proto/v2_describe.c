@@ -12,10 +12,8 @@ char *bag_v2_describe_error(const char *text)
 char *bag_v2_describe_root(const char *version, const char *isa)
 {
     static const char *const links[][2] = {
-        {"server", "/v2"},
-        {"live", "/v2/health/live"},
-        {"ready", "/v2/health/ready"},
-        {"models", "/v2/models"},
+        {"server", "/v2"},        {"live", "/v2/health/live"},  {"ready", "/v2/health/ready"},
+        {"models", "/v2/models"}, {"openapi", "/openapi.json"},
     };
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&

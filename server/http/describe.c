@@ -1,5 +1,6 @@
 /* The describing handlers: what the server is, how it is, and which models it has. */
 #include "kernels/isa.h"
+#include "proto/openapi.h"
 #include "proto/v2_describe.h"
 #include "proto/v2_index.h"
 #include "routes.h"
@@ -13,6 +14,13 @@ void bag_http_get_root(const struct bag_service *service, const struct bag_http_
     (void)service, (void)target;
     bag_http_reply_json(reply, 200,
                         bag_v2_describe_root(BAG_VERSION, bag_isa_names[bag_isa_used()]));
+}
+
+void bag_http_get_openapi(const struct bag_service *service, const struct bag_http_target *target,
+                          struct bag_http_reply *reply)
+{
+    (void)service, (void)target;
+    bag_http_reply_json(reply, 200, strdup(bag_openapi));
 }
 
 void bag_http_get_server(const struct bag_service *service, const struct bag_http_target *target,

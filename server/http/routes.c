@@ -12,6 +12,7 @@
 
 static const struct bag_http_route routes[] = {
     {"/", GET, bag_http_get_root},
+    {"/openapi.json", GET, bag_http_get_openapi},
     {"/v2", GET, bag_http_get_server},
     {"/v2/health/live", GET, bag_http_get_live},
     {"/v2/health/ready", GET, bag_http_get_ready},

@@ -37,8 +37,8 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
                                             struct bag_http_reply *reply);
 
 /* The handlers of describe.c. */
-bag_http_handler bag_http_get_root, bag_http_get_server, bag_http_get_live, bag_http_get_ready,
-    bag_http_get_models, bag_http_get_model, bag_http_get_model_ready, bag_http_get_model_config,
-    bag_http_post_index;
+bag_http_handler bag_http_get_root, bag_http_get_openapi, bag_http_get_server, bag_http_get_live,
+    bag_http_get_ready, bag_http_get_models, bag_http_get_model, bag_http_get_model_ready,
+    bag_http_get_model_config, bag_http_post_index;
 
 #endif

@@ -1,0 +1,268 @@
+"""What the clients of this field send, byte by byte: written by hand after their ways, so that a
+change that only our own client would survive is found.
+
+tritonclient for Python (and its asyncio variant), the C++ client with perf_analyzer, the KServe SDK.
+"""
+
+import gzip
+import json
+import sys
+import zlib
+
+import numpy as np
+
+from example import EXAMPLE, WANT, check_rows
+from harness import Server, Tally, expect, expect_equal, scratch
+from v2 import Raw
+
+INDICES = np.array([0, 2, 3, 4], np.int64).tobytes()
+OFFSETS = np.array([0, 3], np.int64).tobytes()
+MODEL = "items"
+
+# ---- bodies -----------------------------------------------------------------------------------
+BINARY_HEADER = (
+    b'{"inputs":[{"name":"indices","shape":[4],"datatype":"INT64",'
+    b'"parameters":{"binary_data_size":32}},'
+    b'{"name":"offsets","shape":[2],"datatype":"INT64","parameters":{"binary_data_size":16}}]')
+JSON_INPUTS = (
+    b'{"inputs":[{"name":"indices","shape":[4],"datatype":"INT64","data":[0,2,3,4]},'
+    b'{"name":"offsets","shape":[2],"datatype":"INT64","data":[0,3]}]')
+
+
+def exchange(server, lines, body=b"", method="POST"):
+    """Sends the head's lines as they are, and the body; the answer."""
+    with Raw(server) as raw:
+        raw.send(b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body)
+        return raw.reply(method)
+
+
+def length(name, body):
+    return name + b": " + str(len(body)).encode()
+
+
+def check_answer(reply, binary, identity=None):
+    """The rows in the form that was asked for, and no key that a strict client would refuse."""
+    check_rows(reply.embeddings(), WANT)
+    header, raw = reply.header()
+    expect_equal(set(header), {"model_name", "model_version", "outputs"} |
+                 ({"id"} if identity else set()))
+    expect_equal(header.get("id"), identity)
+    output, = header["outputs"]
+    form = "parameters" if binary else "data"
+    expect_equal(set(output), {"name", "datatype", "shape", form})
+    expect_equal(len(raw), WANT.nbytes if binary else 0)
+
+
+# ---- tritonclient for Python ------------------------------------------------------------------
+def python_head(path, header, body, *more):
+    """Names in lower case, no Content-Type, no Expect."""
+    lines = [b"POST " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000", b"connection: keep-alive"]
+    if header is not None:
+        lines.append(length(b"inference-header-content-length", header))
+    return lines + list(more) + [length(b"content-length", body)]
+
+
+def test_python_binary(server):
+    """Outputs left out: binary_data_output."""
+    header = BINARY_HEADER + b',"parameters":{"binary_data_output":true}}'
+    body = header + INDICES + OFFSETS
+    lines = python_head(b"/v2/models/items/infer", header, body)
+    check_answer(exchange(server, lines, body), True)
+
+
+def test_python_json_inputs(server):
+    """JSON inputs have no header length, and the reply is binary all the same."""
+    body = JSON_INPUTS + b',"parameters":{"binary_data_output":true}}'
+    lines = python_head(b"/v2/models/items/infer", None, body)
+    check_answer(exchange(server, lines, body), True)
+
+
+def test_python_outputs(server):
+    for flag, binary in ((b"true", True), (b"false", False)):
+        header = (BINARY_HEADER + b',"id":"7","outputs":[{"name":"embeddings","parameters":'
+                  b'{"binary_data":' + flag + b'}}]}')
+        body = header + INDICES + OFFSETS
+        lines = python_head(b"/v2/models/items/versions/1/infer", header, body)
+        check_answer(exchange(server, lines, body), binary, "7")
+
+
+def test_python_quotes_names(server):
+    """Names go through quote(), where a caller may have quoted more."""
+    header = BINARY_HEADER + b',"parameters":{"binary_data_output":true}}'
+    body = header + INDICES + OFFSETS
+    for name in (b"%69tems", b"item%73", b"%69%74%65%6d%73"):
+        lines = python_head(b"/v2/models/" + name + b"/infer", header, body)
+        check_answer(exchange(server, lines, body), True)
+    lines = python_head(b"/v2/models/no%20body%C3%A9/infer", header, body)
+    text = exchange(server, lines, body).expect(404).error()
+    expect("no bodyé" in text, text)
+
+
+def test_python_compression(server):
+    """request_compression_algorithm: the header length is that of the JSON before compression."""
+    header = BINARY_HEADER + b',"parameters":{"binary_data_output":true}}'
+    for coding, packed in ((b"gzip", gzip.compress(header + INDICES + OFFSETS)),
+                           (b"deflate", zlib.compress(header + INDICES + OFFSETS))):
+        lines = python_head(b"/v2/models/items/infer", header, packed,
+                            b"content-encoding: " + coding, b"accept-encoding: " + coding)
+        reply = exchange(server, lines, packed)
+        expect("content-encoding" not in reply.headers, "compressed without being configured")
+        check_answer(reply, True)
+
+
+def test_python_parameters(server):
+    """Custom parameters stand beside the client's own; sequence and priority keys mean nothing."""
+    header = (BINARY_HEADER + b',"parameters":{"sequence_id":7,"sequence_start":true,'
+              b'"sequence_end":false,"priority":1,"timeout":10000000,"mine":"x",'
+              b'"binary_data_output":true}}')
+    body = header + INDICES + OFFSETS
+    lines = python_head(b"/v2/models/items/infer", header, body)
+    check_answer(exchange(server, lines, body), True)
+
+
+def test_python_asks_around(server):
+    for path, want in (
+            (b"/v2/health/live", {"live": True}), (b"/v2/health/ready", {"ready": True}),
+            (b"/v2/models/items/ready", {"name": "items", "ready": True}),
+            (b"/v2/models/items/versions/1/ready", {"name": "items", "ready": True})):
+        lines = [b"GET " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000"]
+        expect_equal(exchange(server, lines, method="GET").expect().json(), want)
+    for path, key in ((b"/v2", "extensions"), (b"/v2/models/items", "inputs"),
+                      (b"/v2/models/items/config", "max_batch_size")):
+        lines = [b"GET " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000"]
+        expect(key in exchange(server, lines, method="GET").expect().json(), f"{path} lacks {key}")
+    lines = python_head(b"/v2/repository/index", None, b"")
+    expect_equal(exchange(server, lines).expect().json()[0]["name"], MODEL)
+
+
+# ---- tritonclient's asyncio variant -----------------------------------------------------------
+def test_asyncio(server):
+    header = BINARY_HEADER + b',"parameters":{"binary_data_output":true}}'
+    body = header + INDICES + OFFSETS
+    lines = [b"POST /v2/models/items/infer HTTP/1.1", b"Host: 127.0.0.1:8000",
+             length(b"Inference-Header-Content-Length", header), b"Accept: */*",
+             b"Accept-Encoding: gzip, deflate", b"User-Agent: Python/3.11 aiohttp/3.8.4",
+             length(b"Content-Length", body), b"Content-Type: application/octet-stream"]
+    reply = exchange(server, lines, body)
+    expect("content-encoding" not in reply.headers, "compressed without being configured")
+    check_answer(reply, True)
+
+
+def test_asyncio_error_is_plain(server):
+    """Error bodies are not decompressed by it."""
+    body = b'{"inputs":[]}'
+    lines = [b"POST /v2/models/items/infer HTTP/1.1", b"Host: 127.0.0.1:8000",
+             b"Accept-Encoding: gzip, deflate", length(b"Content-Length", body)]
+    reply = exchange(server, lines, body).expect(400)
+    expect_equal(reply.headers["content-type"], "application/json")
+    expect("indices" in reply.error(), reply.body)
+
+
+# ---- the C++ client and perf_analyzer ---------------------------------------------------------
+def cpp_lines(path, header, body):
+    return [b"POST " + path + b" HTTP/1.1", b"Host: 127.0.0.1:8000", b"User-Agent: libcurl-agent/1.0",
+            b"Accept: */*", length(b"Inference-Header-Content-Length", header),
+            b"Content-Type: application/octet-stream", length(b"Content-Length", body)]
+
+
+CPP_HEADER = b'{"id":"",' + BINARY_HEADER[1:]
+
+
+def test_cpp_binary(server):
+    header = (CPP_HEADER +
+              b',"outputs":[{"name":"embeddings","parameters":{"binary_data":true}}]}')
+    body = header + INDICES + OFFSETS
+    for path in (b"/v2/models/items/infer", b"/v2/models/items/versions/1/infer"):
+        check_answer(exchange(server, cpp_lines(path, header, body), body), True)
+
+
+def test_cpp_json(server):
+    """The header length is sent for plain JSON as well: it is all of the body."""
+    body = (b'{"id":"",' + JSON_INPUTS[1:] +
+            b',"outputs":[{"name":"embeddings","parameters":{"binary_data":false}}]}')
+    check_answer(exchange(server, cpp_lines(b"/v2/models/items/infer", body, body), body), False)
+
+
+def test_cpp_cut_json(server):
+    """It sends one element of a 1-D JSON tensor, whatever the shape says."""
+    body = b'{"id":"",' + JSON_INPUTS[1:].replace(b"[0,2,3,4]", b"[0]") + b"}"
+    reply = exchange(server, cpp_lines(b"/v2/models/items/infer", body, body), body)
+    expect("indices" in reply.expect(400).error(), reply.body)
+
+
+def test_perf_analyzer_starts(server):
+    """What it asks, on one connection, before it loads; and what it reads of the answers."""
+    with Raw(server) as raw:
+        def get(path):
+            raw.send(b"GET " + path + b" HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n"
+                     b"User-Agent: libcurl-agent/1.0\r\nAccept: */*\r\n\r\n")
+            return raw.reply().expect().json()
+
+        expect_equal(get(b"/v2")["name"], "bagserve")
+        metadata, config = get(b"/v2/models/items"), get(b"/v2/models/items/config")
+        expect_equal(config["max_batch_size"], 0)
+        expect_equal(config["model_transaction_policy"]["decoupled"], False)
+        for key in ("ensemble_scheduling", "sequence_batching"):
+            expect(key not in config, key)
+        needed = [t["name"] for t in config["input"] if not t.get("optional")]
+        expect_equal(needed, ["indices", "offsets"])
+        expect_equal([t["name"] for t in config["input"]], [t["name"] for t in metadata["inputs"]])
+        expect_equal([t["name"] for t in config["output"]],
+                     [t["name"] for t in metadata["outputs"]])
+
+
+# ---- the KServe SDK ---------------------------------------------------------------------------
+ID = "9be8fd3c-6b1a-4b4c-8f0e-2f5bb0f6a1d7"
+
+
+def kserve_lines(path, body, *more):
+    return [b"POST " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000", b"accept: */*",
+            b"accept-encoding: gzip, deflate, br", b"connection: keep-alive",
+            b"user-agent: python-httpx/0.27.2", *more, length(b"content-length", body)]
+
+
+def test_kserve_json(server):
+    request = {"id": ID, "model_name": "items", "inputs": [
+        {"name": "indices", "shape": [4], "datatype": "INT64", "data": [0, 2, 3, 4]},
+        {"name": "offsets", "shape": [2], "datatype": "INT64", "data": [0, 3]}]}
+    body = json.dumps(request).encode()
+    lines = kserve_lines(b"/v2/models/items/infer", body, b"content-type: application/json")
+    check_answer(exchange(server, lines, body), False, ID)
+
+
+def test_kserve_binary(server):
+    """An empty tensor has "data":null beside binary_data_size 0."""
+    header = (b'{"id": "' + ID.encode() + b'", "model_name": "items", "inputs": ['
+              b'{"name": "indices", "shape": [0], "datatype": "INT64", "data": null, '
+              b'"parameters": {"binary_data_size": 0}}, '
+              b'{"name": "offsets", "shape": [2], "datatype": "INT64", '
+              b'"parameters": {"binary_data_size": 16}}], '
+              b'"parameters": {"binary_data_output": true}}')
+    body = header + bytes(16)
+    lines = kserve_lines(b"/v2/models/items/infer", body,
+                         length(b"inference-header-content-length", header),
+                         b"content-type: application/octet-stream")
+    reply = exchange(server, lines, body)
+    check_rows(reply.embeddings(), np.zeros((2, 2), np.float32))
+    expect_equal(reply.header()[0]["id"], ID)
+
+
+def test_kserve_health(server):
+    for path, key in ((b"/v2/health/live", "live"), (b"/v2/health/ready", "ready"),
+                      (b"/v2/models/items/ready", "ready")):
+        lines = [b"GET " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000",
+                 b"accept-encoding: gzip, deflate, br"]
+        expect_equal(exchange(server, lines, method="GET").expect().json()[key], True)
+
+
+def main():
+    tally = Tally()
+    with scratch() as directory:
+        np.save(directory / "items.npy", EXAMPLE)
+        with Server("--table", f"items={directory}/items.npy") as server:
+            tally.check_all(globals(), server)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

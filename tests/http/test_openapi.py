@@ -1,0 +1,197 @@
+"""The description at /openapi.json: that it is sound, names every route, and is true: each operation
+is called, rightly and wrongly, and every answer must be one that is described.
+"""
+
+import json
+import re
+import sys
+
+import numpy as np
+
+try:
+    from jsonschema import Draft202012Validator, RefResolver
+except ImportError:
+    Draft202012Validator = None
+
+from example import EXAMPLE, INPUTS
+from harness import ROOT, Server, Tally, expect, expect_equal, scratch
+from v2 import HEADER_LENGTH, Client, infer_body
+
+METHODS = {"GET": "get", "POST": "post"}
+DOCUMENT = json.loads((ROOT / "proto" / "openapi.json").read_text())
+
+
+def resolve(value):
+    """What a {"$ref": "#/..."} stands for; other values are themselves."""
+    while isinstance(value, dict) and "$ref" in value:
+        path = value["$ref"]
+        expect(path.startswith("#/"), f"{path} leaves the document")
+        value = DOCUMENT
+        for key in path[2:].split("/"):
+            expect(key in value, f"{path} leads nowhere")
+            value = value[key]
+    return value
+
+
+def operations():
+    """(path, method, path item, operation) of each."""
+    for path, item in DOCUMENT["paths"].items():
+        for method, operation in item.items():
+            if method != "parameters":
+                yield path, method, item, operation
+
+
+def all_values(value):
+    yield value
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, (dict, list)):
+            yield from all_values(part)
+
+
+# ---- the document -----------------------------------------------------------------------------
+def test_is_served(client):
+    reply = client.get("/openapi.json").expect()
+    expect_equal(reply.headers["content-type"], "application/json")
+    expect_equal(reply.json(), DOCUMENT)
+
+
+def test_head_of_the_document(client):
+    expect_equal(DOCUMENT["openapi"], "3.1.0")
+    expect_equal(DOCUMENT["info"]["version"], client.get("/v2").json()["version"])
+    expect_equal(client.get("/").json()["links"]["openapi"], "/openapi.json")
+
+
+def test_every_route_is_described(_):
+    text = (ROOT / "server" / "http" / "routes.c").read_text()
+    routes = set(re.findall(r'^    \{"(/[^"]*)", (GET|POST), \w+\},$', text, re.MULTILINE))
+    expect(len(routes) > 10, "the routes were not found in routes.c")
+    expect_equal({(path, METHODS[methods]) for path, methods in routes},
+                 {(path, method) for path, method, _, _ in operations()}, "routes")
+
+
+def test_is_well_formed(_):
+    names = [operation["operationId"] for *_, operation in operations()]
+    expect_equal(len(names), len(set(names)), "operationId that stand twice")
+    for value in all_values(DOCUMENT):
+        resolve(value)
+    used = {v["$ref"] for v in all_values(DOCUMENT) if isinstance(v, dict) and "$ref" in v}
+    for kind in ("schemas", "responses"):
+        for name in DOCUMENT["components"][kind]:
+            expect(f"#/components/{kind}/{name}" in used, f"{name} is not used")
+    for path, method, item, operation in operations():
+        where = f"{method} {path}"
+        given = item.get("parameters", []) + operation.get("parameters", [])
+        in_path = [p["name"] for p in given if p["in"] == "path"]
+        expect_equal(in_path, re.findall(r"\{(\w+)\}", path), where)
+        expect(all(p["required"] for p in given if p["in"] == "path"), where)
+        expect(operation["summary"] and operation["responses"], where)
+        for status, response in operation["responses"].items():
+            expect(re.fullmatch(r"[2-5]\d\d", status), f"{where}: {status}")
+            expect(resolve(response)["description"], f"{where}: {status}")
+
+
+def validator(schema):
+    return Draft202012Validator(schema, resolver=RefResolver("", DOCUMENT))
+
+
+def test_schemas_are_sound(_):
+    if Draft202012Validator:
+        for value in all_values(DOCUMENT):
+            if isinstance(value, dict) and isinstance(value.get("schema"), dict):
+                Draft202012Validator.check_schema(value["schema"])
+        for schema in DOCUMENT["components"]["schemas"].values():
+            Draft202012Validator.check_schema(schema)
+
+
+# ---- the server -------------------------------------------------------------------------------
+def check_answer(operation, reply, where):
+    """That the answer's status, type, headers and body are described."""
+    responses = operation["responses"]
+    expect(str(reply.status) in responses, f"{where}: {reply.status} is not described")
+    response = resolve(responses[str(reply.status)])
+    kind = reply.headers["content-type"]
+    expect(kind in response["content"], f"{where}: {kind} is not described")
+    schema = response["content"][kind]["schema"]
+    value = reply.header()[0]
+    if kind == "application/octet-stream":
+        schema = DOCUMENT["components"]["schemas"]["InferReply"]
+        expect(HEADER_LENGTH in response["headers"], where)
+    if "retry-after" in reply.headers:
+        expect("Retry-After" in response.get("headers", {}), f"{where}: Retry-After")
+    if Draft202012Validator:
+        for problem in validator(schema).iter_errors(value):
+            raise AssertionError(f"{where}: {problem.message} in {value}")
+
+
+def url(path, model="example", version="1"):
+    return path.replace("{model}", model).replace("{version}", version)
+
+
+def test_right_calls(client):
+    for path, method, _, operation in operations():
+        media = resolve(operation).get("requestBody", {}).get("content", {})
+        example = media.get("application/json", {}).get("example")
+        body = json.dumps(example) if example else None
+        where = f"{method} {path}"
+        reply = client.request(method.upper(), url(path), body).expect(200)
+        check_answer(operation, reply, where)
+        want = operation["responses"]["200"]["content"]["application/json"].get("example")
+        if want:
+            expect_equal(reply.json(), want, f"{where}: the example's answer")
+        if example and Draft202012Validator:
+            validator(media["application/json"]["schema"]).validate(example)
+
+
+def test_unknown_models(client):
+    for path, method, _, operation in operations():
+        for wrong in ({"model": "nobody"}, {"version": "7"}):
+            if url(path, **wrong) != url(path):
+                reply = client.request(method.upper(), url(path, **wrong), "{}").expect(404)
+                check_answer(operation, reply, f"{method} {url(path, **wrong)}")
+
+
+def test_bad_bodies(client):
+    for path, method, _, operation in operations():
+        if "requestBody" not in operation:
+            continue
+        for body, headers, status in ((b"{", {}, 400), (b" " * (2 << 20), {}, 413),
+                                      (b"{}", {"Content-Encoding": "br"}, 415)):
+            reply = client.request("POST", url(path), body, headers).expect(status)
+            check_answer(operation, reply, f"{method} {path}")
+
+
+def test_binary_infer(client):
+    operation = DOCUMENT["paths"]["/v2/models/{model}/infer"]["post"]
+    body, headers = infer_body(INPUTS, binary=True, parameters={"binary_data_output": True})
+    reply = client.request("POST", "/v2/models/example/infer", body, headers).expect(200)
+    expect_equal(reply.headers["content-type"], "application/octet-stream")
+    check_answer(operation, reply, "binary infer")
+    described = {p["name"] for p in operation["parameters"]}
+    expect(set(headers) <= described, f"{headers} are not all described")
+
+
+def test_while_loading(_):
+    """503 as described, as long as the table is not there."""
+    with scratch() as directory:
+        np.save(directory / "example.npy", np.zeros((3000, 10000), np.float32))
+        with Server("--table", f"example={directory}/example.npy", until="listening") as server, \
+                Client(server) as client:
+            for path, method, _, operation in operations():
+                reply = client.request(method.upper(), url(path), "{}")
+                check_answer(operation, reply, f"{method} {path} while loading")
+
+
+def main():
+    tally = Tally()
+    if not Draft202012Validator:
+        print("python3-jsonschema is missing: answers are not compared with their schemas")
+    with scratch() as directory:
+        np.save(directory / "example.npy", EXAMPLE)
+        with Server("--table", f"example={directory}/example.npy", "--max-body-bytes", 1 << 20) \
+                as server, Client(server) as client:
+            tally.check_all(globals(), client, after=client.close)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
