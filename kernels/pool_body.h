@@ -83,6 +83,17 @@ BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
         sums[i] = divisor == 0 ? V(zero)() : V(divide)(sums[i], by);
 }
 
+BAG_LANE void V(store_all)(const struct bag_tile_task *task, int vectors, char *out,
+                           const BODY *sums)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < vectors; i++) {
+        bool is_last = i == vectors - 1;
+        size_t column = is_last ? task->last_column : task->column + (size_t)i * V(lanes);
+        V(store)(BODY_DTYPE, out, column, sums[i]);
+    }
+}
+
 /* Makes a result of the sums of one bag and writes it. */
 BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, size_t first, size_t end,
                         size_t kept, char *out, BODY *sums)
@@ -102,12 +113,33 @@ BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, size_t fi
         (spilled, (size_t)vectors, pool->output_dtype, out, task->column, task->last_column);
         return;
     }
+    V(store_all)(task, vectors, out, sums);
+}
+
+/* Bags of one entry are rows on their way through: nothing is summed, divided or converted, and
+ * few instructions let many rows be under way at once. Returns the first bag that is another. */
+BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_kind kind,
+                                enum bag_mode mode, int vectors, size_t bag)
+{
+    const struct bag_pool *pool = task->pool;
+    const struct bag_fetch fetch = task->fetch;
+    const struct bag_ids ids = pool->indices;
+    const size_t *borders = task->block->borders, end_bag = task->end_bag;
+    const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
+    char *out = task->block->out + bag * task->out_bytes;
+    for (; bag < end_bag && borders[bag + 1] - borders[bag] == 1; bag++) {
+        size_t entry = borders[bag];
+        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+        if (entry < fetch.end)
+            bag_fetch_row(&fetch, bag_id_at(&ids, entry + fetch.ahead), tile_bytes);
 #pragma GCC unroll 8
-    for (int i = 0; i < vectors; i++) {
-        bool is_last = i == vectors - 1;
-        size_t column = is_last ? task->last_column : task->column + (size_t)i * V(lanes);
-        V(store)(BODY_DTYPE, out, column, sums[i]);
+        for (int i = 0; i < vectors; i++)
+            sums[i] = V(zero)();
+        V(take_row)(task, kind, mode, vectors, entry, bag_id_at(&ids, entry), true, sums);
+        V(store_all)(task, vectors, out, sums);
+        out += task->out_bytes;
     }
+    return bag;
 }
 
 BAG_LANE void V(pool_bags)(const struct bag_tile_task *given, enum bag_row_kind kind,
@@ -117,8 +149,11 @@ BAG_LANE void V(pool_bags)(const struct bag_tile_task *given, enum bag_row_kind 
     const struct bag_tile_task copy = *given, *task = &copy;
     const struct bag_block *block = task->block;
     const size_t *borders = block->borders;
-    char *out = block->out + task->first_bag * task->out_bytes;
-    for (size_t bag = task->first_bag; bag < task->end_bag; bag++, out += task->out_bytes) {
+    for (size_t bag = task->first_bag; bag < task->end_bag; bag++) {
+        if (mode != BAG_MODE_GENERAL && task->singles_pass)
+            bag = V(pool_singles)(task, kind, mode, vectors, bag);
+        if (bag == task->end_bag)
+            return;
         size_t first = borders[bag], end = borders[bag + 1];
         size_t kept = end - first;
         if (mode == BAG_MODE_GENERAL)
@@ -133,7 +168,7 @@ BAG_LANE void V(pool_bags)(const struct bag_tile_task *given, enum bag_row_kind 
         for (int i = 0; i < vectors; i++)
             sums[i] = V(zero)();
         V(take_rows)(task, kind, mode, vectors, first, end, sums);
-        V(finish)(task, vectors, first, end, kept, out, sums);
+        V(finish)(task, vectors, first, end, kept, block->out + bag * task->out_bytes, sums);
     }
 }
 

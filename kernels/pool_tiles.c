@@ -37,6 +37,14 @@ static enum bag_mode mode_of(const struct bag_pool *pool)
     return pool->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
 }
 
+/* One row divided by the number of its entries, or by the root of that, is itself. Two-byte
+ * elements are summed wider than they are stored. */
+static bool singles_pass(const struct bag_pool *pool)
+{
+    return pool->output_dtype == pool->table.dtype && bag_dtypes[pool->table.dtype].bytes > 2 &&
+           (pool->reduction == BAG_SUM || !pool->weights);
+}
+
 /* Pools the columns [first, end) of the task's bags. */
 static void pool_tile(struct bag_tile_task *task, const struct bag_tile_set *set, size_t first,
                       size_t end)
@@ -85,6 +93,7 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         .out_bytes = pool->table.row_elements * bag_dtypes[pool->output_dtype].bytes,
         .first_bag = 0,
         .end_bag = block->num_bags,
+        .singles_pass = singles_pass(pool),
         .fetch = bag_fetch_for(block),
     };
     if (columns <= set->whole_vectors * set->lanes)

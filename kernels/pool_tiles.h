@@ -23,6 +23,7 @@ struct bag_tile_task {
     size_t first_bag, end_bag;
     size_t column, last_column; /* where the first and the last vector begin */
     bool is_first;              /* of its bags' tiles */
+    bool singles_pass;          /* a bag of one entry is that row: nothing divides or converts it */
     struct bag_fetch fetch;
 };
 
