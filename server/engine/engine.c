@@ -16,6 +16,10 @@
 /* A job is cut where each part still costs this: waking an idle core takes up to 50 us. */
 #define LEAST_PART_NS 100000
 
+/* A worker has its next batch waiting behind the one it runs: under load a turn of the loop may
+ * take longer than a batch. */
+#define TASKS_PER_WORKER 2
+
 /* A batch of jobs, or one range of a job that was cut. */
 struct bag_task {
     uv_work_t work;
@@ -106,9 +110,12 @@ static void on_worker(uv_work_t *work)
 
 bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes)
 {
-    return engine->queued < engine->limits.max_queue_size &&
-           engine->queued_bytes <= engine->limits.max_queue_bytes &&
-           bytes <= engine->limits.max_queue_bytes - engine->queued_bytes;
+    const struct bag_engine_limits *limits = &engine->limits;
+    return engine->queued == 0 ||
+           (engine->queued < limits->max_queue_size &&
+            engine->queued_cost_ns / limits->workers < limits->max_queue_work_ns &&
+            engine->queued_bytes <= limits->max_queue_bytes &&
+            bytes <= limits->max_queue_bytes - engine->queued_bytes);
 }
 
 static void append(struct bag_engine *engine, struct bag_job *job)
@@ -252,7 +259,7 @@ static void start_parts(struct bag_engine *engine)
 static bool should_cut(const struct bag_engine *engine)
 {
     const struct bag_job *job = engine->first;
-    return engine->queued == 1 && engine->limits.workers - engine->running > 1 && job->planned &&
+    return engine->queued == 1 && engine->running + 1 < engine->limits.workers && job->planned &&
            worth_cutting(engine, job);
 }
 
@@ -281,8 +288,7 @@ void bag_engine_dispatch(struct bag_engine *engine)
     while (engine->first) {
         uint64_t now_ns = uv_hrtime();
         drop_stale(engine, now_ns);
-        if (!engine->first || engine->running >= engine->limits.workers ||
-            should_wait(engine, now_ns))
+        if (!engine->first || engine->running >= engine->num_tasks || should_wait(engine, now_ns))
             return;
         if (should_cut(engine))
             start_parts(engine);
@@ -323,8 +329,9 @@ bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
 {
     *engine = (struct bag_engine){.loop = loop, .limits = *limits};
     engine->last = &engine->first;
-    engine->tasks = calloc(limits->workers, sizeof *engine->tasks);
-    for (unsigned i = 0; engine->tasks && i < limits->workers; i++) {
+    engine->num_tasks = TASKS_PER_WORKER * limits->workers;
+    engine->tasks = calloc(engine->num_tasks, sizeof *engine->tasks);
+    for (unsigned i = 0; engine->tasks && i < engine->num_tasks; i++) {
         struct bag_task *task = &engine->tasks[i];
         task->engine = engine;
         task->work.data = task;

@@ -24,6 +24,7 @@ struct bag_engine_limits {
     const char *worker_cpus;     /* as bag_pin_parse takes it; borrowed */
     size_t max_queue_size;       /* jobs that wait */
     size_t max_queue_bytes;      /* of their bodies and replies */
+    uint64_t max_queue_work_ns;  /* of estimated work that waits, for each worker */
     size_t max_batch_bags;       /* of one batch; 0: any number */
     size_t preferred_batch_size; /* jobs that are worth waiting for; 0: never wait */
     uint64_t max_queue_delay_us; /* how long the oldest job waits for them */
@@ -60,7 +61,8 @@ struct bag_engine {
     uint64_t queued_cost_ns;
     size_t released;        /* jobs that no longer wait for a batch of the preferred size */
     unsigned running;       /* tasks with the workers */
-    struct bag_task *tasks; /* owned; one for each worker */
+    struct bag_task *tasks; /* owned */
+    unsigned num_tasks;
     struct bag_task *spare_tasks;
     struct bag_buffers buffers;         /* of replies that workers make */
     uv_async_t wake;                    /* jobs have finished */

@@ -13,10 +13,10 @@
 
 /* Rough costs, for choosing between the I/O thread and a worker. Being wrong by a factor of two
  * moves the border and nothing else. */
-#define JSON_PARSE_NS_PER_BYTE    4
+#define JSON_PARSE_NS_PER_BYTE    3
 #define BINARY_CHECK_BYTES_PER_NS 4
-#define GATHER_BYTES_PER_NS       4
-#define PRINT_NS_PER_NUMBER       100
+#define GATHER_BYTES_PER_NS       8
+#define PRINT_NS_PER_NUMBER       40
 #define PACK_NS_PER_BYTE          10
 #define BAG_NS                    10
 

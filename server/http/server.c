@@ -8,20 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Rounds of MHD_run before the loop gets its turn again, so that busy clients cannot keep signals
- * and finished work waiting. */
-#define MAX_ROUNDS 16
-
-/* libmicrohttpd formats its messages as vprintf does. */
-__attribute__((format(printf, 2,
-                      0))) /* Memory of a connection: its request's head must fit, and a body comes
-                            * in pieces of this. The library clears all of it after every request,
-                            * which at 32 KiB takes a tenth of a small request's time; below 16 KiB
-                            * small requests gain no more and large bodies take twice as long. */
+/* Memory of a connection: its request's head must fit, and a body comes in pieces of this. The
+ * library clears all of it after every request, which at 32 KiB takes a tenth of a small request's
+ * time; below 16 KiB small requests gain no more and large bodies take twice as long. */
 #define CONNECTION_BYTES (16 << 10)
 
-static void
-log_library(void *context, const char *format, va_list arguments)
+/* libmicrohttpd formats its messages as vprintf does. */
+__attribute__((format(printf, 2, 0))) static void log_library(void *context, const char *format,
+                                                              va_list arguments)
 {
     char text[512];
     (void)context;
@@ -54,16 +48,25 @@ static void on_engine_turn(void *context)
     bag_http_server_run(context);
 }
 
+static void on_again(uv_idle_t *again)
+{
+    bag_http_server_run(again->data);
+}
+
+/* One round of the library in a turn of the loop. Where it has more to do, the loop comes back
+ * without sleeping, after signals and finished work had their turn: a timer of 0 ms that is set
+ * from its own callback would keep libuv from ever getting there. */
 void bag_http_server_run(struct bag_http_server *server)
 {
-    MHD_UNSIGNED_LONG_LONG timeout_ms = 0;
-    bool timed = true;
-    for (int round = 0; round < MAX_ROUNDS && timed && timeout_ms == 0; round++) {
-        MHD_run(server->daemon);
-        bag_engine_dispatch(&server->engine);
-        timed = MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES;
-    }
-    if (timed)
+    MHD_UNSIGNED_LONG_LONG timeout_ms;
+    MHD_run(server->daemon);
+    bag_engine_dispatch(&server->engine);
+    bool timed = MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES;
+    if (timed && timeout_ms == 0)
+        uv_idle_start(&server->again, on_again);
+    else
+        uv_idle_stop(&server->again);
+    if (timed && timeout_ms > 0)
         uv_timer_start(&server->timer, on_timer, timeout_ms, 0);
     else
         uv_timer_stop(&server->timer);
@@ -91,6 +94,7 @@ static bool start_engine(struct bag_http_server *server)
         .worker_cpus = options->worker_cpus,
         .max_queue_size = (size_t)options->max_queue_size,
         .max_queue_bytes = (size_t)options->max_queue_bytes,
+        .max_queue_work_ns = (uint64_t)options->max_queue_work_ms * 1000000,
         .max_batch_bags = (size_t)options->max_batch_bags,
         .preferred_batch_size = (size_t)options->preferred_batch_size,
         .max_queue_delay_us = (uint64_t)options->max_queue_delay_microseconds,
@@ -131,6 +135,8 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
         MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     uv_timer_init(loop, &server->timer);
     server->timer.data = server;
+    uv_idle_init(loop, &server->again);
+    server->again.data = server;
     uv_poll_init(loop, &server->poll, info->epoll_fd);
     server->poll.data = server;
     uv_poll_start(&server->poll, UV_READABLE, on_poll);
@@ -142,11 +148,13 @@ void bag_http_server_stop(struct bag_http_server *server)
 {
     uv_poll_stop(&server->poll);
     uv_timer_stop(&server->timer);
+    uv_idle_stop(&server->again);
     MHD_stop_daemon(server->daemon);
     bag_linger_stop(&server->linger);
     bag_engine_stop(&server->engine);
     uv_close((uv_handle_t *)&server->poll, NULL);
     uv_close((uv_handle_t *)&server->timer, NULL);
+    uv_close((uv_handle_t *)&server->again, NULL);
 }
 
 void bag_http_server_free(struct bag_http_server *server)

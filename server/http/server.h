@@ -28,6 +28,7 @@ struct bag_http_server {
     struct MHD_Daemon *daemon;   /* owned */
     uv_poll_t poll;              /* on the daemon's epoll descriptor */
     uv_timer_t timer;            /* the daemon's next time-out */
+    uv_idle_t again;             /* runs while the daemon has more to do at once */
     struct bag_linger linger;    /* connections answered before their body was read */
     struct bag_engine engine;    /* dear work */
     struct bag_infer_limits infer_limits;

@@ -48,6 +48,7 @@ static void set_up(unsigned workers, size_t max_queue_size)
                                        .worker_cpus = "",
                                        .max_queue_size = max_queue_size,
                                        .max_queue_bytes = 1 << 20,
+                                       .max_queue_work_ns = UINT64_MAX,
                                        .allow_timeout_override = true};
     memset(&world, 0, sizeof world);
     world.wanted = true;
@@ -169,11 +170,13 @@ static void test_the_queue_is_bounded(void **state)
 {
     (void)state;
     set_up(1, 2);
-    assert_true(bag_engine_has_room(&world.engine, 1 << 20));
-    assert_false(bag_engine_has_room(&world.engine, (1 << 20) + 1));
+    assert_true(bag_engine_has_room(&world.engine, (1 << 20) + 1)); /* alone, any size */
     bag_engine_submit(&world.engine, make_job(0, 5));
     assert_true(bag_engine_has_room(&world.engine, 100));
     assert_false(bag_engine_has_room(&world.engine, 1 << 20));
+    world.engine.limits.max_queue_work_ns = 1;
+    assert_false(bag_engine_has_room(&world.engine, 100));
+    world.engine.limits.max_queue_work_ns = UINT64_MAX;
     bag_engine_submit(&world.engine, make_job(1, 5));
     assert_false(bag_engine_has_room(&world.engine, 0));
     run(2);
