@@ -1,6 +1,7 @@
-"""Runs what README.md tells a reader to run, against the demo tables on 127.0.0.1:8000.
+"""Runs what README.md and proto/PROTOCOL.md tell a reader to run, against the demo tables on
+127.0.0.1:8000.
 
-The convention for README.md:
+The convention for both:
 
 - a block ```sh is run by bash, in order, each in a clean shell; it must succeed. ```python is run
   by Debian's python3. Both see the repository's files and may leave files of their own behind.
@@ -28,6 +29,7 @@ import sys
 from harness import PROGRAM, ROOT, Failure, Server, Tally, expect, expect_equal, scratch
 
 PORT = 8000
+DOCUMENTS = ("README.md", "proto/PROTOCOL.md")
 BLOCK_TIMEOUT_S = 60
 COMMANDS = {"sh": ["bash", "-eu", "-c"], "python": ["/usr/bin/python3", "-c"]}
 REFUSED = ("bash", "shell", "console")
@@ -138,18 +140,21 @@ def lay_out(directory):
 
 def main():
     tally = Tally()
-    pairs = pairs_of(blocks_of((ROOT / "README.md").read_text()))
-    ran = [b for b, _ in pairs if b.language in COMMANDS and not b.left_out()]
-    expect(ran, "README.md has no command that is run")
+    documents = {name: pairs_of(blocks_of((ROOT / name).read_text())) for name in DOCUMENTS}
+    blocks = [block for pairs in documents.values() for block, _ in pairs]
+    ran = [b for b in blocks if b.language in COMMANDS and not b.left_out()]
+    for name, pairs in documents.items():
+        expect(any(b in ran for b, _ in pairs), f"{name} has no command that is run")
     with scratch() as directory:
         lay_out(directory)
         arguments = ["--demo"] + (["--port", str(PORT)] if private_network() else [])
         with Server(*arguments) as server:
-            for block, output in pairs:
-                tally.check(f"README.md:{block.line} ({block.language})", check_block, block,
-                            output, directory, server.port)
+            for name, pairs in documents.items():
+                for block, output in pairs:
+                    tally.check(f"{name}:{block.line} ({block.language})", check_block, block,
+                                output, directory, server.port)
     print(f"{len(ran)} blocks of commands were run, "
-          f"{sum(b.left_out() for b, _ in pairs)} are marked as not run")
+          f"{sum(b.left_out() for b in blocks)} are marked as not run")
     return tally.finish()
 
 

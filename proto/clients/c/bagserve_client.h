@@ -1,0 +1,326 @@
+/* A client for bagserve: one header, on libcurl alone (C99; link with -lcurl).
+ *
+ *     struct bagserve_client *client = bagserve_open("http://127.0.0.1:8000", 30000);
+ *     int64_t indices[] = {7, 99999, 7, 12345}, offsets[] = {0, 3};
+ *     struct bagserve_rows rows;
+ *     if (bagserve_offsets(client, "items", indices, 4, offsets, 2, NULL, &rows) != BAGSERVE_OK)
+ *         fprintf(stderr, "%s\n", bagserve_error(client));
+ *     else
+ *         printf("%zu rows of %zu\n", rows.count, rows.width);
+ *     bagserve_close(client);
+ *
+ * Tables and weights of FP32 are spoken of here, and results come as FP32. Tensors travel as raw
+ * bytes, so the machine must be little-endian. A client keeps its connection; it is for one thread
+ * at a time. The caller calls curl_global_init where several threads start clients.
+ *
+ * Pooling changes nothing on the server, so a call may be sent again without harm: libcurl does so
+ * where a kept connection turns out to be closed. Nothing else is repeated: BAGSERVE_UNAVAILABLE
+ * says that it is worth trying again. */
+#ifndef BAGSERVE_CLIENT_H
+#define BAGSERVE_CLIENT_H
+
+#include <curl/curl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum bagserve_result {
+    BAGSERVE_OK,
+    BAGSERVE_NO_MEMORY,
+    BAGSERVE_NO_ANSWER,   /* no connection, a broken one, or no answer in time */
+    BAGSERVE_REFUSED,     /* the request is wrong, and will be wrong again */
+    BAGSERVE_UNAVAILABLE, /* loading, stopping, or too much to do: try again later */
+    BAGSERVE_BAD_ANSWER   /* not what this client understands */
+};
+
+/* FP32 rows, [count, width]; the client's until its next call or its end. */
+struct bagserve_rows {
+    const float *values;
+    size_t count, width;
+};
+
+struct bagserve_client {
+    CURL *curl;
+    char *url;           /* without a slash at its end */
+    char *body, *answer; /* owned; of the last call */
+    size_t answer_bytes, answer_room, body_room;
+    size_t header_bytes; /* of the answer's JSON; 0: all is JSON */
+    float *values;
+    char error[CURL_ERROR_SIZE + 512];
+};
+
+/* ---- beginning and end ----------------------------------------------------------------------- */
+
+/* `url` as "http://HOST:PORT". NULL without memory. */
+static inline struct bagserve_client *bagserve_open(const char *url, long timeout_ms)
+{
+    struct bagserve_client *client = calloc(1, sizeof *client);
+    if (!client)
+        return NULL;
+    client->curl = curl_easy_init();
+    client->url = malloc(strlen(url) + 1);
+    if (!client->curl || !client->url) {
+        if (client->curl)
+            curl_easy_cleanup(client->curl);
+        free(client->url);
+        free(client);
+        return NULL;
+    }
+    strcpy(client->url, url);
+    curl_easy_setopt(client->curl, CURLOPT_TIMEOUT_MS, timeout_ms);
+    curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
+    return client;
+}
+
+/* NULL is ignored. */
+static inline void bagserve_close(struct bagserve_client *client)
+{
+    if (!client)
+        return;
+    curl_easy_cleanup(client->curl);
+    free(client->url);
+    free(client->body);
+    free(client->answer);
+    free(client->values);
+    free(client);
+}
+
+/* What went wrong in the last call, in the server's words where it spoke; one line of text. */
+static inline const char *bagserve_error(const struct bagserve_client *client)
+{
+    return client->error;
+}
+
+/* ---- the rest is not for callers ------------------------------------------------------------- */
+
+static inline enum bagserve_result bagserve_fail_(struct bagserve_client *client,
+                                                  enum bagserve_result result, const char *text)
+{
+    snprintf(client->error, sizeof client->error, "%s", text);
+    return result;
+}
+
+static inline size_t bagserve_on_body_(char *data, size_t size, size_t count, void *context)
+{
+    struct bagserve_client *client = context;
+    size_t bytes = size * count, needed = client->answer_bytes + bytes + 1;
+    if (needed > client->answer_room) {
+        char *answer = realloc(client->answer, 2 * needed);
+        if (!answer)
+            return 0;
+        client->answer = answer;
+        client->answer_room = 2 * needed;
+    }
+    memcpy(client->answer + client->answer_bytes, data, bytes);
+    client->answer_bytes += bytes;
+    client->answer[client->answer_bytes] = 0;
+    return bytes;
+}
+
+static inline size_t bagserve_on_header_(char *data, size_t size, size_t count, void *context)
+{
+    static const char name[] = "inference-header-content-length:";
+    struct bagserve_client *client = context;
+    if (size * count > sizeof name && strncasecmp(data, name, sizeof name - 1) == 0)
+        client->header_bytes = strtoul(data + sizeof name - 1, NULL, 10);
+    return size * count;
+}
+
+/* Puts the text of {"error":"..."} where bagserve_error finds it, escapes as they are. */
+static inline void bagserve_take_error_(struct bagserve_client *client, long status)
+{
+    const char *start = client->answer ? strstr(client->answer, "\"error\":\"") : NULL;
+    const char *end = start ? strrchr(client->answer, '"') : NULL;
+    if (end && end > start + 9)
+        snprintf(client->error, sizeof client->error, "%.*s", (int)(end - start - 9), start + 9);
+    else
+        snprintf(client->error, sizeof client->error, "status %ld", status);
+}
+
+/* Sends the body; the answer is in client->answer then. */
+static inline enum bagserve_result bagserve_post_(struct bagserve_client *client, const char *model,
+                                                  size_t header_bytes, size_t body_bytes)
+{
+    char length[64], url[1024], *name = curl_easy_escape(client->curl, model, 0);
+    long status = 0;
+    struct curl_slist *headers, *first;
+    if (!name)
+        return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
+    int url_bytes = snprintf(url, sizeof url, "%s/v2/models/%s/infer", client->url, name);
+    curl_free(name);
+    if (url_bytes < 0 || (size_t)url_bytes >= sizeof url)
+        return bagserve_fail_(client, BAGSERVE_REFUSED, "the model's name is too long");
+    snprintf(length, sizeof length, "Inference-Header-Content-Length: %zu", header_bytes);
+    first = curl_slist_append(NULL, length);
+    /* No waiting for "100 Continue" with large bodies. */
+    headers = first ? curl_slist_append(first, "Expect:") : NULL;
+    if (!headers) {
+        curl_slist_free_all(first);
+        return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
+    }
+    client->answer_bytes = client->header_bytes = 0;
+    client->error[0] = 0;
+    curl_easy_setopt(client->curl, CURLOPT_URL, url);
+    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, client->body);
+    curl_easy_setopt(client->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes);
+    curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, bagserve_on_body_);
+    curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, client);
+    curl_easy_setopt(client->curl, CURLOPT_HEADERFUNCTION, bagserve_on_header_);
+    curl_easy_setopt(client->curl, CURLOPT_HEADERDATA, client);
+    CURLcode code = curl_easy_perform(client->curl);
+    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, NULL);
+    curl_slist_free_all(headers);
+    if (code != CURLE_OK)
+        return bagserve_fail_(client, BAGSERVE_NO_ANSWER, curl_easy_strerror(code));
+    curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status == 200)
+        return BAGSERVE_OK;
+    bagserve_take_error_(client, status);
+    return status == 503   ? BAGSERVE_UNAVAILABLE
+           : status >= 500 ? BAGSERVE_NO_ANSWER
+                           : BAGSERVE_REFUSED;
+}
+
+/* The output's rows behind the JSON, whose "shape" says how many there are. */
+static inline enum bagserve_result bagserve_take_rows_(struct bagserve_client *client,
+                                                       struct bagserve_rows *rows)
+{
+    size_t raw_bytes, width = 1;
+    if (!client->answer || client->header_bytes == 0 || client->header_bytes > client->answer_bytes)
+        return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer has no binary tensor");
+    char *raw = client->answer + client->header_bytes, kept = *raw;
+    *raw = 0; /* the JSON ends here, for the searches below */
+    char *shape = strstr(client->answer, "\"shape\":[");
+    int is_f32 = strstr(client->answer, "\"datatype\":\"FP32\"") != NULL;
+    if (!shape || !is_f32)
+        return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer is not of FP32");
+    shape += 9;
+    rows->count = strtoull(shape, &shape, 10);
+    while (*shape == ',')
+        width *= strtoull(shape + 1, &shape, 10);
+    *raw = kept;
+    rows->width = width;
+    raw_bytes = client->answer_bytes - client->header_bytes;
+    if (*shape != ']' || raw_bytes / sizeof(float) != rows->count * width ||
+        raw_bytes % sizeof(float) != 0)
+        return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer's size is not its shape's");
+    /* Copied, because the JSON's end need not be aligned. */
+    float *values = realloc(client->values, raw_bytes ? raw_bytes : 1);
+    if (!values)
+        return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
+    client->values = values;
+    memcpy(values, raw, raw_bytes);
+    rows->values = values;
+    return BAGSERVE_OK;
+}
+
+/* One tensor of a request. */
+struct bagserve_input_ {
+    const char *name, *datatype;
+    const void *data; /* NULL: not sent */
+    size_t dimensions[2], rank, element_bytes;
+};
+
+static inline size_t bagserve_input_bytes_(const struct bagserve_input_ *input)
+{
+    size_t count = input->dimensions[0] * (input->rank == 2 ? input->dimensions[1] : 1);
+    return input->data ? count * input->element_bytes : 0;
+}
+
+/* Appends {"name", ...} of an input to the JSON; its new length. The room suffices. */
+static inline size_t bagserve_describe_(const struct bagserve_input_ *input, char *json,
+                                        size_t used, size_t room)
+{
+    char second[32] = "";
+    if (input->rank == 2)
+        snprintf(second, sizeof second, ",%zu", input->dimensions[1]);
+    int bytes = snprintf(json + used, room - used,
+                         "%s{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[%zu%s],"
+                         "\"parameters\":{\"binary_data_size\":%zu}}",
+                         json[used - 1] == '[' ? "" : ",", input->name, input->datatype,
+                         input->dimensions[0], second, bagserve_input_bytes_(input));
+    return used + (size_t)bytes;
+}
+
+static inline enum bagserve_result bagserve_infer_(struct bagserve_client *client,
+                                                   const char *model,
+                                                   const struct bagserve_input_ *inputs,
+                                                   size_t num_inputs, struct bagserve_rows *rows)
+{
+    char json[2048] = "{\"parameters\":{\"binary_data_output\":true,"
+                      "\"output_datatype\":\"FP32\"},\"inputs\":[";
+    size_t used = strlen(json), needed = sizeof json, i;
+    for (i = 0; i < num_inputs; i++) {
+        if (inputs[i].data)
+            used = bagserve_describe_(&inputs[i], json, used, sizeof json - 3);
+        needed += bagserve_input_bytes_(&inputs[i]);
+    }
+    memcpy(json + used, "]}", 2);
+    used += 2;
+    if (needed > client->body_room) {
+        free(client->body);
+        client->body = malloc(needed);
+        client->body_room = client->body ? needed : 0;
+        if (!client->body)
+            return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
+    }
+    memcpy(client->body, json, used);
+    size_t body_bytes = used;
+    for (i = 0; i < num_inputs; i++) {
+        size_t bytes = bagserve_input_bytes_(&inputs[i]);
+        if (bytes)
+            memcpy(client->body + body_bytes, inputs[i].data, bytes);
+        body_bytes += bytes;
+    }
+    enum bagserve_result result = bagserve_post_(client, model, used, body_bytes);
+    return result == BAGSERVE_OK ? bagserve_take_rows_(client, rows) : result;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+/* One row for each offset: `indices` cut where `offsets` say. `weights`, one for each index, may be
+ * NULL; nothing else may, also where a count is 0. */
+static inline enum bagserve_result bagserve_offsets(struct bagserve_client *client,
+                                                    const char *model, const int64_t *indices,
+                                                    size_t num_indices, const int64_t *offsets,
+                                                    size_t num_offsets, const float *weights,
+                                                    struct bagserve_rows *rows)
+{
+    const struct bagserve_input_ inputs[] = {
+        {"indices", "INT64", indices, {num_indices, 0}, 1, sizeof *indices},
+        {"offsets", "INT64", offsets, {num_offsets, 0}, 1, sizeof *offsets},
+        {"per_sample_weights", "FP32", weights, {num_indices, 0}, 1, sizeof *weights}};
+    return bagserve_infer_(client, model, inputs, 3, rows);
+}
+
+/* One row for each row of `indices` [num_bags, bag_length]. */
+static inline enum bagserve_result bagserve_packed(struct bagserve_client *client,
+                                                   const char *model, const int64_t *indices,
+                                                   size_t num_bags, size_t bag_length,
+                                                   const float *weights, struct bagserve_rows *rows)
+{
+    const struct bagserve_input_ inputs[] = {
+        {"indices", "INT64", indices, {num_bags, bag_length}, 2, sizeof *indices},
+        {"per_sample_weights", "FP32", weights, {num_bags, bag_length}, 2, sizeof *weights}};
+    return bagserve_infer_(client, model, inputs, 2, rows);
+}
+
+/* One row for each of `num_segments`; `segment_ids` says where each index belongs. */
+static inline enum bagserve_result bagserve_segments(struct bagserve_client *client,
+                                                     const char *model, const int64_t *indices,
+                                                     const int64_t *segment_ids, size_t num_indices,
+                                                     int64_t num_segments, const float *weights,
+                                                     struct bagserve_rows *rows)
+{
+    const struct bagserve_input_ inputs[] = {
+        {"indices", "INT64", indices, {num_indices, 0}, 1, sizeof *indices},
+        {"segment_ids", "INT64", segment_ids, {num_indices, 0}, 1, sizeof *segment_ids},
+        {"num_segments", "INT64", &num_segments, {1, 0}, 1, sizeof num_segments},
+        {"per_sample_weights", "FP32", weights, {num_indices, 0}, 1, sizeof *weights}};
+    return bagserve_infer_(client, model, inputs, 4, rows);
+}
+
+#endif

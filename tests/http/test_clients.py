@@ -1,0 +1,311 @@
+"""The clients under proto/clients against a server: their calls, their errors, when they ask again,
+and the examples that their files show.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+
+import numpy as np
+
+from example import EXAMPLE, WANT, check_rows
+from harness import (ROOT, TIMEOUT_S, Failure, Server, Tally, expect, expect_equal, scratch)
+
+sys.path.insert(0, str(ROOT / "proto" / "clients" / "python"))
+import bagserve_client as bc  # noqa: E402
+
+C_HEADER = ROOT / "proto" / "clients" / "c"
+
+
+def address(server):
+    return f"{server.host}:{server.port}"
+
+
+def expect_raises(kind, work, *words):
+    try:
+        work()
+    except kind as problem:
+        for word in words:
+            expect(word in str(problem), f"'{problem}' lacks '{word}'")
+        expect_equal(type(problem), kind)
+        return problem
+    raise Failure(f"{kind.__name__} was not raised")
+
+
+# ---- Python: calls ----------------------------------------------------------------------------
+def test_offsets(client):
+    check_rows(client.offsets("items", [0, 2, 3, 4], [0, 3]), WANT)
+    check_rows(client.offsets("items", np.array([0, 2, 3, 4], np.int32), [0, 3], version=1), WANT)
+    check_rows(client.offsets("items", [0, 2, 3, 4], [0, 3, 4], include_last_offset=True), WANT)
+    check_rows(client.offsets("items", [], [0], default_index=1), EXAMPLE[[1]])
+    weights = [1.0, 2.0, 0.5, 4.0]
+    got = client.offsets("items", [0, 1, 2, 3], [0, 1, 2, 3], weights=weights)
+    check_rows(got, EXAMPLE[:4] * np.array(weights, np.float32)[:, None])
+
+
+def test_packed(client):
+    check_rows(client.packed("items", [[0], [4]]), EXAMPLE[[0, 4]])
+    check_rows(client.packed("items", np.zeros((3, 0), np.int64)), np.zeros((3, 2), np.float32))
+    check_rows(client.packed("items", np.array([[0, 4], [1, 3]]).T, reduction="max"),
+               np.maximum(EXAMPLE[[0, 4]], EXAMPLE[[1, 3]]))
+
+
+def test_segments(client):
+    got = client.segments("items", [0, 4], [0, 2], num_segments=4)
+    check_rows(got, [EXAMPLE[0], [0, 0], EXAMPLE[4], [0, 0]])
+    check_rows(client.segments("items", [0, 4], [0, 1]), EXAMPLE[[0, 4]])
+
+
+def test_types(client):
+    check_rows(client.packed("whole", [[1], [0]]), [2**62 + 1, -(2**63)])
+    half = client.packed("items", [[0]], output_datatype="FP16")
+    expect_equal((half.dtype, half.shape), (np.float16, (1, 2)))
+    short = client.packed("items", [[2]], output_datatype="BF16")
+    expect_equal(short.dtype, np.uint16)
+    expect(np.allclose(bc.bf16_to_f32(short), EXAMPLE[[2]], rtol=0.01), "not bfloat16")
+    big_endian = np.array([[0], [4]], ">i8")
+    check_rows(client.packed("items", big_endian), EXAMPLE[[0, 4]])
+    expect_raises(TypeError, lambda: client.packed("items", np.array([["a"]])), "datatype")
+
+
+def test_any_tensors(client):
+    outputs = client.infer("items", {"indices": np.array([[0], [4]])}, request_id="7")
+    expect_equal(list(outputs), ["embeddings"])
+    check_rows(outputs["embeddings"], EXAMPLE[[0, 4]])
+
+
+def test_asking_around(client):
+    expect(client.is_ready() and client.is_ready("items"), "not ready")
+    expect_equal(client.models(), ["items", "whole"])
+    expect_equal(client.metadata("items", version=1)["outputs"][0]["shape"], [-1, 2])
+
+
+def test_errors(client):
+    problem = expect_raises(bc.BadRequest, lambda: client.packed("items", [[5]]), "indices", "5")
+    expect_equal(problem.status, 400)
+    expect_raises(bc.NotFound, lambda: client.packed("no body", [[0]]), "no body")
+    expect_raises(bc.NotFound, lambda: client.packed("items", [[0]], version=9), "9")
+    expect_raises(bc.TooLarge, lambda: client.packed("items", np.zeros((200000, 1), np.int64)),
+                  "max_body_bytes")
+    check_rows(client.packed("items", [[0]]), EXAMPLE[[0]])
+
+
+# ---- Python: the connection -------------------------------------------------------------------
+class Script:
+    """A server that answers each connection as it is told, and counts."""
+
+    def __init__(self, *connections):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.requests = 0
+        self.thread = threading.Thread(target=self._serve, args=(connections,), daemon=True)
+        self.thread.start()
+
+    def _serve(self, connections):
+        for answers in connections:
+            peer, _ = self.listener.accept()
+            with peer, peer.makefile("rb") as stream:
+                for answer in answers:
+                    length = 0
+                    while (line := stream.readline()).strip():
+                        if line.lower().startswith(b"content-length:"):
+                            length = int(line.split(b":")[1])
+                    stream.read(length)
+                    self.requests += 1
+                    peer.sendall(answer)
+
+    def close(self):
+        self.thread.join(TIMEOUT_S)
+        self.listener.close()
+
+
+def answer(status, value, headers=""):
+    body = json.dumps(value).encode()
+    return (f"HTTP/1.1 {status} x\r\nContent-Type: application/json\r\n{headers}"
+            f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+
+
+MODELS = answer(200, {"models": ["m"]})
+BUSY = answer(503, {"error": "busy"}, "Retry-After: 0\r\n")
+
+
+def test_one_connection(_):
+    """Two calls on one connection, and a new one where the server has closed it meanwhile."""
+    script = Script([MODELS, MODELS], [MODELS])
+    with bc.Client(script.address, retries=0) as client:
+        for _ in range(3):
+            expect_equal(client.models(), ["m"])
+    script.close()
+    expect_equal(script.requests, 3)
+
+
+def test_asks_again_when_busy(_):
+    script = Script([BUSY, BUSY, MODELS])
+    with bc.Client(script.address, retries=2) as client:
+        expect_equal(client.models(), ["m"])
+    script.close()
+    expect_equal(script.requests, 3)
+
+
+def test_gives_up(_):
+    script = Script([BUSY, BUSY])
+    with bc.Client(script.address, retries=1) as client:
+        expect_equal(expect_raises(bc.Unavailable, client.models, "busy").status, 503)
+    script.close()
+    expect_equal(script.requests, 2)
+
+
+def test_does_not_repeat_refusals(_):
+    for status, kind in ((400, bc.BadRequest), (404, bc.NotFound), (413, bc.TooLarge),
+                         (415, bc.BadRequest), (500, bc.ServerError)):
+        script = Script([answer(status, {"error": "no"})])
+        with bc.Client(script.address) as client:
+            expect_raises(kind, client.models, "no")
+        script.close()
+        expect_equal(script.requests, 1)
+
+
+def test_broken_answers(_):
+    for text in (b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", b"nonsense\r\n\r\n"):
+        script = Script([text])
+        with bc.Client(script.address, retries=0) as client:
+            expect_raises(bc.ConnectionFailed, client.models)
+        script.close()
+
+
+def test_nobody_listens(_):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with bc.Client("127.0.0.1:%d" % unused.getsockname()[1], retries=1) as client:
+            expect_raises(bc.ConnectionFailed, client.models, "connect")
+
+
+def test_time_out(_):
+    """No answer: not asked again, because the work may be what took so long."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with bc.Client("127.0.0.1:%d" % silent.getsockname()[1], timeout_s=0.2) as client:
+            expect_raises(bc.ConnectionFailed, client.models, "in time")
+        silent.accept()[0].close()
+        silent.settimeout(0)
+        try:
+            silent.accept()
+        except BlockingIOError:
+            return
+        raise Failure("asked twice")
+
+
+def test_python_example(_):
+    """The lines at the top of the file, against the demo tables."""
+    lines = bc.__doc__.split("\n\n")
+    example = "\n".join(line[4:] for line in "\n\n".join(
+        part for part in lines if part.startswith("    ")).splitlines())
+    expect("from bagserve_client import Client" in example, example)
+    with Server("--demo") as server:
+        run = example.replace("127.0.0.1:8000", address(server)) + "\nprint(rows.shape, rows.dtype)"
+        done = subprocess.run(["/usr/bin/python3", "-c", run], capture_output=True, text=True,
+                              check=False, timeout=TIMEOUT_S, env={
+                                  "PYTHONPATH": str(ROOT / "proto" / "clients" / "python")})
+        expect_equal((done.stdout, done.stderr), ("(2, 64) float32\n", ""))
+
+
+# ---- C ----------------------------------------------------------------------------------------
+C_CALLS = r'''
+static void show(struct bagserve_client *client, enum bagserve_result result,
+                 const struct bagserve_rows *rows)
+{
+    printf("%d", (int)result);
+    if (result != BAGSERVE_OK)
+        printf(" %s", bagserve_error(client));
+    for (size_t i = 0; result == BAGSERVE_OK && i < rows->count * rows->width; i++)
+        printf(" %.9g", (double)rows->values[i]);
+    printf("\n");
+}
+
+int main(int argc, char *argv[])
+{
+    const int64_t indices[] = {0, 2, 3, 4}, offsets[] = {0, 3}, ids[] = {0, 0, 0, 2}, far[] = {9};
+    const float weights[] = {1, 2, 0.5f, 4};
+    struct bagserve_client *client = bagserve_open(argv[argc - 1], 20000);
+    struct bagserve_rows rows;
+    show(client, bagserve_offsets(client, "items", indices, 4, offsets, 2, NULL, &rows), &rows);
+    show(client, bagserve_packed(client, "items", indices, 4, 1, weights, &rows), &rows);
+    show(client, bagserve_segments(client, "items", indices, ids, 4, 3, NULL, &rows), &rows);
+    show(client, bagserve_packed(client, "items", indices, 2, 0, NULL, &rows), &rows);
+    show(client, bagserve_packed(client, "items", far, 1, 1, NULL, &rows), &rows);
+    show(client, bagserve_packed(client, "no body", far, 1, 1, NULL, &rows), &rows);
+    show(client, bagserve_packed(client, "whole", far, 1, 1, NULL, &rows), &rows);
+    bagserve_close(client);
+    client = bagserve_open("http://127.0.0.1:1", 20000);
+    show(client, bagserve_packed(client, "items", far, 1, 1, NULL, &rows), &rows);
+    bagserve_close(client);
+    return 0;
+}
+'''
+
+
+def compile_c(directory, text):
+    """The program of a text that includes the header; None where libcurl's headers are missing."""
+    (directory / "program.c").write_text('#include "bagserve_client.h"\n' + text)
+    flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-O1", "-g",
+             "-fsanitize=address,undefined", f"-I{C_HEADER}"]
+    done = subprocess.run(["cc", *flags, "program.c", "-o", "program", "-lcurl"], cwd=directory,
+                          capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    if "curl/curl.h" in done.stderr:
+        print("libcurl4-openssl-dev is missing: the C client is left out")
+        return None
+    expect_equal((done.returncode, done.stderr), (0, ""), "the compiler")
+    return directory / "program"
+
+
+def test_c_calls(client):
+    with scratch() as directory:
+        program = compile_c(directory, C_CALLS)
+        if not program:
+            return
+        url = "http://%s:%d" % (client._connection.host, client._connection.port)
+        done = subprocess.run([program, url], capture_output=True, text=True, check=False,
+                              timeout=TIMEOUT_S)
+        expect_equal((done.returncode, done.stderr), (0, ""), "the C program")
+        lines = done.stdout.splitlines()
+    rows = np.array([0, 2, 3, 4])
+    weighted = EXAMPLE[rows] * np.array([1, 2, 0.5, 4], np.float32)[:, None]
+    for line, want in zip(lines, (WANT, weighted, [WANT[0], [0, 0], WANT[1]], np.zeros(4))):
+        code, *numbers = line.split()
+        expect_equal(code, "0", line)
+        check_rows(np.array(numbers, np.float32), np.asarray(want, np.float32).ravel())
+    refused, unavailable = lines[4:7], lines[7]
+    for line, words in zip(refused, ("'indices' at position 0 is 9", "no body", "output_datatype")):
+        expect(line.startswith("3 ") and words in line, f"{line} lacks {words}")
+    expect(unavailable.startswith("2 "), unavailable)
+
+
+def test_c_example(_):
+    """The lines at the top of the header, against the demo tables."""
+    comment = (C_HEADER / "bagserve_client.h").read_text().partition("*/")[0]
+    example = "\n".join(line[7:] for line in comment.splitlines() if line.startswith(" *     "))
+    expect("bagserve_open" in example, example)
+    with scratch() as directory, Server("--demo") as server:
+        program = compile_c(directory, "int main(void)\n{\n" + example.replace(
+            "127.0.0.1:8000", address(server)) + "\nreturn 0;\n}\n")
+        if not program:
+            return
+        done = subprocess.run([program], capture_output=True, text=True, check=False,
+                              timeout=TIMEOUT_S)
+    expect_equal((done.stdout, done.stderr), ("2 rows of 64\n", ""))
+
+
+def main():
+    tally = Tally()
+    with scratch() as directory:
+        np.save(directory / "items.npy", EXAMPLE)
+        np.save(directory / "whole.npy", np.array([-(2**63), 2**62 + 1], np.int64))
+        with Server("--models", directory, "--max-body-bytes", 1 << 20) as server, \
+                bc.Client(address(server)) as client:
+            tally.check_all(globals(), client, after=client.close)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
