@@ -1,0 +1,83 @@
+/* libFuzzer: bodies of inference. The first two bytes say how long the JSON header is, 0 that all
+ * is JSON; the rest is the body. What is decoded must lie within the body or the arena. */
+#include "proto/v2_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* As much as the server would give, in proportion. */
+#define ARENA_BYTES(body_bytes) (((size_t)4 << 20) + 16 * (body_bytes))
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+
+static void require(bool promise)
+{
+    if (!promise)
+        abort();
+}
+
+static void require_within(struct bag_text text, const char *body, size_t body_bytes)
+{
+    require(text.bytes >= body && text.bytes + text.count <= body + body_bytes);
+}
+
+/* Every byte of a tensor must be there to be read. */
+static void read_tensor(const struct bag_tensor *tensor)
+{
+    const unsigned char *data = tensor->data;
+    volatile unsigned char last = 0; /* so that no compiler leaves the reading out */
+    for (size_t i = 0; i < tensor->count * bag_dtypes[tensor->dtype].bytes; i++)
+        last = data[i];
+    (void)last;
+}
+
+static void read_inputs(const struct bag_v2_request *request, struct bag_arena *arena)
+{
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        struct bag_problem problem = {.text = ""};
+        struct bag_tensor tensor;
+        if (bag_v2_input_read(&request->inputs[i], arena, &tensor, &problem))
+            read_tensor(&tensor);
+        else
+            require(problem.http_status == 400 && problem.text[0]);
+    }
+}
+
+static void check_request(const struct bag_v2_request *request, const char *body, size_t body_bytes)
+{
+    require(request->encoding != BAG_V2_DEFAULT);
+    require(request->num_inputs <= BAG_V2_MAX_TENSORS &&
+            request->num_outputs <= BAG_V2_MAX_TENSORS);
+    if (request->id.count)
+        require_within(request->id, body, body_bytes);
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        const struct bag_v2_input *input = &request->inputs[i];
+        require(input->rank <= BAG_MAX_RANK && input->dtype < BAG_DTYPE_COUNT);
+        require_within(input->raw, body, body_bytes);
+        require(input->raw.bytes == body + input->position);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
+{
+    struct bag_problem problem = {.text = ""};
+    struct bag_v2_request request;
+    struct bag_arena arena;
+    if (count < 3)
+        return 0;
+    size_t body_bytes = count - 2, header_bytes = (size_t)bytes[0] | (size_t)bytes[1] << 8;
+    if (header_bytes == 0 || header_bytes > body_bytes)
+        header_bytes = body_bytes;
+    char *body = malloc(body_bytes); /* of exactly that size: one byte beyond is found */
+    memcpy(body, bytes + 2, body_bytes);
+    bag_arena_init(&arena, ARENA_BYTES(body_bytes));
+    if (bag_v2_request_decode(body, body_bytes, header_bytes, &arena, &request, &problem)) {
+        check_request(&request, body, body_bytes);
+        read_inputs(&request, &arena);
+    } else {
+        require(problem.http_status == 400 && problem.text[0]);
+    }
+    bag_arena_free(&arena);
+    free(body);
+    return 0;
+}

@@ -1,0 +1,52 @@
+/* In place of libFuzzer in builds without it: gives the target every file of a corpus, once.
+ *
+ *   fuzz_NAME DIRECTORY */
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+
+#define MAX_FILE_BYTES ((size_t)1 << 20)
+
+/* Whether the file could be read; its bytes have a block of exactly their size. */
+static int replay(const char *path)
+{
+    uint8_t *all = malloc(MAX_FILE_BYTES);
+    FILE *file = fopen(path, "rb");
+    if (!all || !file) {
+        fprintf(stderr, "cannot read %s\n", path);
+        free(all);
+        return 0;
+    }
+    size_t count = fread(all, 1, MAX_FILE_BYTES, file);
+    uint8_t *bytes = realloc(all, count ? count : 1);
+    fclose(file);
+    printf("%s\n", path);
+    fflush(stdout); /* before it may crash */
+    LLVMFuzzerTestOneInput(bytes, count);
+    free(bytes);
+    return 1;
+}
+
+int main(int argc, char *argv[])
+{
+    DIR *directory = argc == 2 ? opendir(argv[1]) : NULL;
+    int played = 0, sound = 1;
+    if (!directory) {
+        fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
+        return 2;
+    }
+    for (struct dirent *entry; sound && (entry = readdir(directory));) {
+        char path[4096];
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", argv[1], entry->d_name);
+        sound = replay(path);
+        played++;
+    }
+    closedir(directory);
+    printf("%d files\n", played);
+    return sound && played ? 0 : 1;
+}
