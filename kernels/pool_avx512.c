@@ -8,5 +8,6 @@
 #define BAG_BELOW(kind)   bag_avx2_kernels.pool[BAG_KIND_OF_##kind]
 #define BAG_WHOLE_VECTORS 7
 #define BAG_CUT_VECTORS   4
+#define BAG_FAR_BYTES     16384
 #include "pool_instances.h"
 #endif

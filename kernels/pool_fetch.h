@@ -19,8 +19,9 @@ struct bag_fetch {
     size_t row_bytes;
 };
 
-/* What is right for the block's table; `first` and `last` are left to the tile. */
-struct bag_fetch bag_fetch_for(const struct bag_block *block);
+/* What is right for the block's table, with `far_bytes` ahead where only memory holds it; `first`
+ * and `last` are left to the tile. */
+struct bag_fetch bag_fetch_for(const struct bag_block *block, size_t far_bytes);
 
 /* Asks for `bytes` of a row's tile. An id that is no row's does no harm: these are only hints. */
 static inline __attribute__((always_inline)) void bag_fetch_row(const struct bag_fetch *fetch,

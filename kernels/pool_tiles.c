@@ -4,16 +4,17 @@
 #include "pool_tiles.h"
 
 /* What is right for a table of that size; measured with tests/bench/kernels. */
-#define FETCH_NONE_BYTES ((size_t)1 << 20)
-#define FETCH_NEAR_BYTES ((size_t)24 << 20)
-#define LINE_BYTES       64
+#define FETCH_NONE_BYTES       ((size_t)1 << 20)
+#define FETCH_NEAR_BYTES       ((size_t)24 << 20)
+#define FETCH_NEAR_AHEAD_BYTES 8192
+#define LINE_BYTES             64
 
 static size_t clamp(size_t value, size_t low, size_t high)
 {
     return value < low ? low : value > high ? high : value;
 }
 
-struct bag_fetch bag_fetch_for(const struct bag_block *block)
+struct bag_fetch bag_fetch_for(const struct bag_block *block, size_t far_bytes)
 {
     const struct bag_table *table = &block->pool->table;
     size_t row_bytes = bag_row_bytes(table);
@@ -25,7 +26,7 @@ struct bag_fetch bag_fetch_for(const struct bag_block *block)
     };
     if (table_bytes <= FETCH_NONE_BYTES)
         return fetch;
-    fetch.ahead = clamp((fetch.near ? 8192 : 16384) / row_bytes, 8, 64);
+    fetch.ahead = clamp((fetch.near ? FETCH_NEAR_AHEAD_BYTES : far_bytes) / row_bytes, 8, 64);
     fetch.end = block->end_entry > fetch.ahead ? block->end_entry - fetch.ahead : 0;
     return fetch;
 }
@@ -94,7 +95,7 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         .first_bag = 0,
         .end_bag = block->num_bags,
         .singles_pass = singles_pass(pool),
-        .fetch = bag_fetch_for(block),
+        .fetch = bag_fetch_for(block, set->far_bytes),
     };
     if (columns <= set->whole_vectors * set->lanes)
         pool_tile(&task, set, block->first_column, block->end_column);

@@ -36,6 +36,7 @@ struct bag_tile_set {
     size_t lanes;                                        /* of a vector */
     size_t whole_vectors;                                /* rows of up to so many are one tile */
     size_t tile_vectors; /* longer rows are cut into tiles of so many */
+    size_t far_bytes;    /* how far rows of large tables are fetched ahead */
     bag_block_fn *below; /* pools what is narrower than one vector */
 };
 

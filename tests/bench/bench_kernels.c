@@ -117,9 +117,11 @@ double bench_gather(const struct cell *cell, int64_t ahead, int level)
     const char *rows = cell->rows;
     size_t last = row_bytes - 1;
     bool straddles = row_bytes % 64 != 0;
+    int64_t call = cell->batch * cell->bag, end = call;
     double start = cpu_ns();
     for (int64_t i = 0; i < cell->count; i++) {
-        if (ahead && i + ahead < cell->count) {
+        end += i == end ? call : 0;
+        if (ahead && i + ahead < end) {
             const char *row = rows + (size_t)cell->ids[i + ahead] * row_bytes;
             for (size_t byte = 0; byte < row_bytes; byte += 64)
                 if (level == 3)
