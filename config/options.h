@@ -47,9 +47,16 @@
       "Largest reply; a request that would need more is answered 400 before any memory is asked "  \
       "for.")                                                                                      \
     X(max_connections, "http", "max_connections", COUNT, 4096, 1, 1000000, "connections",          \
-      "Most open connections; further ones wait in the listen queue.")                             \
+      "Most open connections; a request on a further one is answered 503.")                        \
+    X(max_connections_per_client, "http", "max_connections_per_client", COUNT, 0, 0, 1000000,      \
+      "connections", "Most open connections from one address, others are closed at once; 0 means " \
+      "any number: a load balancer is one client.")                                                \
     X(idle_timeout_s, "http", "idle_timeout_s", COUNT, 75, 1, 86400, "seconds",                    \
       "A connection on which nothing moves for this long is closed.")                              \
+    X(request_timeout_s, "http", "request_timeout_s", COUNT, 60, 1, 86400, "seconds",              \
+      "How long a client may take to send a whole request, with its body, before it is cut off.")  \
+    X(reply_timeout_s, "http", "reply_timeout_s", COUNT, 120, 1, 86400, "seconds",                 \
+      "How long a client may take to read a reply before it is cut off.")                          \
     X(reply_compression, "http", "reply_compression", CHOICE_SWITCH, BAG_SWITCH_OFF, 0, 0, "",     \
       "Whether replies of inference are compressed for clients that accept it.")                   \
     X(reply_compression_min_bytes, "http", "reply_compression_min_bytes", BYTES, 16 * BAG_KIB, 1,  \

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct serve {
@@ -157,6 +158,17 @@ static void size_worker_pool(struct bag_config *config)
     setenv("UV_THREADPOOL_SIZE", text, 1);
 }
 
+/* Every connection is a descriptor, and the usual limit of 1024 is meant for programs that use
+ * select(). */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 static void catch_signals(struct serve *serve)
 {
     static const int numbers[] = {SIGTERM, SIGINT};
@@ -196,6 +208,7 @@ static bool run(struct serve *serve, struct bag_problem *problem)
     if (!bag_registry_init(&serve->service.registry, serve->config.num_models))
         return bag_problem_set(problem, 500, "not enough memory");
     size_worker_pool(&serve->config);
+    raise_descriptor_limit();
     uv_loop_init(&serve->loop);
     bool sound = start_serving(serve, problem);
     uv_run(&serve->loop, UV_RUN_DEFAULT);

@@ -16,7 +16,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* A body of more than this is never answered at once: where the queue is full it need not come. */
 #define SURELY_DEAR_BYTES (256 << 10)
@@ -36,22 +35,19 @@ struct bag_exchange {
     struct bag_exchange *next_spare;
     struct bag_http_server *server;
     struct MHD_Connection *connection;
+    struct bag_client *client;
     const struct bag_http_route *route; /* NULL: the head was refused */
     struct bag_http_target target;
     struct bag_http_head head;
     enum bag_coding coding; /* of the body */
     enum stage stage;
+    bool refused;     /* for its form, or for too many connections: the connection ends with it */
     bool body_unread; /* the reply left before the body came */
     char *body;       /* owned, from the server's buffers */
     size_t body_bytes, body_room;
     struct bag_job job;
     struct bag_http_reply reply;
 };
-
-static int socket_of(struct MHD_Connection *connection)
-{
-    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-}
 
 static const struct bag_option_values *options_of(const struct bag_exchange *exchange)
 {
@@ -67,9 +63,10 @@ static bool is_infer(const struct bag_exchange *exchange)
 
 static enum MHD_Result answer(struct bag_exchange *exchange)
 {
+    bool draining = exchange->server->service->state == BAG_SERVICE_DRAINING;
+    bag_client_enter(&exchange->server->clients, exchange->client, BAG_CLIENT_READING);
     bag_http_allow_origin(options_of(exchange)->cors_origins, &exchange->head, &exchange->reply);
-    return bag_http_answer(exchange->connection, &exchange->reply,
-                           exchange->server->service->state == BAG_SERVICE_DRAINING);
+    return bag_http_answer(exchange->connection, &exchange->reply, exchange->refused || draining);
 }
 
 /* ---- inference ------------------------------------------------------------------------------- */
@@ -172,12 +169,10 @@ static void on_job_done(struct bag_job *job)
     MHD_resume_connection(exchange->connection);
 }
 
-/* A suspended connection does not notice that its client has left. */
 static bool is_client_there(struct bag_job *job)
 {
     struct bag_exchange *exchange = (void *)((char *)job - offsetof(struct bag_exchange, job));
-    char byte;
-    return recv(socket_of(exchange->connection), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+    return bag_client_is_there(exchange->client);
 }
 
 static void refuse_queue(struct bag_exchange *exchange)
@@ -197,6 +192,7 @@ static enum MHD_Result hand_over(struct bag_exchange *exchange)
         return answer(exchange);
     }
     exchange->stage = WORKING;
+    bag_client_enter(&exchange->server->clients, exchange->client, BAG_CLIENT_WAITING);
     exchange->job.done = on_job_done;
     exchange->job.is_wanted = is_client_there;
     MHD_suspend_connection(exchange->connection);
@@ -225,7 +221,7 @@ static void find_route(struct bag_exchange *exchange, const char *url, const cha
 {
     struct bag_http_memo *memo = &exchange->server->memo;
     exchange->job.infer.model = NULL;
-    if (strcmp(method, MHD_HTTP_METHOD_POST) == 0 && strcmp(url, memo->url) == 0) {
+    if (bag_http_memo_is_of(memo, method, url)) {
         exchange->route = memo->route;
         exchange->job.infer.model = memo->model;
         return;
@@ -235,11 +231,8 @@ static void find_route(struct bag_exchange *exchange, const char *url, const cha
         return;
     exchange->job.infer.model =
         bag_http_find_model(exchange->server->service, &exchange->target, &exchange->reply);
-    if (exchange->job.infer.model && strlen(url) < sizeof memo->url) {
-        strcpy(memo->url, url);
-        memo->route = exchange->route;
-        memo->model = exchange->job.infer.model;
-    }
+    if (exchange->job.infer.model)
+        bag_http_memo_keep(memo, url, exchange->route, exchange->job.infer.model);
 }
 
 /* Room for a body of which `bytes` are known to come. */
@@ -261,12 +254,11 @@ static bool reserve_body(struct bag_exchange *exchange, size_t bytes)
 
 static bool accept_coding(struct bag_exchange *exchange)
 {
-    struct bag_problem problem;
     exchange->coding = BAG_CODING_IDENTITY;
     if (!exchange->head.encoding)
         return true;
-    if (!bag_coding_read(exchange->head.encoding, &exchange->coding, &problem)) {
-        bag_http_reply_problem(&exchange->reply, &problem);
+    if (!bag_coding_read(exchange->head.encoding, &exchange->coding, &exchange->job.problem)) {
+        bag_http_reply_problem(&exchange->reply, &exchange->job.problem);
         return false;
     }
     if (exchange->coding == BAG_CODING_IDENTITY || is_infer(exchange))
@@ -302,11 +294,19 @@ static bool accept_body(struct bag_exchange *exchange)
 }
 
 /* The first callback: the head is here, the body is not. */
-static enum MHD_Result on_head(struct bag_exchange *exchange, const char *url, const char *method)
+static enum MHD_Result on_head(struct bag_exchange *exchange, const char *url, const char *method,
+                               const char *version)
 {
     const struct bag_http_head *head = &exchange->head;
-    bag_http_head_read(exchange->connection, &exchange->head);
-    find_route(exchange, url, method);
+    struct bag_first_line line = {exchange->client, method, url, version};
+    exchange->route = NULL;
+    exchange->refused = exchange->body_unread =
+        !bag_http_head_read(exchange->connection, &line, &exchange->head, &exchange->job.problem);
+    if (exchange->refused) {
+        bag_http_reply_problem(&exchange->reply, &exchange->job.problem);
+        return answer(exchange);
+    }
+    find_route(exchange, bag_guard_path(url), method);
     bool takes_body = exchange->route && exchange->route->takes_body;
     bool accepted = exchange->route && (!takes_body || accept_body(exchange));
     exchange->stage = accepted && takes_body ? BODY : DROPPING;
@@ -323,7 +323,7 @@ static enum MHD_Result on_head(struct bag_exchange *exchange, const char *url, c
 static enum MHD_Result cut_off_body(struct bag_exchange *exchange)
 {
     refuse_body(exchange);
-    exchange->body_unread = bag_http_answer_raw(socket_of(exchange->connection), &exchange->reply);
+    exchange->body_unread = bag_http_answer_raw(exchange->client->fd, &exchange->reply);
     return MHD_NO;
 }
 
@@ -391,16 +391,19 @@ enum MHD_Result bag_exchange_on_request(void *context, struct MHD_Connection *co
                                         const char *url, const char *method, const char *version,
                                         const char *data, size_t *data_bytes, void **state)
 {
-    struct bag_exchange *exchange = *state;
-    (void)version;
+    struct bag_client *client = *state;
+    struct bag_exchange *exchange = client ? client->exchange : NULL;
+    if (!client)
+        return MHD_NO;
     if (!exchange) {
         exchange = get_exchange(context);
         if (!exchange)
             return MHD_NO;
         exchange->connection = connection;
+        exchange->client = client;
         exchange->server->in_flight++;
-        *state = exchange;
-        return on_head(exchange, url, method);
+        client->exchange = exchange;
+        return on_head(exchange, url, method, version);
     }
     if (*data_bytes) {
         size_t bytes = *data_bytes;
@@ -414,12 +417,16 @@ void bag_exchange_on_completed(void *context, struct MHD_Connection *connection,
                                enum MHD_RequestTerminationCode why)
 {
     struct bag_http_server *server = context;
-    struct bag_exchange *exchange = *state;
+    struct bag_client *client = *state;
+    struct bag_exchange *exchange = client ? client->exchange : NULL;
+    (void)connection;
+    if (client)
+        bag_client_enter(&server->clients, client, BAG_CLIENT_IDLE);
     if (!exchange)
         return;
-    *state = NULL;
+    client->exchange = NULL;
     if (exchange->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
-        bag_linger_add(&server->linger, socket_of(connection));
+        bag_linger_add(&server->linger, client->fd);
     bag_infer_reset(&exchange->job.infer);
     bag_buffers_put(exchange->body);
     exchange->body = NULL;

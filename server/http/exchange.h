@@ -6,13 +6,14 @@
 
 #include <microhttpd.h>
 
-/* MHD_AccessHandlerCallback; `context` is the struct bag_http_server. Runs on the loop's thread. */
+/* MHD_AccessHandlerCallback; `context` is the struct bag_http_server, `*client` the connection's
+ * struct bag_client. Runs on the loop's thread. */
 enum MHD_Result bag_exchange_on_request(void *context, struct MHD_Connection *connection,
                                         const char *url, const char *method, const char *version,
-                                        const char *data, size_t *data_bytes, void **exchange);
+                                        const char *data, size_t *data_bytes, void **client);
 
 /* MHD_RequestCompletedCallback: the reply has left, or the client has. */
-void bag_exchange_on_completed(void *context, struct MHD_Connection *connection, void **exchange,
+void bag_exchange_on_completed(void *context, struct MHD_Connection *connection, void **client,
                                enum MHD_RequestTerminationCode why);
 
 /* Frees the exchanges that are kept for reuse. */

@@ -2,11 +2,15 @@
 #ifndef BAG_HTTP_HEAD_H
 #define BAG_HTTP_HEAD_H
 
+#include "client.h"
+#include "guard.h"
+
 #include <microhttpd.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct bag_http_head {
+    struct bag_guard guard;
     bool has_length; /* Content-Length, which libmicrohttpd has checked to be a number */
     uint64_t length;
     bool chunked;          /* Transfer-Encoding */
@@ -18,6 +22,14 @@ struct bag_http_head {
     bool preflight;        /* Access-Control-Request-Method */
 };
 
-void bag_http_head_read(struct MHD_Connection *connection, struct bag_http_head *head);
+/* The first line as the library hands it out, and whose it is. */
+struct bag_first_line {
+    const struct bag_client *client;
+    const char *method, *target, *version;
+};
+
+/* False with *problem where the request must be refused for its form, or for its client. */
+bool bag_http_head_read(struct MHD_Connection *connection, const struct bag_first_line *line,
+                        struct bag_http_head *head, struct bag_problem *problem);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Memory of a connection: its request's head must fit, and a body comes in pieces of this. The
@@ -55,14 +56,17 @@ static void on_again(uv_idle_t *again)
 
 /* One round of the library in a turn of the loop. Where it has more to do, the loop comes back
  * without sleeping, after signals and finished work had their turn: a timer of 0 ms that is set
- * from its own callback would keep libuv from ever getting there. */
+ * from its own callback would keep libuv from ever getting there. It comes back after connections
+ * have ended, too: the library accepts again, where it was at its limit, only when it runs again.
+ */
 void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
+    server->clients.ended = false;
     MHD_run(server->daemon);
     bag_engine_dispatch(&server->engine);
     bool timed = MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES;
-    if (timed && timeout_ms == 0)
+    if ((timed && timeout_ms == 0) || server->clients.ended)
         uv_idle_start(&server->again, on_again);
     else
         uv_idle_stop(&server->again);
@@ -72,20 +76,42 @@ void bag_http_server_run(struct bag_http_server *server)
         uv_timer_stop(&server->timer);
 }
 
+/* The library stops accepting at its limit, and when descriptors run out; clients then wait and are
+ * told nothing. So its limit leaves descriptors for other things, and ours is well below it: those
+ * in between are told to come back. */
+static unsigned limit_connections(const struct bag_option_values *options, size_t *most)
+{
+    struct rlimit descriptors = {0};
+    size_t limit = (size_t)(options->max_connections + options->max_connections / 8 + 16);
+    *most = (size_t)options->max_connections;
+    if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && limit > descriptors.rlim_cur / 4 * 3)
+        limit = descriptors.rlim_cur / 4 * 3;
+    if (*most > limit - limit / 8) {
+        *most = limit - limit / 8;
+        bag_log(BAG_LOG_LEVEL_WARNING, "fewer connections",
+                BAG_LOG_TEXT("reason", "the limit of open files (ulimit -n)"),
+                BAG_LOG_NUMBER("max_connections", *most));
+    }
+    return (unsigned)limit;
+}
+
 static struct MHD_Daemon *start_daemon(struct bag_http_server *server, int listen_fd)
 {
     const struct bag_option_values *options = &server->service->config->options;
+    unsigned limit = limit_connections(options, &server->clients.limits.connections);
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
         bag_exchange_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_LISTEN_SOCKET,
         listen_fd, MHD_OPTION_NOTIFY_COMPLETED, bag_exchange_on_completed, server,
-        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)options->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)options->idle_timeout_s, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_CONNECTION, bag_clients_on_connection, &server->clients,
+        MHD_OPTION_URI_LOG_CALLBACK, bag_clients_on_target, &server->clients,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT, limit,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)options->max_connections_per_client,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout_s, MHD_OPTION_END);
 }
 
-/* What the exchanges use. */
+/* What connections and exchanges use. */
 static bool start_engine(struct bag_http_server *server)
 {
     const struct bag_option_values *options = &server->service->config->options;
@@ -109,6 +135,11 @@ static bool start_engine(struct bag_http_server *server)
         .max_ids = (size_t)options->max_ids,
         .max_bags = (size_t)options->max_bags,
     };
+    struct bag_client_limits client_limits = {
+        .request_timeout_ms = (uint64_t)options->request_timeout_s * 1000,
+        .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,
+    };
+    bag_clients_init(&server->clients, server->loop, &client_limits);
     bag_linger_init(&server->linger, server->loop);
     if (!bag_buffers_init(&server->buffers, false) ||
         !bag_engine_init(&server->engine, server->loop, &limits))
@@ -150,6 +181,7 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_timer_stop(&server->timer);
     uv_idle_stop(&server->again);
     MHD_stop_daemon(server->daemon);
+    bag_clients_stop(&server->clients);
     bag_linger_stop(&server->linger);
     bag_engine_stop(&server->engine);
     uv_close((uv_handle_t *)&server->poll, NULL);

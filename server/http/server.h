@@ -6,7 +6,9 @@
 #ifndef BAG_HTTP_SERVER_H
 #define BAG_HTTP_SERVER_H
 
+#include "client.h"
 #include "linger.h"
+#include "memo.h"
 #include "routes.h"
 #include "server/engine/engine.h"
 #include "server/service.h"
@@ -15,13 +17,6 @@
 
 struct MHD_Daemon;
 
-/* The last path that was asked for inference and what it led to: most clients ask one. */
-struct bag_http_memo {
-    char url[256]; /* empty: none */
-    const struct bag_http_route *route;
-    const struct bag_model *model;
-};
-
 struct bag_http_server {
     struct bag_service *service; /* borrowed */
     uv_loop_t *loop;             /* borrowed */
@@ -29,6 +24,7 @@ struct bag_http_server {
     uv_poll_t poll;              /* on the daemon's epoll descriptor */
     uv_timer_t timer;            /* the daemon's next time-out */
     uv_idle_t again;             /* runs while the daemon has more to do at once */
+    struct bag_clients clients;  /* the open connections */
     struct bag_linger linger;    /* connections answered before their body was read */
     struct bag_engine engine;    /* dear work */
     struct bag_infer_limits infer_limits;

@@ -1,0 +1,273 @@
+"""Requests that no honest client sends, as a table for test_hostile.py.
+
+A case is (name, bytes, statuses): what is sent on a connection of its own, and the statuses of all
+that comes back before the server closes it. OURS are refusals in JSON, after which nothing of what
+follows is read; LIBRARY are made by libmicrohttpd itself, as HTML, and only their status counts.
+"""
+
+LIVE = b"GET /v2/health/live HTTP/1.1\r\n"
+INFER = b"POST /v2/models/example/infer HTTP/1.1\r\n"
+HOST = b"Host: example.org\r\n"
+NEXT = LIVE + HOST + b"\r\n"  # a request of its own, if what is in front of it is one as well
+BODY = (b'{"inputs": [{"name": "indices", "datatype": "INT64", "shape": [1, 1], "data": [0]}]}')
+CHUNK = b"%x\r\n%s\r\n" % (len(BODY), BODY)
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+
+class Library(tuple):
+    """Statuses that the library gives."""
+
+
+def ours(*statuses):
+    return statuses
+
+
+def library(*statuses):
+    return Library(statuses)
+
+
+def get(*lines, first=LIVE, host=HOST):
+    return first + host + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+
+
+def post(*lines, body=b"", first=INFER):
+    return first + HOST + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body
+
+
+def length(text):
+    return b"Content-Length: " + text
+
+
+def line(text):
+    """A GET with this first line."""
+    return text + b"\r\n" + HOST + b"\r\n"
+
+
+def chunks(body, *lines):
+    return post(b"Transfer-Encoding: chunked", *lines, body=body)
+
+
+# ---- what must work, so that the rest is not refused for a wrong reason -----------------------
+SOUND = [
+    ("plain", get(), ours(200)),
+    ("two requests", get() + NEXT, ours(200, 200)),
+    ("an empty line first", b"\r\n" + get(), ours(200)),
+    ("a length", post(length(b"%d" % len(BODY)), body=BODY) + NEXT, ours(200, 200)),
+    ("chunks", chunks(CHUNK + b"0\r\n\r\n") + NEXT, ours(200, 200)),
+    ("chunks, Chunked", post(b"transfer-encoding: Chunked", body=CHUNK + b"0\r\n\r\n"), ours(200)),
+    ("a chunk with an extension", chunks(b"%x;a=b\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)),
+     ours(200)),
+    ("chunks with a trailer", chunks(CHUNK + b"0\r\nX: y\r\n\r\n") + NEXT, ours(200, 200)),
+    ("HTTP/1.0 without Host", b"GET /v2/health/live HTTP/1.0\r\n\r\n", ours(200)),
+    ("HTTP/1.0 with Host", b"GET /v2/health/live HTTP/1.0\r\n" + HOST + b"\r\n", ours(200)),
+    ("an empty Host", get(host=b"Host:\r\n"), ours(200)),
+    ("Host with a port", get(host=b"Host: example.org:8000\r\n"), ours(200)),
+    ("Host an IPv6 address", get(host=b"Host: [::1]:8000\r\n"), ours(200)),
+    ("HOST", get(host=b"HOST: a\r\n"), ours(200)),
+    ("blanks around a value", get(b"X: \t y"), ours(200)),
+    ("no blank in front of a value", get(b"X:y"), ours(200)),
+    ("an empty value", get(b"X:"), ours(200)),
+    ("a tab in a value", get(b"X: a\tb"), ours(200)),
+    ("UTF-8 in a value", get(b"X: \xc3\xa4"), ours(200)),
+    ("Latin-1 in a value", get(b"X: \xe4"), ours(200)),
+    ("every character of a token", get(b"!#$%&'*+-.^_`|~09azAZ: y"), ours(200)),
+    ("fifty headers", get(*(b"X-%d: y" % i for i in range(50))), ours(200)),
+    ("a query", line(b"GET /v2/health/live?a=b%zz&[c]=/? HTTP/1.1"), ours(200)),
+    ("a whole URL", line(b"GET http://example.org/v2/health/live HTTP/1.1"), ours(200)),
+    ("a whole URL with a port and a query",
+     line(b"GET HTTP://example.org:80/v2/health/live?a HTTP/1.1"), ours(200)),
+    ("a whole https URL", line(b"GET https://example.org/v2/health/live HTTP/1.1"), ours(200)),
+    ("a whole URL without a path", line(b"GET http://example.org HTTP/1.1"), ours(200)),
+    ("a whole URL to an unknown path", line(b"GET http://example.org/v3 HTTP/1.1"), ours(404)),
+    ("a whole URL for inference",
+     post(length(b"%d" % len(BODY)), body=BODY,
+          first=b"POST http://h/v2/models/example/infer HTTP/1.1\r\n"), ours(200)),
+    ("HEAD", line(b"HEAD /v2/health/live HTTP/1.1"), ours(200)),
+]
+
+# ---- the first line ---------------------------------------------------------------------------
+FIRST_LINES = [
+    ("HTTP/1.2", line(b"GET /v2/health/live HTTP/1.2") + NEXT, ours(505)),
+    ("HTTP/1.9", line(b"GET /v2/health/live HTTP/1.9") + NEXT, ours(505)),
+    ("HTTP/2.0", line(b"GET /v2/health/live HTTP/2.0") + NEXT, library(505)),
+    ("HTTP/3.0", line(b"GET /v2/health/live HTTP/3.0"), library(505)),
+    ("HTTP/0.9", line(b"GET /v2/health/live HTTP/0.9"), library(505)),
+    ("HTTP/11", line(b"GET /v2/health/live HTTP/11"), library(400)),
+    ("HTTP/1.10", line(b"GET /v2/health/live HTTP/1.10"), library(400)),
+    ("HTTP/01.1", line(b"GET /v2/health/live HTTP/01.1"), library(400)),
+    ("HTTP/1", line(b"GET /v2/health/live HTTP/1"), library(400)),
+    ("HTTP/1.", line(b"GET /v2/health/live HTTP/1."), library(400)),
+    ("HTTP/A.1", line(b"GET /v2/health/live HTTP/A.1"), library(400)),
+    ("http/1.1", line(b"GET /v2/health/live http/1.1"), library(400)),
+    ("HTTP 1.1", line(b"GET /v2/health/live HTTP 1.1"), library(400)),
+    ("HTTPS/1.1", line(b"GET /v2/health/live HTTPS/1.1"), library(400)),
+    ("a blank behind the version", line(b"GET /v2/health/live HTTP/1.1 "), library(400)),
+    ("two blanks behind the method", line(b"GET  /v2/health/live HTTP/1.1"), ours(400)),
+    ("a first line that ends with LF", b"GET /v2 HTTP/1.1\n" + HOST + b"\r\n", ours(400)),
+    ("a tab for a blank", line(b"GET\t/v2/health/live\tHTTP/1.1"), library()),
+    ("no version", line(b"GET /v2/health/live"), library(400)),
+    ("only a method", line(b"GET"), library()),
+    ("a method and a blank", line(b"GET "), library(400)),
+    ("no method", line(b" /v2/health/live HTTP/1.1"), library()),
+    ("a method with a colon", line(b"GE:T /v2/health/live HTTP/1.1"), ours(400)),
+    ("a method with a bracket", line(b"G(T /v2/health/live HTTP/1.1"), ours(400)),
+    ("a method with a control byte", line(b"GE\x01T /v2/health/live HTTP/1.1"), ours(400)),
+    ("a method with a CR", line(b"GE\rT /v2/health/live HTTP/1.1"), ours(400)),
+    ("a method with a byte above 127", line(b"G\xe4T /v2/health/live HTTP/1.1"), ours(400)),
+    ("a method in small letters", line(b"get /v2/health/live HTTP/1.1"), ours(405)),
+    ("a long method", line(b"G" * 1000 + b" /v2/health/live HTTP/1.1"), ours(405)),
+    ("TRACE", line(b"TRACE /v2/health/live HTTP/1.1"), ours(405)),
+    ("CONNECT", line(b"CONNECT example.org:80 HTTP/1.1") + NEXT, ours(400)),
+    ("OPTIONS *", line(b"OPTIONS * HTTP/1.1"), ours(204)),
+    ("PRI, as HTTP/2 begins", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", library(505)),
+    ("a TLS handshake", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x5c" * 64 + b"\r\n",
+     library()),
+    ("NULs", b"\0" * 64 + b"\r\n\r\n", library()),
+    ("random bytes", bytes(range(255, 127, -1)) + b"\r\n\r\n", library()),
+    ("only LFs, then nothing", b"\n" * 1000, library()),
+    ("33,000 bytes without an end", b"G" * 33000, library(414)),
+    ("a target of 40,000 bytes", line(b"GET /" + b"a" * 40000 + b" HTTP/1.1"), library(414)),
+]
+
+# ---- targets ----------------------------------------------------------------------------------
+TARGETS = [
+    (f"target with {name}", line(b"GET /v2/health/live" + text + b" HTTP/1.1") + NEXT, ours(400))
+    for name, text in [("a blank", b" x"), ("two blanks", b"  "), ("a tab", b"\tx"),
+                       ("a NUL", b"\0x"), ("a NUL and a version", b"\0HTTP/1.1"),
+                       ("a control byte", b"\x01"), ("ESC", b"\x1b[31m"), ("DEL", b"\x7f"),
+                       ("a CR", b"\rx"), ("a byte above 127", b"\xff"), ("UTF-8", b"\xc3\xa4"),
+                       ("a fragment", b"#x"), ("a quote", b'"'), ("an angle", b"<"),
+                       ("a backslash", b"\\x"), ("a brace", b"{x}"), ("a bar", b"|"),
+                       ("a control byte in the query", b"?a=\x02"),
+                       ("a blank in the query", b"?a b")]
+] + [
+    ("target without a slash", line(b"GET v2/health/live HTTP/1.1") + NEXT, ours(400)),
+    ("target a word", line(b"GET x HTTP/1.1"), ours(400)),
+    ("target a query", line(b"GET ?x HTTP/1.1"), ours(400)),
+    ("target with another scheme", line(b"GET ftp://example.org/v2 HTTP/1.1"), ours(400)),
+    ("target a scheme alone", line(b"GET http:/v2 HTTP/1.1"), ours(400)),
+    ("target a URL without a host", line(b"GET http:///v2 HTTP/1.1"), ours(400)),
+    ("target a URL of nothing", line(b"GET http:// HTTP/1.1"), ours(400)),
+    ("target of dots", line(b"GET /v2/../../etc/passwd HTTP/1.1"), ours(404)),
+    ("target with an escaped NUL", line(b"GET /v2/models/example%00 HTTP/1.1"), ours(404)),
+]
+
+# ---- header lines -----------------------------------------------------------------------------
+HEADERS = [
+    (f"header {name}", get(text) + NEXT, ours(400))
+    for name, text in [("with a blank in front of the colon", b"X : y"),
+                       ("with a tab in front of the colon", b"X\t: y"),
+                       ("with a blank in its name", b"X Y: z"),
+                       ("without a name", b": y"), ("with a quote in its name", b'"X": y'),
+                       ("with a slash in its name", b"X/Y: z"),
+                       ("with a control byte in its name", b"X\x01: y"),
+                       ("with DEL in its name", b"X\x7f: y"),
+                       ("with a CR in its name", b"X\rY: z"),
+                       ("with a byte above 127 in its name", b"X\xe4: y"),
+                       ("with a control byte", b"X: a\x01b"), ("with ESC", b"X: \x1b[0m"),
+                       ("with DEL", b"X: a\x7fb"), ("with a bare CR", b"X: a\rb"),
+                       ("with a CR at its end", b"X: a\r"),
+                       ("with a NUL", b"X: a\0b"), ("that is a NUL", b"X: \0"),
+                       ("with a NUL at its end", b"X: a\0"),
+                       ("with a vertical tab", b"X: a\x0bb"),
+                       ("that is folded", b"X: a\r\n b"),
+                       ("that is folded by a tab", b"X: a\r\n\tb"),
+                       ("that is folded twice", b"X: a\r\n b\r\n c"),
+                       ("that is folded and empty", b"X:\r\n b"),
+                       ("that ends with LF alone", b"X: a\nY: b")]
+] + [
+    ("an empty line that ends with LF", LIVE + HOST + b"\n" + NEXT, ours(400)),
+    ("lines that end with LF", (LIVE + HOST + b"\r\n").replace(b"\r", b""), ours(400)),
+    ("a NUL in the last header", get(b"X: a\0") + NEXT, ours(400)),
+    ("a folded first line", LIVE + b" " + HOST + b"\r\n" + NEXT, ours(400)),
+    ("a name that folding makes", post(b"Transfer-: chunked\r\n Encoding", body=b"0\r\n\r\n" + NEXT),
+     ours(400)),
+    ("a header without a colon", get(b"nonsense") + NEXT, library(400)),
+    ("a NUL in a name", get(b"X\0: y") + NEXT, library(400)),
+    ("headers of 40,000 bytes", get(b"X: " + b"y" * 40000), library(431)),
+    ("10,000 headers", get(*(b"X-%d: y" % i for i in range(10000))), library(431)),
+    ("a name of 40,000 bytes", get(b"X" * 40000 + b": y"), library(431)),
+    ("no Host", get(host=b"") + NEXT, ours(400)),
+    ("two Hosts", get(b"Host: example.org") + NEXT, ours(400)),
+    ("two Hosts in HTTP/1.0", b"GET /v2 HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", ours(400)),
+    ("no Host beside a whole URL", b"GET http://a/v2 HTTP/1.1\r\n\r\n", ours(400)),
+] + [
+    (f"Host {text.decode('latin-1')!r}", get(host=b"Host: " + text + b"\r\n") + NEXT, ours(400))
+    for text in (b"a b", b"a/b", b"a?b", b"a#b", b"u@a", b"a,b", b"a\\b", b"<a>", b"\xe4")
+]
+
+# ---- where the body ends ----------------------------------------------------------------------
+CHUNKS = b"5\r\nhello\r\n0\r\n\r\n"
+FRAMING = [
+    ("two lengths", post(length(b"5"), length(b"6"), body=b"hello" + NEXT), ours(400)),
+    ("one length twice", post(length(b"5"), length(b"5"), body=b"hello" + NEXT), ours(400)),
+    ("a length and chunks",
+     post(length(b"5"), b"Transfer-Encoding: chunked", body=CHUNKS + NEXT), ours(400)),
+    ("chunks and a length",
+     post(b"Transfer-Encoding: chunked", length(b"5"), body=CHUNKS + NEXT), ours(400)),
+    ("a length of nothing and chunks",
+     post(length(b"0"), b"Transfer-Encoding: chunked", body=CHUNKS + NEXT), ours(400)),
+    ("a length and an unknown coding",
+     post(length(b"5"), b"Transfer-Encoding: gzip", body=b"hello" + NEXT), ours(400)),
+    ("chunked twice", post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked",
+                           body=CHUNKS + NEXT), ours(400)),
+    ("identity and chunked", post(b"Transfer-Encoding: identity", b"Transfer-Encoding: chunked",
+                                  body=CHUNKS + NEXT), ours(400)),
+    ("chunks in HTTP/1.0", post(b"Transfer-Encoding: chunked", body=CHUNKS + NEXT,
+                                first=INFER.replace(b"1.1", b"1.0")), ours(400)),
+    ("a chunked GET with a length", get(length(b"5"), b"Transfer-Encoding: chunked") + NEXT,
+     ours(400)),
+] + [
+    (f"coding {text.decode('latin-1')!r}",
+     post(b"Transfer-Encoding:" + text, body=CHUNKS + NEXT), ours(status))
+    for status, text in [(501, b" gzip"), (501, b" identity"), (501, b" gzip, chunked"),
+                         (501, b" chunked, gzip"), (501, b" chunked, chunked"), (501, b" xchunked"),
+                         (501, b" chunked;q=1"), (501, b' "chunked"'), (501, b" chunked "),
+                         (501, b" ,chunked"), (501, b""), (400, b" \x0bchunked"),
+                         (400, b" chunked\0"), (400, b"\r\n chunked"), (400, b" chu\rnked")]
+] + [
+    ("chunked with a blank in front of the colon",
+     post(b"Transfer-Encoding : chunked", body=CHUNKS + NEXT), ours(400)),
+    ("a length with a blank in front of the colon",
+     post(b"Content-Length : 5", body=b"hello" + NEXT), ours(400)),
+] + [
+    (f"length {text.decode('latin-1')!r}", post(length(text), body=b"hello" + NEXT),
+     library(status))
+    for status, text in [(400, b"-5"), (400, b"+5"), (400, b"5,5"), (400, b"5, 5"), (400, b"5;"),
+                         (400, b"0x5"), (400, b"5.0"), (400, b"5e0"), (400, b"5 5"), (400, b"five"),
+                         (400, b""), (400, b'"5"'), (413, b"99999999999999999999"),
+                         (413, b"18446744073709551616")]
+] + [
+    ("a length with a NUL", post(length(b"5\x006"), body=b"hello" + NEXT), ours(400)),
+    ("a length of 2^63", post(length(b"9223372036854775808"), body=b"hello"), ours(413)),
+    ("a length of 2^64 - 1", post(length(b"18446744073709551615"), body=b"hello"), ours(413)),
+    ("a length with zeros in front", post(length(b"00005"), body=b"hello") + NEXT, ours(400, 200)),
+    ("an expectation and two lengths",
+     post(b"Expect: 100-continue", length(b"5"), length(b"6")), ours(400)),
+] + [
+    (f"chunk size {text.decode('latin-1')!r}", chunks(text + b"\r\nhello\r\n0\r\n\r\n" + NEXT),
+     library(status))
+    for status, text in [(400, b"-5"), (400, b"+5"), (400, b"0x5"), (400, b"g"), (400, b" 5"),
+                         (400, b"5 5"), (400, b""), (400, b";a"), (400, b"5\0"),
+                         (413, b"10000000000000005"), (413, b"f" * 17)]
+] + [
+    ("a chunk longer than its size", chunks(b"3\r\nhello\r\n0\r\n\r\n" + NEXT), library(400)),
+    ("a chunk of 2^60 bytes", chunks(b"1000000000000000\r\nhello"), ours(408)),
+]
+
+# ---- requests without an end, which their deadline ends ---------------------------------------
+SLOW = [
+    ("half a method", b"GE", library()),
+    ("half a first line", b"GET /v2/heal", library()),
+    ("no end of the head", LIVE + HOST, ours(408)),
+    ("half a header", LIVE + HOST + b"X: ", ours(408)),
+    ("half a body", post(length(b"100"), body=b"hello"), ours(408)),
+    ("no body", post(length(b"100")), ours(408)),
+    ("no chunk", chunks(b""), ours(408)),
+    ("half a chunk", chunks(b"5\r\nhel"), ours(408)),
+    ("no last chunk", chunks(CHUNK), ours(408)),
+    ("no end of the trailer", chunks(CHUNK + b"0\r\nX: y\r\n"), ours(408)),
+    ("no body behind 100", post(b"Expect: 100-continue", length(b"100")), ours(100, 408)),
+]
+
+CASES = SOUND + FIRST_LINES + TARGETS + HEADERS + FRAMING + SLOW

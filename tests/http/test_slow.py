@@ -1,0 +1,194 @@
+"""Slow clients, and too many: every request ends by its deadline, and the others do not notice."""
+
+import contextlib
+import resource
+import select
+import socket
+import sys
+import time
+
+import numpy as np
+
+from harness import TIMEOUT_S, Server, Tally, expect, expect_equal, wait_until
+from lifecycle import check_table, save
+from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
+
+INFER = "/v2/models/items/infer"
+LIVE = head("GET", "/v2/health/live")
+SHORT = ("--request-timeout-s", "1", "--reply-timeout-s", "1", "--idle-timeout-s", "30")
+
+
+def is_quiet(raw, seconds):
+    """Whether nothing comes for a while, neither a byte nor the end."""
+    return not select.select([raw.socket], [], [], seconds)[0]
+
+
+def trickle(rests):
+    """Sends on, a byte at a time, so that no connection counts as idle, until each has something
+    to read; `rests` says what is still to be sent on which."""
+    rests = {raw.socket: iter(rest) for raw, rest in rests.items()}
+    deadline = time.monotonic() + TIMEOUT_S
+    while rests:
+        expect(time.monotonic() < deadline, f"{len(rests)} still open after {TIMEOUT_S} s")
+        for to, rest in rests.items():
+            to.send(bytes([next(rest)]))
+        for done in select.select(list(rests), [], [], 0.1)[0]:
+            del rests[done]
+
+
+# ---- sending ----------------------------------------------------------------------------------
+def test_slow_requests(directory):
+    """In the first line, the headers, the body, the chunks; also behind another request."""
+    path = save(directory / "items.npy")
+    body = b" " * 1000
+    chunks = head("POST", INFER, {"Transfer-Encoding": "chunked"})
+    cases = {
+        "first line": (b"", b"GET /" + b"x" * 1000),
+        "headers": (LIVE[:-2], b"X: " + b"y" * 1000),
+        "body": (head("POST", INFER, {"Content-Length": "1000"}), body),
+        "chunks": (chunks, b"1\r\n \r\n" * 200),
+        "refused body": (head("POST", "/v2", {"Content-Length": "1000"}), body),
+    }
+    with Server("--table", f"items={path}", *SHORT) as server, contextlib.ExitStack() as stack:
+        raws, rests = {}, {}
+        for before in b"", LIVE:
+            for name, (first, rest) in cases.items():
+                raws[name, before] = raw = stack.enter_context(Raw(server))
+                raw.send(before + first)
+                if before:
+                    raw.reply().expect(200)
+                rests[raw] = rest
+        trickle(rests)
+        for (name, before), raw in raws.items():
+            if name != "first line":  # of which nobody knows whether it is one
+                raw.reply().expect(408).error()
+            expect(raw.at_end(), f"{name} after {before}: still open")
+        with Client(server) as client:
+            check_table(client)
+
+
+def test_idle_is_not_slow(directory):
+    """A connection between two requests, or before its first one, has no request's deadline."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", *SHORT) as server, Raw(server) as used, \
+            Raw(server) as fresh:
+        used.send(LIVE)
+        used.reply().expect(200)
+        expect(is_quiet(used, 3.5) and is_quiet(fresh, 0), "an idle connection was closed")
+        for raw in used, fresh:
+            raw.send(LIVE)
+            raw.reply().expect(200)
+
+
+def test_many_slow_requests(directory):
+    """Others are served while hundreds trickle."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", *SHORT) as server, contextlib.ExitStack() as stack:
+        raws = [stack.enter_context(Raw(server)) for _ in range(400)]
+        for raw in raws:
+            raw.send(LIVE[:-2])
+        with Client(server) as client:
+            check_table(client)
+        for raw in raws:
+            raw.reply().expect(408)
+            expect(raw.at_end(), "still open")
+        with Client(server) as client:
+            check_table(client)
+
+
+# ---- reading ----------------------------------------------------------------------------------
+def large_request(rows):
+    """A request whose reply is larger than all buffers on its way."""
+    body, headers = infer_body([Tensor("indices", np.zeros((rows, 1), np.int32))], binary=True,
+                               parameters={"binary_data_output": True})
+    expect(HEADER_LENGTH in headers, "a JSON request")
+    return head("POST", INFER, headers, body)
+
+
+def test_slow_reading(directory):
+    path = save(directory / "items.npy", np.ones((4, 64), np.float32))
+    rows = 200_000
+    with Server("--table", f"items={path}", *SHORT) as server, Client(server) as other:
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.settimeout(TIMEOUT_S)
+            slow.connect((server.host, server.port))
+            slow.sendall(large_request(rows))
+            received, step, started = 0, 1024, time.monotonic()
+            with contextlib.suppress(ConnectionResetError):
+                while data := slow.recv(step):
+                    received += len(data)
+                    if time.monotonic() > started + 3:
+                        step = 1 << 20  # what the kernel still holds
+                    else:
+                        other.get("/v2/health/live").expect(200)
+                        select.select([], [], [], 0.01)
+            expect(0 < received < rows * 256, f"{received} bytes came in the end")
+        with Raw(server) as raw:  # one who reads at once gets all of it
+            raw.send(large_request(rows))
+            expect_equal(raw.reply().embeddings().shape, (rows, 64))
+
+
+# ---- too many ---------------------------------------------------------------------------------
+def test_too_many_connections(directory):
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--max-connections", "8", *SHORT) as server:
+        with contextlib.ExitStack() as stack:
+            raws = [stack.enter_context(Raw(server)) for _ in range(16)]
+            for number, raw in enumerate(raws):
+                raw.send(LIVE)
+                reply = raw.reply()
+                if number < 8:
+                    reply.expect(200)
+                    continue
+                expect("max_connections" in reply.expect(503).error(), f"{reply.body}")
+                expect_equal(reply.headers["retry-after"], "1", "Retry-After")
+                expect(raw.at_end(), "still open")
+            silent = stack.enter_context(Raw(server))
+            expect(silent.at_end(), "a connection too many is open and silent")
+            raws[0].send(LIVE)
+            raws[0].reply().expect(200)
+
+        def is_served():
+            with Client(server) as client:
+                return client.get("/v2/health/live").status == 200
+
+        wait_until(is_served, "no connection is free")
+
+
+def test_too_few_descriptors(directory):
+    """Clients wait while descriptors are out, and are served when some are free again."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", *SHORT) as server:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (48, 48))
+        with contextlib.ExitStack() as stack:
+            raws = [stack.enter_context(Raw(server)) for _ in range(64)]
+            for raw in raws:
+                raw.send(LIVE)
+            raws[0].reply().expect(200)
+            expect(is_quiet(raws[-1], 0.5), "more connections than descriptors")
+            for raw in raws[:32]:
+                raw.close()
+            raws[-1].reply().expect(200)
+        with Client(server) as client:
+            check_table(client)
+
+
+def test_connections_of_one_client(directory):
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--max-connections-per-client", "2") as server:
+        with Raw(server) as first, Raw(server) as second, Raw(server) as third:
+            for raw in first, second:
+                raw.send(LIVE)
+                raw.reply().expect(200)
+            expect(third.at_end(), "a third connection is open")
+
+
+def main():
+    tally = Tally()
+    tally.check_each(globals())
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
