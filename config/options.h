@@ -99,6 +99,8 @@
       "Instruction set of the kernels: avx512, avx2, neon or generic. Empty: the best one.")       \
     X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
+    X(metrics, "metrics", "metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                       \
+      "Whether requests are counted and timed, for /metrics and /v2/models/stats.")                \
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \
       "How log lines on standard error look.")                                                     \
     X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, BAG_LOG_LEVEL_INFO, 0, 0, "",               \

@@ -9,30 +9,32 @@ char *bag_v2_describe_error(const char *text)
     return bag_v2_print(tree, cJSON_AddStringToObject(tree, "error", text));
 }
 
-char *bag_v2_describe_root(const char *version, const char *isa)
+char *bag_v2_describe_root(const char *version, const char *isa, bool statistics)
 {
     static const char *const links[][2] = {
         {"server", "/v2"},        {"live", "/v2/health/live"},  {"ready", "/v2/health/ready"},
-        {"models", "/v2/models"}, {"openapi", "/openapi.json"},
+        {"models", "/v2/models"}, {"openapi", "/openapi.json"}, {"stats", "/v2/models/stats"},
+        {"metrics", "/metrics"},
     };
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
                  cJSON_AddStringToObject(tree, "version", version) &&
                  cJSON_AddStringToObject(tree, "isa", isa);
     cJSON *object = cJSON_AddObjectToObject(tree, "links");
-    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
+    size_t count = sizeof links / sizeof links[0] - (statistics ? 0 : 2);
+    for (size_t i = 0; i < count; i++)
         whole = whole && cJSON_AddStringToObject(object, links[i][0], links[i][1]);
     return bag_v2_print(tree, whole);
 }
 
-char *bag_v2_describe_server(const char *version)
+char *bag_v2_describe_server(const char *version, bool statistics)
 {
-    static const char *const extensions[] = {"binary_tensor_data", "model_configuration"};
+    static const char *const extensions[] = {"binary_tensor_data", "model_configuration",
+                                             "statistics"};
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
                  cJSON_AddStringToObject(tree, "version", version) &&
-                 bag_v2_add_strings(tree, "extensions", extensions,
-                                    sizeof extensions / sizeof extensions[0]);
+                 bag_v2_add_strings(tree, "extensions", extensions, statistics ? 3 : 2);
     return bag_v2_print(tree, whole);
 }
 

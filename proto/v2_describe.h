@@ -10,11 +10,12 @@
 /* {"error": text}; `text` is UTF-8. */
 char *bag_v2_describe_error(const char *text);
 
-/* GET /: name, version, the instruction set that pools, and where to go from here. */
-char *bag_v2_describe_root(const char *version, const char *isa);
+/* GET /: name, version, the instruction set that pools, and where to go from here; to figures, too,
+ * where there are `statistics`. */
+char *bag_v2_describe_root(const char *version, const char *isa, bool statistics);
 
-/* GET /v2: name, version, extensions. */
-char *bag_v2_describe_server(const char *version);
+/* GET /v2: name, version, extensions; `statistics` is one of them where it is so. */
+char *bag_v2_describe_server(const char *version, bool statistics);
 
 /* {"live": yes} or {"ready": yes}, with "error" beside it where `error` is not NULL. */
 char *bag_v2_describe_health(const char *key, bool yes, const char *error);
@@ -52,5 +53,34 @@ struct bag_v2_index_entry {
 
 /* POST /v2/repository/index: an array of them. */
 char *bag_v2_describe_index(const struct bag_v2_index_entry *entries, size_t count);
+
+/* How often, and how long in all. */
+struct bag_v2_duration {
+    uint64_t count, ns;
+};
+
+/* A model's statistics; the durations under the names that the protocol has for them. */
+#define BAG_V2_DURATIONS(X) \
+    X(success)              \
+    X(fail)                 \
+    X(queue)                \
+    X(compute_input)        \
+    X(compute_infer)        \
+    X(compute_output)       \
+    X(cache_hit)            \
+    X(cache_miss)
+
+struct bag_v2_statistics {
+    const char *name, *version;
+    uint64_t last_inference_ms; /* since 1970 */
+    uint64_t inference_count;   /* bags */
+    uint64_t execution_count;   /* batches */
+#define BAG_X(member) struct bag_v2_duration member;
+    BAG_V2_DURATIONS(BAG_X)
+#undef BAG_X
+};
+
+/* GET /v2/models/stats: {"model_stats": [...]} with every key, and all numbers as integers. */
+char *bag_v2_describe_statistics(const struct bag_v2_statistics *models, size_t count);
 
 #endif

@@ -207,6 +207,8 @@ static bool run(struct serve *serve, struct bag_problem *problem)
     serve->service.state = BAG_SERVICE_LOADING;
     if (!bag_registry_init(&serve->service.registry, serve->config.num_models))
         return bag_problem_set(problem, 500, "not enough memory");
+    bag_metrics_init(&serve->service.metrics, serve->config.options.metrics == BAG_SWITCH_ON,
+                     &serve->service.registry, serve->config.num_models);
     size_worker_pool(&serve->config);
     raise_descriptor_limit();
     uv_loop_init(&serve->loop);
@@ -215,6 +217,7 @@ static bool run(struct serve *serve, struct bag_problem *problem)
     uv_loop_close(&serve->loop);
     if (sound)
         bag_http_server_free(&serve->server);
+    bag_metrics_free(&serve->service.metrics);
     bag_registry_free(&serve->service.registry);
     if (sound)
         bag_log(BAG_LOG_LEVEL_INFO, "stopped");

@@ -5,6 +5,7 @@
 #define BAG_SERVICE_H
 
 #include "config/config.h"
+#include "server/metrics/metrics.h"
 #include "server/table/registry.h"
 
 enum bag_service_state {
@@ -17,6 +18,7 @@ struct bag_service {
     const struct bag_config *config;
     struct bag_registry registry; /* complete unless LOADING */
     enum bag_service_state state;
+    struct bag_metrics metrics; /* of all loops */
 };
 
 #endif

@@ -29,6 +29,7 @@ struct bag_task {
     bool part;             /* `range` of the one job */
     bool may_cut;          /* others were idle and nothing waited when the batch was made */
     struct bag_range range;
+    size_t pooled; /* jobs of the batch that were */
 };
 
 /* ---- on a worker ----------------------------------------------------------------------------- */
@@ -57,6 +58,7 @@ static bool is_late(const struct bag_engine *engine, const struct bag_job *job, 
 
 static bool refuse_late(struct bag_job *job)
 {
+    job->refusal = BAG_REFUSAL_TIMEOUT;
     return bag_problem_set(&job->problem, 503, "the request waited in the queue past its timeout");
 }
 
@@ -66,8 +68,10 @@ static bool worth_cutting(const struct bag_engine *engine, const struct bag_job 
     return engine->limits.workers > 1 && bag_infer_pool_cost_ns(&job->infer) >= 2 * LEAST_PART_NS;
 }
 
-static void run_job(struct bag_engine *engine, struct bag_job *job, bool may_cut)
+static void run_job(struct bag_task *task, struct bag_job *job)
 {
+    struct bag_engine *engine = task->engine;
+    bag_stopwatch_lap(&job->infer.watch, BAG_STAGE_QUEUE);
     if (!job->planned) {
         job->failed = !bag_infer_unpack(&job->infer, &engine->buffers,
                                         job->infer.limits->max_body_bytes, &job->problem) ||
@@ -75,10 +79,12 @@ static void run_job(struct bag_engine *engine, struct bag_job *job, bool may_cut
         job->planned = true;
         if (!job->failed && is_late(engine, job, uv_hrtime()))
             job->failed = !refuse_late(job);
-        job->again = !job->failed && may_cut && worth_cutting(engine, job);
+        job->again = !job->failed && task->may_cut && worth_cutting(engine, job);
     }
     if (!job->failed && !job->again)
         job->failed = !bag_infer_run(&job->infer, &engine->buffers, &job->problem);
+    task->pooled += !job->failed && !job->again;
+    job->batch_requests = job->next ? 0 : task->pooled;
     push_finished(engine, job);
 }
 
@@ -88,6 +94,7 @@ static void run_part(struct bag_engine *engine, struct bag_job *job, struct bag_
     /* The last one has seen what all others wrote, and goes on alone. */
     if (atomic_fetch_sub_explicit(&job->parts_left, 1, memory_order_acq_rel) == 1) {
         bag_infer_finish(&job->infer);
+        job->batch_requests = 1;
         push_finished(engine, job);
     }
 }
@@ -100,9 +107,10 @@ static void on_worker(uv_work_t *work)
         run_part(task->engine, task->jobs, task->range);
         return;
     }
+    task->pooled = 0;
     for (struct bag_job *job = task->jobs, *next; job; job = next) {
         next = job->next;
-        run_job(task->engine, job, task->may_cut);
+        run_job(task, job);
     }
 }
 
@@ -121,6 +129,7 @@ bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes)
 static void append(struct bag_engine *engine, struct bag_job *job)
 {
     job->next = NULL;
+    job->batch_requests = 0;
     job->cost_ns = job->planned
                        ? bag_infer_cost_ns(&job->infer)
                        : bag_infer_plan_cost_ns(job->infer.body_bytes, job->infer.header_bytes);
@@ -130,6 +139,7 @@ static void append(struct bag_engine *engine, struct bag_job *job)
     engine->queued++;
     engine->queued_bytes += job->bytes;
     engine->queued_cost_ns += job->cost_ns;
+    bag_metrics_on_queued(engine->recorder, job->infer.model);
 }
 
 /* Takes the job that *link points to out of the queue. */
@@ -144,6 +154,7 @@ static struct bag_job *take(struct bag_engine *engine, struct bag_job **link)
     engine->released -= engine->released > 0;
     engine->queued_bytes -= job->bytes;
     engine->queued_cost_ns -= job->cost_ns;
+    bag_metrics_on_taken(engine->recorder, job->infer.model);
     return job;
 }
 
@@ -160,6 +171,7 @@ static bool is_stale(const struct bag_engine *engine, struct bag_job *job, uint6
     if (is_late(engine, job, now_ns))
         return !refuse_late(job);
     if (!job->is_wanted(job)) {
+        job->refusal = BAG_REFUSAL_CANCELLED;
         bag_problem_set(&job->problem, 503, "the client has closed the connection");
         return true;
     }
@@ -240,6 +252,7 @@ static void start_parts(struct bag_engine *engine)
     unsigned parts = idle < most ? idle : (unsigned)most;
     if (parts > BAG_ENGINE_MAX_PARTS)
         parts = BAG_ENGINE_MAX_PARTS;
+    bag_stopwatch_lap(&job->infer.watch, BAG_STAGE_QUEUE);
     if (!bag_infer_prepare(&job->infer, &engine->buffers, &job->problem)) {
         job->failed = true;
         push_finished(engine, job);
@@ -314,6 +327,7 @@ static void on_wake(uv_async_t *wake)
     }
     for (struct bag_job *job = oldest, *next; job; job = next) {
         next = job->next;
+        bag_metrics_on_batch(engine->recorder, job->infer.model, job->batch_requests);
         if (job->again) {
             job->again = false;
             append(engine, job);

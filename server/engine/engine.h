@@ -12,6 +12,7 @@
 
 #include "infer.h"
 #include "pin.h"
+#include "server/metrics/metrics.h"
 
 #include <stdatomic.h>
 #include <uv.h>
@@ -43,6 +44,7 @@ struct bag_job {
     /* The outcome. */
     bool failed; /* `problem` says why */
     struct bag_problem problem;
+    enum bag_refusal refusal; /* left alone unless the engine knows more than the problem says */
 
     /* The engine's. */
     struct bag_job *next;
@@ -50,7 +52,8 @@ struct bag_job {
     uint64_t cost_ns;
     size_t bytes;
     atomic_uint parts_left;
-    bool again; /* planned by a worker, and large enough to be cut */
+    size_t batch_requests; /* pooled in its batch; 0 in all but the batch's last */
+    bool again;            /* planned by a worker, and large enough to be cut */
 };
 
 struct bag_engine {
@@ -67,6 +70,7 @@ struct bag_engine {
     struct bag_buffers buffers;         /* of replies that workers make */
     uv_async_t wake;                    /* jobs have finished */
     uv_timer_t delay;                   /* the oldest job has waited for others long enough */
+    struct bag_recorder *recorder;      /* borrowed; NULL: nothing is counted */
     struct bag_pin pin;                 /* which processors the workers keep to */
     _Atomic(struct bag_job *) finished; /* newest first */
     void (*on_turn)(void *context);     /* told after jobs were done */

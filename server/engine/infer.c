@@ -145,7 +145,7 @@ void bag_infer_reset(struct bag_infer *infer)
     bag_buffers_put(infer->unpacked);
     infer->unpacked = NULL;
     infer->reply = infer->result = NULL;
-    infer->reply_bytes = infer->reply_header_bytes = 0;
+    infer->reply_bytes = infer->reply_header_bytes = infer->default_bags = 0;
 }
 
 static void *get_buffer(void *buffers, size_t bytes)
@@ -214,6 +214,7 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
                                "the request has %zu bags; the limit (max_bags) is %zu",
                                infer->pool.num_bags, infer->limits->max_bags);
     describe_output(infer);
+    bag_stopwatch_lap(&infer->watch, BAG_STAGE_INPUT);
     return bound_reply(infer, problem);
 }
 
@@ -224,6 +225,20 @@ static bool sort_segments(struct bag_infer *infer)
     if (scratch)
         bag_pool_sort(&infer->pool, scratch);
     return scratch || !bytes;
+}
+
+/* For the statistics: bags that brought no index, where those get a row. */
+static size_t count_default_bags(const struct bag_pool *pool)
+{
+    size_t count = 0, before = 0;
+    if (pool->default_row < 0)
+        return 0;
+    for (size_t bag = 0; bag < pool->num_bags; bag++) {
+        size_t entries = bag_pool_entries_before(pool, bag + 1);
+        count += entries == before;
+        before = entries;
+    }
+    return count;
 }
 
 /* Binary results go straight behind the header, whose length is known before the numbers are. */
@@ -241,6 +256,7 @@ bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
     infer->buffers = buffers;
     infer->reply = bag_buffers_get(buffers, infer->reply_bytes);
     if (infer->reply && sort_segments(infer)) {
+        infer->default_bags = count_default_bags(&infer->pool);
         if (infer->output.binary)
             place_binary(infer);
         else
@@ -293,9 +309,19 @@ static void pack_reply(struct bag_infer *infer)
 
 void bag_infer_finish(struct bag_infer *infer)
 {
+    bag_stopwatch_lap(&infer->watch, BAG_STAGE_INFER);
+    bool works = !infer->output.binary || wants_packing(infer);
     if (!infer->output.binary)
         print_numbers(infer);
     pack_reply(infer);
+    if (works)
+        bag_stopwatch_lap(&infer->watch, BAG_STAGE_OUTPUT);
+}
+
+const char *bag_infer_reply_coding(const struct bag_infer *infer)
+{
+    return infer->reply_coding == BAG_CODING_IDENTITY ? NULL
+                                                      : bag_coding_names[infer->reply_coding];
 }
 
 bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
@@ -316,12 +342,15 @@ uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes)
            (body_bytes - header_bytes) / BINARY_CHECK_BYTES_PER_NS;
 }
 
-uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer)
+uint64_t bag_infer_gathered_bytes(const struct bag_infer *infer)
 {
     const struct bag_table *table = &infer->model->memory.table;
-    uint64_t row_bytes = bag_row_bytes(table);
-    return infer->pool.indices.count * row_bytes / GATHER_BYTES_PER_NS +
-           infer->pool.num_bags * BAG_NS;
+    return infer->pool.indices.count * bag_row_bytes(table);
+}
+
+uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer)
+{
+    return bag_infer_gathered_bytes(infer) / GATHER_BYTES_PER_NS + infer->pool.num_bags * BAG_NS;
 }
 
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer)

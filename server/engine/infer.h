@@ -18,6 +18,7 @@
 #include "envelopes.h"
 #include "proto/coding.h"
 #include "proto/v2_reply.h"
+#include "server/metrics/stopwatch.h"
 #include "server/table/registry.h"
 
 /* What one request may ask for. */
@@ -45,8 +46,10 @@ struct bag_infer {
     char *reply;
     size_t reply_bytes;
     size_t reply_header_bytes; /* of the JSON in front of binary tensors; 0: all is JSON */
+    size_t default_bags;       /* that got the row default_index, having no index */
 
     /* Between the steps. */
+    struct bag_stopwatch watch;  /* started by the caller */
     char *unpacked;              /* owned, from bag_buffers_get: a decompressed body */
     struct bag_buffers *buffers; /* of the reply */
     struct bag_arena arena;
@@ -79,6 +82,9 @@ void bag_infer_pool(const struct bag_infer *infer, struct bag_range range);
 
 void bag_infer_finish(struct bag_infer *infer);
 
+/* The name of how the finished reply is compressed; NULL: it is not. */
+const char *bag_infer_reply_coding(const struct bag_infer *infer);
+
 /* Prepare, pool and finish in one. */
 bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
                    struct bag_problem *problem);
@@ -89,6 +95,9 @@ uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes);
 /* Rough time that the rest takes, after a plan; and the part of it that ranges share. */
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer);
 uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer);
+
+/* Bytes of the rows that the indices ask for, after a plan. */
+uint64_t bag_infer_gathered_bytes(const struct bag_infer *infer);
 
 /* Frees what the inference holds, but for the reply. */
 void bag_infer_free(struct bag_infer *infer);

@@ -2,13 +2,20 @@
 #include "answer.h"
 
 #include "proto/digits.h"
+#include "server/metrics/prometheus.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define JSON_TYPE   "application/json"
-#define OCTETS_TYPE "application/octet-stream"
+#define JSON_TYPE "application/json"
+
+static const char *type_of(const struct bag_http_reply *reply)
+{
+    if (reply->header_bytes)
+        return "application/octet-stream";
+    return reply->prometheus ? BAG_PROMETHEUS_TYPE : JSON_TYPE;
+}
 
 #define TENSORS_HEADER "Inference-Header-Content-Length"
 
@@ -45,9 +52,8 @@ static void add_headers(const struct bag_http_reply *reply, bool close,
                         struct MHD_Response *response)
 {
     if (reply->body_bytes)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
-                                reply->octets ? OCTETS_TYPE : JSON_TYPE);
-    if (reply->octets)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type_of(reply));
+    if (reply->header_bytes)
         add_number(response, TENSORS_HEADER, reply->header_bytes);
     if (reply->coding)
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, reply->coding);

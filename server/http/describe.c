@@ -11,9 +11,10 @@
 void bag_http_get_root(const struct bag_service *service, const struct bag_http_target *target,
                        struct bag_http_reply *reply)
 {
-    (void)service, (void)target;
-    bag_http_reply_json(reply, 200,
-                        bag_v2_describe_root(BAG_VERSION, bag_isa_names[bag_isa_used()]));
+    (void)target;
+    bag_http_reply_json(
+        reply, 200,
+        bag_v2_describe_root(BAG_VERSION, bag_isa_names[bag_isa_used()], service->metrics.on));
 }
 
 void bag_http_get_openapi(const struct bag_service *service, const struct bag_http_target *target,
@@ -26,8 +27,8 @@ void bag_http_get_openapi(const struct bag_service *service, const struct bag_ht
 void bag_http_get_server(const struct bag_service *service, const struct bag_http_target *target,
                          struct bag_http_reply *reply)
 {
-    (void)service, (void)target;
-    bag_http_reply_json(reply, 200, bag_v2_describe_server(BAG_VERSION));
+    (void)target;
+    bag_http_reply_json(reply, 200, bag_v2_describe_server(BAG_VERSION, service->metrics.on));
 }
 
 void bag_http_get_live(const struct bag_service *service, const struct bag_http_target *target,

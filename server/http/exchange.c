@@ -13,6 +13,7 @@
 #include "answer.h"
 #include "head.h"
 #include "origin.h"
+#include "record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,7 @@ struct bag_exchange {
     bool refused;     /* for its form, or for too many connections: the connection ends with it */
     bool body_unread; /* the reply left before the body came */
     char *body;       /* owned, from the server's buffers */
-    size_t body_bytes, body_room;
+    size_t body_bytes, body_room, received_bytes; /* kept; can be kept; kept or not */
     struct bag_job job;
     struct bag_http_reply reply;
 };
@@ -64,6 +65,7 @@ static bool is_infer(const struct bag_exchange *exchange)
 static enum MHD_Result answer(struct bag_exchange *exchange)
 {
     bool draining = exchange->server->service->state == BAG_SERVICE_DRAINING;
+    bag_http_record(exchange->server, &exchange->job, &exchange->reply, exchange->received_bytes);
     bag_client_enter(&exchange->server->clients, exchange->client, BAG_CLIENT_READING);
     bag_http_allow_origin(options_of(exchange)->cors_origins, &exchange->head, &exchange->reply);
     return bag_http_answer(exchange->connection, &exchange->reply, exchange->refused || draining);
@@ -76,13 +78,6 @@ static bool packs_replies(const struct bag_exchange *exchange)
     return options_of(exchange)->reply_compression == BAG_SWITCH_ON;
 }
 
-/* The reply's Content-Encoding; NULL: none. */
-static const char *coding_of(const struct bag_infer *infer)
-{
-    return infer->reply_coding == BAG_CODING_IDENTITY ? NULL
-                                                      : bag_coding_names[infer->reply_coding];
-}
-
 static void take_reply(struct bag_exchange *exchange)
 {
     struct bag_infer *infer = &exchange->job.infer;
@@ -93,9 +88,8 @@ static void take_reply(struct bag_exchange *exchange)
                                                   .body = infer->reply,
                                                   .free_body = bag_buffers_put,
                                                   .body_bytes = infer->reply_bytes,
-                                                  .coding = coding_of(infer),
+                                                  .coding = bag_infer_reply_coding(infer),
                                                   .varies_by_coding = packs_replies(exchange),
-                                                  .octets = infer->output.binary,
                                                   .header_bytes = infer->reply_header_bytes};
         infer->reply = NULL;
     }
@@ -119,12 +113,12 @@ static bool open_body(struct bag_exchange *exchange)
            problem->http_status == 413;
 }
 
-/* Sets the inference on a body; false with the reply made where its compression or
- * Inference-Header-Content-Length is wrong. */
+/* Sets the inference on a body; false with the reply made where its framing is wrong. */
 static bool set_body(struct bag_exchange *exchange, const char *body, size_t bytes)
 {
     struct bag_infer *infer = &exchange->job.infer;
     bag_infer_reset(infer);
+    bag_stopwatch_start(&infer->watch, exchange->server->recorder != NULL);
     infer->body = body;
     infer->body_bytes = infer->header_bytes = bytes;
     infer->limits = &exchange->server->infer_limits;
@@ -157,6 +151,7 @@ static bool infer_inline(struct bag_exchange *exchange)
     }
     if (!job->failed)
         job->failed = !bag_infer_run(&job->infer, &server->buffers, &job->problem);
+    bag_metrics_on_batch(server->recorder, job->infer.model, !job->failed);
     take_reply(exchange);
     return true;
 }
@@ -178,6 +173,7 @@ static bool is_client_there(struct bag_job *job)
 static void refuse_queue(struct bag_exchange *exchange)
 {
     const struct bag_engine *engine = &exchange->server->engine;
+    exchange->job.refusal = BAG_REFUSAL_QUEUE_FULL;
     bag_http_reply_error(&exchange->reply, 503,
                          "the queue is full: %zu requests and %zu bytes wait (max_queue_size, "
                          "max_queue_bytes)",
@@ -220,7 +216,6 @@ static void refuse_body(struct bag_exchange *exchange)
 static void find_route(struct bag_exchange *exchange, const char *url, const char *method)
 {
     struct bag_http_memo *memo = &exchange->server->memo;
-    exchange->job.infer.model = NULL;
     if (bag_http_memo_is_of(memo, method, url)) {
         exchange->route = memo->route;
         exchange->job.infer.model = memo->model;
@@ -323,6 +318,7 @@ static enum MHD_Result on_head(struct bag_exchange *exchange, const char *url, c
 static enum MHD_Result cut_off_body(struct bag_exchange *exchange)
 {
     refuse_body(exchange);
+    bag_http_record(exchange->server, &exchange->job, &exchange->reply, exchange->received_bytes);
     exchange->body_unread = bag_http_answer_raw(exchange->client->fd, &exchange->reply);
     return MHD_NO;
 }
@@ -339,6 +335,7 @@ static bool grow_body(struct bag_exchange *exchange, size_t needed, size_t limit
 static enum MHD_Result on_body(struct bag_exchange *exchange, const char *data, size_t bytes)
 {
     size_t limit = body_limit(exchange), needed = exchange->body_bytes + bytes;
+    exchange->received_bytes += bytes;
     if (exchange->stage != BODY)
         return MHD_YES;
     if (needed > limit)
@@ -382,7 +379,9 @@ static struct bag_exchange *get_exchange(struct bag_http_server *server)
         exchange->server = server;
         exchange->reply.status = 0;
         exchange->body_unread = false;
-        exchange->body_bytes = exchange->body_room = 0;
+        exchange->body_bytes = exchange->body_room = exchange->received_bytes = 0;
+        exchange->job.refusal = BAG_REFUSAL_BY_STATUS;
+        exchange->job.infer.model = NULL;
     }
     return exchange;
 }
@@ -425,6 +424,7 @@ void bag_exchange_on_completed(void *context, struct MHD_Connection *connection,
     if (!exchange)
         return;
     client->exchange = NULL;
+    bag_metrics_on_end(server->recorder, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (exchange->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
         bag_linger_add(&server->linger, client->fd);
     bag_infer_reset(&exchange->job.infer);

@@ -13,8 +13,8 @@ struct bag_http_reply {
     size_t body_bytes;
     const char *coding;     /* for Content-Encoding; static; NULL: the body is as it is */
     bool varies_by_coding;  /* other requests get it compressed otherwise */
-    bool octets;            /* binary tensors follow the JSON; otherwise all is JSON */
-    size_t header_bytes;    /* of the JSON in front of them */
+    bool prometheus;        /* the body is in Prometheus' text format, and not JSON */
+    size_t header_bytes;    /* of the JSON in front of binary tensors; 0: there are none */
     const char *allow;      /* of a 405 and of OPTIONS: the methods that there are; static */
     unsigned retry_after_s; /* of a 503; 0: none */
 
@@ -24,7 +24,8 @@ struct bag_http_reply {
     bool preflight; /* the browser asks before it sends */
 };
 
-/* A JSON document, which the reply takes over; NULL (no memory) makes it a 500. */
+/* A document (JSON, until `prometheus` says otherwise), which the reply takes over; NULL (no
+ * memory) makes it a 500. */
 void bag_http_reply_json(struct bag_http_reply *reply, int status, char *document);
 
 /* Neither body nor Content-Type. */

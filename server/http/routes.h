@@ -36,9 +36,10 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
                                             const struct bag_http_target *target,
                                             struct bag_http_reply *reply);
 
-/* The handlers of describe.c. */
+/* The handlers of describe.c, and those of measure.c. */
 bag_http_handler bag_http_get_root, bag_http_get_openapi, bag_http_get_server, bag_http_get_live,
     bag_http_get_ready, bag_http_get_models, bag_http_get_model, bag_http_get_model_ready,
     bag_http_get_model_config, bag_http_post_index;
+bag_http_handler bag_http_get_metrics, bag_http_get_all_statistics, bag_http_get_statistics;
 
 #endif

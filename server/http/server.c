@@ -49,6 +49,21 @@ static void on_engine_turn(void *context)
     bag_http_server_run(context);
 }
 
+static void tell_levels(const struct bag_http_server *server)
+{
+    if (!server->recorder)
+        return;
+    struct bag_metrics_levels levels = {
+        .in_flight = server->in_flight,
+        .connections = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
+                           ->num_connections,
+        .queued = server->engine.queued,
+        .queued_bytes = server->engine.queued_bytes,
+        .running = server->engine.running,
+    };
+    bag_metrics_on_levels(server->recorder, &levels);
+}
+
 static void on_again(uv_idle_t *again)
 {
     bag_http_server_run(again->data);
@@ -70,6 +85,7 @@ void bag_http_server_run(struct bag_http_server *server)
         uv_idle_start(&server->again, on_again);
     else
         uv_idle_stop(&server->again);
+    tell_levels(server);
     if (timed && timeout_ms > 0)
         uv_timer_start(&server->timer, on_timer, timeout_ms, 0);
     else
@@ -142,8 +158,10 @@ static bool start_engine(struct bag_http_server *server)
     bag_clients_init(&server->clients, server->loop, &client_limits);
     bag_linger_init(&server->linger, server->loop);
     if (!bag_buffers_init(&server->buffers, false) ||
-        !bag_engine_init(&server->engine, server->loop, &limits))
+        !bag_engine_init(&server->engine, server->loop, &limits) ||
+        !bag_metrics_add_loop(&server->service->metrics, &server->recorder))
         return false;
+    server->engine.recorder = server->recorder;
     server->engine.on_turn = on_engine_turn;
     server->engine.context = server;
     return true;

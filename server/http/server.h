@@ -28,8 +28,9 @@ struct bag_http_server {
     struct bag_linger linger;    /* connections answered before their body was read */
     struct bag_engine engine;    /* dear work */
     struct bag_infer_limits infer_limits;
-    uint64_t inline_cost_ns;    /* work estimated above this goes to the engine */
-    struct bag_buffers buffers; /* of bodies and replies */
+    uint64_t inline_cost_ns;       /* work estimated above this goes to the engine */
+    struct bag_recorder *recorder; /* the metrics'; NULL: they are off */
+    struct bag_buffers buffers;    /* of bodies and replies */
     struct bag_envelopes envelopes;
     struct bag_exchange *spare; /* finished exchanges, for the next requests */
     struct bag_http_memo memo;

@@ -1,0 +1,36 @@
+/* An answer -> the metrics; see record.h. */
+#include "record.h"
+
+/* While tables load and while the server stops, 503 needs no other reason. */
+static enum bag_refusal refusal_of(const struct bag_http_server *server, const struct bag_job *job,
+                                   int status)
+{
+    bool ready = server->service->state == BAG_SERVICE_READY;
+    if (job->refusal == BAG_REFUSAL_BY_STATUS && status == 503 && !ready)
+        return BAG_REFUSAL_NOT_READY;
+    return job->refusal;
+}
+
+static void record_success(struct bag_http_server *server, const struct bag_infer *infer)
+{
+    struct bag_metrics_work work = {.bags = infer->pool.num_bags,
+                                    .rows = infer->pool.indices.count,
+                                    .bytes = bag_infer_gathered_bytes(infer),
+                                    .defaults = infer->default_bags,
+                                    .watch = &infer->watch,
+                                    .now_ms = uv_now(server->loop)};
+    bag_metrics_on_success(server->recorder, infer->model, &work);
+}
+
+void bag_http_record(struct bag_http_server *server, const struct bag_job *job,
+                     const struct bag_http_reply *reply, size_t received_bytes)
+{
+    if (!server->recorder)
+        return;
+    bag_metrics_on_answer(server->recorder, reply->status, received_bytes, reply->body_bytes);
+    if (reply->status >= 400)
+        bag_metrics_on_refusal(server->recorder, job->infer.model, reply->status,
+                               refusal_of(server, job, reply->status));
+    else if (job->infer.model)
+        record_success(server, &job->infer);
+}

@@ -1,0 +1,108 @@
+/* The figures of table.h as structs: what one loop counts, and what all of them add up to.
+ *
+ * A figure has one writer, the thread of its loop, and is read by any thread at any time: so it is
+ * an atomic that is read and written in two steps, which costs no more than a plain one. Each
+ * struct is nothing but figures, one after another, so that two of them are added word by word. */
+#ifndef BAG_METRICS_FIGURES_H
+#define BAG_METRICS_FIGURES_H
+
+#include "stopwatch.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+typedef _Atomic uint64_t bag_figure;
+
+#define BAG_X(border) +1
+enum {
+    BAG_SECONDS_BORDER_COUNT = BAG_SECONDS_BORDERS(BAG_X),
+    BAG_SIZES_BORDER_COUNT = BAG_SIZES_BORDERS(BAG_X)
+};
+#undef BAG_X
+
+enum bag_failure {
+#define BAG_X(id, value) BAG_FAILURE_##id,
+    BAG_FAILURES(BAG_X)
+#undef BAG_X
+        BAG_FAILURE_COUNT
+};
+
+enum bag_refusal {
+#define BAG_X(id, ...) BAG_REFUSAL_##id,
+    BAG_REFUSALS(BAG_X)
+#undef BAG_X
+        BAG_REFUSAL_COUNT,
+    BAG_REFUSAL_BY_STATUS = BAG_REFUSAL_COUNT /* nobody said more than the status does */
+};
+
+#define BAG_X(status) +1
+enum { BAG_ONE_COUNT = 1, BAG_STATUS_LABEL_COUNT = BAG_HTTP_STATUSES(BAG_X) + 1 };
+#undef BAG_X
+
+/* How many figures a metric has for each value of its label; a histogram's are one for each border,
+ * one for what is beyond the last, and the sum. */
+#define BAG_SLOTS_COUNTER 1
+#define BAG_SLOTS_GAUGE   1
+#define BAG_SLOTS_MOMENT  1
+#define BAG_SLOTS_SECONDS (BAG_SECONDS_BORDER_COUNT + 2)
+#define BAG_SLOTS_SIZES   (BAG_SIZES_BORDER_COUNT + 2)
+
+/* How many values a label has. */
+#define BAG_VALUES_ONE     BAG_ONE_COUNT
+#define BAG_VALUES_STAGE   BAG_STAGE_COUNT
+#define BAG_VALUES_FAILURE BAG_FAILURE_COUNT
+#define BAG_VALUES_REFUSAL BAG_REFUSAL_COUNT
+#define BAG_VALUES_STATUS  BAG_STATUS_LABEL_COUNT
+
+#define BAG_X(member, TYPE, LABEL, ...) bag_figure member[BAG_VALUES_##LABEL][BAG_SLOTS_##TYPE];
+struct bag_model_figures {
+    BAG_MODEL_METRICS(BAG_X)
+};
+struct bag_loop_figures {
+    BAG_LOOP_METRICS(BAG_X)
+};
+#undef BAG_X
+
+static inline uint64_t bag_figure_get(const bag_figure *figure)
+{
+    return atomic_load_explicit(figure, memory_order_relaxed);
+}
+
+static inline void bag_figure_set(bag_figure *figure, uint64_t value)
+{
+    atomic_store_explicit(figure, value, memory_order_relaxed);
+}
+
+/* By the writer alone; a gauge is taken from by adding the complement. */
+static inline void bag_figure_add(bag_figure *figure, uint64_t value)
+{
+    bag_figure_set(figure, bag_figure_get(figure) + value);
+}
+
+/* The first border that is not below the value, or `count`: most values are small. */
+static inline size_t bag_border_of(const uint64_t *borders, size_t count, uint64_t value)
+{
+    size_t i = 0;
+    while (i < count && value > borders[i])
+        i++;
+    return i;
+}
+
+extern const uint64_t bag_seconds_borders[BAG_SECONDS_BORDER_COUNT]; /* in ns */
+extern const uint64_t bag_sizes_borders[BAG_SIZES_BORDER_COUNT];
+
+static inline void bag_observe_ns(bag_figure *histogram, uint64_t ns)
+{
+    size_t border = bag_border_of(bag_seconds_borders, BAG_SECONDS_BORDER_COUNT, ns);
+    bag_figure_add(&histogram[border], 1);
+    bag_figure_add(&histogram[BAG_SLOTS_SECONDS - 1], ns);
+}
+
+static inline void bag_observe_size(bag_figure *histogram, uint64_t size)
+{
+    size_t border = bag_border_of(bag_sizes_borders, BAG_SIZES_BORDER_COUNT, size);
+    bag_figure_add(&histogram[border], 1);
+    bag_figure_add(&histogram[BAG_SLOTS_SIZES - 1], size);
+}
+
+#endif

@@ -1,0 +1,212 @@
+/* Counting and adding up; see metrics.h. */
+#include "metrics.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+struct bag_recorder {
+    struct bag_recorder *next;
+    const struct bag_registry *registry;
+    struct bag_loop_figures loop;
+    struct bag_model_figures models[]; /* as in the registry */
+};
+
+#define BAG_X(border) UINT64_C(border),
+const uint64_t bag_seconds_borders[] = {BAG_SECONDS_BORDERS(BAG_X)};
+const uint64_t bag_sizes_borders[] = {BAG_SIZES_BORDERS(BAG_X)};
+#undef BAG_X
+
+static const struct {
+    int http_status;
+    enum bag_failure failure;
+} refusals[] = {
+#define BAG_X(id, value, http_status, failure) {http_status, BAG_FAILURE_##failure},
+    BAG_REFUSALS(BAG_X)
+#undef BAG_X
+};
+
+static const int statuses[] = {
+#define BAG_X(http_status) http_status,
+    BAG_HTTP_STATUSES(BAG_X)
+#undef BAG_X
+};
+
+/* ---- beginning and end ----------------------------------------------------------------------- */
+
+void bag_metrics_init(struct bag_metrics *metrics, bool on, const struct bag_registry *registry,
+                      size_t max_models)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *metrics = (struct bag_metrics){.on = on, .registry = registry, .max_models = max_models};
+    metrics->epoch_ms =
+        (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 - uv_hrtime() / 1000000;
+}
+
+void bag_metrics_free(struct bag_metrics *metrics)
+{
+    while (metrics->first) {
+        struct bag_recorder *next = metrics->first->next;
+        free(metrics->first);
+        metrics->first = next;
+    }
+}
+
+bool bag_metrics_add_loop(struct bag_metrics *metrics, struct bag_recorder **recorder)
+{
+    *recorder = NULL;
+    if (!metrics->on)
+        return true;
+    *recorder =
+        calloc(1, sizeof **recorder + metrics->max_models * sizeof(struct bag_model_figures));
+    if (!*recorder)
+        return false;
+    (*recorder)->registry = metrics->registry;
+    (*recorder)->next = metrics->first;
+    metrics->first = *recorder;
+    return true;
+}
+
+/* ---- what happened --------------------------------------------------------------------------- */
+
+static struct bag_model_figures *figures_of(struct bag_recorder *recorder,
+                                            const struct bag_model *model)
+{
+    return &recorder->models[model - recorder->registry->models];
+}
+
+void bag_metrics_on_queued(struct bag_recorder *recorder, const struct bag_model *model)
+{
+    if (recorder)
+        bag_figure_add(figures_of(recorder, model)->pending[0], 1);
+}
+
+void bag_metrics_on_taken(struct bag_recorder *recorder, const struct bag_model *model)
+{
+    if (recorder)
+        bag_figure_add(figures_of(recorder, model)->pending[0], UINT64_MAX);
+}
+
+void bag_metrics_on_batch(struct bag_recorder *recorder, const struct bag_model *model,
+                          size_t requests)
+{
+    if (!recorder || !requests)
+        return;
+    struct bag_model_figures *figures = figures_of(recorder, model);
+    bag_figure_add(figures->executions[0], 1);
+    bag_observe_size(figures->batch[0], requests);
+}
+
+void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_model *model,
+                            const struct bag_metrics_work *work)
+{
+    if (!recorder)
+        return;
+    struct bag_model_figures *figures = figures_of(recorder, model);
+    uint64_t sum_ns = 0;
+    for (int i = 0; i < BAG_STAGE_COUNT; i++) {
+        bag_observe_ns(figures->stage[i], work->watch->stage_ns[i]);
+        sum_ns += work->watch->stage_ns[i];
+    }
+    bag_observe_ns(figures->duration[0], sum_ns);
+    bag_figure_add(figures->success[0], 1);
+    bag_figure_add(figures->bags[0], work->bags);
+    bag_figure_add(figures->rows[0], work->rows);
+    bag_figure_add(figures->bytes[0], work->bytes);
+    bag_figure_add(figures->defaults[0], work->defaults);
+    bag_figure_set(figures->last[0], work->now_ms);
+}
+
+/* What a status alone stands for. */
+static enum bag_refusal refusal_of(int http_status)
+{
+    for (enum bag_refusal i = 0; i < BAG_REFUSAL_COUNT; i++) {
+        if (refusals[i].http_status == http_status)
+            return i;
+    }
+    return http_status >= 500 ? BAG_REFUSAL_INTERNAL : BAG_REFUSAL_BAD_REQUEST;
+}
+
+void bag_metrics_on_refusal(struct bag_recorder *recorder, const struct bag_model *model,
+                            int http_status, enum bag_refusal refusal)
+{
+    if (!recorder)
+        return;
+    if (refusal == BAG_REFUSAL_BY_STATUS)
+        refusal = refusal_of(http_status);
+    bag_figure_add(recorder->loop.refused[refusal], 1);
+    if (model)
+        bag_figure_add(figures_of(recorder, model)->failure[refusals[refusal].failure], 1);
+}
+
+void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_t body_bytes,
+                           size_t reply_bytes)
+{
+    size_t i = 0;
+    if (!recorder)
+        return;
+    while (i < sizeof statuses / sizeof statuses[0] && statuses[i] != http_status)
+        i++;
+    bag_figure_add(recorder->loop.responses[i], 1);
+    bag_figure_add(recorder->loop.received[0], body_bytes);
+    bag_figure_add(recorder->loop.sent[0], reply_bytes);
+}
+
+void bag_metrics_on_end(struct bag_recorder *recorder, bool sent)
+{
+    if (recorder && !sent)
+        bag_figure_add(recorder->loop.aborted[0], 1);
+}
+
+void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metrics_levels *levels)
+{
+    if (!recorder)
+        return;
+    bag_figure_set(recorder->loop.in_flight[0], levels->in_flight);
+    bag_figure_set(recorder->loop.connections[0], levels->connections);
+    bag_figure_set(recorder->loop.queued[0], levels->queued);
+    bag_figure_set(recorder->loop.queued_bytes[0], levels->queued_bytes);
+    bag_figure_set(recorder->loop.running[0], levels->running);
+}
+
+/* ---- adding up ------------------------------------------------------------------------------- */
+
+static void add_all(bag_figure *sum, const bag_figure *figures, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / sizeof *sum; i++)
+        bag_figure_add(&sum[i], bag_figure_get(&figures[i]));
+}
+
+void bag_metrics_sum_model(const struct bag_metrics *metrics, size_t index,
+                           struct bag_model_figures *sum)
+{
+    uint64_t last_ms = 0;
+    memset(sum, 0, sizeof *sum);
+    for (const struct bag_recorder *at = metrics->first; at; at = at->next) {
+        const struct bag_model_figures *figures = &at->models[index];
+        uint64_t its_last_ms = bag_figure_get(figures->last[0]);
+        add_all((bag_figure *)sum, (const bag_figure *)figures, sizeof *sum);
+        last_ms = its_last_ms > last_ms ? its_last_ms : last_ms;
+    }
+    bag_figure_set(sum->last[0], last_ms);
+}
+
+void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_figures *sum)
+{
+    memset(sum, 0, sizeof *sum);
+    for (const struct bag_recorder *at = metrics->first; at; at = at->next)
+        add_all((bag_figure *)sum, (const bag_figure *)&at->loop, sizeof *sum);
+}
+
+uint64_t bag_histogram_count(const bag_figure *histogram)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i <= BAG_SECONDS_BORDER_COUNT; i++)
+        count += bag_figure_get(&histogram[i]);
+    return count;
+}
+
+uint64_t bag_metrics_epoch_ms(const struct bag_metrics *metrics, uint64_t loop_ms)
+{
+    return loop_ms ? metrics->epoch_ms + loop_ms : 0;
+}

@@ -1,0 +1,126 @@
+/* What is counted: the one table of metrics, and of the values that their labels take. A line here
+ * is a counter of every loop, a family of GET /metrics, and its help.
+ *
+ * X(member, TYPE, LABEL, "name", "unit", "sentence"). TYPE is
+ *
+ *   COUNTER  only ever grows
+ *   GAUGE    is as it is; loops add up to the whole
+ *   SECONDS  a histogram of durations, kept in ns
+ *   SIZES    a histogram of small numbers
+ *   MOMENT   when something was last, kept in ms of uv_now; the latest of all loops
+ *
+ * and LABEL is ONE for a single figure, or names a list below with a figure for each value.
+ *
+ * The names that begin with nv_ are Triton's, so that dashboards made for it work. */
+#ifndef BAG_METRICS_TABLE_H
+#define BAG_METRICS_TABLE_H
+
+/* clang-format off */
+
+/* Of every model and version, and labelled with both. */
+#define BAG_MODEL_METRICS(X)                                                                       \
+    X(success, COUNTER, ONE, "nv_inference_request_success", "requests",                           \
+      "Inference requests that were answered with their result.")                                  \
+    X(failure, COUNTER, FAILURE, "nv_inference_request_failure", "requests",                       \
+      "Inference requests that were answered with an error.")                                      \
+    X(bags, COUNTER, ONE, "nv_inference_count", "bags", "Bags that were pooled.")                  \
+    X(executions, COUNTER, ONE, "nv_inference_exec_count", "batches",                              \
+      "Batches that were pooled; a request that is answered at once is one.")                      \
+    X(pending, GAUGE, ONE, "nv_inference_pending_request_count", "requests",                       \
+      "Inference requests that wait for a worker.")                                                \
+    X(duration, SECONDS, ONE, "bagserve_request_duration_seconds", "seconds",                      \
+      "From the last byte of a request's body to its reply, where that is a result.")              \
+    X(stage, SECONDS, STAGE, "bagserve_stage_duration_seconds", "seconds",                         \
+      "The same in its parts: waiting, decoding and checking, pooling, printing numbers.")         \
+    X(batch, SIZES, ONE, "bagserve_batch_requests", "requests", "Requests in a batch.")            \
+    X(rows, COUNTER, ONE, "bagserve_gathered_rows_total", "rows",                                  \
+      "Rows that the indices of answered requests named.")                                         \
+    X(bytes, COUNTER, ONE, "bagserve_gathered_bytes_total", "bytes", "Bytes of these rows.")       \
+    X(defaults, COUNTER, ONE, "bagserve_default_rows_total", "bags",                               \
+      "Bags that came without an index and got the row default_index.")                            \
+    X(last, MOMENT, ONE, "bagserve_last_inference_timestamp_seconds", "seconds since 1970",        \
+      "When a request was last answered with its result; 0 means never.")
+
+/* Of the whole server. */
+#define BAG_LOOP_METRICS(X)                                                                        \
+    X(responses, COUNTER, STATUS, "bagserve_http_responses_total", "responses",                    \
+      "Answers to requests of any kind, by HTTP status.")                                          \
+    X(refused, COUNTER, REFUSAL, "bagserve_refused_requests_total", "requests",                    \
+      "Requests of any kind that were answered with an error, by its reason.")                     \
+    X(aborted, COUNTER, ONE, "bagserve_aborted_requests_total", "requests",                        \
+      "Requests whose connection ended before their reply had left.")                              \
+    X(received, COUNTER, ONE, "bagserve_http_request_body_bytes_total", "bytes",                   \
+      "Bodies of requests that were answered, as far as they were read.")                          \
+    X(sent, COUNTER, ONE, "bagserve_http_response_body_bytes_total", "bytes",                      \
+      "Bodies of answers.")                                                                        \
+    X(in_flight, GAUGE, ONE, "bagserve_http_requests_in_flight", "requests",                       \
+      "Requests whose head has come and whose reply has not left.")                                \
+    X(connections, GAUGE, ONE, "bagserve_http_connections", "connections", "Open connections.")    \
+    X(queued, GAUGE, ONE, "bagserve_queue_requests", "requests", "Requests that wait for a worker.") \
+    X(queued_bytes, GAUGE, ONE, "bagserve_queue_bytes", "bytes",                                   \
+      "Bodies and planned replies of requests that wait for a worker.")                            \
+    X(running, GAUGE, ONE, "bagserve_busy_workers", "workers",                                     \
+      "Batches, and parts of large requests, that workers have in hand.")
+
+/* Of the process, looked up when asked for. X(member, "type", SCALE, "name", "unit", "what"); the
+ * scale is NS where the member is in ns and shown in seconds, otherwise WHOLE. */
+#define BAG_PROCESS_METRICS(X)                                                                     \
+    X(cpu_ns, "counter", NS, "process_cpu_seconds_total", "seconds", "User and system time.")      \
+    X(start_ns, "gauge", NS, "process_start_time_seconds", "seconds since 1970",                   \
+      "When the process started.")                                                                 \
+    X(resident_bytes, "gauge", WHOLE, "process_resident_memory_bytes", "bytes",                    \
+      "Resident memory.")                                                                          \
+    X(virtual_bytes, "gauge", WHOLE, "process_virtual_memory_bytes", "bytes", "Virtual memory.")   \
+    X(open_fds, "gauge", WHOLE, "process_open_fds", "descriptors", "Open file descriptors.")       \
+    X(max_fds, "gauge", WHOLE, "process_max_fds", "descriptors", "Most that may be open.")
+
+/* ---- the values of labels -------------------------------------------------------------------- */
+
+/* Where the time of an inference goes. X(ID, "value", "Triton's sum of it", "sentence"): the sum is
+ * shown in microseconds. */
+#define BAG_STAGES(X)                                                                              \
+    X(QUEUE, "queue", "nv_inference_queue_duration_us", "Time that answered requests waited for a worker.")                    \
+    X(INPUT, "compute_input", "nv_inference_compute_input_duration_us", "Time spent decoding and checking them.")   \
+    X(INFER, "compute_infer", "nv_inference_compute_infer_duration_us", "Time spent pooling.")                 \
+    X(OUTPUT, "compute_output", "nv_inference_compute_output_duration_us", "Time spent printing numbers.")
+
+/* Why a request was answered with an error: X(ID, "value", status, FAILURE). Where several have one
+ * status, the first is what the status alone stands for. */
+#define BAG_REFUSALS(X)                                                                            \
+    X(INTERNAL, "internal", 500, BACKEND)                                                          \
+    X(BAD_REQUEST, "bad_request", 400, OTHER)                                                      \
+    X(NOT_FOUND, "not_found", 404, OTHER)                                                          \
+    X(METHOD, "method_not_allowed", 405, OTHER)                                                    \
+    X(TOO_LARGE, "body_too_large", 413, OTHER)                                                     \
+    X(ENCODING, "content_encoding", 415, OTHER)                                                    \
+    X(NO_MEMORY, "out_of_memory", 503, REJECTED)                                                   \
+    X(QUEUE_FULL, "queue_full", 503, REJECTED)                                                     \
+    X(TIMEOUT, "timeout", 503, REJECTED)                                                           \
+    X(CANCELLED, "cancelled", 503, CANCELED)                                                       \
+    X(NOT_READY, "not_ready", 503, REJECTED)
+
+/* Triton's reasons. */
+#define BAG_FAILURES(X)                                                                            \
+    X(REJECTED, "REJECTED")                                                                        \
+    X(CANCELED, "CANCELED")                                                                        \
+    X(BACKEND, "BACKEND")                                                                          \
+    X(OTHER, "OTHER")
+
+/* X(status); anything else counts as the last. */
+#define BAG_HTTP_STATUSES(X)                                                                            \
+    X(200) X(204) X(400) X(404) X(405) X(408) X(413) X(415) X(431) X(500) X(503)
+
+/* ---- the borders of histograms ---------------------------------------------------------------- */
+
+/* Upper borders, inclusive, in ns. */
+#define BAG_SECONDS_BORDERS(X)                                                                     \
+    X(1000) X(2500) X(5000) X(10000) X(25000) X(50000) X(100000) X(250000) X(500000)               \
+    X(1000000) X(2500000) X(5000000) X(10000000) X(25000000) X(50000000) X(100000000)              \
+    X(250000000) X(500000000) X(1000000000) X(2500000000) X(5000000000) X(10000000000)
+
+#define BAG_SIZES_BORDERS(X)                                                                       \
+    X(1) X(2) X(4) X(8) X(16) X(32) X(64) X(128) X(256) X(512) X(1024)
+
+/* clang-format on */
+
+#endif

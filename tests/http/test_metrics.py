@@ -1,0 +1,347 @@
+"""Metrics and statistics: exact counts after a known sequence of requests, and the formats."""
+
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+
+from example import EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
+from harness import Server, Tally, expect, expect_equal, scratch, wait_until
+from v2 import Client, Raw, Tensor, head, infer_body
+
+STAGES = ("queue", "compute_input", "compute_infer", "compute_output")
+DURATIONS = ("success", "fail", *STAGES, "cache_hit", "cache_miss")
+TYPE = "text/plain; version=0.0.4; charset=utf-8"
+DEAR_IDS = 400_000
+
+
+def scrape(client, path="/metrics"):
+    """Every sample of /metrics: {(name, ((label, value), ...)): number}."""
+    reply = client.get(path).expect()
+    expect_equal(reply.headers["content-type"], TYPE)
+    found = {}
+    for family in text_string_to_metric_families(reply.body.decode()):
+        for sample in family.samples:
+            name = sample.name
+            if name.startswith("nv_"):  # the parser completes counters that are not called so
+                name = name.removesuffix("_total")
+            key = (name, tuple(sorted(sample.labels.items())))
+            expect(key not in found, f"{key} is there twice")
+            found[key] = sample.value
+    return found
+
+
+class Figures:
+    """What changed between two looks."""
+
+    def __init__(self, client):
+        self.client = client
+        self.before = scrape(client)
+
+    def changes(self):
+        after = scrape(self.client)
+        expect_equal(sorted(after), sorted(self.before), "the series")
+        return {key: value - self.before[key] for key, value in after.items()
+                if value != self.before[key]}
+
+
+def of(name, model="items", version="1", **labels):
+    return (name, tuple(sorted((labels | {"model": model, "version": version}).items())))
+
+
+def server_wide(name, **labels):
+    return (name, tuple(sorted(labels.items())))
+
+
+def pick(changes, prefix):
+    """The changes of names that begin so, but for durations, which nobody can foretell."""
+    return {key: value for key, value in changes.items() if key[0].startswith(prefix)
+            and not ("duration" in key[0] and not key[0].endswith("_count"))}
+
+
+def statistics(client, path="/v2/models/stats"):
+    """Model statistics by name and version; every key is checked on the way."""
+    value = client.get(path).expect().json()
+    expect_equal(sorted(value), ["model_stats"])
+    found = {}
+    for entry in value["model_stats"]:
+        expect_equal(sorted(entry), ["batch_stats", "execution_count", "inference_count",
+                                     "inference_stats", "last_inference", "name", "version"])
+        expect_equal(sorted(entry["inference_stats"]), sorted(DURATIONS))
+        for name, duration in entry["inference_stats"].items():
+            expect_equal(sorted(duration), ["count", "ns"], name)
+            expect(all(type(number) is int and number >= 0 for number in duration.values()),
+                   f"{name}: {duration}")
+        expect(all(type(entry[key]) is int for key in
+                   ("last_inference", "inference_count", "execution_count")), f"{entry}")
+        expect(isinstance(entry["version"], str) and isinstance(entry["batch_stats"], list),
+               f"{entry}")
+        found[entry["name"], entry["version"]] = entry
+    return found
+
+
+# ---- counts -----------------------------------------------------------------------------------
+def test_successes_are_counted(client):
+    """Three requests of two bags and four indices, one of them binary."""
+    figures = Figures(client)
+    for binary in (False, True, False):
+        check_rows(client.infer("items", INPUTS, binary=binary).embeddings(), WANT)
+    changes = figures.changes()
+    expect_equal(pick(changes, "nv_"), {of("nv_inference_request_success"): 3,
+                                        of("nv_inference_count"): 6,
+                                        of("nv_inference_exec_count"): 3})
+    expect_equal(pick(changes, "bagserve_gathered"), {of("bagserve_gathered_rows_total"): 12,
+                                                      of("bagserve_gathered_bytes_total"): 96})
+    counts = pick(changes, "bagserve_stage") | pick(changes, "bagserve_request")
+    expect_equal(counts, {of("bagserve_request_duration_seconds_count"): 3} |
+                 {of("bagserve_stage_duration_seconds_count", stage=s): 3 for s in STAGES})
+    expect_equal(changes[of("bagserve_batch_requests_bucket", le="1")], 3)
+    expect_equal(changes[of("bagserve_batch_requests_sum")], 3)
+    # The first look counts itself too late to see itself.
+    expect_equal(changes[server_wide("bagserve_http_responses_total", code="200")], 4)
+    expect(not pick(changes, "bagserve_refused"), f"{changes}")
+
+
+def test_dear_requests_are_counted(client):
+    """A request that a worker does: batches and stages of each are complete when it is answered."""
+    ids = Tensor("indices", np.arange(DEAR_IDS, dtype=np.int64) % 5)
+    tensors = [ids, Tensor("offsets", np.array([0, 7], np.int64))]
+    figures = Figures(client)
+    for _ in range(3):
+        client.infer("items", tensors, binary=True).expect()
+    changes = figures.changes()
+    expect_equal(pick(changes, "nv_"), {of("nv_inference_request_success"): 3,
+                                        of("nv_inference_count"): 6,
+                                        of("nv_inference_exec_count"): 3})
+    expect_equal(changes[of("bagserve_gathered_rows_total")], 3 * DEAR_IDS)
+    for stage in STAGES[:3]:
+        expect(changes[of("bagserve_stage_duration_seconds_sum", stage=stage)] > 0, stage)
+    whole = changes[of("bagserve_request_duration_seconds_sum")]
+    parts = sum(changes.get(of("bagserve_stage_duration_seconds_sum", stage=s), 0) for s in STAGES)
+    expect(abs(whole - parts) < 1e-6, f"{whole} s in all, {parts} s in stages")
+
+
+def test_failures_are_counted(client):
+    """Each refusal under its status, its reason, and Triton's reason where a model was named."""
+    asked = [(400, "bad_request", lambda: client.request("POST", INFER, b"{")),
+             (400, "bad_request", lambda: client.infer("items", [i64("indices", [5], (1, 1))])),
+             (400, "bad_request", lambda: client.infer("items", INPUTS, headers={
+                 "Inference-Header-Content-Length": "0"})),
+             (404, "not_found", lambda: client.get("/nowhere")),
+             (404, "not_found", lambda: client.infer("nobody", INPUTS)),
+             (405, "method_not_allowed", lambda: client.get(INFER)),
+             (413, "body_too_large", lambda: client.request("POST", INFER, b" " * (1 << 23))),
+             (415, "content_encoding", lambda: client.infer("items", INPUTS, headers={
+                 "Content-Encoding": "br"}))]
+    figures = Figures(client)
+    for status, _, ask in asked:
+        ask().expect(status)
+        client.close()
+    changes = figures.changes()
+    refused = {}
+    for _, reason, _ in asked:
+        key = server_wide("bagserve_refused_requests_total", reason=reason)
+        refused[key] = refused.get(key, 0) + 1
+    expect_equal(pick(changes, "bagserve_refused"), refused)
+    expect_equal(pick(changes, "nv_"),
+                 {of("nv_inference_request_failure", reason="OTHER"): 5})
+    answers = pick(changes, "bagserve_http_responses")
+    expect_equal(answers, {server_wide("bagserve_http_responses_total", code=code): count for
+                           code, count in (("200", 1), ("400", 3), ("404", 2), ("405", 1),
+                                           ("413", 1), ("415", 1))})
+
+
+def test_default_rows_are_counted(client):
+    """Bags without an index, in each form; none where they get zeros."""
+    default = Tensor("default_index", np.int64(1))
+    asked = [([i64("indices", [0, 1]), i64("offsets", [0, 0, 1, 2, 2])], 3),
+             ([i64("indices", [], (4, 0))], 4),
+             ([i64("indices", [0, 1]), i64("segment_ids", [1, 3]), i64("num_segments", [6])], 4),
+             ([i64("indices", [0, 1, 2], (3, 1))], 0)]
+    for inputs, count in asked:
+        figures = Figures(client)
+        client.infer("items", inputs).expect()
+        expect_equal(pick(figures.changes(), "bagserve_default"), {}, "without default_index")
+        figures = Figures(client)
+        client.infer("items", inputs + [default]).expect()
+        expect_equal(pick(figures.changes(), "bagserve_default"),
+                     {of("bagserve_default_rows_total"): count} if count else {})
+
+
+def test_bodies_are_counted(client):
+    body, headers = infer_body(INPUTS)
+    figures = Figures(client)
+    reply = client.request("POST", INFER, body, headers).expect()
+    changes = figures.changes()
+    expect_equal(changes[server_wide("bagserve_http_request_body_bytes_total")], len(body))
+    sent = changes[server_wide("bagserve_http_response_body_bytes_total")]
+    expect(sent > len(reply.body) + 1000, f"{sent} bytes with one look, which is longer")
+
+
+def test_vanished_clients_are_counted(client):
+    """A client that leaves in the midst of its body."""
+    aborted = server_wide("bagserve_aborted_requests_total")
+    in_flight = server_wide("bagserve_http_requests_in_flight")
+    before = scrape(client)[aborted]
+    with Raw(client.server) as raw:
+        raw.send(head("POST", INFER, {"Content-Length": "100"}) + b"{")
+        wait_until(lambda: scrape(client)[in_flight] >= 1, "the request is not in flight")
+    wait_until(lambda: scrape(client)[aborted] == before + 1, "the client is not missed")
+
+
+def test_levels(client):
+    """Connections are counted while they are open."""
+    connections = server_wide("bagserve_http_connections")
+    wait_until(lambda: scrape(client)[connections] == 1, "there are other connections")
+    raws = [Raw(client.server) for _ in range(5)]
+    wait_until(lambda: scrape(client)[connections] == 6, "not all connections are counted")
+    for raw in raws:
+        raw.close()
+    wait_until(lambda: scrape(client)[connections] == 1, "closed connections are counted")
+
+
+def test_process(client):
+    figures = scrape(client)
+    process = client.server
+    started = figures[server_wide("process_start_time_seconds")]
+    expect(0 < time.time() - started < 3600, f"started at {started}")
+    expect(figures[server_wide("process_open_fds")] >= 5, "too few descriptors")
+    expect(figures[server_wide("process_max_fds")] >= 256, "too low a limit")
+    resident = figures[server_wide("process_resident_memory_bytes")]
+    expect(0.5 < resident / process.memory_bytes() < 2, f"{resident} bytes resident")
+    virtual = figures[server_wide("process_virtual_memory_bytes")]
+    expect_equal(virtual, process.memory_bytes("VmSize"), "virtual memory")
+    expect(0 < figures[server_wide("process_cpu_seconds_total")] < 3600, "CPU time")
+
+
+def test_counters_never_fall(client):
+    """Scraped while other connections ask, from one look to the next."""
+    stop = threading.Event()
+
+    def ask():
+        with Client(client.server) as other:
+            while not stop.is_set():
+                other.infer("items", INPUTS).expect()
+                other.infer("items", [i64("indices", [9], (1, 1))]).expect(400)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        before = scrape(client)
+        for _ in range(20):
+            after = scrape(client)
+            for key, value in after.items():
+                if key[0].endswith(("_total", "_bucket", "_count", "_sum", "_success", "_us")):
+                    expect(value >= before[key], f"{key} fell from {before[key]} to {value}")
+            before = after
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+# ---- statistics -------------------------------------------------------------------------------
+def test_statistics(client):
+    before = statistics(client)["items", "1"]
+    expect_equal(list(statistics(client)), [("items", "1"), ("other", "3"), ("other", "12")])
+    for _ in range(2):
+        client.infer("items", INPUTS).expect()
+    client.request("POST", INFER, b"x").expect(400)
+    after = statistics(client)["items", "1"]
+    for key, change in (("inference_count", 4), ("execution_count", 2)):
+        expect_equal(after[key] - before[key], change, key)
+    for key in DURATIONS:
+        want = {"fail": 1, "cache_hit": 0, "cache_miss": 0}.get(key, 2)
+        change = after["inference_stats"][key]["count"] - before["inference_stats"][key]["count"]
+        expect_equal(change, want, key)
+    spent = {key: after["inference_stats"][key]["ns"] for key in DURATIONS}
+    expect_equal(spent["success"], sum(spent[s] for s in STAGES), "ns of all stages")
+    expect(abs(after["last_inference"] / 1000 - time.time()) < 60, f"{after['last_inference']}")
+
+
+def test_statistics_of_versions(client):
+    client.infer("other", INPUTS, path="/v2/models/other/versions/3/infer").expect()
+    whole = statistics(client)
+    expect_equal(statistics(client, "/v2/models/other/stats"),
+                 {key: whole[key] for key in (("other", "3"), ("other", "12"))})
+    expect_equal(statistics(client, "/v2/models/other/versions/3/stats"),
+                 {("other", "3"): whole["other", "3"]})
+    client.get("/v2/models/nobody/stats").expect(404).error()
+    client.get("/v2/models/other/versions/4/stats").expect(404).error()
+    client.request("POST", "/v2/models/stats", b"").expect(405).error()
+
+
+def test_links(client):
+    expect("statistics" in client.get("/v2").json()["extensions"], "no extension 'statistics'")
+    links = client.get("/").json()["links"]
+    expect_equal((links["metrics"], links["stats"]), ("/metrics", "/v2/models/stats"))
+
+
+# ---- formats ----------------------------------------------------------------------------------
+def test_histograms_are_cumulative(client):
+    client.infer("items", INPUTS).expect()
+    buckets = {}
+    for (name, labels), value in scrape(client).items():
+        if name.endswith("_bucket"):
+            rest = tuple(label for label in labels if label[0] != "le")
+            buckets.setdefault((name, rest), []).append((float(dict(labels)["le"]), value))
+    figures = scrape(client)
+    expect(len(buckets) == 3 * (1 + 4 + 1), f"{len(buckets)} histograms")
+    for (name, labels), found in buckets.items():
+        expect_equal(found, sorted(found), name)
+        expect_equal([value for _, value in found], sorted(value for _, value in found), name)
+        expect_equal(found[-1], (float("inf"), figures[name[:-7] + "_count", labels]), name)
+
+
+def test_head(client):
+    for path in ("/metrics", "/v2/models/stats", "/v2/models/items/stats"):
+        got, want = client.request("HEAD", path), client.get(path)
+        expect_equal((got.status, got.body), (200, b""), path)
+        expect_equal(got.headers["content-type"], want.headers["content-type"], path)
+        expect(int(got.headers["content-length"]) > 100, path)
+
+
+def test_promtool(client):
+    """Prometheus' own checker, where it is installed, minds nothing but Triton's names."""
+    promtool = shutil.which("promtool")
+    if not promtool:
+        print("promtool is not installed: left out")
+        return
+    done = subprocess.run([promtool, "check", "metrics"], input=client.get("/metrics").body,
+                          capture_output=True, check=False)
+    minded = (done.stdout + done.stderr).decode().splitlines()
+    own = [line for line in minded if not line.startswith("nv_inference_")]
+    expect_equal((own, done.returncode), ([], 3 if minded else 0))
+
+
+def test_switched_off(client):
+    with Server("--table", f"items={client.server.table}", "--metrics", "off") as server, \
+            Client(server) as other:
+        check_rows(other.infer("items", INPUTS).embeddings(), WANT)
+        for path in ("/metrics", "/v2/models/stats", "/v2/models/items/stats"):
+            expect("metrics" in other.get(path).expect(404).error(), path)
+        expect("statistics" not in other.get("/v2").json()["extensions"], "still an extension")
+        links = other.get("/").json()["links"]
+        expect(not {"stats", "metrics"} & set(links), f"{links}")
+
+
+def main():
+    tally = Tally()
+    with scratch() as directory:
+        for path in ("items/1", "other/3", "other/12"):
+            (directory / "models" / path).mkdir(parents=True)
+            np.save(directory / "models" / path / "table.npy", EXAMPLE)
+        with Server("--models", directory / "models", "--max-body-bytes", "4MiB") as server, \
+                Client(server) as client:
+            server.table = directory / "models" / "items" / "1" / "table.npy"
+            tally.check_all(globals(), client, after=client.close)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,376 @@
+/* Counting: borders of histograms, recorders of several loops, and the text that comes of it. */
+#include "testing.h"
+
+#include "server/metrics/expose.h"
+#include "server/metrics/prometheus.h"
+
+static struct bag_model models[2];
+static struct bag_registry registry = {models, 2};
+static struct bag_metrics metrics;
+static struct bag_recorder *first, *second;
+
+static int set_up(void **state)
+{
+    (void)state;
+    models[0] =
+        (struct bag_model){.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "1"};
+    models[1] =
+        (struct bag_model){.name = (char *)(uintptr_t) "b", .version = (char *)(uintptr_t) "7"};
+    bag_metrics_init(&metrics, true, &registry, 2);
+    assert_true(bag_metrics_add_loop(&metrics, &first));
+    assert_true(bag_metrics_add_loop(&metrics, &second));
+    assert_non_null(first);
+    assert_non_null(second);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    bag_metrics_free(&metrics);
+    return 0;
+}
+
+/* An inference whose stages took 1, 2, 3 and 4 times `ns`. */
+static void succeed(struct bag_recorder *recorder, const struct bag_model *model, uint64_t ns,
+                    uint64_t now_ms)
+{
+    struct bag_stopwatch watch = {.stage_ns = {ns, 2 * ns, 3 * ns, 4 * ns}};
+    struct bag_metrics_work work = {
+        .bags = 3, .rows = 5, .bytes = 80, .defaults = 1, .watch = &watch, .now_ms = now_ms};
+    bag_metrics_on_success(recorder, model, &work);
+}
+
+static uint64_t only(const bag_figure *figure)
+{
+    return bag_figure_get(figure);
+}
+
+/* The whole text holds the line. */
+static void expect_line(const char *text, const char *line)
+{
+    char whole[256];
+    snprintf(whole, sizeof whole, "\n%s\n", line);
+    if (!strstr(text, whole))
+        fail_msg("no line '%s' in:\n%s", line, text);
+}
+
+/* ---- histograms ------------------------------------------------------------------------------ */
+
+static void test_borders_are_inclusive(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BAG_SECONDS_BORDER_COUNT; i++) {
+        uint64_t border = bag_seconds_borders[i];
+        assert_int_equal(bag_border_of(bag_seconds_borders, BAG_SECONDS_BORDER_COUNT, border), i);
+        assert_int_equal(bag_border_of(bag_seconds_borders, BAG_SECONDS_BORDER_COUNT, border + 1),
+                         i + 1);
+        assert_true(i == 0 || border > bag_seconds_borders[i - 1]);
+    }
+    assert_int_equal(bag_border_of(bag_seconds_borders, BAG_SECONDS_BORDER_COUNT, 0), 0);
+    assert_int_equal(bag_border_of(bag_seconds_borders, BAG_SECONDS_BORDER_COUNT, UINT64_MAX),
+                     BAG_SECONDS_BORDER_COUNT);
+}
+
+static void test_histograms_keep_every_value(void **state)
+{
+    bag_figure seconds[BAG_SLOTS_SECONDS] = {0}, sizes[BAG_SLOTS_SIZES] = {0};
+    uint64_t sum_ns = 0;
+    (void)state;
+    for (size_t i = 0; i < BAG_SECONDS_BORDER_COUNT; i++) {
+        for (uint64_t ns = bag_seconds_borders[i] - 1; ns <= bag_seconds_borders[i] + 1; ns++) {
+            bag_observe_ns(seconds, ns);
+            sum_ns += ns;
+        }
+    }
+    assert_int_equal(bag_histogram_count(seconds), 3 * BAG_SECONDS_BORDER_COUNT);
+    assert_int_equal(only(&seconds[0]), 2);
+    for (size_t i = 1; i < BAG_SECONDS_BORDER_COUNT; i++)
+        assert_int_equal(only(&seconds[i]), 3);
+    assert_int_equal(only(&seconds[BAG_SECONDS_BORDER_COUNT]), 1);
+    assert_int_equal(only(&seconds[BAG_SLOTS_SECONDS - 1]), sum_ns);
+    bag_observe_size(sizes, 1);
+    bag_observe_size(sizes, 3);
+    bag_observe_size(sizes, 1025);
+    assert_int_equal(only(&sizes[0]), 1);
+    assert_int_equal(only(&sizes[2]), 1);
+    assert_int_equal(only(&sizes[BAG_SIZES_BORDER_COUNT]), 1);
+    assert_int_equal(only(&sizes[BAG_SLOTS_SIZES - 1]), 1029);
+}
+
+/* ---- stopwatches ----------------------------------------------------------------------------- */
+
+static void test_stopwatch_adds_laps(void **state)
+{
+    struct bag_stopwatch watch;
+    (void)state;
+    uint64_t before_ns = uv_hrtime();
+    bag_stopwatch_start(&watch, true);
+    bag_stopwatch_lap(&watch, BAG_STAGE_QUEUE);
+    bag_stopwatch_lap(&watch, BAG_STAGE_INPUT);
+    bag_stopwatch_lap(&watch, BAG_STAGE_QUEUE);
+    uint64_t most_ns = uv_hrtime() - before_ns;
+    assert_true(watch.mark_ns >= before_ns);
+    assert_in_range(watch.stage_ns[BAG_STAGE_QUEUE] + watch.stage_ns[BAG_STAGE_INPUT], 1, most_ns);
+    assert_int_equal(watch.stage_ns[BAG_STAGE_INFER], 0);
+    bag_stopwatch_start(&watch, false);
+    bag_stopwatch_lap(&watch, BAG_STAGE_QUEUE);
+    assert_int_equal(watch.stage_ns[BAG_STAGE_QUEUE], 0);
+}
+
+/* ---- adding up ------------------------------------------------------------------------------- */
+
+static void test_loops_add_up(void **state)
+{
+    struct bag_model_figures sum;
+    (void)state;
+    succeed(first, &models[0], 1000, 500);
+    succeed(second, &models[0], 100, 400);
+    succeed(second, &models[1], 7, 300);
+    bag_metrics_on_batch(first, &models[0], 2);
+    bag_metrics_on_batch(second, &models[0], 9);
+    bag_metrics_on_batch(second, &models[0], 0);
+    bag_metrics_on_queued(first, &models[0]);
+    bag_metrics_on_queued(first, &models[0]);
+    bag_metrics_on_queued(second, &models[0]);
+    bag_metrics_on_taken(first, &models[0]);
+    bag_metrics_sum_model(&metrics, 0, &sum);
+    assert_int_equal(only(sum.success[0]), 2);
+    assert_int_equal(only(sum.bags[0]), 6);
+    assert_int_equal(only(sum.rows[0]), 10);
+    assert_int_equal(only(sum.bytes[0]), 160);
+    assert_int_equal(only(sum.defaults[0]), 2);
+    assert_int_equal(only(sum.pending[0]), 2);
+    assert_int_equal(only(sum.executions[0]), 2);
+    assert_int_equal(only(&sum.batch[0][BAG_SLOTS_SIZES - 1]), 11);
+    assert_int_equal(only(&sum.duration[0][BAG_SLOTS_SECONDS - 1]), 11000);
+    assert_int_equal(only(&sum.stage[BAG_STAGE_OUTPUT][BAG_SLOTS_SECONDS - 1]), 4400);
+    assert_int_equal(only(&sum.stage[BAG_STAGE_QUEUE][0]), 2);
+    assert_int_equal(only(sum.last[0]), 500);
+    bag_metrics_sum_model(&metrics, 1, &sum);
+    assert_int_equal(only(sum.success[0]), 1);
+    assert_int_equal(only(sum.last[0]), 300);
+    assert_int_equal(only(sum.pending[0]), 0);
+}
+
+static void test_levels_of_loops_add_up(void **state)
+{
+    struct bag_metrics_levels levels = {1, 2, 3, 4, 5};
+    struct bag_loop_figures sum;
+    (void)state;
+    bag_metrics_on_levels(first, &levels);
+    bag_metrics_on_levels(first, &levels);
+    bag_metrics_on_levels(second, &levels);
+    bag_metrics_on_end(second, false);
+    bag_metrics_on_end(second, true);
+    bag_metrics_sum_loops(&metrics, &sum);
+    assert_int_equal(only(sum.in_flight[0]), 2);
+    assert_int_equal(only(sum.connections[0]), 4);
+    assert_int_equal(only(sum.queued[0]), 6);
+    assert_int_equal(only(sum.queued_bytes[0]), 8);
+    assert_int_equal(only(sum.running[0]), 10);
+    assert_int_equal(only(sum.aborted[0]), 1);
+}
+
+/* A refusal's reason is what its status stands for, unless it is said. */
+static void test_refusals_have_reasons(void **state)
+{
+    static const struct {
+        int status;
+        enum bag_refusal said, refusal;
+        enum bag_failure failure;
+    } cases[] = {
+        {400, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_BAD_REQUEST, BAG_FAILURE_OTHER},
+        {404, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_NOT_FOUND, BAG_FAILURE_OTHER},
+        {413, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_TOO_LARGE, BAG_FAILURE_OTHER},
+        {418, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_BAD_REQUEST, BAG_FAILURE_OTHER},
+        {500, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_INTERNAL, BAG_FAILURE_BACKEND},
+        {507, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_INTERNAL, BAG_FAILURE_BACKEND},
+        {503, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_NO_MEMORY, BAG_FAILURE_REJECTED},
+        {503, BAG_REFUSAL_QUEUE_FULL, BAG_REFUSAL_QUEUE_FULL, BAG_FAILURE_REJECTED},
+        {503, BAG_REFUSAL_CANCELLED, BAG_REFUSAL_CANCELLED, BAG_FAILURE_CANCELED},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct bag_loop_figures before, after;
+        struct bag_model_figures model_before, model_after;
+        bag_metrics_sum_loops(&metrics, &before);
+        bag_metrics_sum_model(&metrics, 1, &model_before);
+        bag_metrics_on_refusal(first, &models[1], cases[i].status, cases[i].said);
+        bag_metrics_on_refusal(second, NULL, cases[i].status, cases[i].said);
+        bag_metrics_sum_loops(&metrics, &after);
+        bag_metrics_sum_model(&metrics, 1, &model_after);
+        for (int j = 0; j < BAG_REFUSAL_COUNT; j++)
+            assert_int_equal(only(after.refused[j]) - only(before.refused[j]),
+                             j == (int)cases[i].refusal ? 2 : 0);
+        for (int j = 0; j < BAG_FAILURE_COUNT; j++)
+            assert_int_equal(only(model_after.failure[j]) - only(model_before.failure[j]),
+                             j == (int)cases[i].failure ? 1 : 0);
+    }
+}
+
+static void test_statuses_are_counted(void **state)
+{
+    struct bag_loop_figures sum;
+    (void)state;
+    bag_metrics_on_answer(first, 200, 10, 20);
+    bag_metrics_on_answer(second, 503, 1, 2);
+    bag_metrics_on_answer(second, 299, 0, 0);
+    bag_metrics_sum_loops(&metrics, &sum);
+    uint64_t all = 0;
+    for (int i = 0; i < BAG_STATUS_LABEL_COUNT; i++)
+        all += only(sum.responses[i]);
+    assert_int_equal(all, 3);
+    assert_int_equal(only(sum.responses[0]), 1);
+    assert_int_equal(only(sum.responses[BAG_STATUS_LABEL_COUNT - 2]), 1);
+    assert_int_equal(only(sum.responses[BAG_STATUS_LABEL_COUNT - 1]), 1);
+    assert_int_equal(only(sum.received[0]), 11);
+    assert_int_equal(only(sum.sent[0]), 22);
+}
+
+static void test_nothing_is_counted_when_off(void **state)
+{
+    struct bag_metrics off;
+    struct bag_recorder *none = first;
+    struct bag_metrics_levels levels = {0};
+    (void)state;
+    bag_metrics_init(&off, false, &registry, 2);
+    assert_true(bag_metrics_add_loop(&off, &none));
+    assert_null(none);
+    succeed(none, &models[0], 1, 1);
+    bag_metrics_on_batch(none, &models[0], 1);
+    bag_metrics_on_queued(none, &models[0]);
+    bag_metrics_on_taken(none, &models[0]);
+    bag_metrics_on_refusal(none, NULL, 400, BAG_REFUSAL_BY_STATUS);
+    bag_metrics_on_answer(none, 200, 1, 1);
+    bag_metrics_on_end(none, false);
+    bag_metrics_on_levels(none, &levels);
+    bag_metrics_free(&off);
+}
+
+/* ---- what is shown --------------------------------------------------------------------------- */
+
+static void test_writes_the_text_format(void **state)
+{
+    struct bag_prometheus out = {0};
+    (void)state;
+    bag_prometheus_family(&out, "x_total", "counter", "One\nline \\ here.", "things");
+    bag_prometheus_sample(&out, "x", "_total");
+    bag_prometheus_label(&out, "path", "C:\\dir \"q\"\nend");
+    bag_prometheus_label(&out, "empty", "");
+    bag_prometheus_value(&out, UINT64_MAX, false);
+    bag_prometheus_sample(&out, "y", "");
+    bag_prometheus_border(&out, 2500, true);
+    bag_prometheus_value(&out, 0, false);
+    bag_prometheus_sample(&out, "z", "");
+    bag_prometheus_value(&out, UINT64_C(1234567890123), true);
+    bag_prometheus_sample(&out, "z", "");
+    bag_prometheus_value(&out, UINT64_C(7000000000), true);
+    char *text = bag_prometheus_end(&out);
+    assert_string_equal(text, "# HELP x_total One\\nline \\\\ here. Unit: things.\n"
+                              "# TYPE x_total counter\n"
+                              "x_total{path=\"C:\\\\dir \\\"q\\\"\\nend\",empty=\"\"} "
+                              "18446744073709551615\n"
+                              "y{le=\"0.0000025\"} 0\n"
+                              "z 1234.567890123\n"
+                              "z 7\n");
+    free(text);
+}
+
+/* Longer than any first room. */
+static void test_text_grows(void **state)
+{
+    struct bag_prometheus out = {0};
+    (void)state;
+    for (unsigned i = 0; i < 20000; i++) {
+        bag_prometheus_sample(&out, "n", "");
+        bag_prometheus_value(&out, i, false);
+    }
+    char *text = bag_prometheus_end(&out), line[16];
+    const char *at = text;
+    for (unsigned i = 0; i < 20000; i++) {
+        int bytes = snprintf(line, sizeof line, "n %u\n", i);
+        assert_memory_equal(at, line, (size_t)bytes);
+        at += bytes;
+    }
+    assert_string_equal(at, "");
+    free(text);
+}
+
+static void test_exposes_every_loop_and_model(void **state)
+{
+    (void)state;
+    succeed(first, &models[0], 1000, 1);
+    succeed(second, &models[1], 500, 1);
+    succeed(second, &models[1], 2000, 1);
+    char *text = bag_expose_prometheus(&metrics, 2, "1.2.3");
+    expect_line(text, "nv_inference_request_success{model=\"a\",version=\"1\"} 1");
+    expect_line(text, "nv_inference_request_success{model=\"b\",version=\"7\"} 2");
+    expect_line(text, "nv_inference_request_duration_us{model=\"b\",version=\"7\"} 25");
+    expect_line(text, "nv_inference_compute_infer_duration_us{model=\"a\",version=\"1\"} 3");
+    expect_line(text, "bagserve_stage_duration_seconds_bucket{model=\"b\",version=\"7\",stage="
+                      "\"queue\",le=\"0.000001\"} 1");
+    expect_line(text, "bagserve_stage_duration_seconds_bucket{model=\"b\",version=\"7\",stage="
+                      "\"queue\",le=\"0.0000025\"} 2");
+    expect_line(text, "bagserve_stage_duration_seconds_sum{model=\"b\",version=\"7\",stage="
+                      "\"queue\"} 0.0000025");
+    expect_line(text, "bagserve_request_duration_seconds_count{model=\"b\",version=\"7\"} 2");
+    expect_line(text, "bagserve_build_info{version=\"1.2.3\"} 1");
+    free(text);
+    text = bag_expose_prometheus(&metrics, 0, "1.2.3");
+    assert_null(strstr(text, "model="));
+    free(text);
+}
+
+static void test_statistics(void **state)
+{
+    struct bag_v2_statistics statistics;
+    (void)state;
+    succeed(first, &models[1], 10, 5);
+    succeed(second, &models[1], 20, 6);
+    bag_metrics_on_batch(first, &models[1], 2);
+    bag_metrics_on_refusal(first, &models[1], 400, BAG_REFUSAL_BY_STATUS);
+    bag_metrics_on_refusal(first, &models[1], 503, BAG_REFUSAL_TIMEOUT);
+    bag_expose_statistics(&metrics, &models[1], &statistics);
+    char *text = bag_v2_describe_statistics(&statistics, 1);
+    char want[1024];
+    snprintf(
+        want, sizeof want,
+        "{\"model_stats\":[{\"name\":\"b\",\"version\":\"7\",\"last_inference\":%llu,"
+        "\"inference_count\":6,\"execution_count\":1,\"inference_stats\":{"
+        "\"success\":{\"count\":2,\"ns\":300},\"fail\":{\"count\":2,\"ns\":0},"
+        "\"queue\":{\"count\":2,\"ns\":30},\"compute_input\":{\"count\":2,\"ns\":60},"
+        "\"compute_infer\":{\"count\":2,\"ns\":90},\"compute_output\":{\"count\":2,\"ns\":120},"
+        "\"cache_hit\":{\"count\":0,\"ns\":0},\"cache_miss\":{\"count\":0,\"ns\":0}},"
+        "\"batch_stats\":[]}]}",
+        (unsigned long long)metrics.epoch_ms + 6);
+    assert_string_equal(text, want);
+    free(text);
+}
+
+/* Beyond what a double holds, and without an exponent. */
+static void test_statistics_are_integers(void **state)
+{
+    struct bag_v2_statistics statistics = {.name = "m", .version = "1"};
+    (void)state;
+    statistics.success = (struct bag_v2_duration){UINT64_MAX, UINT64_C(9007199254740993)};
+    char *text = bag_v2_describe_statistics(&statistics, 1);
+    assert_non_null(strstr(text, "{\"count\":18446744073709551615,\"ns\":9007199254740993}"));
+    free(text);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(test_borders_are_inclusive),        TEST(test_histograms_keep_every_value),
+        TEST(test_stopwatch_adds_laps),          TEST(test_loops_add_up),
+        TEST(test_levels_of_loops_add_up),       TEST(test_refusals_have_reasons),
+        TEST(test_statuses_are_counted),         TEST(test_nothing_is_counted_when_off),
+        TEST(test_writes_the_text_format),       TEST(test_text_grows),
+        TEST(test_exposes_every_loop_and_model), TEST(test_statistics),
+        TEST(test_statistics_are_integers),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
