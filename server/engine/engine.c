@@ -130,9 +130,8 @@ static void append(struct bag_engine *engine, struct bag_job *job)
 {
     job->next = NULL;
     job->batch_requests = 0;
-    job->cost_ns = job->planned
-                       ? bag_infer_cost_ns(&job->infer)
-                       : bag_infer_plan_cost_ns(job->infer.body_bytes, job->infer.header_bytes);
+    job->cost_ns =
+        job->planned ? bag_infer_cost_ns(&job->infer) : bag_infer_whole_cost_ns(&job->infer);
     job->bytes = job->infer.body_bytes + (job->planned ? job->infer.reply_bytes : 0);
     *engine->last = job;
     engine->last = &job->next;

@@ -342,6 +342,14 @@ uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes)
            (body_bytes - header_bytes) / BINARY_CHECK_BYTES_PER_NS;
 }
 
+uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer)
+{
+    size_t tensor_bytes = infer->body_bytes - infer->header_bytes;
+    size_t indices = (tensor_bytes ? tensor_bytes : infer->body_bytes) / sizeof(int64_t);
+    return bag_infer_plan_cost_ns(infer->body_bytes, infer->header_bytes) +
+           indices * bag_row_bytes(&infer->model->memory.table) / GATHER_BYTES_PER_NS;
+}
+
 uint64_t bag_infer_gathered_bytes(const struct bag_infer *infer)
 {
     const struct bag_table *table = &infer->model->memory.table;

@@ -92,6 +92,9 @@ bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
 /* Rough time that bag_infer_plan takes for a body, before it is looked at. */
 uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes);
 
+/* Rough time that all of it takes, before a plan: as if the body held little but 64-bit indices. */
+uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer);
+
 /* Rough time that the rest takes, after a plan; and the part of it that ranges share. */
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer);
 uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer);
