@@ -1,9 +1,9 @@
 /* `bagserve health`: asks a running server whether it is ready, for probes in images without a
  * shell or curl. Exit code 0: ready. */
+#include "address.h"
 #include "commands.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -30,16 +30,11 @@ static const char *address_to_ask(const char *host)
 
 static int connect_to(const char *host, int64_t port, struct bag_problem *problem)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    struct addrinfo *list = bag_address_find(host, port, 0, problem);
     struct timeval timeout = {.tv_sec = TIMEOUT_S};
-    char service[16];
-    int fd = -1;
-    snprintf(service, sizeof service, "%d", (int)port);
-    int error = getaddrinfo(host, service, &hints, &list);
-    if (error) {
-        bag_problem_set(problem, 500, "host '%s': %s", host, gai_strerror(error));
+    int fd = -1, error = 0;
+    if (!list)
         return -1;
-    }
     for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
         fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0)

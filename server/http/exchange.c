@@ -176,7 +176,7 @@ static void refuse_queue(struct bag_exchange *exchange)
     exchange->job.refusal = BAG_REFUSAL_QUEUE_FULL;
     bag_http_reply_error(&exchange->reply, 503,
                          "the queue is full: %zu requests and %zu bytes wait (max_queue_size, "
-                         "max_queue_bytes)",
+                         "max_queue_bytes, max_queue_work_ms)",
                          engine->queued, engine->queued_bytes);
 }
 

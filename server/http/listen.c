@@ -1,8 +1,9 @@
 /* The listening socket; see listen.h. */
 #include "listen.h"
 
+#include "server/address.h"
+
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,18 +44,13 @@ static int listen_on(const struct addrinfo *address)
 
 int bag_http_listen(const char *host, int64_t port, int *bound_port, struct bag_problem *problem)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-    char service[16];
+    struct addrinfo *list = bag_address_find(host, port, AI_PASSIVE, problem);
     int fd = -1;
-    snprintf(service, sizeof service, "%d", (int)port);
-    int error = getaddrinfo(host, service, &hints, &list);
-    if (error) {
-        bag_problem_set(problem, 500, "host '%s': %s", host, gai_strerror(error));
+    if (!list)
         return -1;
-    }
     for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next)
         fd = listen_on(at);
-    error = errno;
+    int error = errno;
     freeaddrinfo(list);
     if (fd < 0) {
         bag_problem_set(problem, 500, "cannot listen on %s port %d: %s%s", host, (int)port,
