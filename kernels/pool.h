@@ -79,6 +79,7 @@ struct bag_rules {
     bool unsorted_segments;   /* segment ids in any order */
     bool require_zero_first_offset;
     bool require_matching_index_types;
+    bool takes_f32_weights; /* with every float table, not with those of FP32 alone */
 };
 
 /* Finds what is wrong with a table and its rules before any request: reduction, output type,
@@ -108,16 +109,19 @@ struct bag_pool {
     enum bag_dtype output_dtype;
     size_t num_bags;
     size_t result_bytes; /* num_bags * row_elements * bytes of output_dtype */
+    size_t bag_stride;   /* bytes from one bag of the result to the next: as the check leaves it,
+                            those of a bag; the caller may make it larger */
     struct bag_ids indices;
-    struct bag_ids groups; /* offsets or segment_ids; unused for packed */
-    size_t bag_length;     /* packed: indices per bag */
-    const void *weights;   /* of the table's dtype, one per index, any alignment; NULL: none */
-    int64_t default_row;   /* -1: zeros */
-    int64_t padding_row;   /* -1: none */
-    bool last_offset_ends; /* offsets: the last element ends the last bag */
-    bool skip_outside;     /* entries with an index outside the table leave the bag */
-    bool skip_unweighted;  /* entries whose weight is not above zero leave the bag */
-    bool unsorted;         /* segments: bag_pool_sort must run before bag_pool_run */
+    struct bag_ids groups;        /* offsets or segment_ids; unused for packed */
+    size_t bag_length;            /* packed: indices per bag */
+    const void *weights;          /* one per index, any alignment; NULL: none */
+    enum bag_dtype weights_dtype; /* the table's; BAG_F32 of other float tables where taken */
+    int64_t default_row;          /* -1: zeros */
+    int64_t padding_row;          /* -1: none */
+    bool last_offset_ends;        /* offsets: the last element ends the last bag */
+    bool skip_outside;            /* entries with an index outside the table leave the bag */
+    bool skip_unweighted;         /* entries whose weight is not above zero leave the bag */
+    bool unsorted;                /* segments: bag_pool_sort must run before bag_pool_run */
 };
 
 /* Checks `inputs` against the table and its rules (which bag_rules_check accepts) and fills
@@ -146,8 +150,9 @@ struct bag_range {
 /* The whole output of `pool`. */
 struct bag_range bag_range_all(const struct bag_pool *pool);
 
-/* Pools a range. `out` is the start of the whole result, [num_bags, row_elements] of output_dtype,
- * at any alignment; disjoint ranges may run at the same time. */
+/* Pools a range. `out` is the start of the whole result, [num_bags, row_elements] of output_dtype
+ * with a bag every bag_stride bytes, at any alignment; what lies between the bags is left alone,
+ * and disjoint ranges may run at the same time. */
 void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out);
 
 /* Number of indices in bags [0, bag) of the result, for cutting work evenly; 0 <= bag <= num_bags.

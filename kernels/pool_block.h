@@ -32,14 +32,21 @@ void bag_pool_borders(const struct bag_pool *pool, size_t first_bag, size_t end_
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* The weight of an entry of a table of f16, bf16 or f32. */
+/* The weight of an entry, of f16, bf16 or f32. */
 static inline float bag_weight_f32(const struct bag_pool *pool, size_t entry)
 {
-    if (pool->table.dtype == BAG_F16)
+    if (pool->weights_dtype == BAG_F16)
         return bag_f32_from_f16(bag_load_u16(pool->weights, entry));
-    if (pool->table.dtype == BAG_BF16)
+    if (pool->weights_dtype == BAG_BF16)
         return bag_f32_from_bf16(bag_load_u16(pool->weights, entry));
     return bag_load_f32(pool->weights, entry);
+}
+
+/* The weight of an entry of a table of f64. */
+static inline double bag_weight_f64(const struct bag_pool *pool, size_t entry)
+{
+    return pool->weights_dtype == BAG_F32 ? (double)bag_load_f32(pool->weights, entry)
+                                          : bag_load_f64(pool->weights, entry);
 }
 
 /* ---- which entries count --------------------------------------------------------------------- */
@@ -53,16 +60,16 @@ static inline bool bag_keeps_all(const struct bag_pool *pool)
 /* Whether the weight is above zero; a NaN is not. */
 static inline bool bag_weight_counts(const struct bag_pool *pool, size_t entry)
 {
-    if (pool->table.dtype == BAG_F64)
+    if (pool->weights_dtype == BAG_F64)
         return bag_load_f64(pool->weights, entry) > 0;
-    if (bag_dtypes[pool->table.dtype].kind == BAG_KIND_FLOAT)
+    if (bag_dtypes[pool->weights_dtype].kind == BAG_KIND_FLOAT)
         return bag_weight_f32(pool, entry) > 0;
-    size_t bytes = bag_dtypes[pool->table.dtype].bytes;
+    size_t bytes = bag_dtypes[pool->weights_dtype].bytes;
     const char *at = (const char *)pool->weights + entry * bytes;
     uint64_t bits = 0;
     memcpy(&bits, at, bytes);
     bool negative =
-        bag_dtypes[pool->table.dtype].kind == BAG_KIND_SIGNED && (bits >> (8 * bytes - 1) & 1);
+        bag_dtypes[pool->weights_dtype].kind == BAG_KIND_SIGNED && (bits >> (8 * bytes - 1) & 1);
     return bits != 0 && !negative;
 }
 

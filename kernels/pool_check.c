@@ -98,6 +98,7 @@ static enum bag_status check_size(const struct bag_check *check, size_t max_resu
     size_t bag_bytes;
     bool overflow = __builtin_mul_overflow(check->table->row_elements, element_bytes, &bag_bytes);
     overflow |= __builtin_mul_overflow(pool->num_bags, bag_bytes, &pool->result_bytes);
+    pool->bag_stride = bag_bytes;
     if (!overflow && pool->result_bytes <= max_result_bytes)
         return BAG_STATUS_OK;
     return bag_check_fails(check, (struct bag_fault){.status = BAG_STATUS_RESULT_TOO_LARGE,
@@ -181,6 +182,7 @@ static void take_rules(const struct bag_check *check, enum bag_form form, struct
         .output_dtype = rules->output_dtype,
         .indices = ids_of(check->inputs->tensor[BAG_INDICES]),
         .weights = weights ? weights->data : NULL,
+        .weights_dtype = weights ? weights->dtype : check->table->dtype,
         .padding_row = -1,
         .last_offset_ends = rules->include_last_offset,
         .skip_outside = rules->skip_out_of_range || rules->prune_invalid,

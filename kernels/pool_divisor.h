@@ -25,11 +25,6 @@
         return is_mean ? sum : root(sum);                                                          \
     }
 
-static inline double bag_weight_f64(const struct bag_pool *pool, size_t entry)
-{
-    return bag_load_f64(pool->weights, entry);
-}
-
 BAG_DEFINE_DIVISOR(bag_divisor_f32, float, bag_weight_f32, __builtin_fmaf, __builtin_sqrtf)
 BAG_DEFINE_DIVISOR(bag_divisor_f64, double, bag_weight_f64, __builtin_fma, __builtin_sqrt)
 

@@ -74,6 +74,14 @@ static enum bag_status check_segment_count(const struct bag_check *check)
                                               .low = (int64_t)num_indices});
 }
 
+/* Whether weights of that type go with the table. */
+static bool takes_weights(const struct bag_check *check, enum bag_dtype dtype)
+{
+    enum bag_dtype own = check->table->dtype;
+    return dtype == own || (dtype == BAG_F32 && check->rules->takes_f32_weights &&
+                            bag_dtypes[own].kind == BAG_KIND_FLOAT);
+}
+
 /* OpenVINO has one index type for a whole operation; a model may insist on that. */
 static enum bag_status check_same_type(const struct bag_check *check)
 {
@@ -113,6 +121,11 @@ enum bag_status bag_check_inputs(const struct bag_check *check, enum bag_form *f
     return status == BAG_STATUS_OK ? check_same_type(check) : status;
 }
 
+static enum bag_dtype wanted_weights(const struct bag_check *check)
+{
+    return takes_weights(check, BAG_F32) ? BAG_F32 : check->table->dtype;
+}
+
 static bool same_shape(const struct bag_tensor *a, const struct bag_tensor *b)
 {
     bool same = a->rank == b->rank;
@@ -130,14 +143,14 @@ enum bag_status bag_check_weights(const struct bag_check *check)
         return BAG_STATUS_OK;
     struct bag_fault fault = {.input = BAG_PER_SAMPLE_WEIGHTS,
                               .got = weights->dtype,
-                              .want = check->table->dtype,
+                              .want = wanted_weights(check),
                               .value = (int64_t)weights->count,
                               .low = weights->rank,
                               .high = (int64_t)indices->count,
                               .reduction = rules->reduction};
     if (rules->reduction == BAG_MAX || (rules->reduction == BAG_MEAN && !rules->weighted_mean))
         fault.status = BAG_STATUS_WEIGHTS_NOT_SUPPORTED;
-    else if (weights->dtype != check->table->dtype)
+    else if (!takes_weights(check, weights->dtype))
         fault.status = BAG_STATUS_WEIGHTS_DTYPE_MISMATCH;
     else if (!same_shape(weights, indices))
         fault.status = BAG_STATUS_WEIGHTS_SHAPE_MISMATCH;

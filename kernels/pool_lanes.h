@@ -52,10 +52,8 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, s
 
 BAG_LANE float f32v_weight(enum bag_row_kind kind, const struct bag_pool *pool, size_t entry)
 {
-    if (kind == BAG_KIND_OF_F16)
-        return bag_f32_from_f16(bag_load_u16(pool->weights, entry));
-    if (kind == BAG_KIND_OF_BF16)
-        return bag_f32_from_bf16(bag_load_u16(pool->weights, entry));
+    if (kind == BAG_KIND_OF_F16 || kind == BAG_KIND_OF_BF16)
+        return bag_weight_f32(pool, entry);
     return bag_load_f32(pool->weights, entry);
 }
 

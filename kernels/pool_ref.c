@@ -74,7 +74,7 @@ void bag_ref_empty(const struct bag_block *block, size_t bag)
     const struct bag_pool *pool = block->pool;
     size_t bytes = bag_dtypes[pool->output_dtype].bytes;
     size_t count = block->end_column - block->first_column;
-    char *out = block->out + (bag * pool->table.row_elements + block->first_column) * bytes;
+    char *out = block->out + bag * pool->bag_stride + block->first_column * bytes;
     if (pool->default_row < 0)
         memset(out, 0, count * bytes);
     else
@@ -86,7 +86,7 @@ static void pool_bag(const struct bag_block *block, size_t bag)
     const struct bag_pool *pool = block->pool;
     const struct bag_ref_kind *kind = kind_of(pool->table.dtype);
     size_t bytes = bag_dtypes[pool->output_dtype].bytes;
-    char *out = block->out + bag * pool->table.row_elements * bytes;
+    char *out = block->out + bag * pool->bag_stride;
     struct bag_piece piece = {
         .pool = pool, .first_entry = block->borders[bag], .end_entry = block->borders[bag + 1]};
     piece.num_kept = bag_count_kept(pool, piece.first_entry, piece.end_entry);

@@ -90,7 +90,6 @@ size_t bag_count_kept(const struct bag_pool *pool, size_t first, size_t end)
 
 void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out)
 {
-    size_t bag_bytes = pool->table.row_elements * bag_dtypes[pool->output_dtype].bytes;
     bag_block_fn *pool_block = bag_kernel_for(&pool->table);
     size_t borders[BAG_BLOCK_BAGS + 1] BAG_UNSET;
     size_t end_entry;
@@ -109,7 +108,7 @@ void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out
                                   .end_entry = end_entry,
                                   .first_column = range.first_column,
                                   .end_column = range.end_column,
-                                  .out = (char *)out + bag * bag_bytes};
+                                  .out = (char *)out + bag * pool->bag_stride};
         pool_block(&block);
         bag += count;
     }

@@ -11,7 +11,7 @@ struct keyed {
 /* Two arrays to sort to and fro between; indices and ids later stand in the second. */
 size_t bag_pool_scratch_bytes(const struct bag_pool *pool)
 {
-    size_t weight_bytes = pool->weights ? bag_dtypes[pool->table.dtype].bytes : 0;
+    size_t weight_bytes = pool->weights ? bag_dtypes[pool->weights_dtype].bytes : 0;
     if (!pool->unsorted)
         return 0;
     return pool->groups.count * (2 * sizeof(struct keyed) + weight_bytes);
@@ -37,7 +37,7 @@ static void rearrange(struct bag_pool *pool, const struct keyed *sorted, int64_t
                       int64_t *ids, char *weights)
 {
     size_t count = pool->groups.count;
-    size_t weight_bytes = bag_dtypes[pool->table.dtype].bytes;
+    size_t weight_bytes = bag_dtypes[pool->weights_dtype].bytes;
     for (size_t i = 0; i < count; i++) {
         indices[i] = bag_id_at(&pool->indices, sorted[i].position);
         ids[i] = (int64_t)sorted[i].id;

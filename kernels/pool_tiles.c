@@ -91,7 +91,7 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         .pool = pool,
         .rows = pool->table.rows,
         .row_bytes = bag_row_bytes(&pool->table),
-        .out_bytes = pool->table.row_elements * bag_dtypes[pool->output_dtype].bytes,
+        .out_bytes = pool->bag_stride,
         .first_bag = 0,
         .end_bag = block->num_bags,
         .singles_pass = singles_pass(pool),

@@ -14,7 +14,14 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
-enum { MAX_COLUMNS = 1000, MAX_ROWS = 60, MAX_ENTRIES = 1400, MAX_BAGS = 300, AROUND = 64 };
+enum {
+    MAX_COLUMNS = 1000,
+    MAX_GAP = 20,
+    MAX_ROWS = 60,
+    MAX_ENTRIES = 1400,
+    MAX_BAGS = 300,
+    AROUND = 64
+};
 
 static const size_t dims[] = {1,  2,  3,  4,  5,  6,   7,   8,   9,   15,  16,  17,  31,
                               32, 33, 63, 64, 65, 100, 127, 128, 129, 256, 257, 1000};
@@ -49,7 +56,7 @@ static bool one_in(size_t n)
 static unsigned char row_memory[MAX_ROWS * MAX_COLUMNS * 8 + 64];
 static unsigned char index_memory[MAX_ENTRIES * 8 + 8], weight_memory[MAX_ENTRIES * 8 + 8];
 static int64_t offsets[MAX_BAGS + 1];
-static unsigned char wanted[MAX_BAGS * MAX_COLUMNS * 8 + 2 * AROUND + 8];
+static unsigned char wanted[MAX_BAGS * (MAX_COLUMNS + MAX_GAP) * 8 + 2 * AROUND + 8];
 static unsigned char got[sizeof wanted];
 
 struct call {
@@ -59,6 +66,7 @@ struct call {
     bool is_weighted;
     size_t num_bags;
     size_t out_shift; /* of the result from alignment */
+    size_t gap;       /* elements between the result's bags */
     struct bag_range range;
 };
 
@@ -179,7 +187,7 @@ static void choose_rules(struct call *call)
     rules->default_index = one_in(2) ? -1 : (int64_t)below((size_t)call->table.num_rows);
     rules->has_padding_idx = one_in(3);
     rules->padding_idx = (int64_t)below((size_t)call->table.num_rows);
-    rules->weighted_mean = true;
+    rules->weighted_mean = rules->takes_f32_weights = true;
     rules->prune_invalid = one_in(4);
     rules->skip_out_of_range = one_in(4);
     call->is_weighted = rules->reduction != BAG_MAX && one_in(2);
@@ -209,7 +217,10 @@ static void choose_entries(struct call *call, size_t count)
 {
     unsigned char *ids = index_memory + below(8), *weights = weight_memory + below(8);
     bool wide = one_in(2), special = one_in(4);
-    size_t weight_bytes = bag_dtypes[call->table.dtype].bytes;
+    enum bag_dtype weights_dtype = call->table.dtype;
+    if (bag_dtypes[weights_dtype].kind == BAG_KIND_FLOAT && one_in(3))
+        weights_dtype = BAG_F32;
+    size_t weight_bytes = bag_dtypes[weights_dtype].bytes;
     for (size_t i = 0; i < count; i++) {
         int64_t id = (int64_t)below((size_t)call->table.num_rows);
         if (call->rules.skip_out_of_range && one_in(6))
@@ -219,7 +230,7 @@ static void choose_entries(struct call *call, size_t count)
             memcpy(ids + i * sizeof id, &id, sizeof id);
         else
             memcpy(ids + i * sizeof narrow, &narrow, sizeof narrow);
-        fill_element(weights + i * weight_bytes, call->table.dtype, special && one_in(10));
+        fill_element(weights + i * weight_bytes, weights_dtype, special && one_in(10));
     }
     call->indices = (struct bag_tensor){.dtype = wide ? BAG_I64 : BAG_I32,
                                         .rank = 1,
@@ -227,7 +238,7 @@ static void choose_entries(struct call *call, size_t count)
                                         .count = count,
                                         .data = ids};
     call->weights = call->indices;
-    call->weights.dtype = call->table.dtype;
+    call->weights.dtype = weights_dtype;
     call->weights.data = weights;
 }
 
@@ -252,6 +263,7 @@ static void choose_call(uint64_t seed, struct call *call)
     choose_entries(call, choose_offsets(call));
     choose_range(call);
     call->out_shift = one_in(2) ? 0 : below(8);
+    call->gap = one_in(2) ? 0 : below(MAX_GAP + 1);
 }
 
 /* ---- comparison ------------------------------------------------------------------------------ */
@@ -332,6 +344,7 @@ static int check(uint64_t seed)
         return 1;
     }
     int failed = 0;
+    pool.bag_stride += call.gap * bag_dtypes[pool.output_dtype].bytes;
     pool_with(BAG_ISA_GENERIC, &pool, &call, wanted);
     for (int isa = BAG_ISA_GENERIC + 1; isa < BAG_ISA_COUNT; isa++) {
         if (!bag_isa_usable((enum bag_isa)isa))
