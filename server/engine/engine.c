@@ -13,8 +13,16 @@
 /* A batch costs at least this, where there is as much: handing it over costs 5 to 50 us. */
 #define LEAST_BATCH_NS 100000
 
+/* A batch costs no more than this, but for its last job: what a batch holds is no longer dropped
+ * when its client goes or its time passes, and counts no longer as waiting. */
+#define MOST_BATCH_NS 10000000
+
 /* A job is cut where each part still costs this: waking an idle core takes up to 50 us. */
 #define LEAST_PART_NS 100000
+
+/* Bounds of what estimates are multiplied with. */
+#define LEAST_PACE (1.0 / 16)
+#define MOST_PACE  16.0
 
 /* A worker has its next batch waiting behind the one it runs: under load a turn of the loop may
  * take longer than a batch. */
@@ -29,7 +37,9 @@ struct bag_task {
     bool part;             /* `range` of the one job */
     bool may_cut;          /* others were idle and nothing waited when the batch was made */
     struct bag_range range;
-    size_t pooled; /* jobs of the batch that were */
+    uint64_t cost_ns; /* as estimated */
+    uint64_t took_ns; /* on the worker */
+    size_t pooled;    /* jobs of the batch that were */
 };
 
 /* ---- on a worker ----------------------------------------------------------------------------- */
@@ -99,14 +109,8 @@ static void run_part(struct bag_engine *engine, struct bag_job *job, struct bag_
     }
 }
 
-static void on_worker(uv_work_t *work)
+static void run_batch(struct bag_task *task)
 {
-    struct bag_task *task = work->data;
-    bag_pin_thread(&task->engine->pin);
-    if (task->part) {
-        run_part(task->engine, task->jobs, task->range);
-        return;
-    }
     task->pooled = 0;
     for (struct bag_job *job = task->jobs, *next; job; job = next) {
         next = job->next;
@@ -114,16 +118,34 @@ static void on_worker(uv_work_t *work)
     }
 }
 
+static void on_worker(uv_work_t *work)
+{
+    struct bag_task *task = work->data;
+    bag_pin_thread(&task->engine->pin);
+    uint64_t started_ns = uv_hrtime();
+    if (task->part)
+        run_part(task->engine, task->jobs, task->range);
+    else
+        run_batch(task);
+    task->took_ns = uv_hrtime() - started_ns;
+}
+
 /* ---- the queue ------------------------------------------------------------------------------- */
+
+/* How long work of that estimate really takes here, by what the last tasks took. */
+static uint64_t really_ns(const struct bag_engine *engine, uint64_t cost_ns)
+{
+    return (uint64_t)((double)cost_ns * engine->pace);
+}
 
 bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes)
 {
     const struct bag_engine_limits *limits = &engine->limits;
-    return engine->queued == 0 ||
-           (engine->queued < limits->max_queue_size &&
-            engine->queued_cost_ns / limits->workers < limits->max_queue_work_ns &&
-            engine->queued_bytes <= limits->max_queue_bytes &&
-            bytes <= limits->max_queue_bytes - engine->queued_bytes);
+    return engine->queued == 0 || (engine->queued < limits->max_queue_size &&
+                                   really_ns(engine, engine->queued_cost_ns) / limits->workers <
+                                       limits->max_queue_work_ns &&
+                                   engine->queued_bytes <= limits->max_queue_bytes &&
+                                   bytes <= limits->max_queue_bytes - engine->queued_bytes);
 }
 
 static void append(struct bag_engine *engine, struct bag_job *job)
@@ -196,11 +218,25 @@ static struct bag_task *get_task(struct bag_engine *engine)
     return task;
 }
 
+/* Lets the pace follow what a task took. One that was held up by others may be far off: it moves
+ * the pace by an eighth at most. */
+static void keep_pace(struct bag_engine *engine, const struct bag_task *task)
+{
+    double took = (double)task->took_ns / ((double)task->cost_ns + 1);
+    double ratio = took / engine->pace;
+    engine->pace *= ratio > 2 ? 1.125 : ratio < 0.5 ? 0.875 : 1 + (ratio - 1) / 8;
+    if (engine->pace < LEAST_PACE)
+        engine->pace = LEAST_PACE;
+    if (engine->pace > MOST_PACE)
+        engine->pace = MOST_PACE;
+}
+
 static void on_worked(uv_work_t *work, int status)
 {
     struct bag_task *task = work->data;
     struct bag_engine *engine = task->engine;
     (void)status; /* work is never cancelled */
+    keep_pace(engine, task);
     task->next = engine->spare_tasks;
     engine->spare_tasks = task;
     engine->running--;
@@ -213,19 +249,26 @@ static void start(struct bag_engine *engine, struct bag_task *task)
     uv_queue_work(engine->loop, &task->work, on_worker, on_worked);
 }
 
+/* How much work a batch holds: one idle worker's share of the queue. */
+static uint64_t batch_budget_ns(const struct bag_engine *engine)
+{
+    uint64_t share_ns = really_ns(engine, engine->queued_cost_ns) / (2 * engine->limits.workers);
+    uint64_t budget_ns = share_ns > LEAST_BATCH_NS ? share_ns : LEAST_BATCH_NS;
+    return budget_ns < MOST_BATCH_NS ? budget_ns : MOST_BATCH_NS;
+}
+
 /* The oldest job and others of its model, as much as one idle worker's share of the queue. */
 static void start_batch(struct bag_engine *engine)
 {
     const struct bag_model *model = engine->first->infer.model;
-    uint64_t share_ns = engine->queued_cost_ns / (2 * engine->limits.workers);
-    uint64_t budget_ns = share_ns > LEAST_BATCH_NS ? share_ns : LEAST_BATCH_NS;
+    uint64_t budget_ns = batch_budget_ns(engine);
     size_t most_bags = engine->limits.max_batch_bags ? engine->limits.max_batch_bags : SIZE_MAX;
     uint64_t cost_ns = 0;
     size_t bags = 0;
     struct bag_task *task = get_task(engine);
     struct bag_job **end = &task->jobs, **link = &engine->first;
     task->part = false;
-    while (*link && cost_ns < budget_ns && bags < most_bags) {
+    while (*link && really_ns(engine, cost_ns) < budget_ns && bags < most_bags) {
         if ((*link)->infer.model != model ||
             (bags && (*link)->planned && (*link)->infer.pool.num_bags > most_bags - bags)) {
             link = &(*link)->next;
@@ -237,6 +280,7 @@ static void start_batch(struct bag_engine *engine)
         end = &(*end)->next;
     }
     *end = NULL;
+    task->cost_ns = cost_ns;
     task->may_cut = !engine->first && engine->running + 1 < engine->limits.workers;
     start(engine, task);
 }
@@ -247,7 +291,7 @@ static void start_parts(struct bag_engine *engine)
     struct bag_job *job = take(engine, &engine->first);
     struct bag_range ranges[BAG_ENGINE_MAX_PARTS];
     unsigned idle = engine->limits.workers - engine->running;
-    uint64_t most = bag_infer_pool_cost_ns(&job->infer) / LEAST_PART_NS;
+    uint64_t cost_ns = bag_infer_pool_cost_ns(&job->infer), most = cost_ns / LEAST_PART_NS;
     unsigned parts = idle < most ? idle : (unsigned)most;
     if (parts > BAG_ENGINE_MAX_PARTS)
         parts = BAG_ENGINE_MAX_PARTS;
@@ -264,6 +308,7 @@ static void start_parts(struct bag_engine *engine)
         task->jobs = job;
         task->part = true;
         task->range = ranges[i];
+        task->cost_ns = cost_ns / parts;
         start(engine, task);
     }
 }
@@ -340,7 +385,7 @@ static void on_wake(uv_async_t *wake)
 bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
                      const struct bag_engine_limits *limits)
 {
-    *engine = (struct bag_engine){.loop = loop, .limits = *limits};
+    *engine = (struct bag_engine){.loop = loop, .limits = *limits, .pace = 1};
     engine->last = &engine->first;
     engine->num_tasks = TASKS_PER_WORKER * limits->workers;
     engine->tasks = calloc(engine->num_tasks, sizeof *engine->tasks);

@@ -25,7 +25,7 @@ struct bag_engine_limits {
     const char *worker_cpus;     /* as bag_pin_parse takes it; borrowed */
     size_t max_queue_size;       /* jobs that wait */
     size_t max_queue_bytes;      /* of their bodies and replies */
-    uint64_t max_queue_work_ns;  /* of estimated work that waits, for each worker */
+    uint64_t max_queue_work_ns;  /* of work that waits, for each worker */
     size_t max_batch_bags;       /* of one batch; 0: any number */
     size_t preferred_batch_size; /* jobs that are worth waiting for; 0: never wait */
     uint64_t max_queue_delay_us; /* how long the oldest job waits for them */
@@ -61,10 +61,11 @@ struct bag_engine {
     struct bag_engine_limits limits;
     struct bag_job *first, **last; /* the queue */
     size_t queued, queued_bytes;
-    uint64_t queued_cost_ns;
-    size_t released;        /* jobs that no longer wait for a batch of the preferred size */
-    unsigned running;       /* tasks with the workers */
-    struct bag_task *tasks; /* owned */
+    uint64_t queued_cost_ns; /* as estimated */
+    double pace;             /* by which estimates are multiplied, from what tasks really took */
+    size_t released;         /* jobs that no longer wait for a batch of the preferred size */
+    unsigned running;        /* tasks with the workers */
+    struct bag_task *tasks;  /* owned */
     unsigned num_tasks;
     struct bag_task *spare_tasks;
     struct bag_buffers buffers;         /* of replies that workers make */

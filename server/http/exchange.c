@@ -11,6 +11,7 @@
 #include "exchange.h"
 
 #include "answer.h"
+#include "body.h"
 #include "head.h"
 #include "origin.h"
 #include "record.h"
@@ -18,8 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A body of more than this is never answered at once: where the queue is full it need not come. */
-#define SURELY_DEAR_BYTES (256 << 10)
+/* A body whose length alone lets expect this many times the work that is done at once goes to the
+ * engine, whatever it holds: it is not planned first, and where the queue is full it need not come.
+ */
+#define SURELY_DEAR 4
 
 /* A compressed body up to this, that is no larger decompressed, takes about as long. */
 #define INLINE_UNPACK_BYTES 8192
@@ -44,8 +47,9 @@ struct bag_exchange {
     enum stage stage;
     bool refused;     /* for its form, or for too many connections: the connection ends with it */
     bool body_unread; /* the reply left before the body came */
-    char *body;       /* owned, from the server's buffers */
-    size_t body_bytes, body_room, received_bytes; /* kept; can be kept; kept or not */
+    bool surely_dear; /* whatever its body holds */
+    struct bag_body body;
+    size_t received_bytes; /* of the body, kept or not */
     struct bag_job job;
     struct bag_http_reply reply;
 };
@@ -180,10 +184,15 @@ static void refuse_queue(struct bag_exchange *exchange)
                          engine->queued, engine->queued_bytes);
 }
 
+static bool has_room(const struct bag_exchange *exchange)
+{
+    return bag_engine_has_room(&exchange->server->engine, exchange->body.count);
+}
+
 static enum MHD_Result hand_over(struct bag_exchange *exchange)
 {
     struct bag_engine *engine = &exchange->server->engine;
-    if (!bag_engine_has_room(engine, exchange->body_bytes)) {
+    if (!has_room(exchange)) {
         refuse_queue(exchange);
         return answer(exchange);
     }
@@ -230,23 +239,6 @@ static void find_route(struct bag_exchange *exchange, const char *url, const cha
         bag_http_memo_keep(memo, url, exchange->route, exchange->job.infer.model);
 }
 
-/* Room for a body of which `bytes` are known to come. */
-static bool reserve_body(struct bag_exchange *exchange, size_t bytes)
-{
-    char *body = bag_buffers_get(&exchange->server->buffers, bytes);
-    if (!body) {
-        bag_http_reply_error(&exchange->reply, 503, "not enough memory for a body of %zu bytes",
-                             bytes);
-        return false;
-    }
-    if (exchange->body_bytes)
-        memcpy(body, exchange->body, exchange->body_bytes);
-    bag_buffers_put(exchange->body);
-    exchange->body = body;
-    exchange->body_room = bytes;
-    return true;
-}
-
 static bool accept_coding(struct bag_exchange *exchange)
 {
     exchange->coding = BAG_CODING_IDENTITY;
@@ -262,6 +254,16 @@ static bool accept_coding(struct bag_exchange *exchange)
                          "Content-Encoding is '%s'; only bodies for infer may be compressed",
                          bag_coding_names[exchange->coding]);
     return false;
+}
+
+/* Whether the announced body alone lets expect so much work. */
+static bool expects_dear(struct bag_exchange *exchange)
+{
+    struct bag_infer *infer = &exchange->job.infer;
+    infer->body_bytes = (size_t)exchange->head.length;
+    infer->header_bytes = exchange->head.tensors ? 0 : infer->body_bytes;
+    return exchange->head.has_length &&
+           bag_infer_whole_cost_ns(infer) / SURELY_DEAR > exchange->server->inline_cost_ns;
 }
 
 /* All that can be refused before the body; makes the reply where it is. */
@@ -280,7 +282,8 @@ static bool accept_body(struct bag_exchange *exchange)
         refuse_body(exchange);
         return false;
     }
-    if (exchange->head.length > SURELY_DEAR_BYTES &&
+    exchange->surely_dear = infer && expects_dear(exchange);
+    if (exchange->surely_dear &&
         !bag_engine_has_room(&exchange->server->engine, (size_t)exchange->head.length)) {
         refuse_queue(exchange);
         return false;
@@ -323,32 +326,30 @@ static enum MHD_Result cut_off_body(struct bag_exchange *exchange)
     return MHD_NO;
 }
 
-/* Room for `needed` bytes: all of a body whose length is known, or twice what is there. */
-static bool grow_body(struct bag_exchange *exchange, size_t needed, size_t limit)
+/* Keeps a piece of a body; what follows one for which there is no memory is dropped. */
+static void keep_body(struct bag_exchange *exchange, const char *data, size_t bytes, size_t limit)
 {
-    size_t room = needed < limit / 2 ? 2 * needed : limit;
-    if (exchange->head.has_length)
-        room = (size_t)exchange->head.length;
-    return needed <= exchange->body_room || reserve_body(exchange, room);
+    size_t length = exchange->head.has_length ? (size_t)exchange->head.length : 0;
+    if (bag_body_append(&exchange->body, &exchange->server->buffers, data, bytes, length, limit))
+        return;
+    bag_http_reply_error(&exchange->reply, 503, "not enough memory for a body of %zu bytes",
+                         length ? length : exchange->body.count + bytes);
+    exchange->stage = DROPPING;
 }
 
 static enum MHD_Result on_body(struct bag_exchange *exchange, const char *data, size_t bytes)
 {
-    size_t limit = body_limit(exchange), needed = exchange->body_bytes + bytes;
+    size_t limit = body_limit(exchange);
     exchange->received_bytes += bytes;
     if (exchange->stage != BODY)
         return MHD_YES;
-    if (needed > limit)
+    if (bytes > limit - exchange->body.count)
         return cut_off_body(exchange);
-    if (is_infer(exchange) && exchange->head.has_length && bytes == exchange->head.length &&
+    if (is_infer(exchange) && !exchange->surely_dear && exchange->head.has_length &&
+        bytes == exchange->head.length &&
         (!set_body(exchange, data, bytes) || infer_inline(exchange)))
         return MHD_YES;
-    if (!grow_body(exchange, needed, limit)) {
-        exchange->stage = DROPPING;
-        return MHD_YES;
-    }
-    memcpy(exchange->body + exchange->body_bytes, data, bytes);
-    exchange->body_bytes = needed;
+    keep_body(exchange, data, bytes, limit);
     return MHD_YES;
 }
 
@@ -356,11 +357,11 @@ static enum MHD_Result on_body(struct bag_exchange *exchange, const char *data, 
 static enum MHD_Result on_complete(struct bag_exchange *exchange)
 {
     if (exchange->stage == BODY && is_infer(exchange) &&
-        set_body(exchange, exchange->body ? exchange->body : "", exchange->body_bytes) &&
-        !infer_inline(exchange))
+        set_body(exchange, bag_body_bytes(&exchange->body), exchange->body.count) &&
+        ((exchange->surely_dear && !has_room(exchange)) || !infer_inline(exchange)))
         return hand_over(exchange);
-    exchange->target.body = exchange->body;
-    exchange->target.body_bytes = exchange->body_bytes;
+    exchange->target.body = exchange->body.bytes;
+    exchange->target.body_bytes = exchange->body.count;
     if (!exchange->reply.status)
         exchange->route->handler(exchange->server->service, &exchange->target, &exchange->reply);
     return answer(exchange);
@@ -378,8 +379,8 @@ static struct bag_exchange *get_exchange(struct bag_http_server *server)
     if (exchange) {
         exchange->server = server;
         exchange->reply.status = 0;
-        exchange->body_unread = false;
-        exchange->body_bytes = exchange->body_room = exchange->received_bytes = 0;
+        exchange->body_unread = exchange->surely_dear = false;
+        exchange->received_bytes = 0;
         exchange->job.refusal = BAG_REFUSAL_BY_STATUS;
         exchange->job.infer.model = NULL;
     }
@@ -428,8 +429,7 @@ void bag_exchange_on_completed(void *context, struct MHD_Connection *connection,
     if (exchange->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
         bag_linger_add(&server->linger, client->fd);
     bag_infer_reset(&exchange->job.infer);
-    bag_buffers_put(exchange->body);
-    exchange->body = NULL;
+    bag_body_drop(&exchange->body);
     if (exchange->reply.body)
         exchange->reply.free_body(exchange->reply.body);
     exchange->reply.body = NULL;

@@ -1,7 +1,7 @@
 """What is asked in tests/bench/serving."""
 
 from clients import Query, run_json
-from tables import ITEMS_ROWS, WIDE_ROWS
+from tables import DEEP_COLUMNS, DEEP_ROWS, ITEMS_ROWS, WIDE_ROWS
 
 SMALL = Query("1 bag x 10 ids, dim 64", "items", ITEMS_ROWS, 1, 10)
 MEDIUM = Query("64 bags x 20 ids, dim 64", "items", ITEMS_ROWS, 64, 20)
@@ -11,7 +11,7 @@ JSON = Query("JSON, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000, jso
 HUGE = Query("500 bags x 100 ids, dim 128", "wide", WIDE_ROWS, 500, 100)
 
 WORK_US = (200, 1000)
-WORK_BAGS = 8
+WORK_BAGS = 2
 
 
 def call_in_process(bench, query, cpus, seconds):
@@ -22,8 +22,8 @@ def call_in_process(bench, query, cpus, seconds):
 
 def query_of_work(bench, work_us):
     """A query that keeps the kernels busy for about that long on one processor."""
-    trial = Query("", "wide", WIDE_ROWS, WORK_BAGS, 200)
+    trial = Query("", "deep", DEEP_ROWS, WORK_BAGS, 200)
     took = call_in_process(bench, trial, bench.server_cpus, 0.3)["cpu_us_per_query"]
     ids = max(1, round(trial.ids * work_us / took))
-    return Query(f"{work_us} us of work: {WORK_BAGS} bags x {ids} ids, dim 128", "wide",
-                 WIDE_ROWS, WORK_BAGS, ids)
+    return Query(f"{work_us} us of work: {WORK_BAGS} bags x {ids} ids, dim {DEEP_COLUMNS}",
+                 "deep", DEEP_ROWS, WORK_BAGS, ids)

@@ -1,10 +1,11 @@
 """Dear work: many connections at once, a full queue, time-outs, batches that wait, limits on size."""
 
+import re
 import sys
 
 import numpy as np
 
-from harness import Server, Tally, expect, expect_equal, scaled
+from harness import Server, Tally, expect, expect_equal, scaled, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
 
 INFER = "/v2/models/items/infer"
@@ -32,6 +33,13 @@ def question(number, count, **top):
 def check(reply, want):
     got = reply.embeddings()
     expect(got.tobytes() == want.tobytes(), f"{got} instead of {want}")
+
+
+def queued(server):
+    """How many requests wait, as /metrics says."""
+    with Client(server) as client:
+        text = client.get("/metrics").expect().body.decode()
+    return int(re.search(r"^bagserve_queue_requests (\d+)", text, re.M)[1])
 
 
 def test_many_connections():
@@ -68,6 +76,21 @@ def test_full_queue():
         with Raw(server) as raw:
             raw.send(request)
             check(raw.reply(), want)
+
+
+def test_full_queue_needs_no_body():
+    """Where the queue is full, a request whose length says that it is dear is told from its head."""
+    waits = ("--preferred-batch-size", 3, "--max-queue-delay-microseconds", 60_000_000)
+    with Server("--demo", "--workers", 1, "--max-queue-size", 2, *waits) as server:
+        request, _ = question(1, 20_000)
+        with Raw(server) as first, Raw(server) as second, Raw(server) as third:
+            first.send(request)
+            second.send(request)
+            wait_until(lambda: queued(server) == 2, "both wait")
+            third.send(f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n"
+                       "Inference-Header-Content-Length: 100\r\n\r\n".encode())
+            expect("queue is full" in third.reply().expect(503).error(), "not refused by its head")
+        wait_until(lambda: queued(server) == 0, "the queue forgets those who have gone")
 
 
 def test_timeout():

@@ -183,6 +183,37 @@ static void test_the_queue_is_bounded(void **state)
     tear_down(2);
 }
 
+/* Work that takes three times what was estimated counts as that in the queue. */
+static void test_the_pace_of_work_counts(void **state)
+{
+    (void)state;
+    set_up(1, MAX_JOBS);
+    bag_engine_submit(&world.engine, make_job(0, 5));
+    world.engine.limits.max_queue_work_ns = 2 * world.engine.queued_cost_ns;
+    assert_true(bag_engine_has_room(&world.engine, 100));
+    world.engine.pace = 3;
+    assert_false(bag_engine_has_room(&world.engine, 100));
+    run(1);
+    assert_true(world.engine.pace != 3);
+    tear_down(1);
+}
+
+static void test_a_batch_is_short(void **state)
+{
+    (void)state;
+    set_up(1, MAX_JOBS);
+    for (size_t i = 0; i < 20; i++)
+        bag_engine_submit(&world.engine, make_job(i, 60000));
+    uint64_t cost_ns = world.jobs[0].cost_ns;
+    assert_in_range(cost_ns, 1000000, 4000000); /* the queue holds several batches of 10 ms */
+    run(20);
+    for (size_t i = 0; i < (10000000 + cost_ns - 1) / cost_ns - 1; i++)
+        assert_int_equal(world.jobs[i].batch_requests, 0);
+    assert_int_equal(world.jobs[(10000000 + cost_ns - 1) / cost_ns - 1].batch_requests,
+                     (10000000 + cost_ns - 1) / cost_ns);
+    tear_down(20);
+}
+
 static void test_stale_jobs_are_refused(void **state)
 {
     (void)state;
@@ -227,6 +258,8 @@ int main(void)
         cmocka_unit_test(test_every_job_is_done_once),
         cmocka_unit_test(test_a_large_job_is_cut),
         cmocka_unit_test(test_the_queue_is_bounded),
+        cmocka_unit_test(test_the_pace_of_work_counts),
+        cmocka_unit_test(test_a_batch_is_short),
         cmocka_unit_test(test_stale_jobs_are_refused),
         cmocka_unit_test(test_a_bad_job_costs_no_other),
     };
