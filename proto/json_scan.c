@@ -1,5 +1,6 @@
 /* The grammar of JSON (RFC 8259) as a recursive scanner; see json_scan.h. */
 #include "json_scan.h"
+#include "decimal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,11 +102,28 @@ static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
     }
 }
 
+/* Skips what can be neither a bracket nor a quote, eight bytes at a time: of all bytes only those
+ * from '@' on have bit 6, and so do all brackets. A letter is stopped at, too. */
+static const char *skip_numbers(const char *at, const char *end)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t found = 0;
+    while (end - at >= 8 && !found) {
+        uint64_t bytes = bag_digits_load(at, end), quotes = bytes ^ (ones * '"');
+        found = (bytes & (ones * 0x40)) | ((quotes - ones) & ~quotes & (ones * 0x80));
+        at += found ? __builtin_ctzll(found) / 8 : 8;
+    }
+    return at;
+}
+
 /* Finds the end of a data array without reading what is in it: only strings can hide a bracket. */
 static bool skip_balanced(struct bag_json_scan *scan)
 {
     size_t depth = 0;
     for (; scan->at < scan->end; scan->at++) {
+        scan->at = skip_numbers(scan->at, scan->end);
+        if (scan->at == scan->end)
+            break;
         char byte = *scan->at;
         if (byte == '[' || byte == '{') {
             depth++;

@@ -13,7 +13,7 @@
 
 /* Rough costs, for choosing between the I/O thread and a worker. Being wrong by a factor of two
  * moves the border and nothing else. */
-#define JSON_PARSE_NS_PER_BYTE    3
+#define JSON_PARSE_NS_PER_BYTE    2
 #define BINARY_CHECK_BYTES_PER_NS 4
 #define GATHER_BYTES_PER_NS       8
 #define PRINT_NS_PER_NUMBER       40

@@ -209,6 +209,30 @@ static void test_cuts_many_arrays(void **state)
     bag_arena_free(&arena);
 }
 
+/* Brackets and quotes are found wherever they stand among bytes that are skipped eight at a time,
+ * and a bracket in a string is none. */
+static void test_finds_the_end_of_data_at_any_distance(void **state)
+{
+    static const char *const middles[] = {"[2]", "{\"]\":3}", "\"]]\"", "\"\\\"]\"", "1e5", "NaN"};
+    (void)state;
+    for (size_t i = 0; i < sizeof middles / sizeof middles[0]; i++) {
+        for (int before = 0; before < 18; before++) {
+            char data[64], text[128];
+            struct bag_json_envelope envelope;
+            struct bag_problem problem;
+            struct bag_arena arena = {0};
+            sprintf(data, "[%.*s%s%.*s]", before, "123456789012345678", middles[i], 17 - before,
+                    "12345678901234567");
+            sprintf(text, "{\"inputs\":[{\"data\":%s,\"name\":\"x\"}]}", data);
+            bag_arena_init(&arena, 1 << 20);
+            assert_true(bag_json_parse_envelope(text, strlen(text), &arena, &envelope, &problem));
+            span_is(envelope.data[0], data);
+            bag_json_free(envelope.tree);
+            bag_arena_free(&arena);
+        }
+    }
+}
+
 static void test_refuses_bad_envelopes(void **state)
 {
     static const char *const cases[][2] = {
@@ -268,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_bounds_the_depth),
         cmocka_unit_test(test_cuts_data_out_of_an_envelope),
         cmocka_unit_test(test_cuts_many_arrays),
+        cmocka_unit_test(test_finds_the_end_of_data_at_any_distance),
         cmocka_unit_test(test_refuses_bad_envelopes),
         cmocka_unit_test(test_refuses_every_truncation),
     };
