@@ -16,10 +16,23 @@
 
 #include <stdio.h>
 
-/* One model as configured. All strings are owned by the struct bag_config around it. */
+/* One feature of a collection as configured: the bags of another model's table. Strings are owned.
+ */
+struct bag_feature_config {
+    char *name;                     /* as a model's; not "embeddings" */
+    char *model;                    /* whose table it is */
+    uint32_t set;                   /* bit i: the i-th of BAG_POOLING_KEYS is set here */
+    struct bag_rules rules;         /* what of them is set */
+    enum bag_dtype output_datatype; /* likewise */
+};
+
+/* One model as configured: a table, or a collection of features. All strings are owned by the
+ * struct bag_config around it. */
 struct bag_model_config {
-    char *name;              /* [A-Za-z0-9._-]{1,128}, no leading dot */
-    char *path;              /* the table's file */
+    char *name;                          /* [A-Za-z0-9._-]{1,128}, no leading dot */
+    char *path;                          /* the table's file; NULL: a collection */
+    struct bag_feature_config *features; /* owned; of a collection */
+    size_t num_features;
     char *version;           /* a decimal number from 1, "1" where nothing says otherwise */
     enum bag_dtype datatype; /* of the file's elements; BAG_DTYPE_COUNT: what the file says */
     enum bag_row_format row_format; /* of a file of bytes that stand for FP32 rows */
@@ -61,7 +74,8 @@ bool bag_config_apply_environment(struct bag_config *config, char *const environ
 bool bag_config_apply_flags(struct bag_config *config, int argc, char *const argv[],
                             struct bag_problem *problem);
 
-/* Adds one model; `name`, `path` and `version` are copied. Refuses a bad name, a bad version, and a
+/* Adds one model; `name`, `path` and `version` are copied; a collection has no path, and gets its
+ * features later. Refuses a bad name, a bad version, and a
  * name and version that are already there (naming both paths). The model pools by the defaults of
  * model_options.h. */
 bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,
@@ -72,8 +86,22 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
 bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
                                  const char *text, size_t text_bytes, struct bag_problem *problem);
 
-/* What only the whole can tell: that there is something to serve, and what a type does not say. */
+/* What only the whole can tell: that there is something to serve, that features name tables that
+ * are there, and what a type does not say. */
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem);
+
+/* The highest version of the model of that name; NULL where there is none. */
+const struct bag_model_config *bag_config_find_model(const struct bag_config *config,
+                                                     const char *name);
+
+/* How a feature pools: as its table's model says, but for what is set for itself. output_dtype is
+ * not set; *output_datatype is what is configured, as in struct bag_model_config. */
+void bag_config_feature_rules(const struct bag_model_config *table,
+                              const struct bag_feature_config *feature, struct bag_rules *rules,
+                              enum bag_dtype *output_datatype);
+
+/* Frees what the model owns. */
+void bag_model_config_free(struct bag_model_config *model);
 
 /* Whether the name may be a model's. */
 bool bag_model_name_valid(const char *name);

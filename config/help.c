@@ -120,6 +120,12 @@ static void print_model_keys(FILE *stream)
     print_entry(stream, key, "", "", "", sentence);
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
+    fputs("\nKeys of an entry of \"features\", which a model may have in place of a path; from\n"
+          "\"reduction\" on also all keys above: what a feature leaves out its model says\n",
+          stream);
+#define BAG_X(key, sentence) print_entry(stream, "features[]." key, "", "", "", sentence);
+    BAG_FEATURE_IDENTITY(BAG_X)
+#undef BAG_X
 }
 
 void bag_config_print_help(FILE *stream)

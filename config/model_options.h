@@ -1,6 +1,6 @@
 /* The one table of a model's keys: in an entry of the configuration file's "models", and in the
- * config.json of a model's own folder. A line here is a key, a line of --help and a member of
- * struct bag_model_config. */
+ * config.json of a model's own folder; and of a feature's, in the "features" of either. A line here
+ * is a key, a line of --help and a member of struct bag_model_config or bag_feature_config. */
 #ifndef BAG_MODEL_OPTIONS_H
 #define BAG_MODEL_OPTIONS_H
 
@@ -12,25 +12,36 @@
     X(SKIP, "skip")
 
 /* clang-format off */
-/* Which model it is. These do not stand in a folder's config.json: the folder says them.
+/* Which model it is. But for features, these do not stand in a folder's config.json: the folder
+ * says them.
  * X("key", "sentence") */
 #define BAG_MODEL_IDENTITY(X)                                                                      \
     X("name", "Name in URLs: 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front. Required.")       \
-    X("path", "The table's file; relative to the configuration file's folder. Required.")          \
-    X("version", "A whole number from 1, as a number or a string; 1 if absent.")
+    X("path", "The table's file; relative to the configuration file's folder. Required, or "       \
+      "features.")                                                                                 \
+    X("version", "A whole number from 1, as a number or a string; 1 if absent.")                    \
+    X("features", "In place of a path: a list of features, which make the model a collection.")
 
-/* How it pools. X(member, "key", TYPE, minimum, maximum, "sentence"), with a TYPE of
+/* What a feature of a collection is. X("key", "sentence") */
+#define BAG_FEATURE_IDENTITY(X)                                                                    \
+    X("name", "Name in inputs and outputs: as a model's, and not embeddings. Required.")           \
+    X("model", "The model whose table it is, in its highest version. Required.")
+
+/* What a file holds. X(member, "key", TYPE, minimum, maximum, "sentence"), with a TYPE of
  *
  *   COUNT     an integer from minimum to maximum
  *   BOOL      true or false
  *   CHOICE_*  one of the names of an enum
  *   EITHER_*  one of two words, the second of which sets the member */
-#define BAG_MODEL_KEYS(X)                                                                          \
+#define BAG_FILE_KEYS(X)                                                                           \
     X(datatype, "datatype", CHOICE_DTYPE, 0, 0,                                                    \
       "Type of the table's elements where the file cannot say it, as BF16 in .npy.")               \
     X(row_format, "row_format", CHOICE_ROW_FORMAT, 0, 0,                                           \
       "What the bytes of a 2-D UINT8 table stand for: plain for themselves, or FP32 rows as "      \
-      "int8, int4, f8_e4m3 or f8_e5m2.")                                                           \
+      "int8, int4, f8_e4m3 or f8_e5m2.")
+
+/* How it pools; a feature may set these for itself. Columns as above. */
+#define BAG_POOLING_KEYS(X)                                                                        \
     X(rules.reduction, "reduction", CHOICE_REDUCTION, 0, 0,                                        \
       "How a bag's rows become one: sum unless said otherwise.")                                   \
     X(rules.default_index, "default_index", COUNT, -1, BAG_LARGEST_EXACT,                          \
@@ -55,6 +66,9 @@
     X(rules.skip_out_of_range, "out_of_range", EITHER_OUT_OF_RANGE, 0, 0,                          \
       "What an index outside the table does: error refuses the request, skip leaves the entry "    \
       "out of its bag.")
+
+/* Of a model of a table. */
+#define BAG_MODEL_KEYS(X) BAG_FILE_KEYS(X) BAG_POOLING_KEYS(X)
 /* clang-format on */
 
 #endif

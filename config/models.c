@@ -31,6 +31,12 @@ static bool version_valid(const char *version)
     return bag_integer_parse(version, &number) && number >= 1 && number <= BAG_LARGEST_EXACT;
 }
 
+/* Where a model comes from, in messages. */
+static const char *source_of(const char *path)
+{
+    return path ? path : "features";
+}
+
 static bool check_identity(const struct bag_config *config, const char *name, const char *path,
                            const char *version, struct bag_problem *problem)
 {
@@ -48,7 +54,7 @@ static bool check_identity(const struct bag_config *config, const char *name, co
         if (strcmp(other->name, name) == 0 && strcmp(other->version, version) == 0)
             return bag_problem_set(problem, 400,
                                    "model '%s' version %s is named twice: '%s' and '%s'", name,
-                                   version, other->path, path);
+                                   version, source_of(other->path), source_of(path));
     }
     return true;
 }
@@ -57,14 +63,24 @@ static bool copy_identity(struct bag_model_config *model, const char *name, cons
                           const char *version)
 {
     model->name = strdup(name);
-    model->path = strdup(path);
+    model->path = path ? strdup(path) : NULL;
     model->version = strdup(version);
-    if (model->name && model->path && model->version)
+    if (model->name && (model->path || !path) && model->version)
         return true;
+    bag_model_config_free(model);
+    return false;
+}
+
+void bag_model_config_free(struct bag_model_config *model)
+{
+    for (size_t i = 0; i < model->num_features; i++) {
+        free(model->features[i].name);
+        free(model->features[i].model);
+    }
+    free(model->features);
     free(model->name);
     free(model->path);
     free(model->version);
-    return false;
 }
 
 bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,

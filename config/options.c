@@ -1,4 +1,5 @@
 /* The list of options made from options.h, and a configuration's beginning and end. */
+#include "features.h"
 #include "option_list.h"
 #include "proto/cors.h"
 
@@ -109,11 +110,8 @@ void bag_config_free(struct bag_config *config)
         if (bag_options[i].setting.type == BAG_SETTING_TEXT)
             free(*(char **)((char *)config + bag_options[i].setting.offset));
     }
-    for (size_t i = 0; i < config->num_models; i++) {
-        free(config->models[i].name);
-        free(config->models[i].path);
-        free(config->models[i].version);
-    }
+    for (size_t i = 0; i < config->num_models; i++)
+        bag_model_config_free(&config->models[i]);
     free(config->models);
     memset(config, 0, sizeof *config);
 }
@@ -127,6 +125,8 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
             return bag_problem_set(problem, 500, "not enough memory for the configuration");
     }
     if (config->options.cors_origins && !bag_cors_check(config->options.cors_origins, problem))
+        return false;
+    if (!bag_config_check_features(config, problem))
         return false;
     if (config->num_models || config->models_dir || config->demo)
         return true;

@@ -61,36 +61,29 @@ char *bag_v2_describe_models(const char *const *names, size_t count)
     return bag_v2_print(tree, bag_v2_add_strings(tree, "models", names, count));
 }
 
-/* Adds {"name", "datatype", "shape": [first, rest...]}. */
-static bool add_tensor(cJSON *list, const char *name, enum bag_dtype dtype, int64_t first,
-                       const int64_t *rest, uint32_t rest_rank)
+/* Adds {"name", "datatype", "shape": [dimensions...]}. */
+static bool add_tensor(cJSON *list, const struct bag_v2_tensor *tensor)
 {
-    cJSON *tensor = bag_v2_add_item(list);
-    bool whole = tensor && cJSON_AddStringToObject(tensor, "name", name) &&
-                 cJSON_AddStringToObject(tensor, "datatype", bag_dtypes[dtype].name);
-    cJSON *shape = cJSON_AddArrayToObject(tensor, "shape");
-    whole = whole && shape && cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)first));
-    for (uint32_t i = 0; whole && i < rest_rank; i++)
-        whole = cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)rest[i]));
-    return whole;
+    cJSON *item = bag_v2_add_item(list);
+    return item && cJSON_AddStringToObject(item, "name", tensor->name) &&
+           cJSON_AddStringToObject(item, "datatype", bag_dtypes[tensor->dtype].name) &&
+           bag_v2_add_dimensions(item, "shape", tensor);
 }
 
 char *bag_v2_describe_model(const struct bag_v2_model *model)
 {
+    struct bag_v2_tensor tensor;
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddStringToObject(tree, "name", model->name) &&
                  bag_v2_add_strings(tree, "versions", model->versions, model->num_versions) &&
                  cJSON_AddStringToObject(tree, "platform", "bagserve");
     cJSON *inputs = cJSON_AddArrayToObject(tree, "inputs");
     cJSON *outputs = cJSON_AddArrayToObject(tree, "outputs");
-    whole = whole && inputs && outputs &&
-            add_tensor(inputs, bag_input_names[BAG_INDICES], BAG_I64, -1, NULL, 0) &&
-            add_tensor(inputs, bag_input_names[BAG_OFFSETS], BAG_I64, -1, NULL, 0) &&
-            add_tensor(inputs, bag_input_names[BAG_PER_SAMPLE_WEIGHTS], model->weights_dtype, -1,
-                       NULL, 0) &&
-            add_tensor(inputs, bag_input_names[BAG_DEFAULT_INDEX], BAG_I64, 1, NULL, 0) &&
-            add_tensor(outputs, "embeddings", model->output_dtype, -1, model->row_shape,
-                       model->row_rank);
+    whole = whole && inputs && outputs;
+    for (size_t i = 0; whole && bag_v2_model_input(model, i, &tensor); i++)
+        whole = add_tensor(inputs, &tensor);
+    for (size_t i = 0; whole && bag_v2_model_output(model, i, &tensor); i++)
+        whole = add_tensor(outputs, &tensor);
     return bag_v2_print(tree, whole);
 }
 

@@ -26,18 +26,30 @@ char *bag_v2_describe_readiness(const char *model, bool ready, const char *error
 /* {"models": [names]} */
 char *bag_v2_describe_models(const char *const *names, size_t count);
 
+/* The bags of a table, with the output that they make. */
+struct bag_v2_feature {
+    const char *name;  /* of the output */
+    const char *table; /* the model whose table it is */
+    enum bag_dtype weights_dtype, output_dtype;
+    const int64_t *row_shape; /* the output's dimensions after the first */
+    uint32_t row_rank;
+    size_t row_elements; /* their product */
+    const struct bag_rules *rules;
+};
+
 /* A model as its metadata shows it. */
 struct bag_v2_model {
     const char *name;
     const char *const *versions;
     size_t num_versions;
-    enum bag_dtype weights_dtype, output_dtype;
-    const int64_t *row_shape; /* the output's dimensions after the first */
-    uint32_t row_rank;
-    const struct bag_rules *rules;
+    const struct bag_v2_feature *features; /* at least 1 */
+    size_t num_features;
+    bool is_collection; /* otherwise its one feature is its own table */
 };
 
-/* GET /v2/models/M: the offsets form's inputs and the output, -1 for any size. */
+/* GET /v2/models/M, -1 for any size: the offsets form's inputs and the output; of a collection the
+ * inputs of KeyedJaggedTensor's layout with lengths, and as outputs the features and, where they
+ * have one type, all of them side by side. */
 char *bag_v2_describe_model(const struct bag_v2_model *model);
 
 /* GET /v2/models/M/config: the same facts under the names of Triton's ModelConfig, and the rules by

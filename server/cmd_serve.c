@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -124,7 +125,9 @@ static bool add_demo_models(struct bag_config *config, struct bag_problem *probl
         return false;
     BAG_DEMO_TABLES(BAG_X)
 #undef BAG_X
-    return true;
+    return bag_config_add_model(config, BAG_DEMO_COLLECTION, NULL, "1", problem) &&
+           bag_config_apply_model_file(config, config->num_models - 1, "--demo", BAG_DEMO_FEATURES,
+                                       strlen(BAG_DEMO_FEATURES), problem);
 }
 
 static bool configure(struct serve *serve, int argc, char *argv[], struct bag_problem *problem)

@@ -6,6 +6,7 @@
 #include "table/progress.h"
 #include "table/row_format.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,22 +14,45 @@
 
 static bool is_demo(const struct bag_model_config *model)
 {
-    return strncmp(model->path, BAG_DEMO_PREFIX, strlen(BAG_DEMO_PREFIX)) == 0;
+    return model->path && strncmp(model->path, BAG_DEMO_PREFIX, strlen(BAG_DEMO_PREFIX)) == 0;
 }
 
-/* The model's rules, complete for a table of that shape. */
-static bool complete_rules(const struct bag_model_config *model, const struct bag_table *table,
-                           struct bag_rules *rules, struct bag_problem *problem)
+/* Rules with the type of results, complete for a table of that shape. `what` names them in
+ * messages.
+ */
+static bool complete_rules(enum bag_dtype output_datatype, const struct bag_table *table,
+                           struct bag_rules *rules, const char *what, struct bag_problem *problem)
 {
     struct bag_fault fault;
-    *rules = model->rules;
-    rules->output_dtype =
-        model->output_datatype == BAG_DTYPE_COUNT ? table->dtype : model->output_datatype;
+    rules->output_dtype = output_datatype == BAG_DTYPE_COUNT ? table->dtype : output_datatype;
     if (bag_rules_check(table, rules, &fault) == BAG_STATUS_OK)
         return true;
     bag_problem_from_fault(problem, &fault);
-    bag_problem_prefix(problem, "model '%s' (%s)", model->name, model->path);
+    bag_problem_prefix(problem, "%s", what);
     return false;
+}
+
+static bool complete_model(const struct bag_model_config *model, const struct bag_table *table,
+                           struct bag_rules *rules, struct bag_problem *problem)
+{
+    char what[512];
+    snprintf(what, sizeof what, "model '%s' (%s)", model->name, model->path);
+    *rules = model->rules;
+    return complete_rules(model->output_datatype, table, rules, what, problem);
+}
+
+/* The rules of a collection's feature, for the table that its model `table_model` has. */
+static bool complete_feature(const struct bag_model_config *collection,
+                             const struct bag_feature_config *feature,
+                             const struct bag_model_config *table_model,
+                             const struct bag_table *table, struct bag_rules *rules,
+                             struct bag_problem *problem)
+{
+    char what[512];
+    enum bag_dtype output_datatype;
+    snprintf(what, sizeof what, "model '%s', feature '%s'", collection->name, feature->name);
+    bag_config_feature_rules(table_model, feature, rules, &output_datatype);
+    return complete_rules(output_datatype, table, rules, what, problem);
 }
 
 static bool take_format(const struct bag_model_config *model, struct bag_table *table,
@@ -42,24 +66,51 @@ static bool take_format(const struct bag_model_config *model, struct bag_table *
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static bool open_model(struct bag_startup *startup, size_t i, struct bag_problem *problem)
+/* The table that a file holds, without its elements. */
+static bool describe_table(const struct bag_model_config *model, const struct bag_table_file *file,
+                           struct bag_table *table, struct bag_problem *problem)
+{
+    *table = (struct bag_table){.dtype = file->npy.dtype,
+                                .num_rows = file->npy.shape[0],
+                                .row_elements = file->npy.row_elements};
+    return take_format(model, table, file->npy.rank, problem);
+}
+
+static bool open_table(struct bag_startup *startup, size_t i, struct bag_problem *problem)
 {
     const struct bag_model_config *model = &startup->config->models[i];
     struct bag_table_file *file = &startup->files[i];
+    struct bag_table table;
     struct bag_rules rules;
-    if (is_demo(model))
+    if (is_demo(model) || !model->path)
         return true;
     if (!bag_table_file_open(model->path, model->datatype, file, problem))
         return false;
-    struct bag_table table = {.dtype = file->npy.dtype,
-                              .num_rows = file->npy.shape[0],
-                              .row_elements = file->npy.row_elements};
-    if (!take_format(model, &table, file->npy.rank, problem) ||
-        !complete_rules(model, &table, &rules, problem))
+    if (!describe_table(model, file, &table, problem) ||
+        !complete_model(model, &table, &rules, problem))
         return false;
     if (__builtin_add_overflow(startup->total_bytes, bag_table_file_bytes(file),
                                &startup->total_bytes))
         return bag_problem_set(problem, 500, "the tables are larger than any memory");
+    return true;
+}
+
+/* Features of demo tables are looked at when those are made. */
+static bool open_features(const struct bag_startup *startup,
+                          const struct bag_model_config *collection, struct bag_problem *problem)
+{
+    const struct bag_config *config = startup->config;
+    for (size_t i = 0; i < collection->num_features; i++) {
+        const struct bag_feature_config *feature = &collection->features[i];
+        const struct bag_model_config *model = bag_config_find_model(config, feature->model);
+        struct bag_table table;
+        struct bag_rules rules;
+        if (is_demo(model))
+            continue;
+        if (!describe_table(model, &startup->files[model - config->models], &table, problem) ||
+            !complete_feature(collection, feature, model, &table, &rules, problem))
+            return false;
+    }
     return true;
 }
 
@@ -72,7 +123,11 @@ bool bag_startup_open(struct bag_startup *startup, const struct bag_config *conf
     if (!startup->files)
         return bag_problem_set(problem, 500, "not enough memory");
     for (size_t i = 0; i < config->num_models; i++) {
-        if (!open_model(startup, i, problem))
+        if (!open_table(startup, i, problem))
+            return false;
+    }
+    for (size_t i = 0; i < config->num_models; i++) {
+        if (!open_features(startup, &config->models[i], problem))
             return false;
     }
     return bag_memory_check(startup->total_bytes, problem);
@@ -135,7 +190,7 @@ static bool load_file(const char *name, const struct bag_table_file *file,
     return sound;
 }
 
-static bool load_model(struct bag_startup *startup, size_t i, struct bag_registry *registry,
+static bool load_table(struct bag_startup *startup, size_t i, struct bag_registry *registry,
                        struct bag_problem *problem)
 {
     const struct bag_model_config *model = &startup->config->models[i];
@@ -147,7 +202,7 @@ static bool load_model(struct bag_startup *startup, size_t i, struct bag_registr
     if (!loaded)
         return false;
     bool sound = take_format(model, &memory.table, memory.rank, problem) &&
-                 complete_rules(model, &memory.table, &rules, problem);
+                 complete_model(model, &memory.table, &rules, problem);
     if (memory.table.row_format != BAG_ROWS_PLAIN)
         memory.shape[1] = (int64_t)memory.table.row_elements;
     if (sound && !bag_registry_add(registry, model->name, model->version, &rules, &memory))
@@ -157,11 +212,40 @@ static bool load_model(struct bag_startup *startup, size_t i, struct bag_registr
     return sound;
 }
 
+/* When all tables are loaded: each feature finds its own. */
+static bool add_collection(const struct bag_config *config,
+                           const struct bag_model_config *collection, struct bag_registry *registry,
+                           struct bag_problem *problem)
+{
+    struct bag_feature *features = calloc(collection->num_features, sizeof *features);
+    bool sound = features != NULL;
+    for (size_t i = 0; sound && i < collection->num_features; i++) {
+        const struct bag_feature_config *feature = &collection->features[i];
+        const struct bag_model *table = bag_registry_find(registry, feature->model, "");
+        features[i].name = feature->name;
+        features[i].table = feature->model;
+        sound = complete_feature(collection, feature, bag_config_find_model(config, feature->model),
+                                 &table->memory->table, &features[i].rules, problem);
+    }
+    if (!features ||
+        (sound && !bag_registry_add_collection(registry, collection->name, collection->version,
+                                               features, collection->num_features)))
+        sound = bag_problem_set(problem, 500, "model '%s': not enough memory", collection->name);
+    free(features);
+    return sound;
+}
+
 bool bag_startup_load(struct bag_startup *startup, struct bag_registry *registry,
                       struct bag_problem *problem)
 {
-    for (size_t i = 0; i < startup->config->num_models; i++) {
-        if (!load_model(startup, i, registry, problem))
+    const struct bag_config *config = startup->config;
+    for (size_t i = 0; i < config->num_models; i++) {
+        if (config->models[i].path && !load_table(startup, i, registry, problem))
+            return false;
+    }
+    for (size_t i = 0; i < config->num_models; i++) {
+        if (!config->models[i].path &&
+            !add_collection(config, &config->models[i], registry, problem))
             return false;
     }
     return true;

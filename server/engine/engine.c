@@ -28,15 +28,15 @@
  * take longer than a batch. */
 #define TASKS_PER_WORKER 2
 
-/* A batch of jobs, or one range of a job that was cut. */
+/* A batch of jobs, or one slice of a job that was cut. */
 struct bag_task {
     uv_work_t work;
     struct bag_engine *engine;
     struct bag_task *next; /* among the spare ones */
     struct bag_job *jobs;  /* linked by `next` */
-    bool part;             /* `range` of the one job */
+    bool part;             /* `slice` of the one job */
     bool may_cut;          /* others were idle and nothing waited when the batch was made */
-    struct bag_range range;
+    struct bag_slice slice;
     uint64_t cost_ns; /* as estimated */
     uint64_t took_ns; /* on the worker */
     size_t pooled;    /* jobs of the batch that were */
@@ -98,9 +98,9 @@ static void run_job(struct bag_task *task, struct bag_job *job)
     push_finished(engine, job);
 }
 
-static void run_part(struct bag_engine *engine, struct bag_job *job, struct bag_range range)
+static void run_part(struct bag_engine *engine, struct bag_job *job, struct bag_slice slice)
 {
-    bag_infer_pool(&job->infer, range);
+    bag_infer_pool(&job->infer, slice);
     /* The last one has seen what all others wrote, and goes on alone. */
     if (atomic_fetch_sub_explicit(&job->parts_left, 1, memory_order_acq_rel) == 1) {
         bag_infer_finish(&job->infer);
@@ -124,7 +124,7 @@ static void on_worker(uv_work_t *work)
     bag_pin_thread(&task->engine->pin);
     uint64_t started_ns = uv_hrtime();
     if (task->part)
-        run_part(task->engine, task->jobs, task->range);
+        run_part(task->engine, task->jobs, task->slice);
     else
         run_batch(task);
     task->took_ns = uv_hrtime() - started_ns;
@@ -270,13 +270,13 @@ static void start_batch(struct bag_engine *engine)
     task->part = false;
     while (*link && really_ns(engine, cost_ns) < budget_ns && bags < most_bags) {
         if ((*link)->infer.model != model ||
-            (bags && (*link)->planned && (*link)->infer.pool.num_bags > most_bags - bags)) {
+            (bags && (*link)->planned && (*link)->infer.plan.work.bags > most_bags - bags)) {
             link = &(*link)->next;
             continue;
         }
         *end = take(engine, link);
         cost_ns += (*end)->cost_ns;
-        bags += (*end)->planned ? (*end)->infer.pool.num_bags : 1;
+        bags += (*end)->planned ? (*end)->infer.plan.work.bags : 1;
         end = &(*end)->next;
     }
     *end = NULL;
@@ -289,7 +289,7 @@ static void start_batch(struct bag_engine *engine)
 static void start_parts(struct bag_engine *engine)
 {
     struct bag_job *job = take(engine, &engine->first);
-    struct bag_range ranges[BAG_ENGINE_MAX_PARTS];
+    struct bag_slice slices[BAG_ENGINE_MAX_PARTS];
     unsigned idle = engine->limits.workers - engine->running;
     uint64_t cost_ns = bag_infer_pool_cost_ns(&job->infer), most = cost_ns / LEAST_PART_NS;
     unsigned parts = idle < most ? idle : (unsigned)most;
@@ -301,13 +301,13 @@ static void start_parts(struct bag_engine *engine)
         push_finished(engine, job);
         return;
     }
-    parts = bag_cut(&job->infer.pool, parts, ranges);
+    parts = bag_cut(job->infer.plan.poolings, job->infer.plan.num_poolings, parts, slices);
     atomic_store_explicit(&job->parts_left, parts, memory_order_relaxed);
     for (unsigned i = 0; i < parts; i++) {
         struct bag_task *task = get_task(engine);
         task->jobs = job;
         task->part = true;
-        task->range = ranges[i];
+        task->slice = slices[i];
         task->cost_ns = cost_ns / parts;
         start(engine, task);
     }

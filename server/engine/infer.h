@@ -3,11 +3,11 @@
  *   bag_infer_unpack   decompresses a body that came compressed
  *   bag_infer_plan     decodes and checks what the client sent; the size of the reply is known then
  *   bag_infer_prepare  takes memory for the reply and writes what stands in front of the numbers
- *   bag_infer_pool     pools a range of it; several threads may do disjoint ranges at once
+ *   bag_infer_pool     pools a slice of it; several threads may do disjoint slices at once
  *   bag_infer_finish   prints the numbers where JSON is wanted, and compresses the reply where
  *                      that is
  *
- * Each is called once, in this order (pool: once per range), on any thread but on one at a time
+ * Each is called once, in this order (pool: once per slice), on any thread but on one at a time
  * where nothing else is said. bag_infer_cost_ns says, after the plan, how long the rest will take.
  *
  * Must not know: sockets, HTTP, which thread it is on. */
@@ -16,20 +16,11 @@
 
 #include "buffers.h"
 #include "envelopes.h"
+#include "plan.h"
 #include "proto/coding.h"
-#include "proto/v2_reply.h"
 #include "server/metrics/stopwatch.h"
-#include "server/table/registry.h"
 
-/* What one request may ask for. */
-struct bag_infer_limits {
-    size_t max_body_bytes; /* decompressed */
-    size_t max_reply_bytes;
-    size_t max_ids;            /* elements of `indices` */
-    size_t max_bags;           /* rows of the result */
-    size_t least_packed_bytes; /* smaller replies are not compressed */
-};
-
+/* Points into itself: it stays where it is from the plan on. */
 struct bag_infer {
     /* What the caller sets. All borrowed; they outlive the inference. */
     const struct bag_model *model;
@@ -55,10 +46,9 @@ struct bag_infer {
     struct bag_arena arena;
     struct bag_text id;  /* a part of the body */
     uint64_t timeout_us; /* the request's own; UINT64_MAX: none */
-    struct bag_tensor tensors[BAG_INPUT_COUNT];
-    struct bag_pool pool;
-    struct bag_v2_reply_output output;
-    char *result; /* where the kernels pool to */
+    struct bag_plan plan;
+    char
+        *results; /* of all outputs; owned where numbers are yet to be printed, else in the reply */
 };
 
 /* Makes a zeroed inference ready for its first use, or a finished one for its next; gives the
@@ -78,7 +68,7 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
 bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
                        struct bag_problem *problem);
 
-void bag_infer_pool(const struct bag_infer *infer, struct bag_range range);
+void bag_infer_pool(const struct bag_infer *infer, struct bag_slice slice);
 
 void bag_infer_finish(struct bag_infer *infer);
 
@@ -95,12 +85,9 @@ uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes);
 /* Rough time that all of it takes, before a plan: as if the body held little but 64-bit indices. */
 uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer);
 
-/* Rough time that the rest takes, after a plan; and the part of it that ranges share. */
+/* Rough time that the rest takes, after a plan; and the part of it that slices share. */
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer);
 uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer);
-
-/* Bytes of the rows that the indices ask for, after a plan. */
-uint64_t bag_infer_gathered_bytes(const struct bag_infer *infer);
 
 /* Frees what the inference holds, but for the reply. */
 void bag_infer_free(struct bag_infer *infer);

@@ -85,6 +85,24 @@ void bag_http_get_models(const struct bag_service *service, const struct bag_htt
     free(names);
 }
 
+/* The features as documents show them; on the heap, NULL without memory. */
+static struct bag_v2_feature *describe_features(const struct bag_model *model)
+{
+    struct bag_v2_feature *features = malloc(model->num_features * sizeof *features);
+    for (size_t i = 0; features && i < model->num_features; i++) {
+        const struct bag_feature *feature = &model->features[i];
+        features[i] = (struct bag_v2_feature){.name = feature->name,
+                                              .table = feature->table,
+                                              .weights_dtype = feature->memory->table.dtype,
+                                              .output_dtype = feature->rules.output_dtype,
+                                              .row_shape = &feature->memory->shape[1],
+                                              .row_rank = feature->memory->rank - 1,
+                                              .row_elements = feature->memory->table.row_elements,
+                                              .rules = &feature->rules};
+    }
+    return features;
+}
+
 static void describe_model(const struct bag_service *service, const struct bag_http_target *target,
                            char *(*describe)(const struct bag_v2_model *),
                            struct bag_http_reply *reply)
@@ -95,17 +113,17 @@ static void describe_model(const struct bag_service *service, const struct bag_h
     size_t count;
     const struct bag_model *first = bag_registry_versions(&service->registry, model->name, &count);
     const char **versions = malloc(count * sizeof *versions);
+    struct bag_v2_feature *features = describe_features(model);
     for (size_t i = 0; versions && i < count; i++)
         versions[i] = first[i].version;
     struct bag_v2_model description = {.name = model->name,
                                        .versions = versions,
                                        .num_versions = count,
-                                       .weights_dtype = model->memory.table.dtype,
-                                       .output_dtype = model->rules.output_dtype,
-                                       .row_shape = &model->memory.shape[1],
-                                       .row_rank = model->memory.rank - 1,
-                                       .rules = &model->rules};
-    bag_http_reply_json(reply, 200, versions ? describe(&description) : NULL);
+                                       .features = features,
+                                       .num_features = model->num_features,
+                                       .is_collection = bag_model_is_collection(model)};
+    bag_http_reply_json(reply, 200, versions && features ? describe(&description) : NULL);
+    free(features);
     free(versions);
 }
 

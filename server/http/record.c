@@ -13,9 +13,9 @@ static enum bag_refusal refusal_of(const struct bag_http_server *server, const s
 
 static void record_success(struct bag_http_server *server, const struct bag_infer *infer)
 {
-    struct bag_metrics_work work = {.bags = infer->pool.num_bags,
-                                    .rows = infer->pool.indices.count,
-                                    .bytes = bag_infer_gathered_bytes(infer),
+    struct bag_metrics_work work = {.bags = infer->plan.work.bags,
+                                    .rows = infer->plan.work.rows,
+                                    .bytes = infer->plan.work.bytes,
                                     .defaults = infer->default_bags,
                                     .watch = &infer->watch,
                                     .now_ms = uv_now(server->loop)};

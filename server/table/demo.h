@@ -1,4 +1,4 @@
-/* The tables of `serve --demo`, made instead of read.
+/* The models of `serve --demo`, made instead of read.
  *
  * Must not know: models, files. Safe on any thread. */
 #ifndef BAG_TABLE_DEMO_H
@@ -27,6 +27,12 @@
 #define BAG_DEMO_TABLES(X)         \
     X("example", bag_demo_example) \
     X("items", bag_demo_items)
+
+/* A collection of them, under the name BAG_DEMO_COLLECTION: its config.json. */
+#define BAG_DEMO_COLLECTION "ranker"
+#define BAG_DEMO_FEATURES                                                                       \
+    "{\"features\": [{\"name\": \"history\", \"model\": \"example\", \"reduction\": \"mean\"}," \
+    " {\"name\": \"user\", \"model\": \"example\"}, {\"name\": \"ad\", \"model\": \"items\"}]}"
 
 bool bag_demo_example(struct bag_table_memory *memory, struct bag_problem *problem);
 bool bag_demo_items(struct bag_table_memory *memory, struct bag_problem *problem);

@@ -84,7 +84,7 @@ static bool add_version(struct version *version, const char *path, struct bag_pr
 {
     struct bag_config *config = version->config;
     size_t bytes;
-    if (!version->table)
+    if (!version->table && !version->settings)
         return bag_problem_set(problem, 500, "%s: no table (*" TABLE_SUFFIX ") in it", path);
     if (!bag_config_add_model(config, version->name, version->table, version->version, problem)) {
         bag_problem_prefix(problem, "%s", path);

@@ -2,7 +2,8 @@
  *
  *   DIR/NAME.npy                    model NAME, version 1
  *   DIR/NAME/VERSION/TABLE.npy      one table file for each version, with
- *   DIR/NAME/VERSION/config.json    optionally, the model's keys
+ *   DIR/NAME/VERSION/config.json    optionally, the model's keys; or alone, with a collection's
+ *                                   features
  *
  * Names with a leading dot are skipped (mounted volumes hold some); other files are ignored. */
 #ifndef BAG_MODELS_DIR_H

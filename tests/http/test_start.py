@@ -132,7 +132,8 @@ def test_instruction_set(directory):
 
 def test_demo(_):
     with Server("--demo") as server, Client(server) as client:
-        expect_equal(sorted(client.get("/v2/models").json()["models"]), ["example", "items"])
+        expect_equal(sorted(client.get("/v2/models").json()["models"]),
+                     ["example", "items", "ranker"])
         shape = client.get("/v2/models/items").json()["outputs"][0]["shape"]
         expect_equal(shape, [-1, 64])
         inputs = [Tensor("indices", np.array([0, 2, 3, 4])), Tensor("offsets", np.array([0, 2, 2]))]

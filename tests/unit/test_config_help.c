@@ -85,6 +85,9 @@ static void test_help_lists_everything_once(void **state)
 #define BAG_X(member, key, TYPE, minimum, maximum, sentence) expect_entry(help, key, sentence);
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
+#define BAG_X(key, sentence) expect_entry(help, "features[]." key, sentence);
+    BAG_FEATURE_IDENTITY(BAG_X)
+#undef BAG_X
     free(help);
 }
 
@@ -149,7 +152,8 @@ static void test_examples(void **state)
     static const struct {
         const char *name;
         size_t num_models;
-    } examples[] = {{"minimal.json", 1}, {"production.json", 3}, {"container.json", 0}};
+    } examples[] = {
+        {"minimal.json", 1}, {"production.json", 3}, {"collection.json", 3}, {"container.json", 0}};
     struct fixture *fixture = *state;
     char *readme = example_text("README.md");
     for (size_t i = 0; i < COUNT_OF(examples); i++) {
@@ -188,6 +192,9 @@ static void test_readme_has_every_key(void **state)
 #undef BAG_X
 #define BAG_X(member, key, ...) expect_row(readme, key);
     BAG_MODEL_KEYS(BAG_X)
+#undef BAG_X
+#define BAG_X(key, sentence) expect_row(readme, "features[]." key);
+    BAG_FEATURE_IDENTITY(BAG_X)
 #undef BAG_X
     free(readme);
 }

@@ -1,4 +1,4 @@
-/* Cutting calls into ranges: they cover the result once, and evenly. */
+/* Cutting requests into slices: they cover the results once, and evenly. */
 #include "testing.h"
 
 #include "server/engine/cut.h"
@@ -6,47 +6,75 @@
 #define MAX_PARTS 8
 
 /* An offsets call of bags of the given lengths, over rows of `columns`. */
-static struct bag_pool pool_of(const int64_t *offsets, size_t num_bags, size_t num_indices,
-                               size_t columns)
+static struct bag_pooling pooling_of(const int64_t *offsets, size_t num_bags, size_t num_indices,
+                                     size_t columns)
 {
-    return (struct bag_pool){.form = BAG_FORM_OFFSETS,
-                             .table = {.dtype = BAG_F32, .row_elements = columns},
-                             .num_bags = num_bags,
-                             .indices = {.count = num_indices, .wide = true},
-                             .groups = {.data = offsets, .count = num_bags, .wide = true}};
+    return (struct bag_pooling){
+        .pool = {.form = BAG_FORM_OFFSETS,
+                 .table = {.dtype = BAG_F32, .row_elements = columns},
+                 .num_bags = num_bags,
+                 .indices = {.count = num_indices, .wide = true},
+                 .groups = {.data = offsets, .count = num_bags, .wide = true}}};
 }
 
-/* Every cell of the result lies in exactly one range. */
-static void covers(const struct bag_pool *pool, const struct bag_range *ranges, unsigned count)
+/* Every cell of pooling number `i` lies in exactly one slice. */
+static void covers_one(const struct bag_pool *pool, size_t i, const struct bag_slice *slices,
+                       unsigned count)
 {
     size_t columns = pool->table.row_elements;
     unsigned char *cells = calloc(pool->num_bags * columns + 1, 1);
-    for (unsigned i = 0; i < count; i++) {
-        assert_true(ranges[i].end_bag <= pool->num_bags);
-        assert_true(ranges[i].end_column <= columns);
-        for (size_t bag = ranges[i].first_bag; bag < ranges[i].end_bag; bag++)
-            for (size_t c = ranges[i].first_column; c < ranges[i].end_column; c++)
+    for (unsigned s = 0; s < count; s++) {
+        size_t end = slices[s].end_pooling + (slices[s].end_bag > 0);
+        if (i < slices[s].first_pooling || i >= end)
+            continue;
+        struct bag_range range = bag_slice_range(&slices[s], pool, i);
+        assert_true(range.end_bag <= pool->num_bags);
+        assert_true(range.end_column <= columns);
+        for (size_t bag = range.first_bag; bag < range.end_bag; bag++)
+            for (size_t c = range.first_column; c < range.end_column; c++)
                 cells[bag * columns + c]++;
     }
-    for (size_t i = 0; i < pool->num_bags * columns; i++)
-        assert_int_equal(cells[i], 1);
+    for (size_t cell = 0; cell < pool->num_bags * columns; cell++)
+        assert_int_equal(cells[cell], 1);
     free(cells);
+}
+
+static void covers(const struct bag_pooling *poolings, size_t num_poolings,
+                   const struct bag_slice *slices, unsigned count)
+{
+    for (unsigned s = 0; s < count; s++)
+        assert_true(slices[s].end_pooling < num_poolings ||
+                    (slices[s].end_pooling == num_poolings && slices[s].end_bag == 0));
+    for (size_t i = 0; i < num_poolings; i++)
+        covers_one(&poolings[i].pool, i, slices, count);
+}
+
+/* The bytes of rows that a slice reads of one pooling. */
+static size_t bytes_in(const struct bag_slice *slice, const struct bag_pooling *pooling, size_t i)
+{
+    size_t end = slice->end_pooling + (slice->end_bag > 0);
+    if (i < slice->first_pooling || i >= end)
+        return 0;
+    struct bag_range range = bag_slice_range(slice, &pooling->pool, i);
+    size_t entries = bag_pool_entries_before(&pooling->pool, range.end_bag) -
+                     bag_pool_entries_before(&pooling->pool, range.first_bag);
+    return entries * (range.end_column - range.first_column) * sizeof(float);
 }
 
 static void test_even_bags_are_cut_by_bags(void **state)
 {
     int64_t offsets[100];
-    struct bag_range ranges[MAX_PARTS];
+    struct bag_slice slices[MAX_PARTS];
     (void)state;
     for (int i = 0; i < 100; i++)
         offsets[i] = i * 10;
-    struct bag_pool pool = pool_of(offsets, 100, 1000, 64);
+    struct bag_pooling pooling = pooling_of(offsets, 100, 1000, 64);
     for (unsigned parts = 1; parts <= MAX_PARTS; parts++) {
-        assert_int_equal(bag_cut(&pool, parts, ranges), parts);
-        covers(&pool, ranges, parts);
+        assert_int_equal(bag_cut(&pooling, 1, parts, slices), parts);
+        covers(&pooling, 1, slices, parts);
         for (unsigned i = 0; i < parts; i++) {
-            size_t bags = ranges[i].end_bag - ranges[i].first_bag;
-            assert_in_range(bags, 100 / parts, 100 / parts + parts);
+            struct bag_range range = bag_slice_range(&slices[i], &pooling.pool, 0);
+            assert_in_range(range.end_bag - range.first_bag, 100 / parts, 100 / parts + parts);
         }
     }
 }
@@ -55,46 +83,93 @@ static void test_even_bags_are_cut_by_bags(void **state)
 static void test_heavy_bags_are_shared(void **state)
 {
     int64_t offsets[1000];
-    struct bag_range ranges[MAX_PARTS];
+    struct bag_slice slices[MAX_PARTS];
     (void)state;
     for (int i = 0; i < 1000; i++)
         offsets[i] = i < 10 ? i * 1000 : 10000 + (i - 10);
-    struct bag_pool pool = pool_of(offsets, 1000, 10990, 64);
-    assert_int_equal(bag_cut(&pool, 2, ranges), 2);
-    covers(&pool, ranges, 2);
-    assert_in_range(ranges[0].end_bag, 5, 7);
-    assert_int_equal(ranges[0].end_column, 64);
+    struct bag_pooling pooling = pooling_of(offsets, 1000, 10990, 64);
+    assert_int_equal(bag_cut(&pooling, 1, 2, slices), 2);
+    covers(&pooling, 1, slices, 2);
+    assert_in_range(slices[0].end_bag, 5, 7);
+    assert_int_equal(slices[0].num_shares, 1);
 }
 
 static void test_a_giant_bag_is_cut_by_columns(void **state)
 {
     static const int64_t offsets[] = {0, 100000};
-    struct bag_range ranges[MAX_PARTS];
+    struct bag_slice slices[MAX_PARTS];
     (void)state;
-    struct bag_pool pool = pool_of(offsets, 2, 100001, 100);
-    unsigned count = bag_cut(&pool, 4, ranges);
+    struct bag_pooling pooling = pooling_of(offsets, 2, 100001, 100);
+    unsigned count = bag_cut(&pooling, 1, 4, slices);
     assert_int_equal(count, 4);
-    covers(&pool, ranges, count);
+    covers(&pooling, 1, slices, count);
     for (unsigned i = 0; i < count; i++) {
-        assert_int_equal(ranges[i].first_bag, 0);
-        assert_int_equal(ranges[i].end_bag, 2);
-        assert_int_equal(ranges[i].first_column % 16, 0);
+        struct bag_range range = bag_slice_range(&slices[i], &pooling.pool, 0);
+        assert_int_equal(range.first_bag, 0);
+        assert_int_equal(range.end_bag, 2);
+        assert_int_equal(range.first_column % 16, 0);
     }
 }
 
 static void test_what_cannot_be_cut_stays_whole(void **state)
 {
     static const int64_t offsets[] = {0};
-    struct bag_range ranges[MAX_PARTS];
+    struct bag_slice slices[MAX_PARTS];
     (void)state;
-    struct bag_pool narrow = pool_of(offsets, 1, 100000, 16);
-    assert_int_equal(bag_cut(&narrow, 4, ranges), 1);
-    covers(&narrow, ranges, 1);
-    struct bag_pool nothing = pool_of(offsets, 0, 0, 64);
-    assert_in_range(bag_cut(&nothing, 4, ranges), 1, 4);
-    struct bag_pool wide = pool_of(offsets, 1, 100000, 17);
-    assert_int_equal(bag_cut(&wide, 4, ranges), 2);
-    covers(&wide, ranges, 2);
+    struct bag_pooling narrow = pooling_of(offsets, 1, 100000, 16);
+    assert_int_equal(bag_cut(&narrow, 1, 4, slices), 1);
+    covers(&narrow, 1, slices, 1);
+    struct bag_pooling nothing = pooling_of(offsets, 0, 0, 64);
+    assert_in_range(bag_cut(&nothing, 1, 4, slices), 1, 4);
+    struct bag_pooling wide = pooling_of(offsets, 1, 100000, 17);
+    assert_int_equal(bag_cut(&wide, 1, 4, slices), 2);
+    covers(&wide, 1, slices, 2);
+}
+
+/* Many tables of different widths: every slice reads about as many bytes, over as many tables as
+ * that takes. */
+static void test_tables_are_shared_by_bytes(void **state)
+{
+    enum { TABLES = 26, BAGS = 30 };
+    static int64_t offsets[TABLES][BAGS];
+    struct bag_pooling poolings[TABLES];
+    struct bag_slice slices[MAX_PARTS];
+    size_t total = 0;
+    (void)state;
+    for (int t = 0; t < TABLES; t++) {
+        int length = 1 + t * 7 % 20;
+        for (int b = 0; b < BAGS; b++)
+            offsets[t][b] = b * length;
+        size_t columns = 16u << t % 4;
+        poolings[t] = pooling_of(offsets[t], BAGS, (size_t)(BAGS * length), columns);
+        total += (size_t)(BAGS * length) * columns * sizeof(float);
+    }
+    poolings[3].pool.num_bags = 0; /* a feature without bags */
+    poolings[3].pool.indices.count = 0;
+    total -= 30u * 2 * 128 * sizeof(float);
+    for (unsigned parts = 1; parts <= MAX_PARTS; parts++) {
+        assert_int_equal(bag_cut(poolings, TABLES, parts, slices), parts);
+        covers(poolings, TABLES, slices, parts);
+        for (unsigned s = 0; s < parts; s++) {
+            size_t bytes = 0;
+            for (size_t t = 0; t < TABLES; t++)
+                bytes += bytes_in(&slices[s], &poolings[t], t);
+            assert_in_range(bytes, total / parts * 4 / 5, total / parts * 6 / 5);
+        }
+    }
+}
+
+/* One table holds one giant bag, others a few small ones. */
+static void test_a_giant_bag_among_tables_is_cut_by_columns(void **state)
+{
+    static const int64_t offsets[] = {0, 1, 2};
+    struct bag_slice slices[MAX_PARTS];
+    (void)state;
+    struct bag_pooling poolings[] = {pooling_of(offsets, 3, 4, 8), pooling_of(offsets, 1, 9999, 64),
+                                     pooling_of(offsets, 2, 5, 100)};
+    unsigned count = bag_cut(poolings, 3, 4, slices);
+    assert_int_equal(count, 4);
+    covers(poolings, 3, slices, count);
 }
 
 int main(void)
@@ -104,6 +179,8 @@ int main(void)
         cmocka_unit_test(test_heavy_bags_are_shared),
         cmocka_unit_test(test_a_giant_bag_is_cut_by_columns),
         cmocka_unit_test(test_what_cannot_be_cut_stays_whole),
+        cmocka_unit_test(test_tables_are_shared_by_bytes),
+        cmocka_unit_test(test_a_giant_bag_among_tables_is_cut_by_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,8 @@ static struct {
     uv_loop_t loop;
     struct bag_engine engine;
     struct bag_model model;
+    struct bag_feature feature;
+    struct bag_table_memory memory;
     float *rows;
     struct bag_job jobs[MAX_JOBS];
     char *bodies[MAX_JOBS];
@@ -55,17 +57,19 @@ static void set_up(unsigned workers, size_t max_queue_size)
     world.rows = malloc(ROWS * COLUMNS * sizeof *world.rows);
     for (int i = 0; i < ROWS * COLUMNS; i++)
         world.rows[i] = (float)(i % 977) * 0.37f;
-    world.model = (struct bag_model){
-        .name = (char *)(uintptr_t) "m",
-        .version = (char *)(uintptr_t) "1",
-        .rules = {.default_index = -1, .output_dtype = BAG_F32},
-        .memory = {.table = {.rows = world.rows,
-                             .dtype = BAG_F32,
-                             .num_rows = ROWS,
-                             .row_elements = COLUMNS},
-                   .rank = 2,
-                   .shape = {ROWS, COLUMNS}},
-    };
+    world.memory = (struct bag_table_memory){
+        .table = {.rows = world.rows, .dtype = BAG_F32, .num_rows = ROWS, .row_elements = COLUMNS},
+        .rank = 2,
+        .shape = {ROWS, COLUMNS}};
+    world.feature = (struct bag_feature){.name = (char *)(uintptr_t)BAG_EMBEDDINGS,
+                                         .rules = {.default_index = -1, .output_dtype = BAG_F32},
+                                         .memory = &world.memory};
+    world.model = (struct bag_model){.name = (char *)(uintptr_t) "m",
+                                     .version = (char *)(uintptr_t) "1",
+                                     .memory = &world.memory,
+                                     .features = &world.feature,
+                                     .num_features = 1,
+                                     .typical_row_bytes = COLUMNS * sizeof(float)};
     assert_int_equal(uv_loop_init(&world.loop), 0);
     assert_true(bag_engine_init(&world.engine, &world.loop, &limits));
     world.engine.on_turn = on_turn;

@@ -1,0 +1,210 @@
+/* From a decoded request to what is to be pooled; see plan.h.
+ *
+ *   inputs      the request's tensors, sorted by feature (plan_collection.c for several)
+ *   pools       of each feature: its rules with what the request changes, and the kernels' check
+ *   outputs     what was asked for, and the poolings that make it (plan_outputs.c) */
+#include "kernels/rowformat.h"
+#include "planner.h"
+
+#include <string.h>
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+static bool match_table(struct bag_planner *planner)
+{
+    const struct bag_v2_request *request = planner->request;
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        const struct bag_v2_input *announced = &request->inputs[i];
+        enum bag_input input = bag_planner_input(announced->name);
+        if (input == BAG_INPUT_COUNT)
+            return bag_problem_set(planner->problem, 400,
+                                   "input '%s' is unknown; this model takes indices, offsets, "
+                                   "segment_ids, num_segments, default_index and "
+                                   "per_sample_weights",
+                                   bag_quote(announced->name.bytes, announced->name.count).text);
+        if (!bag_v2_input_read(announced, planner->arena, &planner->plan->tensors[input],
+                               planner->problem))
+            return false;
+        planner->inputs[0].tensor[input] = &planner->plan->tensors[input];
+    }
+    return true;
+}
+
+/* Indices of all features together. */
+static size_t count_ids(const struct bag_planner *planner)
+{
+    size_t count = 0;
+    if (planner->kjt)
+        return planner->kjt->tensors[BAG_KJT_VALUES]->count;
+    for (size_t i = 0; i < planner->model->num_features; i++) {
+        const struct bag_tensor *indices = planner->inputs[i].tensor[BAG_INDICES];
+        if (indices && __builtin_add_overflow(count, indices->count, &count))
+            return SIZE_MAX;
+    }
+    return count;
+}
+
+/* Before the indices are looked at. */
+static bool check_ids(const struct bag_planner *planner)
+{
+    size_t count = count_ids(planner);
+    if (count <= planner->limits->max_ids)
+        return true;
+    return bag_problem_set(planner->problem, 400, "%s %zu elements; the limit (max_ids) is %zu",
+                           planner->kjt                              ? "'values' has"
+                           : bag_model_is_collection(planner->model) ? "the 'indices' have together"
+                                                                     : "'indices' has",
+                           count, planner->limits->max_ids);
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+/* The feature's rules with what the request's parameters change. */
+static bool find_rules(const struct bag_planner *planner, const struct bag_feature *feature,
+                       struct bag_rules *rules, struct bag_fault *fault)
+{
+    const struct bag_v2_overrides *overrides = &planner->request->overrides;
+    *rules = feature->rules;
+    if (overrides->has_reduction)
+        rules->reduction = overrides->reduction;
+    if (overrides->has_padding_idx) {
+        rules->has_padding_idx = true;
+        rules->padding_idx = overrides->padding_idx;
+    }
+    if (overrides->has_include_last_offset)
+        rules->include_last_offset = overrides->include_last_offset;
+    if (overrides->has_output_dtype)
+        rules->output_dtype = overrides->output_dtype;
+    return bag_rules_check(&feature->memory->table, rules, fault) == BAG_STATUS_OK;
+}
+
+/* KeyedJaggedTensor's offsets have an end, its weights are FP32, and it is not known at this point
+ * which type its offsets came in. */
+static void adapt_rules(const struct bag_planner *planner, struct bag_rules *rules)
+{
+    if (!planner->kjt)
+        return;
+    rules->include_last_offset = true;
+    rules->takes_f32_weights = true;
+    rules->require_matching_index_types = false;
+}
+
+/* ---- pools ----------------------------------------------------------------------------------- */
+
+/* Says which feature a problem is of; of several features only. */
+static bool name_feature(const struct bag_planner *planner, size_t feature)
+{
+    const char *name = planner->model->features[feature].name;
+    if (!bag_model_is_collection(planner->model))
+        return false;
+    if (planner->kjt)
+        bag_problem_prefix(planner->problem, "feature '%s' ('values' from position %zu on)", name,
+                           planner->kjt->firsts[feature]);
+    else
+        bag_problem_prefix(planner->problem, "feature '%s'", name);
+    return false;
+}
+
+/* Weights for all, of which one feature takes none. */
+static bool refuse_weights(const struct bag_planner *planner, const struct bag_feature *feature,
+                           enum bag_reduction reduction)
+{
+    return bag_problem_set(planner->problem, 400,
+                           "'weights' does not go with feature '%s', whose reduction is %s; leave "
+                           "the weights out, send those of other features as "
+                           "'<feature>.per_sample_weights', or configure weighted_mean for mean",
+                           feature->name, bag_reduction_names[reduction]);
+}
+
+/* A feature's inputs, from whichever layout; `part` is room for them. */
+static struct bag_inputs inputs_of(const struct bag_planner *planner, size_t feature,
+                                   struct bag_kjt_part *part)
+{
+    if (!planner->kjt)
+        return planner->inputs[feature];
+    bag_kjt_part(planner->kjt, feature, part);
+    return (struct bag_inputs){{[BAG_INDICES] = &part->indices,
+                                [BAG_OFFSETS] = &part->offsets,
+                                [BAG_PER_SAMPLE_WEIGHTS] = planner->kjt->tensors[BAG_KJT_WEIGHTS]
+                                                               ? &part->weights
+                                                               : NULL}};
+}
+
+static bool check_pool(const struct bag_planner *planner, size_t i)
+{
+    const struct bag_feature *feature = &planner->model->features[i];
+    struct bag_kjt_part part BAG_UNSET;
+    struct bag_rules rules;
+    struct bag_fault fault;
+    bool sound = find_rules(planner, feature, &rules, &fault);
+    if (sound) {
+        struct bag_inputs inputs = inputs_of(planner, i, &part);
+        adapt_rules(planner, &rules);
+        sound = bag_pool_check(&feature->memory->table, &rules, &inputs,
+                               planner->limits->max_reply_bytes, &planner->pools[i],
+                               &fault) == BAG_STATUS_OK;
+    }
+    if (sound)
+        return true;
+    if (planner->kjt && fault.status == BAG_STATUS_WEIGHTS_NOT_SUPPORTED)
+        return refuse_weights(planner, feature, rules.reduction);
+    bag_problem_from_fault(planner->problem, &fault);
+    return name_feature(planner, i);
+}
+
+static bool check_pools(const struct bag_planner *planner)
+{
+    const struct bag_model *model = planner->model;
+    size_t bags = 0;
+    for (size_t i = 0; i < model->num_features; i++) {
+        if (bag_model_is_collection(model) && !bag_planner_has(planner, i))
+            continue;
+        if (!check_pool(planner, i))
+            return false;
+        if (__builtin_add_overflow(bags, planner->pools[i].num_bags, &bags))
+            bags = SIZE_MAX;
+    }
+    if (bags <= planner->limits->max_bags)
+        return true;
+    return bag_problem_set(planner->problem, 400,
+                           "the request has %zu bags; the limit (max_bags) is %zu", bags,
+                           planner->limits->max_bags);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static bool take_memory(struct bag_planner *planner)
+{
+    size_t count = planner->model->num_features;
+    if (bag_model_is_collection(planner->model)) {
+        planner->inputs = bag_arena_array(planner->arena, count, sizeof *planner->inputs);
+        planner->pools = bag_arena_array(planner->arena, count, sizeof *planner->pools);
+    }
+    if (!planner->inputs || !planner->pools)
+        return bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
+    memset(planner->inputs, 0, count * sizeof *planner->inputs);
+    return true;
+}
+
+bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
+                   const struct bag_v2_request *request, const struct bag_infer_limits *limits,
+                   struct bag_arena *arena, struct bag_problem *problem)
+{
+    struct bag_inputs one;
+    struct bag_planner planner = {.plan = plan,
+                                  .model = model,
+                                  .request = request,
+                                  .limits = limits,
+                                  .arena = arena,
+                                  .problem = problem,
+                                  .inputs = &one,
+                                  .pools = &plan->one_pooling.pool};
+    bool collection = bag_model_is_collection(model);
+    if (!take_memory(&planner) ||
+        !(collection ? bag_planner_match_collection(&planner) : match_table(&planner)))
+        return false;
+    if (!check_ids(&planner) || !check_pools(&planner) || !bag_planner_make_outputs(&planner))
+        return false;
+    plan->work = bag_poolings_work(plan->poolings, plan->num_poolings);
+    return true;
+}

@@ -1,0 +1,167 @@
+/* The inputs of a collection: named by feature, or in KeyedJaggedTensor's layout. */
+#include "config/suggest.h"
+#include "planner.h"
+
+#include <string.h>
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* "history.indices" -> the feature's name and the input's. Features' names may have dots. */
+static bool split_name(struct bag_text name, struct bag_text *feature, struct bag_text *input)
+{
+    size_t dot = name.count;
+    while (dot > 0 && name.bytes[dot - 1] != '.')
+        dot--;
+    if (dot == 0)
+        return false;
+    *feature = (struct bag_text){name.bytes, dot - 1};
+    *input = (struct bag_text){name.bytes + dot, name.count - dot};
+    return true;
+}
+
+static enum bag_kjt_input find_kjt_input(struct bag_text name)
+{
+    enum bag_kjt_input input = 0;
+    while (input < BAG_KJT_INPUT_COUNT && !bag_text_is(name, bag_kjt_input_names[input]))
+        input++;
+    return input;
+}
+
+static bool refuse_form(const struct bag_planner *planner, struct bag_text name)
+{
+    return bag_problem_set(planner->problem, 400,
+                           "input '%s' is unknown; this model takes 'values' with 'lengths' or "
+                           "'offsets' and 'weights', or inputs of its features, as '%s.indices' "
+                           "and '%s.offsets'",
+                           bag_quote(name.bytes, name.count).text, planner->model->features[0].name,
+                           planner->model->features[0].name);
+}
+
+static bool refuse_feature(const struct bag_planner *planner, struct bag_text name,
+                           struct bag_text feature)
+{
+    struct bag_quoted quoted = bag_quote(feature.bytes, feature.count);
+    struct bag_suggestion suggestion = {.written = quoted.text};
+    for (size_t i = 0; i < planner->model->num_features; i++)
+        bag_suggest_offer(&suggestion, planner->model->features[i].name);
+    return bag_problem_set(planner->problem, 400,
+                           "input '%s' is unknown: this model has no feature '%s'; did you mean "
+                           "'%s'?",
+                           bag_quote(name.bytes, name.count).text, quoted.text, suggestion.nearest);
+}
+
+static bool refuse_input(const struct bag_planner *planner, struct bag_text name)
+{
+    return bag_problem_set(planner->problem, 400,
+                           "input '%s' is unknown; a feature takes indices, offsets, segment_ids, "
+                           "num_segments, default_index and per_sample_weights",
+                           bag_quote(name.bytes, name.count).text);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* Where a tensor goes: into a feature's inputs, or into the layout of all. */
+static bool find_place(struct bag_planner *planner, struct bag_text name,
+                       const struct bag_tensor ***place)
+{
+    struct bag_text feature_name, input_name;
+    enum bag_kjt_input kjt_input = find_kjt_input(name);
+    if (kjt_input != BAG_KJT_INPUT_COUNT) {
+        *place = &planner->kjt->tensors[kjt_input];
+        return true;
+    }
+    if (!split_name(name, &feature_name, &input_name))
+        return refuse_form(planner, name);
+    const struct bag_feature *feature =
+        bag_model_feature(planner->model, feature_name.bytes, feature_name.count);
+    if (!feature)
+        return refuse_feature(planner, name, feature_name);
+    enum bag_input input = bag_planner_input(input_name);
+    if (input == BAG_INPUT_COUNT)
+        return refuse_input(planner, name);
+    *place = &planner->inputs[feature - planner->model->features].tensor[input];
+    return true;
+}
+
+static bool read_tensors(struct bag_planner *planner)
+{
+    const struct bag_v2_request *request = planner->request;
+    struct bag_tensor *tensors =
+        bag_arena_array(planner->arena, request->num_inputs, sizeof *tensors);
+    if (!tensors)
+        return bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        const struct bag_tensor **place;
+        if (!find_place(planner, request->inputs[i].name, &place) ||
+            !bag_v2_input_read(&request->inputs[i], planner->arena, &tensors[i], planner->problem))
+            return false;
+        *place = &tensors[i];
+    }
+    return true;
+}
+
+/* ---- layouts --------------------------------------------------------------------------------- */
+
+/* The first input that is a feature's own, where there is one. */
+static const struct bag_v2_input *find_named(const struct bag_v2_request *request)
+{
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        if (find_kjt_input(request->inputs[i].name) == BAG_KJT_INPUT_COUNT)
+            return &request->inputs[i];
+    }
+    return NULL;
+}
+
+static const char *name_of(const void *context, size_t feature)
+{
+    const struct bag_model *model = context;
+    return model->features[feature].name;
+}
+
+/* A feature's own insistence on one type cannot be judged once the offsets are its own. */
+static bool check_types(const struct bag_planner *planner)
+{
+    const struct bag_kjt *kjt = planner->kjt;
+    enum bag_kjt_input which = kjt->tensors[BAG_KJT_LENGTHS] ? BAG_KJT_LENGTHS : BAG_KJT_OFFSETS;
+    enum bag_dtype values = kjt->tensors[BAG_KJT_VALUES]->dtype, other = kjt->tensors[which]->dtype;
+    for (size_t i = 0; values != other && i < planner->model->num_features; i++) {
+        if (planner->model->features[i].rules.require_matching_index_types)
+            return bag_problem_set(planner->problem, 400,
+                                   "'%s' has datatype %s while 'values' has %s; feature '%s' "
+                                   "requires one type for all index tensors",
+                                   bag_kjt_input_names[which], bag_dtypes[other].name,
+                                   bag_dtypes[values].name, planner->model->features[i].name);
+    }
+    return true;
+}
+
+static bool read_kjt(struct bag_planner *planner)
+{
+    struct bag_kjt_features features = {planner->model->num_features, name_of, planner->model};
+    const struct bag_v2_input *named = find_named(planner->request);
+    if (named)
+        return bag_problem_set(planner->problem, 400,
+                               "input '%s' does not go with '%s': send the inputs of each feature, "
+                               "or 'values' for all",
+                               bag_quote(named->name.bytes, named->name.count).text,
+                               bag_kjt_input_names[BAG_KJT_VALUES]);
+    return bag_kjt_read(planner->kjt, &features, planner->arena, planner->problem) &&
+           check_types(planner);
+}
+
+bool bag_planner_match_collection(struct bag_planner *planner)
+{
+    bool layout = false;
+    planner->kjt = bag_arena_alloc(planner->arena, sizeof *planner->kjt);
+    if (!planner->kjt)
+        return bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
+    memset(planner->kjt, 0, sizeof *planner->kjt);
+    if (!read_tensors(planner))
+        return false;
+    for (int i = 0; i < BAG_KJT_INPUT_COUNT; i++)
+        layout |= planner->kjt->tensors[i] != NULL;
+    if (layout)
+        return read_kjt(planner);
+    planner->kjt = NULL;
+    return true;
+}

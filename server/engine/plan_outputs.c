@@ -1,0 +1,233 @@
+/* The outputs of a plan: which were asked for, what they look like, and which poolings make them.
+ *
+ * Features are pooled only where an output needs them, and twice where two do. */
+#include "config/suggest.h"
+#include "planner.h"
+
+#include <string.h>
+
+/* ---- adding to the plan ---------------------------------------------------------------------- */
+
+static size_t add(size_t sum, size_t bytes)
+{
+    return __builtin_add_overflow(sum, bytes, &sum) ? SIZE_MAX : sum;
+}
+
+/* The next output of the plan, whose name and type are known. */
+static struct bag_v2_reply_output *begin_output(struct bag_planner *planner, const char *name,
+                                                enum bag_dtype dtype, enum bag_v2_encoding encoding)
+{
+    struct bag_v2_reply_output *output = &planner->plan->outputs[planner->plan->num_outputs];
+    output->name = name;
+    output->dtype = dtype;
+    output->binary =
+        (encoding == BAG_V2_DEFAULT ? planner->request->encoding : encoding) == BAG_V2_BINARY;
+    output->data = NULL;
+    return output;
+}
+
+/* Its shape is known now. Sums that pass all bounds are refused with the reply. */
+static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *output,
+                       size_t result_bytes)
+{
+    struct bag_plan *plan = planner->plan;
+    plan->num_outputs++;
+    plan->binary &= output->binary;
+    plan->result_bytes = add(plan->result_bytes, result_bytes);
+    if (output->binary)
+        plan->binary_bytes = add(plan->binary_bytes, result_bytes);
+    return output->binary || bag_v2_reply_check_json(output->name, output->dtype, planner->problem);
+}
+
+/* The next pooling of the plan: of a table's request it is where it was checked. */
+static struct bag_pooling *add_pooling(struct bag_planner *planner, size_t feature)
+{
+    struct bag_plan *plan = planner->plan;
+    struct bag_pooling *pooling = &plan->poolings[plan->num_poolings++];
+    if (&pooling->pool != &planner->pools[feature])
+        pooling->pool = planner->pools[feature];
+    pooling->output = plan->num_outputs;
+    pooling->offset = 0;
+    return pooling;
+}
+
+/* ---- one feature ----------------------------------------------------------------------------- */
+
+static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encoding encoding)
+{
+    const struct bag_feature *feature = &planner->model->features[i];
+    const struct bag_table_memory *memory = feature->memory;
+    const struct bag_pool *pool = &planner->pools[i];
+    struct bag_v2_reply_output *output =
+        begin_output(planner, feature->name, pool->output_dtype, encoding);
+    output->rank = memory->rank;
+    output->shape[0] = (int64_t)pool->num_bags;
+    memcpy(&output->shape[1], &memory->shape[1], (memory->rank - 1) * sizeof memory->shape[0]);
+    output->count = pool->num_bags * memory->table.row_elements;
+    add_pooling(planner, i);
+    return end_output(planner, output, pool->result_bytes);
+}
+
+/* ---- all features side by side --------------------------------------------------------------- */
+
+/* Whether the feature can stand beside the first one. */
+static bool check_beside(const struct bag_planner *planner, size_t i)
+{
+    const struct bag_pool *pool = &planner->pools[i], *first = &planner->pools[0];
+    const char *name = planner->model->features[i].name;
+    const char *first_name = planner->model->features[0].name;
+    if (!bag_planner_has(planner, i))
+        return bag_problem_set(planner->problem, 400,
+                               "output '" BAG_EMBEDDINGS "' holds all features side by side, and "
+                               "the inputs of '%s' are missing",
+                               name);
+    if (pool->num_bags != first->num_bags)
+        return bag_problem_set(planner->problem, 400,
+                               "output '" BAG_EMBEDDINGS "' needs as many bags of every feature; "
+                               "'%s' has %zu, '%s' has %zu",
+                               first_name, first->num_bags, name, pool->num_bags);
+    if (pool->output_dtype != first->output_dtype)
+        return bag_problem_set(planner->problem, 400,
+                               "output '" BAG_EMBEDDINGS "' needs one type; '%s' makes %s, '%s' "
+                               "makes %s: set parameters.output_datatype",
+                               first_name, bag_dtypes[first->output_dtype].name, name,
+                               bag_dtypes[pool->output_dtype].name);
+    return true;
+}
+
+static bool add_all(struct bag_planner *planner, enum bag_v2_encoding encoding)
+{
+    const struct bag_model *model = planner->model;
+    size_t first = planner->plan->num_poolings, stride = 0, result_bytes = 0;
+    for (size_t i = 0; i < model->num_features; i++) {
+        if (!check_beside(planner, i))
+            return false;
+        struct bag_pooling *pooling = add_pooling(planner, i);
+        pooling->offset = stride;
+        stride += pooling->pool.bag_stride;
+        result_bytes = add(result_bytes, pooling->pool.result_bytes);
+    }
+    for (size_t i = first; i < planner->plan->num_poolings; i++)
+        planner->plan->poolings[i].pool.bag_stride = stride;
+    const struct bag_pool *pool = &planner->pools[0];
+    struct bag_v2_reply_output *output =
+        begin_output(planner, BAG_EMBEDDINGS, pool->output_dtype, encoding);
+    size_t columns = stride / bag_dtypes[pool->output_dtype].bytes;
+    output->rank = 2;
+    output->shape[0] = (int64_t)pool->num_bags;
+    output->shape[1] = (int64_t)columns;
+    output->count = pool->num_bags * columns;
+    return end_output(planner, output, result_bytes);
+}
+
+/* ---- what was asked for ---------------------------------------------------------------------- */
+
+static bool is_concatenation(const struct bag_planner *planner, struct bag_text name)
+{
+    return bag_model_is_collection(planner->model) && bag_text_is(name, BAG_EMBEDDINGS);
+}
+
+static bool refuse_output(const struct bag_planner *planner, struct bag_text name)
+{
+    struct bag_quoted quoted = bag_quote(name.bytes, name.count);
+    struct bag_suggestion suggestion = {.written = quoted.text};
+    if (!bag_model_is_collection(planner->model))
+        return bag_problem_set(planner->problem, 400,
+                               "output '%s' is unknown; this model makes '" BAG_EMBEDDINGS "'",
+                               quoted.text);
+    bag_suggest_offer(&suggestion, BAG_EMBEDDINGS);
+    for (size_t i = 0; i < planner->model->num_features; i++)
+        bag_suggest_offer(&suggestion, planner->model->features[i].name);
+    return bag_problem_set(planner->problem, 400,
+                           "output '%s' is unknown; this model makes one of each feature's name "
+                           "and '" BAG_EMBEDDINGS "'; did you mean '%s'?",
+                           quoted.text, suggestion.nearest);
+}
+
+/* How many poolings the output needs; 0 with the problem set where it is unknown or cannot be. */
+static size_t poolings_of(const struct bag_planner *planner, struct bag_text name)
+{
+    if (is_concatenation(planner, name))
+        return planner->model->num_features;
+    const struct bag_feature *feature = bag_model_feature(planner->model, name.bytes, name.count);
+    if (!feature)
+        return refuse_output(planner, name);
+    if (!bag_model_is_collection(planner->model) ||
+        bag_planner_has(planner, (size_t)(feature - planner->model->features)))
+        return 1;
+    return bag_problem_set(planner->problem, 400,
+                           "output '%s' is asked for, but the inputs of that feature are missing: "
+                           "send '%s.indices' and '%s.offsets'",
+                           feature->name, feature->name, feature->name);
+}
+
+static bool count_asked(const struct bag_planner *planner, size_t *outputs, size_t *poolings)
+{
+    *outputs = planner->request->num_outputs;
+    *poolings = 0;
+    for (size_t i = 0; i < *outputs; i++) {
+        size_t needed = poolings_of(planner, planner->request->outputs[i].name);
+        if (!needed)
+            return false;
+        *poolings += needed;
+    }
+    return true;
+}
+
+/* Without "outputs": every feature that has inputs. */
+static bool count_all(const struct bag_planner *planner, size_t *outputs, size_t *poolings)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < planner->model->num_features; i++)
+        count += bag_planner_has(planner, i);
+    *outputs = *poolings = count;
+    return count ||
+           bag_problem_set(planner->problem, 400,
+                           "there are no inputs: send 'values' with 'lengths' or "
+                           "'offsets', or those of single features, as '%s.indices' and "
+                           "'%s.offsets'",
+                           planner->model->features[0].name, planner->model->features[0].name);
+}
+
+static bool take_memory(struct bag_planner *planner, size_t outputs, size_t poolings)
+{
+    struct bag_plan *plan = planner->plan;
+    plan->outputs = &plan->one_output;
+    plan->poolings = &plan->one_pooling;
+    if (bag_model_is_collection(planner->model)) {
+        plan->outputs = bag_arena_array(planner->arena, outputs, sizeof *plan->outputs);
+        plan->poolings = bag_arena_array(planner->arena, poolings, sizeof *plan->poolings);
+    }
+    return (plan->outputs && plan->poolings) ||
+           bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
+}
+
+static bool add_asked(struct bag_planner *planner, const struct bag_v2_output *asked)
+{
+    if (is_concatenation(planner, asked->name))
+        return add_all(planner, asked->encoding);
+    const struct bag_feature *feature =
+        bag_model_feature(planner->model, asked->name.bytes, asked->name.count);
+    return add_feature(planner, (size_t)(feature - planner->model->features), asked->encoding);
+}
+
+bool bag_planner_make_outputs(struct bag_planner *planner)
+{
+    const struct bag_v2_request *request = planner->request;
+    struct bag_plan *plan = planner->plan;
+    size_t outputs, poolings;
+    plan->num_outputs = plan->num_poolings = plan->result_bytes = plan->binary_bytes = 0;
+    plan->binary = true;
+    if (!(request->num_outputs ? count_asked : count_all)(planner, &outputs, &poolings) ||
+        !take_memory(planner, outputs, poolings))
+        return false;
+    for (size_t i = 0; i < request->num_outputs; i++) {
+        if (!add_asked(planner, &request->outputs[i]))
+            return false;
+    }
+    for (size_t i = 0; !request->num_outputs && i < planner->model->num_features; i++) {
+        if (bag_planner_has(planner, i) && !add_feature(planner, i, BAG_V2_DEFAULT))
+            return false;
+    }
+    return true;
+}

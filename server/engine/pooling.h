@@ -1,0 +1,47 @@
+/* The pools of one request: a list of checked calls of the kernels, each with the place of its
+ * result. A request for a table has one, one for a collection has one or more for each feature.
+ *
+ * Must not know: requests, threads, where memory comes from. */
+#ifndef BAG_POOLING_H
+#define BAG_POOLING_H
+
+#include "kernels/pool.h"
+
+struct bag_pooling {
+    struct bag_pool pool;
+    size_t output; /* of which of the reply's outputs the result is a part */
+    size_t offset; /* of its first bag in that output, in bytes */
+    char *result;  /* where that is, once there is memory */
+};
+
+/* A part of the work: bags of the list counted as if they stood one after the other, and of all of
+ * them a share of the columns. */
+struct bag_slice {
+    size_t first_pooling, first_bag; /* from here on */
+    size_t end_pooling, end_bag;     /* up to here, where no bag of it has begun */
+    unsigned share, num_shares;      /* columns: this one of so many */
+};
+
+/* Into how many shares so many columns can be cut. */
+size_t bag_column_steps(size_t columns);
+
+/* All of it. */
+struct bag_slice bag_slice_all(size_t num_poolings);
+
+/* Bags, and columns, of a pooling that are in the slice. */
+struct bag_range bag_slice_range(const struct bag_slice *slice, const struct bag_pool *pool,
+                                 size_t pooling);
+
+/* Pools a slice; disjoint ones may run at the same time. */
+void bag_poolings_run(const struct bag_pooling *poolings, struct bag_slice slice);
+
+/* How much a list pools. Indices that are shared by two poolings count twice. */
+struct bag_pooling_work {
+    size_t bags, rows, bytes; /* bytes of the rows */
+};
+struct bag_pooling_work bag_poolings_work(const struct bag_pooling *poolings, size_t count);
+
+/* For the statistics: bags that brought no index, where those get a row. */
+size_t bag_poolings_default_bags(const struct bag_pooling *poolings, size_t count);
+
+#endif
