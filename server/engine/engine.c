@@ -35,7 +35,8 @@ struct bag_task {
     struct bag_task *next; /* among the spare ones */
     struct bag_job *jobs;  /* linked by `next` */
     bool part;             /* `slice` of the one job */
-    bool may_cut;          /* others were idle and nothing waited when the batch was made */
+    bool may_cut;          /* others were idle and nothing waited when the job was handed over */
+    struct bag_job *uncut; /* planned here, and large enough to be cut: it goes back to the queue */
     struct bag_slice slice;
     uint64_t cost_ns; /* as estimated */
     uint64_t took_ns; /* on the worker */
@@ -89,11 +90,14 @@ static void run_job(struct bag_task *task, struct bag_job *job)
         job->planned = true;
         if (!job->failed && is_late(engine, job, uv_hrtime()))
             job->failed = !refuse_late(job);
-        job->again = !job->failed && task->may_cut && worth_cutting(engine, job);
+        if (!job->failed && task->may_cut && worth_cutting(engine, job)) {
+            task->uncut = job;
+            return;
+        }
     }
-    if (!job->failed && !job->again)
+    if (!job->failed)
         job->failed = !bag_infer_run(&job->infer, &engine->buffers, &job->problem);
-    task->pooled += !job->failed && !job->again;
+    task->pooled += !job->failed;
     job->batch_requests = job->next ? 0 : task->pooled;
     push_finished(engine, job);
 }
@@ -181,7 +185,8 @@ static struct bag_job *take(struct bag_engine *engine, struct bag_job **link)
 
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 {
-    job->failed = job->again = false;
+    job->failed = false;
+    job->parts = 0;
     job->queued_ns = uv_hrtime();
     append(engine, job);
 }
@@ -215,6 +220,7 @@ static struct bag_task *get_task(struct bag_engine *engine)
 {
     struct bag_task *task = engine->spare_tasks;
     engine->spare_tasks = task->next;
+    task->uncut = NULL;
     return task;
 }
 
@@ -236,10 +242,13 @@ static void on_worked(uv_work_t *work, int status)
     struct bag_task *task = work->data;
     struct bag_engine *engine = task->engine;
     (void)status; /* work is never cancelled */
-    keep_pace(engine, task);
+    if (!task->uncut)
+        keep_pace(engine, task);
     task->next = engine->spare_tasks;
     engine->spare_tasks = task;
     engine->running--;
+    if (task->uncut)
+        append(engine, task->uncut);
     bag_engine_dispatch(engine);
 }
 
@@ -281,7 +290,8 @@ static void start_batch(struct bag_engine *engine)
     }
     *end = NULL;
     task->cost_ns = cost_ns;
-    task->may_cut = !engine->first && engine->running + 1 < engine->limits.workers;
+    task->may_cut =
+        !task->jobs->next && !engine->first && engine->running + 1 < engine->limits.workers;
     start(engine, task);
 }
 
@@ -302,6 +312,7 @@ static void start_parts(struct bag_engine *engine)
         return;
     }
     parts = bag_cut(job->infer.plan.poolings, job->infer.plan.num_poolings, parts, slices);
+    job->parts = parts;
     atomic_store_explicit(&job->parts_left, parts, memory_order_relaxed);
     for (unsigned i = 0; i < parts; i++) {
         struct bag_task *task = get_task(engine);
@@ -372,12 +383,7 @@ static void on_wake(uv_async_t *wake)
     for (struct bag_job *job = oldest, *next; job; job = next) {
         next = job->next;
         bag_metrics_on_batch(engine->recorder, job->infer.model, job->batch_requests);
-        if (job->again) {
-            job->again = false;
-            append(engine, job);
-        } else {
-            job->done(job);
-        }
+        job->done(job);
     }
     engine->on_turn(engine->context);
 }

@@ -44,6 +44,7 @@ struct bag_job {
     /* The outcome. */
     bool failed; /* `problem` says why */
     struct bag_problem problem;
+    unsigned parts;           /* ranges that it was cut into; 0: it was not */
     enum bag_refusal refusal; /* left alone unless the engine knows more than the problem says */
 
     /* The engine's. */
@@ -53,7 +54,6 @@ struct bag_job {
     size_t bytes;
     atomic_uint parts_left;
     size_t batch_requests; /* pooled in its batch; 0 in all but the batch's last */
-    bool again;            /* planned by a worker, and large enough to be cut */
 };
 
 struct bag_engine {

@@ -157,7 +157,7 @@ static void test_every_job_is_done_once(void **state)
     }
 }
 
-/* One large job over idle workers: planned by a worker, cut, and the same bits. */
+/* One large job over idle workers: planned by a worker, cut over all, and the same bits. */
 static void test_a_large_job_is_cut(void **state)
 {
     (void)state;
@@ -166,6 +166,7 @@ static void test_a_large_job_is_cut(void **state)
         bag_engine_submit(&world.engine, make_job(0, 60000));
         run(1);
         check_reply(0, 60000);
+        assert_int_equal(world.jobs[0].parts, workers > 1 ? workers : 0);
         tear_down(1);
     }
 }
