@@ -64,6 +64,10 @@
     X(cors_origins, "http", "cors_origins", TEXT, NULL, 1, 4095, "origins",                        \
       "Origins whose pages may ask from a browser, with commas between them, or * for all; "       \
       "absent: none.")                                                                             \
+    X(loops, "engine", "loops", COUNT, 1, 1, 256, "threads",                                       \
+      "Threads that read requests and write replies, on one socket. max_queue_size, "              \
+      "max_queue_bytes and max_queue_work_ms are divided among them; each counts "                 \
+      "max_connections_per_client for itself.")                                                    \
     X(workers, "engine", "workers", COUNT, 0, 0, 1024, "threads",                                  \
       "Threads that pool large requests; 0 means one per processor.")                              \
     X(max_queue_size, "engine", "max_queue_size", COUNT, 1024, 1, 10000000, "requests",            \

@@ -1,11 +1,10 @@
 /* `bagserve serve`: loads tables, answers requests, stops cleanly.
  *
- * All of this file runs on the loop's thread but for on_load, which a worker runs. */
+ * All of this file runs on the first loop's thread but for on_load, which a worker runs. */
 #include "commands.h"
-#include "http/listen.h"
-#include "http/server.h"
 #include "isa.h"
 #include "log.h"
+#include "loops.h"
 #include "startup.h"
 #include "table/demo.h"
 #include "table/models_dir.h"
@@ -21,10 +20,9 @@ struct serve {
     struct bag_config config;
     struct bag_startup startup;
     struct bag_service service;
-    struct bag_http_server server;
+    struct bag_loops loops;
     struct bag_problem problem; /* of loading */
     bool loaded;
-    bool stopped;
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[2]; /* SIGTERM, SIGINT */
@@ -34,13 +32,10 @@ struct serve {
 
 /* ---- stopping -------------------------------------------------------------------------------- */
 
-/* Closes everything; the loop ends when all handles have closed. */
-static void stop(struct serve *serve)
+/* All loops have drained; this one ends when its handles have closed. */
+static void on_ended(void *context)
 {
-    if (serve->stopped)
-        return;
-    serve->stopped = true;
-    bag_http_server_stop(&serve->server);
+    struct serve *serve = context;
     for (int i = 0; i < 2; i++)
         uv_close((uv_handle_t *)&serve->signals[i], NULL);
     uv_close((uv_handle_t *)&serve->drain_timer, NULL);
@@ -54,40 +49,32 @@ static void stop_hard(const char *why, size_t in_flight, int exit_code)
     _exit(exit_code);
 }
 
-/* The daemon must not be stopped from inside its own callbacks: let the loop come round first. */
-static void on_stop_timer(uv_timer_t *timer)
-{
-    stop(timer->data);
-}
-
 static void on_drain_timeout(uv_timer_t *timer)
 {
     struct serve *serve = timer->data;
-    stop_hard("drain_timeout_s has passed", serve->server.in_flight, BAG_EXIT_FAILED);
+    stop_hard("drain_timeout_s has passed", bag_loops_in_flight(&serve->loops), BAG_EXIT_FAILED);
 }
 
-static void on_idle(void *context)
+static void drain(struct serve *serve)
 {
-    struct serve *serve = context;
-    if (serve->service.state == BAG_SERVICE_DRAINING && !serve->stopped)
-        uv_timer_start(&serve->drain_timer, on_stop_timer, 0, 0);
+    serve->service.state = BAG_SERVICE_DRAINING;
+    uv_timer_start(&serve->drain_timer, on_drain_timeout,
+                   (uint64_t)serve->config.options.drain_timeout_s * 1000, 0);
+    bag_loops_drain(&serve->loops);
 }
 
 static void on_signal(uv_signal_t *handle, int signal_number)
 {
     struct serve *serve = handle->data;
-    const char *name = signal_number == SIGTERM ? "SIGTERM" : "SIGINT";
+    size_t in_flight = bag_loops_in_flight(&serve->loops);
     if (serve->service.state == BAG_SERVICE_LOADING)
         stop_hard("signal while loading", 0, BAG_EXIT_OK);
     if (serve->service.state == BAG_SERVICE_DRAINING)
-        stop_hard("second signal", serve->server.in_flight, BAG_EXIT_FAILED);
-    serve->service.state = BAG_SERVICE_DRAINING;
-    bag_log(BAG_LOG_LEVEL_INFO, "draining", BAG_LOG_TEXT("signal", name),
-            BAG_LOG_NUMBER("in_flight", serve->server.in_flight));
-    uv_timer_start(&serve->drain_timer, on_drain_timeout,
-                   (uint64_t)serve->config.options.drain_timeout_s * 1000, 0);
-    if (serve->server.in_flight == 0)
-        on_idle(serve);
+        stop_hard("second signal", in_flight, BAG_EXIT_FAILED);
+    bag_log(BAG_LOG_LEVEL_INFO, "draining",
+            BAG_LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"),
+            BAG_LOG_NUMBER("in_flight", in_flight));
+    drain(serve);
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -106,9 +93,7 @@ static void on_loaded(uv_work_t *work, int status)
     if (!serve->loaded) {
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", serve->problem.text));
         serve->exit_code = BAG_EXIT_FAILED;
-        serve->service.state = BAG_SERVICE_DRAINING;
-        if (serve->server.in_flight == 0)
-            on_idle(serve);
+        drain(serve);
         return;
     }
     serve->service.state = BAG_SERVICE_READY;
@@ -186,18 +171,21 @@ static void catch_signals(struct serve *serve)
 static bool start_serving(struct serve *serve, struct bag_problem *problem)
 {
     const struct bag_option_values *options = &serve->config.options;
-    int port;
-    int fd = bag_http_listen(options->host, options->port, &port, problem);
-    if (fd < 0 ||
-        !bag_http_server_start(&serve->server, &serve->loop, &serve->service, fd, problem))
+    struct bag_listener listener;
+    serve->loops.on_ended = on_ended;
+    serve->loops.context = serve;
+    if (!bag_listener_open(&listener, options->host, options->port, problem))
         return false;
-    serve->server.on_idle = on_idle;
-    serve->server.context = serve;
+    bool started =
+        bag_loops_start(&serve->loops, &serve->loop, &serve->service, &listener, problem);
+    bag_listener_close(&listener);
+    if (!started)
+        return false;
     uv_timer_init(&serve->loop, &serve->drain_timer);
     serve->drain_timer.data = serve;
     catch_signals(serve);
     bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("host", options->host),
-            BAG_LOG_NUMBER("port", port), BAG_LOG_TEXT("version", BAG_VERSION),
+            BAG_LOG_NUMBER("port", listener.port), BAG_LOG_TEXT("version", BAG_VERSION),
             BAG_LOG_TEXT("isa", bag_isa_names[bag_isa_used()]));
     serve->load.data = serve;
     uv_queue_work(&serve->loop, &serve->load, on_load, on_loaded);
@@ -215,16 +203,16 @@ static bool run(struct serve *serve, struct bag_problem *problem)
     size_worker_pool(&serve->config);
     raise_descriptor_limit();
     uv_loop_init(&serve->loop);
-    bool sound = start_serving(serve, problem);
-    uv_run(&serve->loop, UV_RUN_DEFAULT);
+    bool started = start_serving(serve, problem);
+    if (started) {
+        uv_run(&serve->loop, UV_RUN_DEFAULT);
+        bag_loops_free(&serve->loops);
+        bag_log(BAG_LOG_LEVEL_INFO, "stopped");
+    }
     uv_loop_close(&serve->loop);
-    if (sound)
-        bag_http_server_free(&serve->server);
     bag_metrics_free(&serve->service.metrics);
     bag_registry_free(&serve->service.registry);
-    if (sound)
-        bag_log(BAG_LOG_LEVEL_INFO, "stopped");
-    return sound;
+    return started;
 }
 
 int bag_cmd_serve(int argc, char *argv[])

@@ -1,12 +1,15 @@
 /* What the whole server shares: its configuration, its models, and the state it is in.
  *
- * Lives on the loop's thread; workers see only the models, which do not change while they run. */
+ * All loops read it. The registry is complete before the state says so, and does not change
+ * afterwards; the state is set by the first loop alone. */
 #ifndef BAG_SERVICE_H
 #define BAG_SERVICE_H
 
 #include "config/config.h"
 #include "server/metrics/metrics.h"
 #include "server/table/registry.h"
+
+#include <stdatomic.h>
 
 enum bag_service_state {
     BAG_SERVICE_LOADING,  /* listening, but the tables are not complete */
@@ -17,7 +20,8 @@ enum bag_service_state {
 struct bag_service {
     const struct bag_config *config;
     struct bag_registry registry; /* complete unless LOADING */
-    enum bag_service_state state;
+    _Atomic enum bag_service_state state;
+    atomic_size_t connections;  /* of all loops */
     struct bag_metrics metrics; /* of all loops */
 };
 

@@ -2,6 +2,7 @@
 #include "pin.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +59,6 @@ void bag_pin_init(struct bag_pin *pin, const char *text)
     struct bag_problem problem;
     if (!text || !bag_pin_parse(text, &pin->processors, &problem))
         CPU_ZERO(&pin->processors);
-    atomic_init(&pin->next, 0);
 }
 
 /* The processor at `position` of the set, counted around. */
@@ -70,15 +70,16 @@ static int processor_at(const cpu_set_t *processors, unsigned position)
     return processor;
 }
 
-void bag_pin_thread(struct bag_pin *pin)
+void bag_pin_thread(const struct bag_pin *pin)
 {
     static _Thread_local bool pinned;
+    static atomic_uint next;
     cpu_set_t one;
     if (pinned || CPU_COUNT(&pin->processors) == 0)
         return;
     pinned = true;
     CPU_ZERO(&one);
-    CPU_SET(processor_at(&pin->processors, atomic_fetch_add(&pin->next, 1)), &one);
+    CPU_SET(processor_at(&pin->processors, atomic_fetch_add(&next, 1)), &one);
     /* Where the system refuses, the worker stays where it is. */
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
 }

@@ -8,11 +8,9 @@
 #include "proto/problem.h"
 
 #include <sched.h>
-#include <stdatomic.h>
 
 struct bag_pin {
     cpu_set_t processors; /* empty: workers stay where the system puts them */
-    atomic_uint next;
 };
 
 /* Reads a list such as "2,4-7". The empty text is the empty set. False with *problem where it is no
@@ -22,7 +20,8 @@ bool bag_pin_parse(const char *text, cpu_set_t *processors, struct bag_problem *
 /* `text` is one that bag_pin_parse takes. */
 void bag_pin_init(struct bag_pin *pin, const char *text);
 
-/* Puts the calling worker on its processor, the first time that it is called there. */
-void bag_pin_thread(struct bag_pin *pin);
+/* Puts the calling worker on its processor, the first time that it is called there. The workers are
+ * the process's: whichever set it is called with, each takes the next position. */
+void bag_pin_thread(const struct bag_pin *pin);
 
 #endif

@@ -69,6 +69,19 @@ static bool is_late(struct bag_clients *clients, struct bag_client *client, uint
     }
 }
 
+/* A client that has left before its request was complete. The library does not always see that:
+ * where the end comes together with bytes, it waits for more. */
+static bool has_left(const struct bag_client *client)
+{
+    return client->stage <= BAG_CLIENT_SENDING && !bag_client_is_there(client);
+}
+
+static void end(struct bag_clients *clients, struct bag_client *client)
+{
+    bag_client_enter(clients, client, BAG_CLIENT_CUT_OFF);
+    shutdown(client->fd, SHUT_RDWR);
+}
+
 /* Ends a connection. One that is at its request is told why, if it can be. */
 static void cut_off(struct bag_clients *clients, struct bag_client *client)
 {
@@ -79,8 +92,7 @@ static void cut_off(struct bag_clients *clients, struct bag_client *client)
         bag_http_answer_raw(client->fd, &reply);
         free(reply.body);
     }
-    bag_client_enter(clients, client, BAG_CLIENT_CUT_OFF);
-    shutdown(client->fd, SHUT_RDWR);
+    end(clients, client);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -88,8 +100,27 @@ static void on_timer(uv_timer_t *timer)
     struct bag_clients *clients = timer->data;
     uint64_t now_ms = uv_now(timer->loop);
     for (struct bag_client *client = clients->first; client; client = client->next) {
-        if (is_late(clients, client, now_ms))
+        if (has_left(client))
+            end(clients, client);
+        else if (is_late(clients, client, now_ms))
             cut_off(clients, client);
+    }
+}
+
+static bool has_bytes(const struct bag_client *client)
+{
+    char byte;
+    return recv(client->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+void bag_clients_close_idle(struct bag_clients *clients, uint64_t since_ms, uint64_t idle_ms)
+{
+    uint64_t now_ms = uv_now(clients->timer.loop);
+    for (struct bag_client *client = clients->first; client; client = client->next) {
+        uint64_t last_ms = client->since_ms > since_ms ? client->since_ms : since_ms;
+        if (client->stage == BAG_CLIENT_IDLE && now_ms >= last_ms + idle_ms &&
+            !has_begun(client, now_ms - client->since_ms) && !has_bytes(client))
+            end(clients, client);
     }
 }
 
@@ -114,7 +145,7 @@ static struct bag_client *add(struct bag_clients *clients, int fd)
     if (!client)
         return NULL;
     client->fd = fd;
-    client->surplus = clients->count >= clients->limits.connections;
+    client->surplus = atomic_fetch_add(clients->limits.total, 1) >= clients->limits.connections;
     client->next = clients->first;
     if (client->next)
         client->next->previous = client;
@@ -134,6 +165,7 @@ static void drop(struct bag_clients *clients, struct bag_client *client)
     else
         clients->first = client->next;
     clients->ended = true;
+    atomic_fetch_sub(clients->limits.total, 1);
     if (--clients->count == 0)
         uv_timer_stop(&clients->timer);
     free(client);

@@ -10,6 +10,7 @@
 #define BAG_HTTP_CLIENT_H
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <uv.h>
 
@@ -37,7 +38,8 @@ struct bag_client {
 };
 
 struct bag_client_limits {
-    size_t connections;
+    size_t connections;   /* of all that share `total` */
+    atomic_size_t *total; /* open connections; borrowed */
     uint64_t request_timeout_ms, reply_timeout_ms;
 };
 
@@ -54,6 +56,10 @@ void bag_clients_init(struct bag_clients *clients, uv_loop_t *loop,
 
 /* Closes the handle. All connections have ended. */
 void bag_clients_stop(struct bag_clients *clients);
+
+/* Ends connections on which nothing was asked for idle_ms, counted from since_ms on, and nothing is
+ * on its way, as far as can be known. */
+void bag_clients_close_idle(struct bag_clients *clients, uint64_t since_ms, uint64_t idle_ms);
 
 /* MHD_NotifyConnectionCallback; `context` is the struct bag_clients. */
 void bag_clients_on_connection(void *context, struct MHD_Connection *connection, void **client,

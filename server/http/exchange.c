@@ -48,6 +48,7 @@ struct bag_exchange {
     bool refused;     /* for its form, or for too many connections: the connection ends with it */
     bool body_unread; /* the reply left before the body came */
     bool surely_dear; /* whatever its body holds */
+    bool late;        /* it came while the server drains */
     struct bag_body body;
     size_t received_bytes; /* of the body, kept or not */
     struct bag_job job;
@@ -401,7 +402,7 @@ enum MHD_Result bag_exchange_on_request(void *context, struct MHD_Connection *co
             return MHD_NO;
         exchange->connection = connection;
         exchange->client = client;
-        exchange->server->in_flight++;
+        exchange->late = bag_drain_on_begin(exchange->server);
         client->exchange = exchange;
         return on_head(exchange, url, method, version);
     }
@@ -435,8 +436,7 @@ void bag_exchange_on_completed(void *context, struct MHD_Connection *connection,
     exchange->reply.body = NULL;
     exchange->next_spare = server->spare;
     server->spare = exchange;
-    if (--server->in_flight == 0 && server->on_idle)
-        server->on_idle(server->context);
+    bag_drain_on_end(server, exchange->late);
 }
 
 void bag_exchange_free_spares(struct bag_http_server *server)

@@ -4,7 +4,10 @@
 #include "server/address.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -42,22 +45,58 @@ static int listen_on(const struct addrinfo *address)
     return -1;
 }
 
-int bag_http_listen(const char *host, int64_t port, int *bound_port, struct bag_problem *problem)
+bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t port,
+                       struct bag_problem *problem)
 {
     struct addrinfo *list = bag_address_find(host, port, AI_PASSIVE, problem);
-    int fd = -1;
+    listener->fd = -1;
     if (!list)
-        return -1;
-    for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next)
-        fd = listen_on(at);
+        return false;
+    for (const struct addrinfo *at = list; at && listener->fd < 0; at = at->ai_next)
+        listener->fd = listen_on(at);
     int error = errno;
     freeaddrinfo(list);
-    if (fd < 0) {
-        bag_problem_set(problem, 500, "cannot listen on %s port %d: %s%s", host, (int)port,
-                        strerror(error),
-                        error == EADDRINUSE ? "; stop what uses it or choose another --port" : "");
-        return -1;
-    }
-    *bound_port = port_of(fd);
-    return fd;
+    if (listener->fd < 0)
+        return bag_problem_set(
+            problem, 500, "cannot listen on %s port %d: %s%s", host, (int)port, strerror(error),
+            error == EADDRINUSE ? "; stop what uses it or choose another --port" : "");
+    listener->port = port_of(listener->fd);
+    return true;
+}
+
+bool bag_listener_share(const struct bag_listener *listener, struct bag_listener *copy)
+{
+    *copy = *listener;
+    copy->fd = fcntl(listener->fd, F_DUPFD_CLOEXEC, 0);
+    return copy->fd >= 0;
+}
+
+/* Drops a TCP segment that would begin a connection, and lets all others pass: those that complete
+ * a connection which has begun, too. Closing the socket would reset what is on its way; a client
+ * whose first segment is dropped sends it again a second later. The 13th byte holds the flags. */
+static struct sock_filter no_syn[] = {
+    BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13),
+    BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0x12), /* SYN and ACK */
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x02, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, 0),
+    BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+};
+
+void bag_listener_refuse(const struct bag_listener *listener)
+{
+    struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};
+    /* Where the kernel refuses, a client that connects in the last moment may be reset. */
+    setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+bool bag_listener_has_waiting(const struct bag_listener *listener)
+{
+    struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) > 0;
+}
+
+void bag_listener_close(struct bag_listener *listener)
+{
+    close(listener->fd);
+    listener->fd = -1;
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 /* Memory of a connection: its request's head must fit, and a body comes in pieces of this. The
  * library clears all of it after every request, which at 32 KiB takes a tenth of a small request's
@@ -54,7 +53,7 @@ static void tell_levels(const struct bag_http_server *server)
     if (!server->recorder)
         return;
     struct bag_metrics_levels levels = {
-        .in_flight = server->in_flight,
+        .in_flight = bag_figure_get(&server->in_flight),
         .connections = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
                            ->num_connections,
         .queued = server->engine.queued,
@@ -94,7 +93,7 @@ void bag_http_server_run(struct bag_http_server *server)
 
 /* The library stops accepting at its limit, and when descriptors run out; clients then wait and are
  * told nothing. So its limit leaves descriptors for other things, and ours is well below it: those
- * in between are told to come back. */
+ * in between are told to come back. One loop may hold all connections, and its share of these. */
 static unsigned limit_connections(const struct bag_option_values *options, size_t *most)
 {
     struct rlimit descriptors = {0};
@@ -108,10 +107,10 @@ static unsigned limit_connections(const struct bag_option_values *options, size_
                 BAG_LOG_TEXT("reason", "the limit of open files (ulimit -n)"),
                 BAG_LOG_NUMBER("max_connections", *most));
     }
-    return (unsigned)limit;
+    return (unsigned)(*most + (limit - *most) / (size_t)options->loops);
 }
 
-static struct MHD_Daemon *start_daemon(struct bag_http_server *server, int listen_fd)
+static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
 {
     const struct bag_option_values *options = &server->service->config->options;
     unsigned limit = limit_connections(options, &server->clients.limits.connections);
@@ -119,12 +118,18 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server, int liste
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
         bag_exchange_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_LISTEN_SOCKET,
-        listen_fd, MHD_OPTION_NOTIFY_COMPLETED, bag_exchange_on_completed, server,
+        server->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, bag_exchange_on_completed, server,
         MHD_OPTION_NOTIFY_CONNECTION, bag_clients_on_connection, &server->clients,
         MHD_OPTION_URI_LOG_CALLBACK, bag_clients_on_target, &server->clients,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT, limit,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)options->max_connections_per_client,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout_s, MHD_OPTION_END);
+}
+
+/* One loop's share of what all of them may hold. */
+static int64_t share_of(const struct bag_option_values *options, int64_t limit)
+{
+    return limit > options->loops ? limit / options->loops : 1;
 }
 
 /* What connections and exchanges use. */
@@ -134,9 +139,9 @@ static bool start_engine(struct bag_http_server *server)
     struct bag_engine_limits limits = {
         .workers = (unsigned)options->workers,
         .worker_cpus = options->worker_cpus,
-        .max_queue_size = (size_t)options->max_queue_size,
-        .max_queue_bytes = (size_t)options->max_queue_bytes,
-        .max_queue_work_ns = (uint64_t)options->max_queue_work_ms * 1000000,
+        .max_queue_size = (size_t)share_of(options, options->max_queue_size),
+        .max_queue_bytes = (size_t)share_of(options, options->max_queue_bytes),
+        .max_queue_work_ns = (uint64_t)share_of(options, options->max_queue_work_ms * 1000000),
         .max_batch_bags = (size_t)options->max_batch_bags,
         .preferred_batch_size = (size_t)options->preferred_batch_size,
         .max_queue_delay_us = (uint64_t)options->max_queue_delay_microseconds,
@@ -152,6 +157,7 @@ static bool start_engine(struct bag_http_server *server)
         .max_bags = (size_t)options->max_bags,
     };
     struct bag_client_limits client_limits = {
+        .total = &server->service->connections,
         .request_timeout_ms = (uint64_t)options->request_timeout_s * 1000,
         .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,
     };
@@ -168,18 +174,18 @@ static bool start_engine(struct bag_http_server *server)
 }
 
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
-                           struct bag_service *service, int listen_fd, struct bag_problem *problem)
+                           struct bag_service *service, const struct bag_listener *listener,
+                           struct bag_problem *problem)
 {
     memset(server, 0, sizeof *server);
     server->loop = loop;
     server->service = service;
-    server->daemon = start_engine(server) ? start_daemon(server, listen_fd) : NULL;
-    if (!server->daemon) {
-        close(listen_fd);
+    if (bag_listener_share(listener, &server->listener) && start_engine(server))
+        server->daemon = start_daemon(server);
+    if (!server->daemon)
         return bag_problem_set(problem, 500,
                                "libmicrohttpd cannot start: too few descriptors or "
                                "too little memory");
-    }
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     uv_timer_init(loop, &server->timer);

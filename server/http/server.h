@@ -7,6 +7,7 @@
 #define BAG_HTTP_SERVER_H
 
 #include "client.h"
+#include "drain.h"
 #include "linger.h"
 #include "memo.h"
 #include "routes.h"
@@ -18,15 +19,16 @@
 struct MHD_Daemon;
 
 struct bag_http_server {
-    struct bag_service *service; /* borrowed */
-    uv_loop_t *loop;             /* borrowed */
-    struct MHD_Daemon *daemon;   /* owned */
-    uv_poll_t poll;              /* on the daemon's epoll descriptor */
-    uv_timer_t timer;            /* the daemon's next time-out */
-    uv_idle_t again;             /* runs while the daemon has more to do at once */
-    struct bag_clients clients;  /* the open connections */
-    struct bag_linger linger;    /* connections answered before their body was read */
-    struct bag_engine engine;    /* dear work */
+    struct bag_service *service;  /* borrowed */
+    uv_loop_t *loop;              /* borrowed */
+    struct bag_listener listener; /* owned; closed by the drain */
+    struct MHD_Daemon *daemon;    /* owned */
+    uv_poll_t poll;               /* on the daemon's epoll descriptor */
+    uv_timer_t timer;             /* the daemon's next time-out */
+    uv_idle_t again;              /* runs while the daemon has more to do at once */
+    struct bag_clients clients;   /* the open connections */
+    struct bag_linger linger;     /* connections answered before their body was read */
+    struct bag_engine engine;     /* dear work */
     struct bag_infer_limits infer_limits;
     uint64_t inline_cost_ns;       /* work estimated above this goes to the engine */
     struct bag_recorder *recorder; /* the metrics'; NULL: they are off */
@@ -34,20 +36,20 @@ struct bag_http_server {
     struct bag_envelopes envelopes;
     struct bag_exchange *spare; /* finished exchanges, for the next requests */
     struct bag_http_memo memo;
-    size_t in_flight;               /* requests between their first and their last callback */
-    void (*on_idle)(void *context); /* told when in_flight falls to 0; may be NULL */
-    void *context;
+    bag_figure in_flight; /* requests between their first and their last callback */
+    struct bag_drain drain;
 };
 
-/* Serves on a listening socket, which the server takes over, also on failure. */
+/* Serves on a listening socket, of which it takes a descriptor of its own. */
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
-                           struct bag_service *service, int listen_fd, struct bag_problem *problem);
+                           struct bag_service *service, const struct bag_listener *listener,
+                           struct bag_problem *problem);
 
 /* Lets the daemon do what it can at once; to be called after every resume. */
 void bag_http_server_run(struct bag_http_server *server);
 
-/* Closes all connections and the socket. Nothing may be in flight. The handles close as the loop
- * goes on; `server` must live until then. */
+/* Ends the library's daemon after a drain, which has closed its socket. The handles close as the
+ * loop goes on; `server` must live until then. */
 void bag_http_server_stop(struct bag_http_server *server);
 
 /* Frees what the server holds, after its loop has ended. */

@@ -1,0 +1,102 @@
+/* Loops and their threads; see loops.h. */
+#include "loops.h"
+
+#include <stdlib.h>
+
+static void on_drained(void *context)
+{
+    struct bag_loop *loop = context;
+    struct bag_loops *loops = loop->loops;
+    bag_http_server_stop(&loop->server);
+    uv_close((uv_handle_t *)&loop->order, NULL);
+    atomic_fetch_sub(&loops->left, 1);
+    uv_async_send(&loops->ended);
+}
+
+/* A client that never ends its request keeps the listening socket open for half of the time: the
+ * other half is for those that came meanwhile. */
+static void on_order(uv_async_t *order)
+{
+    struct bag_loop *loop = order->data;
+    uint64_t timeout_s = (uint64_t)loop->loops->service->config->options.drain_timeout_s;
+    if (loop->server.drain.stage == BAG_DRAIN_NONE)
+        bag_drain_start(&loop->server, timeout_s * 1000 / 2, on_drained, loop);
+}
+
+static void on_ended(uv_async_t *ended)
+{
+    struct bag_loops *loops = ended->data;
+    if (atomic_load(&loops->left) > 0 || uv_is_closing((uv_handle_t *)ended))
+        return;
+    uv_close((uv_handle_t *)ended, NULL);
+    loops->on_ended(loops->context);
+}
+
+static void run_thread(void *argument)
+{
+    struct bag_loop *loop = argument;
+    uv_run(loop->loop, UV_RUN_DEFAULT);
+}
+
+static bool start_server(struct bag_loops *loops, struct bag_loop *loop,
+                         const struct bag_listener *listener, struct bag_problem *problem)
+{
+    loop->loops = loops;
+    loop->order.data = loop;
+    uv_async_init(loop->loop, &loop->order, on_order);
+    return bag_http_server_start(&loop->server, loop->loop, loops->service, listener, problem);
+}
+
+bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_service *service,
+                     const struct bag_listener *listener, struct bag_problem *problem)
+{
+    loops->service = service;
+    loops->count = (unsigned)service->config->options.loops;
+    atomic_init(&loops->left, loops->count);
+    loops->loops = calloc(loops->count, sizeof *loops->loops);
+    if (!loops->loops)
+        return bag_problem_set(problem, 500, "not enough memory");
+    uv_async_init(first, &loops->ended, on_ended);
+    loops->ended.data = loops;
+    for (unsigned i = 0; i < loops->count; i++) {
+        struct bag_loop *loop = &loops->loops[i];
+        loop->loop = i ? &loop->own : first;
+        if (i && uv_loop_init(loop->loop) != 0)
+            return bag_problem_set(problem, 500, "too few descriptors for %u loops", loops->count);
+        if (!start_server(loops, loop, listener, problem))
+            return false;
+    }
+    /* All recorders of the metrics are there before the first request is. */
+    for (unsigned i = 1; i < loops->count; i++) {
+        if (uv_thread_create(&loops->loops[i].thread, run_thread, &loops->loops[i]) != 0)
+            return bag_problem_set(problem, 500, "the system has no thread for another loop");
+    }
+    return true;
+}
+
+void bag_loops_drain(struct bag_loops *loops)
+{
+    for (unsigned i = 0; i < loops->count; i++)
+        uv_async_send(&loops->loops[i].order);
+}
+
+size_t bag_loops_in_flight(const struct bag_loops *loops)
+{
+    size_t sum = 0;
+    for (unsigned i = 0; i < loops->count; i++)
+        sum += bag_figure_get(&loops->loops[i].server.in_flight);
+    return sum;
+}
+
+void bag_loops_free(struct bag_loops *loops)
+{
+    for (unsigned i = 0; i < loops->count; i++) {
+        struct bag_loop *loop = &loops->loops[i];
+        if (i) {
+            uv_thread_join(&loop->thread);
+            uv_loop_close(loop->loop);
+        }
+        bag_http_server_free(&loop->server);
+    }
+    free(loops->loops);
+}

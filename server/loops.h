@@ -1,0 +1,44 @@
+/* The I/O loops: each with a server of its own, all on one listening socket.
+ *
+ * The first loop is the caller's, and its functions are called on that thread; the others have
+ * threads of their own. They share the service and libuv's worker pool. */
+#ifndef BAG_LOOPS_H
+#define BAG_LOOPS_H
+
+#include "http/server.h"
+
+#include <stdatomic.h>
+
+struct bag_loop {
+    struct bag_loops *loops;
+    uv_loop_t *loop; /* the caller's, or `own` */
+    uv_loop_t own;
+    uv_thread_t thread;
+    uv_async_t order; /* to drain */
+    struct bag_http_server server;
+};
+
+struct bag_loops {
+    struct bag_service *service;
+    struct bag_loop *loops; /* owned */
+    unsigned count;
+    atomic_uint left; /* that have not ended */
+    uv_async_t ended; /* on the first loop: one of them has */
+    void (*on_ended)(void *context);
+    void *context;
+};
+
+/* As many loops as the options say. `on_ended` is told on the first one when all have drained. */
+bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_service *service,
+                     const struct bag_listener *listener, struct bag_problem *problem);
+
+/* Lets all of them finish what runs; see http/drain.h. */
+void bag_loops_drain(struct bag_loops *loops);
+
+/* Requests that all of them are at. */
+size_t bag_loops_in_flight(const struct bag_loops *loops);
+
+/* Frees them, when the first loop has run to its end and is not closed yet. */
+void bag_loops_free(struct bag_loops *loops);
+
+#endif

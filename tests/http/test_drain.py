@@ -1,0 +1,121 @@
+"""Stops a server under load and counts what became of every request that was sent.
+
+Half of the clients keep their connection, half open a new one for each request; in the middle of it
+the server gets SIGTERM. A client may find the port closed, or its idle connection, and has then sent
+nothing. A request that was sent must be answered: with its result, or with 503 as the server is
+stopping.
+
+    /usr/bin/python3 -B tests/http/test_drain.py [REQUESTS [ROUNDS]] [-- OPTION...]      OPTIONs are for the server
+"""
+
+import collections
+import socket
+import sys
+import threading
+
+import numpy as np
+
+from harness import Server, expect, expect_equal, scaled, scratch
+from lifecycle import save
+from v2 import Raw, Tensor, head, infer_body
+
+CLIENTS = 16
+
+
+class Load:
+    """Clients that ask until they have asked enough, or nobody listens."""
+
+    def __init__(self, server, requests):
+        self.server = server
+        self.requests = requests
+        self.counts = collections.Counter()
+        self.losses = []
+        self._lock = threading.Lock()
+        self._answered = 0
+        self.halfway = threading.Event()
+        body, headers = infer_body([Tensor("indices", np.array([[1, 2]]))], binary=True)
+        self._request = head("POST", "/v2/models/items/infer", headers, body)
+        self._threads = [threading.Thread(target=self._run, args=(i % 2 == 0,))
+                         for i in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _count(self, what):
+        with self._lock:
+            self.counts[what] += 1
+            self._answered += what in (200, 503)
+            if self._answered >= self.requests // 2:
+                self.halfway.set()
+            return sum(self.counts.values()) < self.requests
+
+    def _ask(self, raw):
+        """What became of one request; and whether the connection goes on."""
+        raw.socket.setblocking(False)
+        try:
+            if raw.socket.recv(1, socket.MSG_PEEK) == b"":
+                return "closed while idle", False
+        except BlockingIOError:
+            pass
+        finally:
+            raw.socket.settimeout(60)
+        try:
+            raw.send(self._request)
+            reply = raw.reply()
+        except OSError as problem:
+            reply = problem
+        if reply is None or isinstance(reply, OSError):
+            self.losses.append(repr(reply))
+            return "lost", False
+        return reply.status, reply.headers.get("connection", "").lower() != "close"
+
+    def _run(self, keep_alive):
+        raw, going = None, True
+        while going:
+            if raw is None:
+                try:
+                    raw = Raw(self.server)
+                except ConnectionRefusedError:
+                    self._count("refused")
+                    return
+            what, goes_on = self._ask(raw)
+            going = self._count(what)
+            if not (goes_on and keep_alive):
+                raw.close()
+                raw = None
+        if raw:
+            raw.close()
+
+    def join(self):
+        for thread in self._threads:
+            thread.join()
+
+
+def stop_under_load(path, requests, *options):
+    """One round; returns what became of the requests."""
+    with Server("--table", f"items={path}", *options) as server:
+        load = Load(server, requests)
+        load.halfway.wait()
+        server.stop()
+        load.join()
+    expect(not load.losses, f"lost: {load.losses[:5]} of {dict(load.counts)}")
+    expect_equal(set(load.counts) - {200, 503, "refused", "closed while idle"}, set(), "answers")
+    expect(load.counts[200] >= requests // 2, f"{dict(load.counts)}")
+    return load.counts
+
+
+def main():
+    """Without numbers: a few short rounds, with one loop and with two."""
+    arguments = sys.argv[1:]
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    numbers, options = [int(text) for text in arguments[:cut]], arguments[cut + 1:]
+    requests, rounds = numbers + [scaled(1000, 100), 3][len(numbers):]
+    with scratch() as directory:
+        path = save(directory / "items.npy")
+        for more in [[]] if numbers else [[], ["--loops", "2"]]:
+            for i in range(rounds):
+                counts = stop_under_load(path, requests, *options, *more)
+                print(f"{more} round {i + 1}: {dict(counts)}; none lost, exit code 0", flush=True)
+
+
+if __name__ == "__main__":
+    main()
