@@ -11,7 +11,8 @@ import threading
 import numpy as np
 
 from example import EXAMPLE, WANT, check_rows
-from harness import (ROOT, TIMEOUT_S, Failure, Server, Tally, expect, expect_equal, scratch)
+from harness import (ROOT, TIMEOUT_S, Failure, Server, Tally, expect, expect_equal, scratch,
+                     write_json)
 
 sys.path.insert(0, str(ROOT / "proto" / "clients" / "python"))
 import bagserve_client as bc  # noqa: E402
@@ -76,9 +77,21 @@ def test_any_tensors(client):
     check_rows(outputs["embeddings"], EXAMPLE[[0, 4]])
 
 
+def test_collections(client):
+    got = client.kjt("pair", [0, 2, 3, 4, 1], lengths=[1, 2, 2, 0])
+    expect_equal(list(got), ["a", "b"])
+    check_rows(got["a"], [EXAMPLE[0], (EXAMPLE[2] + EXAMPLE[3]) / np.float32(2)])
+    check_rows(got["b"], [EXAMPLE[4] + EXAMPLE[1], [0, 0]])
+    again = client.kjt("pair", [0, 2, 3, 4, 1], offsets=[0, 1, 3, 5, 5], outputs=["embeddings"])
+    check_rows(again["embeddings"], np.concatenate([got["a"], got["b"]], axis=1))
+    expect_raises(bc.BadRequest, lambda: client.kjt("pair", [0], [1, 0], weights=[1.0]), "'a'")
+    named = client.infer("pair", {"b.indices": np.array([[4]])}, outputs=["b"])
+    check_rows(named["b"], EXAMPLE[[4]])
+
+
 def test_asking_around(client):
     expect(client.is_ready() and client.is_ready("items"), "not ready")
-    expect_equal(client.models(), ["items", "whole"])
+    expect_equal(client.models(), ["items", "whole", "pair"])
     expect_equal(client.metadata("items", version=1)["outputs"][0]["shape"], [-1, 2])
 
 
@@ -203,11 +216,13 @@ def test_python_example(_):
         part for part in lines if part.startswith("    ")).splitlines())
     expect("from bagserve_client import Client" in example, example)
     with Server("--demo") as server:
-        run = example.replace("127.0.0.1:8000", address(server)) + "\nprint(rows.shape, rows.dtype)"
+        run = example.replace("127.0.0.1:8000", address(server)) + \
+            "\nprint(rows.shape, rows.dtype, list(both))"
         done = subprocess.run(["/usr/bin/python3", "-c", run], capture_output=True, text=True,
                               check=False, timeout=TIMEOUT_S, env={
                                   "PYTHONPATH": str(ROOT / "proto" / "clients" / "python")})
-        expect_equal((done.stdout, done.stderr), ("(2, 64) float32\n", ""))
+        expect_equal((done.stdout, done.stderr),
+                     ("(2, 64) float32 ['history', 'user', 'ad']\n", ""))
 
 
 # ---- C ----------------------------------------------------------------------------------------
@@ -223,6 +238,21 @@ static void show(struct bagserve_client *client, enum bagserve_result result,
     printf("\n");
 }
 
+static void show_features(struct bagserve_client *client)
+{
+    const int64_t values[] = {0, 2, 3, 4, 1}, lengths[] = {1, 2, 2, 0};
+    struct bagserve_output outputs[2];
+    size_t count = 0;
+    enum bagserve_result result =
+        bagserve_kjt(client, "pair", values, 5, lengths, 4, NULL, outputs, 2, &count);
+    for (size_t i = 0; i < count; i++) {
+        printf("%s ", outputs[i].name);
+        show(client, result, &outputs[i].rows);
+    }
+    result = bagserve_kjt(client, "pair", values, 5, lengths, 4, NULL, outputs, 1, &count);
+    printf("%d %s\n", (int)result, bagserve_error(client));
+}
+
 int main(int argc, char *argv[])
 {
     const int64_t indices[] = {0, 2, 3, 4}, offsets[] = {0, 3}, ids[] = {0, 0, 0, 2}, far[] = {9};
@@ -236,6 +266,7 @@ int main(int argc, char *argv[])
     show(client, bagserve_packed(client, "items", far, 1, 1, NULL, &rows), &rows);
     show(client, bagserve_packed(client, "no body", far, 1, 1, NULL, &rows), &rows);
     show(client, bagserve_packed(client, "whole", far, 1, 1, NULL, &rows), &rows);
+    show_features(client);
     bagserve_close(client);
     client = bagserve_open("http://127.0.0.1:1", 20000);
     show(client, bagserve_packed(client, "items", far, 1, 1, NULL, &rows), &rows);
@@ -275,9 +306,14 @@ def test_c_calls(client):
         code, *numbers = line.split()
         expect_equal(code, "0", line)
         check_rows(np.array(numbers, np.float32), np.asarray(want, np.float32).ravel())
-    refused, unavailable = lines[4:7], lines[7]
+    refused, features, unavailable = lines[4:7], lines[7:10], lines[10]
     for line, words in zip(refused, ("'indices' at position 0 is 9", "no body", "output_datatype")):
         expect(line.startswith("3 ") and words in line, f"{line} lacks {words}")
+    for line, name, want in ((features[0], "a", [EXAMPLE[0], (EXAMPLE[2] + EXAMPLE[3]) / 2]),
+                             (features[1], "b", [EXAMPLE[4] + EXAMPLE[1], [0, 0]])):
+        expect_equal(line.split()[:2], [name, "0"])
+        check_rows(np.array(line.split()[2:], np.float32), np.asarray(want, np.float32).ravel())
+    expect(features[2].startswith("5 ") and "room" in features[2], features[2])
     expect(unavailable.startswith("2 "), unavailable)
 
 
@@ -293,7 +329,7 @@ def test_c_example(_):
             return
         done = subprocess.run([program], capture_output=True, text=True, check=False,
                               timeout=TIMEOUT_S)
-    expect_equal((done.stdout, done.stderr), ("2 rows of 64\n", ""))
+    expect_equal((done.stdout, done.stderr), ("2 rows of 64\nhistory has 2 rows\n", ""))
 
 
 def main():
@@ -301,7 +337,11 @@ def main():
     with scratch() as directory:
         np.save(directory / "items.npy", EXAMPLE)
         np.save(directory / "whole.npy", np.array([-(2**63), 2**62 + 1], np.int64))
-        with Server("--models", directory, "--max-body-bytes", 1 << 20) as server, \
+        config = write_json(directory / "config.json", {"models": [
+            {"name": "items", "path": "items.npy"}, {"name": "whole", "path": "whole.npy"},
+            {"name": "pair", "features": [{"name": "a", "model": "items", "reduction": "mean"},
+                                          {"name": "b", "model": "items"}]}]})
+        with Server("--config", config, "--max-body-bytes", 1 << 20) as server, \
                 bc.Client(address(server)) as client:
             tally.check_all(globals(), client, after=client.close)
     return tally.finish()

@@ -63,11 +63,45 @@ static void test_an_empty_registry_finds_nothing(void **state)
     bag_registry_free(&registry);
 }
 
+static void test_features_are_found_by_name(void **state)
+{
+    static const char *const names[] = {"user", "a", "user.recent", "user.", "use", "zz"};
+    struct bag_feature features[COUNT_OF(names)] = {{.name = NULL}};
+    struct bag_registry registry;
+    (void)state;
+    assert_true(bag_registry_init(&registry, 3));
+    add(&registry, "items", "1");
+    add(&registry, "items", "2");
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        features[i].name = (char *)(uintptr_t)names[i];
+        features[i].table = "items";
+        features[i].rules.default_index = (int64_t)i;
+    }
+    assert_true(bag_registry_add_collection(&registry, "c", "1", features, COUNT_OF(names)));
+    const struct bag_model *model = bag_registry_find(&registry, "c", "");
+    assert_true(bag_model_is_collection(model));
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        const struct bag_feature *feature = bag_model_feature(model, names[i], strlen(names[i]));
+        assert_ptr_equal(feature, &model->features[i]);
+        assert_int_equal(feature->rules.default_index, i);
+        assert_ptr_equal(feature->memory, bag_registry_find(&registry, "items", "2")->memory);
+    }
+    assert_ptr_equal(bag_model_feature(model, "user.recent", 4), &model->features[0]);
+    assert_null(bag_model_feature(model, "a\0b", 3));
+    assert_null(bag_model_feature(model, "", 0));
+    assert_null(bag_model_feature(model, "zzz", 3));
+    const struct bag_model *items = bag_registry_find(&registry, "items", "1");
+    assert_ptr_equal(bag_model_feature(items, BAG_EMBEDDINGS, strlen(BAG_EMBEDDINGS)),
+                     &items->features[0]);
+    bag_registry_free(&registry);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finds_versions),
         cmocka_unit_test(test_an_empty_registry_finds_nothing),
+        cmocka_unit_test(test_features_are_found_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

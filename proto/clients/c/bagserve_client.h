@@ -7,6 +7,12 @@
  *         fprintf(stderr, "%s\n", bagserve_error(client));
  *     else
  *         printf("%zu rows of %zu\n", rows.count, rows.width);
+ *     int64_t values[] = {0, 2, 4, 1, 7}, lengths[] = {2, 0, 1, 1, 1, 0};
+ *     struct bagserve_output outputs[3];
+ *     size_t count;
+ *     if (bagserve_kjt(client, "ranker", values, 5, lengths, 6, NULL, outputs, 3, &count) ==
+ *         BAGSERVE_OK)
+ *         printf("%s has %zu rows\n", outputs[0].name, outputs[0].rows.count);
  *     bagserve_close(client);
  *
  * Tables and weights of FP32 are spoken of here, and results come as FP32. Tensors travel as raw
@@ -39,6 +45,12 @@ enum bagserve_result {
 struct bagserve_rows {
     const float *values;
     size_t count, width;
+};
+
+/* One output of several. */
+struct bagserve_output {
+    char name[132];
+    struct bagserve_rows rows;
 };
 
 struct bagserve_client {
@@ -184,28 +196,61 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
                            : BAGSERVE_REFUSED;
 }
 
-/* The output's rows behind the JSON, whose "shape" says how many there are. */
-static inline enum bagserve_result bagserve_take_rows_(struct bagserve_client *client,
-                                                       struct bagserve_rows *rows)
+/* Reads the name and the shape of the output that begins at *at, and moves *at behind them. */
+static inline int bagserve_read_output_(char **at, struct bagserve_output *output)
 {
-    size_t raw_bytes, width = 1;
+    size_t width = 1, name_bytes = strcspn(*at, "\"");
+    if (name_bytes >= sizeof output->name)
+        return 0;
+    memcpy(output->name, *at, name_bytes);
+    output->name[name_bytes] = 0;
+    char *shape = strstr(*at, "\"shape\":["), *type = strstr(*at, "\"datatype\":\"FP32\"");
+    char *next = strstr(*at, "{\"name\":\"");
+    if (!shape || !type || (next && (shape > next || type > next)))
+        return 0;
+    shape += 9;
+    output->rows.count = strtoull(shape, &shape, 10);
+    while (*shape == ',')
+        width *= strtoull(shape + 1, &shape, 10);
+    output->rows.width = width;
+    *at = shape;
+    return *shape == ']';
+}
+
+/* The outputs that the JSON describes, up to `room`; SIZE_MAX where one cannot be read. */
+static inline size_t bagserve_read_outputs_(char *json, struct bagserve_output *outputs,
+                                            size_t room)
+{
+    size_t count = 0;
+    char *at = strstr(json, "\"outputs\":[");
+    while (at && (at = strstr(at, "{\"name\":\"")) != NULL) {
+        at += 9;
+        if (count == room || !bagserve_read_output_(&at, &outputs[count]))
+            return SIZE_MAX;
+        count++;
+    }
+    return count;
+}
+
+/* The outputs' rows, which stand behind the JSON one after the other. */
+static inline enum bagserve_result bagserve_take_outputs_(struct bagserve_client *client,
+                                                          struct bagserve_output *outputs,
+                                                          size_t room, size_t *count)
+{
+    size_t i, raw_bytes, needed = 0;
     if (!client->answer || client->header_bytes == 0 || client->header_bytes > client->answer_bytes)
         return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer has no binary tensor");
     char *raw = client->answer + client->header_bytes, kept = *raw;
-    *raw = 0; /* the JSON ends here, for the searches below */
-    char *shape = strstr(client->answer, "\"shape\":[");
-    int is_f32 = strstr(client->answer, "\"datatype\":\"FP32\"") != NULL;
-    if (!shape || !is_f32)
-        return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer is not of FP32");
-    shape += 9;
-    rows->count = strtoull(shape, &shape, 10);
-    while (*shape == ',')
-        width *= strtoull(shape + 1, &shape, 10);
+    *raw = 0; /* the JSON ends here, for the searches */
+    *count = bagserve_read_outputs_(client->answer, outputs, room);
     *raw = kept;
-    rows->width = width;
+    if (*count == SIZE_MAX)
+        return bagserve_fail_(client, BAGSERVE_BAD_ANSWER,
+                              "the answer's outputs are not of FP32, or more than there is room");
     raw_bytes = client->answer_bytes - client->header_bytes;
-    if (*shape != ']' || raw_bytes / sizeof(float) != rows->count * width ||
-        raw_bytes % sizeof(float) != 0)
+    for (i = 0; i < *count; i++)
+        needed += outputs[i].rows.count * outputs[i].rows.width;
+    if (*count == 0 || raw_bytes / sizeof(float) != needed || raw_bytes % sizeof(float) != 0)
         return bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer's size is not its shape's");
     /* Copied, because the JSON's end need not be aligned. */
     float *values = realloc(client->values, raw_bytes ? raw_bytes : 1);
@@ -213,7 +258,10 @@ static inline enum bagserve_result bagserve_take_rows_(struct bagserve_client *c
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     client->values = values;
     memcpy(values, raw, raw_bytes);
-    rows->values = values;
+    for (i = 0; i < *count; i++) {
+        outputs[i].rows.values = values;
+        values += outputs[i].rows.count * outputs[i].rows.width;
+    }
     return BAGSERVE_OK;
 }
 
@@ -245,10 +293,11 @@ static inline size_t bagserve_describe_(const struct bagserve_input_ *input, cha
     return used + (size_t)bytes;
 }
 
+/* Sends the tensors; the answer is in client->answer then. */
 static inline enum bagserve_result bagserve_infer_(struct bagserve_client *client,
                                                    const char *model,
                                                    const struct bagserve_input_ *inputs,
-                                                   size_t num_inputs, struct bagserve_rows *rows)
+                                                   size_t num_inputs)
 {
     char json[2048] = "{\"parameters\":{\"binary_data_output\":true,"
                       "\"output_datatype\":\"FP32\"},\"inputs\":[";
@@ -275,8 +324,22 @@ static inline enum bagserve_result bagserve_infer_(struct bagserve_client *clien
             memcpy(client->body + body_bytes, inputs[i].data, bytes);
         body_bytes += bytes;
     }
-    enum bagserve_result result = bagserve_post_(client, model, used, body_bytes);
-    return result == BAGSERVE_OK ? bagserve_take_rows_(client, rows) : result;
+    return bagserve_post_(client, model, used, body_bytes);
+}
+
+/* A call with one output. */
+static inline enum bagserve_result bagserve_rows_(struct bagserve_client *client, const char *model,
+                                                  const struct bagserve_input_ *inputs,
+                                                  size_t num_inputs, struct bagserve_rows *rows)
+{
+    struct bagserve_output output;
+    size_t count;
+    enum bagserve_result result = bagserve_infer_(client, model, inputs, num_inputs);
+    if (result == BAGSERVE_OK)
+        result = bagserve_take_outputs_(client, &output, 1, &count);
+    if (result == BAGSERVE_OK)
+        *rows = output.rows;
+    return result;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -293,7 +356,7 @@ static inline enum bagserve_result bagserve_offsets(struct bagserve_client *clie
         {"indices", "INT64", indices, {num_indices, 0}, 1, sizeof *indices},
         {"offsets", "INT64", offsets, {num_offsets, 0}, 1, sizeof *offsets},
         {"per_sample_weights", "FP32", weights, {num_indices, 0}, 1, sizeof *weights}};
-    return bagserve_infer_(client, model, inputs, 3, rows);
+    return bagserve_rows_(client, model, inputs, 3, rows);
 }
 
 /* One row for each row of `indices` [num_bags, bag_length]. */
@@ -305,7 +368,7 @@ static inline enum bagserve_result bagserve_packed(struct bagserve_client *clien
     const struct bagserve_input_ inputs[] = {
         {"indices", "INT64", indices, {num_bags, bag_length}, 2, sizeof *indices},
         {"per_sample_weights", "FP32", weights, {num_bags, bag_length}, 2, sizeof *weights}};
-    return bagserve_infer_(client, model, inputs, 2, rows);
+    return bagserve_rows_(client, model, inputs, 2, rows);
 }
 
 /* One row for each of `num_segments`; `segment_ids` says where each index belongs. */
@@ -320,7 +383,24 @@ static inline enum bagserve_result bagserve_segments(struct bagserve_client *cli
         {"segment_ids", "INT64", segment_ids, {num_indices, 0}, 1, sizeof *segment_ids},
         {"num_segments", "INT64", &num_segments, {1, 0}, 1, sizeof num_segments},
         {"per_sample_weights", "FP32", weights, {num_indices, 0}, 1, sizeof *weights}};
-    return bagserve_infer_(client, model, inputs, 4, rows);
+    return bagserve_rows_(client, model, inputs, 4, rows);
+}
+
+/* The bags of all features of a collection, in KeyedJaggedTensor's layout: `values` feature by
+ * feature in the configured order, `lengths` [features * bags]. There is room for `room` outputs,
+ * one for each feature; *count is how many there are. Their rows are the client's until its next
+ * call or its end. */
+static inline enum bagserve_result
+bagserve_kjt(struct bagserve_client *client, const char *model, const int64_t *values,
+             size_t num_values, const int64_t *lengths, size_t num_lengths, const float *weights,
+             struct bagserve_output *outputs, size_t room, size_t *count)
+{
+    const struct bagserve_input_ inputs[] = {
+        {"values", "INT64", values, {num_values, 0}, 1, sizeof *values},
+        {"lengths", "INT64", lengths, {num_lengths, 0}, 1, sizeof *lengths},
+        {"weights", "FP32", weights, {num_values, 0}, 1, sizeof *weights}};
+    enum bagserve_result result = bagserve_infer_(client, model, inputs, 3);
+    return result == BAGSERVE_OK ? bagserve_take_outputs_(client, outputs, room, count) : result;
 }
 
 #endif

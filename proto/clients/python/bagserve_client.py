@@ -4,6 +4,7 @@
 
     with Client("127.0.0.1:8000") as client:
         rows = client.offsets("items", indices=[7, 99999, 7, 12345], offsets=[0, 3])
+        both = client.kjt("ranker", values=[0, 2, 4, 1, 7], lengths=[2, 0, 1, 1, 1, 0])
 
 Tensors travel as raw bytes both ways. A client keeps one connection and reuses it; it is not for
 use by several threads at once: make one for each.
@@ -90,14 +91,16 @@ def _tensor(values, kind=None):
     return _V2[array.dtype.newbyteorder("=")], array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
-def _encode(inputs, parameters, request_id):
-    """(JSON header, parts of the body) of named tensors."""
+def _encode(inputs, outputs, parameters, request_id):
+    """(JSON header, parts of the body) of named tensors; `outputs` are names or None for all."""
     described, parts = [], []
     for name, (datatype, array) in inputs.items():
         parts.append(array.tobytes())
         described.append({"name": name, "datatype": datatype, "shape": list(array.shape),
                           "parameters": {"binary_data_size": len(parts[-1])}})
     request = {"inputs": described, "parameters": {"binary_data_output": True} | parameters}
+    if outputs is not None:
+        request["outputs"] = [{"name": name} for name in outputs]
     if request_id:
         request["id"] = request_id
     header = json.dumps(request).encode()
@@ -171,12 +174,30 @@ class Client:
             inputs["default_index"] = _tensor(default_index, np.int64)
         return self._infer(model, inputs, **options)["embeddings"]
 
+    # ---- collections --------------------------------------------------------------------------
+    def kjt(self, model, values, lengths=None, offsets=None, weights=None, **options):
+        """The bags of all features of a collection, in KeyedJaggedTensor's layout.
+
+        `values` [N] feature by feature in the configured order, with `lengths` [F*B] or `offsets`
+        [F*B + 1]. A dict of arrays [B, ...] by feature; with outputs=["embeddings"] of one array
+        [B, sum of dims]. A feature alone, or each with its own number of bags, goes through infer:
+        infer("ranker", {"user.indices": [[4], [1]]}).
+        """
+        inputs = {"values": _tensor(values, np.int64)}
+        if lengths is not None:
+            inputs["lengths"] = _tensor(lengths, np.int64)
+        if offsets is not None:
+            inputs["offsets"] = _tensor(offsets, np.int64)
+        if weights is not None:
+            inputs["weights"] = _tensor(weights, np.float32)
+        return self._infer(model, inputs, **options)
+
     def infer(self, model, inputs, **options):
-        """Any named tensors; a dict of the outputs by name."""
+        """Any named tensors; a dict of the outputs by name, or of those in `outputs` alone."""
         return self._infer(model, {k: _tensor(v) for k, v in inputs.items()}, **options)
 
-    def _infer(self, model, inputs, version=None, request_id=None, **parameters):
-        header, parts = _encode(inputs, parameters, request_id)
+    def _infer(self, model, inputs, version=None, request_id=None, outputs=None, **parameters):
+        header, parts = _encode(inputs, outputs, parameters, request_id)
         headers = {_HEADER_LENGTH: str(len(header)), "Content-Type": "application/octet-stream"}
         path = self._model_path(model, version) + "/infer"
         return _decode(*self._call("POST", path, b"".join(parts), headers))

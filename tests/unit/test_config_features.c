@@ -1,0 +1,136 @@
+/* Collections: their features' keys, what they take over from their tables, and every refusal. */
+#include "config_fixture.h"
+
+#define ITEMS \
+    "{\"name\": \"items\", \"path\": \"x\", \"reduction\": \"mean\", \"padding_idx\": 4}, "
+
+/* Applies a collection of these features beside a table `items`; the first line is the table's. */
+static void features(struct fixture *fixture, const char *text, const char *expected)
+{
+    char document[768], full[512];
+    bag_config_free(&fixture->config);
+    bag_config_init(&fixture->config);
+    snprintf(document, sizeof document, "{\"models\": [" ITEMS "{\"name\": \"c\",\n%s}]}", text);
+    snprintf(full, sizeof full, "bagserve.json: line 2, %s", expected ? expected : "");
+    file(fixture, document, expected ? full : NULL);
+}
+
+static void test_overrides(void **state)
+{
+    struct fixture *fixture = *state;
+    struct bag_rules rules;
+    enum bag_dtype datatype;
+    features(fixture,
+             "\"features\": [{\"name\": \"a\", \"model\": \"items\"},"
+             "{\"name\": \"b\", \"model\": \"items\", \"reduction\": \"sum\", \"default_index\": 0,"
+             "\"output_datatype\": \"FP16\", \"padding_idx\": -1}]",
+             NULL);
+    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
+    const struct bag_model_config *items = &fixture->config.models[0];
+    const struct bag_model_config *collection = &fixture->config.models[1];
+    assert_null(collection->path);
+    assert_int_equal(collection->num_features, 2);
+    bag_config_feature_rules(items, &collection->features[0], &rules, &datatype);
+    assert_int_equal(rules.reduction, BAG_MEAN);
+    assert_int_equal(rules.default_index, -1);
+    assert_true(rules.has_padding_idx);
+    assert_int_equal(rules.padding_idx, 4);
+    assert_int_equal(datatype, BAG_DTYPE_COUNT);
+    bag_config_feature_rules(items, &collection->features[1], &rules, &datatype);
+    assert_int_equal(rules.reduction, BAG_SUM); /* which is the default, and set all the same */
+    assert_int_equal(rules.default_index, 0);
+    assert_int_equal(rules.padding_idx, -1);
+    assert_int_equal(datatype, BAG_F16);
+}
+
+static void test_refusals(void **state)
+{
+    static const char *const cases[][2] = {
+        {"\"features\": []", "column 1: features in model 'c' must be an array of at least one "
+                             "object: [{\"name\": ..., \"model\": ...}]"},
+        {"\"features\": {}", "column 1: features in model 'c' must be an array of at least one "
+                             "object: [{\"name\": ..., \"model\": ...}]"},
+        {"\"features\": [3]", "column 14: features[0] in model 'c' must be an object: {\"name\": "
+                              "..., \"model\": ...}"},
+        {"\"features\": [{\"model\": \"items\"}]",
+         "column 14: key 'name' is missing in features[0] of model 'c'"},
+        {"\"features\": [{\"name\": \"a\"}]",
+         "column 14: key 'model' is missing in feature 'a' of model 'c'"},
+        {"\"features\": [{\"name\": \"a b\", \"model\": \"items\"}]",
+         "column 15: name 'a b' in features[0] of model 'c' must be 1 to 128 of A-Z a-z 0-9 . _ - "
+         "with no dot in front"},
+        {"\"features\": [{\"name\": \"embeddings\", \"model\": \"items\"}]",
+         "column 15: name 'embeddings' in feature 'embeddings' of model 'c' is taken: it is the "
+         "output that holds all features side by side"},
+        {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}, {\"name\": \"a\", \"model\": "
+         "\"items\"}]",
+         "column 48: name 'a' in feature 'a' of model 'c' stands twice"},
+        {"\"features\": [{\"name\": \"a\", \"modle\": \"items\"}]",
+         "column 28: unknown key 'modle' in feature 'a' of model 'c'; did you mean 'model'?"},
+        {"\"features\": [{\"name\": \"a\", \"model\": \"items\", \"datatype\": \"BF16\"}]",
+         "column 46: unknown key 'datatype' in feature 'a' of model 'c'; did you mean 'name'?"},
+        {"\"features\": [{\"name\": \"a\", \"model\": \"items\", \"reduction\": \"avg\"}]",
+         "column 46: reduction \"avg\" in feature 'a' of model 'c': must be one of sum, mean, max, "
+         "sqrtn"},
+        {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"path\": \"y\"",
+         "column 48: key 'path' in model 'c' does not go with 'features': a model is a table or a "
+         "collection"},
+        {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"reduction\": \"max\"",
+         "column 48: key 'reduction' in model 'c' does not go with 'features'; each feature says "
+         "it for itself"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        features(*state, cases[i][0], cases[i][1]);
+}
+
+static void tables(struct fixture *fixture, const char *table, const char *expected)
+{
+    char text[128];
+    snprintf(text, sizeof text, "\"features\": [{\"name\": \"a\", \"model\": \"%s\"}]", table);
+    features(fixture, text, NULL);
+    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), expected);
+}
+
+static void test_tables(void **state)
+{
+    struct fixture *fixture = *state;
+    tables(fixture, "itmes",
+           "model 'c', feature 'a': there is no model 'itmes'; did you mean 'items'?");
+    tables(fixture, "c",
+           "model 'c', feature 'a': model 'c' is a collection; a feature is of a table");
+    tables(fixture, "items", NULL);
+    expect(fixture, bag_config_add_model(&fixture->config, "items", "z", "12", &fixture->problem),
+           NULL);
+    assert_string_equal(bag_config_find_model(&fixture->config, "items")->path, "z");
+    assert_null(bag_config_find_model(&fixture->config, "item"));
+}
+
+static void test_folders(void **state)
+{
+    static const char text[] = "{\"features\": [{\"name\": \"a\", \"model\": \"items\"}]}";
+    struct fixture *fixture = *state;
+    struct bag_config *config = &fixture->config;
+    struct bag_problem *problem = &fixture->problem;
+    assert_true(bag_config_add_model(config, "c", NULL, "1", problem));
+    expect(fixture, bag_config_apply_model_file(config, 0, "f", text, strlen(text), problem), NULL);
+    assert_int_equal(config->models[0].num_features, 1);
+    assert_true(bag_config_add_model(config, "t", "t.npy", "1", problem));
+    expect(fixture, bag_config_apply_model_file(config, 1, "f", text, strlen(text), problem),
+           "f: line 1, column 2: key 'features' in model 't' does not go with the table in its "
+           "folder, 't.npy'");
+    assert_true(bag_config_add_model(config, "d", NULL, "1", problem));
+    expect(fixture, bag_config_apply_model_file(config, 2, "f", "{}", 2, problem),
+           "f: line 1, column 1: the folder in model 'd' has no table, so that 'features' must be "
+           "here");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_overrides),
+        TEST(test_refusals),
+        TEST(test_tables),
+        TEST(test_folders),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

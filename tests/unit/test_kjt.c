@@ -1,0 +1,182 @@
+/* KeyedJaggedTensor's layout: exact parts from lengths and from offsets, and every refusal. */
+#include "testing.h"
+
+#include "proto/kjt.h"
+
+#define MAX_ELEMENTS 16
+
+static const char *const names[] = {"first", "second", "third"};
+
+static const char *name_of(const void *context, size_t feature)
+{
+    (void)context;
+    return names[feature];
+}
+
+struct layout {
+    struct bag_kjt kjt;
+    struct bag_arena arena;
+    struct bag_problem problem;
+    struct bag_tensor values, other, weights;
+    float factors[MAX_ELEMENTS];
+};
+
+/* `count` values of three features, and lengths or offsets. */
+static bool read_layout(struct layout *layout, size_t count, enum bag_kjt_input which,
+                        const int64_t *elements, size_t num_elements)
+{
+    static const int32_t ids[MAX_ELEMENTS] = {10, 11, 12, 13, 14, 15};
+    struct bag_kjt_features features = {.count = 3, .name_of = name_of};
+    layout->values = (struct bag_tensor){
+        .dtype = BAG_I32, .rank = 1, .shape = {(int64_t)count}, .count = count, .data = ids};
+    layout->other = (struct bag_tensor){.dtype = BAG_I64,
+                                        .rank = 1,
+                                        .shape = {(int64_t)num_elements},
+                                        .count = num_elements,
+                                        .data = elements};
+    layout->weights = layout->values;
+    layout->weights.dtype = BAG_F32;
+    layout->weights.data = layout->factors;
+    layout->kjt.tensors[BAG_KJT_VALUES] = &layout->values;
+    layout->kjt.tensors[which] = &layout->other;
+    layout->kjt.tensors[BAG_KJT_WEIGHTS] = &layout->weights;
+    bag_arena_init(&layout->arena, 1 << 16);
+    bool read = bag_kjt_read(&layout->kjt, &features, &layout->arena, &layout->problem);
+    assert_true(read || layout->problem.http_status == 400);
+    return read;
+}
+
+static void expect_part(const struct layout *layout, size_t feature, size_t first, size_t count,
+                        const int64_t *offsets)
+{
+    struct bag_kjt_part part;
+    bag_kjt_part(&layout->kjt, feature, &part);
+    assert_int_equal(part.indices.dtype, BAG_I32);
+    assert_int_equal(part.indices.count, count);
+    assert_int_equal(part.indices.shape[0], count);
+    assert_ptr_equal(part.indices.data, (const int32_t *)layout->values.data + first);
+    assert_ptr_equal(part.weights.data, layout->factors + first);
+    assert_int_equal(part.weights.count, count);
+    assert_int_equal(part.offsets.count, 3);
+    assert_memory_equal(part.offsets.data, offsets, 3 * sizeof *offsets);
+}
+
+static void expect_parts(const struct layout *layout)
+{
+    assert_int_equal(layout->kjt.num_bags, 2);
+    expect_part(layout, 0, 0, 1, (const int64_t[]){0, 0, 1});
+    expect_part(layout, 1, 1, 0, (const int64_t[]){0, 0, 0});
+    expect_part(layout, 2, 1, 5, (const int64_t[]){0, 3, 5});
+}
+
+static void test_divides_values(void **state)
+{
+    static const int64_t lengths[] = {0, 1, 0, 0, 3, 2}, offsets[] = {0, 0, 1, 1, 1, 4, 6};
+    struct layout layout = {.kjt = {.num_bags = 0}};
+    (void)state;
+    assert_true(read_layout(&layout, 6, BAG_KJT_LENGTHS, lengths, 6));
+    expect_parts(&layout);
+    bag_arena_free(&layout.arena);
+    layout = (struct layout){.kjt = {.num_bags = 0}};
+    assert_true(read_layout(&layout, 6, BAG_KJT_OFFSETS, offsets, 7));
+    expect_parts(&layout);
+    bag_arena_free(&layout.arena);
+}
+
+static void test_takes_no_bags(void **state)
+{
+    static const int64_t zero = 0;
+    (void)state;
+    for (int with_offsets = 0; with_offsets < 2; with_offsets++) {
+        struct layout layout = {.kjt = {.num_bags = 7}};
+        enum bag_kjt_input which = with_offsets ? BAG_KJT_OFFSETS : BAG_KJT_LENGTHS;
+        assert_true(read_layout(&layout, 0, which, &zero, (size_t)with_offsets));
+        assert_int_equal(layout.kjt.num_bags, 0);
+        struct bag_kjt_part part;
+        bag_kjt_part(&layout.kjt, 2, &part);
+        assert_int_equal(part.indices.count, 0);
+        assert_int_equal(part.offsets.count, 1);
+        bag_arena_free(&layout.arena);
+    }
+}
+
+static void test_refuses(void **state)
+{
+    static const struct {
+        enum bag_kjt_input which;
+        size_t num_values, num_elements;
+        int64_t elements[8];
+        const char *text;
+    } cases[] = {
+        {BAG_KJT_LENGTHS,
+         3,
+         3,
+         {1, -1, 3},
+         "'lengths' at position 1 (feature 'second', bag 0) is -1; it must be from 0 to 2, as many "
+         "'values' as are left"},
+        {BAG_KJT_LENGTHS,
+         3,
+         6,
+         {1, 1, 1, 0, 0, 1},
+         "'lengths' at position 5 (feature 'third', bag 1) is 1; it must be from 0 to 0, as many "
+         "'values' as are left"},
+        {BAG_KJT_LENGTHS,
+         3,
+         3,
+         {1, INT64_MAX, 1},
+         "'lengths' at position 1 (feature 'second', bag 0) is 9223372036854775807; it must be "
+         "from 0 to 2, as many 'values' as are left"},
+        {BAG_KJT_LENGTHS,
+         4,
+         3,
+         {1, 1, 1},
+         "'lengths' counts 3 'values', of which there are 4: each must belong to a bag"},
+        {BAG_KJT_LENGTHS,
+         4,
+         4,
+         {1, 1, 1, 1},
+         "'lengths' has 4 elements; it must have a multiple of 3, the number of features"},
+        {BAG_KJT_OFFSETS,
+         3,
+         4,
+         {0, 2, 1, 3},
+         "'offsets' at position 2 (the end of feature 'second', bag 0) is 1; it must be from 2, "
+         "where the bag begins, to 3, the number of 'values'"},
+        {BAG_KJT_OFFSETS,
+         3,
+         4,
+         {0, 1, 2, 4},
+         "'offsets' at position 3 (the end of feature 'third', bag 0) is 4; it must be from 2, "
+         "where the bag begins, to 3, the number of 'values'"},
+        {BAG_KJT_OFFSETS, 3, 4, {1, 1, 2, 3}, "'offsets' at position 0 is 1; it must be 0"},
+        {BAG_KJT_OFFSETS,
+         3,
+         4,
+         {0, 1, 2, 2},
+         "'offsets' counts 2 'values', of which there are 3: each must belong to a bag"},
+        {BAG_KJT_OFFSETS,
+         3,
+         0,
+         {0},
+         "'offsets' has 0 elements; it must have one more than a multiple of 3, the number of "
+         "features"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct layout layout = {.kjt = {.num_bags = 0}};
+        assert_false(read_layout(&layout, cases[i].num_values, cases[i].which, cases[i].elements,
+                                 cases[i].num_elements));
+        assert_string_equal(layout.problem.text, cases[i].text);
+        bag_arena_free(&layout.arena);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_divides_values),
+        cmocka_unit_test(test_takes_no_bags),
+        cmocka_unit_test(test_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
