@@ -152,6 +152,15 @@ bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes)
                                    bytes <= limits->max_queue_bytes - engine->queued_bytes);
 }
 
+void bag_engine_refuse(const struct bag_engine *engine, struct bag_job *job)
+{
+    job->refusal = BAG_REFUSAL_QUEUE_FULL;
+    bag_problem_set(&job->problem, 503,
+                    "the queue is full: %zu requests and %zu bytes wait (max_queue_size, "
+                    "max_queue_bytes, max_queue_work_ms)",
+                    engine->queued, engine->queued_bytes);
+}
+
 static void append(struct bag_engine *engine, struct bag_job *job)
 {
     job->next = NULL;

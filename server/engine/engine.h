@@ -90,6 +90,9 @@ void bag_engine_free(struct bag_engine *engine);
 /* Whether the queue has room for another job of that many bytes. */
 bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes);
 
+/* Says in the job that there is none. */
+void bag_engine_refuse(const struct bag_engine *engine, struct bag_job *job);
+
 /* Queues a job; its `done` is called later, never from here. */
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job);
 

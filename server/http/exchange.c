@@ -5,9 +5,9 @@
  *    `-> DROPPING (the head was refused) -----'
  *
  * What is wrong with the head is known before the body: the body is then dropped, or not read at
- * all where it is long. A small body that is here in one piece is used where libmicrohttpd holds
- * it; all others are copied once. Cheap requests are answered on the loop's thread, dear ones go to
- * the engine while their connection is suspended. */
+ * all where it is long. A small body that is here in one piece and looks cheap is used where
+ * libmicrohttpd holds it; all others are copied once. Cheap requests are answered on the loop's
+ * thread, dear ones go to the engine while their connection is suspended. */
 #include "exchange.h"
 
 #include "answer.h"
@@ -19,9 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A body whose length alone lets expect this many times the work that is done at once goes to the
- * engine, whatever it holds: it is not planned first, and where the queue is full it need not come.
- */
+/* A body whose length lets expect this many times the work that is done at once goes to the engine,
+ * whatever it holds: where the queue is full it need not come. */
 #define SURELY_DEAR 4
 
 /* A compressed body up to this, that is no larger decompressed, takes about as long. */
@@ -47,10 +46,10 @@ struct bag_exchange {
     enum stage stage;
     bool refused;     /* for its form, or for too many connections: the connection ends with it */
     bool body_unread; /* the reply left before the body came */
-    bool surely_dear; /* whatever its body holds */
     bool late;        /* it came while the server drains */
     struct bag_body body;
     size_t received_bytes; /* of the body, kept or not */
+    uint64_t expected_ns;  /* work that the announced body lets expect; 0: not known */
     struct bag_job job;
     struct bag_http_reply reply;
 };
@@ -177,12 +176,13 @@ static bool is_client_there(struct bag_job *job)
 
 static void refuse_queue(struct bag_exchange *exchange)
 {
-    const struct bag_engine *engine = &exchange->server->engine;
-    exchange->job.refusal = BAG_REFUSAL_QUEUE_FULL;
-    bag_http_reply_error(&exchange->reply, 503,
-                         "the queue is full: %zu requests and %zu bytes wait (max_queue_size, "
-                         "max_queue_bytes, max_queue_work_ms)",
-                         engine->queued, engine->queued_bytes);
+    bag_engine_refuse(&exchange->server->engine, &exchange->job);
+    bag_http_reply_problem(&exchange->reply, &exchange->job.problem);
+}
+
+static bool is_surely_dear(const struct bag_exchange *exchange)
+{
+    return exchange->expected_ns / SURELY_DEAR > exchange->server->inline_cost_ns;
 }
 
 static bool has_room(const struct bag_exchange *exchange)
@@ -257,14 +257,12 @@ static bool accept_coding(struct bag_exchange *exchange)
     return false;
 }
 
-/* Whether the announced body alone lets expect so much work. */
-static bool expects_dear(struct bag_exchange *exchange)
+static uint64_t expected_work_ns(struct bag_exchange *exchange)
 {
     struct bag_infer *infer = &exchange->job.infer;
     infer->body_bytes = (size_t)exchange->head.length;
     infer->header_bytes = exchange->head.tensors ? 0 : infer->body_bytes;
-    return exchange->head.has_length &&
-           bag_infer_whole_cost_ns(infer) / SURELY_DEAR > exchange->server->inline_cost_ns;
+    return exchange->head.has_length ? bag_infer_whole_cost_ns(infer) : 0;
 }
 
 /* All that can be refused before the body; makes the reply where it is. */
@@ -283,8 +281,8 @@ static bool accept_body(struct bag_exchange *exchange)
         refuse_body(exchange);
         return false;
     }
-    exchange->surely_dear = infer && expects_dear(exchange);
-    if (exchange->surely_dear &&
+    exchange->expected_ns = infer ? expected_work_ns(exchange) : 0;
+    if (is_surely_dear(exchange) &&
         !bag_engine_has_room(&exchange->server->engine, (size_t)exchange->head.length)) {
         refuse_queue(exchange);
         return false;
@@ -346,8 +344,8 @@ static enum MHD_Result on_body(struct bag_exchange *exchange, const char *data, 
         return MHD_YES;
     if (bytes > limit - exchange->body.count)
         return cut_off_body(exchange);
-    if (is_infer(exchange) && !exchange->surely_dear && exchange->head.has_length &&
-        bytes == exchange->head.length &&
+    if (is_infer(exchange) && exchange->head.has_length && bytes == exchange->head.length &&
+        exchange->expected_ns <= exchange->server->inline_cost_ns &&
         (!set_body(exchange, data, bytes) || infer_inline(exchange)))
         return MHD_YES;
     keep_body(exchange, data, bytes, limit);
@@ -359,7 +357,7 @@ static enum MHD_Result on_complete(struct bag_exchange *exchange)
 {
     if (exchange->stage == BODY && is_infer(exchange) &&
         set_body(exchange, bag_body_bytes(&exchange->body), exchange->body.count) &&
-        ((exchange->surely_dear && !has_room(exchange)) || !infer_inline(exchange)))
+        ((is_surely_dear(exchange) && !has_room(exchange)) || !infer_inline(exchange)))
         return hand_over(exchange);
     exchange->target.body = exchange->body.bytes;
     exchange->target.body_bytes = exchange->body.count;
@@ -380,8 +378,9 @@ static struct bag_exchange *get_exchange(struct bag_http_server *server)
     if (exchange) {
         exchange->server = server;
         exchange->reply.status = 0;
-        exchange->body_unread = exchange->surely_dear = false;
+        exchange->body_unread = false;
         exchange->received_bytes = 0;
+        exchange->expected_ns = 0;
         exchange->job.refusal = BAG_REFUSAL_BY_STATUS;
         exchange->job.infer.model = NULL;
     }
