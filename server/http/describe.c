@@ -41,7 +41,8 @@ void bag_http_get_live(const struct bag_service *service, const struct bag_http_
 /* Why nothing is ready, or NULL. */
 static const char *not_ready(const struct bag_service *service)
 {
-    switch (service->state) {
+    enum bag_service_state state = service->state; /* clang does not switch on an atomic */
+    switch (state) {
     case BAG_SERVICE_LOADING:
         return "the tables are still being loaded";
     case BAG_SERVICE_DRAINING:
@@ -154,7 +155,8 @@ void bag_http_get_model_ready(const struct bag_service *service,
 /* The same for every model: they become ready together, and leave together. */
 static const char *state_of(const struct bag_service *service)
 {
-    switch (service->state) {
+    enum bag_service_state state = service->state; /* clang does not switch on an atomic */
+    switch (state) {
     case BAG_SERVICE_LOADING:
         return "LOADING";
     case BAG_SERVICE_DRAINING:
