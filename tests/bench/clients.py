@@ -21,10 +21,15 @@ class Query:
     bags: int
     ids: int  # per bag
     json: bool = False
+    features: tuple = ()  # (rows, ids) of each; then `rows` and `ids` are those of all together
+    collection: bool = False
 
     def for_loadgen(self):
+        features = ",".join(f"{rows}:{ids}" for rows, ids in self.features)
         return ["--model", self.model, "--rows", self.rows, "--bags", self.bags,
-                "--ids", self.ids, *(["--json"] if self.json else [])]
+                "--ids", self.ids, *(["--json"] if self.json else []),
+                *(["--features", features] if features else []),
+                *(["--collection"] if self.collection else [])]
 
     def for_wrk(self):
         return [f"model={self.model}", f"rows={self.rows}", f"bags={self.bags}",

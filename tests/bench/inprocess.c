@@ -1,10 +1,10 @@
-/* The kernels without a server: the same table and queries as over HTTP, in one process, on the
+/* The kernels without a server: the same tables and queries as over HTTP, in one process, on the
  * core that it is started on.
  *
- *   inprocess TABLE.npy BAGS IDS_PER_BAG SECONDS
+ *   inprocess BAGS SECONDS TABLE.npy IDS_PER_BAG [TABLE.npy IDS_PER_BAG]...
  *
- * Each query is checked and pooled as the server does it, into a result that is used again; 64
- * different queries in turn. Prints one line of JSON. */
+ * A query has that many bags of each table. Each is checked and pooled as the server does it, into
+ * a result that is used again; 64 different queries in turn. Prints one line of JSON. */
 #include "kernels/isa.h"
 #include "query.h"
 #include "server/table/load.h"
@@ -17,10 +17,13 @@
 
 struct inprocess {
     struct bench_query query;
-    struct bag_table_memory memory;
-    struct bag_rules rules;
-    int64_t *offsets, *ids[QUERIES];
-    size_t num_ids, result_bytes;
+    struct part {
+        struct bag_table_memory memory;
+        struct bag_rules rules;
+        int64_t *offsets;
+    } parts[BENCH_MAX_FEATURES]; /* of each feature */
+    int64_t *ids[QUERIES];
+    size_t result_bytes;
     void *result;
 };
 
@@ -45,64 +48,84 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
-static void load(struct inprocess *run, const char *path)
+static void load(struct part *part, const char *path)
 {
     struct bag_table_file file;
     struct bag_problem problem;
     if (!bag_table_file_open(path, BAG_DTYPE_COUNT, &file, &problem) ||
-        !bag_table_load(&file, 2, NULL, NULL, &run->memory, &problem))
+        !bag_table_load(&file, 2, NULL, NULL, &part->memory, &problem))
         die(problem.text);
+    part->rules = (struct bag_rules){.output_dtype = part->memory.table.dtype, .default_index = -1};
+}
+
+static void add_table(struct inprocess *run, const char *path, unsigned ids_per_bag)
+{
+    if (run->query.num_features == BENCH_MAX_FEATURES)
+        die("too many tables");
+    struct part *part = &run->parts[run->query.num_features];
+    load(part, path);
+    const struct bag_table *table = &part->memory.table;
+    run->query.features[run->query.num_features++] =
+        (struct bench_feature){table->num_rows, ids_per_bag};
+    part->offsets = allocate(run->query.bags * sizeof *part->offsets);
+    for (unsigned bag = 0; bag < run->query.bags; bag++)
+        part->offsets[bag] = (int64_t)bag * ids_per_bag;
+    run->result_bytes += run->query.bags * table->row_elements * bag_dtypes[table->dtype].bytes;
 }
 
 static void prepare(struct inprocess *run)
 {
-    const struct bag_table *table = &run->memory.table;
     uint64_t seed = 1;
-    run->query.rows = table->num_rows;
-    run->rules = (struct bag_rules){.output_dtype = table->dtype, .default_index = -1};
-    run->num_ids = (size_t)run->query.bags * run->query.ids_per_bag;
-    run->offsets = allocate(run->query.bags * sizeof *run->offsets);
-    bench_query_offsets(&run->query, run->offsets);
     for (int i = 0; i < QUERIES; i++) {
-        run->ids[i] = allocate(run->num_ids * sizeof *run->ids[i]);
+        run->ids[i] = allocate(bench_query_count(&run->query) * sizeof *run->ids[i]);
         bench_query_ids(&run->query, &seed, run->ids[i]);
     }
-    run->result_bytes = run->query.bags * table->row_elements * bag_dtypes[table->dtype].bytes;
     run->result = allocate(run->result_bytes);
 }
 
-static void pool_once(struct inprocess *run, const int64_t *ids)
+/* Pools one table's bags; returns the end of their result. */
+static char *pool_part(const struct inprocess *run, size_t i, const int64_t *ids, char *result)
 {
-    struct bag_tensor indices = {.dtype = BAG_I64,
-                                 .rank = 1,
-                                 .shape = {(int64_t)run->num_ids},
-                                 .count = run->num_ids,
-                                 .data = ids};
+    const struct part *part = &run->parts[i];
+    size_t count = (size_t)run->query.bags * run->query.features[i].ids_per_bag;
+    struct bag_tensor indices = {
+        .dtype = BAG_I64, .rank = 1, .shape = {(int64_t)count}, .count = count, .data = ids};
     struct bag_tensor offsets = {.dtype = BAG_I64,
                                  .rank = 1,
                                  .shape = {run->query.bags},
                                  .count = run->query.bags,
-                                 .data = run->offsets};
+                                 .data = part->offsets};
     struct bag_inputs inputs = {.tensor = {[BAG_INDICES] = &indices, [BAG_OFFSETS] = &offsets}};
     struct bag_pool pool;
     struct bag_fault fault;
-    if (bag_pool_check(&run->memory.table, &run->rules, &inputs, run->result_bytes, &pool,
+    if (bag_pool_check(&part->memory.table, &part->rules, &inputs, run->result_bytes, &pool,
                        &fault) != BAG_STATUS_OK)
         die("the query was refused");
-    bag_pool_run(&pool, bag_range_all(&pool), run->result);
+    bag_pool_run(&pool, bag_range_all(&pool), result);
+    return result + pool.result_bytes;
+}
+
+static void pool_once(const struct inprocess *run, const int64_t *ids)
+{
+    char *result = run->result;
+    for (size_t i = 0; i < run->query.num_features; i++) {
+        result = pool_part(run, i, ids, result);
+        ids += (size_t)run->query.bags * run->query.features[i].ids_per_bag;
+    }
 }
 
 int main(int count, char **arguments)
 {
     static struct inprocess run;
     uint64_t queries = 0;
-    if (count != 5)
-        die("Usage: inprocess TABLE.npy BAGS IDS_PER_BAG SECONDS");
-    run.query.bags = (unsigned)strtoul(arguments[2], NULL, 10);
-    run.query.ids_per_bag = (unsigned)strtoul(arguments[3], NULL, 10);
-    double seconds = strtod(arguments[4], NULL);
+    if (count < 5 || count % 2 == 0)
+        die("Usage: inprocess BAGS SECONDS TABLE.npy IDS_PER_BAG [TABLE.npy IDS_PER_BAG]...");
+    run.query.bags = (unsigned)strtoul(arguments[1], NULL, 10);
+    run.query.collection = true;
+    double seconds = strtod(arguments[2], NULL);
     bag_isa_use(bag_isa_best());
-    load(&run, arguments[1]);
+    for (int i = 3; i < count; i += 2)
+        add_table(&run, arguments[i], (unsigned)strtoul(arguments[i + 1], NULL, 10));
     prepare(&run);
     for (int i = 0; i < QUERIES; i++)
         pool_once(&run, run.ids[i]);
@@ -113,6 +136,6 @@ int main(int count, char **arguments)
     cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     printf("{\"queries\":%llu,\"cpu_us_per_query\":%.3f,\"rows_per_s\":%.0f}\n",
            (unsigned long long)queries, cpu * 1e6 / (double)queries,
-           (double)queries * (double)run.num_ids / elapsed);
+           (double)queries * (double)bench_query_count(&run.query) / elapsed);
     return 0;
 }

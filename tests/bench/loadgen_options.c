@@ -11,6 +11,9 @@
 static const char usage[] =
     "Usage: loadgen --port PORT [--OPTION VALUE]...\n"
     "  The query: --model items --rows 100000 --bags 1 --ids 10 (per bag), binary or --json\n"
+    "  --features ROWS:IDS[,ROWS:IDS]...\n"
+    "                     bags of each, in one table that holds the rows of all; or with\n"
+    "  --collection       in a model with a feature for each\n"
     "  --get PATH         no query, but GET PATH\n"
     "  --bodies 64        different bodies, sent in turn\n"
     "  --seed 1           of the ids and of the times of arrival\n"
@@ -30,6 +33,8 @@ enum flag {
     ROWS,
     BAGS,
     IDS,
+    FEATURES,
+    COLLECTION,
     JSON,
     GET,
     BODIES,
@@ -78,13 +83,20 @@ static void read_option(struct bench_loadgen_options *options, enum flag flag, c
         options->query.model = text;
         break;
     case ROWS:
-        options->query.rows = strtoll(text, NULL, 10);
+        options->query.features[0].rows = strtoll(text, NULL, 10);
         break;
     case BAGS:
         options->query.bags = number;
         break;
     case IDS:
-        options->query.ids_per_bag = number;
+        options->query.features[0].ids_per_bag = number;
+        break;
+    case FEATURES:
+        if (!bench_query_read_features(&options->query, text))
+            refuse("--features takes ROWS:IDS,ROWS:IDS and so on");
+        break;
+    case COLLECTION:
+        options->query.collection = true;
         break;
     case JSON:
         options->query.json = true;
@@ -122,7 +134,7 @@ static void check(const struct bench_loadgen_options *options)
         refuse("--port is missing");
     if (strlen(options->query.model) > MAX_MODEL_BYTES)
         refuse("the model's name is too long");
-    if (options->query.rows < 1 || !options->bodies || !options->connections)
+    if (options->query.features[0].rows < 1 || !options->bodies || !options->connections)
         refuse("--rows, --bodies and --connections must be at least 1");
     if (options->phases[0].seconds <= 0)
         refuse("--seconds must be above 0");
@@ -135,6 +147,8 @@ void bench_loadgen_options_read(struct bench_loadgen_options *options, int count
                                           {"rows", 1, NULL, ROWS},
                                           {"bags", 1, NULL, BAGS},
                                           {"ids", 1, NULL, IDS},
+                                          {"features", 1, NULL, FEATURES},
+                                          {"collection", 0, NULL, COLLECTION},
                                           {"json", 0, NULL, JSON},
                                           {"get", 1, NULL, GET},
                                           {"bodies", 1, NULL, BODIES},
@@ -146,15 +160,18 @@ void bench_loadgen_options_read(struct bench_loadgen_options *options, int count
                                           {"normal-ms", 1, NULL, NORMAL},
                                           {NULL, 0, NULL, 0}};
     int option;
-    *options = (struct bench_loadgen_options){
-        .query = {.model = "items", .rows = 100000, .bags = 1, .ids_per_bag = 10},
-        .bodies = 64,
-        .seed = 1,
-        .connections = 64,
-        .num_phases = 1,
-        .phases = {{0, 2}},
-        .drain_seconds = 5,
-        .normal_ms = 10};
+    *options =
+        (struct bench_loadgen_options){.query = {.model = "items",
+                                                 .bags = 1,
+                                                 .num_features = 1,
+                                                 .features = {{.rows = 100000, .ids_per_bag = 10}}},
+                                       .bodies = 64,
+                                       .seed = 1,
+                                       .connections = 64,
+                                       .num_phases = 1,
+                                       .phases = {{0, 2}},
+                                       .drain_seconds = 5,
+                                       .normal_ms = 10};
     while ((option = getopt_long(count, arguments, "", longs, NULL)) != -1) {
         if (option == '?')
             refuse("unknown option");

@@ -10,14 +10,31 @@ MLPERF = Query("270 bags x 214 ids, dim 128", "wide", WIDE_ROWS, 270, 214)
 JSON = Query("JSON, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000, json=True)
 HUGE = Query("500 bags x 100 ids, dim 128", "wide", WIDE_ROWS, 500, 100)
 
+# MLPerf's 26 tables: rows (the largest a 54th of theirs, so that all take 2 GB), ids of each bag.
+CRITEO = tuple(zip(
+    (740000, 39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 740000, 56814, 7505, 10, 2209, 11938,
+     155, 4, 976, 14, 740000, 740000, 740000, 10929, 12973, 108, 36),
+    (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)))
+CRITEO_ROWS, CRITEO_IDS = (sum(values) for values in zip(*CRITEO))
+COLLECTION = Query("26 tables", "criteo", CRITEO_ROWS, 270, CRITEO_IDS, features=CRITEO,
+                   collection=True)
+ONE_TABLE = Query("the same rows as one table", "whole", CRITEO_ROWS, 270, CRITEO_IDS,
+                  features=CRITEO)
+
 WORK_US = (200, 1000)
 WORK_BAGS = 2
 
 
 def call_in_process(bench, query, cpus, seconds):
     """The kernels alone; what bench_inprocess prints."""
-    return run_json([bench.programs / "bench_inprocess", bench.tables[query.model], query.bags,
-                     query.ids, seconds], cpus)
+    return call_tables_in_process(bench, query.bags, [(bench.tables[query.model], query.ids)], cpus,
+                                  seconds)
+
+
+def call_tables_in_process(bench, bags, tables, cpus, seconds):
+    """Likewise, of several (path, ids of each bag)."""
+    return run_json([bench.programs / "bench_inprocess", bags, seconds,
+                     *(word for table in tables for word in table)], cpus)
 
 
 def query_of_work(bench, work_us):

@@ -23,17 +23,51 @@ double bench_random_unit(uint64_t *state)
     return (double)(bench_random(state) >> 11) * 0x1p-53;
 }
 
-void bench_query_ids(const struct bench_query *query, uint64_t *state, int64_t *ids)
+size_t bench_query_count(const struct bench_query *query)
 {
-    size_t count = (size_t)query->bags * query->ids_per_bag;
-    for (size_t i = 0; i < count; i++)
-        ids[i] = (int64_t)(((unsigned __int128)bench_random(state) * (uint64_t)query->rows) >> 64);
+    size_t count = 0;
+    for (size_t f = 0; f < query->num_features; f++)
+        count += (size_t)query->bags * query->features[f].ids_per_bag;
+    return count;
 }
 
-void bench_query_offsets(const struct bench_query *query, int64_t *offsets)
+void bench_query_ids(const struct bench_query *query, uint64_t *state, int64_t *ids)
 {
-    for (unsigned bag = 0; bag < query->bags; bag++)
-        offsets[bag] = (int64_t)bag * query->ids_per_bag;
+    uint64_t first_row = 0;
+    for (size_t f = 0; f < query->num_features; f++) {
+        const struct bench_feature *feature = &query->features[f];
+        uint64_t rows = (uint64_t)feature->rows;
+        for (size_t i = 0; i < (size_t)query->bags * feature->ids_per_bag; i++)
+            *ids++ = (int64_t)(first_row +
+                               (uint64_t)(((unsigned __int128)bench_random(state) * rows) >> 64));
+        first_row += query->collection ? 0 : rows;
+    }
+}
+
+void bench_query_bags(const struct bench_query *query, int64_t *bags)
+{
+    int64_t begin = 0;
+    for (size_t f = 0; f < query->num_features; f++) {
+        for (unsigned bag = 0; bag < query->bags; bag++) {
+            *bags++ = query->collection ? query->features[f].ids_per_bag : begin;
+            begin += query->features[f].ids_per_bag;
+        }
+    }
+}
+
+bool bench_query_read_features(struct bench_query *query, const char *text)
+{
+    query->num_features = 0;
+    for (char *end; query->num_features < BENCH_MAX_FEATURES; text = end + 1) {
+        struct bench_feature *feature = &query->features[query->num_features++];
+        feature->rows = strtoll(text, &end, 10);
+        if (*end != ':' || feature->rows < 1)
+            return false;
+        feature->ids_per_bag = (unsigned)strtoul(end + 1, &end, 10);
+        if (*end != ',')
+            return !*end;
+    }
+    return false;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -69,28 +103,28 @@ static char *put_input(char *out, const char *name, const int64_t *numbers, size
 }
 
 static size_t put_body(char *body, const struct bench_query *query, const int64_t *ids,
-                       const int64_t *offsets, size_t *json_bytes)
+                       const int64_t *bags, size_t *json_bytes)
 {
-    size_t count = (size_t)query->bags * query->ids_per_bag;
-    char *out =
-        put_input(body + sprintf(body, "{\"inputs\":["), "indices", ids, count, query->json);
+    size_t count = bench_query_count(query), num_bags = query->bags * query->num_features;
+    char *out = put_input(body + sprintf(body, "{\"inputs\":["),
+                          query->collection ? "values" : "indices", ids, count, query->json);
     *out++ = ',';
-    out = put_input(out, "offsets", offsets, query->bags, query->json);
+    out = put_input(out, query->collection ? "lengths" : "offsets", bags, num_bags, query->json);
     out += sprintf(out, query->json ? "]}" : "],\"parameters\":{\"binary_data_output\":true}}");
     *json_bytes = (size_t)(out - body);
     if (query->json)
         return *json_bytes;
     memcpy(out, ids, count * 8);
-    memcpy(out + count * 8, offsets, query->bags * 8);
-    return *json_bytes + (count + query->bags) * 8;
+    memcpy(out + count * 8, bags, num_bags * 8);
+    return *json_bytes + (count + num_bags) * 8;
 }
 
 static struct bench_request make_request(const struct bench_query *query, const int64_t *ids,
-                                         const int64_t *offsets, unsigned port)
+                                         const int64_t *bags, unsigned port)
 {
-    size_t numbers = (size_t)query->bags * query->ids_per_bag + query->bags, json_bytes;
+    size_t numbers = bench_query_count(query) + query->bags * query->num_features, json_bytes;
     char *body = allocate(HEAD_BYTES + numbers * ID_TEXT_BYTES);
-    size_t body_bytes = put_body(body, query, ids, offsets, &json_bytes);
+    size_t body_bytes = put_body(body, query, ids, bags, &json_bytes);
     char *request = allocate(HEAD_BYTES + body_bytes);
     int head = sprintf(request,
                        "POST /v2/models/%s/infer HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n"
@@ -115,15 +149,15 @@ struct bench_request *bench_requests_make(const struct bench_query *query, size_
                                           uint64_t seed, unsigned port)
 {
     struct bench_request *requests = allocate(count * sizeof *requests);
-    int64_t *ids = allocate(sizeof *ids * ((size_t)query->bags * query->ids_per_bag + 1));
-    int64_t *offsets = allocate(sizeof *offsets * (query->bags + 1));
-    bench_query_offsets(query, offsets);
+    int64_t *ids = allocate(sizeof *ids * (bench_query_count(query) + 1));
+    int64_t *bags = allocate(sizeof *bags * (query->bags * query->num_features + 1));
+    bench_query_bags(query, bags);
     for (size_t i = 0; i < count; i++) {
         bench_query_ids(query, &seed, ids);
         requests[i] = query->get_path ? make_get(query->get_path, port)
-                                      : make_request(query, ids, offsets, port);
+                                      : make_request(query, ids, bags, port);
     }
     free(ids);
-    free(offsets);
+    free(bags);
     return requests;
 }

@@ -9,11 +9,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define BENCH_MAX_FEATURES 32
+
+/* Bags of one table: ids are from 0 to rows - 1, all equally likely. */
+struct bench_feature {
+    int64_t rows;
+    unsigned ids_per_bag;
+};
+
 struct bench_query {
     const char *model;
-    int64_t rows; /* ids are from 0 to rows - 1, all equally likely */
-    unsigned bags, ids_per_bag;
-    bool json;            /* both ways; otherwise binary tensors both ways */
+    unsigned bags; /* of each feature */
+    size_t num_features;
+    struct bench_feature features[BENCH_MAX_FEATURES];
+    bool collection; /* values and lengths; otherwise one table that holds the rows of all features,
+                        one after the other, by indices and offsets */
+    bool json;       /* both ways; otherwise binary tensors both ways */
     const char *get_path; /* not NULL: asked for instead, without a body */
 };
 
@@ -23,9 +34,16 @@ uint64_t bench_random(uint64_t *state);
 /* A number from 0, included, to 1, excluded. */
 double bench_random_unit(uint64_t *state);
 
-/* The ids of one query, bags * ids_per_bag of them, and where its bags start. */
+/* How many ids a query has. */
+size_t bench_query_count(const struct bench_query *query);
+
+/* The ids of one query, feature by feature; and of its bags, feature by feature, where they start
+ * or, in a collection, their lengths. */
 void bench_query_ids(const struct bench_query *query, uint64_t *state, int64_t *ids);
-void bench_query_offsets(const struct bench_query *query, int64_t *offsets);
+void bench_query_bags(const struct bench_query *query, int64_t *bags);
+
+/* Fills the features from "ROWS:IDS,ROWS:IDS,..."; false where the text is another. */
+bool bench_query_read_features(struct bench_query *query, const char *text);
 
 /* A request as it goes over the wire. */
 struct bench_request {

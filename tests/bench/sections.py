@@ -5,10 +5,12 @@ import contextlib
 import json
 import urllib.request
 
-from queries import (HUGE, JSON, MEDIUM, MLPERF, SMALL, WORK_US, call_in_process, query_of_work)
+from queries import (COLLECTION, CRITEO, HUGE, JSON, MEDIUM, MLPERF, ONE_TABLE, SMALL, WORK_US,
+                     call_in_process, call_tables_in_process, query_of_work)
 from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
                     print_row, quartiles, ratio)
 from servers import Bagserve, Bare, FastApi, Unusable, reply_size, same_answer
+from tables import make_collection
 
 # Open loop: the most connections, below bagserve's own limit.
 OPEN_CONNECTIONS = 3000
@@ -24,13 +26,13 @@ def start_bagserve(stack, bench, *arguments, program=None, name="bagserve", cpus
                                         [*bench.arguments, *arguments], name))
 
 
-def start_with_workers(stack, bench, count, name="bagserve"):
+def start_with_workers(stack, bench, count, *arguments, name="bagserve"):
     """Workers on processors of their own, the server's first; the loop beside the client."""
     if not bench.apart:
-        return start_bagserve(stack, bench, "--workers", count, name=name)
+        return start_bagserve(stack, bench, "--workers", count, *arguments, name=name)
     cpus = [*bench.server_cpus, *bench.client_cpus]
     server = start_bagserve(stack, bench, "--workers", count, "--worker-cpus",
-                            ",".join(map(str, cpus[:count])), name=name, cpus=cpus)
+                            ",".join(map(str, cpus[:count])), *arguments, name=name, cpus=cpus)
     server.pin_loop(bench.client_cpus)
     return server
 
@@ -140,6 +142,43 @@ def inprocess(bench):
     work = median(cost / us for cost, us in zip(costs, worker_us, strict=True))
     print(f"    over loopback / in one process: {share:.2f} by rows/s, {work:.2f} by the worker's "
           "CPU")
+
+
+# --- collection ----------------------------------------------------------------------------------
+
+def collection(bench):
+    """26 tables in one request against the kernels in one process, and against one table
+
+    Processors as in `inprocess`.
+    """
+    config, paths = make_collection(bench.directory, CRITEO)
+    tables = [(path, ids) for path, (_, ids) in zip(paths, CRITEO, strict=True)]
+    rows = COLLECTION.bags * COLLECTION.ids
+    called, asked = [], {COLLECTION: [], ONE_TABLE: []}
+    with contextlib.ExitStack() as stack:
+        server = start_with_workers(stack, bench, 1, "--config", config)
+        for turn in range(bench.rounds):
+            called.append(call_tables_in_process(bench, COLLECTION.bags, tables, bench.server_cpus,
+                                                 bench.seconds))
+            for query in list(asked)[::-1] if turn % 2 else asked:
+                before = server.workers_cpu_s()
+                sample = measure(bench, "loadgen", server, query, 4)
+                used = (server.workers_cpu_s() - before) * 1e6 / sample.requests
+                asked[query].append((sample, used))
+    costs = [call["cpu_us_per_query"] for call in called]
+    print(f"{rows:,} rows of 512 bytes a query, 4 connections\n"
+          f"    26 tables in one process: {median(c['rows_per_s'] for c in called) / 1e6:.1f} "
+          f"million rows/s, {median(costs):,.0f} us of CPU a query")
+    for query, taken in asked.items():
+        share = median(s.per_s * rows / c["rows_per_s"] for (s, _), c in zip(taken, called))
+        work = median(cost / us for (_, us), cost in zip(taken, costs))
+        print(f"    {query.name}: {median(s.per_s for s, _ in taken) * rows / 1e6:.1f} million "
+              f"rows/s, {median(us for _, us in taken):,.0f} us of the worker's CPU a query; "
+              f"{share:.2f} of in one process by rows/s, {work:.2f} by CPU")
+    many, one = asked.values()
+    print(f"    time of 26 tables / time of one: "
+          f"{median(b.per_s / a.per_s for (a, _), (b, _) in zip(many, one)):.2f}, by the worker's "
+          f"CPU {median(a / b for (_, a), (_, b) in zip(many, one)):.2f}")
 
 
 # --- workers -------------------------------------------------------------------------------------
