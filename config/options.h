@@ -41,6 +41,15 @@
       "Address to listen on; 0.0.0.0 or :: for all.")                                              \
     X(port, "http", "port", COUNT, 8000, 0, 65535, "",                                       \
       "TCP port to listen on; 0 takes a free one and logs it.")                                    \
+    X(unix_path, "http", "unix", TEXT, NULL, 1, 107, "path",                                       \
+      "Unix-domain socket to listen on, in place of host and port; absent: none.")                 \
+    X(unix_permissions, "http", "unix_permissions", TEXT, "660", 1, 4, "octal",                    \
+      "Who may connect to that socket: those who may write to it.")                                \
+    X(admin_port, "http", "admin_port", COUNT, 0, 0, 65535, "",                                    \
+      "TCP port of a second listener for health, metrics and models, which refuses inference; 0: " \
+      "none. The first one answers these, too.")                                                   \
+    X(admin_host, "http", "admin_host", TEXT, NULL, 1, 255, "address",                             \
+      "Address of the second listener; absent: that of the first.")                                \
     X(max_body_bytes, "http", "max_body_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",     \
       "Largest request body; a larger one is answered 413 before it is read.")                     \
     X(max_reply_bytes, "http", "max_reply_bytes", BYTES, BAG_GIB, 1, 64 * BAG_GIB, "bytes",        \

@@ -2,6 +2,7 @@
  * shell or curl. Exit code 0: ready. */
 #include "address.h"
 #include "commands.h"
+#include "unix_socket.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,9 +15,10 @@
 #define TIMEOUT_S 2
 
 static const char help[] =
-    "Usage: bagserve health [--host HOST] [--port PORT] [--config FILE]\n"
+    "Usage: bagserve health [--host HOST] [--port PORT] [--unix PATH] [--config FILE]\n"
     "\n"
-    "Asks the server on HOST and PORT, as 'bagserve serve' would take them from its flags, the\n"
+    "Asks the server on HOST and PORT, or on the socket PATH, as 'bagserve serve' would take them "
+    "from its flags, the\n"
     "environment or a file, whether it is ready. Exit code 0: ready; 1: not ready or not there.\n"
     "An answer that takes longer than 2 seconds counts as none.\n";
 
@@ -28,10 +30,16 @@ static const char *address_to_ask(const char *host)
     return strcmp(host, "::") == 0 ? "::1" : host;
 }
 
-static int connect_to(const char *host, int64_t port, struct bag_problem *problem)
+static void limit_time(int fd)
+{
+    struct timeval timeout = {.tv_sec = TIMEOUT_S};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+}
+
+static int connect_tcp(const char *host, int64_t port, struct bag_problem *problem)
 {
     struct addrinfo *list = bag_address_find(host, port, 0, problem);
-    struct timeval timeout = {.tv_sec = TIMEOUT_S};
     int fd = -1, error = 0;
     if (!list)
         return -1;
@@ -39,8 +47,7 @@ static int connect_to(const char *host, int64_t port, struct bag_problem *proble
         fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0)
             continue;
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+        limit_time(fd);
         if (connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
             error = errno;
             close(fd);
@@ -50,6 +57,17 @@ static int connect_to(const char *host, int64_t port, struct bag_problem *proble
     freeaddrinfo(list);
     if (fd < 0)
         bag_problem_set(problem, 500, "%s port %d: %s", host, (int)port, strerror(error));
+    return fd;
+}
+
+/* A Unix-domain socket is on this machine: only the answer can take time. */
+static int connect_to(const struct bag_option_values *options, struct bag_problem *problem)
+{
+    if (!options->unix_path)
+        return connect_tcp(address_to_ask(options->host), options->port, problem);
+    int fd = bag_unix_connect(options->unix_path, problem);
+    if (fd >= 0)
+        limit_time(fd);
     return fd;
 }
 
@@ -88,7 +106,7 @@ int bag_cmd_health(int argc, char *argv[])
     bool sound = bag_commands_configure(&config, argc, argv, &problem);
     int exit_code = sound ? BAG_EXIT_FAILED : BAG_EXIT_USAGE;
     if (sound) {
-        int fd = connect_to(address_to_ask(config.options.host), config.options.port, &problem);
+        int fd = connect_to(&config.options, &problem);
         sound = fd >= 0 && ask(fd, &problem);
         if (fd >= 0)
             close(fd);

@@ -6,6 +6,7 @@
 #include "log.h"
 #include "loops.h"
 #include "startup.h"
+#include "systemd.h"
 #include "table/demo.h"
 #include "table/models_dir.h"
 
@@ -20,13 +21,14 @@ struct serve {
     struct bag_config config;
     struct bag_startup startup;
     struct bag_service service;
+    struct bag_listeners listeners;
     struct bag_loops loops;
     struct bag_problem problem; /* of loading */
     bool loaded;
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[2]; /* SIGTERM, SIGINT */
-    uv_timer_t drain_timer;
+    uv_timer_t drain_timer, watchdog;
     uv_work_t load;
 };
 
@@ -39,25 +41,29 @@ static void on_ended(void *context)
     for (int i = 0; i < 2; i++)
         uv_close((uv_handle_t *)&serve->signals[i], NULL);
     uv_close((uv_handle_t *)&serve->drain_timer, NULL);
+    uv_close((uv_handle_t *)&serve->watchdog, NULL);
 }
 
 /* Ends the process without waiting for anything. */
-static void stop_hard(const char *why, size_t in_flight, int exit_code)
+static void stop_hard(const struct serve *serve, const char *why, size_t in_flight, int exit_code)
 {
     bag_log(BAG_LOG_LEVEL_WARNING, "stopped", BAG_LOG_TEXT("reason", why),
             BAG_LOG_NUMBER("requests_cut_off", in_flight));
+    bag_listeners_abandon(&serve->listeners);
     _exit(exit_code);
 }
 
 static void on_drain_timeout(uv_timer_t *timer)
 {
     struct serve *serve = timer->data;
-    stop_hard("drain_timeout_s has passed", bag_loops_in_flight(&serve->loops), BAG_EXIT_FAILED);
+    stop_hard(serve, "drain_timeout_s has passed", bag_loops_in_flight(&serve->loops),
+              BAG_EXIT_FAILED);
 }
 
 static void drain(struct serve *serve)
 {
     serve->service.state = BAG_SERVICE_DRAINING;
+    bag_systemd_notify("STOPPING=1\nSTATUS=Finishing requests");
     uv_timer_start(&serve->drain_timer, on_drain_timeout,
                    (uint64_t)serve->config.options.drain_timeout_s * 1000, 0);
     bag_loops_drain(&serve->loops);
@@ -68,9 +74,9 @@ static void on_signal(uv_signal_t *handle, int signal_number)
     struct serve *serve = handle->data;
     size_t in_flight = bag_loops_in_flight(&serve->loops);
     if (serve->service.state == BAG_SERVICE_LOADING)
-        stop_hard("signal while loading", 0, BAG_EXIT_OK);
+        stop_hard(serve, "signal while loading", 0, BAG_EXIT_OK);
     if (serve->service.state == BAG_SERVICE_DRAINING)
-        stop_hard("second signal", in_flight, BAG_EXIT_FAILED);
+        stop_hard(serve, "second signal", in_flight, BAG_EXIT_FAILED);
     bag_log(BAG_LOG_LEVEL_INFO, "draining",
             BAG_LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"),
             BAG_LOG_NUMBER("in_flight", in_flight));
@@ -97,6 +103,7 @@ static void on_loaded(uv_work_t *work, int status)
         return;
     }
     serve->service.state = BAG_SERVICE_READY;
+    bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", serve->service.registry.count);
     bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", serve->service.registry.count),
             BAG_LOG_NUMBER("bytes", serve->startup.total_bytes));
 }
@@ -168,25 +175,39 @@ static void catch_signals(struct serve *serve)
     }
 }
 
+static void on_watchdog(uv_timer_t *timer)
+{
+    (void)timer;
+    bag_systemd_notify("WATCHDOG=1");
+}
+
+/* What is watched is the first loop: it answers, and so does the process. */
+static void start_watchdog(struct serve *serve)
+{
+    uint64_t interval_ms = bag_systemd_watchdog_ms();
+    uv_timer_init(&serve->loop, &serve->watchdog);
+    if (interval_ms)
+        uv_timer_start(&serve->watchdog, on_watchdog, 0, interval_ms);
+}
+
 static bool start_serving(struct serve *serve, struct bag_problem *problem)
 {
     const struct bag_option_values *options = &serve->config.options;
-    struct bag_listener listener;
     serve->loops.on_ended = on_ended;
     serve->loops.context = serve;
-    if (!bag_listener_open(&listener, options->host, options->port, problem))
+    if (!bag_listeners_open(&serve->listeners, options, problem))
         return false;
     bool started =
-        bag_loops_start(&serve->loops, &serve->loop, &serve->service, &listener, problem);
-    bag_listener_close(&listener);
+        bag_loops_start(&serve->loops, &serve->loop, &serve->service, &serve->listeners, problem);
+    bag_listeners_close(&serve->listeners);
     if (!started)
         return false;
     uv_timer_init(&serve->loop, &serve->drain_timer);
     serve->drain_timer.data = serve;
     catch_signals(serve);
-    bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("host", options->host),
-            BAG_LOG_NUMBER("port", listener.port), BAG_LOG_TEXT("version", BAG_VERSION),
-            BAG_LOG_TEXT("isa", bag_isa_names[bag_isa_used()]));
+    start_watchdog(serve);
+    bag_listeners_log(&serve->listeners, options);
+    bag_systemd_notify("STATUS=Loading %zu models", serve->config.num_models);
     serve->load.data = serve;
     uv_queue_work(&serve->loop, &serve->load, on_load, on_loaded);
     return true;

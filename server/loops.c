@@ -23,10 +23,14 @@ static void on_order(uv_async_t *order)
         bag_drain_start(&loop->server, timeout_s * 1000 / 2, on_drained, loop);
 }
 
+/* The one for admin answers until all others have drained. */
 static void on_ended(uv_async_t *ended)
 {
     struct bag_loops *loops = ended->data;
-    if (atomic_load(&loops->left) > 0 || uv_is_closing((uv_handle_t *)ended))
+    unsigned left = atomic_load(&loops->left);
+    if (left == 1 && loops->has_admin)
+        uv_async_send(&loops->loops[loops->count].order);
+    if (left > 0 || uv_is_closing((uv_handle_t *)ended))
         return;
     uv_close((uv_handle_t *)ended, NULL);
     loops->on_ended(loops->context);
@@ -38,34 +42,46 @@ static void run_thread(void *argument)
     uv_run(loop->loop, UV_RUN_DEFAULT);
 }
 
-static bool start_server(struct bag_loops *loops, struct bag_loop *loop,
-                         const struct bag_listener *listener, struct bag_problem *problem)
+static bool start_server(struct bag_loop *loop, const struct bag_listener *listener, bool infers,
+                         struct bag_problem *problem)
 {
-    loop->loops = loops;
     loop->order.data = loop;
     uv_async_init(loop->loop, &loop->order, on_order);
-    return bag_http_server_start(&loop->server, loop->loop, loops->service, listener, problem);
+    return bag_http_server_start(&loop->server, loop->loop, loop->loops->service, listener, infers,
+                                 problem);
+}
+
+static bool start_servers(struct bag_loops *loops, uv_loop_t *first,
+                          const struct bag_listeners *listeners, struct bag_problem *problem)
+{
+    for (unsigned i = 0; i < loops->count + loops->has_admin; i++) {
+        struct bag_loop *loop = &loops->loops[i];
+        bool is_admin = i == loops->count;
+        loop->loops = loops;
+        loop->loop = i == 0 || is_admin ? first : &loop->own;
+        if (loop->loop != first && uv_loop_init(loop->loop) != 0)
+            return bag_problem_set(problem, 500, "too few descriptors for %u loops", loops->count);
+        if (!start_server(loop, is_admin ? &listeners->admin : &listeners->first, !is_admin,
+                          problem))
+            return false;
+    }
+    return true;
 }
 
 bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_service *service,
-                     const struct bag_listener *listener, struct bag_problem *problem)
+                     const struct bag_listeners *listeners, struct bag_problem *problem)
 {
     loops->service = service;
     loops->count = (unsigned)service->config->options.loops;
-    atomic_init(&loops->left, loops->count);
-    loops->loops = calloc(loops->count, sizeof *loops->loops);
+    loops->has_admin = listeners->has_admin;
+    atomic_init(&loops->left, loops->count + loops->has_admin);
+    loops->loops = calloc(loops->count + 1, sizeof *loops->loops);
     if (!loops->loops)
         return bag_problem_set(problem, 500, "not enough memory");
     uv_async_init(first, &loops->ended, on_ended);
     loops->ended.data = loops;
-    for (unsigned i = 0; i < loops->count; i++) {
-        struct bag_loop *loop = &loops->loops[i];
-        loop->loop = i ? &loop->own : first;
-        if (i && uv_loop_init(loop->loop) != 0)
-            return bag_problem_set(problem, 500, "too few descriptors for %u loops", loops->count);
-        if (!start_server(loops, loop, listener, problem))
-            return false;
-    }
+    if (!start_servers(loops, first, listeners, problem))
+        return false;
     /* All recorders of the metrics are there before the first request is. */
     for (unsigned i = 1; i < loops->count; i++) {
         if (uv_thread_create(&loops->loops[i].thread, run_thread, &loops->loops[i]) != 0)
@@ -90,9 +106,9 @@ size_t bag_loops_in_flight(const struct bag_loops *loops)
 
 void bag_loops_free(struct bag_loops *loops)
 {
-    for (unsigned i = 0; i < loops->count; i++) {
+    for (unsigned i = 0; i < loops->count + loops->has_admin; i++) {
         struct bag_loop *loop = &loops->loops[i];
-        if (i) {
+        if (loop->loop == &loop->own) {
             uv_thread_join(&loop->thread);
             uv_loop_close(loop->loop);
         }

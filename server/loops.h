@@ -6,6 +6,7 @@
 #define BAG_LOOPS_H
 
 #include "http/server.h"
+#include "listeners.h"
 
 #include <stdatomic.h>
 
@@ -20,19 +21,21 @@ struct bag_loop {
 
 struct bag_loops {
     struct bag_service *service;
-    struct bag_loop *loops; /* owned */
-    unsigned count;
+    struct bag_loop *loops; /* owned; behind them the one for admin, which is the first's */
+    unsigned count;         /* of loops that serve */
+    bool has_admin;
     atomic_uint left; /* that have not ended */
     uv_async_t ended; /* on the first loop: one of them has */
     void (*on_ended)(void *context);
     void *context;
 };
 
-/* As many loops as the options say. `on_ended` is told on the first one when all have drained. */
+/* As many loops as the options say, and a server for admin on the first where there is a listener
+ * for it. `on_ended` is told on the first loop when all have drained. */
 bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_service *service,
-                     const struct bag_listener *listener, struct bag_problem *problem);
+                     const struct bag_listeners *listeners, struct bag_problem *problem);
 
-/* Lets all of them finish what runs; see http/drain.h. */
+/* Lets all of them finish what runs, see http/drain.h, and then the one for admin. */
 void bag_loops_drain(struct bag_loops *loops);
 
 /* Requests that all of them are at. */

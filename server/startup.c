@@ -2,6 +2,7 @@
 #include "startup.h"
 
 #include "log.h"
+#include "systemd.h"
 #include "table/demo.h"
 #include "table/progress.h"
 #include "table/row_format.h"
@@ -151,9 +152,10 @@ static uint64_t now_ns(void)
 static void print_progress(void *context, const char *text)
 {
     const struct bag_progress *progress = context;
-    if (!progress->terminal)
+    if (!progress->terminal) {
+        bag_systemd_notify("STATUS=Loading: %s", text);
         bag_log(BAG_LOG_LEVEL_INFO, "loading", BAG_LOG_TEXT("message", text));
-    else if (write(STDERR_FILENO, text, strlen(text)) < 0)
+    } else if (write(STDERR_FILENO, text, strlen(text)) < 0)
         return; /* nobody watches */
 }
 

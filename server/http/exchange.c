@@ -192,7 +192,6 @@ static bool has_room(const struct bag_exchange *exchange)
 
 static enum MHD_Result hand_over(struct bag_exchange *exchange)
 {
-    struct bag_engine *engine = &exchange->server->engine;
     if (!has_room(exchange)) {
         refuse_queue(exchange);
         return answer(exchange);
@@ -202,7 +201,7 @@ static enum MHD_Result hand_over(struct bag_exchange *exchange)
     exchange->job.done = on_job_done;
     exchange->job.is_wanted = is_client_there;
     MHD_suspend_connection(exchange->connection);
-    bag_engine_submit(engine, &exchange->job);
+    bag_engine_submit(&exchange->server->engine, &exchange->job);
     return MHD_YES;
 }
 
@@ -231,7 +230,8 @@ static void find_route(struct bag_exchange *exchange, const char *url, const cha
         exchange->job.infer.model = memo->model;
         return;
     }
-    exchange->route = bag_http_route(method, url, &exchange->target, &exchange->reply);
+    exchange->route =
+        bag_http_route(method, url, exchange->server->infers, &exchange->target, &exchange->reply);
     if (!exchange->route || exchange->route->handler)
         return;
     exchange->job.infer.model =

@@ -2,6 +2,7 @@
 #include "listen.h"
 
 #include "server/address.h"
+#include "server/unix_socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@ static int port_of(int fd)
         return -1;
     if (address.ss_family == AF_INET6)
         return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
-    return ntohs(((struct sockaddr_in *)&address)->sin_port);
+    return address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port) : -1;
 }
 
 /* One of the host's addresses; -1 with errno set. */
@@ -49,7 +50,7 @@ bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t 
                        struct bag_problem *problem)
 {
     struct addrinfo *list = bag_address_find(host, port, AI_PASSIVE, problem);
-    listener->fd = -1;
+    *listener = (struct bag_listener){.kind = BAG_LISTENER_TCP, .fd = -1};
     if (!list)
         return false;
     for (const struct addrinfo *at = list; at && listener->fd < 0; at = at->ai_next)
@@ -62,6 +63,25 @@ bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t 
             error == EADDRINUSE ? "; stop what uses it or choose another --port" : "");
     listener->port = port_of(listener->fd);
     return true;
+}
+
+bool bag_listener_open_unix(struct bag_listener *listener, const char *path, mode_t mode,
+                            struct bag_problem *problem)
+{
+    *listener = (struct bag_listener){.kind = BAG_LISTENER_UNIX, .port = -1, .path = path};
+    listener->fd = bag_unix_bind(path, mode, problem);
+    if (listener->fd < 0)
+        return false;
+    if (listen(listener->fd, BACKLOG) == 0 && lstat(path, &listener->made) == 0)
+        return true;
+    bag_problem_set(problem, 500, "cannot listen on the socket '%s': %s", path, strerror(errno));
+    bag_listener_close(listener);
+    return false;
+}
+
+void bag_listener_take(struct bag_listener *listener, int fd)
+{
+    *listener = (struct bag_listener){.kind = BAG_LISTENER_PASSED, .fd = fd, .port = port_of(fd)};
 }
 
 bool bag_listener_share(const struct bag_listener *listener, struct bag_listener *copy)
@@ -82,8 +102,21 @@ static struct sock_filter no_syn[] = {
     BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
 };
 
+/* Removes the socket, unless another server has put its own there. */
+static void remove_path(const struct bag_listener *listener)
+{
+    struct stat there;
+    if (lstat(listener->path, &there) == 0 && there.st_ino == listener->made.st_ino &&
+        there.st_dev == listener->made.st_dev)
+        unlink(listener->path);
+}
+
 void bag_listener_refuse(const struct bag_listener *listener)
 {
+    if (listener->kind == BAG_LISTENER_UNIX)
+        remove_path(listener);
+    if (listener->kind != BAG_LISTENER_TCP)
+        return;
     struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};
     /* Where the kernel refuses, a client that connects in the last moment may be reset. */
     setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
@@ -92,7 +125,7 @@ void bag_listener_refuse(const struct bag_listener *listener)
 bool bag_listener_has_waiting(const struct bag_listener *listener)
 {
     struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
-    return poll(&poll_fd, 1, 0) > 0;
+    return listener->kind != BAG_LISTENER_PASSED && poll(&poll_fd, 1, 0) > 0;
 }
 
 void bag_listener_close(struct bag_listener *listener)

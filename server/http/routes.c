@@ -83,7 +83,15 @@ static void answer_options(const char *methods, struct bag_http_reply *reply)
     reply->allow = methods;
 }
 
-const struct bag_http_route *bag_http_route(const char *method, const char *path,
+static const struct bag_http_route *refuse_inference(struct bag_http_reply *reply)
+{
+    bag_http_reply_error(reply, 403,
+                         "this port is for health, metrics and models (admin_port); "
+                         "ask the server's first one");
+    return NULL;
+}
+
+const struct bag_http_route *bag_http_route(const char *method, const char *path, bool infers,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply)
 {
@@ -100,7 +108,7 @@ const struct bag_http_route *bag_http_route(const char *method, const char *path
             return NULL;
         }
         if (allows(routes[i].methods, method))
-            return &routes[i];
+            return infers || routes[i].handler ? &routes[i] : refuse_inference(reply);
         bag_http_reply_error(reply, 405, "method %s does not go with %s; use %s",
                              bag_quote(method, strlen(method)).text,
                              bag_quote(path, strlen(path)).text, routes[i].methods);

@@ -26,8 +26,9 @@ struct bag_http_route {
 };
 
 /* The route of a path as it stands in the request line, without its query. Fills `target`. NULL
- * with a 404 or 405 in `reply` where there is none, and with a 204 for OPTIONS. */
-const struct bag_http_route *bag_http_route(const char *method, const char *path,
+ * with a 404 or 405 in `reply` where there is none, with a 204 for OPTIONS, and with a 403 for
+ * inference unless the server `infers`. */
+const struct bag_http_route *bag_http_route(const char *method, const char *path, bool infers,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply);
 

@@ -175,11 +175,12 @@ static bool start_engine(struct bag_http_server *server)
 
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                            struct bag_service *service, const struct bag_listener *listener,
-                           struct bag_problem *problem)
+                           bool infers, struct bag_problem *problem)
 {
     memset(server, 0, sizeof *server);
     server->loop = loop;
     server->service = service;
+    server->infers = infers;
     if (bag_listener_share(listener, &server->listener) && start_engine(server))
         server->daemon = start_daemon(server);
     if (!server->daemon)

@@ -21,6 +21,7 @@ struct MHD_Daemon;
 struct bag_http_server {
     struct bag_service *service;  /* borrowed */
     uv_loop_t *loop;              /* borrowed */
+    bool infers;                  /* or is for admin alone */
     struct bag_listener listener; /* owned; closed by the drain */
     struct MHD_Daemon *daemon;    /* owned */
     uv_poll_t poll;               /* on the daemon's epoll descriptor */
@@ -40,10 +41,11 @@ struct bag_http_server {
     struct bag_drain drain;
 };
 
-/* Serves on a listening socket, of which it takes a descriptor of its own. */
+/* Serves on a listening socket, of which it takes a descriptor of its own. One that does not infer
+ * refuses that, and answers all else. */
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                            struct bag_service *service, const struct bag_listener *listener,
-                           struct bag_problem *problem);
+                           bool infers, struct bag_problem *problem);
 
 /* Lets the daemon do what it can at once; to be called after every resume. */
 void bag_http_server_run(struct bag_http_server *server);

@@ -89,6 +89,7 @@
 #define BAG_REFUSALS(X)                                                                            \
     X(INTERNAL, "internal", 500, BACKEND)                                                          \
     X(BAD_REQUEST, "bad_request", 400, OTHER)                                                      \
+    X(WRONG_PORT, "wrong_port", 403, OTHER)                                                        \
     X(NOT_FOUND, "not_found", 404, OTHER)                                                          \
     X(METHOD, "method_not_allowed", 405, OTHER)                                                    \
     X(TOO_LARGE, "body_too_large", 413, OTHER)                                                     \
@@ -108,7 +109,7 @@
 
 /* X(status); anything else counts as the last. */
 #define BAG_HTTP_STATUSES(X)                                                                            \
-    X(200) X(204) X(400) X(404) X(405) X(408) X(413) X(415) X(431) X(500) X(503)
+    X(200) X(204) X(400) X(403) X(404) X(405) X(408) X(413) X(415) X(431) X(500) X(503)
 
 /* ---- the borders of histograms ---------------------------------------------------------------- */
 

@@ -110,7 +110,7 @@ static void test_texts_at_and_beyond_their_bounds(void **state)
         FLAGS(fixture, expected, flag.text, "");
         text[option->setting.maximum] = 'a';
         text[option->setting.maximum + 1] = '\0';
-        snprintf(shown, sizeof shown, "%.64s...", text);
+        snprintf(shown, sizeof shown, "%.64s%s", text, strlen(text) > 64 ? "..." : "");
         snprintf(expected, sizeof expected, "%s %s: must be a text of 1 to %" PRId64 " bytes",
                  flag.text, shown, option->setting.maximum);
         FLAGS(fixture, expected, flag.text, text);

@@ -1,0 +1,244 @@
+"""Other ways to a server than a TCP port of its own: Unix-domain sockets, sockets and news between
+it and systemd (played by this test), and the second listener."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import types
+
+import numpy as np
+
+from harness import (PROGRAM, ROOT, Failure, Server, Tally, expect, expect_equal, free_port, run,
+                     wait_until)
+from lifecycle import check_table, save
+from v2 import Client, Raw, Tensor, head, infer_body
+
+
+class UnixRaw(Raw):
+    """A bare connection to a Unix-domain socket."""
+
+    def __init__(self, path):  # pylint: disable=super-init-not-called
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(60)
+        self.socket.connect(str(path))
+        self._file = self.socket.makefile("rb")
+
+
+def ask(raw, path="/v2/health/ready"):
+    raw.send(head("GET", path))
+    return raw.reply()
+
+
+# ---- Unix-domain sockets ----------------------------------------------------------------------
+def test_unix_socket(directory):
+    table, path = save(directory / "items.npy"), directory / "socket"
+    with Server("--table", f"items={table}", "--unix", path, "--loops", 2) as server:
+        expect_equal((server.host, server.port), (str(path), -1), "what is logged")
+        expect_equal(path.stat().st_mode & 0o777, 0o660, "permissions")
+        body, headers = infer_body([Tensor("indices", np.arange(4).reshape(4, 1))], binary=True)
+        with UnixRaw(path) as raw:
+            for _ in range(3):
+                raw.send(head("POST", "/v2/models/items/infer", headers, body))
+                expect_equal(raw.reply().embeddings().shape, (4, 3))
+        expect_equal(run("health", "--unix", path).returncode, 0, "health")
+        server.stop()
+        expect(not path.exists(), "the socket is left behind")
+    expect_equal(run("health", "--unix", path).returncode, 1, "health without a server")
+
+
+def test_unix_permissions(directory):
+    table, path = save(directory / "items.npy"), directory / "socket"
+    with Server("--table", f"items={table}", "--unix", path, "--unix-permissions", "600"):
+        expect_equal(path.stat().st_mode & 0o777, 0o600, "permissions")
+    for text in ("8", "0x1", "1777", "rw"):
+        result = run("serve", "--table", f"items={table}", "--unix", path, "--unix-permissions", text)
+        expect_equal(result.returncode, 1, text)
+        expect("unix_permissions" in result.stderr, result.stderr)
+
+
+def test_stale_socket_is_replaced(directory):
+    table, path = save(directory / "items.npy"), directory / "socket"
+    with Server("--table", f"items={table}", "--unix", path) as server:
+        server.send(signal.SIGKILL)
+        server.check_end(exit_code=-signal.SIGKILL)
+    expect(path.exists(), "nothing to replace")
+    with Server("--table", f"items={table}", "--unix", path) as server, UnixRaw(path) as raw:
+        expect_equal(ask(raw).status, 200)
+        second = run("serve", "--table", f"items={table}", "--unix", path)
+        expect_equal(second.returncode, 1, "a second server")
+        expect("stop what listens there" in second.stderr, second.stderr)
+        expect_equal(ask(raw).status, 200, "the first one afterwards")
+
+
+def test_other_files_are_left_alone(directory):
+    table, path = save(directory / "items.npy"), directory / "notes"
+    path.write_text("mine")
+    expect_equal(run("serve", "--table", f"items={table}", "--unix", path).returncode, 1)
+    expect_equal(path.read_text(), "mine", "the file")
+    expect_equal(run("serve", "--table", f"items={table}", "--unix",
+                     directory / "none" / "socket").returncode, 1)
+
+
+def test_unix_socket_after_a_second_signal(directory):
+    table, path = save(directory / "items.npy"), directory / "socket"
+    with Server("--table", f"items={table}", "--unix", path) as server, UnixRaw(path) as raw:
+        raw.send(head("POST", "/v2/models/items/infer", {"Content-Length": "100"}) + b"{")
+        with UnixRaw(path) as other:
+            expect_equal(ask(other).status, 200)
+        server.send()
+        server.wait_event("draining")
+        server.send()
+        server.check_end(exit_code=1)
+    expect(not path.exists(), "the socket is left behind")
+
+
+# ---- systemd ----------------------------------------------------------------------------------
+class Manager:
+    """What systemd is to a service: it passes sockets as descriptor 3, and hears how things are."""
+
+    def __init__(self, directory):
+        self.path = directory / "notify"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(self.path))
+        self.socket.settimeout(60)
+        self.news = []
+
+    def start(self, *arguments, listener=None, count=1, **variables):
+        """Starts a server; the variable LISTEN_PID must be its number."""
+        number = listener.fileno() if listener else -1
+
+        def prepare():
+            if listener:
+                os.dup2(number, 3)
+            os.environ["LISTEN_PID"] = str(os.getpid())
+            os.environ.update(variables, LISTEN_FDS=str(count if listener else 0),
+                              NOTIFY_SOCKET=str(self.path))
+            os.execv(PROGRAM, [PROGRAM, "serve", *map(str, arguments)])
+
+        return subprocess.Popen(["true"], preexec_fn=prepare, stderr=subprocess.PIPE, text=True,
+                                pass_fds=(number, 3) if listener else ())
+
+    def wait_news(self, line):
+        while not any(line in news.split("\n") for news in self.news):
+            self.news.append(self.socket.recv(4096).decode())
+
+
+def listen():
+    listener = socket.create_server(("127.0.0.1", 0))
+    return listener, types.SimpleNamespace(host="127.0.0.1", port=listener.getsockname()[1])
+
+
+def test_socket_activation(directory):
+    """A client that came before the server is answered; the socket outlives the server."""
+    table, manager = save(directory / "items.npy"), Manager(directory)
+    listener, address = listen()
+    with listener, Raw(address) as early:
+        early.send(head("GET", "/v2"))
+        with manager.start("--table", f"items={table}", listener=listener) as process:
+            manager.wait_news("READY=1")
+            early.reply().expect(200)
+            with Client(address) as client:
+                check_table(client)
+            process.terminate()
+            manager.wait_news("STOPPING=1")
+            expect_equal((process.communicate()[1].count("stopped"), process.returncode), (1, 0))
+        with Raw(address) as between:
+            between.send(head("GET", "/v2"))
+            with manager.start("--table", f"items={table}", listener=listener) as process:
+                between.reply().expect(200)
+                manager.news.clear()
+                manager.wait_news("READY=1")
+                process.terminate()
+                process.communicate()
+                expect_equal(process.returncode, 0)
+
+
+def test_news(directory):
+    table, manager = save(directory / "items.npy"), Manager(directory)
+    with manager.start("--table", f"items={table}", "--port", 0, WATCHDOG_USEC="100000") as process:
+        for line in ("STATUS=Loading 1 models", "READY=1", "STATUS=Serving 1 models", "WATCHDOG=1"):
+            manager.wait_news(line)
+        manager.news.clear()
+        manager.wait_news("WATCHDOG=1")
+        process.terminate()
+        manager.wait_news("STOPPING=1")
+        process.communicate()
+        expect_equal(process.returncode, 0)
+
+
+def test_other_descriptors_are_refused(directory):
+    table, manager = save(directory / "items.npy"), Manager(directory)
+    listener, _ = listen()
+    with listener, socket.socket() as unbound:
+        for passed, count, text in ((listener, 2, "2 sockets"), (unbound, 1, "listening stream")):
+            with manager.start("--table", f"items={table}", listener=passed,
+                               count=count) as process:
+                expect(text in process.communicate()[1], text)
+                expect_equal(process.returncode, 1, text)
+
+
+def test_units(_directory):
+    """systemd's own opinion, where it is installed; its exit code hides unknown keys."""
+    units = sorted((ROOT / "deploy" / "systemd").glob("bagserve.*"))
+    expect_equal([unit.suffix for unit in units], [".service", ".socket"])
+    try:
+        result = subprocess.run(["systemd-analyze", "verify", "--man=no", *units],
+                                capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return
+    complaints = [line for line in result.stderr.splitlines()
+                  if re.search(r"bagserve\.(service|socket)", line)
+                  and "is not executable" not in line]
+    if complaints:
+        raise Failure("\n".join(complaints))
+
+
+# ---- the second listener ----------------------------------------------------------------------
+def test_admin_port(directory):
+    table, port = save(directory / "items.npy"), free_port()
+    admin = types.SimpleNamespace(host="127.0.0.1", port=port)
+    with Server("--table", f"items={table}", "--admin-port", port, "--loops", 2) as server, \
+            Client(server) as client, Client(admin) as other:
+        check_table(client)
+        for path in ("/v2/health/ready", "/v2/health/live", "/v2", "/v2/models/items", "/metrics",
+                     "/v2/models/stats"):
+            other.get(path).expect(200)
+            client.get(path).expect(200)
+        refused = other.infer("items", [Tensor("indices", np.zeros((1, 1), np.int64))])
+        expect_equal(refused.status, 403)
+        expect("admin_port" in refused.json()["error"], refused.body.decode())
+        expect(b'nv_inference_request_success{model="items",version="1"} 1\n'
+               in other.get("/metrics").body, "the sum over all loops")
+
+
+def test_admin_answers_while_draining(directory):
+    table, port = save(directory / "items.npy"), free_port()
+    admin = types.SimpleNamespace(host="127.0.0.1", port=port)
+    with Server("--table", f"items={table}", "--admin-port", port) as server, Raw(server) as raw:
+        raw.send(head("POST", "/v2/models/items/infer", {"Content-Length": "10"}) + b"{")
+        with Client(server) as client:
+            client.get("/v2").expect(200)
+        server.send()
+        server.wait_event("draining")
+
+        def status():
+            with Client(admin) as other:
+                return other.get("/v2/health/ready").status
+
+        wait_until(lambda: status() == 503, "not 503")
+        raw.send(b"123456789")
+        expect_equal(raw.reply().status, 400)
+        server.check_end()
+
+
+def main():
+    tally = Tally()
+    tally.check_each(globals())
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
