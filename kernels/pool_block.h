@@ -18,6 +18,7 @@ struct bag_block {
     size_t num_bags;
     const size_t *borders; /* num_bags + 1; bag i has entries [borders[i], borders[i + 1]) */
     size_t end_entry;      /* of the whole range: entries up to here may be fetched ahead */
+    bool is_first;         /* of its range: nobody has fetched its first rows ahead */
     size_t first_column, end_column;
     char *out; /* row of the block's first bag in the result, from column 0 */
 };

@@ -15,21 +15,58 @@
 #define BODY_JOIN(a, b)  BODY_JOIN_(a, b)
 #define V(name)          BODY_JOIN(BODY, name)
 
+/* A run of columns whose sums stay in registers: where its first and its last vector begin, and
+ * its first and last byte within a row. */
+struct V(tile) {
+    size_t column, last_column;
+    size_t first_byte, last_byte;
+};
+
+BAG_LANE struct V(tile)
+    V(tile_at)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors, size_t number)
+{
+    const size_t width = (size_t)vectors * V(lanes), bits = bag_kind_bits(kind);
+    size_t end = task->end_column, column = task->first_column + number * width;
+    if (number > 0 && column + width > end)
+        column = end - width;
+    end = column + width < end ? column + width : end;
+    bool has_trailer = kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
+    return (struct V(tile)){.column = column,
+                            .last_column = end - V(lanes),
+                            .first_byte = column * bits / 8,
+                            .last_byte = (has_trailer ? task->row_bytes : end * bits / 8) - 1};
+}
+
+/* Where vector `i` of a tile begins. */
+BAG_LANE size_t V(column)(const struct V(tile) * tile, int vectors, int i)
+{
+    return i == vectors - 1 ? tile->last_column : tile->column + (size_t)i * V(lanes);
+}
+
+/* Asks for a tile of the row of an entry. */
+BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors,
+                       const struct V(tile) * tile, size_t entry)
+{
+    const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
+    uintptr_t row =
+        (uintptr_t)task->rows + (uintptr_t)bag_id_at(&task->ids, entry) * task->row_bytes;
+    bag_fetch_lines(&task->fetch, (const char *)(row + tile->first_byte), tile_bytes,
+                    (const char *)(row + tile->last_byte));
+}
+
 /* Adds one row to the sums, or takes the larger. */
 BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                          enum bag_mode mode, int vectors, size_t entry, int64_t id, bool is_first,
-                          BODY *sums)
+                          enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                          size_t entry, int64_t id, bool is_first, BODY *sums)
 {
     const struct bag_pool *pool = task->pool;
     struct V(row) row =
-        V(open)(kind, task->rows + (size_t)id * task->row_bytes, pool->table.row_elements);
+        V(open)(kind, task->rows + (size_t)id * task->row_bytes, task->row_elements);
     bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && pool->weights);
     BODY weight = weighted ? V(all)(V(weight)(kind, pool, entry)) : V(zero)();
 #pragma GCC unroll 8
     for (int i = 0; i < vectors; i++) {
-        bool is_last = i == vectors - 1;
-        size_t column = is_last ? task->last_column : task->column + (size_t)i * V(lanes);
-        BODY values = V(columns)(kind, &row, column);
+        BODY values = V(columns)(kind, &row, V(column)(tile, vectors, i));
         if (mode == BAG_MODE_GENERAL && pool->reduction == BAG_MAX)
             sums[i] = is_first ? values : V(larger)(sums[i], values);
         else if (weighted)
@@ -41,20 +78,21 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
 
 /* Pools the entries [first, end). Which entries stay is asked in the general mode only. */
 BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors, size_t first, size_t end, BODY *sums)
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                           size_t first, size_t end, BODY *sums)
 {
-    const struct bag_fetch fetch = task->fetch;
-    const struct bag_ids ids = task->pool->indices;
-    const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
-    size_t fetch_end = fetch.end < end ? fetch.end : end;
+    size_t fetch_end = task->fetch.end < end ? task->fetch.end : end;
     bool is_first = true;
+#pragma GCC unroll 8
+    for (int i = 0; i < vectors; i++)
+        sums[i] = V(zero)();
     for (size_t entry = first; entry < end; entry++) {
-        int64_t id = bag_id_at(&ids, entry);
+        int64_t id = bag_id_at(&task->ids, entry);
         if (entry < fetch_end)
-            bag_fetch_row(&fetch, bag_id_at(&ids, entry + fetch.ahead), tile_bytes);
+            V(fetch)(task, kind, vectors, tile, entry + task->fetch.ahead);
         if (mode == BAG_MODE_GENERAL && !bag_keeps(task->pool, entry, id))
             continue;
-        V(take_row)(task, kind, mode, vectors, entry, id, is_first, sums);
+        V(take_row)(task, kind, mode, vectors, tile, entry, id, is_first, sums);
         is_first = false;
     }
 }
@@ -83,20 +121,16 @@ BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
         sums[i] = divisor == 0 ? V(zero)() : V(divide)(sums[i], by);
 }
 
-BAG_LANE void V(store_all)(const struct bag_tile_task *task, int vectors, char *out,
-                           const BODY *sums)
+BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, char *out, const BODY *sums)
 {
 #pragma GCC unroll 8
-    for (int i = 0; i < vectors; i++) {
-        bool is_last = i == vectors - 1;
-        size_t column = is_last ? task->last_column : task->column + (size_t)i * V(lanes);
-        V(store)(BODY_DTYPE, out, column, sums[i]);
-    }
+    for (int i = 0; i < vectors; i++)
+        V(store)(BODY_DTYPE, out, V(column)(tile, vectors, i), sums[i]);
 }
 
 /* Makes a result of the sums of one bag and writes it. */
-BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, size_t first, size_t end,
-                        size_t kept, char *out, BODY *sums)
+BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, const struct V(tile) * tile,
+                        size_t first, size_t end, size_t kept, char *out, BODY *sums)
 {
     const struct bag_pool *pool = task->pool;
     if (pool->reduction == BAG_MEAN || pool->reduction == BAG_SQRTN) {
@@ -110,66 +144,81 @@ BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, size_t fi
         for (int i = 0; i < vectors; i++)
             spilled[i] = sums[i];
         V(store_narrow)
-        (spilled, (size_t)vectors, pool->output_dtype, out, task->column, task->last_column);
+        (spilled, (size_t)vectors, pool->output_dtype, out, tile->column, tile->last_column);
         return;
     }
-    V(store_all)(task, vectors, out, sums);
+    V(store_all)(tile, vectors, out, sums);
 }
 
 /* Bags of one entry are rows on their way through: nothing is summed, divided or converted, and
  * few instructions let many rows be under way at once. Returns the first bag that is another. */
 BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                                enum bag_mode mode, int vectors, size_t bag)
+                                enum bag_mode mode, int vectors, size_t num_tiles, size_t bag)
 {
-    const struct bag_pool *pool = task->pool;
-    const struct bag_fetch fetch = task->fetch;
-    const struct bag_ids ids = pool->indices;
-    const size_t *borders = task->block->borders, end_bag = task->end_bag;
-    const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
+    const size_t *borders = task->borders, end_bag = task->num_bags;
     char *out = task->block->out + bag * task->out_bytes;
     for (; bag < end_bag && borders[bag + 1] - borders[bag] == 1; bag++) {
         size_t entry = borders[bag];
-        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-        if (entry < fetch.end)
-            bag_fetch_row(&fetch, bag_id_at(&ids, entry + fetch.ahead), tile_bytes);
+        int64_t id = bag_id_at(&task->ids, entry);
+        for (size_t number = 0; number < num_tiles; number++) {
+            struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
+            BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+            if (entry < task->fetch.end)
+                V(fetch)(task, kind, vectors, &tile, entry + task->fetch.ahead);
 #pragma GCC unroll 8
-        for (int i = 0; i < vectors; i++)
-            sums[i] = V(zero)();
-        V(take_row)(task, kind, mode, vectors, entry, bag_id_at(&ids, entry), true, sums);
-        V(store_all)(task, vectors, out, sums);
+            for (int i = 0; i < vectors; i++)
+                sums[i] = V(zero)();
+            V(take_row)(task, kind, mode, vectors, &tile, entry, id, true, sums);
+            V(store_all)(&tile, vectors, out, sums);
+        }
         out += task->out_bytes;
     }
     return bag;
 }
 
-BAG_LANE void V(pool_bags)(const struct bag_tile_task *given, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors)
+/* Every tile of a bag before the next bag, while its pages are at hand. */
+BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind kind,
+                          enum bag_mode mode, int vectors, size_t num_tiles, size_t bag)
+{
+    size_t first = task->borders[bag], end = task->borders[bag + 1];
+    size_t kept = end - first;
+    if (mode == BAG_MODE_GENERAL)
+        kept = bag_count_kept(task->pool, first, end);
+    if (kept == 0) {
+        bag_ref_empty(task->block, bag);
+        return;
+    }
+    char *out = task->block->out + bag * task->out_bytes;
+    for (size_t number = 0; number < num_tiles; number++) {
+        struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
+        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+        V(take_rows)(task, kind, mode, vectors, &tile, first, end, sums);
+        V(finish)(task, vectors, &tile, first, end, kept, out, sums);
+    }
+}
+
+BAG_LANE void V(pool_tiles)(const struct bag_tile_task *given, enum bag_row_kind kind,
+                            enum bag_mode mode, int vectors, size_t num_tiles)
 {
     /* A copy that nobody else sees: writing results cannot change it, so it stays in registers. */
     const struct bag_tile_task copy = *given, *task = &copy;
-    const struct bag_block *block = task->block;
-    const size_t *borders = block->borders;
-    for (size_t bag = task->first_bag; bag < task->end_bag; bag++) {
+    for (size_t bag = 0; bag < task->num_bags; bag++) {
         if (mode != BAG_MODE_GENERAL && task->singles_pass)
-            bag = V(pool_singles)(task, kind, mode, vectors, bag);
-        if (bag == task->end_bag)
+            bag = V(pool_singles)(task, kind, mode, vectors, num_tiles, bag);
+        if (bag == task->num_bags)
             return;
-        size_t first = borders[bag], end = borders[bag + 1];
-        size_t kept = end - first;
-        if (mode == BAG_MODE_GENERAL)
-            kept = bag_count_kept(task->pool, first, end);
-        if (kept == 0) {
-            if (task->is_first)
-                bag_ref_empty(block, bag);
-            continue;
-        }
-        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-#pragma GCC unroll 8
-        for (int i = 0; i < vectors; i++)
-            sums[i] = V(zero)();
-        V(take_rows)(task, kind, mode, vectors, first, end, sums);
-        V(finish)(task, vectors, first, end, kept, block->out + bag * task->out_bytes, sums);
+        V(pool_bag)(task, kind, mode, vectors, num_tiles, bag);
     }
+}
+
+/* One tile is worth a loop that knows that it is one. */
+BAG_LANE void V(pool_bags)(const struct bag_tile_task *task, enum bag_row_kind kind,
+                           enum bag_mode mode, int vectors)
+{
+    if (task->num_tiles == 1)
+        V(pool_tiles)(task, kind, mode, vectors, 1);
+    else
+        V(pool_tiles)(task, kind, mode, vectors, task->num_tiles);
 }
 
 #undef V

@@ -10,35 +10,31 @@
 #include "dispatch.h"
 
 struct bag_fetch {
-    size_t ahead;    /* entries */
-    size_t end;      /* entries before this one have a row `ahead` of them to fetch */
-    bool near;       /* into the first cache; else into the second */
-    bool straddles;  /* rows do not begin at the cache's lines: `last` is one more to fetch */
-    uintptr_t first; /* where the tile of row 0 begins */
-    size_t last;     /* from there to the last byte that is read */
-    size_t row_bytes;
+    size_t ahead;   /* entries */
+    size_t end;     /* entries before this one have a row `ahead` of them to fetch */
+    bool near;      /* into the first cache; else into the second */
+    bool straddles; /* rows do not begin at the cache's lines: the last byte may be in one more */
 };
 
-/* What is right for the block's table, with `far_bytes` ahead where only memory holds it; `first`
- * and `last` are left to the tile. */
+/* What is right for the block's table, with `far_bytes` ahead where only memory holds it. */
 struct bag_fetch bag_fetch_for(const struct bag_block *block, size_t far_bytes);
 
-/* Asks for `bytes` of a row's tile. An id that is no row's does no harm: these are only hints. */
-static inline __attribute__((always_inline)) void bag_fetch_row(const struct bag_fetch *fetch,
-                                                                int64_t id, size_t bytes)
+/* Asks for `bytes` from `from` on, and for the byte at `last`. An address that is no row's does no
+ * harm: these are only hints. */
+static inline __attribute__((always_inline)) void
+bag_fetch_lines(const struct bag_fetch *fetch, const char *from, size_t bytes, const char *last)
 {
-    const char *tile = (const char *)(fetch->first + (uintptr_t)id * fetch->row_bytes);
     if (fetch->near) {
 #pragma GCC unroll 8
         for (size_t i = 0; i < bytes; i += 64)
-            __builtin_prefetch(tile + i, 0, 3);
+            __builtin_prefetch(from + i, 0, 3);
     } else {
 #pragma GCC unroll 8
         for (size_t i = 0; i < bytes; i += 64)
-            __builtin_prefetch(tile + i, 0, 2);
+            __builtin_prefetch(from + i, 0, 2);
     }
     if (fetch->straddles)
-        __builtin_prefetch(tile + fetch->last, 0, 2);
+        __builtin_prefetch(last, 0, 2);
 }
 
 #endif

@@ -106,6 +106,7 @@ void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out
                                   .num_bags = count,
                                   .borders = borders,
                                   .end_entry = end_entry,
+                                  .is_first = bag == range.first_bag,
                                   .first_column = range.first_column,
                                   .end_column = range.end_column,
                                   .out = (char *)out + bag * pool->bag_stride};

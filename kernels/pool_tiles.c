@@ -22,7 +22,6 @@ struct bag_fetch bag_fetch_for(const struct bag_block *block, size_t far_bytes)
     struct bag_fetch fetch = {
         .near = table_bytes <= FETCH_NEAR_BYTES,
         .straddles = row_bytes % LINE_BYTES || (uintptr_t)table->rows % LINE_BYTES,
-        .row_bytes = row_bytes,
     };
     if (table_bytes <= FETCH_NONE_BYTES)
         return fetch;
@@ -46,34 +45,28 @@ static bool singles_pass(const struct bag_pool *pool)
            (pool->reduction == BAG_SUM || !pool->weights);
 }
 
-/* Pools the columns [first, end) of the task's bags. */
-static void pool_tile(struct bag_tile_task *task, const struct bag_tile_set *set, size_t first,
-                      size_t end)
+/* Tiles of about the same width, which the instance of so many vectors pools. */
+static size_t cut(struct bag_tile_task *task, const struct bag_tile_set *set)
 {
-    size_t vectors = (end - first + set->lanes - 1) / set->lanes;
-    const struct bag_table *table = &task->pool->table;
-    task->column = first;
-    task->last_column = end - set->lanes;
-    task->is_first = first == task->block->first_column;
-    task->fetch.first = (uintptr_t)task->rows + first * set->bits / 8;
-    task->fetch.last = (end - first) * set->bits / 8 - 1;
-    if (table->row_format == BAG_ROWS_INT8 || table->row_format == BAG_ROWS_INT4)
-        task->fetch.last = task->row_bytes - 1 - first * set->bits / 8;
-    set->pool[mode_of(task->pool)][vectors - 1](task);
+    size_t columns = task->end_column - task->first_column;
+    size_t vectors = (columns + set->lanes - 1) / set->lanes;
+    task->num_tiles = 1;
+    if (vectors > set->whole_vectors)
+        task->num_tiles = (vectors + set->tile_vectors - 1) / set->tile_vectors;
+    return (vectors + task->num_tiles - 1) / task->num_tiles;
 }
 
-/* Long rows: every tile of a bag before the next bag, while its pages are at hand. */
-static void pool_in_tiles(struct bag_tile_task *task, const struct bag_tile_set *set)
+/* The first rows, which no row before them has fetched; all at once, so that they come together. */
+static void fetch_first_rows(const struct bag_tile_task *task, size_t bits)
 {
-    const struct bag_block *block = task->block;
-    size_t width = set->tile_vectors * set->lanes;
-    for (size_t bag = 0; bag < block->num_bags; bag++) {
-        task->first_bag = bag;
-        task->end_bag = bag + 1;
-        for (size_t column = block->first_column; column < block->end_column; column += width) {
-            size_t left = block->end_column - column;
-            pool_tile(task, set, column, column + (left < width ? left : width));
-        }
+    size_t entry = task->borders[0], left = task->block->end_entry - entry;
+    size_t end = entry + (left < task->fetch.ahead ? left : task->fetch.ahead);
+    size_t first = task->first_column * bits / 8, last = task->end_column * bits / 8;
+    for (; entry < end; entry++) {
+        uintptr_t row =
+            (uintptr_t)task->rows + (uintptr_t)bag_id_at(&task->ids, entry) * task->row_bytes;
+        for (size_t byte = first; byte < last; byte += LINE_BYTES)
+            __builtin_prefetch((const char *)(row + byte), 0, 3);
     }
 }
 
@@ -89,16 +82,20 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
     struct bag_tile_task task = {
         .block = block,
         .pool = pool,
+        .ids = pool->indices,
+        .borders = block->borders,
+        .num_bags = block->num_bags,
         .rows = pool->table.rows,
+        .row_elements = pool->table.row_elements,
         .row_bytes = bag_row_bytes(&pool->table),
         .out_bytes = pool->bag_stride,
-        .first_bag = 0,
-        .end_bag = block->num_bags,
+        .first_column = block->first_column,
+        .end_column = block->end_column,
         .singles_pass = singles_pass(pool),
         .fetch = bag_fetch_for(block, set->far_bytes),
     };
-    if (columns <= set->whole_vectors * set->lanes)
-        pool_tile(&task, set, block->first_column, block->end_column);
-    else
-        pool_in_tiles(&task, set);
+    size_t vectors = cut(&task, set);
+    if (block->is_first)
+        fetch_first_rows(&task, set->bits);
+    set->pool[mode_of(pool)][vectors - 1](&task);
 }

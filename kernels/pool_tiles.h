@@ -14,16 +14,21 @@ enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_CO
 /* The most vectors of a tile. */
 #define BAG_TILE_VECTORS 8
 
-/* One tile of some bags of a block. */
+/* A block with what every row asks for at hand, and how its columns are cut into tiles. Where there
+ * are several, all are as wide as the instance says, and the last one overlaps the one before where
+ * it must. */
 struct bag_tile_task {
     const struct bag_block *block;
     const struct bag_pool *pool;
+    struct bag_ids ids;
+    const size_t *borders;
+    size_t num_bags;
     const char *rows;
+    size_t row_elements;
     size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
-    size_t first_bag, end_bag;
-    size_t column, last_column; /* where the first and the last vector begin */
-    bool is_first;              /* of its bags' tiles */
-    bool singles_pass;          /* a bag of one entry is that row: nothing divides or converts it */
+    size_t first_column, end_column;
+    size_t num_tiles;
+    bool singles_pass; /* a bag of one entry is that row: nothing divides or converts it */
     struct bag_fetch fetch;
 };
 
@@ -35,7 +40,7 @@ struct bag_tile_set {
     size_t bits;                                         /* of an element */
     size_t lanes;                                        /* of a vector */
     size_t whole_vectors;                                /* rows of up to so many are one tile */
-    size_t tile_vectors; /* longer rows are cut into tiles of so many */
+    size_t tile_vectors; /* longer rows are cut into tiles of at most so many */
     size_t far_bytes;    /* how far rows of large tables are fetched ahead */
     bag_block_fn *below; /* pools what is narrower than one vector */
 };
