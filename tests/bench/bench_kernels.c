@@ -72,28 +72,43 @@ int64_t bench_row_bytes(const struct cell *cell)
     return (int64_t)bag_row_bytes(&table);
 }
 
-/* Checks one call as a server would, with `count` ids. */
-static void check(const struct cell *cell, const int64_t *ids, size_t count, struct bag_pool *pool)
+/* A call as a client's tensors describe it: made once, as PyTorch's are. */
+struct call {
+    struct bag_table table;
+    struct bag_rules rules;
+    struct bag_tensor indices, offsets, weights;
+    struct bag_inputs inputs;
+};
+
+static void describe(const struct cell *cell, size_t count, struct call *call)
 {
-    struct bag_table table = table_of(cell);
-    struct bag_rules rules = {.reduction = (enum bag_reduction)cell->reduction,
-                              .output_dtype = table.dtype,
-                              .default_index = -1};
-    struct bag_tensor indices = {
-        .dtype = BAG_I64, .rank = 1, .shape = {(int64_t)count}, .count = count, .data = ids};
-    struct bag_tensor offsets = {.dtype = BAG_I64,
-                                 .rank = 1,
-                                 .shape = {cell->batch},
-                                 .count = (size_t)cell->batch,
-                                 .data = cell->offsets};
-    struct bag_tensor weights = indices;
-    weights.dtype = table.dtype;
-    weights.data = cell->weights;
-    struct bag_inputs inputs = {{[BAG_INDICES] = &indices,
-                                 [BAG_OFFSETS] = &offsets,
-                                 [BAG_PER_SAMPLE_WEIGHTS] = cell->weights ? &weights : NULL}};
+    call->table = table_of(cell);
+    call->rules = (struct bag_rules){.reduction = (enum bag_reduction)cell->reduction,
+                                     .output_dtype = call->table.dtype,
+                                     .default_index = -1};
+    call->indices =
+        (struct bag_tensor){.dtype = BAG_I64, .rank = 1, .shape = {(int64_t)count}, .count = count};
+    call->offsets = (struct bag_tensor){.dtype = BAG_I64,
+                                        .rank = 1,
+                                        .shape = {cell->batch},
+                                        .count = (size_t)cell->batch,
+                                        .data = cell->offsets};
+    call->weights = call->indices;
+    call->weights.dtype = call->table.dtype;
+    call->weights.data = cell->weights;
+    call->inputs =
+        (struct bag_inputs){{[BAG_INDICES] = &call->indices,
+                             [BAG_OFFSETS] = &call->offsets,
+                             [BAG_PER_SAMPLE_WEIGHTS] = cell->weights ? &call->weights : NULL}};
+}
+
+/* Checks one call as a server would. */
+static void check(struct call *call, const int64_t *ids, struct bag_pool *pool)
+{
     struct bag_fault fault;
-    if (bag_pool_check(&table, &rules, &inputs, SIZE_MAX, pool, &fault) != BAG_STATUS_OK) {
+    call->indices.data = ids;
+    if (bag_pool_check(&call->table, &call->rules, &call->inputs, SIZE_MAX, pool, &fault) !=
+        BAG_STATUS_OK) {
         fprintf(stderr, "the check refuses: %s\n", bag_statuses[fault.status].keyword);
         abort();
     }
@@ -101,11 +116,13 @@ static void check(const struct cell *cell, const int64_t *ids, size_t count, str
 
 double bench_pool(const struct cell *cell)
 {
+    int64_t count = cell->batch * cell->bag;
+    struct call call;
+    struct bag_pool pool;
+    describe(cell, (size_t)count, &call);
     double start = cpu_ns();
-    int64_t call = cell->batch * cell->bag;
-    for (int64_t at = 0; at < cell->count; at += call) {
-        struct bag_pool pool;
-        check(cell, cell->ids + at, (size_t)call, &pool);
+    for (int64_t at = 0; at < cell->count; at += count) {
+        check(&call, cell->ids + at, &pool);
         bag_pool_run(&pool, bag_range_all(&pool), cell->out);
     }
     return cpu_ns() - start;
@@ -192,7 +209,9 @@ int bench_threads(const struct cell *cell, int64_t count, int rounds, double *on
     pthread_t thread;
     if (!times)
         return -1;
-    check(cell, cell->ids, (size_t)count, &pool);
+    struct call call;
+    describe(cell, (size_t)count, &call);
+    check(&call, cell->ids, &pool);
     size_t middle = middle_bag(&pool);
     size_t columns = pool.table.row_elements;
     struct half second = {&pool, {middle, pool.num_bags, 0, columns}, cell->out, 1, &barrier,
