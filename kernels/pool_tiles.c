@@ -4,9 +4,9 @@
 #include "pool_tiles.h"
 
 /* What is right for a table of that size; measured with tests/bench/kernels. */
-#define FETCH_NONE_BYTES       ((size_t)1 << 20)
+#define FETCH_NONE_BYTES       ((size_t)2 << 20)
 #define FETCH_NEAR_BYTES       ((size_t)24 << 20)
-#define FETCH_NEAR_AHEAD_BYTES 8192
+#define FETCH_NEAR_AHEAD_BYTES 4096
 #define LINE_BYTES             64
 
 static size_t clamp(size_t value, size_t low, size_t high)
