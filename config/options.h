@@ -118,7 +118,12 @@
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \
       "How log lines on standard error look.")                                                     \
     X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, BAG_LOG_LEVEL_INFO, 0, 0, "",               \
-      "The least important lines that are still logged.")
+      "The least important lines that are still logged.")                                          \
+    X(access_log, "log", "access_log", CHOICE_SWITCH, BAG_SWITCH_OFF, 0, 0, "",                    \
+      "Whether every request is logged, at level info.")                                           \
+    X(slow_request_ms, "log", "slow_request_ms", COUNT, 0, 0, 86400000, "milliseconds",            \
+      "Requests that take as long from their head to their answer are logged at level warning; "   \
+      "0: none.")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */

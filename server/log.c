@@ -1,7 +1,10 @@
 /* Log lines; see log.h. Must not know: what is logged, or why. */
 #include "log.h"
 
+#include "proto/utf8.h"
+
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +12,9 @@
 
 /* A longer line is cut; the message of a refused file, with its path, fits. */
 #define LINE_BYTES 8192
+
+/* Values end here at the latest: what stands around them is short. */
+#define VALUES_BYTES (LINE_BYTES - 1024)
 
 static enum bag_log_format line_format = BAG_LOG_FORMAT_TEXT;
 static enum bag_log_level least_level = BAG_LOG_LEVEL_INFO;
@@ -30,16 +36,18 @@ void bag_log_configure(enum bag_log_format format, enum bag_log_level level)
     least_level = level;
 }
 
-static void add_byte(struct line *line, char byte)
+/* All of the bytes or none, so that no character is cut. */
+static void add_bytes(struct line *line, const char *text, size_t bytes, size_t most)
 {
-    if (line->bytes < LINE_BYTES - 8) /* room for the end of a JSON line */
-        line->text[line->bytes++] = byte;
+    if (bytes <= most - line->bytes && line->bytes <= most) {
+        memcpy(line->text + line->bytes, text, bytes);
+        line->bytes += bytes;
+    }
 }
 
 static void add(struct line *line, const char *text)
 {
-    while (*text)
-        add_byte(line, *text++);
+    add_bytes(line, text, strlen(text), LINE_BYTES - 8);
 }
 
 __attribute__((format(printf, 2, 3))) static void add_format(struct line *line, const char *format,
@@ -53,20 +61,45 @@ __attribute__((format(printf, 2, 3))) static void add_format(struct line *line, 
     add(line, text);
 }
 
-/* In double quotes; control characters cannot start a new line or steer a terminal. */
+/* How many bytes of a value stand as they are: 0 for what would start a new line, steer a terminal,
+ * end a quoted value or is no character. */
+static size_t plain_bytes(const char *text, const char *end)
+{
+    unsigned char byte = (unsigned char)*text;
+    if (byte < 0x80)
+        return byte >= 0x20 && byte != 0x7F && byte != '"' && byte != '\\';
+    return byte == 0xC2 && (unsigned char)text[1] < 0xA0 ? 0 : bag_utf8_bytes(text, end);
+}
+
+/* In double quotes. A byte that belongs to no character becomes \xNN, itself quoted. */
 static void add_quoted(struct line *line, const char *text)
 {
-    add_byte(line, '"');
-    for (; *text; text++) {
+    const char *end = text + strlen(text);
+    add(line, "\"");
+    while (text < end) {
         unsigned char byte = (unsigned char)*text;
-        if (byte == '"' || byte == '\\')
-            add_format(line, "\\%c", byte);
-        else if (byte < 0x20 || byte == 0x7F)
-            add_format(line, "\\u%04x", byte);
+        char escaped[8];
+        size_t bytes = plain_bytes(text, end);
+        if (bytes)
+            add_bytes(line, text, bytes, VALUES_BYTES);
+        else if (byte == '"' || byte == '\\')
+            add_bytes(line, (char[]){'\\', *text}, 2, VALUES_BYTES);
         else
-            add_byte(line, *text);
+            add_bytes(line, escaped,
+                      (size_t)sprintf(escaped, byte < 0x80 ? "\\u%04x" : "\\\\x%02x", byte),
+                      VALUES_BYTES);
+        text += bytes ? bytes : 1;
     }
-    add_byte(line, '"');
+    add(line, "\"");
+}
+
+/* Whether a value can do without quotes in a line of text. */
+static bool is_word(const char *text)
+{
+    const char *at = text, *end = text + strlen(text);
+    for (size_t bytes; at < end && *at != ' ' && (bytes = plain_bytes(at, end)); at += bytes)
+        ;
+    return at > text && at == end;
 }
 
 static void add_time(struct line *line)
@@ -85,12 +118,9 @@ static void add_json(struct line *line, enum bag_log_level level, const char *ev
 {
     add(line, "{\"time\":\"");
     add_time(line);
-    add_format(line, "\",\"level\":\"%s\",\"event\":", level_names[level]);
-    add_quoted(line, event);
+    add_format(line, "\",\"level\":\"%s\",\"event\":\"%s\"", level_names[level], event);
     for (; fields->key; fields++) {
-        add_byte(line, ',');
-        add_quoted(line, fields->key);
-        add_byte(line, ':');
+        add_format(line, ",\"%s\":", fields->key);
         if (fields->text)
             add_quoted(line, fields->text);
         else
@@ -109,8 +139,8 @@ static void add_text(struct line *line, enum bag_log_level level, const char *ev
         add_format(line, " %s=", fields->key);
         if (!fields->text)
             add_format(line, "%lld", (long long)fields->number);
-        else if (*fields->text && !strpbrk(fields->text, " \"\\\t\r\n\x1b\x7f"))
-            add(line, fields->text);
+        else if (is_word(fields->text))
+            add_bytes(line, fields->text, strlen(fields->text), VALUES_BYTES);
         else
             add_quoted(line, fields->text);
     }

@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-/* A fact of the event. The last of a list has no key. */
+/* A fact of the event; its key is a word. The last of a list has no key. */
 struct bag_log_field {
     const char *key;
     const char *text; /* NULL: the number */

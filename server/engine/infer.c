@@ -107,6 +107,7 @@ void bag_infer_reset(struct bag_infer *infer)
     bag_buffers_put(infer->unpacked);
     infer->unpacked = NULL;
     infer->reply = infer->results = NULL;
+    infer->id.count = 0;
     infer->reply_bytes = infer->reply_header_bytes = infer->default_bags = 0;
 }
 

@@ -1,6 +1,7 @@
 /* A plain reply -> libmicrohttpd's response; see answer.h. */
 #include "answer.h"
 
+#include "head.h"
 #include "proto/digits.h"
 #include "server/metrics/prometheus.h"
 
@@ -60,6 +61,10 @@ static void add_headers(const struct bag_http_reply *reply, bool close,
     if (reply->varies_by_coding)
         MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ACCEPT_ENCODING);
     add_cors(reply, response);
+    if (reply->request_id)
+        MHD_add_response_header(response, BAG_HEADER_REQUEST_ID, reply->request_id);
+    if (reply->traceparent)
+        MHD_add_response_header(response, BAG_HEADER_TRACEPARENT, reply->traceparent);
     if (reply->allow)
         MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, reply->allow);
     if (reply->retry_after_s)

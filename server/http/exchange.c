@@ -26,9 +26,6 @@
 /* A compressed body up to this, that is no larger decompressed, takes about as long. */
 #define INLINE_UNPACK_BYTES 8192
 
-/* A refused request's body is read to its end up to this, so that the connection can be kept. */
-#define DROP_BYTES (1 << 20)
-
 /* The longest body of a request that is not an inference. */
 #define SMALL_BODY_BYTES ((size_t)64 << 10)
 
@@ -48,8 +45,8 @@ struct bag_exchange {
     bool body_unread; /* the reply left before the body came */
     bool late;        /* it came while the server drains */
     struct bag_body body;
-    size_t received_bytes; /* of the body, kept or not */
-    uint64_t expected_ns;  /* work that the announced body lets expect; 0: not known */
+    struct bag_http_access access;
+    uint64_t expected_ns; /* work that the announced body lets expect; 0: not known */
     struct bag_job job;
     struct bag_http_reply reply;
 };
@@ -69,7 +66,7 @@ static bool is_infer(const struct bag_exchange *exchange)
 static enum MHD_Result answer(struct bag_exchange *exchange)
 {
     bool draining = exchange->server->service->state == BAG_SERVICE_DRAINING;
-    bag_http_record(exchange->server, &exchange->job, &exchange->reply, exchange->received_bytes);
+    bag_http_record(exchange->server, &exchange->job, &exchange->access, &exchange->reply);
     bag_client_enter(&exchange->server->clients, exchange->client, BAG_CLIENT_READING);
     bag_http_allow_origin(options_of(exchange)->cors_origins, &exchange->head, &exchange->reply);
     return bag_http_answer(exchange->connection, &exchange->reply, exchange->refused || draining);
@@ -97,6 +94,7 @@ static void take_reply(struct bag_exchange *exchange)
                                                   .header_bytes = infer->reply_header_bytes};
         infer->reply = NULL;
     }
+    bag_http_access_keep_id(&exchange->access, infer);
     exchange->stage = READY;
 }
 
@@ -294,9 +292,9 @@ static bool accept_body(struct bag_exchange *exchange)
 static enum MHD_Result on_head(struct bag_exchange *exchange, const char *url, const char *method,
                                const char *version)
 {
-    const struct bag_http_head *head = &exchange->head;
     struct bag_first_line line = {exchange->client, method, url, version};
     exchange->route = NULL;
+    bag_http_access_begin(&exchange->access, options_of(exchange), &line, &exchange->head);
     exchange->refused = exchange->body_unread =
         !bag_http_head_read(exchange->connection, &line, &exchange->head, &exchange->job.problem);
     if (exchange->refused) {
@@ -307,7 +305,7 @@ static enum MHD_Result on_head(struct bag_exchange *exchange, const char *url, c
     bool takes_body = exchange->route && exchange->route->takes_body;
     bool accepted = exchange->route && (!takes_body || accept_body(exchange));
     exchange->stage = accepted && takes_body ? BODY : DROPPING;
-    if (accepted || (!head->chunked && head->length <= DROP_BYTES && !head->expects_continue))
+    if (accepted || bag_http_head_may_drop(&exchange->head))
         return MHD_YES;
     exchange->body_unread = true;
     return answer(exchange);
@@ -320,7 +318,7 @@ static enum MHD_Result on_head(struct bag_exchange *exchange, const char *url, c
 static enum MHD_Result cut_off_body(struct bag_exchange *exchange)
 {
     refuse_body(exchange);
-    bag_http_record(exchange->server, &exchange->job, &exchange->reply, exchange->received_bytes);
+    bag_http_record(exchange->server, &exchange->job, &exchange->access, &exchange->reply);
     exchange->body_unread = bag_http_answer_raw(exchange->client->fd, &exchange->reply);
     return MHD_NO;
 }
@@ -339,7 +337,7 @@ static void keep_body(struct bag_exchange *exchange, const char *data, size_t by
 static enum MHD_Result on_body(struct bag_exchange *exchange, const char *data, size_t bytes)
 {
     size_t limit = body_limit(exchange);
-    exchange->received_bytes += bytes;
+    exchange->access.received_bytes += bytes;
     if (exchange->stage != BODY)
         return MHD_YES;
     if (bytes > limit - exchange->body.count)
@@ -379,7 +377,6 @@ static struct bag_exchange *get_exchange(struct bag_http_server *server)
         exchange->server = server;
         exchange->reply.status = 0;
         exchange->body_unread = false;
-        exchange->received_bytes = 0;
         exchange->expected_ns = 0;
         exchange->job.refusal = BAG_REFUSAL_BY_STATUS;
         exchange->job.infer.model = NULL;

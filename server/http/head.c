@@ -5,6 +5,12 @@
 #include <string.h>
 #include <strings.h>
 
+/* A refused request's body is read to its end up to this. */
+#define DROP_BYTES (1 << 20)
+
+/* A longer one is not passed through. */
+#define MOST_TRACE_BYTES 256
+
 struct pass {
     struct bag_http_head *head;
     struct bag_problem *problem;
@@ -41,6 +47,10 @@ static void take(struct bag_http_head *head, const char *name, size_t name_bytes
         head->origin = value;
     } else if (is(name, name_bytes, "Access-Control-Request-Method")) {
         head->preflight = true;
+    } else if (is(name, name_bytes, BAG_HEADER_REQUEST_ID)) {
+        head->request_id = strlen(value) <= MOST_TRACE_BYTES ? value : NULL;
+    } else if (is(name, name_bytes, BAG_HEADER_TRACEPARENT)) {
+        head->traceparent = strlen(value) <= MOST_TRACE_BYTES ? value : NULL;
     }
 }
 
@@ -83,4 +93,9 @@ bool bag_http_head_read(struct MHD_Connection *connection, const struct bag_firs
     if (client->surplus)
         return bag_problem_set(problem, 503, "too many connections (max_connections)");
     return true;
+}
+
+bool bag_http_head_may_drop(const struct bag_http_head *head)
+{
+    return !head->chunked && head->length <= DROP_BYTES && !head->expects_continue;
 }

@@ -18,6 +18,9 @@ struct bag_http_reply {
     const char *allow;      /* of a 405 and of OPTIONS: the methods that there are; static */
     unsigned retry_after_s; /* of a 503; 0: none */
 
+    /* As the request had them; borrowed; NULL: it had none. */
+    const char *request_id, *traceparent;
+
     /* For browsers; set where CORS is configured. */
     const char *allow_origin; /* whose pages may see the reply; borrowed; NULL: none */
     bool varies_by_origin;

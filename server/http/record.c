@@ -1,4 +1,4 @@
-/* An answer -> the metrics; see record.h. */
+/* An answer -> the metrics and the log; see record.h. */
 #include "record.h"
 
 /* While tables load and while the server stops, 503 needs no other reason. */
@@ -22,15 +22,23 @@ static void record_success(struct bag_http_server *server, const struct bag_infe
     bag_metrics_on_success(server->recorder, infer->model, &work);
 }
 
-void bag_http_record(struct bag_http_server *server, const struct bag_job *job,
-                     const struct bag_http_reply *reply, size_t received_bytes)
+static void count(struct bag_http_server *server, const struct bag_job *job,
+                  const struct bag_http_access *access, const struct bag_http_reply *reply)
 {
     if (!server->recorder)
         return;
-    bag_metrics_on_answer(server->recorder, reply->status, received_bytes, reply->body_bytes);
+    bag_metrics_on_answer(server->recorder, reply->status, access->received_bytes,
+                          reply->body_bytes);
     if (reply->status >= 400)
         bag_metrics_on_refusal(server->recorder, job->infer.model, reply->status,
                                refusal_of(server, job, reply->status));
     else if (job->infer.model)
         record_success(server, &job->infer);
+}
+
+void bag_http_record(struct bag_http_server *server, const struct bag_job *job,
+                     const struct bag_http_access *access, struct bag_http_reply *reply)
+{
+    count(server, job, access, reply);
+    bag_http_access_end(access, &server->service->config->options, job, reply);
 }
