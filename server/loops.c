@@ -1,7 +1,10 @@
 /* Loops and their threads; see loops.h. */
 #include "loops.h"
 
+#include "log.h"
+
 #include <stdlib.h>
+#include <sys/resource.h>
 
 static void on_drained(void *context)
 {
@@ -42,6 +45,27 @@ static void run_thread(void *argument)
     uv_run(loop->loop, UV_RUN_DEFAULT);
 }
 
+/* The library stops accepting at its limit, and when descriptors run out; clients then wait and are
+ * told nothing. So its limit leaves descriptors for other things, and ours is well below it: those
+ * in between are told to come back. One loop may hold all connections, and its share of these. */
+static void limit_connections(struct bag_service *service)
+{
+    const struct bag_option_values *options = &service->config->options;
+    struct rlimit descriptors = {0};
+    size_t limit = (size_t)(options->max_connections + options->max_connections / 8 + 16);
+    size_t most = (size_t)options->max_connections;
+    if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && limit > descriptors.rlim_cur / 4 * 3)
+        limit = descriptors.rlim_cur / 4 * 3;
+    if (most > limit - limit / 8) {
+        most = limit - limit / 8;
+        bag_log(BAG_LOG_LEVEL_WARNING, "fewer connections",
+                BAG_LOG_TEXT("reason", "the limit of open files (ulimit -n)"),
+                BAG_LOG_NUMBER("max_connections", most));
+    }
+    service->max_connections = most;
+    service->most_in_library = (unsigned)(most + (limit - most) / (size_t)options->loops);
+}
+
 static bool start_server(struct bag_loop *loop, const struct bag_listener *listener, bool infers,
                          struct bag_problem *problem)
 {
@@ -78,6 +102,7 @@ bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_servi
     loops->loops = calloc(loops->count + 1, sizeof *loops->loops);
     if (!loops->loops)
         return bag_problem_set(problem, 500, "not enough memory");
+    limit_connections(service);
     uv_async_init(first, &loops->ended, on_ended);
     loops->ended.data = loops;
     if (!start_servers(loops, first, listeners, problem))

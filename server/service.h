@@ -21,6 +21,8 @@ struct bag_service {
     const struct bag_config *config;
     struct bag_registry registry; /* complete unless LOADING */
     _Atomic enum bag_service_state state;
+    size_t max_connections;     /* as the option says, or as descriptors allow */
+    unsigned most_in_library;   /* likewise, for each loop's daemon; some more */
     atomic_size_t connections;  /* of all loops */
     struct bag_metrics metrics; /* of all loops */
 };

@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 /* Memory of a connection: its request's head must fit, and a body comes in pieces of this. The
  * library clears all of it after every request, which at 32 KiB takes a tenth of a small request's
@@ -91,29 +90,9 @@ void bag_http_server_run(struct bag_http_server *server)
         uv_timer_stop(&server->timer);
 }
 
-/* The library stops accepting at its limit, and when descriptors run out; clients then wait and are
- * told nothing. So its limit leaves descriptors for other things, and ours is well below it: those
- * in between are told to come back. One loop may hold all connections, and its share of these. */
-static unsigned limit_connections(const struct bag_option_values *options, size_t *most)
-{
-    struct rlimit descriptors = {0};
-    size_t limit = (size_t)(options->max_connections + options->max_connections / 8 + 16);
-    *most = (size_t)options->max_connections;
-    if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && limit > descriptors.rlim_cur / 4 * 3)
-        limit = descriptors.rlim_cur / 4 * 3;
-    if (*most > limit - limit / 8) {
-        *most = limit - limit / 8;
-        bag_log(BAG_LOG_LEVEL_WARNING, "fewer connections",
-                BAG_LOG_TEXT("reason", "the limit of open files (ulimit -n)"),
-                BAG_LOG_NUMBER("max_connections", *most));
-    }
-    return (unsigned)(*most + (limit - *most) / (size_t)options->loops);
-}
-
 static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
 {
     const struct bag_option_values *options = &server->service->config->options;
-    unsigned limit = limit_connections(options, &server->clients.limits.connections);
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
         bag_exchange_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
@@ -121,9 +100,10 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
         server->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, bag_exchange_on_completed, server,
         MHD_OPTION_NOTIFY_CONNECTION, bag_clients_on_connection, &server->clients,
         MHD_OPTION_URI_LOG_CALLBACK, bag_clients_on_target, &server->clients,
-        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT, limit,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)options->max_connections_per_client,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)options->idle_timeout_s, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
+        server->service->most_in_library, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)options->max_connections_per_client, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)options->idle_timeout_s, MHD_OPTION_END);
 }
 
 /* One loop's share of what all of them may hold. */
@@ -157,6 +137,7 @@ static bool start_engine(struct bag_http_server *server)
         .max_bags = (size_t)options->max_bags,
     };
     struct bag_client_limits client_limits = {
+        .connections = server->service->max_connections,
         .total = &server->service->connections,
         .request_timeout_ms = (uint64_t)options->request_timeout_s * 1000,
         .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,

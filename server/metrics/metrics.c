@@ -38,6 +38,8 @@ void bag_metrics_init(struct bag_metrics *metrics, bool on, const struct bag_reg
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
+    if (on)
+        bag_ticks_init();
     *metrics = (struct bag_metrics){.on = on, .registry = registry, .max_models = max_models};
     metrics->epoch_ms =
         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 - uv_hrtime() / 1000000;

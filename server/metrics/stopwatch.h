@@ -6,11 +6,11 @@
 #define BAG_STOPWATCH_H
 
 #include "table.h"
+#include "ticks.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <uv.h>
 
 enum bag_stage {
 #define BAG_X(id, ...) BAG_STAGE_##id,
@@ -21,7 +21,7 @@ enum bag_stage {
 
 struct bag_stopwatch {
     bool runs;
-    uint64_t mark_ns; /* the last look at the clock, which is uv_hrtime's */
+    uint64_t mark; /* the last look at the clock, which is bag_ticks_now's */
     uint64_t stage_ns[BAG_STAGE_COUNT];
 };
 
@@ -31,7 +31,7 @@ static inline void bag_stopwatch_start(struct bag_stopwatch *watch, bool runs)
     memset(watch->stage_ns, 0, sizeof watch->stage_ns);
     watch->runs = runs;
     if (runs)
-        watch->mark_ns = uv_hrtime();
+        watch->mark = bag_ticks_now();
 }
 
 /* What passed since the last look was spent on this stage. */
@@ -39,9 +39,9 @@ static inline void bag_stopwatch_lap(struct bag_stopwatch *watch, enum bag_stage
 {
     if (!watch->runs)
         return;
-    uint64_t now_ns = uv_hrtime();
-    watch->stage_ns[stage] += now_ns - watch->mark_ns;
-    watch->mark_ns = now_ns;
+    uint64_t now = bag_ticks_now();
+    watch->stage_ns[stage] += bag_ticks_ns(watch->mark, now);
+    watch->mark = now;
 }
 
 #endif

@@ -104,13 +104,13 @@ static void test_stopwatch_adds_laps(void **state)
 {
     struct bag_stopwatch watch;
     (void)state;
-    uint64_t before_ns = uv_hrtime();
+    uint64_t before_ns = uv_hrtime(), before = bag_ticks_now();
     bag_stopwatch_start(&watch, true);
     bag_stopwatch_lap(&watch, BAG_STAGE_QUEUE);
     bag_stopwatch_lap(&watch, BAG_STAGE_INPUT);
     bag_stopwatch_lap(&watch, BAG_STAGE_QUEUE);
     uint64_t most_ns = uv_hrtime() - before_ns;
-    assert_true(watch.mark_ns >= before_ns);
+    assert_true(watch.mark >= before);
     assert_in_range(watch.stage_ns[BAG_STAGE_QUEUE] + watch.stage_ns[BAG_STAGE_INPUT], 1, most_ns);
     assert_int_equal(watch.stage_ns[BAG_STAGE_INFER], 0);
     bag_stopwatch_start(&watch, false);
