@@ -58,12 +58,7 @@ static bool apply_models_dir(const struct bag_config_json *json, const cJSON *it
     const struct bag_setting *setting = &bag_option_find("models")->setting;
     if (!bag_config_json_apply(json, item, "", setting, config))
         return false;
-    char *joined = bag_config_json_path(json, config->models_dir);
-    if (!joined)
-        return bag_problem_set(json->problem, 500, "not enough memory for the configuration");
-    free(config->models_dir);
-    config->models_dir = joined;
-    return true;
+    return bag_config_json_join(json, &config->models_dir);
 }
 
 static bool refuse_at_top(const struct bag_config_json *json, const cJSON *item)

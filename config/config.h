@@ -24,6 +24,7 @@ struct bag_feature_config {
     uint32_t set;                   /* bit i: the i-th of BAG_POOLING_KEYS is set here */
     struct bag_rules rules;         /* what of them is set */
     enum bag_dtype output_datatype; /* likewise */
+    char *projection, *bias;        /* files; NULL: not set */
 };
 
 /* One model as configured: a table, or a collection of features. All strings are owned by the
@@ -38,6 +39,7 @@ struct bag_model_config {
     enum bag_row_format row_format; /* of a file of bytes that stand for FP32 rows */
     enum bag_dtype output_datatype; /* BAG_DTYPE_COUNT: the table's */
     struct bag_rules rules;         /* output_dtype is not set here: the table decides it */
+    char *projection, *bias;        /* files; NULL or empty: none */
 };
 
 struct bag_config {
@@ -99,6 +101,12 @@ const struct bag_model_config *bag_config_find_model(const struct bag_config *co
 void bag_config_feature_rules(const struct bag_model_config *table,
                               const struct bag_feature_config *feature, struct bag_rules *rules,
                               enum bag_dtype *output_datatype);
+
+/* The file of the matrix that a model's pooled rows are multiplied by, and that of the bias; those
+ * of a feature, which takes over both from its table's model where it has no matrix of its own.
+ * NULL: none. `feature` may be NULL. */
+const char *bag_config_projection(const struct bag_model_config *table,
+                                  const struct bag_feature_config *feature, const char **bias);
 
 /* Frees what the model owns. */
 void bag_model_config_free(struct bag_model_config *model);

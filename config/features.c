@@ -55,12 +55,25 @@ static bool check_feature(const struct bag_config *config, const char *collectio
                                           collection, feature->name, feature->model);
 }
 
+/* A bias is added to what was projected. */
+static bool check_bias(const char *model, const char *projection, const char *bias,
+                       struct bag_problem *problem)
+{
+    return !bias || !*bias || (projection && *projection) ||
+           bag_problem_set(problem, 400, "model '%s': 'bias' needs a 'projection' beside it",
+                           model);
+}
+
 bool bag_config_check_features(const struct bag_config *config, struct bag_problem *problem)
 {
     for (size_t i = 0; i < config->num_models; i++) {
         const struct bag_model_config *model = &config->models[i];
+        if (!check_bias(model->name, model->projection, model->bias, problem))
+            return false;
         for (size_t j = 0; j < model->num_features; j++) {
-            if (!check_feature(config, model->name, &model->features[j], problem))
+            const struct bag_feature_config *feature = &model->features[j];
+            if (!check_feature(config, model->name, feature, problem) ||
+                !check_bias(model->name, feature->projection, feature->bias, problem))
                 return false;
         }
     }
@@ -85,4 +98,15 @@ void bag_config_feature_rules(const struct bag_model_config *table,
     merged.rules.has_padding_idx |= feature->rules.has_padding_idx;
     *rules = merged.rules;
     *output_datatype = merged.output_datatype;
+}
+
+const char *bag_config_projection(const struct bag_model_config *table,
+                                  const struct bag_feature_config *feature, const char **bias)
+{
+    bool own = feature && feature->projection;
+    const char *projection = own ? feature->projection : table->projection;
+    *bias = own ? feature->bias : table->bias;
+    if (*bias && !**bias)
+        *bias = NULL;
+    return projection && *projection ? projection : NULL;
 }

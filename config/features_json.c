@@ -17,7 +17,7 @@ static const char *const identity[] = {
 static const struct bag_setting settings[] = {
 #define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
     BAG_MODEL_SETTING(bag_feature_config, member, key, TYPE, minimum, maximum),
-    BAG_POOLING_KEYS(BAG_X)
+    BAG_POOLING_KEYS(BAG_X) BAG_PROJECTION_KEYS(BAG_X)
 #undef BAG_X
 };
 
@@ -60,6 +60,10 @@ static bool apply_settings(const struct bag_entry *entry, struct bag_feature_con
         if (!setting)
             continue;
         if (!bag_config_json_apply(entry->json, item, entry->where, setting, feature))
+            return false;
+        if (setting->type == BAG_SETTING_TEXT &&
+            !bag_config_json_join(entry->json,
+                                  (char **)(void *)((char *)feature + setting->offset)))
             return false;
         feature->set |= UINT32_C(1) << (setting - settings);
         if (setting->offset == offsetof(struct bag_feature_config, rules.padding_idx))

@@ -137,3 +137,15 @@ char *bag_config_json_path(const struct bag_config_json *json, const char *path)
     memcpy(joined + folder_bytes, path, path_bytes);
     return joined;
 }
+
+bool bag_config_json_join(const struct bag_config_json *json, char **path)
+{
+    if (!**path)
+        return true;
+    char *joined = bag_config_json_path(json, *path);
+    if (!joined)
+        return bag_problem_set(json->problem, 500, "not enough memory for the configuration");
+    free(*path);
+    *path = joined;
+    return true;
+}

@@ -32,6 +32,10 @@ bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *it
 bool bag_config_json_apply(const struct bag_config_json *json, const cJSON *item, const char *where,
                            const struct bag_setting *setting, void *base);
 
+/* Puts the document's folder in front of a path that a setting has just set: *path is replaced.
+ * Empty ones stay empty. */
+bool bag_config_json_join(const struct bag_config_json *json, char **path);
+
 /* A copy of `path`, joined to the document's folder unless it is absolute; NULL without memory.
  * The caller frees it. */
 char *bag_config_json_path(const struct bag_config_json *json, const char *path);

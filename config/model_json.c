@@ -37,6 +37,9 @@ static bool apply_settings(const struct bag_entry *entry, struct bag_model_confi
             continue;
         if (!bag_config_json_apply(entry->json, item, entry->where, setting, model))
             return false;
+        if (setting->type == BAG_SETTING_TEXT &&
+            !bag_config_json_join(entry->json, (char **)(void *)((char *)model + setting->offset)))
+            return false;
         /* Every index can be the padding one, so that no value of the member means "none". */
         if (setting->offset == offsetof(struct bag_model_config, rules.padding_idx))
             model->rules.has_padding_idx = true;

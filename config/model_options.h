@@ -31,6 +31,7 @@
  *
  *   COUNT     an integer from minimum to maximum
  *   BOOL      true or false
+ *   TEXT      a text
  *   CHOICE_*  one of the names of an enum
  *   EITHER_*  one of two words, the second of which sets the member */
 #define BAG_FILE_KEYS(X)                                                                           \
@@ -67,8 +68,17 @@
       "What an index outside the table does: error refuses the request, skip leaves the entry "    \
       "out of its bag.")
 
+/* What is done with what was pooled; of a model, or of a feature for itself. Columns as above, with
+ * texts of minimum to maximum bytes; these name files. */
+#define BAG_PROJECTION_KEYS(X)                                                                     \
+    X(projection, "projection", TEXT, 0, 4095,                                                     \
+      "A .npy file, FP32 of shape [dim, out]: pooled rows are multiplied by it; empty, as if "     \
+      "absent, for none.")                                                                         \
+    X(bias, "bias", TEXT, 0, 4095,                                                                 \
+      "A .npy file, FP32 of shape [out]: added to rows that were projected.")
+
 /* Of a model of a table. */
-#define BAG_MODEL_KEYS(X) BAG_FILE_KEYS(X) BAG_POOLING_KEYS(X)
+#define BAG_MODEL_KEYS(X) BAG_FILE_KEYS(X) BAG_POOLING_KEYS(X) BAG_PROJECTION_KEYS(X)
 /* clang-format on */
 
 #endif

@@ -76,8 +76,12 @@ void bag_model_config_free(struct bag_model_config *model)
     for (size_t i = 0; i < model->num_features; i++) {
         free(model->features[i].name);
         free(model->features[i].model);
+        free(model->features[i].projection);
+        free(model->features[i].bias);
     }
     free(model->features);
+    free(model->projection);
+    free(model->bias);
     free(model->name);
     free(model->path);
     free(model->version);

@@ -1,6 +1,7 @@
 /* From configured models to loaded ones; see startup.h. */
 #include "startup.h"
 
+#include "blas.h"
 #include "log.h"
 #include "systemd.h"
 #include "table/demo.h"
@@ -67,6 +68,27 @@ static bool take_format(const struct bag_model_config *model, struct bag_table *
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
+/* What is named for a model's table, or for a feature of it. NULL where nothing is. */
+static const struct bag_projection_files *projection_of(const struct bag_model_config *table_model,
+                                                        const struct bag_feature_config *feature,
+                                                        struct bag_projection_files *files)
+{
+    files->matrix = bag_config_projection(table_model, feature, &files->bias);
+    return files->matrix ? files : NULL;
+}
+
+/* Looks at a projection's files, and finds the library for it. */
+static bool open_projection(struct bag_startup *startup, const struct bag_model_config *table_model,
+                            const struct bag_feature_config *feature, const struct bag_table *table,
+                            struct bag_problem *problem)
+{
+    struct bag_projection_files files;
+    if (!projection_of(table_model, feature, &files))
+        return true;
+    return bag_projection_check(&files, table, &startup->total_bytes, problem) &&
+           (startup->gemm = bag_blas_load(problem)) != NULL;
+}
+
 /* The table that a file holds, without its elements. */
 static bool describe_table(const struct bag_model_config *model, const struct bag_table_file *file,
                            struct bag_table *table, struct bag_problem *problem)
@@ -88,7 +110,8 @@ static bool open_table(struct bag_startup *startup, size_t i, struct bag_problem
     if (!bag_table_file_open(model->path, model->datatype, file, problem))
         return false;
     if (!describe_table(model, file, &table, problem) ||
-        !complete_model(model, &table, &rules, problem))
+        !complete_model(model, &table, &rules, problem) ||
+        !open_projection(startup, model, NULL, &table, problem))
         return false;
     if (__builtin_add_overflow(startup->total_bytes, bag_table_file_bytes(file),
                                &startup->total_bytes))
@@ -97,8 +120,8 @@ static bool open_table(struct bag_startup *startup, size_t i, struct bag_problem
 }
 
 /* Features of demo tables are looked at when those are made. */
-static bool open_features(const struct bag_startup *startup,
-                          const struct bag_model_config *collection, struct bag_problem *problem)
+static bool open_features(struct bag_startup *startup, const struct bag_model_config *collection,
+                          struct bag_problem *problem)
 {
     const struct bag_config *config = startup->config;
     for (size_t i = 0; i < collection->num_features; i++) {
@@ -109,7 +132,8 @@ static bool open_features(const struct bag_startup *startup,
         if (is_demo(model))
             continue;
         if (!describe_table(model, &startup->files[model - config->models], &table, problem) ||
-            !complete_feature(collection, feature, model, &table, &rules, problem))
+            !complete_feature(collection, feature, model, &table, &rules, problem) ||
+            !open_projection(startup, model, feature, &table, problem))
             return false;
     }
     return true;
@@ -120,6 +144,7 @@ bool bag_startup_open(struct bag_startup *startup, const struct bag_config *conf
 {
     startup->config = config;
     startup->total_bytes = 0;
+    startup->gemm = NULL;
     startup->files = calloc(config->num_models + 1, sizeof *startup->files);
     if (!startup->files)
         return bag_problem_set(problem, 500, "not enough memory");
@@ -192,11 +217,26 @@ static bool load_file(const char *name, const struct bag_table_file *file,
     return sound;
 }
 
+/* Sets *memory to the projection, or to NULL where there is none. */
+static bool load_projection(const struct bag_startup *startup,
+                            const struct bag_model_config *table_model,
+                            const struct bag_feature_config *feature, const struct bag_table *table,
+                            struct bag_projection_memory **memory, struct bag_problem *problem)
+{
+    struct bag_projection_files files;
+    *memory = NULL;
+    if (!projection_of(table_model, feature, &files))
+        return true;
+    *memory = bag_projection_load(&files, table, startup->gemm, problem);
+    return *memory;
+}
+
 static bool load_table(struct bag_startup *startup, size_t i, struct bag_registry *registry,
                        struct bag_problem *problem)
 {
     const struct bag_model_config *model = &startup->config->models[i];
     struct bag_table_memory memory;
+    struct bag_projection_memory *projection = NULL;
     struct bag_rules rules;
     bool loaded = is_demo(model)
                       ? load_demo(model->path + strlen(BAG_DEMO_PREFIX), &memory, problem)
@@ -204,35 +244,51 @@ static bool load_table(struct bag_startup *startup, size_t i, struct bag_registr
     if (!loaded)
         return false;
     bool sound = take_format(model, &memory.table, memory.rank, problem) &&
-                 complete_model(model, &memory.table, &rules, problem);
+                 complete_model(model, &memory.table, &rules, problem) &&
+                 load_projection(startup, model, NULL, &memory.table, &projection, problem);
     if (memory.table.row_format != BAG_ROWS_PLAIN)
         memory.shape[1] = (int64_t)memory.table.row_elements;
-    if (sound && !bag_registry_add(registry, model->name, model->version, &rules, &memory))
+    if (sound &&
+        !bag_registry_add(registry, model->name, model->version, &rules, &memory, projection))
         sound = bag_problem_set(problem, 500, "model '%s': not enough memory", model->name);
-    if (!sound)
+    if (!sound) {
+        bag_projection_free(projection);
         bag_table_unload(&memory);
+    }
     return sound;
 }
 
+/* One feature of a collection; what it owns is its projection. */
+static bool make_feature(const struct bag_startup *startup,
+                         const struct bag_model_config *collection,
+                         const struct bag_feature_config *config,
+                         const struct bag_registry *registry, struct bag_feature *feature,
+                         struct bag_problem *problem)
+{
+    const struct bag_model_config *model = bag_config_find_model(startup->config, config->model);
+    const struct bag_table *table = &bag_registry_find(registry, config->model, "")->memory->table;
+    feature->name = config->name;
+    feature->table = config->model;
+    return complete_feature(collection, config, model, table, &feature->rules, problem) &&
+           load_projection(startup, model, config, table, &feature->projection, problem);
+}
+
 /* When all tables are loaded: each feature finds its own. */
-static bool add_collection(const struct bag_config *config,
+static bool add_collection(const struct bag_startup *startup,
                            const struct bag_model_config *collection, struct bag_registry *registry,
                            struct bag_problem *problem)
 {
-    struct bag_feature *features = calloc(collection->num_features, sizeof *features);
+    size_t count = collection->num_features;
+    struct bag_feature *features = calloc(count, sizeof *features);
     bool sound = features != NULL;
-    for (size_t i = 0; sound && i < collection->num_features; i++) {
-        const struct bag_feature_config *feature = &collection->features[i];
-        const struct bag_model *table = bag_registry_find(registry, feature->model, "");
-        features[i].name = feature->name;
-        features[i].table = feature->model;
-        sound = complete_feature(collection, feature, bag_config_find_model(config, feature->model),
-                                 &table->memory->table, &features[i].rules, problem);
-    }
-    if (!features ||
-        (sound && !bag_registry_add_collection(registry, collection->name, collection->version,
-                                               features, collection->num_features)))
+    for (size_t i = 0; sound && i < count; i++)
+        sound = make_feature(startup, collection, &collection->features[i], registry, &features[i],
+                             problem);
+    if (!features || (sound && !bag_registry_add_collection(registry, collection->name,
+                                                            collection->version, features, count)))
         sound = bag_problem_set(problem, 500, "model '%s': not enough memory", collection->name);
+    for (size_t i = 0; features && !sound && i < count; i++)
+        bag_projection_free(features[i].projection);
     free(features);
     return sound;
 }
@@ -247,7 +303,7 @@ bool bag_startup_load(struct bag_startup *startup, struct bag_registry *registry
     }
     for (size_t i = 0; i < config->num_models; i++) {
         if (!config->models[i].path &&
-            !add_collection(config, &config->models[i], registry, problem))
+            !add_collection(startup, &config->models[i], registry, problem))
             return false;
     }
     return true;

@@ -12,6 +12,7 @@ struct bag_startup {
     const struct bag_config *config; /* borrowed */
     struct bag_table_file *files;    /* owned; one for each model, unused for demo tables */
     size_t total_bytes;              /* of all tables */
+    bag_gemm_fn *gemm;               /* NULL: no projection needs one */
 };
 
 /* The path that stands for a table of `--demo`. */

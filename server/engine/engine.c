@@ -7,6 +7,7 @@
 #include "engine.h"
 
 #include "cut.h"
+#include "task.h"
 
 #include <stdlib.h>
 
@@ -17,9 +18,6 @@
  * when its client goes or its time passes, and counts no longer as waiting. */
 #define MOST_BATCH_NS 10000000
 
-/* A job is cut where each part still costs this: waking an idle core takes up to 50 us. */
-#define LEAST_PART_NS 100000
-
 /* Bounds of what estimates are multiplied with. */
 #define LEAST_PACE (1.0 / 16)
 #define MOST_PACE  16.0
@@ -27,112 +25,6 @@
 /* A worker has its next batch waiting behind the one it runs: under load a turn of the loop may
  * take longer than a batch. */
 #define TASKS_PER_WORKER 2
-
-/* A batch of jobs, or one slice of a job that was cut. */
-struct bag_task {
-    uv_work_t work;
-    struct bag_engine *engine;
-    struct bag_task *next; /* among the spare ones */
-    struct bag_job *jobs;  /* linked by `next` */
-    bool part;             /* `slice` of the one job */
-    bool may_cut;          /* others were idle and nothing waited when the job was handed over */
-    struct bag_job *uncut; /* planned here, and large enough to be cut: it goes back to the queue */
-    struct bag_slice slice;
-    uint64_t cost_ns; /* as estimated */
-    uint64_t took_ns; /* on the worker */
-    size_t pooled;    /* jobs of the batch that were */
-};
-
-/* ---- on a worker ----------------------------------------------------------------------------- */
-
-/* Gives a job back to the loop; it must not be touched afterwards. */
-static void push_finished(struct bag_engine *engine, struct bag_job *job)
-{
-    struct bag_job *head = atomic_load_explicit(&engine->finished, memory_order_relaxed);
-    do {
-        job->next = head;
-    } while (!atomic_compare_exchange_weak_explicit(&engine->finished, &head, job,
-                                                    memory_order_release, memory_order_relaxed));
-    uv_async_send(&engine->wake);
-}
-
-/* Whether a job has waited longer than the server or, once it is decoded, its request allows. */
-static bool is_late(const struct bag_engine *engine, const struct bag_job *job, uint64_t now_ns)
-{
-    uint64_t timeout_us = engine->limits.default_timeout_us;
-    if (timeout_us == 0)
-        timeout_us = UINT64_MAX;
-    if (job->planned && engine->limits.allow_timeout_override && job->infer.timeout_us < timeout_us)
-        timeout_us = job->infer.timeout_us;
-    return timeout_us < UINT64_MAX / 1000 && now_ns - job->queued_ns > timeout_us * 1000;
-}
-
-static bool refuse_late(struct bag_job *job)
-{
-    job->refusal = BAG_REFUSAL_TIMEOUT;
-    return bag_problem_set(&job->problem, 503, "the request waited in the queue past its timeout");
-}
-
-/* Whether it pays to cut a job into at least two parts. */
-static bool worth_cutting(const struct bag_engine *engine, const struct bag_job *job)
-{
-    return engine->limits.workers > 1 && bag_infer_pool_cost_ns(&job->infer) >= 2 * LEAST_PART_NS;
-}
-
-static void run_job(struct bag_task *task, struct bag_job *job)
-{
-    struct bag_engine *engine = task->engine;
-    bag_stopwatch_lap(&job->infer.watch, BAG_STAGE_QUEUE);
-    if (!job->planned) {
-        job->failed = !bag_infer_unpack(&job->infer, &engine->buffers,
-                                        job->infer.limits->max_body_bytes, &job->problem) ||
-                      !bag_infer_plan(&job->infer, NULL, &job->problem);
-        job->planned = true;
-        if (!job->failed && is_late(engine, job, uv_hrtime()))
-            job->failed = !refuse_late(job);
-        if (!job->failed && task->may_cut && worth_cutting(engine, job)) {
-            task->uncut = job;
-            return;
-        }
-    }
-    if (!job->failed)
-        job->failed = !bag_infer_run(&job->infer, &engine->buffers, &job->problem);
-    task->pooled += !job->failed;
-    job->batch_requests = job->next ? 0 : task->pooled;
-    push_finished(engine, job);
-}
-
-static void run_part(struct bag_engine *engine, struct bag_job *job, struct bag_slice slice)
-{
-    bag_infer_pool(&job->infer, slice);
-    /* The last one has seen what all others wrote, and goes on alone. */
-    if (atomic_fetch_sub_explicit(&job->parts_left, 1, memory_order_acq_rel) == 1) {
-        bag_infer_finish(&job->infer);
-        job->batch_requests = 1;
-        push_finished(engine, job);
-    }
-}
-
-static void run_batch(struct bag_task *task)
-{
-    task->pooled = 0;
-    for (struct bag_job *job = task->jobs, *next; job; job = next) {
-        next = job->next;
-        run_job(task, job);
-    }
-}
-
-static void on_worker(uv_work_t *work)
-{
-    struct bag_task *task = work->data;
-    bag_pin_thread(&task->engine->pin);
-    uint64_t started_ns = uv_hrtime();
-    if (task->part)
-        run_part(task->engine, task->jobs, task->slice);
-    else
-        run_batch(task);
-    task->took_ns = uv_hrtime() - started_ns;
-}
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
@@ -203,8 +95,8 @@ void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 /* A job that waited for nothing: its time has passed or its client has gone. */
 static bool is_stale(const struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
 {
-    if (is_late(engine, job, now_ns))
-        return !refuse_late(job);
+    if (bag_job_is_late(engine, job, now_ns))
+        return !bag_job_refuse_late(job);
     if (!job->is_wanted(job)) {
         job->refusal = BAG_REFUSAL_CANCELLED;
         bag_problem_set(&job->problem, 503, "the client has closed the connection");
@@ -219,7 +111,7 @@ static void drop_stale(struct bag_engine *engine, uint64_t now_ns)
     while (engine->first && is_stale(engine, engine->first, now_ns)) {
         struct bag_job *job = take(engine, &engine->first);
         job->failed = true;
-        push_finished(engine, job);
+        bag_job_push_finished(engine, job);
     }
 }
 
@@ -264,7 +156,7 @@ static void on_worked(uv_work_t *work, int status)
 static void start(struct bag_engine *engine, struct bag_task *task)
 {
     engine->running++;
-    uv_queue_work(engine->loop, &task->work, on_worker, on_worked);
+    uv_queue_work(engine->loop, &task->work, bag_task_run, on_worked);
 }
 
 /* How much work a batch holds: one idle worker's share of the queue. */
@@ -310,14 +202,14 @@ static void start_parts(struct bag_engine *engine)
     struct bag_job *job = take(engine, &engine->first);
     struct bag_slice slices[BAG_ENGINE_MAX_PARTS];
     unsigned idle = engine->limits.workers - engine->running;
-    uint64_t cost_ns = bag_infer_pool_cost_ns(&job->infer), most = cost_ns / LEAST_PART_NS;
+    uint64_t cost_ns = bag_infer_pool_cost_ns(&job->infer), most = cost_ns / BAG_LEAST_PART_NS;
     unsigned parts = idle < most ? idle : (unsigned)most;
     if (parts > BAG_ENGINE_MAX_PARTS)
         parts = BAG_ENGINE_MAX_PARTS;
     bag_stopwatch_lap(&job->infer.watch, BAG_STAGE_QUEUE);
     if (!bag_infer_prepare(&job->infer, &engine->buffers, &job->problem)) {
         job->failed = true;
-        push_finished(engine, job);
+        bag_job_push_finished(engine, job);
         return;
     }
     parts = bag_cut(job->infer.plan.poolings, job->infer.plan.num_poolings, parts, slices);
@@ -337,7 +229,7 @@ static bool should_cut(const struct bag_engine *engine)
 {
     const struct bag_job *job = engine->first;
     return engine->queued == 1 && engine->running + 1 < engine->limits.workers && job->planned &&
-           worth_cutting(engine, job);
+           bag_job_is_worth_cutting(engine, job);
 }
 
 static void on_delay(uv_timer_t *timer)

@@ -16,6 +16,7 @@
 #define GATHER_BYTES_PER_NS       8
 #define PRINT_NS_PER_NUMBER       40
 #define PACK_NS_PER_BYTE          10
+#define PRODUCTS_PER_NS           16
 #define BAG_NS                    10
 
 /* ---- the reply ------------------------------------------------------------------------------- */
@@ -65,7 +66,7 @@ static void place_outputs(struct bag_infer *infer)
         struct bag_pooling *pooling = &plan->poolings[i];
         for (; output < pooling->output; output++)
             at += output_bytes(&plan->outputs[output]);
-        pooling->result = at + pooling->offset;
+        pooling->result = pooling->target = at + pooling->offset;
     }
 }
 
@@ -108,6 +109,7 @@ void bag_infer_reset(struct bag_infer *infer)
     infer->unpacked = NULL;
     infer->reply = infer->results = NULL;
     infer->id.count = 0;
+    infer->pooled = NULL;
     infer->reply_bytes = infer->reply_header_bytes = infer->default_bags = 0;
 }
 
@@ -182,8 +184,19 @@ static bool sort_segments(struct bag_infer *infer)
     return true;
 }
 
-bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
-                       struct bag_problem *problem)
+static bool refuse_memory(struct bag_infer *infer, struct bag_problem *problem)
+{
+    bag_buffers_put(infer->reply);
+    if (!infer->plan.binary)
+        free(infer->results);
+    infer->reply = infer->results = NULL;
+    return bag_problem_set(problem, 503, "not enough memory for a reply of %zu bytes",
+                           infer->reply_bytes);
+}
+
+/* All but what is needed to project. */
+static bool prepare_reply(struct bag_infer *infer, struct bag_buffers *buffers,
+                          struct bag_problem *problem)
 {
     infer->buffers = buffers;
     infer->reply = bag_buffers_get(buffers, infer->reply_bytes);
@@ -199,10 +212,18 @@ bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
             return true;
         }
     }
-    bag_buffers_put(infer->reply);
-    infer->reply = NULL;
-    return bag_problem_set(problem, 503, "not enough memory for a reply of %zu bytes",
-                           infer->reply_bytes);
+    return refuse_memory(infer, problem);
+}
+
+bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
+                       struct bag_problem *problem)
+{
+    struct bag_plan *plan = &infer->plan;
+    if (!prepare_reply(infer, buffers, problem))
+        return false;
+    if (plan->projects)
+        infer->pooled = bag_projecting_begin(&plan, 1, infer->model, buffers);
+    return infer->pooled || !plan->projects || refuse_memory(infer, problem);
 }
 
 void bag_infer_pool(const struct bag_infer *infer, struct bag_slice slice)
@@ -235,6 +256,10 @@ static void pack_reply(struct bag_infer *infer)
 
 void bag_infer_finish(struct bag_infer *infer)
 {
+    struct bag_plan *plan = &infer->plan;
+    if (infer->pooled)
+        bag_projecting_end(&plan, 1, infer->model, infer->pooled);
+    infer->pooled = NULL;
     bag_stopwatch_lap(&infer->watch, BAG_STAGE_INFER);
     bool works = !infer->plan.binary || wants_packing(infer);
     if (!infer->plan.binary)
@@ -258,6 +283,33 @@ bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
     bag_infer_pool(infer, bag_slice_all(infer->plan.num_poolings));
     bag_infer_finish(infer);
     return true;
+}
+
+void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
+                            struct bag_problem *const *problems, size_t count,
+                            struct bag_buffers *buffers)
+{
+    struct bag_plan *plans[BAG_INFER_TOGETHER];
+    size_t num_plans = 0;
+    for (size_t i = 0; i < count; i++) {
+        made[i] = prepare_reply(infers[i], buffers, problems[i]);
+        if (made[i])
+            plans[num_plans++] = &infers[i]->plan;
+    }
+    void *pooled =
+        num_plans ? bag_projecting_begin(plans, num_plans, infers[0]->model, buffers) : NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (made[i] && !pooled)
+            made[i] = refuse_memory(infers[i], problems[i]);
+        if (made[i])
+            bag_infer_pool(infers[i], bag_slice_all(infers[i]->plan.num_poolings));
+    }
+    if (pooled)
+        bag_projecting_end(plans, num_plans, infers[0]->model, pooled);
+    for (size_t i = 0; i < count; i++) {
+        if (made[i])
+            bag_infer_finish(infers[i]);
+    }
 }
 
 /* ---- costs ----------------------------------------------------------------------------------- */
@@ -293,8 +345,8 @@ static uint64_t printed_numbers(const struct bag_infer *infer)
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer)
 {
     uint64_t packed_bytes = wants_packing(infer) ? infer->reply_bytes : 0;
-    return bag_infer_pool_cost_ns(infer) + printed_numbers(infer) * PRINT_NS_PER_NUMBER +
-           packed_bytes * PACK_NS_PER_BYTE;
+    return bag_infer_pool_cost_ns(infer) + infer->plan.project_products / PRODUCTS_PER_NS +
+           printed_numbers(infer) * PRINT_NS_PER_NUMBER + packed_bytes * PACK_NS_PER_BYTE;
 }
 
 void bag_infer_free(struct bag_infer *infer)

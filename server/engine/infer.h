@@ -17,6 +17,7 @@
 #include "buffers.h"
 #include "envelopes.h"
 #include "plan.h"
+#include "projecting.h"
 #include "proto/coding.h"
 #include "server/metrics/stopwatch.h"
 
@@ -47,8 +48,8 @@ struct bag_infer {
     struct bag_text id;  /* a part of the body */
     uint64_t timeout_us; /* the request's own; UINT64_MAX: none */
     struct bag_plan plan;
-    char
-        *results; /* of all outputs; owned where numbers are yet to be printed, else in the reply */
+    void *pooled;  /* owned; rows yet to be projected, where nobody else has them */
+    char *results; /* of all outputs; owned where numbers are yet to be printed */
 };
 
 /* Makes a zeroed inference ready for its first use, or a finished one for its next; gives the
@@ -78,6 +79,15 @@ const char *bag_infer_reply_coding(const struct bag_infer *infer);
 /* Prepare, pool and finish in one. */
 bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
                    struct bag_problem *problem);
+
+/* Most inferences that are run together. */
+#define BAG_INFER_TOGETHER 64
+
+/* The same of up to so many at once, all of one model that projects: each feature's matrix is
+ * multiplied once. made[i] says whether the i-th was, problems[i] why not. */
+void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
+                            struct bag_problem *const *problems, size_t count,
+                            struct bag_buffers *buffers);
 
 /* Rough time that bag_infer_plan takes for a body, before it is looked at. */
 uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes);

@@ -78,10 +78,13 @@ static bool find_rules(const struct bag_planner *planner, const struct bag_featu
     return bag_rules_check(&feature->memory->table, rules, fault) == BAG_STATUS_OK;
 }
 
-/* KeyedJaggedTensor's offsets have an end, its weights are FP32, and it is not known at this point
- * which type its offsets came in. */
-static void adapt_rules(const struct bag_planner *planner, struct bag_rules *rules)
+/* What is projected is pooled in FP32. KeyedJaggedTensor's offsets have an end, its weights are
+ * FP32, and it is not known at this point which type its offsets came in. */
+static void adapt_rules(const struct bag_planner *planner, const struct bag_feature *feature,
+                        struct bag_rules *rules)
 {
+    if (feature->projection)
+        rules->output_dtype = BAG_F32;
     if (!planner->kjt)
         return;
     rules->include_last_offset = true;
@@ -139,7 +142,7 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
     bool sound = find_rules(planner, feature, &rules, &fault);
     if (sound) {
         struct bag_inputs inputs = inputs_of(planner, i, &part);
-        adapt_rules(planner, &rules);
+        adapt_rules(planner, feature, &rules);
         sound = bag_pool_check(&feature->memory->table, &rules, &inputs,
                                planner->limits->max_reply_bytes, &planner->pools[i],
                                &fault) == BAG_STATUS_OK;

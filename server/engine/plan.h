@@ -30,6 +30,8 @@ struct bag_plan {
     size_t result_bytes, binary_bytes; /* of all outputs; of those that are sent in binary */
     bool binary;                       /* all of them are */
     struct bag_pooling_work work;
+    bool projects;             /* some pooling does */
+    uint64_t project_products; /* multiplications that this takes */
 
     /* What a model of a table needs of these, so that nothing is allocated for it. */
     struct bag_pooling one_pooling;

@@ -26,7 +26,7 @@ static struct bag_v2_reply_output *begin_output(struct bag_planner *planner, con
     return output;
 }
 
-/* Its shape is known now. Sums that pass all bounds are refused with the reply. */
+/* Its shape is known now. */
 static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *output,
                        size_t result_bytes)
 {
@@ -36,19 +36,54 @@ static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *
     plan->result_bytes = add(plan->result_bytes, result_bytes);
     if (output->binary)
         plan->binary_bytes = add(plan->binary_bytes, result_bytes);
+    if (plan->result_bytes > planner->limits->max_reply_bytes)
+        return bag_problem_set(planner->problem, 400,
+                               "the results would take more than %zu bytes, the limit "
+                               "(max_reply_bytes)",
+                               planner->limits->max_reply_bytes);
     return output->binary || bag_v2_reply_check_json(output->name, output->dtype, planner->problem);
 }
 
-/* The next pooling of the plan: of a table's request it is where it was checked. */
-static struct bag_pooling *add_pooling(struct bag_planner *planner, size_t feature)
+/* The next pooling of the plan, into rows every `stride` bytes: of a table's request it is where it
+ * was checked. */
+static struct bag_pooling *add_pooling(struct bag_planner *planner, size_t i, size_t stride)
 {
     struct bag_plan *plan = planner->plan;
+    const struct bag_feature *feature = &planner->model->features[i];
     struct bag_pooling *pooling = &plan->poolings[plan->num_poolings++];
-    if (&pooling->pool != &planner->pools[feature])
-        pooling->pool = planner->pools[feature];
+    if (&pooling->pool != &planner->pools[i])
+        pooling->pool = planner->pools[i];
     pooling->output = plan->num_outputs;
     pooling->offset = 0;
+    pooling->projection = NULL;
+    if (!feature->projection) {
+        pooling->pool.bag_stride = stride;
+        return pooling;
+    }
+    pooling->feature = i;
+    pooling->projection = &feature->projection->projection;
+    pooling->dtype = bag_planner_dtype(planner, i);
+    pooling->stride = stride;
+    plan->projects = true;
+    plan->project_products +=
+        pooling->pool.num_bags * pooling->projection->rows * pooling->projection->columns;
     return pooling;
+}
+
+/* What a bag of a feature takes in its output. */
+static size_t bag_bytes(const struct bag_planner *planner, size_t feature)
+{
+    return bag_feature_columns(&planner->model->features[feature]) *
+           bag_dtypes[bag_planner_dtype(planner, feature)].bytes;
+}
+
+static size_t result_bytes_of(const struct bag_planner *planner, size_t feature)
+{
+    size_t bytes;
+    return __builtin_mul_overflow(planner->pools[feature].num_bags, bag_bytes(planner, feature),
+                                  &bytes)
+               ? SIZE_MAX
+               : bytes;
 }
 
 /* ---- one feature ----------------------------------------------------------------------------- */
@@ -59,13 +94,17 @@ static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encod
     const struct bag_table_memory *memory = feature->memory;
     const struct bag_pool *pool = &planner->pools[i];
     struct bag_v2_reply_output *output =
-        begin_output(planner, feature->name, pool->output_dtype, encoding);
-    output->rank = memory->rank;
+        begin_output(planner, feature->name, bag_planner_dtype(planner, i), encoding);
+    size_t columns = bag_feature_columns(feature);
+    output->rank = feature->projection ? 2 : memory->rank;
     output->shape[0] = (int64_t)pool->num_bags;
-    memcpy(&output->shape[1], &memory->shape[1], (memory->rank - 1) * sizeof memory->shape[0]);
-    output->count = pool->num_bags * memory->table.row_elements;
-    add_pooling(planner, i);
-    return end_output(planner, output, pool->result_bytes);
+    if (feature->projection)
+        output->shape[1] = (int64_t)columns;
+    else
+        memcpy(&output->shape[1], &memory->shape[1], (memory->rank - 1) * sizeof memory->shape[0]);
+    output->count = pool->num_bags * columns;
+    add_pooling(planner, i, bag_bytes(planner, i));
+    return end_output(planner, output, result_bytes_of(planner, i));
 }
 
 /* ---- all features side by side --------------------------------------------------------------- */
@@ -86,37 +125,36 @@ static bool check_beside(const struct bag_planner *planner, size_t i)
                                "output '" BAG_EMBEDDINGS "' needs as many bags of every feature; "
                                "'%s' has %zu, '%s' has %zu",
                                first_name, first->num_bags, name, pool->num_bags);
-    if (pool->output_dtype != first->output_dtype)
+    if (bag_planner_dtype(planner, i) != bag_planner_dtype(planner, 0))
         return bag_problem_set(planner->problem, 400,
                                "output '" BAG_EMBEDDINGS "' needs one type; '%s' makes %s, '%s' "
                                "makes %s: set parameters.output_datatype",
-                               first_name, bag_dtypes[first->output_dtype].name, name,
-                               bag_dtypes[pool->output_dtype].name);
+                               first_name, bag_dtypes[bag_planner_dtype(planner, 0)].name, name,
+                               bag_dtypes[bag_planner_dtype(planner, i)].name);
     return true;
 }
 
 static bool add_all(struct bag_planner *planner, enum bag_v2_encoding encoding)
 {
     const struct bag_model *model = planner->model;
-    size_t first = planner->plan->num_poolings, stride = 0, result_bytes = 0;
+    enum bag_dtype dtype = bag_planner_dtype(planner, 0);
+    size_t stride = 0, offset = 0, result_bytes = 0;
     for (size_t i = 0; i < model->num_features; i++) {
         if (!check_beside(planner, i))
             return false;
-        struct bag_pooling *pooling = add_pooling(planner, i);
-        pooling->offset = stride;
-        stride += pooling->pool.bag_stride;
-        result_bytes = add(result_bytes, pooling->pool.result_bytes);
+        stride += bag_bytes(planner, i);
+        result_bytes = add(result_bytes, result_bytes_of(planner, i));
     }
-    for (size_t i = first; i < planner->plan->num_poolings; i++)
-        planner->plan->poolings[i].pool.bag_stride = stride;
-    const struct bag_pool *pool = &planner->pools[0];
-    struct bag_v2_reply_output *output =
-        begin_output(planner, BAG_EMBEDDINGS, pool->output_dtype, encoding);
-    size_t columns = stride / bag_dtypes[pool->output_dtype].bytes;
+    for (size_t i = 0; i < model->num_features; i++) {
+        add_pooling(planner, i, stride)->offset = offset;
+        offset += bag_bytes(planner, i);
+    }
+    struct bag_v2_reply_output *output = begin_output(planner, BAG_EMBEDDINGS, dtype, encoding);
+    size_t columns = stride / bag_dtypes[dtype].bytes;
     output->rank = 2;
-    output->shape[0] = (int64_t)pool->num_bags;
+    output->shape[0] = (int64_t)planner->pools[0].num_bags;
     output->shape[1] = (int64_t)columns;
-    output->count = pool->num_bags * columns;
+    output->count = planner->pools[0].num_bags * columns;
     return end_output(planner, output, result_bytes);
 }
 
@@ -217,6 +255,8 @@ bool bag_planner_make_outputs(struct bag_planner *planner)
     struct bag_plan *plan = planner->plan;
     size_t outputs, poolings;
     plan->num_outputs = plan->num_poolings = plan->result_bytes = plan->binary_bytes = 0;
+    plan->project_products = 0;
+    plan->projects = false;
     plan->binary = true;
     if (!(request->num_outputs ? count_asked : count_all)(planner, &outputs, &poolings) ||
         !take_memory(planner, outputs, poolings))

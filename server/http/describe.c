@@ -92,14 +92,16 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
     struct bag_v2_feature *features = malloc(model->num_features * sizeof *features);
     for (size_t i = 0; features && i < model->num_features; i++) {
         const struct bag_feature *feature = &model->features[i];
-        features[i] = (struct bag_v2_feature){.name = feature->name,
-                                              .table = feature->table,
-                                              .weights_dtype = feature->memory->table.dtype,
-                                              .output_dtype = feature->rules.output_dtype,
-                                              .row_shape = &feature->memory->shape[1],
-                                              .row_rank = feature->memory->rank - 1,
-                                              .row_elements = feature->memory->table.row_elements,
-                                              .rules = &feature->rules};
+        features[i] = (struct bag_v2_feature){
+            .name = feature->name,
+            .table = feature->table,
+            .weights_dtype = feature->memory->table.dtype,
+            .output_dtype = feature->rules.output_dtype,
+            .row_shape = feature->projection ? &feature->projection->matrix.shape[1]
+                                             : &feature->memory->shape[1],
+            .row_rank = feature->projection ? 1 : feature->memory->rank - 1,
+            .row_elements = bag_feature_columns(feature),
+            .rules = &feature->rules};
     }
     return features;
 }

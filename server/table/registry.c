@@ -13,8 +13,10 @@ bool bag_registry_init(struct bag_registry *registry, size_t capacity)
 
 static void free_model(struct bag_model *model)
 {
-    for (size_t i = 0; model->features && i < model->num_features; i++)
+    for (size_t i = 0; model->features && i < model->num_features; i++) {
         free(model->features[i].name);
+        bag_projection_free(model->features[i].projection);
+    }
     if (model->memory)
         bag_table_unload(model->memory);
     free(model->memory);
@@ -70,13 +72,14 @@ static bool make_model(const char *name, const char *version, size_t num_feature
 }
 
 bool bag_registry_add(struct bag_registry *registry, const char *name, const char *version,
-                      const struct bag_rules *rules, const struct bag_table_memory *memory)
+                      const struct bag_rules *rules, const struct bag_table_memory *memory,
+                      struct bag_projection_memory *projection)
 {
     struct bag_model model;
     if (!make_model(name, version, 1, &model))
         return false;
     struct bag_table_memory *own = malloc(sizeof *own);
-    model.features[0] = (struct bag_feature){strdup(BAG_EMBEDDINGS), model.name, *rules, own};
+    model.features[0] = (struct bag_feature){strdup(BAG_EMBEDDINGS), model.name, *rules, own, NULL};
     if (!own || !model.features[0].name) {
         free(own);
         free_model(&model);
@@ -84,6 +87,8 @@ bool bag_registry_add(struct bag_registry *registry, const char *name, const cha
     }
     *own = *memory;
     model.memory = own;
+    model.features[0].projection = projection;
+    model.projects = projection != NULL;
     model.sorted[0] = &model.features[0];
     model.typical_row_bytes = bag_row_bytes(&memory->table);
     insert(registry, &model);
@@ -101,7 +106,8 @@ static bool take_feature(const struct bag_registry *registry, const struct bag_f
                          struct bag_feature *copy)
 {
     const struct bag_model *table = bag_registry_find(registry, feature->table, "");
-    *copy = (struct bag_feature){strdup(feature->name), table->name, feature->rules, table->memory};
+    *copy = (struct bag_feature){strdup(feature->name), table->name, feature->rules, table->memory,
+                                 NULL};
     return copy->name;
 }
 
@@ -120,6 +126,10 @@ bool bag_registry_add_collection(struct bag_registry *registry, const char *name
         }
         model.sorted[i] = &model.features[i];
         row_bytes += bag_row_bytes(&model.features[i].memory->table) / count;
+    }
+    for (size_t i = 0; i < count; i++) {
+        model.features[i].projection = features[i].projection;
+        model.projects |= features[i].projection != NULL;
     }
     qsort(model.sorted, count, sizeof *model.sorted, compare_features);
     model.typical_row_bytes = row_bytes;

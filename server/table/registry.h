@@ -5,7 +5,7 @@
 #ifndef BAG_REGISTRY_H
 #define BAG_REGISTRY_H
 
-#include "load.h"
+#include "projection.h"
 
 /* The name of a table model's output, and of the one that holds a collection's features side by
  * side. */
@@ -17,6 +17,7 @@ struct bag_feature {
     const char *table;                     /* the name of the model whose table it is; borrowed */
     struct bag_rules rules;                /* complete: output_dtype is set */
     const struct bag_table_memory *memory; /* borrowed from that model */
+    struct bag_projection_memory *projection; /* owned; NULL: none */
 };
 
 /* A model of a table has one feature, named BAG_EMBEDDINGS, and its memory is its own. A collection
@@ -30,6 +31,7 @@ struct bag_model {
     size_t num_features;
     const struct bag_feature **sorted; /* owned; a collection's features by name */
     size_t typical_row_bytes;          /* the mean over the features */
+    bool projects;                     /* some feature does */
 };
 
 struct bag_registry {
@@ -41,15 +43,18 @@ struct bag_registry {
 bool bag_registry_init(struct bag_registry *registry, size_t capacity);
 void bag_registry_free(struct bag_registry *registry);
 
-/* Adds a model of a table under copies of its name and version and takes over `memory`. Name and
+/* Adds a model of a table under copies of its name and version and takes over `memory` and
+ * `projection`, which may be NULL. Name and
  * version are valid and not there yet, and there is room (the configuration has seen to both).
- * False without memory; then `memory` stays the caller's. */
+ * False without memory; then both stay the caller's. */
 bool bag_registry_add(struct bag_registry *registry, const char *name, const char *version,
-                      const struct bag_rules *rules, const struct bag_table_memory *memory);
+                      const struct bag_rules *rules, const struct bag_table_memory *memory,
+                      struct bag_projection_memory *projection);
 
 /* Adds a collection likewise, of copies of `count` features, at least 1. What is looked at of them
- * is their names and rules, and `table`, a model of a table that has been added: its highest
- * version gives the memory, and must not be freed before the collection. */
+ * is their names, rules and projections, which are taken over, and `table`, a model of a table that
+ * has been added: its highest version gives the memory, and must not be freed before the
+ * collection. */
 bool bag_registry_add_collection(struct bag_registry *registry, const char *name,
                                  const char *version, const struct bag_feature *features,
                                  size_t count);
@@ -57,6 +62,13 @@ bool bag_registry_add_collection(struct bag_registry *registry, const char *name
 /* The feature of that name, which need not end with a NUL; NULL where there is none. */
 const struct bag_feature *bag_model_feature(const struct bag_model *model, const char *name,
                                             size_t name_bytes);
+
+/* The elements of a feature's output after the first dimension. */
+static inline size_t bag_feature_columns(const struct bag_feature *feature)
+{
+    return feature->projection ? feature->projection->projection.columns
+                               : feature->memory->table.row_elements;
+}
 
 static inline bool bag_model_is_collection(const struct bag_model *model)
 {

@@ -105,6 +105,49 @@ static void test_tables(void **state)
     assert_null(bag_config_find_model(&fixture->config, "item"));
 }
 
+static void test_projections(void **state)
+{
+    struct fixture *fixture = *state;
+    const char *bias;
+    file(fixture,
+         "{\"models\": [{\"name\": \"items\", \"path\": \"x\", \"projection\": \"m\", \"bias\": "
+         "\"b\"},"
+         "{\"name\": \"c\", \"features\": [{\"name\": \"a\", \"model\": \"items\"},"
+         "{\"name\": \"b\", \"model\": \"items\", \"projection\": \"\"},"
+         "{\"name\": \"d\", \"model\": \"items\", \"projection\": \"/n\"}]}]}",
+         NULL);
+    const struct bag_model_config *items = &fixture->config.models[0];
+    const struct bag_feature_config *features = fixture->config.models[1].features;
+    assert_string_equal(bag_config_projection(items, NULL, &bias), "m");
+    assert_string_equal(bias, "b");
+    assert_string_equal(bag_config_projection(items, &features[0], &bias), "m");
+    assert_string_equal(bias, "b");
+    assert_null(bag_config_projection(items, &features[1], &bias));
+    assert_string_equal(bag_config_projection(items, &features[2], &bias), "/n");
+    assert_null(bias); /* that of another matrix is not taken over */
+    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem), NULL);
+    bag_config_free(&fixture->config);
+    bag_config_init(&fixture->config);
+    file(fixture, "{\"models\": [{\"name\": \"t\", \"path\": \"x\", \"bias\": \"b\"}]}", NULL);
+    expect(fixture, bag_config_validate(&fixture->config, &fixture->problem),
+           "model 't': 'bias' needs a 'projection' beside it");
+}
+
+/* Relative to the file, as all paths in it. */
+static void test_paths_of_projections(void **state)
+{
+    static const char text[] = "{\"projection\": \"m.npy\", \"bias\": \"/b.npy\"}";
+    struct fixture *fixture = *state;
+    struct bag_config *config = &fixture->config;
+    assert_true(bag_config_add_model(config, "t", "t.npy", "1", &fixture->problem));
+    expect(fixture,
+           bag_config_apply_model_file(config, 0, "models/t/1/config.json", text, strlen(text),
+                                       &fixture->problem),
+           NULL);
+    assert_string_equal(config->models[0].projection, "models/t/1/m.npy");
+    assert_string_equal(config->models[0].bias, "/b.npy");
+}
+
 static void test_folders(void **state)
 {
     static const char text[] = "{\"features\": [{\"name\": \"a\", \"model\": \"items\"}]}";
@@ -130,6 +173,8 @@ int main(void)
         TEST(test_overrides),
         TEST(test_refusals),
         TEST(test_tables),
+        TEST(test_projections),
+        TEST(test_paths_of_projections),
         TEST(test_folders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,6 +124,7 @@ static void test_defaults_of_a_model(void **state)
 #define BAG_NOT_SET_BOOL(member)                assert_false(model->member);
 #define BAG_NOT_SET_EITHER_OUT_OF_RANGE(member) assert_false(model->member);
 #define BAG_NOT_SET_COUNT(member)
+#define BAG_NOT_SET_TEXT(member) assert_null(model->member);
 #define BAG_NOT_SET_CHOICE_DTYPE(member)
 #define BAG_NOT_SET_CHOICE_REDUCTION(member)
 #define BAG_NOT_SET_CHOICE_ROW_FORMAT(member) assert_int_equal(model->member, BAG_ROWS_PLAIN);
@@ -149,6 +150,7 @@ static void test_switches(void **state)
     entry(fixture, keys, refusal);
 #define BAG_SWITCH_EITHER_OUT_OF_RANGE(member, key)
 #define BAG_SWITCH_COUNT(member, key)
+#define BAG_SWITCH_TEXT(member, key)
 #define BAG_SWITCH_CHOICE_DTYPE(member, key)
 #define BAG_SWITCH_CHOICE_REDUCTION(member, key)
 #define BAG_SWITCH_CHOICE_ROW_FORMAT(member, key)
@@ -252,7 +254,7 @@ static void test_config_of_a_folder(void **state)
                "belong here: the folder says it");
     model_file(fixture, "{\"nam\": 1}",
                "m/items/1/config.json: line 1, column 2: unknown key 'nam' in model 'items'; did "
-               "you mean 'datatype'?");
+               "you mean 'bias'?");
     model_file(fixture, "{\"reduction\": \"min\"}",
                "m/items/1/config.json: line 1, column 2: reduction \"min\" in model 'items': must "
                "be one of sum, mean, max, sqrtn");

@@ -7,7 +7,7 @@ static void add(struct bag_registry *registry, const char *name, const char *ver
 {
     struct bag_rules rules = {.default_index = -1};
     struct bag_table_memory memory = {.rank = 1};
-    assert_true(bag_registry_add(registry, name, version, &rules, &memory));
+    assert_true(bag_registry_add(registry, name, version, &rules, &memory, NULL));
 }
 
 static void finds(const struct bag_registry *registry, const char *name, const char *version,

@@ -1,0 +1,103 @@
+/* Matrix files -> projections; see projection.h. */
+#include "projection.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+struct files {
+    struct bag_table_file matrix, bias;
+};
+
+static bool takes_table(const struct bag_table *table, struct bag_problem *problem)
+{
+    if (table->dtype == BAG_F32 || table->dtype == BAG_F16 || table->dtype == BAG_BF16)
+        return true;
+    return bag_problem_set(problem, 400,
+                           "a projection needs a table of FP32, FP16 or BF16; this one is %s",
+                           bag_dtypes[table->dtype].name);
+}
+
+/* The multiplying library counts in int. */
+static bool takes_matrix(const char *path, const struct bag_npy *npy, size_t row_elements,
+                         struct bag_problem *problem)
+{
+    if (npy->dtype == BAG_F32 && npy->rank == 2 && (uint64_t)npy->shape[0] == row_elements &&
+        npy->shape[1] > 0 && npy->shape[1] <= INT_MAX && row_elements <= INT_MAX)
+        return true;
+    return bag_problem_set(problem, 400,
+                           "%s: a projection must be FP32 of shape [%zu, out], as many rows as "
+                           "the table's have elements; this one is %s in %u dimensions, the first "
+                           "of %lld",
+                           path, row_elements, bag_dtypes[npy->dtype].name, (unsigned)npy->rank,
+                           (long long)npy->shape[0]);
+}
+
+static bool takes_bias(const char *path, const struct bag_npy *npy, int64_t columns,
+                       struct bag_problem *problem)
+{
+    if (npy->dtype == BAG_F32 && npy->rank == 1 && npy->shape[0] == columns)
+        return true;
+    return bag_problem_set(problem, 400,
+                           "%s: a bias must be FP32 of shape [%lld], the columns of its "
+                           "projection; this one is %s in %u dimensions, the first of %lld",
+                           path, (long long)columns, bag_dtypes[npy->dtype].name,
+                           (unsigned)npy->rank, (long long)npy->shape[0]);
+}
+
+static bool open_files(const struct bag_projection_files *names, const struct bag_table *table,
+                       struct files *files, struct bag_problem *problem)
+{
+    return takes_table(table, problem) &&
+           bag_table_file_open(names->matrix, BAG_DTYPE_COUNT, &files->matrix, problem) &&
+           takes_matrix(names->matrix, &files->matrix.npy, table->row_elements, problem) &&
+           (!names->bias ||
+            (bag_table_file_open(names->bias, BAG_DTYPE_COUNT, &files->bias, problem) &&
+             takes_bias(names->bias, &files->bias.npy, files->matrix.npy.shape[1], problem)));
+}
+
+bool bag_projection_check(const struct bag_projection_files *names, const struct bag_table *table,
+                          size_t *total_bytes, struct bag_problem *problem)
+{
+    struct files files;
+    if (!open_files(names, table, &files, problem))
+        return false;
+    size_t bytes = bag_table_file_bytes(&files.matrix);
+    if (names->bias)
+        bytes += bag_table_file_bytes(&files.bias);
+    return !__builtin_add_overflow(*total_bytes, bytes, total_bytes) ||
+           bag_problem_set(problem, 500, "the tables are larger than any memory");
+}
+
+struct bag_projection_memory *bag_projection_load(const struct bag_projection_files *names,
+                                                  const struct bag_table *table, bag_gemm_fn *gemm,
+                                                  struct bag_problem *problem)
+{
+    struct files files;
+    struct bag_projection_memory *memory = calloc(1, sizeof *memory);
+    if (!memory) {
+        bag_problem_set(problem, 500, "%s: not enough memory", names->matrix);
+        return NULL;
+    }
+    if (!open_files(names, table, &files, problem) ||
+        !bag_table_load(&files.matrix, 1, NULL, NULL, &memory->matrix, problem) ||
+        (names->bias && !bag_table_load(&files.bias, 1, NULL, NULL, &memory->bias, problem))) {
+        bag_projection_free(memory);
+        return NULL;
+    }
+    memory->projection =
+        (struct bag_projection){.matrix = memory->matrix.table.rows,
+                                .bias = names->bias ? memory->bias.table.rows : NULL,
+                                .rows = table->row_elements,
+                                .columns = memory->matrix.table.row_elements,
+                                .gemm = gemm};
+    return memory;
+}
+
+void bag_projection_free(struct bag_projection_memory *memory)
+{
+    if (!memory)
+        return;
+    bag_table_unload(&memory->matrix);
+    bag_table_unload(&memory->bias);
+    free(memory);
+}

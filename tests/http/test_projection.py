@@ -1,0 +1,224 @@
+"""Projections: pooled rows times a matrix, against NumPy in float64.
+
+Every element must be within (dim + 2) * 2^-24 of the exact one, times the sum of the magnitudes of
+its products and its bias: what any order of adding in float32 keeps. Requests are sent one by one,
+and by many clients at once, so that the server multiplies several requests together.
+"""
+
+import concurrent.futures
+import sys
+
+import numpy as np
+
+from harness import Failure, Server, Tally, expect, expect_equal, run, scratch, seed, write_json
+from v2 import Client, Tensor, bf16_from_f32, f32_from_bf16
+
+F32 = np.float32
+DIM, OUT = 24, 40
+
+
+def make(rng, directory):
+    """Tables and matrices on disk; the configuration and the arrays."""
+    arrays = {"table": rng.standard_normal((500, DIM)).astype(F32),
+              "half": rng.standard_normal((300, DIM)).astype(np.float16),
+              "brain": bf16_from_f32(rng.standard_normal((200, DIM)).astype(F32)),
+              "cube": rng.standard_normal((100, 2, 12)).astype(F32),
+              "matrix": rng.standard_normal((DIM, OUT)).astype(F32),
+              "narrow": rng.standard_normal((DIM, 1)).astype(F32),
+              "bias": rng.standard_normal(OUT).astype(F32)}
+    # A table of low rank: 16 numbers a row in place of 128.
+    arrays["factor"] = rng.standard_normal((400, 16)).astype(F32)
+    arrays["spread"] = rng.standard_normal((16, 128)).astype(F32)
+    arrays["product"] = (arrays["factor"].astype(np.float64) @ arrays["spread"]).astype(F32)
+    for name, array in arrays.items():
+        np.save(directory / f"{name}.npy", array)
+    both = {"projection": "matrix.npy", "bias": "bias.npy"}
+    models = [{"name": "table", "path": "table.npy"} | both,
+              {"name": "mean", "path": "table.npy", "reduction": "mean",
+               "projection": "narrow.npy"},
+              {"name": "half", "path": "half.npy"} | both,
+              {"name": "brain", "path": "brain.npy", "datatype": "BF16",
+               "output_datatype": "FP32"} | both,
+              {"name": "cube", "path": "cube.npy", "projection": "matrix.npy"},
+              {"name": "low", "path": "factor.npy", "projection": "spread.npy"},
+              {"name": "whole", "path": "product.npy"},
+              {"name": "many", "features": [
+                  {"name": "a", "model": "table"}, {"name": "b", "model": "cube"},
+                  {"name": "plain", "model": "table", "projection": ""},
+                  {"name": "d", "model": "whole"},
+                  {"name": "e", "model": "half", "projection": "narrow.npy",
+                   "output_datatype": "FP32"}]}]
+    return write_json(directory / "config.json", {"models": models}), arrays
+
+
+def random_bags(rng, rows, count):
+    lengths = rng.choice([0, 1, 2, 5, 20], count)
+    return [rng.integers(0, rows, n) for n in lengths]
+
+
+def pooled(table, bags, mean=False):
+    """In float64; the kernels' own rounding is in the bound, which is generous for it."""
+    rows = table.reshape(len(table), -1).astype(np.float64)
+    sums = np.array([rows[b].sum(axis=0) for b in bags]).reshape(len(bags), rows.shape[1])
+    counts = np.array([max(len(b), 1) for b in bags])[:, None]
+    return sums / counts if mean else sums
+
+
+def check_close(got, table, bags, matrix, bias=None, mean=False, extra=0.0):
+    """`extra`: the relative rounding of a narrower output."""
+    rows, matrix = pooled(table, bags, mean), matrix.astype(np.float64)
+    want, size = rows @ matrix, np.abs(rows) @ np.abs(matrix)
+    if bias is not None:
+        want, size = want + bias, size + np.abs(bias)
+    # The pooled sums themselves were rounded, at most as often as they have rows.
+    most = max([len(b) for b in bags] + [1])
+    magnitudes = pooled(np.abs(table.astype(np.float64)), bags, mean) @ np.abs(matrix)
+    bound = (matrix.shape[0] + 2) * 2**-24 * size + most * 2**-24 * magnitudes + \
+        extra * np.abs(want) + 1e-30
+    expect_equal(got.shape, want.shape)
+    if not (np.abs(got.astype(np.float64) - want) <= bound).all():
+        worst = (np.abs(got - want) / bound).max()
+        raise Failure(f"{worst:.1f} times as far as may be")
+
+
+def offsets_of(bags):
+    lengths = np.array([len(b) for b in bags], np.int64)
+    return [Tensor("indices", np.concatenate(bags + [[]]).astype(np.int64)),
+            Tensor("offsets", np.cumsum(lengths) - lengths)]
+
+
+def check_tables(client, arrays, rng):
+    for _ in range(20):
+        for binary in (True, False):
+            bags = random_bags(rng, 500, int(rng.integers(0, 9)))
+            ask = {"binary": binary, "parameters": {"binary_data_output": binary}}
+            got = client.infer("table", offsets_of(bags), **ask).embeddings()
+            check_close(got, arrays["table"], bags, arrays["matrix"], arrays["bias"])
+            got = client.infer("mean", offsets_of(bags), **ask).embeddings()
+            check_close(got, arrays["table"], bags, arrays["narrow"], mean=True)
+            bags = random_bags(rng, 100, 3)
+            got = client.infer("cube", offsets_of(bags), **ask).embeddings()
+            check_close(got, arrays["cube"].reshape(100, DIM), bags, arrays["matrix"])
+
+
+def check_types(client, arrays, rng):
+    """f16 and bf16 rows are projected in f32 and rounded once, at the end."""
+    bags = random_bags(rng, 200, 6)
+    got = client.infer("half", offsets_of(bags), parameters={"binary_data_output": True})
+    expect_equal(got.outputs()["embeddings"].datatype, "FP16")
+    check_close(got.embeddings().astype(F32), arrays["half"], bags, arrays["matrix"],
+                arrays["bias"], extra=2**-11)
+    brain = f32_from_bf16(arrays["brain"])
+    got = client.infer("brain", offsets_of(bags)).embeddings()
+    check_close(got, brain, bags, arrays["matrix"], arrays["bias"])
+    got = client.infer("brain", offsets_of(bags),
+                       parameters={"binary_data_output": True, "output_datatype": "BF16"})
+    check_close(f32_from_bf16(got.embeddings()), brain, bags, arrays["matrix"], arrays["bias"],
+                extra=2**-8)
+
+
+def check_low_rank(client, arrays, rng):
+    """A table of low rank answers as its product does: within 1e-5 of the largest number."""
+    bags = random_bags(rng, 400, 50)
+    low = client.infer("low", offsets_of(bags)).embeddings()
+    whole = client.infer("whole", offsets_of(bags)).embeddings()
+    expect_equal(low.shape, whole.shape)
+    expect(np.abs(low - whole).max() <= 1e-5 * np.abs(whole).max(), "not close")
+
+
+def check_many(client, arrays, rng):
+    bags = [random_bags(rng, 100, 4) for _ in "abcde"]
+    flat = [b for own in bags for b in own]
+    inputs = [Tensor("values", np.concatenate(flat)), Tensor("lengths", np.array([
+        len(b) for b in flat]))]
+
+    def check(got):
+        check_close(got[0], arrays["table"], bags[0], arrays["matrix"], arrays["bias"])
+        check_close(got[1], arrays["cube"].reshape(100, DIM), bags[1], arrays["matrix"])
+        check_close(got[4], arrays["half"], bags[4], arrays["narrow"])
+        for i, (name, own) in enumerate((("table", bags[2]), ("product", bags[3]))):
+            want = pooled(arrays[name], own)
+            expect(np.allclose(got[2 + i], want, rtol=1e-5, atol=1e-4), name)
+
+    outputs = client.infer("many", inputs).outputs()
+    check([outputs[name].array for name in ("a", "b", "plain", "d", "e")])
+    widths = [OUT, OUT, DIM, 128, 1]
+    whole = client.infer("many", inputs, outputs=[{"name": "embeddings"}, {"name": "b"}],
+                         binary=True).outputs()
+    expect(np.allclose(whole["b"].array, outputs["b"].array, rtol=1e-4, atol=1e-4), "b twice")
+    check(np.split(whole["embeddings"].array, np.cumsum(widths)[:-1], axis=1))
+    shape = client.get("/v2/models/many").json()["outputs"][-1]["shape"]
+    expect_equal(shape, [-1, sum(widths)])
+    expect_equal(client.get("/v2/models/cube").json()["outputs"][0]["shape"], [-1, OUT])
+
+
+def check_together(server, arrays, rng):
+    """Clients at once, each with requests of its own, some of them wrong."""
+
+    def ask(seed_of_client):
+        own = np.random.default_rng(seed_of_client)
+        with Client(server) as client:
+            for number in range(30):
+                bags = random_bags(own, 500, int(own.integers(1, 60)))
+                if number % 10 == 9:
+                    bags[0] = np.array([500])
+                    client.infer("table", offsets_of(bags)).expect(400)
+                    continue
+                reply = client.infer("table", offsets_of(bags), binary=True,
+                                     parameters={"binary_data_output": bool(number % 2)})
+                check_close(reply.embeddings(), arrays["table"], bags, arrays["matrix"],
+                            arrays["bias"])
+
+    with concurrent.futures.ThreadPoolExecutor(16) as executor:
+        for done in [executor.submit(ask, int(s)) for s in rng.integers(0, 2**32, 16)]:
+            done.result()
+
+
+def check_refused(directory):
+    np.save(directory / "t.npy", np.ones((10, 4), F32))
+    np.save(directory / "i.npy", np.ones((10, 4), np.int32))
+    for name, array in (("m5", np.ones((5, 3), F32)), ("m1", np.ones(4, F32)),
+                        ("m64", np.ones((4, 3))), ("m0", np.ones((4, 0), F32)),
+                        ("m", np.ones((4, 3), F32)), ("b4", np.ones(4, F32))):
+        np.save(directory / f"{name}.npy", array)
+
+    def refused(words, table="t.npy", features=None, **keys):
+        models = [{"name": "t", "path": table} | ({} if features else keys)]
+        if features:
+            models.append({"name": "c", "features": [{"name": "f", "model": "t"} | keys]})
+        done = run("serve", "--check", "--config",
+                   write_json(directory / "c.json", {"models": models}))
+        expect(done.returncode != 0, f"{keys} was taken")
+        for word in words:
+            expect(word in done.stderr, f"{word!r} is not in {done.stderr!r}")
+
+    refused(["m5.npy", "[4, out]", "the first of 5"], projection="m5.npy")
+    refused(["m5.npy", "[4, out]"], features=True, projection="m5.npy")
+    refused(["m1.npy", "1 dimensions"], projection="m1.npy")
+    refused(["m64.npy", "FP64"], projection="m64.npy")
+    refused(["m0.npy"], projection="m0.npy")
+    refused(["b4.npy", "[3]", "the first of 4"], projection="m.npy", bias="b4.npy")
+    refused(["INT32"], table="i.npy", projection="m.npy")
+    refused(["none.npy"], projection="none.npy")
+    refused(["'bias' needs a 'projection'"], bias="b4.npy")
+
+
+def main():
+    tally = Tally()
+    rng = np.random.default_rng(seed())
+    with scratch() as directory:
+        config, arrays = make(rng, directory)
+        for inline in (0, 1_000_000):  # all by a worker, all at once
+            with Server("--config", config, "--inline-work-microseconds", inline, "--workers",
+                        2) as server:
+                with Client(server) as client:
+                    for check in (check_tables, check_types, check_low_rank, check_many):
+                        tally.check(check.__name__, check, client, arrays, rng)
+                tally.check("check_together", check_together, server, arrays, rng)
+    with scratch() as directory:
+        tally.check("check_refused", check_refused, directory)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
