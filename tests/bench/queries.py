@@ -21,6 +21,10 @@ COLLECTION = Query("26 tables", "criteo", CRITEO_ROWS, 270, CRITEO_IDS, features
 ONE_TABLE = Query("the same rows as one table", "whole", CRITEO_ROWS, 270, CRITEO_IDS,
                   features=CRITEO)
 
+# One bag a request, whose row of 512 numbers is projected to 512.
+PROJECTION_COLUMNS, PROJECTION_OUT = 512, 512
+PROJECTED = Query("1 bag x 10 ids, 512 x 512 matrix", "projected", ITEMS_ROWS, 1, 10)
+
 WORK_US = (200, 1000)
 WORK_BAGS = 2
 

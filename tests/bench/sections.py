@@ -5,12 +5,13 @@ import contextlib
 import json
 import urllib.request
 
-from queries import (COLLECTION, CRITEO, HUGE, JSON, MEDIUM, MLPERF, ONE_TABLE, SMALL, WORK_US,
+from queries import (COLLECTION, CRITEO, HUGE, JSON, MEDIUM, MLPERF, ONE_TABLE, PROJECTED,
+                     PROJECTION_COLUMNS, PROJECTION_OUT, SMALL, WORK_US,
                      call_in_process, call_tables_in_process, query_of_work)
 from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
                     print_row, quartiles, ratio)
 from servers import Bagserve, Bare, FastApi, Unusable, reply_size, same_answer
-from tables import make_collection
+from tables import make_collection, make_projection
 
 # Open loop: the most connections, below bagserve's own limit.
 OPEN_CONNECTIONS = 3000
@@ -179,6 +180,38 @@ def collection(bench):
     print(f"    time of 26 tables / time of one: "
           f"{median(b.per_s / a.per_s for (a, _), (b, _) in zip(many, one)):.2f}, by the worker's "
           f"CPU {median(a / b for (_, a), (_, b) in zip(many, one)):.2f}")
+
+
+# --- projection ----------------------------------------------------------------------------------
+
+def projection(bench):
+    """requests projected in batches against the same one by one (max_batch_bags 1), 64 connections
+
+    Processors as in `inprocess`.
+    """
+    config = make_projection(bench.directory, PROJECTION_COLUMNS, PROJECTION_OUT)
+    with contextlib.ExitStack() as stack:
+        options = ("--config", config, "--inline-work-microseconds", 0)
+        servers = [start_with_workers(stack, bench, 1, *options, name="together"),
+                   start_with_workers(stack, bench, 1, *options, "--max-batch-bags", 1,
+                                      name="one by one")]
+        used = {server.name: [] for server in servers}
+        samples = {server.name: [] for server in servers}
+        for turn in range(max(6, bench.rounds)):
+            for server in servers[::-1] if turn % 2 else servers:
+                before = server.workers_cpu_s()
+                samples[server.name].append(measure(bench, "loadgen", server, PROJECTED, 64))
+                used[server.name].append((server.workers_cpu_s() - before) * 1e6 /
+                                         samples[server.name][-1].requests)
+    print_heading(PROJECTED.name, "one by one")
+    for name, taken in samples.items():
+        print_row(name, taken, samples["one by one"])
+    print("the worker's CPU: " + ", ".join(f"{median(us):.1f} us a request {name}"
+                                           for name, us in used.items()))
+    gain = [one / many for one, many in zip(used["one by one"], used["together"])]
+    print(f"together / one by one: requests/s "
+          f"{quartiles(paired(samples['together'], samples['one by one'], 'per_s'))}, "
+          f"work of the worker {median(gain):.2f} times less")
 
 
 # --- workers -------------------------------------------------------------------------------------

@@ -30,6 +30,17 @@ def make_collection(directory, features):
     return config, [directory / f"{name}.npy" for name in names]
 
 
+def make_projection(directory, columns, out):
+    """A table of rows of so many numbers and a matrix to `out`, and a configuration of it."""
+    random = np.random.default_rng(1)
+    np.save(directory / "factor.npy", random.standard_normal((ITEMS_ROWS, columns), np.float32))
+    np.save(directory / "matrix.npy", random.standard_normal((columns, out), np.float32))
+    config = directory / "projection.json"
+    config.write_text(json.dumps({"models": [{"name": "projected", "path": "factor.npy",
+                                              "projection": "matrix.npy"}]}))
+    return config
+
+
 def make_tables(directory):
     """Paths by name."""
     paths = {name: directory / f"{name}.npy" for name in ("items", "wide", "deep")}
