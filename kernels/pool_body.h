@@ -30,11 +30,11 @@ BAG_LANE struct V(tile)
     if (number > 0 && column + width > end)
         column = end - width;
     end = column + width < end ? column + width : end;
-    bool has_trailer = kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
     return (struct V(tile)){.column = column,
                             .last_column = end - V(lanes),
                             .first_byte = column * bits / 8,
-                            .last_byte = (has_trailer ? task->row_bytes : end * bits / 8) - 1};
+                            .last_byte =
+                                end == task->end_column ? task->last_byte : end * bits / 8 - 1};
 }
 
 /* Where vector `i` of a tile begins. */
@@ -43,15 +43,19 @@ BAG_LANE size_t V(column)(const struct V(tile) * tile, int vectors, int i)
     return i == vectors - 1 ? tile->last_column : tile->column + (size_t)i * V(lanes);
 }
 
-/* Asks for a tile of the row of an entry. */
+/* Asks for a tile of the row of an entry; with the first of several also for what follows the
+ * columns, which every tile reads. */
 BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors,
-                       const struct V(tile) * tile, size_t entry)
+                       size_t num_tiles, const struct V(tile) * tile, size_t entry)
 {
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
+    bool has_trailer = kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
     uintptr_t row =
         (uintptr_t)task->rows + (uintptr_t)bag_id_at(&task->ids, entry) * task->row_bytes;
     bag_fetch_lines(&task->fetch, (const char *)(row + tile->first_byte), tile_bytes,
                     (const char *)(row + tile->last_byte));
+    if (has_trailer && num_tiles > 1 && tile->column == task->first_column)
+        __builtin_prefetch((const char *)(row + task->last_byte), 0, 2);
 }
 
 /* Adds one row to the sums, or takes the larger. */
@@ -78,8 +82,8 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
 
 /* Pools the entries [first, end). Which entries stay is asked in the general mode only. */
 BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                           size_t first, size_t end, BODY *sums)
+                           enum bag_mode mode, int vectors, size_t num_tiles,
+                           const struct V(tile) * tile, size_t first, size_t end, BODY *sums)
 {
     size_t fetch_end = task->fetch.end < end ? task->fetch.end : end;
     bool is_first = true;
@@ -89,7 +93,7 @@ BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind k
     for (size_t entry = first; entry < end; entry++) {
         int64_t id = bag_id_at(&task->ids, entry);
         if (entry < fetch_end)
-            V(fetch)(task, kind, vectors, tile, entry + task->fetch.ahead);
+            V(fetch)(task, kind, vectors, num_tiles, tile, entry + task->fetch.ahead);
         if (mode == BAG_MODE_GENERAL && !bag_keeps(task->pool, entry, id))
             continue;
         V(take_row)(task, kind, mode, vectors, tile, entry, id, is_first, sums);
@@ -164,7 +168,7 @@ BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_k
             struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
             BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
             if (entry < task->fetch.end)
-                V(fetch)(task, kind, vectors, &tile, entry + task->fetch.ahead);
+                V(fetch)(task, kind, vectors, num_tiles, &tile, entry + task->fetch.ahead);
 #pragma GCC unroll 8
             for (int i = 0; i < vectors; i++)
                 sums[i] = V(zero)();
@@ -192,7 +196,7 @@ BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind ki
     for (size_t number = 0; number < num_tiles; number++) {
         struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-        V(take_rows)(task, kind, mode, vectors, &tile, first, end, sums);
+        V(take_rows)(task, kind, mode, vectors, num_tiles, &tile, first, end, sums);
         V(finish)(task, vectors, &tile, first, end, kept, out, sums);
     }
 }

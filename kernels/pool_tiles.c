@@ -5,6 +5,7 @@
 
 /* What is right for a table of that size; measured with tests/bench/kernels. */
 #define FETCH_NONE_BYTES       ((size_t)2 << 20)
+#define FETCH_NONE_NARROW      ((size_t)256 << 10) /* where elements are made wider as they come */
 #define FETCH_NEAR_BYTES       ((size_t)24 << 20)
 #define FETCH_NEAR_AHEAD_BYTES 4096
 #define LINE_BYTES             64
@@ -14,20 +15,36 @@ static size_t clamp(size_t value, size_t low, size_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-struct bag_fetch bag_fetch_for(const struct bag_block *block, size_t far_bytes)
+/* Widening takes so many instructions that few rows are under way at once. */
+static size_t fetch_none_bytes(const struct bag_table *table)
+{
+    bool narrow = table->row_format != BAG_ROWS_PLAIN || bag_dtypes[table->dtype].bytes <= 2;
+    return narrow ? FETCH_NONE_NARROW : FETCH_NONE_BYTES;
+}
+
+struct bag_fetch bag_fetch_for(const struct bag_block *block, struct bag_far far)
 {
     const struct bag_table *table = &block->pool->table;
     size_t row_bytes = bag_row_bytes(table);
     size_t table_bytes = (size_t)table->num_rows * row_bytes;
     struct bag_fetch fetch = {
-        .near = table_bytes <= FETCH_NEAR_BYTES,
+        .near = table_bytes <= FETCH_NEAR_BYTES || far.cache == 1,
         .straddles = row_bytes % LINE_BYTES || (uintptr_t)table->rows % LINE_BYTES,
     };
-    if (table_bytes <= FETCH_NONE_BYTES)
+    if (table_bytes <= fetch_none_bytes(table))
         return fetch;
-    fetch.ahead = clamp((fetch.near ? FETCH_NEAR_AHEAD_BYTES : far_bytes) / row_bytes, 8, 64);
+    size_t ahead_bytes = table_bytes <= FETCH_NEAR_BYTES ? FETCH_NEAR_AHEAD_BYTES : far.bytes;
+    fetch.ahead = clamp(ahead_bytes / row_bytes, 8, 64);
     fetch.end = block->end_entry > fetch.ahead ? block->end_entry - fetch.ahead : 0;
     return fetch;
+}
+
+static size_t last_byte(const struct bag_block *block, size_t bits)
+{
+    const struct bag_table *table = &block->pool->table;
+    if (table->row_format == BAG_ROWS_INT8 || table->row_format == BAG_ROWS_INT4)
+        return bag_row_bytes(table) - 1;
+    return block->end_column * bits / 8 - 1;
 }
 
 static enum bag_mode mode_of(const struct bag_pool *pool)
@@ -61,12 +78,11 @@ static void fetch_first_rows(const struct bag_tile_task *task, size_t bits)
 {
     size_t entry = task->borders[0], left = task->block->end_entry - entry;
     size_t end = entry + (left < task->fetch.ahead ? left : task->fetch.ahead);
-    size_t first = task->first_column * bits / 8, last = task->end_column * bits / 8;
     for (; entry < end; entry++) {
         uintptr_t row =
             (uintptr_t)task->rows + (uintptr_t)bag_id_at(&task->ids, entry) * task->row_bytes;
-        for (size_t byte = first; byte < last; byte += LINE_BYTES)
-            __builtin_prefetch((const char *)(row + byte), 0, 3);
+        bag_fetch_row(&task->fetch, (const char *)(row + task->first_column * bits / 8),
+                      (const char *)(row + task->last_byte));
     }
 }
 
@@ -91,8 +107,9 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         .out_bytes = pool->bag_stride,
         .first_column = block->first_column,
         .end_column = block->end_column,
+        .last_byte = last_byte(block, set->bits),
         .singles_pass = singles_pass(pool),
-        .fetch = bag_fetch_for(block, set->far_bytes),
+        .fetch = bag_fetch_for(block, set->far),
     };
     size_t vectors = cut(&task, set);
     if (block->is_first)

@@ -28,6 +28,7 @@ struct bag_tile_task {
     size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
     size_t first_column, end_column;
     size_t num_tiles;
+    size_t last_byte;  /* of a row that is read: of the last column, or of what follows it */
     bool singles_pass; /* a bag of one entry is that row: nothing divides or converts it */
     struct bag_fetch fetch;
 };
@@ -41,7 +42,7 @@ struct bag_tile_set {
     size_t lanes;                                        /* of a vector */
     size_t whole_vectors;                                /* rows of up to so many are one tile */
     size_t tile_vectors; /* longer rows are cut into tiles of at most so many */
-    size_t far_bytes;    /* how far rows of large tables are fetched ahead */
+    struct bag_far far;
     bag_block_fn *below; /* pools what is narrower than one vector */
 };
 
