@@ -70,6 +70,8 @@
       "Whether replies of inference are compressed for clients that accept it.")                   \
     X(reply_compression_min_bytes, "http", "reply_compression_min_bytes", BYTES, 16 * BAG_KIB, 1,  \
       64 * BAG_GIB, "bytes", "Smaller replies are never compressed.")                              \
+    X(explain, "http", "explain", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                          \
+      "Whether a request's parameter explain adds to its reply what became of every bag.")         \
     X(cors_origins, "http", "cors_origins", TEXT, NULL, 1, 4095, "origins",                        \
       "Origins whose pages may ask from a browser, with commas between them, or * for all; "       \
       "absent: none.")                                                                             \

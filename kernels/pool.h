@@ -120,6 +120,7 @@ struct bag_pool {
     int64_t padding_row;          /* -1: none */
     bool last_offset_ends;        /* offsets: the last element ends the last bag */
     bool skip_outside;            /* entries with an index outside the table leave the bag */
+    bool prunes;                  /* those with a negative one are said to be pruned */
     bool skip_unweighted;         /* entries whose weight is not above zero leave the bag */
     bool unsorted;                /* segments: bag_pool_sort must run before bag_pool_run */
 };

@@ -186,6 +186,7 @@ static void take_rules(const struct bag_check *check, enum bag_form form, struct
         .padding_row = -1,
         .last_offset_ends = rules->include_last_offset,
         .skip_outside = rules->skip_out_of_range || rules->prune_invalid,
+        .prunes = rules->prune_invalid,
         .skip_unweighted = weights && rules->prune_invalid && weight_divides,
         .unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS,
     };

@@ -107,6 +107,7 @@ bool bag_v2_read_parameters(struct bag_v2_reader *reader)
     struct bag_v2_overrides *overrides = &reader->request->overrides;
     const cJSON *parameters = bag_v2_member(reader->envelope.tree, "parameters");
     const cJSON *last = bag_v2_member(parameters, "include_last_offset");
+    const cJSON *explain = bag_v2_member(parameters, "explain");
     if (!parameters)
         return true;
     if (!cJSON_IsObject(parameters))
@@ -114,6 +115,9 @@ bool bag_v2_read_parameters(struct bag_v2_reader *reader)
     if (last && !cJSON_IsBool(last))
         return bag_problem_set(reader->problem, 400,
                                "parameter include_last_offset must be true or false");
+    if (explain && !cJSON_IsBool(explain))
+        return bag_problem_set(reader->problem, 400, "parameter explain must be true or false");
+    overrides->explain = cJSON_IsTrue(explain);
     overrides->has_include_last_offset = last != NULL;
     overrides->include_last_offset = cJSON_IsTrue(last);
     return read_numbers(parameters, overrides, reader->problem) &&
@@ -124,12 +128,7 @@ bool bag_v2_read_parameters(struct bag_v2_reader *reader)
                                 reader->problem);
 }
 
-enum bag_v2_encoding bag_v2_output_encoding(const struct bag_v2_request *request, const char *name)
+bool bag_v2_is_binary(const struct bag_v2_request *request, enum bag_v2_encoding encoding)
 {
-    for (size_t i = 0; i < request->num_outputs; i++) {
-        const struct bag_v2_output *output = &request->outputs[i];
-        if (bag_text_is(output->name, name) && output->encoding != BAG_V2_DEFAULT)
-            return output->encoding;
-    }
-    return request->encoding;
+    return (encoding == BAG_V2_DEFAULT ? request->encoding : encoding) == BAG_V2_BINARY;
 }

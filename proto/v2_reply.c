@@ -69,7 +69,8 @@ size_t bag_v2_reply_bound(const struct bag_v2_reply *reply)
 {
     size_t total = 0, one;
     if (__builtin_add_overflow(strlen(reply->model_name) + strlen(reply->model_version) + 128,
-                               reply->id.count, &total))
+                               reply->id.count, &total) ||
+        __builtin_add_overflow(total, reply->explanation.count, &total))
         return SIZE_MAX;
     for (size_t i = 0; i < reply->num_outputs; i++) {
         if (!output_bound(&reply->outputs[i], &one) || __builtin_add_overflow(total, one, &total))
@@ -99,7 +100,14 @@ char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out)
         out = put_output(out, &reply->outputs[i]);
         binary |= reply->outputs[i].binary;
     }
-    out = put(out, "]}");
+    *out++ = ']';
+    if (reply->explanation.count) {
+        out = put(out, ",\"parameters\":{\"explain\":");
+        memcpy(out, reply->explanation.bytes, reply->explanation.count);
+        out += reply->explanation.count;
+        *out++ = '}';
+    }
+    *out++ = '}';
     while (binary && (size_t)(out - start) % ALIGNMENT)
         *out++ = ' ';
     return out;

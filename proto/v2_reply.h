@@ -23,6 +23,7 @@ struct bag_v2_reply {
     struct bag_text id; /* a JSON string with its quotes; count 0: none */
     const struct bag_v2_reply_output *outputs;
     size_t num_outputs;
+    struct bag_text explanation; /* a JSON array, under "parameters"; count 0: none */
 };
 
 /* The most bytes that bag_v2_reply_header writes, SIZE_MAX where that cannot be counted. */

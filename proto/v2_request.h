@@ -48,6 +48,7 @@ struct bag_v2_overrides {
     bool include_last_offset;
     enum bag_dtype output_dtype;
     uint64_t timeout_us; /* how long the request may wait in a queue; 0: not said */
+    bool explain;        /* the reply says what became of every bag */
 };
 
 struct bag_v2_request {
@@ -79,8 +80,9 @@ void bag_v2_request_rebind(struct bag_v2_request *request, const char *body);
 bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena,
                        struct bag_tensor *tensor, struct bag_problem *problem);
 
-/* The encoding of output `name`: what was asked for it, or the request's default. */
-enum bag_v2_encoding bag_v2_output_encoding(const struct bag_v2_request *request, const char *name);
+/* Whether an output that asks for `encoding` is to be binary: where it does not say, the request's
+ * default is its own. */
+bool bag_v2_is_binary(const struct bag_v2_request *request, enum bag_v2_encoding encoding);
 
 bool bag_text_is(struct bag_text text, const char *name);
 

@@ -27,7 +27,8 @@ static struct bag_v2_reply reply_of(const struct bag_infer *infer)
                                  .model_version = infer->model->version,
                                  .id = infer->id,
                                  .outputs = infer->plan.outputs,
-                                 .num_outputs = infer->plan.num_outputs};
+                                 .num_outputs = infer->plan.num_outputs,
+                                 .explanation = {infer->explanation, infer->explanation_bytes}};
 }
 
 /* Sets reply_bytes to the most that the reply can take, or refuses it. */
@@ -110,6 +111,8 @@ void bag_infer_reset(struct bag_infer *infer)
     infer->reply = infer->results = NULL;
     infer->id.count = 0;
     infer->pooled = NULL;
+    infer->explanation = NULL;
+    infer->explanation_bytes = 0;
     infer->reply_bytes = infer->reply_header_bytes = infer->default_bags = 0;
 }
 
@@ -166,6 +169,8 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
     infer->timeout_us = request->overrides.timeout_us ? request->overrides.timeout_us : UINT64_MAX;
     if (!bag_plan_make(&infer->plan, infer->model, request, infer->limits, &infer->arena, problem))
         return false;
+    infer->explanation_bytes =
+        infer->plan.explains ? bag_explain_bound(&infer->plan, infer->model) : 0;
     bag_stopwatch_lap(&infer->watch, BAG_STAGE_INPUT);
     return bound_reply(infer, problem);
 }
@@ -184,14 +189,34 @@ static bool sort_segments(struct bag_infer *infer)
     return true;
 }
 
+static void free_explanation(struct bag_infer *infer)
+{
+    free(infer->explanation);
+    infer->explanation = NULL;
+    infer->explanation_bytes = 0;
+}
+
 static bool refuse_memory(struct bag_infer *infer, struct bag_problem *problem)
 {
     bag_buffers_put(infer->reply);
     if (!infer->plan.binary)
         free(infer->results);
     infer->reply = infer->results = NULL;
+    free_explanation(infer);
     return bag_problem_set(problem, 503, "not enough memory for a reply of %zu bytes",
                            infer->reply_bytes);
+}
+
+static bool write_explanation(struct bag_infer *infer)
+{
+    if (!infer->plan.explains)
+        return true;
+    infer->explanation = malloc(infer->explanation_bytes);
+    if (!infer->explanation)
+        return false;
+    char *end = bag_explain(&infer->plan, infer->model, infer->explanation);
+    infer->explanation_bytes = (size_t)(end - infer->explanation);
+    return true;
 }
 
 /* All but what is needed to project. */
@@ -200,7 +225,7 @@ static bool prepare_reply(struct bag_infer *infer, struct bag_buffers *buffers,
 {
     infer->buffers = buffers;
     infer->reply = bag_buffers_get(buffers, infer->reply_bytes);
-    if (infer->reply && sort_segments(infer)) {
+    if (infer->reply && write_explanation(infer) && sort_segments(infer)) {
         infer->default_bags =
             bag_poolings_default_bags(infer->plan.poolings, infer->plan.num_poolings);
         if (infer->plan.binary)
@@ -264,6 +289,7 @@ void bag_infer_finish(struct bag_infer *infer)
     bool works = !infer->plan.binary || wants_packing(infer);
     if (!infer->plan.binary)
         print_numbers(infer);
+    free_explanation(infer);
     pack_reply(infer);
     if (works)
         bag_stopwatch_lap(&infer->watch, BAG_STAGE_OUTPUT);

@@ -16,6 +16,7 @@
 
 #include "buffers.h"
 #include "envelopes.h"
+#include "explain.h"
 #include "plan.h"
 #include "projecting.h"
 #include "proto/coding.h"
@@ -48,8 +49,10 @@ struct bag_infer {
     struct bag_text id;  /* a part of the body */
     uint64_t timeout_us; /* the request's own; UINT64_MAX: none */
     struct bag_plan plan;
-    void *pooled;  /* owned; rows yet to be projected, where nobody else has them */
-    char *results; /* of all outputs; owned where numbers are yet to be printed */
+    char *explanation;        /* owned */
+    size_t explanation_bytes; /* at first the most, then as many as it has */
+    void *pooled;             /* owned; rows yet to be projected, where nobody else has them */
+    char *results;            /* of all outputs; owned where numbers are yet to be printed */
 };
 
 /* Makes a zeroed inference ready for its first use, or a finished one for its next; gives the

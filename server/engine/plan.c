@@ -174,6 +174,25 @@ static bool check_pools(const struct bag_planner *planner)
                            planner->limits->max_bags);
 }
 
+/* ---- explaining ------------------------------------------------------------------------------ */
+
+/* Unsorted segments have lost their positions by the time they are bags. */
+static bool check_explaining(const struct bag_planner *planner)
+{
+    struct bag_plan *plan = planner->plan;
+    plan->explains = planner->request->overrides.explain;
+    if (plan->explains && !planner->limits->explains)
+        return bag_problem_set(planner->problem, 400,
+                               "parameter explain: explanations are switched off (explain)");
+    for (size_t i = 0; plan->explains && i < plan->num_poolings; i++) {
+        if (plan->poolings[i].pool.unsorted)
+            return bag_problem_set(planner->problem, 400,
+                                   "parameter explain does not go with unsorted segments; sort "
+                                   "'segment_ids'");
+    }
+    return true;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static bool take_memory(struct bag_planner *planner)
@@ -206,7 +225,8 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
     if (!take_memory(&planner) ||
         !(collection ? bag_planner_match_collection(&planner) : match_table(&planner)))
         return false;
-    if (!check_ids(&planner) || !check_pools(&planner) || !bag_planner_make_outputs(&planner))
+    if (!check_ids(&planner) || !check_pools(&planner) || !bag_planner_make_outputs(&planner) ||
+        !check_explaining(&planner))
         return false;
     plan->work = bag_poolings_work(plan->poolings, plan->num_poolings);
     return true;

@@ -18,6 +18,7 @@ struct bag_infer_limits {
     size_t max_reply_bytes;
     size_t max_ids;            /* indices, of all features together */
     size_t max_bags;           /* of all features together */
+    bool explains;             /* where a request asks for it */
     size_t least_packed_bytes; /* smaller replies are not compressed */
 };
 
@@ -31,6 +32,7 @@ struct bag_plan {
     bool binary;                       /* all of them are */
     struct bag_pooling_work work;
     bool projects;             /* some pooling does */
+    bool explains;             /* the reply says what became of every bag */
     uint64_t project_products; /* multiplications that this takes */
 
     /* What a model of a table needs of these, so that nothing is allocated for it. */

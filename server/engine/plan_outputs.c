@@ -20,8 +20,7 @@ static struct bag_v2_reply_output *begin_output(struct bag_planner *planner, con
     struct bag_v2_reply_output *output = &planner->plan->outputs[planner->plan->num_outputs];
     output->name = name;
     output->dtype = dtype;
-    output->binary =
-        (encoding == BAG_V2_DEFAULT ? planner->request->encoding : encoding) == BAG_V2_BINARY;
+    output->binary = bag_v2_is_binary(planner->request, encoding);
     output->data = NULL;
     return output;
 }
@@ -55,12 +54,12 @@ static struct bag_pooling *add_pooling(struct bag_planner *planner, size_t i, si
         pooling->pool = planner->pools[i];
     pooling->output = plan->num_outputs;
     pooling->offset = 0;
+    pooling->feature = i;
     pooling->projection = NULL;
     if (!feature->projection) {
         pooling->pool.bag_stride = stride;
         return pooling;
     }
-    pooling->feature = i;
     pooling->projection = &feature->projection->projection;
     pooling->dtype = bag_planner_dtype(planner, i);
     pooling->stride = stride;

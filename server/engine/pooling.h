@@ -10,12 +10,12 @@
 
 struct bag_pooling {
     struct bag_pool pool;
-    size_t output; /* of which of the reply's outputs the result is a part */
-    size_t offset; /* of its first bag in that output, in bytes */
-    char *result;  /* where the pool writes, once there is memory */
+    size_t output;  /* of which of the reply's outputs the result is a part */
+    size_t offset;  /* of its first bag in that output, in bytes */
+    char *result;   /* where the pool writes, once there is memory */
+    size_t feature; /* of the model */
 
     /* Where pooled rows, in FP32, are yet to be projected into the output. */
-    size_t feature;                          /* of the model */
     const struct bag_projection *projection; /* borrowed; NULL: the pool writes to the output */
     enum bag_dtype dtype;                    /* of the output */
     size_t stride;                           /* of the output's rows, in bytes */

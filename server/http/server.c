@@ -135,6 +135,7 @@ static bool start_engine(struct bag_http_server *server)
         .least_packed_bytes = (size_t)options->reply_compression_min_bytes,
         .max_ids = (size_t)options->max_ids,
         .max_bags = (size_t)options->max_bags,
+        .explains = options->explain == BAG_SWITCH_ON,
     };
     struct bag_client_limits client_limits = {
         .connections = server->service->max_connections,

@@ -66,7 +66,7 @@ static void test_reads_json_tensors(void **state)
     assert_true(request->overrides.has_output_dtype);
     assert_int_equal(request->overrides.output_dtype, BAG_BF16);
     assert_int_equal(request->num_inputs, 2);
-    assert_int_equal(bag_v2_output_encoding(request, "embeddings"), BAG_V2_BINARY);
+    assert_true(bag_v2_is_binary(request, request->outputs[0].encoding));
     assert_true(bag_v2_input_read(&request->inputs[0], &decoded.arena, &tensor, &decoded.problem));
     assert_int_equal(tensor.dtype, BAG_I64);
     assert_int_equal(tensor.rank, 2);
@@ -264,7 +264,10 @@ static void test_chooses_encodings(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct decoded decoded;
         assert_true(decode_json(&decoded, cases[i].text));
-        assert_int_equal(bag_v2_output_encoding(&decoded.request, "e"), cases[i].encoding);
+        enum bag_v2_encoding asked =
+            decoded.request.num_outputs ? decoded.request.outputs[0].encoding : BAG_V2_DEFAULT;
+        assert_int_equal(bag_v2_is_binary(&decoded.request, asked),
+                         cases[i].encoding == BAG_V2_BINARY);
         release(&decoded);
     }
 }
