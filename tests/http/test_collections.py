@@ -358,6 +358,28 @@ def check_refused(client, name, model, inputs, outputs, words):
             expect(word in reply.error(), f"{name}: {word!r} is not in {reply.error()!r}")
 
 
+def check_cut(config, features, rng):
+    """A request large enough to be cut over two idle workers, across its tables; and one whose first
+    feature is one giant bag, which is cut by columns."""
+    with Server("--config", config, "--workers", 2, "--inline-work-microseconds", 0) as server, \
+            Client(server) as client:
+        for lengths in ([1000] * 40, [30000, 0]):
+            bags = {f.name: [rng.integers(0, len(f.table), n) for n in lengths]
+                    for f in features["floats"]}
+            flat = [ids for own in bags.values() for ids in own]
+            inputs = [Tensor("values", np.concatenate(flat)),
+                      Tensor("lengths", np.array([len(ids) for ids in flat]))]
+            want = {f.name: f.pool(bags[f.name], None) for f in features["floats"]}
+            whole = np.concatenate([rows.reshape(len(lengths), -1) for rows in want.values()],
+                                   axis=1)
+            for _ in range(5):
+                got = client.infer("floats", inputs, binary=True, outputs=[
+                    {"name": n} for n in [*want, "embeddings"]],
+                    parameters={"binary_data_output": True}).outputs()
+                for name, rows in (want | {"embeddings": whole}).items():
+                    expect(np.array_equal(got[name].array, rows), f"{name} of {lengths[:2]}")
+
+
 def check_limits(directory):
     """max_ids, max_bags and max_reply_bytes are of the whole request."""
     np.save(directory / "t.npy", np.ones((10, 64), F32))
@@ -423,6 +445,7 @@ def main():
                 tally.check(name, check_refused, client, name, model, inputs, None, words)
             for name, model, inputs, outputs, words in BAD_OUTPUTS:
                 tally.check(name, check_refused, client, name, model, inputs, outputs, words)
+        tally.check("cut", check_cut, config, features, rng)
     with scratch() as directory:
         tally.check("limits", check_limits, directory)
     with scratch() as directory:

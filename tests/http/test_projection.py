@@ -152,6 +152,15 @@ def check_many(client, arrays, rng):
     expect_equal(client.get("/v2/models/cube").json()["outputs"][0]["shape"], [-1, OUT])
 
 
+def check_cut(client, arrays, rng):
+    """Large enough to be cut over idle workers: pooled in parts, projected once."""
+    bags = [rng.integers(0, 500, 2000) for _ in range(40)]
+    for binary in (True, False):
+        got = client.infer("table", offsets_of(bags), binary=True,
+                           parameters={"binary_data_output": binary}).embeddings()
+        check_close(got, arrays["table"], bags, arrays["matrix"], arrays["bias"])
+
+
 def check_together(server, arrays, rng):
     """Clients at once, each with requests of its own, some of them wrong."""
 
@@ -212,7 +221,8 @@ def main():
             with Server("--config", config, "--inline-work-microseconds", inline, "--workers",
                         2) as server:
                 with Client(server) as client:
-                    for check in (check_tables, check_types, check_low_rank, check_many):
+                    for check in (check_tables, check_types, check_low_rank, check_many,
+                                  check_cut):
                         tally.check(check.__name__, check, client, arrays, rng)
                 tally.check("check_together", check_together, server, arrays, rng)
     with scratch() as directory:
