@@ -19,7 +19,7 @@ static inline int64_t without_negative(int64_t id)
     return id & ~(id >> 63);
 }
 
-/* A difference that overflows needs an id outside [0, high]: then the sign is set already. */
+/* A difference that overflows needs a negative id: then the sign is set already. */
 static inline int64_t descent(int64_t before, int64_t id)
 {
     return (int64_t)((uint64_t)id - (uint64_t)before);
@@ -31,12 +31,19 @@ judge(struct bag_ids ids, bool wide, bool any_negative, bool ascending, int64_t 
 {
     int64_t signs = 0;
     ids.wide = wide;
+    if (ids.count == 0)
+        return true;
+    if (ascending) {
+        /* Of ids that neither are negative nor decrease, the last is the largest. */
+        signs = bag_id_at(&ids, 0) | outside(bag_id_at(&ids, ids.count - 1), high);
+        for (size_t i = 1; i < ids.count; i++)
+            signs |= bag_id_at(&ids, i) | descent(bag_id_at(&ids, i - 1), bag_id_at(&ids, i));
+        return signs >= 0;
+    }
     for (size_t i = 0; i < ids.count; i++) {
         int64_t id = bag_id_at(&ids, i);
         signs |= outside(any_negative ? without_negative(id) : id, high);
     }
-    for (size_t i = 1; ascending && i < ids.count; i++)
-        signs |= descent(bag_id_at(&ids, i - 1), bag_id_at(&ids, i));
     return signs >= 0;
 }
 
