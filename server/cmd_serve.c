@@ -10,12 +10,16 @@
 #include "table/demo.h"
 #include "table/models_dir.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+/* Smaller blocks are too many for a mapping each. */
+#define LARGE_BLOCK_BYTES (1 << 20)
 
 struct serve {
     struct bag_config config;
@@ -153,6 +157,14 @@ static void size_worker_pool(struct bag_config *config)
     setenv("UV_THREADPOOL_SIZE", text, 1);
 }
 
+/* Large blocks go back to the system when they are freed. Left to itself glibc learns from the
+ * first one to keep what is as large, for each thread: after a burst the server would stay that
+ * big. */
+static void give_large_blocks_back(void)
+{
+    mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
+}
+
 /* Every connection is a descriptor, and the usual limit of 1024 is meant for programs that use
  * select(). */
 static void raise_descriptor_limit(void)
@@ -223,6 +235,7 @@ static bool run(struct serve *serve, struct bag_problem *problem)
                      &serve->service.registry, serve->config.num_models);
     size_worker_pool(&serve->config);
     raise_descriptor_limit();
+    give_large_blocks_back();
     uv_loop_init(&serve->loop);
     bool started = start_serving(serve, problem);
     if (started) {
