@@ -15,11 +15,14 @@
 #define BODY_JOIN(a, b)  BODY_JOIN_(a, b)
 #define V(name)          BODY_JOIN(BODY, name)
 
-/* A run of columns whose sums stay in registers: where its first and its last vector begin, and
- * its first and last byte within a row. */
+/* A run of columns whose sums stay in registers. All but the last of its vectors stand at constant
+ * distances from its start, so that they need no registers of their own. */
 struct V(tile) {
-    size_t column, last_column;
-    size_t first_byte, last_byte;
+    const char *rows;   /* its part of the table's first row */
+    size_t column;      /* where it starts, and, counted from there, */
+    size_t last_vector; /* the column where its last vector starts */
+    size_t last_byte;   /* the last byte that is fetched */
+    size_t trailer;     /* what follows the columns of a row, in bytes */
 };
 
 BAG_LANE struct V(tile)
@@ -29,18 +32,21 @@ BAG_LANE struct V(tile)
     size_t end = task->end_column, column = task->first_column + number * width;
     if (number > 0 && column + width > end)
         column = end - width;
+    size_t first_byte = column * bits / 8;
     end = column + width < end ? column + width : end;
-    return (struct V(tile)){.column = column,
-                            .last_column = end - V(lanes),
-                            .first_byte = column * bits / 8,
+    return (struct V(tile)){.rows = task->rows + first_byte,
+                            .column = column,
+                            .last_vector = end - V(lanes) - column,
                             .last_byte =
-                                end == task->end_column ? task->last_byte : end * bits / 8 - 1};
+                                (end == task->end_column ? task->last_byte + 1 : end * bits / 8) -
+                                first_byte - 1,
+                            .trailer = (task->row_elements * bits + 7) / 8 - first_byte};
 }
 
-/* Where vector `i` of a tile begins. */
+/* Where vector `i` begins, counted from its tile's first column. */
 BAG_LANE size_t V(column)(const struct V(tile) * tile, int vectors, int i)
 {
-    return i == vectors - 1 ? tile->last_column : tile->column + (size_t)i * V(lanes);
+    return i == vectors - 1 ? tile->last_vector : (size_t)i * V(lanes);
 }
 
 /* Asks for a tile of the row of an entry; with the first of several also for what follows the
@@ -51,11 +57,11 @@ BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind,
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
     bool has_trailer = kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
     uintptr_t row =
-        (uintptr_t)task->rows + (uintptr_t)bag_id_at(&task->ids, entry) * task->row_bytes;
-    bag_fetch_lines(&task->fetch, (const char *)(row + tile->first_byte), tile_bytes,
+        (uintptr_t)tile->rows + (uintptr_t)bag_id_at(&task->ids, entry) * task->row_bytes;
+    bag_fetch_lines(&task->fetch, (const char *)row, tile_bytes,
                     (const char *)(row + tile->last_byte));
     if (has_trailer && num_tiles > 1 && tile->column == task->first_column)
-        __builtin_prefetch((const char *)(row + task->last_byte), 0, 2);
+        __builtin_prefetch((const char *)(row + tile->trailer), 0, 2);
 }
 
 /* Adds one row to the sums, or takes the larger. */
@@ -64,8 +70,7 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
                           size_t entry, int64_t id, bool is_first, BODY *sums)
 {
     const struct bag_pool *pool = task->pool;
-    struct V(row) row =
-        V(open)(kind, task->rows + (size_t)id * task->row_bytes, task->row_elements);
+    struct V(row) row = V(open)(kind, tile->rows + (size_t)id * task->row_bytes, tile->trailer);
     bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && pool->weights);
     BODY weight = weighted ? V(all)(V(weight)(kind, pool, entry)) : V(zero)();
 #pragma GCC unroll 8
@@ -111,10 +116,10 @@ static __attribute__((noinline)) BODY_REAL V(divisor)(const struct bag_pool *poo
 /* Results of another type than the sums, once per bag and tile. */
 static __attribute__((noinline)) void V(store_narrow)(const BODY *sums, size_t vectors,
                                                       enum bag_dtype dtype, char *out,
-                                                      size_t column, size_t last_column)
+                                                      size_t last_vector)
 {
     for (size_t i = 0; i < vectors; i++)
-        V(store)(dtype, out, i == vectors - 1 ? last_column : column + i * V(lanes), sums[i]);
+        V(store)(dtype, out, i == vectors - 1 ? last_vector : i * V(lanes), sums[i]);
 }
 
 BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
@@ -125,8 +130,10 @@ BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
         sums[i] = divisor == 0 ? V(zero)() : V(divide)(sums[i], by);
 }
 
+/* Writes a tile of a bag's result, which begins at `out`, in the type of the sums. */
 BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, char *out, const BODY *sums)
 {
+    out += tile->column * sizeof(BODY_REAL);
 #pragma GCC unroll 8
     for (int i = 0; i < vectors; i++)
         V(store)(BODY_DTYPE, out, V(column)(tile, vectors, i), sums[i]);
@@ -147,8 +154,8 @@ BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, const str
 #pragma GCC unroll 8
         for (int i = 0; i < vectors; i++)
             spilled[i] = sums[i];
-        V(store_narrow)
-        (spilled, (size_t)vectors, pool->output_dtype, out, tile->column, tile->last_column);
+        out += tile->column * bag_dtypes[pool->output_dtype].bytes;
+        V(store_narrow)(spilled, (size_t)vectors, pool->output_dtype, out, tile->last_vector);
         return;
     }
     V(store_all)(tile, vectors, out, sums);

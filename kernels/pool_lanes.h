@@ -15,21 +15,24 @@ struct f32v_row {
     f32v scale, bias; /* of quantised rows */
 };
 
-BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const char *at, size_t row_elements)
+/* A row from some column on; `trailer` bytes after that column its scale and bias follow, if it has
+ * them. */
+BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const char *at, size_t trailer)
 {
     struct f32v_row row = {.codes = at};
     if (kind == BAG_KIND_OF_INT8) {
-        row.scale = f32v_all(bag_load_f32(at + row_elements, 0));
-        row.bias = f32v_all(bag_load_f32(at + row_elements, 1));
+        row.scale = f32v_all(bag_load_f32(at + trailer, 0));
+        row.bias = f32v_all(bag_load_f32(at + trailer, 1));
     } else if (kind == BAG_KIND_OF_INT4) {
-        const char *trailer = at + bag_row_code_bytes(BAG_ROWS_INT4, row_elements);
-        row.scale = f32v_all_f16(trailer);
-        row.bias = f32v_all_f16(trailer + sizeof(uint16_t));
+        row.scale = f32v_all_f16(at + trailer);
+        row.bias = f32v_all_f16(at + trailer + sizeof(uint16_t));
     }
     return row;
 }
 
-/* The values from `column` on; of four-bit codes an even one. */
+/* The values from `column` on, counted from where the row was opened; of four-bit codes an even
+ * one.
+ */
 BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, size_t column)
 {
     switch (kind) {
@@ -73,10 +76,10 @@ struct f64v_row {
     const char *codes;
 };
 
-BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, const char *at, size_t row_elements)
+BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, const char *at, size_t trailer)
 {
     (void)kind;
-    (void)row_elements;
+    (void)trailer;
     return (struct f64v_row){at};
 }
 
