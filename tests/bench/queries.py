@@ -8,6 +8,7 @@ MEDIUM = Query("64 bags x 20 ids, dim 64", "items", ITEMS_ROWS, 64, 20)
 # 270 samples of MLPerf's DLRM-v2 query, 214 ids each over all tables: 57,780 rows.
 MLPERF = Query("270 bags x 214 ids, dim 128", "wide", WIDE_ROWS, 270, 214)
 JSON = Query("JSON, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000, json=True)
+BINARY = Query("binary, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000)
 HUGE = Query("500 bags x 100 ids, dim 128", "wide", WIDE_ROWS, 500, 100)
 
 # MLPerf's 26 tables: rows (the largest a 54th of theirs, so that all take 2 GB), ids of each bag.

@@ -5,7 +5,7 @@ import contextlib
 import json
 import urllib.request
 
-from queries import (COLLECTION, CRITEO, HUGE, JSON, MEDIUM, MLPERF, ONE_TABLE, PROJECTED,
+from queries import (BINARY, COLLECTION, CRITEO, HUGE, JSON, MEDIUM, MLPERF, ONE_TABLE, PROJECTED,
                      PROJECTION_COLUMNS, PROJECTION_OUT, SMALL, WORK_US,
                      call_in_process, call_tables_in_process, query_of_work)
 from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
@@ -288,6 +288,22 @@ def open_loop(bench):
     for work_us in WORK_US[-1:] if bench.quick else WORK_US:
         open_overload(bench, query_of_work(bench, work_us))
     print(OPEN_LEGEND)
+
+
+# --- json ----------------------------------------------------------------------------------------
+
+def json_beside_binary(bench):
+    """JSON both ways against binary both ways, 8 connections, 64 bodies in turn"""
+    samples = {query: [] for query in (JSON, BINARY)}
+    with contextlib.ExitStack() as stack:
+        server = start_bagserve(stack, bench)
+        for turn in range(2 * bench.rounds):
+            for query in list(samples)[::-1 if turn % 2 else 1]:
+                samples[query].append(measure(bench, "loadgen", server, query, 8))
+    print_heading("1000 ids, dim 64; loadgen, 8 connections", BINARY.name)
+    for query, taken in samples.items():
+        print_row(query.name.partition(",")[0], taken, samples[BINARY])
+    print(f"JSON / binary: {quartiles(paired(samples[JSON], samples[BINARY], 'per_s'))} requests/s")
 
 
 # --- health --------------------------------------------------------------------------------------
