@@ -86,7 +86,7 @@
     X(max_queue_bytes, "engine", "max_queue_bytes", BYTES, 512 * BAG_MIB, 1, 1024 * BAG_GIB,       \
       "bytes", "Most bytes that the bodies of waiting requests hold; further ones are answered "   \
       "503.")                                                                                      \
-    X(max_queue_work_ms, "engine", "max_queue_work_ms", COUNT, 400, 1, 86400000, "milliseconds",   \
+    X(max_queue_work_ms, "engine", "max_queue_work_ms", COUNT, 300, 1, 86400000, "milliseconds",   \
       "Most work that waits for each worker, by how long such work took lately; further requests " \
       "are answered 503.")                                                                         \
     X(inline_work_microseconds, "engine", "inline_work_microseconds", COUNT, 50, 0, 1000000,       \
