@@ -7,6 +7,7 @@
 
 /* How long the two clocks are compared: the scale is as exact as a look at them is short of it. */
 #define COMPARE_NS 2000000
+#define LOOKS      16
 
 uint64_t bag_ticks_scale;
 
@@ -23,17 +24,39 @@ static bool is_trusted(void)
     return read && strcmp(name, "tsc\n") == 0;
 }
 
+#ifdef __x86_64__
+struct look {
+    uint64_t ns, ticks;
+};
+
+/* Both clocks at about one moment: of several looks the one that was over soonest, so that being
+ * held up between the two does not count. */
+static struct look look(void)
+{
+    struct look best = {0};
+    uint64_t shortest_ns = UINT64_MAX;
+    for (int i = 0; i < LOOKS; i++) {
+        uint64_t before_ns = uv_hrtime(), ticks = __rdtsc(), took_ns = uv_hrtime() - before_ns;
+        if (took_ns < shortest_ns) {
+            shortest_ns = took_ns;
+            best = (struct look){before_ns + took_ns / 2, ticks};
+        }
+    }
+    return best;
+}
+#endif
+
 void bag_ticks_init(void)
 {
 #ifdef __x86_64__
     if (bag_ticks_scale || !is_trusted())
         return;
-    uint64_t begin_ns = uv_hrtime(), begin = __rdtsc(), ns, ticks;
-    do {
-        ns = uv_hrtime() - begin_ns;
-        ticks = __rdtsc() - begin;
-    } while (ns < COMPARE_NS);
-    bag_ticks_scale = (uint64_t)(((unsigned __int128)ns << 32) / ticks);
+    struct look begin = look(), end;
+    do
+        end = look();
+    while (end.ns - begin.ns < COMPARE_NS);
+    bag_ticks_scale =
+        (uint64_t)(((unsigned __int128)(end.ns - begin.ns) << 32) / (end.ticks - begin.ticks));
 #else
     (void)is_trusted;
 #endif
