@@ -44,6 +44,31 @@ bool bag_entry_check_keys(const struct bag_entry *entry)
     return true;
 }
 
+/* One value, and what comes with it. */
+static bool apply(const struct bag_entry *entry, const cJSON *item,
+                  const struct bag_setting *setting, void *base, struct bag_rules *rules)
+{
+    void *member = (char *)base + setting->offset;
+    if (!bag_config_json_apply(entry->json, item, entry->where, setting, base))
+        return false;
+    /* Every index can be the padding one, so that no value of the member means "none". */
+    if (member == &rules->padding_idx)
+        rules->has_padding_idx = true;
+    return setting->type != BAG_SETTING_TEXT || bag_config_json_join(entry->json, member);
+}
+
+bool bag_entry_apply(const struct bag_entry *entry, void *base, struct bag_rules *rules)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, entry->object)
+    {
+        const struct bag_setting *setting = bag_entry_setting(entry, item->string);
+        if (setting && !apply(entry, item, setting, base, rules))
+            return false;
+    }
+    return true;
+}
+
 const cJSON *bag_entry_member(const struct bag_entry *entry, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(entry->object, key);

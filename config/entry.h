@@ -5,6 +5,7 @@
 #define BAG_CONFIG_ENTRY_H
 
 #include "json.h"
+#include "kernels/pool.h"
 
 /* The keys that an object may have: some that say what it is, and the settings of its struct. */
 struct bag_entry_keys {
@@ -33,6 +34,10 @@ bool bag_entry_unknown(const struct bag_entry *entry, const cJSON *item, bool wi
 /* Refuses unknown keys, before any value is looked at: a missing key is most often a misspelt one.
  */
 bool bag_entry_check_keys(const struct bag_entry *entry);
+
+/* Sets what the object says of the settings in `base`, the struct that they are of; `rules` is the
+ * part of it that says how to pool. Texts are paths and get the document's folder in front. */
+bool bag_entry_apply(const struct bag_entry *entry, void *base, struct bag_rules *rules);
 
 /* A member of the object; NULL where it is not there. */
 const cJSON *bag_entry_member(const struct bag_entry *entry, const char *key);

@@ -51,32 +51,23 @@ static bool check_name(const struct bag_entry *entry, const char *name,
     return true;
 }
 
-static bool apply_settings(const struct bag_entry *entry, struct bag_feature_config *feature)
+/* Bit i: the object has the i-th of the settings. */
+static uint32_t find_set(const struct bag_entry *entry)
 {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, entry->object)
-    {
-        const struct bag_setting *setting = bag_entry_setting(entry, item->string);
-        if (!setting)
-            continue;
-        if (!bag_config_json_apply(entry->json, item, entry->where, setting, feature))
-            return false;
-        if (setting->type == BAG_SETTING_TEXT &&
-            !bag_config_json_join(entry->json,
-                                  (char **)(void *)((char *)feature + setting->offset)))
-            return false;
-        feature->set |= UINT32_C(1) << (setting - settings);
-        if (setting->offset == offsetof(struct bag_feature_config, rules.padding_idx))
-            feature->rules.has_padding_idx = true;
+    uint32_t set = 0;
+    for (size_t i = 0; i < keys.num_settings; i++) {
+        if (bag_entry_member(entry, settings[i].key))
+            set |= UINT32_C(1) << i;
     }
-    return true;
+    return set;
 }
 
 /* Names as copies; the model owns them from here on. */
 static bool add_feature(const struct bag_entry *entry, const char *name, const char *table,
                         struct bag_model_config *model)
 {
-    struct bag_feature_config feature = {.name = strdup(name), .model = strdup(table)};
+    struct bag_feature_config feature = {
+        .name = strdup(name), .model = strdup(table), .set = find_set(entry)};
     struct bag_feature_config *features =
         reallocarray(model->features, model->num_features + 1, sizeof *features);
     if (features)
@@ -87,8 +78,9 @@ static bool add_feature(const struct bag_entry *entry, const char *name, const c
         return bag_problem_set(entry->json->problem, 500, "not enough memory for model '%s'",
                                model->name);
     }
-    model->features[model->num_features++] = feature;
-    return apply_settings(entry, &model->features[model->num_features - 1]);
+    model->features[model->num_features] = feature;
+    struct bag_feature_config *added = &model->features[model->num_features++];
+    return bag_entry_apply(entry, added, &added->rules);
 }
 
 static bool apply_feature(const struct bag_config_json *json, const cJSON *object,

@@ -26,27 +26,6 @@ static const struct bag_setting settings[] = {
 static const struct bag_entry_keys keys = {identity, sizeof identity / sizeof *identity, settings,
                                            sizeof settings / sizeof *settings};
 
-/* Settings of a model, but not features. */
-static bool apply_settings(const struct bag_entry *entry, struct bag_model_config *model)
-{
-    const cJSON *item;
-    cJSON_ArrayForEach(item, entry->object)
-    {
-        const struct bag_setting *setting = bag_entry_setting(entry, item->string);
-        if (!setting)
-            continue;
-        if (!bag_config_json_apply(entry->json, item, entry->where, setting, model))
-            return false;
-        if (setting->type == BAG_SETTING_TEXT &&
-            !bag_config_json_join(entry->json, (char **)(void *)((char *)model + setting->offset)))
-            return false;
-        /* Every index can be the padding one, so that no value of the member means "none". */
-        if (setting->offset == offsetof(struct bag_model_config, rules.padding_idx))
-            model->rules.has_padding_idx = true;
-    }
-    return true;
-}
-
 /* A collection says nothing but its features, which say the rest each for itself. */
 static bool apply_features(const struct bag_entry *entry, const cJSON *features,
                            struct bag_model_config *model)
@@ -66,7 +45,8 @@ static bool apply_features(const struct bag_entry *entry, const cJSON *features,
 static bool apply_model(const struct bag_entry *entry, struct bag_model_config *model)
 {
     const cJSON *features = bag_entry_member(entry, "features");
-    return features ? apply_features(entry, features, model) : apply_settings(entry, model);
+    return features ? apply_features(entry, features, model)
+                    : bag_entry_apply(entry, model, &model->rules);
 }
 
 /* ---- entries of "models" --------------------------------------------------------------------- */
