@@ -273,10 +273,17 @@ class Tally:
                 with scratch() as directory:
                     self.check(name, work, directory)
 
-    def finish(self):
-        """Prints failures and the summary; the value is for sys.exit."""
+    def report(self):
+        """Prints failures and the summary; whether all went well."""
         for name, text in self.failures:
             print(f"FAILED {name}: {text}")
         took_s = time.monotonic() - self._start
         print(f"{self.passed} passed, {len(self.failures)} failed ({took_s:.1f} s)")
-        return 1 if self.failures or not self.passed else 0
+        return self.passed and not self.failures
+
+
+def main(work):
+    """Runs work(tally) and ends the process: with 0 where there were checks and none failed."""
+    tally = Tally()
+    work(tally)
+    sys.exit(0 if tally.report() else 1)

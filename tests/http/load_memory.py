@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from harness import Server, Tally, expect, scratch
+from harness import Server, expect, main, scratch
 from v2 import Client, Tensor
 
 DIM = 64
@@ -45,14 +45,12 @@ def check_memory(path, rows):
         expect((got == some.astype(np.float32)[:, None]).all(), "rows have other values")
 
 
-def main():
+def check_everything(tally):
     gigabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 2
-    tally = Tally()
     with scratch() as directory:
         rows = write_table(directory / "items.npy", gigabytes)
         tally.check(f"{gigabytes} GB", check_memory, directory / "items.npy", rows)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -1,12 +1,11 @@
 """The access log and the log of slow requests; what is passed through into replies."""
 
 import json
-import sys
 import time
 
 import numpy as np
 
-from harness import Server, Tally, expect, expect_equal
+from harness import Server, expect, expect_equal, main
 from lifecycle import save
 from v2 import Client, Raw, Tensor, head, infer_body
 
@@ -103,11 +102,5 @@ def test_slow_requests(directory):
         expect(lines[0]["duration_us"] >= 200_000, f"{lines}")
 
 
-def main():
-    tally = Tally()
-    tally.check_each(globals())
-    return tally.finish()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(lambda tally: tally.check_each(globals()))

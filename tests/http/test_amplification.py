@@ -1,11 +1,10 @@
 """How much memory a request takes for the bytes of its body: at most 8 times for binary bodies, 50
 times for JSON, the reply aside. Each body is made to be as dear as it can be for its length."""
 
-import sys
 
 import numpy as np
 
-from harness import Server, Tally, expect, scratch, write_json
+from harness import Server, expect, main, scratch, write_json
 from v2 import Client, Tensor, infer_body
 
 BODY_BYTES = 4 << 20
@@ -62,8 +61,7 @@ def check(config, name, body, headers, factor):
     expect(status == (200 if headers else 400), f"{name}: status {status}")
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with scratch() as directory:
         np.save(directory / "items.npy", np.zeros((8, 4), np.float32))
         config = write_json(directory / "server.json", {"models": [
@@ -72,8 +70,7 @@ def main():
             tally.check(name, check, config, name, body, {}, 50)
         for name, (body, headers) in binary_bodies():
             tally.check(name, check, config, name, body, headers, 8)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -6,13 +6,12 @@ it, on a new one. At the end the server has not grown.
 
 import contextlib
 import http.client
-import sys
 
 import numpy as np
 
 import bad_requests as bad
 from example import EXAMPLE, INFER, WANT, check_rows
-from harness import SANITIZED, Failure, Server, Tally, scratch, write_json
+from harness import SANITIZED, Failure, Server, Tally, main, scratch, write_json
 from test_conformance import check_words
 from v2 import Client, Raw, Tensor, head
 
@@ -284,8 +283,7 @@ def check_growth(tally, world):
         tally.check("memory", judge)
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with scratch() as directory:
         with Server("--config", make_models(directory)) as server:
             world = World(server)
@@ -295,8 +293,7 @@ def main():
             check_limits(tally, world)
             check_growth(tally, world)
             world.client.close()
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -6,13 +6,12 @@ tritonclient for Python (and its asyncio variant), the C++ client with perf_anal
 
 import gzip
 import json
-import sys
 import zlib
 
 import numpy as np
 
 from example import EXAMPLE, WANT, check_rows
-from harness import Server, Tally, expect, expect_equal, scratch
+from harness import Server, expect, expect_equal, main, scratch
 from v2 import Raw
 
 INDICES = np.array([0, 2, 3, 4], np.int64).tobytes()
@@ -255,14 +254,12 @@ def test_kserve_health(server):
         expect_equal(exchange(server, lines, method="GET").expect().json()[key], True)
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with scratch() as directory:
         np.save(directory / "items.npy", EXAMPLE)
         with Server("--table", f"items={directory}/items.npy") as server:
             tally.check_all(globals(), server)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

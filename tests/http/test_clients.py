@@ -11,7 +11,7 @@ import threading
 import numpy as np
 
 from example import EXAMPLE, WANT, check_rows
-from harness import (ROOT, TIMEOUT_S, Failure, Server, Tally, expect, expect_equal, scratch,
+from harness import (ROOT, TIMEOUT_S, Failure, Server, expect, expect_equal, main, scratch,
                      write_json)
 
 sys.path.insert(0, str(ROOT / "proto" / "clients" / "python"))
@@ -332,8 +332,7 @@ def test_c_example(_):
     expect_equal((done.stdout, done.stderr), ("2 rows of 64\nhistory has 2 rows\n", ""))
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with scratch() as directory:
         np.save(directory / "items.npy", EXAMPLE)
         np.save(directory / "whole.npy", np.array([-(2**63), 2**62 + 1], np.int64))
@@ -344,8 +343,7 @@ def main():
         with Server("--config", config, "--max-body-bytes", 1 << 20) as server, \
                 bc.Client(address(server)) as client:
             tally.check_all(globals(), client, after=client.close)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -2,13 +2,12 @@
 does the work, and what is refused."""
 
 import gzip
-import sys
 import zlib
 
 import numpy as np
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import Server, Tally, expect, expect_equal, scratch
+from harness import Server, expect, expect_equal, main, scratch
 from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
 
 MAX_BODY_BYTES = 1 << 20
@@ -223,8 +222,7 @@ def test_off_by_default(_):
         expect("content-encoding" not in reply.headers and "vary" not in reply.headers, "is on")
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with scratch() as directory:
         noise = np.random.default_rng(1).integers(0, 256, (ROWS, 64), np.uint8)
         for name, table in {"items": EXAMPLE, "noise": noise,
@@ -234,8 +232,7 @@ def main():
                     "--reply-compression", "on", "--reply-compression-min-bytes", MIN_BYTES) \
                 as server, Client(server) as client:
             tally.check_all(globals(), client, after=client.close)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -11,11 +11,10 @@ rules say, and sends the weights raw. Cases of the stage `load` go through `serv
 import collections
 import json
 import re
-import sys
 
 import numpy as np
 
-from harness import ROOT, Failure, Server, Tally, run, scratch, write_json
+from harness import ROOT, Failure, Server, main, run, scratch, write_json
 from v2 import NO_JSON, NUMPY, Client, Tensor, bf16_from_f32, f32_from_bf16
 
 WAYS = ("binary", "json", "mixed")
@@ -253,9 +252,9 @@ def check_load(directory, case, number):
             raise Failure(f"{command}: neither model nor file is named: {lines[0]}")
 
 
-def main():
+def check_everything(tally):
     cases = load_cases()
-    tally, counts = Tally(), collections.Counter()
+    counts = collections.Counter()
     if len(cases) != EXPECTED_CASES:
         raise Failure(f"{len(cases)} cases instead of {EXPECTED_CASES}")
     at_load = [c for c in cases if c.get("error", {}).get("stage") == "load"]
@@ -280,8 +279,7 @@ def main():
           f"{len(models.entries)} models; {counts['load']} at load by --check and by starting")
     print(f"json: {counts['half']} cases with FP16 or BF16 tables, which have no JSON form, were "
           f"asked for FP32 and rounded here; {counts['raw weights']} of them sent raw weights")
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

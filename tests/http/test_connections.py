@@ -5,14 +5,13 @@ curl and python3-requests make of the server.
 import json
 import socket
 import subprocess
-import sys
 import threading
 
 import numpy as np
 import requests
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import TIMEOUT_S, Server, Tally, expect, expect_equal, scaled, scratch, wait_until
+from harness import TIMEOUT_S, Server, expect, expect_equal, main, scaled, scratch, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
@@ -189,16 +188,14 @@ def test_requests(client):
         expect_equal(session.get(url + "/v2/health/ready", timeout=20).json()["ready"], True)
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with scratch() as directory:
         np.save(directory / "items.npy", EXAMPLE)
         np.save(directory / "ones.npy", np.ones((5, 1), np.float32))
         with Server("--models", directory) as server, Client(server) as client:
             # A connection each, so that a broken answer does not reach the next test.
             tally.check_all(globals(), client, after=client.close)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

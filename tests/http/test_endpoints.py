@@ -3,12 +3,11 @@ path, and what browsers ask before they let a page talk to another server.
 """
 
 import os
-import sys
 
 import numpy as np
 
 from example import BODY, EXAMPLE, INFER, WANT, check_rows
-from harness import Server, Tally, expect, expect_equal, run, scratch, write_json
+from harness import Server, expect, expect_equal, main, run, scratch, write_json
 from v2 import Client, Raw, head
 
 GET_PATHS = ("/", "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models", "/v2/models/items",
@@ -221,8 +220,7 @@ def test_bad_origins(_):
     expect("https://a.example/" in done.stderr and "cors_origins" in done.stderr, done.stderr)
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with scratch() as directory:
         tables = {"items": EXAMPLE, "cube": np.arange(30, dtype=np.int16).reshape(5, 2, 3),
                   "half": EXAMPLE.astype(np.float16)}
@@ -242,8 +240,7 @@ def main():
             model("half", output_datatype="FP32")]})
         with Server("--config", config) as server, Client(server) as client:
             tally.check_all(globals(), client, after=client.close)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

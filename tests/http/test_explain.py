@@ -1,10 +1,9 @@
 """`parameters.explain`: what became of every bag, against a few lines of Python."""
 
-import sys
 
 import numpy as np
 
-from harness import Server, Tally, expect, expect_equal, scaled, scratch, seed, write_json
+from harness import Server, expect, expect_equal, main, scaled, scratch, seed, write_json
 from v2 import Client, Tensor
 
 ROWS = 20
@@ -119,8 +118,7 @@ def check_limits(config):
         expect("max_reply_bytes" in reply.error(), reply.error())
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     rng = np.random.default_rng(seed())
     with scratch() as directory:
         config, models = make(directory)
@@ -128,8 +126,7 @@ def main():
             for check in (check_random, check_collection, check_refused):
                 tally.check(check.__name__, check, client, models, rng)
         tally.check("check_limits", check_limits, config)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -3,10 +3,9 @@ on. Where two readers could differ about where a request ends, nothing behind it
 """
 
 import json
-import sys
 import threading
 
-from harness import Server, Tally, expect, expect_equal
+from harness import Server, expect, expect_equal, main
 from hostile import CASES, Library
 from v2 import Client, Raw
 
@@ -59,8 +58,7 @@ def is_alive(client):
     expect_equal(json.loads(client.get("/v2/health/ready").body), {"ready": True})
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with Server("--demo", "--request-timeout-s", str(REQUEST_TIMEOUT_S), "--idle-timeout-s",
                 str(IDLE_TIMEOUT_S)) as server:
         for start in range(0, len(CASES), BATCH):
@@ -70,8 +68,7 @@ def main():
                 tally.check(name, check, answer, request, statuses)
             with Client(server) as client:
                 tally.check(f"alive after {start + len(batch)}", is_alive, client)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -6,13 +6,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import types
 
 import numpy as np
 
-from harness import (PROGRAM, TIMEOUT_S, Server, Tally, environment, expect, expect_equal,
-                     free_port, wait_until)
+from harness import (PROGRAM, TIMEOUT_S, Server, environment, expect, expect_equal, free_port, main,
+                     wait_until)
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
 
@@ -256,11 +255,5 @@ def test_level(directory):
         expect_equal(process.returncode, 0, "exit code")
 
 
-def main():
-    tally = Tally()
-    tally.check_each(globals())
-    return tally.finish()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(lambda tally: tally.check_each(globals()))

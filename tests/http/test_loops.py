@@ -4,11 +4,10 @@ import concurrent.futures
 import os
 import pathlib
 import re
-import sys
 
 import numpy as np
 
-from harness import (Server, Tally, expect, expect_equal, run, scaled, wait_until)
+from harness import Server, expect, expect_equal, main, run, scaled, wait_until
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Tensor
 
@@ -95,11 +94,5 @@ def test_refuses_other_numbers(directory):
         expect("loops" in result.stderr, result.stderr)
 
 
-def main():
-    tally = Tally()
-    tally.check_each(globals())
-    return tally.finish()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(lambda tally: tally.check_each(globals()))

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 import threading
 import time
 
@@ -10,7 +9,7 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from example import EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import Server, Tally, expect, expect_equal, scratch, wait_until
+from harness import Server, expect, expect_equal, main, scratch, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
 
 STAGES = ("queue", "compute_input", "compute_infer", "compute_output")
@@ -330,8 +329,7 @@ def test_switched_off(client):
         expect(not {"stats", "metrics"} & set(links), f"{links}")
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with scratch() as directory:
         for path in ("items/1", "other/3", "other/12"):
             (directory / "models" / path).mkdir(parents=True)
@@ -340,8 +338,7 @@ def main():
                 Client(server) as client:
             server.table = directory / "models" / "items" / "1" / "table.npy"
             tally.check_all(globals(), client, after=client.close)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -4,7 +4,6 @@ is called, rightly and wrongly, and every answer must be one that is described.
 
 import json
 import re
-import sys
 
 import numpy as np
 
@@ -14,7 +13,7 @@ except ImportError:
     Draft202012Validator = None
 
 from example import EXAMPLE, INPUTS
-from harness import ROOT, Server, Tally, expect, expect_equal, scratch
+from harness import ROOT, Server, expect, expect_equal, main, scratch
 from v2 import HEADER_LENGTH, Client, infer_body
 
 METHODS = {"GET": "get", "POST": "post"}
@@ -181,8 +180,7 @@ def test_while_loading(_):
                 check_answer(operation, reply, f"{method} {path} while loading")
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     if not Draft202012Validator:
         print("python3-jsonschema is missing: answers are not compared with their schemas")
     with scratch() as directory:
@@ -190,8 +188,7 @@ def main():
         with Server("--table", f"example={directory}/example.npy", "--max-body-bytes", 1 << 20) \
                 as server, Client(server) as client:
             tally.check_all(globals(), client, after=client.close)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -4,13 +4,12 @@ All bits must be equal (but a zero of either sign is a zero). The seed is printe
 the request's number and how it was made.
 """
 
-import sys
 from fractions import Fraction
 
 import numpy as np
 
 import oracle
-from harness import Failure, Server, Tally, scaled, scratch, seed, write_json
+from harness import Failure, Server, main, scaled, scratch, seed, write_json
 from v2 import Client, Tensor
 
 ROWS = scaled(1_000_000, at_least=1000)
@@ -157,10 +156,9 @@ def check_the_oracle(rng):
             raise Failure(f"the oracle's fma({w[i]!r}, {r[i]!r}, {s[i]!r}) is {got!r}")
 
 
-def main():
+def check_everything(tally):
     rng = np.random.default_rng(seed())
     check_the_oracle(rng)
-    tally = Tally()
     with scratch() as directory:
         table = make_table(rng)
         np.save(directory / "items.npy", table)
@@ -174,8 +172,7 @@ def main():
                     break
     print(f"{tally.passed} of {REQUESTS} random requests against a {ROWS} x {DIM} table agree "
           "with NumPy to the bit")
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -6,11 +6,10 @@ and by many clients at once, so that the server multiplies several requests toge
 """
 
 import concurrent.futures
-import sys
 
 import numpy as np
 
-from harness import Failure, Server, Tally, expect, expect_equal, run, scratch, seed, write_json
+from harness import Failure, Server, expect, expect_equal, main, run, scratch, seed, write_json
 from v2 import Client, Tensor, bf16_from_f32, f32_from_bf16
 
 F32 = np.float32
@@ -212,8 +211,7 @@ def check_refused(directory):
     refused(["'bias' needs a 'projection'"], bias="b4.npy")
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     rng = np.random.default_rng(seed())
     with scratch() as directory:
         config, arrays = make(rng, directory)
@@ -227,8 +225,7 @@ def main():
                 tally.check("check_together", check_together, server, arrays, rng)
     with scratch() as directory:
         tally.check("check_refused", check_refused, directory)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -2,12 +2,11 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import Server, Tally, expect, expect_equal, scratch, write_json
+from harness import Server, expect, expect_equal, main, scratch, write_json
 from v2 import HEADER_LENGTH, Client, Tensor, infer_body
 
 BITS = [0.1, -0.1, 1.5, 2.0, 1e-7, 1e-45, 1.1754944e-38, 3.4028235e38, 16777216.0, 16777217.5,
@@ -370,8 +369,7 @@ def tables():
             "special": np.array([[np.nan], [np.inf], [-np.inf]], np.float32)}
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     with scratch() as directory:
         models = []
         for name, table in tables().items():
@@ -382,8 +380,7 @@ def main():
         with Server("--config", config) as server, Client(server) as client:
             # A connection each, so that a broken answer does not reach the next test.
             tally.check_all(globals(), client, after=client.close)
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -1,11 +1,10 @@
 """Dear work: many connections at once, a full queue, time-outs, batches that wait, limits on size."""
 
 import re
-import sys
 
 import numpy as np
 
-from harness import Server, Tally, expect, expect_equal, scaled, wait_until
+from harness import Server, expect, expect_equal, main, scaled, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
 
 INFER = "/v2/models/items/infer"
@@ -145,11 +144,5 @@ def test_workers_on_processors():
         check(raw.reply(), want)
 
 
-def main():
-    tally = Tally()
-    tally.check_all(globals())
-    return tally.finish()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(lambda tally: tally.check_all(globals()))

@@ -24,9 +24,8 @@ import re
 import socket
 import struct
 import subprocess
-import sys
 
-from harness import PROGRAM, ROOT, Failure, Server, Tally, expect, expect_equal, scratch
+from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal, main, scratch
 
 PORT = 8000
 DOCUMENTS = ("README.md", "proto/PROTOCOL.md")
@@ -138,8 +137,7 @@ def lay_out(directory):
     (directory / "build" / "release" / "bagserve").symlink_to(PROGRAM)
 
 
-def main():
-    tally = Tally()
+def check_everything(tally):
     documents = {name: pairs_of(blocks_of((ROOT / name).read_text())) for name in DOCUMENTS}
     blocks = [block for pairs in documents.values() for block, _ in pairs]
     ran = [b for b in blocks if b.language in COMMANDS and not b.left_out()]
@@ -155,8 +153,7 @@ def main():
                                 output, directory, server.port)
     print(f"{len(ran)} blocks of commands were run, "
           f"{sum(b.left_out() for b in blocks)} are marked as not run")
-    return tally.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(check_everything)

@@ -4,12 +4,11 @@ import contextlib
 import resource
 import select
 import socket
-import sys
 import time
 
 import numpy as np
 
-from harness import TIMEOUT_S, Server, Tally, expect, expect_equal, wait_until
+from harness import TIMEOUT_S, Server, expect, expect_equal, main, wait_until
 from lifecycle import check_table, save
 from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
 
@@ -184,11 +183,5 @@ def test_connections_of_one_client(directory):
             expect(third.at_end(), "a third connection is open")
 
 
-def main():
-    tally = Tally()
-    tally.check_each(globals())
-    return tally.finish()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(lambda tally: tally.check_each(globals()))

@@ -6,12 +6,11 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import types
 
 import numpy as np
 
-from harness import (PROGRAM, ROOT, Failure, Server, Tally, expect, expect_equal, free_port, run,
+from harness import (PROGRAM, ROOT, Failure, Server, expect, expect_equal, free_port, main, run,
                      wait_until)
 from lifecycle import check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
@@ -234,11 +233,5 @@ def test_admin_answers_while_draining(directory):
         server.check_end()
 
 
-def main():
-    tally = Tally()
-    tally.check_each(globals())
-    return tally.finish()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(lambda tally: tally.check_each(globals()))

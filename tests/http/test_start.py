@@ -8,12 +8,11 @@ import os
 import re
 import socket
 import subprocess
-import sys
 
 import numpy as np
 
-from harness import (PROGRAM, TIMEOUT_S, Failure, Server, Tally, environment, expect, expect_equal,
-                     free_port, run, write_json)
+from harness import (PROGRAM, TIMEOUT_S, Failure, Server, environment, expect, expect_equal,
+                     free_port, main, run, write_json)
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Tensor
 
@@ -360,11 +359,5 @@ def test_health_of_strangers(_):
                 expect_equal(health.wait(TIMEOUT_S), 1, f"exit code for {answer}")
 
 
-def main():
-    tally = Tally()
-    tally.check_each(globals())
-    return tally.finish()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(lambda tally: tally.check_each(globals()))
