@@ -131,16 +131,10 @@ bool bag_v2_read_inputs(struct bag_v2_reader *reader)
     struct bag_v2_request *request = reader->request;
     const cJSON *inputs = bag_v2_member(reader->envelope.tree, "inputs"), *item;
     size_t count = 0;
-    if (!cJSON_IsArray(inputs))
-        return bag_problem_set(reader->problem, 400, "\"inputs\" must be an array of tensors");
-    request->num_inputs = (size_t)cJSON_GetArraySize(inputs);
-    if (request->num_inputs > BAG_V2_MAX_TENSORS)
-        return bag_problem_set(reader->problem, 400,
-                               "\"inputs\" has %zu tensors; at most %d are read",
-                               request->num_inputs, BAG_V2_MAX_TENSORS);
-    request->inputs = bag_arena_array(reader->arena, request->num_inputs, sizeof *request->inputs);
+    request->inputs =
+        bag_v2_elements(reader, "inputs", inputs, sizeof *request->inputs, &request->num_inputs);
     if (!request->inputs)
-        return bag_v2_refuse_memory(reader->problem);
+        return false;
     cJSON_ArrayForEach(item, inputs)
     {
         if (!read_input(reader, item, count++))

@@ -27,17 +27,10 @@ bool bag_v2_read_outputs(struct bag_v2_reader *reader)
     size_t count = 0;
     if (!outputs)
         return true;
-    if (!cJSON_IsArray(outputs))
-        return bag_problem_set(reader->problem, 400, "\"outputs\" must be an array");
-    request->num_outputs = (size_t)cJSON_GetArraySize(outputs);
-    if (request->num_outputs > BAG_V2_MAX_TENSORS)
-        return bag_problem_set(reader->problem, 400,
-                               "\"outputs\" has %zu tensors; at most %d are read",
-                               request->num_outputs, BAG_V2_MAX_TENSORS);
-    request->outputs =
-        bag_arena_array(reader->arena, request->num_outputs, sizeof *request->outputs);
+    request->outputs = bag_v2_elements(reader, "outputs", outputs, sizeof *request->outputs,
+                                       &request->num_outputs);
     if (!request->outputs)
-        return bag_v2_refuse_memory(reader->problem);
+        return false;
     cJSON_ArrayForEach(item, outputs)
     {
         if (!read_output(reader, item, count++))

@@ -38,6 +38,25 @@ const cJSON *bag_v2_member(const cJSON *object, const char *key)
     return item && !cJSON_IsNull(item) ? item : NULL;
 }
 
+void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,
+                      size_t bytes, size_t *count)
+{
+    if (!cJSON_IsArray(list)) {
+        bag_problem_set(reader->problem, 400, "\"%s\" must be an array of tensors", key);
+        return NULL;
+    }
+    *count = (size_t)cJSON_GetArraySize(list);
+    if (*count > BAG_V2_MAX_TENSORS) {
+        bag_problem_set(reader->problem, 400, "\"%s\" has %zu tensors; at most %d are read", key,
+                        *count, BAG_V2_MAX_TENSORS);
+        return NULL;
+    }
+    void *elements = bag_arena_array(reader->arena, *count, bytes);
+    if (!elements)
+        bag_v2_refuse_memory(reader->problem);
+    return elements;
+}
+
 /* Copies a name out of the tree, which is freed when decoding ends. */
 bool bag_v2_copy_text(struct bag_v2_reader *reader, const char *string, struct bag_text *text)
 {

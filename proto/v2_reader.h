@@ -29,6 +29,11 @@ bool bag_v2_integer(const cJSON *item, double low, double high, int64_t *value);
 /* Member `key` of an object; NULL where either is absent or null. */
 const cJSON *bag_v2_member(const cJSON *object, const char *key);
 
+/* Elements of `bytes` each, one for each tensor of the list under `key`; *count says how many. NULL
+ * with the problem set where it is no list, or a longer one than is read. */
+void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,
+                      size_t bytes, size_t *count);
+
 /* Copies a name out of the tree, which is freed when decoding ends. */
 bool bag_v2_copy_text(struct bag_v2_reader *reader, const char *string, struct bag_text *text);
 

@@ -169,7 +169,7 @@ static void test_refuses_malformed_envelopes(void **state)
         {"{\"inputs\":[{\"name\":\"a\"," INT32 "\"shape\":[0],\"data\":[]},"
          "{\"name\":\"a\"," INT32 "\"shape\":[0],\"data\":[]}]}",
          "input 'a' stands twice"},
-        {"{\"inputs\":[],\"outputs\":{}}", "\"outputs\" must be an array"},
+        {"{\"inputs\":[],\"outputs\":{}}", "\"outputs\" must be an array of tensors"},
         {"{\"inputs\":[],\"outputs\":[{}]}", "outputs[0]: must be an object with a \"name\""},
         {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\"},{\"name\":\"e\"}]}",
          "output 'e' stands twice"},
