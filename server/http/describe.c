@@ -38,24 +38,19 @@ void bag_http_get_live(const struct bag_service *service, const struct bag_http_
     bag_http_reply_json(reply, 200, bag_v2_describe_health("live", true, NULL));
 }
 
-/* Why nothing is ready, or NULL. */
-static const char *not_ready(const struct bag_service *service)
-{
-    enum bag_service_state state = service->state; /* clang does not switch on an atomic */
-    switch (state) {
-    case BAG_SERVICE_LOADING:
-        return "the tables are still being loaded";
-    case BAG_SERVICE_DRAINING:
-        return "the server is stopping";
-    default:
-        return NULL;
-    }
-}
+/* What every model is, all being of one state: they become ready together, and leave together. */
+static const struct {
+    const char *word, *why_not; /* the index's; why nothing is ready, or NULL */
+} states[] = {
+    [BAG_SERVICE_LOADING] = {"LOADING", "the tables are still being loaded"},
+    [BAG_SERVICE_READY] = {"READY", NULL},
+    [BAG_SERVICE_DRAINING] = {"UNLOADING", "the server is stopping"},
+};
 
 void bag_http_get_ready(const struct bag_service *service, const struct bag_http_target *target,
                         struct bag_http_reply *reply)
 {
-    const char *why = not_ready(service);
+    const char *why = states[service->state].why_not;
     (void)target;
     bag_http_reply_json(reply, why ? 503 : 200, bag_v2_describe_health("ready", !why, why));
 }
@@ -145,7 +140,7 @@ void bag_http_get_model_config(const struct bag_service *service,
 void bag_http_get_model_ready(const struct bag_service *service,
                               const struct bag_http_target *target, struct bag_http_reply *reply)
 {
-    const char *why = not_ready(service);
+    const char *why = states[service->state].why_not;
     const struct bag_model *model = bag_http_find_model(service, target, reply);
     if (!model && reply->status == 404)
         return;
@@ -154,25 +149,12 @@ void bag_http_get_model_ready(const struct bag_service *service,
                         bag_v2_describe_readiness(target->model, !why, why));
 }
 
-/* The same for every model: they become ready together, and leave together. */
-static const char *state_of(const struct bag_service *service)
-{
-    enum bag_service_state state = service->state; /* clang does not switch on an atomic */
-    switch (state) {
-    case BAG_SERVICE_LOADING:
-        return "LOADING";
-    case BAG_SERVICE_DRAINING:
-        return "UNLOADING";
-    default:
-        return "READY";
-    }
-}
-
 void bag_http_post_index(const struct bag_service *service, const struct bag_http_target *target,
                          struct bag_http_reply *reply)
 {
     const struct bag_config *config = service->config;
-    const char *why = not_ready(service);
+    const enum bag_service_state state = service->state; /* it may change meanwhile */
+    const char *why = states[state].why_not;
     struct bag_problem problem;
     bool ready_only;
     if (!bag_v2_index_read(target->body, target->body_bytes, &ready_only, &problem)) {
@@ -184,7 +166,7 @@ void bag_http_post_index(const struct bag_service *service, const struct bag_htt
     for (size_t i = 0; entries && i < count; i++)
         entries[i] = (struct bag_v2_index_entry){.name = config->models[i].name,
                                                  .version = config->models[i].version,
-                                                 .state = state_of(service),
+                                                 .state = states[state].word,
                                                  .reason = why ? why : ""};
     bag_http_reply_json(reply, 200, entries ? bag_v2_describe_index(entries, count) : NULL);
     free(entries);
