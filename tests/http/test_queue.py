@@ -34,6 +34,17 @@ def check(reply, want):
     expect(got.tobytes() == want.tobytes(), f"{got} instead of {want}")
 
 
+def ask_at_once(server, count, ids):
+    """As many requests, each on a connection of its own, all sent before any answer is read."""
+    asked = [question(number, ids) for number in range(count)]
+    raws = [Raw(server) for _ in asked]
+    for raw, (request, _) in zip(raws, asked):
+        raw.send(request)
+    for raw, (_, want) in zip(raws, asked):
+        check(raw.reply(), want)
+        raw.close()
+
+
 def queued(server):
     """How many requests wait, as /metrics says."""
     with Client(server) as client:
@@ -45,13 +56,7 @@ def test_many_connections():
     """Counts around the event loop's batch of 128, with work that goes to the workers."""
     with Server("--demo") as server:
         for count in (127, 128, 129, 256, 512):
-            asked = [question(number, 2_000) for number in range(count)]
-            raws = [Raw(server) for _ in range(count)]
-            for raw, (request, _) in zip(raws, asked):
-                raw.send(request)
-            for raw, (_, want) in zip(raws, asked):
-                check(raw.reply(), want)
-                raw.close()
+            ask_at_once(server, count, 2_000)
 
 
 def test_full_queue():
@@ -117,13 +122,7 @@ def test_preferred_batch():
         raw.send(request)
         check(raw.reply(), want)
     with Server("--demo", *options, 60_000_000) as server:
-        asked = [question(number, 5_000) for number in range(4)]
-        raws = [Raw(server) for _ in asked]
-        for raw, (request, _) in zip(raws, asked):
-            raw.send(request)
-        for raw, (_, want) in zip(raws, asked):
-            check(raw.reply(), want)
-            raw.close()
+        ask_at_once(server, 4, 5_000)
 
 
 def test_limits_on_size():
