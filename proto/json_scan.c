@@ -250,6 +250,10 @@ bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place plac
     if (!scan_value(scan, place))
         return false;
     if (scan->at != scan->end)
-        return bag_json_fail(scan, "nothing may follow the document");
+        return bag_json_fail(scan, place == BAG_JSON_ROOT
+                                       ? "nothing may follow the document; where binary tensors "
+                                         "do, Inference-Header-Content-Length must say where it "
+                                         "ends"
+                                       : "nothing may follow the document");
     return true;
 }

@@ -15,6 +15,30 @@ static size_t token_bytes(const struct bag_number_reader *reader, const char *at
     return (size_t)(stop - at);
 }
 
+/* Of the string that begins here, with its quotes; it may hold separators. 0 where none does. */
+static size_t string_bytes(const struct bag_number_reader *reader, const char *at)
+{
+    size_t left = (size_t)(reader->end - at), stop = 1;
+    if (left == 0 || *at != '"')
+        return 0;
+    while (stop < left && at[stop] != '"')
+        stop += at[stop] == '\\' ? 2 : 1;
+    return stop < left ? stop + 1 : 0;
+}
+
+/* What stands where a number must. */
+static void put_element(const struct bag_number_reader *reader, const char *element, char *out,
+                        size_t room)
+{
+    size_t string = string_bytes(reader, element), bytes = token_bytes(reader, element);
+    if (string)
+        snprintf(out, room, "the string '%s'", bag_quote(element + 1, string - 2).text);
+    else if (bytes)
+        snprintf(out, room, "'%s'", bag_quote(element, bytes).text);
+    else
+        snprintf(out, room, "missing");
+}
+
 static size_t elements_found(const struct bag_number_reader *reader)
 {
     if (reader->surplus)
@@ -39,10 +63,8 @@ static void put_allowed(enum bag_dtype dtype, char *out, size_t room)
 
 bool bag_number_refuse(struct bag_number_reader *reader, const char *element)
 {
-    char stands[sizeof(struct bag_quoted) + 8] = "missing", allowed[80];
-    size_t bytes = token_bytes(reader, element);
-    if (bytes)
-        snprintf(stands, sizeof stands, "'%s'", bag_quote(element, bytes).text);
+    char stands[sizeof(struct bag_quoted) + 16], allowed[80];
+    put_element(reader, element, stands, sizeof stands);
     put_allowed(reader->dtype, allowed, sizeof allowed);
     reader->at = element;
     return bag_problem_set(reader->problem, 400, "element %zu is %s; %s takes %s",

@@ -10,8 +10,10 @@ bool bag_v2_index_read(const char *body, size_t body_bytes, bool *ready_only,
     if (body_bytes == 0)
         return true;
     cJSON *tree = bag_json_parse(body, body_bytes, problem);
-    if (!tree)
+    if (!tree) {
+        bag_problem_prefix(problem, "malformed JSON");
         return false;
+    }
     const cJSON *ready = cJSON_IsObject(tree) ? bag_v2_member(tree, "ready") : NULL;
     bool sound = true;
     if (!cJSON_IsObject(tree))

@@ -35,6 +35,9 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
                                    .problem = problem};
     memset(request, 0, sizeof *request);
     request->encoding = BAG_V2_JSON;
+    if (header_bytes == 0)
+        return bag_problem_set(problem, 400,
+                               "the body is empty; it must be a JSON object with \"inputs\"");
     if (!bag_json_parse_envelope(body, header_bytes, arena, &reader.envelope, problem))
         return false;
     bool sound = true;

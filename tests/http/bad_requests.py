@@ -305,7 +305,7 @@ OTHER_MODELS = [
 
 # ---- JSON -------------------------------------------------------------------------------------
 JSON = [
-    ("an empty body", "", ["JSON"]),
+    ("an empty body", "", ["body is empty", "JSON", "inputs"]),
     ("spaces alone", "   ", ["JSON"]),
     ("null", "null", ["object"]),
     ("an array", "[]", ["object"]),
@@ -376,8 +376,8 @@ BINARY = [
     ("header in hexadecimal", binary(length=hex(_RIGHT_LENGTH)), [HEADER_LENGTH]),
     ("header with nothing", binary(length=""), [HEADER_LENGTH]),
     ("header one byte short", binary(length=_RIGHT_LENGTH - 1), []),
-    ("header one byte long", binary(length=_RIGHT_LENGTH + 1), []),
-    ("no header length", ({}, binary()[1]), []),
+    ("header one byte long", binary(length=_RIGHT_LENGTH + 1), [HEADER_LENGTH]),
+    ("no header length", ({}, binary()[1]), [HEADER_LENGTH]),
     ("binary_data_size without header length", ({}, binary(raw=b"")[1]), ["indices"]),
     ("one byte left over", binary(raw=bytes(33)), ["1"]),
     ("one byte missing", binary(raw=bytes(31)), ["indices", "32", "31"]),
