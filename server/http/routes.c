@@ -38,11 +38,7 @@ static bool capture(const char *what, const char *segment, size_t bytes,
 {
     if (strncmp(what, "{model}", 7) == 0)
         return bytes && bag_url_decode(segment, bytes, target->model, sizeof target->model);
-    if (!bytes || bytes >= sizeof target->version || strspn(segment, "0123456789") < bytes)
-        return false;
-    memcpy(target->version, segment, bytes);
-    target->version[bytes] = 0;
-    return true;
+    return bytes && bag_url_decode(segment, bytes, target->version, sizeof target->version);
 }
 
 static bool match(const char *pattern, const char *path, struct bag_http_target *target)
@@ -154,6 +150,8 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
         return model;
     if (!bag_registry_versions(&service->registry, target->model, &versions))
         return refuse_unknown(name.text, reply);
-    bag_http_reply_error(reply, 404, "model '%s' has no version %s", name.text, target->version);
+    bag_http_reply_error(
+        reply, 404, "model '%s' has no version '%s'; GET /v2/models/%s lists its versions",
+        name.text, bag_quote(target->version, strlen(target->version)).text, name.text);
     return NULL;
 }

@@ -10,7 +10,7 @@
 /* What a request names; the handlers of POST routes see its body as well. */
 struct bag_http_target {
     char model[129];  /* decoded; empty where the path has none */
-    char version[21]; /* digits; empty: the highest */
+    char version[21]; /* decoded, and perhaps of no model; empty: the highest */
     const char *body; /* borrowed; of POST routes */
     size_t body_bytes;
 };
