@@ -97,8 +97,9 @@ static bool refuse_unknown(const struct flag *flag, struct bag_problem *problem)
     struct bag_quoted written = bag_quote(flag->written, flag->name_bytes);
     struct bag_suggestion suggestion = {.written = written.text};
     if (!looks_like_flag(flag->written))
-        return bag_problem_set(problem, 400, "unexpected argument '%s'; flags begin with --",
-                               bag_quote(flag->written, strlen(flag->written)).text);
+        return bag_problem_set(
+            problem, 400, "unexpected argument '%s'; flags begin with --, and --help lists them",
+            bag_quote(flag->written, strlen(flag->written)).text);
     for (size_t i = 0; i < bag_num_options; i++)
         bag_suggest_offer(&suggestion, bag_flag_of(bag_options[i].setting.key).text);
     for (int id = 0; id < FLAG_OPTION; id++)

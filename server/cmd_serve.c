@@ -262,8 +262,9 @@ int bag_cmd_serve(int argc, char *argv[])
     }
     bool sound = configure(serve, argc, argv, &problem);
     if (sound && serve->config.check)
-        printf("The configuration is valid: %zu models, %zu bytes of table files.\n",
-               serve->config.num_models, serve->startup.total_bytes);
+        printf("The configuration is valid: %zu model%s, %zu bytes of table files.\n",
+               serve->config.num_models, serve->config.num_models == 1 ? "" : "s",
+               serve->startup.total_bytes);
     else if (sound)
         sound = run(serve, &problem);
     if (!sound) {

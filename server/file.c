@@ -39,7 +39,7 @@ char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct ba
     }
     free(text);
     if (count < 0)
-        bag_problem_set(problem, 500, "%s: %s", path, strerror(error));
+        bag_problem_set(problem, 500, "%s: cannot be read: %s", path, strerror(error));
     else
         bag_problem_set(problem, 500, "%s: larger than %zu bytes", path, max_bytes);
     return NULL;

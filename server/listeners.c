@@ -18,8 +18,9 @@ static bool open_first(struct bag_listener *listener, const struct bag_option_va
         bag_listener_take(listener, passed_fd);
         return true;
     }
-    return options->unix_path ? bag_listener_open_unix(listener, options->unix_path, mode, problem)
-                              : bag_listener_open(listener, options->host, options->port, problem);
+    return options->unix_path
+               ? bag_listener_open_unix(listener, options->unix_path, mode, problem)
+               : bag_listener_open(listener, options->host, options->port, "--port", problem);
 }
 
 static const char *admin_host(const struct bag_option_values *options)
@@ -33,8 +34,8 @@ bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option
     if (!open_first(&listeners->first, options, problem))
         return false;
     listeners->has_admin = options->admin_port != 0;
-    if (!listeners->has_admin ||
-        bag_listener_open(&listeners->admin, admin_host(options), options->admin_port, problem))
+    if (!listeners->has_admin || bag_listener_open(&listeners->admin, admin_host(options),
+                                                   options->admin_port, "--admin-port", problem))
         return true;
     bag_listener_refuse(&listeners->first);
     bag_listener_close(&listeners->first);

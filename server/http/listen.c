@@ -47,7 +47,7 @@ static int listen_on(const struct addrinfo *address)
 }
 
 bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t port,
-                       struct bag_problem *problem)
+                       const char *flag, struct bag_problem *problem)
 {
     struct addrinfo *list = bag_address_find(host, port, AI_PASSIVE, problem);
     *listener = (struct bag_listener){.kind = BAG_LISTENER_TCP, .fd = -1};
@@ -57,10 +57,14 @@ bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t 
         listener->fd = listen_on(at);
     int error = errno;
     freeaddrinfo(list);
+    if (listener->fd < 0 && error == EADDRINUSE)
+        return bag_problem_set(problem, 500,
+                               "cannot listen on %s port %d: %s; stop what uses it or choose "
+                               "another %s",
+                               host, (int)port, strerror(error), flag);
     if (listener->fd < 0)
-        return bag_problem_set(
-            problem, 500, "cannot listen on %s port %d: %s%s", host, (int)port, strerror(error),
-            error == EADDRINUSE ? "; stop what uses it or choose another --port" : "");
+        return bag_problem_set(problem, 500, "cannot listen on %s port %d: %s", host, (int)port,
+                               strerror(error));
     listener->port = port_of(listener->fd);
     return true;
 }

@@ -22,9 +22,10 @@ struct bag_listener {
     struct stat made; /* what stood there when it was bound */
 };
 
-/* Binds and listens on a numeric or resolvable host and a port (0: any free one). */
+/* Binds and listens on a numeric or resolvable host and a port (0: any free one); `flag` is what
+ * chooses another one. */
 bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t port,
-                       struct bag_problem *problem);
+                       const char *flag, struct bag_problem *problem);
 
 /* Binds and listens on a Unix-domain socket, as bag_unix_bind does. */
 bool bag_listener_open_unix(struct bag_listener *listener, const char *path, mode_t mode,

@@ -41,7 +41,8 @@ static bool walk(const char *directory, visit_entry *visit, void *context,
     int count = scandir(directory, &entries, skip_hidden, versionsort);
     bool sound = count >= 0;
     if (!sound)
-        bag_problem_set(problem, 500, "%s: %s", directory, strerror(errno));
+        bag_problem_set(problem, 500, "%s: cannot be read as a folder of models: %s", directory,
+                        strerror(errno));
     for (int i = 0; i < count; i++) {
         char *path = NULL;
         if (sound && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0)

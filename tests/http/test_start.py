@@ -163,8 +163,10 @@ def test_port_in_use(directory):
     path = save(directory / "items.npy")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        refused([port, "127.0.0.1", "in use"], "--port", port, "--table", f"items={path}",
-                check=False)
+        refused([port, "127.0.0.1", "in use", "another --port"], "--port", port, "--table",
+                f"items={path}", check=False)
+        refused([port, "127.0.0.1", "in use", "another --admin-port"], "--admin-port", port,
+                "--table", f"items={path}", check=False)
 
 
 def test_bad_options(directory):
@@ -172,7 +174,8 @@ def test_bad_options(directory):
     for arguments, words in [
             (["--tabel", table], ["--tabel", "--table"]),
             (["--max-body-byte", "5"], ["--max-body-byte", "--max-body-bytes"]),
-            (["items"], ["items"]),
+            (["items"], ["items", "--help"]),
+            (["--config", directory / "absent.json"], ["configuration file", "absent.json"]),
             (["--port", "65536"], ["port", "65536", "65535"]),
             (["--port", "-1"], ["port", "-1"]),
             (["--port", "http"], ["port", "http"]),
@@ -199,7 +202,7 @@ def test_nothing_to_serve(directory):
     refused(["--table"])
     (directory / "empty").mkdir()
     refused([directory / "empty"], "--models", directory / "empty")
-    refused([directory / "absent"], "--models", directory / "absent")
+    refused([directory / "absent", "folder of models"], "--models", directory / "absent")
 
 
 def test_duplicate_models(directory):

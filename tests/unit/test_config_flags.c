@@ -32,9 +32,12 @@ static void test_refused_flags(void **state)
     FLAGS(fixture, "--table: a value is missing; it must be NAME=PATH", "--table");
     FLAGS(fixture, "--demo takes no value", "--demo=1");
     FLAGS(fixture, "--help takes no value", "--help=x");
-    FLAGS(fixture, "unexpected argument 'items.npy'; flags begin with --", "items.npy");
-    FLAGS(fixture, "unexpected argument '-p'; flags begin with --", "-p", "80");
-    FLAGS(fixture, "unexpected argument 'yes'; flags begin with --", "--demo", "yes");
+    FLAGS(fixture, "unexpected argument 'items.npy'; flags begin with --, and --help lists them",
+          "items.npy");
+    FLAGS(fixture, "unexpected argument '-p'; flags begin with --, and --help lists them", "-p",
+          "80");
+    FLAGS(fixture, "unexpected argument 'yes'; flags begin with --, and --help lists them",
+          "--demo", "yes");
     FLAGS(fixture, "unknown flag --prot; did you mean --port?", "--prot", "80");
     FLAGS(fixture, "unknown flag --tabel; did you mean --table?", "--tabel=items=x");
     FLAGS(fixture, "unknown flag --log_level; did you mean --log-level?", "--log_level=info");
