@@ -65,7 +65,7 @@ struct bagserve_client {
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-/* `url` as "http://HOST:PORT". NULL without memory. */
+/* `url` as "http://HOST:PORT", or with a slash at its end. NULL without memory. */
 static inline struct bagserve_client *bagserve_open(const char *url, long timeout_ms)
 {
     struct bagserve_client *client = calloc(1, sizeof *client);
@@ -81,6 +81,9 @@ static inline struct bagserve_client *bagserve_open(const char *url, long timeou
         return NULL;
     }
     strcpy(client->url, url);
+    for (size_t bytes = strlen(url); bytes && url[bytes - 1] == '/'; bytes--)
+        client->url[bytes - 1] = 0;
+    curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, client->error);
     curl_easy_setopt(client->curl, CURLOPT_TIMEOUT_MS, timeout_ms);
     curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
     return client;
@@ -185,8 +188,10 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
     CURLcode code = curl_easy_perform(client->curl);
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, NULL);
     curl_slist_free_all(headers);
-    if (code != CURLE_OK)
-        return bagserve_fail_(client, BAGSERVE_NO_ANSWER, curl_easy_strerror(code));
+    if (code != CURLE_OK) /* more exactly in the buffer for errors, where libcurl has filled it */
+        return *client->error
+                   ? BAGSERVE_NO_ANSWER
+                   : bagserve_fail_(client, BAGSERVE_NO_ANSWER, curl_easy_strerror(code));
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status == 200)
         return BAGSERVE_OK;

@@ -128,10 +128,13 @@ def _decode(headers, body):
 
 # ---- the client -------------------------------------------------------------------------------
 class Client:
-    """Calls to one server, over one connection."""
+    """Calls to one server, over one connection; `address` is HOST:PORT or http://HOST:PORT."""
 
     def __init__(self, address="127.0.0.1:8000", timeout_s=30.0, retries=2):
-        self._connection = http.client.HTTPConnection(address, timeout=timeout_s)
+        self._address = address.removeprefix("http://").rstrip("/")
+        if "/" in self._address:
+            raise ValueError(f"'{address}' is neither HOST:PORT nor http://HOST:PORT")
+        self._connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
         self._retries = retries
 
     def close(self):
@@ -245,7 +248,8 @@ class Client:
             if not kept:
                 self._connection.connect()
         except OSError as problem:
-            return None, None, None, ConnectionFailed(f"cannot connect: {problem}")
+            return None, None, None, ConnectionFailed(
+                f"cannot connect to {self._address}: {problem}")
         try:
             self._connection.request(method, path, body, headers)
             answer = self._connection.getresponse()
