@@ -10,8 +10,8 @@ struct bag_listeners {
     bool has_admin;
 };
 
-/* Opens them; one that systemd passes is taken for the first. Nothing is left open on failure. To
- * be called before there are threads. */
+/* Opens them; what systemd passes is taken in their place. Nothing is left open on failure, but for
+ * what was passed. To be called before there are threads. */
 bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option_values *options,
                         struct bag_problem *problem);
 

@@ -15,6 +15,9 @@
 /* The first descriptor that is passed. */
 #define FIRST_FD 3
 
+/* The name of the one for health, metrics and models. */
+#define ADMIN "admin"
+
 /* A positive number from the environment; 0 where there is none. */
 static uint64_t read_number(const char *name)
 {
@@ -36,22 +39,38 @@ static bool is_listening(int fd)
            getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) == 0 && listening;
 }
 
-bool bag_systemd_take_socket(int *fd, struct bag_problem *problem)
+static bool take(int fd, int *place, uint64_t count, struct bag_problem *problem)
+{
+    if (*place >= 0)
+        return bag_problem_set(problem, 500,
+                               "%llu sockets were passed (LISTEN_FDS); one is served, and beside "
+                               "it one that is named admin (LISTEN_FDNAMES, of a unit's "
+                               "FileDescriptorName)",
+                               (unsigned long long)count);
+    if (!is_listening(fd))
+        return bag_problem_set(problem, 500,
+                               "descriptor %d, which was passed (LISTEN_FDS), must be a listening "
+                               "stream socket",
+                               fd);
+    *place = fd;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    return true;
+}
+
+/* A socket that nobody named has the name of its unit. */
+bool bag_systemd_take_sockets(struct bag_systemd_sockets *sockets, struct bag_problem *problem)
 {
     uint64_t count = is_for_us("LISTEN_PID") ? read_number("LISTEN_FDS") : 0;
-    *fd = -1;
-    if (count == 0)
-        return true;
-    if (count > 1)
-        return bag_problem_set(problem, 500, "%d sockets were passed (LISTEN_FDS); one is served",
-                               (int)count);
-    if (!is_listening(FIRST_FD))
-        return bag_problem_set(problem, 500,
-                               "the descriptor that was passed (LISTEN_FDS) must be a listening "
-                               "stream socket");
-    *fd = FIRST_FD;
-    fcntl(*fd, F_SETFD, FD_CLOEXEC);
-    fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) | O_NONBLOCK);
+    const char *names = getenv("LISTEN_FDNAMES");
+    *sockets = (struct bag_systemd_sockets){.first = -1, .admin = -1};
+    for (uint64_t i = 0; i < count; i++) {
+        size_t bytes = names ? strcspn(names, ":") : 0;
+        bool is_admin = bytes == strlen(ADMIN) && memcmp(names, ADMIN, bytes) == 0;
+        if (!take(FIRST_FD + (int)i, is_admin ? &sockets->admin : &sockets->first, count, problem))
+            return false;
+        names = names && names[bytes] ? names + bytes + 1 : NULL;
+    }
     return true;
 }
 

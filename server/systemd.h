@@ -10,9 +10,14 @@
 
 #include <stdint.h>
 
-/* Takes the listening socket that was passed to this process; *fd is -1 where none was. False with
- * *problem where there are several, or it is of another kind. */
-bool bag_systemd_take_socket(int *fd, struct bag_problem *problem);
+/* Listening sockets that were passed to this process: the one named admin, and the one of any other
+ * name. -1: none. */
+struct bag_systemd_sockets {
+    int first, admin;
+};
+
+/* Takes them. False with *problem where there are more, or they are of another kind. */
+bool bag_systemd_take_sockets(struct bag_systemd_sockets *sockets, struct bag_problem *problem);
 
 /* Sends assignments such as "READY=1\nSTATUS=...". Any thread may call it. */
 void bag_systemd_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));

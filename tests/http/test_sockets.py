@@ -96,7 +96,8 @@ def test_unix_socket_after_a_second_signal(directory):
 
 # ---- systemd ----------------------------------------------------------------------------------
 class Manager:
-    """What systemd is to a service: it passes sockets as descriptor 3, and hears how things are."""
+    """What systemd is to a service: it passes sockets as descriptors from 3 on, and hears how things
+    are."""
 
     def __init__(self, directory):
         self.path = directory / "notify"
@@ -105,20 +106,20 @@ class Manager:
         self.socket.settimeout(60)
         self.news = []
 
-    def start(self, *arguments, listener=None, count=1, **variables):
+    def start(self, *arguments, sockets=(), **variables):
         """Starts a server; the variable LISTEN_PID must be its number."""
-        number = listener.fileno() if listener else -1
+        numbers = [passed.fileno() for passed in sockets]
 
         def prepare():
-            if listener:
-                os.dup2(number, 3)
+            # Out of the way first: one of them may have the number that another is to get.
+            for target, number in enumerate([os.dup(number) for number in numbers], 3):
+                os.dup2(number, target)
             os.environ["LISTEN_PID"] = str(os.getpid())
-            os.environ.update(variables, LISTEN_FDS=str(count if listener else 0),
+            os.environ.update(variables, LISTEN_FDS=str(len(numbers)),
                               NOTIFY_SOCKET=str(self.path))
             os.execv(PROGRAM, [PROGRAM, "serve", *map(str, arguments)])
 
-        return subprocess.Popen(["true"], preexec_fn=prepare, stderr=subprocess.PIPE, text=True,
-                                pass_fds=(number, 3) if listener else ())
+        return subprocess.Popen(["true"], preexec_fn=prepare, stderr=subprocess.PIPE, text=True)
 
     def wait_news(self, line):
         while not any(line in news.split("\n") for news in self.news):
@@ -136,7 +137,7 @@ def test_socket_activation(directory):
     listener, address = listen()
     with listener, Raw(address) as early:
         early.send(head("GET", "/v2"))
-        with manager.start("--table", f"items={table}", listener=listener) as process:
+        with manager.start("--table", f"items={table}", sockets=[listener]) as process:
             manager.wait_news("READY=1")
             early.reply().expect(200)
             with Client(address) as client:
@@ -146,7 +147,7 @@ def test_socket_activation(directory):
             expect_equal((process.communicate()[1].count("stopped"), process.returncode), (1, 0))
         with Raw(address) as between:
             between.send(head("GET", "/v2"))
-            with manager.start("--table", f"items={table}", listener=listener) as process:
+            with manager.start("--table", f"items={table}", sockets=[listener]) as process:
                 between.reply().expect(200)
                 manager.news.clear()
                 manager.wait_news("READY=1")
@@ -171,25 +172,80 @@ def test_news(directory):
 def test_other_descriptors_are_refused(directory):
     table, manager = save(directory / "items.npy"), Manager(directory)
     listener, _ = listen()
+    two, names = "2 sockets were passed", "LISTEN_FDNAMES"
     with listener, socket.socket() as unbound:
-        for passed, count, text in ((listener, 2, "2 sockets"), (unbound, 1, "listening stream")):
-            with manager.start("--table", f"items={table}", listener=passed,
-                               count=count) as process:
-                expect(text in process.communicate()[1], text)
-                expect_equal(process.returncode, 1, text)
+        for passed, variables, words in (
+                ([listener] * 2, {}, [two, names]),
+                ([listener] * 2, {names: "bagserve.socket:bagserve.socket"}, [two, names]),
+                ([listener] * 2, {names: "admin:admin"}, [two, names]),
+                ([listener] * 2, {names: "http:administration"}, [two, names]),
+                ([listener] * 3, {names: "http:admin"}, ["3 sockets were passed", names]),
+                ([unbound], {}, ["descriptor 3", "listening stream"]),
+                ([listener, unbound], {names: "http:admin"}, ["descriptor 4", "listening stream"])):
+            with manager.start("--table", f"items={table}", sockets=passed, **variables) as process:
+                told = process.communicate()[1]
+                for word in words:
+                    expect(word in told, f"{variables}: no '{word}' in {told}")
+                expect_equal(process.returncode, 1, told)
+
+
+def check_admin(address):
+    """A listener that answers for health, and refuses inference."""
+    with Client(address) as client:
+        client.get("/v2/health/ready").expect(200)
+        refused = client.infer("items", [Tensor("indices", np.zeros((1, 1), np.int64))])
+        expect_equal(refused.status, 403)
+
+
+def test_sockets_by_name(directory):
+    """One named admin is the second listener, whatever place it has and the other's name is."""
+    table, manager = save(directory / "items.npy"), Manager(directory)
+    (first, address), (second, admin), port = listen(), listen(), free_port()
+    other = types.SimpleNamespace(host="127.0.0.1", port=port)
+    with first, second:
+        for sockets, names, infers in (([first, second], "http:admin", address),
+                                       ([second, first], "admin:bagserve.socket", address),
+                                       ([second, first], "admin", address),
+                                       ([second], "admin", other)):
+            manager.news.clear()
+            with manager.start("--table", f"items={table}", "--port", port, sockets=sockets,
+                               LISTEN_FDNAMES=names) as process:
+                manager.wait_news("READY=1")
+                with Client(infers) as client:
+                    check_table(client)
+                check_admin(admin)
+                process.terminate()
+                told = process.communicate()[1]
+                expect_equal((told.count("passed by systemd"), process.returncode),
+                             (len(sockets), 0), told)
+
+
+def test_a_name_for_admin_goes_before_the_option(directory):
+    table, manager = save(directory / "items.npy"), Manager(directory)
+    (first, address), (second, admin) = listen(), listen()
+    with first, second, manager.start("--table", f"items={table}", "--admin-port", admin.port,
+                                      sockets=[first, second],
+                                      LISTEN_FDNAMES="http:admin") as process:
+        manager.wait_news("READY=1")
+        with Client(address) as client:
+            check_table(client)
+        check_admin(admin)
+        process.terminate()
+        expect_equal((process.communicate()[1].count("stopped"), process.returncode), (1, 0))
 
 
 def test_units(_directory):
     """systemd's own opinion, where it is installed; its exit code hides unknown keys."""
-    units = sorted((ROOT / "deploy" / "systemd").glob("bagserve.*"))
-    expect_equal([unit.suffix for unit in units], [".service", ".socket"])
+    units = sorted((ROOT / "deploy" / "systemd").iterdir())
+    expect_equal([unit.name for unit in units],
+                 ["bagserve-admin.socket", "bagserve.service", "bagserve.socket"])
     try:
         result = subprocess.run(["systemd-analyze", "verify", "--man=no", *units],
                                 capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return
     complaints = [line for line in result.stderr.splitlines()
-                  if re.search(r"bagserve\.(service|socket)", line)
+                  if re.search(r"bagserve(-admin)?\.(service|socket)", line)
                   and "is not executable" not in line]
     if complaints:
         raise Failure("\n".join(complaints))
