@@ -107,8 +107,10 @@ static bool open_table(struct bag_startup *startup, size_t i, struct bag_problem
     struct bag_rules rules;
     if (is_demo(model) || !model->path)
         return true;
-    if (!bag_table_file_open(model->path, model->datatype, file, problem))
+    if (!bag_table_file_open(model->path, model->datatype, file, problem)) {
+        bag_problem_prefix(problem, "model '%s'", model->name);
         return false;
+    }
     if (!describe_table(model, file, &table, problem) ||
         !complete_model(model, &table, &rules, problem) ||
         !open_projection(startup, model, NULL, &table, problem))

@@ -261,7 +261,7 @@ def test_damaged_tables(directory):
     problems = []
     for path, words in damaged(directory):
         try:
-            refused([path, *words], "--table", f"items={path}")
+            refused([path, "model 'items'", *words], "--table", f"items={path}")
         except Failure as problem:
             problems.append(f"{path.name}: {problem}")
     expect(not problems, "\n    ".join(problems))
