@@ -46,9 +46,9 @@ static bool check_identity(const struct bag_config *config, const char *name, co
                                "in front",
                                bag_quote(name, strlen(name)).text);
     if (!version_valid(version))
-        return bag_problem_set(problem, 400, "model '%s': version '%s' must be from 1 to %lld",
-                               name, bag_quote(version, strlen(version)).text,
-                               (long long)BAG_LARGEST_EXACT);
+        return bag_problem_set(
+            problem, 400, "model '%s': version '%s' must be a whole number from 1 to %lld", name,
+            bag_quote(version, strlen(version)).text, (long long)BAG_LARGEST_EXACT);
     for (size_t i = 0; i < config->num_models; i++) {
         const struct bag_model_config *other = &config->models[i];
         if (strcmp(other->name, name) == 0 && strcmp(other->version, version) == 0)

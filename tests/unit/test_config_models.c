@@ -64,7 +64,7 @@ static void test_versions(void **state)
             fail_msg("version '%s' was taken", bad[i]);
     }
     expect(fixture, bag_config_add_model(config, "b", "x", "v1", problem),
-           "model 'b': version 'v1' must be from 1 to 9007199254740991");
+           "model 'b': version 'v1' must be a whole number from 1 to 9007199254740991");
     assert_int_equal(config->num_models, 3);
     entry(fixture, "\"version\": 7", NULL);
     assert_string_equal(config->models[0].version, "7");
@@ -72,7 +72,7 @@ static void test_versions(void **state)
     assert_string_equal(config->models[0].version, "12");
     entry(fixture, "\"version\": true", "version in model 'items' must be a whole number from 1");
     file(fixture, "{\"models\": [{\"name\": \"b\", \"path\": \"x\", \"version\": 1.5}]}",
-         AT(1, 13) "model 'b': version '1.5' must be from 1 to 9007199254740991");
+         AT(1, 13) "model 'b': version '1.5' must be a whole number from 1 to 9007199254740991");
 }
 
 static void test_doubles(void **state)
