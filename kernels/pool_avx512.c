@@ -8,10 +8,7 @@
 #define BAG_BELOW(kind)   bag_avx2_kernels.pool[BAG_KIND_OF_##kind]
 #define BAG_WHOLE_VECTORS 7
 #define BAG_CUT_VECTORS   4
-#define BAG_FAR      \
-    (struct bag_far) \
-    {                \
-        16384, 2     \
-    }
+#define BAG_FAR_BYTES     16384
+#define BAG_FAR_CACHE     2
 #include "pool_instances.h"
 #endif

@@ -5,10 +5,10 @@
  *   #define BODY_DTYPE BAG_F32 or BAG_F64
  *   #define BODY_DIVISOR  the function that finds a bag's divisor
  *
- * and leaves BODY_pool_bags behind. A tile is a run of columns whose sums stay
- * in registers over a whole bag; the number of its vectors is a constant of each instance. The last
- * vector of a tile ends where the tile ends, overlapping the one before where it must: columns are
- * independent, so what is computed twice has the same bits.
+ * and what pool_instances.h says of tiles and fetching, and leaves BODY_pool_bags behind. A tile is
+ * a run of columns whose sums stay in registers over a whole bag; the number of its vectors is a
+ * constant of each instance. The last vector of a tile ends where the tile ends, overlapping the
+ * one before where it must: columns are independent, so what is computed twice has the same bits.
  *
  * Must not know: instruction sets. */
 #define BODY_JOIN_(a, b) a##_##b
@@ -18,7 +18,8 @@
 /* A run of columns whose sums stay in registers. All but the last of its vectors stand at constant
  * distances from its start, so that they need no registers of their own. */
 struct V(tile) {
-    const char *rows;   /* its part of the table's first row */
+    const char *rows;   /* its part of the table's first row, */
+    char *out;          /* and of the result of the block's first bag */
     size_t column;      /* where it starts, and, counted from there, */
     size_t last_vector; /* the column where its last vector starts */
     size_t last_byte;   /* the last byte that is fetched */
@@ -35,6 +36,7 @@ BAG_LANE struct V(tile)
     size_t first_byte = column * bits / 8;
     end = column + width < end ? column + width : end;
     return (struct V(tile)){.rows = task->rows + first_byte,
+                            .out = task->block->out + column * task->result_bytes,
                             .column = column,
                             .last_vector = end - V(lanes) - column,
                             .last_byte =
@@ -49,17 +51,33 @@ BAG_LANE size_t V(column)(const struct V(tile) * tile, int vectors, int i)
     return i == vectors - 1 ? tile->last_vector : (size_t)i * V(lanes);
 }
 
-/* Asks for a tile of the row of an entry; with the first of several also for what follows the
- * columns, which every tile reads. */
-BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors,
-                       size_t num_tiles, const struct V(tile) * tile, size_t entry)
+/* The row of an entry. In the general mode it may be no row at all. */
+BAG_LANE int64_t V(id)(const struct bag_tile_task *task, enum bag_mode mode, size_t entry)
+{
+    if (mode == BAG_MODE_GENERAL)
+        return bag_id_at(&task->pool->indices, entry);
+    return bag_checked_id(task->ids, task->id_bytes, entry);
+}
+
+/* The row that is fetched while that of an entry is added. */
+BAG_LANE int64_t V(id_ahead)(const struct bag_tile_task *task, enum bag_mode mode, size_t entry)
+{
+    if (mode == BAG_MODE_GENERAL)
+        return bag_id_at(&task->pool->indices, entry + task->fetch.ahead);
+    return bag_checked_id(task->ids_ahead, task->id_bytes, entry);
+}
+
+/* Asks for a tile of the row that is to be fetched with an entry; with the first of several also
+ * for what follows the columns, which every tile reads. */
+BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
+                       int vectors, size_t num_tiles, const struct V(tile) * tile, size_t entry)
 {
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
     bool has_trailer = kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
     uintptr_t row =
-        (uintptr_t)tile->rows + (uintptr_t)bag_id_at(&task->ids, entry) * task->row_bytes;
-    bag_fetch_lines(&task->fetch, (const char *)row, tile_bytes,
-                    (const char *)(row + tile->last_byte));
+        (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(task, mode, entry) * task->row_bytes;
+    bag_fetch_lines(&task->fetch, BAG_FAR_CACHE == 1 || task->fetch.near, (const char *)row,
+                    tile_bytes, (const char *)(row + tile->last_byte));
     if (has_trailer && num_tiles > 1 && tile->column == task->first_column)
         __builtin_prefetch((const char *)(row + tile->trailer), 0, 2);
 }
@@ -85,7 +103,26 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
     }
 }
 
-/* Pools the entries [first, end). Which entries stay is asked in the general mode only. */
+/* Adds the entries [entry, end), fetching rows ahead of them or not, and returns where it stopped.
+ * Which entries stay is asked in the general mode only. */
+BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind kind,
+                            enum bag_mode mode, int vectors, size_t num_tiles,
+                            const struct V(tile) * tile, bool fetches, size_t entry, size_t end,
+                            bool *is_first, BODY *sums)
+{
+    for (; entry < end; entry++) {
+        int64_t id = V(id)(task, mode, entry);
+        if (fetches)
+            V(fetch)(task, kind, mode, vectors, num_tiles, tile, entry);
+        if (mode == BAG_MODE_GENERAL && !bag_keeps(task->pool, entry, id))
+            continue;
+        V(take_row)(task, kind, mode, vectors, tile, entry, id, *is_first, sums);
+        *is_first = false;
+    }
+    return entry;
+}
+
+/* Pools the entries [first, end): those that have a row to fetch, then the rest. */
 BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind kind,
                            enum bag_mode mode, int vectors, size_t num_tiles,
                            const struct V(tile) * tile, size_t first, size_t end, BODY *sums)
@@ -95,15 +132,9 @@ BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind k
 #pragma GCC unroll 8
     for (int i = 0; i < vectors; i++)
         sums[i] = V(zero)();
-    for (size_t entry = first; entry < end; entry++) {
-        int64_t id = bag_id_at(&task->ids, entry);
-        if (entry < fetch_end)
-            V(fetch)(task, kind, vectors, num_tiles, tile, entry + task->fetch.ahead);
-        if (mode == BAG_MODE_GENERAL && !bag_keeps(task->pool, entry, id))
-            continue;
-        V(take_row)(task, kind, mode, vectors, tile, entry, id, is_first, sums);
-        is_first = false;
-    }
+    first = V(take_run)(task, kind, mode, vectors, num_tiles, tile, true, first, fetch_end,
+                        &is_first, sums);
+    V(take_run)(task, kind, mode, vectors, num_tiles, tile, false, first, end, &is_first, sums);
 }
 
 /* Once per bag: not worth a copy in every instance. */
@@ -130,66 +161,80 @@ BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
         sums[i] = divisor == 0 ? V(zero)() : V(divide)(sums[i], by);
 }
 
-/* Writes a tile of a bag's result, which begins at `out`, in the type of the sums. */
+/* Writes a bag's part of the result, which begins at `out`, in the type of the sums. */
 BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, char *out, const BODY *sums)
 {
-    out += tile->column * sizeof(BODY_REAL);
 #pragma GCC unroll 8
     for (int i = 0; i < vectors; i++)
         V(store)(BODY_DTYPE, out, V(column)(tile, vectors, i), sums[i]);
+}
+
+/* Divides the sums of a bag whose reduction says so. */
+BAG_LANE void V(divide_bag)(const struct bag_pool *pool, int vectors, size_t first, size_t end,
+                            size_t kept, BODY *sums)
+{
+    if (pool->reduction != BAG_MEAN && pool->reduction != BAG_SQRTN)
+        return;
+    BODY_REAL divisor = V(divisor)(pool, first, end, kept);
+    if (divisor != 1)
+        V(divide_all)(sums, vectors, divisor);
 }
 
 /* Makes a result of the sums of one bag and writes it. */
 BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, const struct V(tile) * tile,
                         size_t first, size_t end, size_t kept, char *out, BODY *sums)
 {
-    const struct bag_pool *pool = task->pool;
-    if (pool->reduction == BAG_MEAN || pool->reduction == BAG_SQRTN) {
-        BODY_REAL divisor = V(divisor)(pool, first, end, kept);
-        if (divisor != 1)
-            V(divide_all)(sums, vectors, divisor);
-    }
-    if (pool->output_dtype != BODY_DTYPE) {
-        BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
-#pragma GCC unroll 8
-        for (int i = 0; i < vectors; i++)
-            spilled[i] = sums[i];
-        out += tile->column * bag_dtypes[pool->output_dtype].bytes;
-        V(store_narrow)(spilled, (size_t)vectors, pool->output_dtype, out, tile->last_vector);
+    enum bag_dtype dtype = task->pool->output_dtype;
+    if (!task->sums_pass)
+        V(divide_bag)(task->pool, vectors, first, end, kept, sums);
+    if (task->sums_pass || dtype == BODY_DTYPE) {
+        V(store_all)(tile, vectors, out, sums);
         return;
     }
-    V(store_all)(tile, vectors, out, sums);
+    BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
+#pragma GCC unroll 8
+    for (int i = 0; i < vectors; i++)
+        spilled[i] = sums[i];
+    V(store_narrow)(spilled, (size_t)vectors, dtype, out, tile->last_vector);
+}
+
+/* The tile of that number; `only` where there is but one. */
+BAG_LANE struct V(tile)
+    V(tile_of)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors,
+               size_t num_tiles, const struct V(tile) * only, size_t number)
+{
+    return num_tiles == 1 ? *only : V(tile_at)(task, kind, vectors, number);
 }
 
 /* Bags of one entry are rows on their way through: nothing is summed, divided or converted, and
  * few instructions let many rows be under way at once. Returns the first bag that is another. */
 BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                                enum bag_mode mode, int vectors, size_t num_tiles, size_t bag)
+                                enum bag_mode mode, int vectors, size_t num_tiles,
+                                const struct V(tile) * only, size_t bag)
 {
     const size_t *borders = task->borders, end_bag = task->num_bags;
-    char *out = task->block->out + bag * task->out_bytes;
     for (; bag < end_bag && borders[bag + 1] - borders[bag] == 1; bag++) {
         size_t entry = borders[bag];
-        int64_t id = bag_id_at(&task->ids, entry);
+        int64_t id = V(id)(task, mode, entry);
         for (size_t number = 0; number < num_tiles; number++) {
-            struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
+            struct V(tile) tile = V(tile_of)(task, kind, vectors, num_tiles, only, number);
             BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
             if (entry < task->fetch.end)
-                V(fetch)(task, kind, vectors, num_tiles, &tile, entry + task->fetch.ahead);
+                V(fetch)(task, kind, mode, vectors, num_tiles, &tile, entry);
 #pragma GCC unroll 8
             for (int i = 0; i < vectors; i++)
                 sums[i] = V(zero)();
             V(take_row)(task, kind, mode, vectors, &tile, entry, id, true, sums);
-            V(store_all)(&tile, vectors, out, sums);
+            V(store_all)(&tile, vectors, tile.out + bag * task->out_bytes, sums);
         }
-        out += task->out_bytes;
     }
     return bag;
 }
 
 /* Every tile of a bag before the next bag, while its pages are at hand. */
 BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                          enum bag_mode mode, int vectors, size_t num_tiles, size_t bag)
+                          enum bag_mode mode, int vectors, size_t num_tiles,
+                          const struct V(tile) * only, size_t bag)
 {
     size_t first = task->borders[bag], end = task->borders[bag + 1];
     size_t kept = end - first;
@@ -199,12 +244,11 @@ BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind ki
         bag_ref_empty(task->block, bag);
         return;
     }
-    char *out = task->block->out + bag * task->out_bytes;
     for (size_t number = 0; number < num_tiles; number++) {
-        struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
+        struct V(tile) tile = V(tile_of)(task, kind, vectors, num_tiles, only, number);
         BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
         V(take_rows)(task, kind, mode, vectors, num_tiles, &tile, first, end, sums);
-        V(finish)(task, vectors, &tile, first, end, kept, out, sums);
+        V(finish)(task, vectors, &tile, first, end, kept, tile.out + bag * task->out_bytes, sums);
     }
 }
 
@@ -213,23 +257,26 @@ BAG_LANE void V(pool_tiles)(const struct bag_tile_task *given, enum bag_row_kind
 {
     /* A copy that nobody else sees: writing results cannot change it, so it stays in registers. */
     const struct bag_tile_task copy = *given, *task = &copy;
+    const struct V(tile) only = V(tile_at)(task, kind, vectors, 0);
     for (size_t bag = 0; bag < task->num_bags; bag++) {
         if (mode != BAG_MODE_GENERAL && task->singles_pass)
-            bag = V(pool_singles)(task, kind, mode, vectors, num_tiles, bag);
+            bag = V(pool_singles)(task, kind, mode, vectors, num_tiles, &only, bag);
         if (bag == task->num_bags)
             return;
-        V(pool_bag)(task, kind, mode, vectors, num_tiles, bag);
+        V(pool_bag)(task, kind, mode, vectors, num_tiles, &only, bag);
     }
 }
 
-/* One tile is worth a loop that knows that it is one. */
+/* One tile is worth a loop that knows that it is one. Rows that are cut have no tiles of less than
+ * half of the width at which they are. */
 BAG_LANE void V(pool_bags)(const struct bag_tile_task *task, enum bag_row_kind kind,
                            enum bag_mode mode, int vectors)
 {
-    if (task->num_tiles == 1)
-        V(pool_tiles)(task, kind, mode, vectors, 1);
-    else
+    bool cuts = vectors > BAG_CUT_VECTORS / 2 && vectors <= BAG_CUT_VECTORS;
+    if (cuts && task->num_tiles > 1)
         V(pool_tiles)(task, kind, mode, vectors, task->num_tiles);
+    else
+        V(pool_tiles)(task, kind, mode, vectors, 1);
 }
 
 #undef V

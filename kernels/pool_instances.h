@@ -5,7 +5,8 @@
  *   #define BAG_BELOW(kind)  the kernel for what is narrower than a vector
  *   #define BAG_WHOLE_VECTORS  rows of up to so many vectors are one tile
  *   #define BAG_CUT_VECTORS    longer rows are cut into tiles of so many
- *   #define BAG_FAR            how rows of large tables are fetched ahead
+ *   #define BAG_FAR_BYTES      how far ahead the rows of large tables are fetched,
+ *   #define BAG_FAR_CACHE      and into which cache: 1 or 2
  *
  * Must not know: the loop. */
 #include "pool_lanes.h"
@@ -62,7 +63,8 @@
             .lanes = vocabulary##_lanes,                                   \
             .whole_vectors = BAG_WHOLE_VECTORS,                            \
             .tile_vectors = BAG_CUT_VECTORS,                               \
-            .far = BAG_FAR,                                                \
+            .far_bytes = BAG_FAR_BYTES,                                    \
+            .far_cache = BAG_FAR_CACHE,                                    \
             .below = below_##kind,                                         \
         };                                                                 \
         bag_tiles_pool(block, &set);                                       \

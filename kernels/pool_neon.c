@@ -6,10 +6,7 @@
 #define BAG_BELOW(kind)   bag_ref_block
 #define BAG_WHOLE_VECTORS 8
 #define BAG_CUT_VECTORS   8
-#define BAG_FAR      \
-    (struct bag_far) \
-    {                \
-        8192, 2      \
-    }
+#define BAG_FAR_BYTES     8192
+#define BAG_FAR_CACHE     2
 #include "pool_instances.h"
 #endif

@@ -22,19 +22,21 @@ static size_t fetch_none_bytes(const struct bag_table *table)
     return narrow ? FETCH_NONE_NARROW : FETCH_NONE_BYTES;
 }
 
-struct bag_fetch bag_fetch_for(const struct bag_block *block, struct bag_far far)
+/* Each tile fetches its own part of the rows, so that the distance is counted in those. */
+static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_bytes,
+                                  size_t tile_bytes)
 {
     const struct bag_table *table = &block->pool->table;
     size_t row_bytes = bag_row_bytes(table);
     size_t table_bytes = (size_t)table->num_rows * row_bytes;
     struct bag_fetch fetch = {
-        .near = table_bytes <= FETCH_NEAR_BYTES || far.cache == 1,
+        .near = table_bytes <= FETCH_NEAR_BYTES,
         .straddles = row_bytes % LINE_BYTES || (uintptr_t)table->rows % LINE_BYTES,
     };
     if (table_bytes <= fetch_none_bytes(table))
         return fetch;
-    size_t ahead_bytes = table_bytes <= FETCH_NEAR_BYTES ? FETCH_NEAR_AHEAD_BYTES : far.bytes;
-    fetch.ahead = clamp(ahead_bytes / row_bytes, 8, 64);
+    size_t ahead_bytes = table_bytes <= FETCH_NEAR_BYTES ? FETCH_NEAR_AHEAD_BYTES : far_bytes;
+    fetch.ahead = clamp(ahead_bytes / (row_bytes < tile_bytes ? row_bytes : tile_bytes), 8, 64);
     fetch.end = block->end_entry > fetch.ahead ? block->end_entry - fetch.ahead : 0;
     return fetch;
 }
@@ -49,7 +51,7 @@ static size_t last_byte(const struct bag_block *block, size_t bits)
 
 static enum bag_mode mode_of(const struct bag_pool *pool)
 {
-    if (pool->reduction == BAG_MAX || !bag_keeps_all(pool))
+    if (pool->reduction == BAG_MAX || !bag_keeps_all(pool) || pool->table.num_rows > UINT32_MAX)
         return BAG_MODE_GENERAL;
     return pool->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
 }
@@ -60,6 +62,22 @@ static bool singles_pass(const struct bag_pool *pool)
 {
     return pool->output_dtype == pool->table.dtype && bag_dtypes[pool->table.dtype].bytes > 2 &&
            (pool->reduction == BAG_SUM || !pool->weights);
+}
+
+static bool sums_pass(const struct bag_pool *pool)
+{
+    bool divides = pool->reduction == BAG_MEAN || pool->reduction == BAG_SQRTN;
+    enum bag_dtype sums = pool->table.dtype == BAG_F64 ? BAG_F64 : BAG_F32;
+    return !divides && pool->output_dtype == sums;
+}
+
+static void place_ids(struct bag_tile_task *task)
+{
+    const struct bag_ids *ids = &task->pool->indices;
+    task->id_bytes = ids->wide ? sizeof(int64_t) : sizeof(int32_t);
+    task->ids = task->ids_ahead = ids->data;
+    if (task->fetch.end > 0)
+        task->ids_ahead += task->fetch.ahead * task->id_bytes;
 }
 
 /* Tiles of about the same width, which the instance of so many vectors pools. */
@@ -74,15 +92,16 @@ static size_t cut(struct bag_tile_task *task, const struct bag_tile_set *set)
 }
 
 /* The first rows, which no row before them has fetched; all at once, so that they come together. */
-static void fetch_first_rows(const struct bag_tile_task *task, size_t bits)
+static void fetch_first_rows(const struct bag_tile_task *task, const struct bag_tile_set *set)
 {
     size_t entry = task->borders[0], left = task->block->end_entry - entry;
     size_t end = entry + (left < task->fetch.ahead ? left : task->fetch.ahead);
     for (; entry < end; entry++) {
-        uintptr_t row =
-            (uintptr_t)task->rows + (uintptr_t)bag_id_at(&task->ids, entry) * task->row_bytes;
-        bag_fetch_row(&task->fetch, (const char *)(row + task->first_column * bits / 8),
-                      (const char *)(row + task->last_byte));
+        uintptr_t id = (uintptr_t)bag_id_at(&task->pool->indices, entry);
+        uintptr_t row = (uintptr_t)task->rows + id * task->row_bytes;
+        uintptr_t from = row + task->first_column * set->bits / 8, last = row + task->last_byte;
+        bag_fetch_lines(&task->fetch, set->far_cache == 1 || task->fetch.near, (const char *)from,
+                        last - from + 1, (const char *)last);
     }
 }
 
@@ -98,21 +117,23 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
     struct bag_tile_task task = {
         .block = block,
         .pool = pool,
-        .ids = pool->indices,
         .borders = block->borders,
         .num_bags = block->num_bags,
         .rows = pool->table.rows,
         .row_elements = pool->table.row_elements,
         .row_bytes = bag_row_bytes(&pool->table),
         .out_bytes = pool->bag_stride,
+        .result_bytes = bag_dtypes[pool->output_dtype].bytes,
         .first_column = block->first_column,
         .end_column = block->end_column,
         .last_byte = last_byte(block, set->bits),
         .singles_pass = singles_pass(pool),
-        .fetch = bag_fetch_for(block, set->far),
+        .sums_pass = sums_pass(pool),
     };
     size_t vectors = cut(&task, set);
+    task.fetch = fetch_for(block, set->far_bytes, vectors * set->lanes * set->bits / 8);
+    place_ids(&task);
     if (block->is_first)
-        fetch_first_rows(&task, set->bits);
+        fetch_first_rows(&task, set);
     set->pool[mode_of(pool)][vectors - 1](&task);
 }

@@ -20,16 +20,20 @@ enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_CO
 struct bag_tile_task {
     const struct bag_block *block;
     const struct bag_pool *pool;
-    struct bag_ids ids;
+    const char *ids;       /* of entry 0, */
+    const char *ids_ahead; /* of the entry that is fetched while entry 0 is added, */
+    size_t id_bytes;       /* and from one to the next */
     const size_t *borders;
     size_t num_bags;
     const char *rows;
     size_t row_elements;
     size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
+    size_t result_bytes;         /* of one element of the result */
     size_t first_column, end_column;
     size_t num_tiles;
     size_t last_byte;  /* of a row that is read: of the last column, or of what follows it */
     bool singles_pass; /* a bag of one entry is that row: nothing divides or converts it */
+    bool sums_pass;    /* sums are results: nothing divides or converts them */
     struct bag_fetch fetch;
 };
 
@@ -42,7 +46,8 @@ struct bag_tile_set {
     size_t lanes;                                        /* of a vector */
     size_t whole_vectors;                                /* rows of up to so many are one tile */
     size_t tile_vectors; /* longer rows are cut into tiles of at most so many */
-    struct bag_far far;
+    size_t far_bytes;    /* how far ahead the rows of large tables are fetched, */
+    int far_cache;       /* and into which cache: 1 or 2 */
     bag_block_fn *below; /* pools what is narrower than one vector */
 };
 
@@ -54,6 +59,17 @@ static inline __attribute__((always_inline)) unsigned bag_kind_bits(enum bag_row
 #undef BAG_X
     };
     return bits_of[kind];
+}
+
+/* The id of an entry whose id was checked: it is not negative, and a table of more rows than four
+ * bytes can number is pooled in the general mode. So the lower half of a wide one says it all, and
+ * nobody asks for every row how wide they are. */
+static inline __attribute__((always_inline)) int64_t bag_checked_id(const char *ids,
+                                                                    size_t id_bytes, size_t entry)
+{
+    uint32_t id;
+    memcpy(&id, ids + entry * id_bytes, sizeof id);
+    return id;
 }
 
 /* Pools a block with the instances of `set`. */

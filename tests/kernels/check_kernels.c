@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
@@ -255,6 +256,16 @@ static void choose_range(struct call *call)
         call->range.first_column + 1 + below(columns - call->range.first_column);
 }
 
+/* A table may say that it has more rows than there are: which they are decides how rows are fetched
+ * ahead, and whether ids fit in four bytes. */
+static void claim_rows(struct call *call)
+{
+    static const int64_t claims[] = {30000, 2000000, 1000000000, INT64_C(1) << 33};
+    int64_t claimed = claims[below(COUNT_OF(claims))];
+    if (one_in(2) && !call->rules.skip_out_of_range)
+        call->table.num_rows = claimed;
+}
+
 static void choose_call(uint64_t seed, struct call *call)
 {
     random_state = seed * UINT64_C(0x2545f4914f6cdd1d);
@@ -264,6 +275,7 @@ static void choose_call(uint64_t seed, struct call *call)
     choose_range(call);
     call->out_shift = one_in(2) ? 0 : below(8);
     call->gap = one_in(2) ? 0 : below(MAX_GAP + 1);
+    claim_rows(call);
 }
 
 /* ---- comparison ------------------------------------------------------------------------------ */
@@ -359,6 +371,65 @@ static int check(uint64_t seed)
     return failed;
 }
 
+/* ---- a table of more rows than 32 bits can number ----------------------------------------------
+ */
+
+/* Rows of e4m3: 1 in row 5, and 2 in the row whose number has the same lower 32 bits. */
+static unsigned char *many_rows(size_t row_bytes, int64_t num_rows)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    unsigned char *rows =
+        mmap(NULL, row_bytes * (size_t)num_rows, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (rows == MAP_FAILED)
+        return NULL;
+    memset(rows + 5 * row_bytes, 0x38, row_bytes);
+    memset(rows + ((UINT64_C(1) << 32) + 5) * row_bytes, 0x40, row_bytes);
+    return rows;
+}
+
+/* How many instruction sets take one row for the other. */
+static int check_many_rows(void)
+{
+    enum { COLUMNS = 16 };
+    static const int64_t ids[] = {(INT64_C(1) << 32) + 5, 5, (INT64_C(1) << 32) + 5};
+    static const int64_t starts[] = {0, 1};
+    const int64_t num_rows = (INT64_C(1) << 32) + 100;
+    int failed = 0;
+    unsigned char *rows = many_rows(COLUMNS, num_rows);
+    if (!rows) {
+        printf("skipped: no %lld bytes of address space\n", (long long)num_rows * COLUMNS);
+        return 0;
+    }
+    struct bag_pool pool = {.table = {.rows = rows,
+                                      .dtype = BAG_F32,
+                                      .num_rows = num_rows,
+                                      .row_elements = COLUMNS,
+                                      .row_format = BAG_ROWS_F8_E4M3},
+                            .form = BAG_FORM_OFFSETS,
+                            .output_dtype = BAG_F32,
+                            .indices = {ids, COUNT_OF(ids), true},
+                            .groups = {starts, COUNT_OF(starts), true},
+                            .num_bags = COUNT_OF(starts),
+                            .bag_stride = COLUMNS * sizeof(float),
+                            .default_row = -1,
+                            .padding_row = -1};
+    for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
+        float out[2 * COLUMNS] = {0};
+        if (!bag_isa_usable((enum bag_isa)isa))
+            continue;
+        bag_isa_use((enum bag_isa)isa);
+        bag_pool_run(&pool, bag_range_all(&pool), out);
+        for (size_t i = 0; i < 2 * COLUMNS; i++)
+            if (out[i] != (i < COLUMNS ? 2 : 3)) {
+                printf("FAILED many rows, %s: %g at %zu\n", bag_isa_names[isa], (double)out[i], i);
+                failed++;
+                break;
+            }
+    }
+    munmap(rows, COLUMNS * (size_t)num_rows);
+    return failed;
+}
+
 int main(int argc, char *argv[])
 {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
@@ -369,6 +440,7 @@ int main(int argc, char *argv[])
         if (bag_isa_usable((enum bag_isa)isa))
             printf(" %s", bag_isa_names[isa]);
     printf("\n");
+    failed += check_many_rows();
     for (uint64_t i = 0; i < calls && failed < 10; i++)
         failed += check(seed + i);
     printf("%llu calls from seed %llu, %d differences\n", (unsigned long long)calls,
