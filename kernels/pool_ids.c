@@ -7,11 +7,10 @@
  * Must not know: what the ids mean. */
 #include "pool_ids.h"
 
-/* The sign says whether `id` is negative or above `high`, which is at least -1. Negative ids that
- * are fine are cut to 0 first. */
-static inline int64_t outside(int64_t id, int64_t high)
+/* The sign says whether `id`, unless it is negative, is above `high`, which is at least -1. */
+static inline int64_t above(int64_t id, int64_t high)
 {
-    return id | (int64_t)((uint64_t)high - (uint64_t)id);
+    return (int64_t)((uint64_t)high - (uint64_t)id);
 }
 
 static inline int64_t without_negative(int64_t id)
@@ -19,32 +18,45 @@ static inline int64_t without_negative(int64_t id)
     return id & ~(id >> 63);
 }
 
-/* A difference that overflows needs a negative id: then the sign is set already. */
+/* A difference that overflows needs a negative id, whose own sign says enough. */
 static inline int64_t descent(int64_t before, int64_t id)
 {
     return (int64_t)((uint64_t)id - (uint64_t)before);
 }
 
-/* Whether all ids are within the bounds; `wide` and what is asked are constants of each call. */
+/* Whether no id is negative or less than the one before it, and the last, then the largest, is not
+ * above `high`. */
+static inline __attribute__((always_inline)) bool judge_order(const struct bag_ids *ids,
+                                                              int64_t high)
+{
+    int64_t negative = bag_id_at(ids, 0), descends = above(bag_id_at(ids, ids->count - 1), high);
+#pragma GCC unroll 4
+    for (size_t i = 1; i < ids->count; i++) {
+        negative |= bag_id_at(ids, i);
+        descends |= descent(bag_id_at(ids, i - 1), bag_id_at(ids, i));
+    }
+    return (negative | descends) >= 0;
+}
+
+/* Whether all ids are within the bounds; `wide` and what is asked are constants of each call. The
+ * two kinds of signs are gathered apart, or each step would wait for the one before it. */
 static inline __attribute__((always_inline)) bool
 judge(struct bag_ids ids, bool wide, bool any_negative, bool ascending, int64_t high)
 {
-    int64_t signs = 0;
+    int64_t negative = 0, outside = 0;
     ids.wide = wide;
     if (ids.count == 0)
         return true;
-    if (ascending) {
-        /* Of ids that neither are negative nor decrease, the last is the largest. */
-        signs = bag_id_at(&ids, 0) | outside(bag_id_at(&ids, ids.count - 1), high);
-        for (size_t i = 1; i < ids.count; i++)
-            signs |= bag_id_at(&ids, i) | descent(bag_id_at(&ids, i - 1), bag_id_at(&ids, i));
-        return signs >= 0;
-    }
+    if (ascending)
+        return judge_order(&ids, high);
+#pragma GCC unroll 4
     for (size_t i = 0; i < ids.count; i++) {
         int64_t id = bag_id_at(&ids, i);
-        signs |= outside(any_negative ? without_negative(id) : id, high);
+        id = any_negative ? without_negative(id) : id;
+        negative |= id;
+        outside |= above(id, high);
     }
-    return signs >= 0;
+    return (negative | outside) >= 0;
 }
 
 static bool all_good(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
