@@ -7,7 +7,7 @@
 #define BAG_BELOW(kind)   bag_ref_block
 #define BAG_WHOLE_VECTORS 8
 #define BAG_CUT_VECTORS   8
-#define BAG_FAR_BYTES     3072
+#define BAG_FAR_BYTES     4096
 #define BAG_FAR_CACHE     1
 #include "pool_instances.h"
 #endif

@@ -206,6 +206,40 @@ BAG_LANE struct V(tile)
     return num_tiles == 1 ? *only : V(tile_at)(task, kind, vectors, number);
 }
 
+/* Takes one row through a tile and writes it as the result of a bag. */
+BAG_LANE void V(pass)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
+                      int vectors, size_t num_tiles, const struct V(tile) * tile, size_t entry,
+                      size_t bag)
+{
+    BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+    if (entry < task->fetch.end)
+        V(fetch)(task, kind, mode, vectors, num_tiles, tile, entry);
+#pragma GCC unroll 8
+    for (int i = 0; i < vectors; i++)
+        sums[i] = V(zero)();
+    V(take_row)(task, kind, mode, vectors, tile, entry, V(id)(task, mode, entry), true, sums);
+    V(store_all)(tile, vectors, tile->out + bag * task->out_bytes, sums);
+}
+
+/* The same for a row of several tiles, of which it takes parts that are cheaper to find. */
+BAG_LANE void V(pass_parts)(const struct bag_tile_task *task, enum bag_row_kind kind,
+                            enum bag_mode mode, size_t num_tiles, const struct V(tile) * first,
+                            size_t entry, size_t bag)
+{
+    const size_t width = BAG_CUT_VECTORS * V(lanes), bits = bag_kind_bits(kind);
+    const size_t columns = task->end_column - task->first_column;
+    for (size_t column = 0; column < columns; column += width) {
+        column = column + width > columns ? columns - width : column;
+        struct V(tile) part = {.rows = first->rows + column * bits / 8,
+                               .out = first->out + column * sizeof(BODY_REAL),
+                               .column = task->first_column + column,
+                               .last_vector = width - V(lanes),
+                               .last_byte = width * bits / 8 - 1,
+                               .trailer = first->trailer - column * bits / 8};
+        V(pass)(task, kind, mode, BAG_CUT_VECTORS, num_tiles, &part, entry, bag);
+    }
+}
+
 /* Bags of one entry are rows on their way through: nothing is summed, divided or converted, and
  * few instructions let many rows be under way at once. Returns the first bag that is another. */
 BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_kind kind,
@@ -213,21 +247,11 @@ BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_k
                                 const struct V(tile) * only, size_t bag)
 {
     const size_t *borders = task->borders, end_bag = task->num_bags;
-    for (; bag < end_bag && borders[bag + 1] - borders[bag] == 1; bag++) {
-        size_t entry = borders[bag];
-        int64_t id = V(id)(task, mode, entry);
-        for (size_t number = 0; number < num_tiles; number++) {
-            struct V(tile) tile = V(tile_of)(task, kind, vectors, num_tiles, only, number);
-            BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-            if (entry < task->fetch.end)
-                V(fetch)(task, kind, mode, vectors, num_tiles, &tile, entry);
-#pragma GCC unroll 8
-            for (int i = 0; i < vectors; i++)
-                sums[i] = V(zero)();
-            V(take_row)(task, kind, mode, vectors, &tile, entry, id, true, sums);
-            V(store_all)(&tile, vectors, tile.out + bag * task->out_bytes, sums);
-        }
-    }
+    for (; bag < end_bag && borders[bag + 1] - borders[bag] == 1; bag++)
+        if (num_tiles == 1)
+            V(pass)(task, kind, mode, vectors, 1, only, borders[bag], bag);
+        else
+            V(pass_parts)(task, kind, mode, num_tiles, only, borders[bag], bag);
     return bag;
 }
 

@@ -22,9 +22,7 @@ static size_t fetch_none_bytes(const struct bag_table *table)
     return narrow ? FETCH_NONE_NARROW : FETCH_NONE_BYTES;
 }
 
-/* Each tile fetches its own part of the rows, so that the distance is counted in those. */
-static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_bytes,
-                                  size_t tile_bytes)
+static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_bytes)
 {
     const struct bag_table *table = &block->pool->table;
     size_t row_bytes = bag_row_bytes(table);
@@ -36,7 +34,7 @@ static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_byte
     if (table_bytes <= fetch_none_bytes(table))
         return fetch;
     size_t ahead_bytes = table_bytes <= FETCH_NEAR_BYTES ? FETCH_NEAR_AHEAD_BYTES : far_bytes;
-    fetch.ahead = clamp(ahead_bytes / (row_bytes < tile_bytes ? row_bytes : tile_bytes), 8, 64);
+    fetch.ahead = clamp(ahead_bytes / row_bytes, 8, 64);
     fetch.end = block->end_entry > fetch.ahead ? block->end_entry - fetch.ahead : 0;
     return fetch;
 }
@@ -91,8 +89,10 @@ static size_t cut(struct bag_tile_task *task, const struct bag_tile_set *set)
     return (vectors + task->num_tiles - 1) / task->num_tiles;
 }
 
-/* The first rows, which no row before them has fetched; all at once, so that they come together. */
-static void fetch_first_rows(const struct bag_tile_task *task, const struct bag_tile_set *set)
+/* The first rows, which no row before them has fetched; all at once, so that they come together. In
+ * line, as GCC takes a function that only fetches for one without effects, and drops the call. */
+static inline __attribute__((always_inline)) void fetch_first_rows(const struct bag_tile_task *task,
+                                                                   const struct bag_tile_set *set)
 {
     size_t entry = task->borders[0], left = task->block->end_entry - entry;
     size_t end = entry + (left < task->fetch.ahead ? left : task->fetch.ahead);
@@ -129,9 +129,9 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         .last_byte = last_byte(block, set->bits),
         .singles_pass = singles_pass(pool),
         .sums_pass = sums_pass(pool),
+        .fetch = fetch_for(block, set->far_bytes),
     };
     size_t vectors = cut(&task, set);
-    task.fetch = fetch_for(block, set->far_bytes, vectors * set->lanes * set->bits / 8);
     place_ids(&task);
     if (block->is_first)
         fetch_first_rows(&task, set);
