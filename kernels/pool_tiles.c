@@ -89,8 +89,9 @@ static size_t cut(struct bag_tile_task *task, const struct bag_tile_set *set)
     return (vectors + task->num_tiles - 1) / task->num_tiles;
 }
 
-/* The first rows, which no row before them has fetched; all at once, so that they come together. In
- * line, as GCC takes a function that only fetches for one without effects, and drops the call. */
+/* The first rows, which no row before them has fetched; all at once, so that they come together.
+ * Where they are not far that would cost more than it brings. In line, as GCC takes a function that
+ * only fetches for one without effects, and drops the call. */
 static inline __attribute__((always_inline)) void fetch_first_rows(const struct bag_tile_task *task,
                                                                    const struct bag_tile_set *set)
 {
@@ -133,7 +134,7 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
     };
     size_t vectors = cut(&task, set);
     place_ids(&task);
-    if (block->is_first)
+    if (block->is_first && !task.fetch.near)
         fetch_first_rows(&task, set);
     set->pool[mode_of(pool)][vectors - 1](&task);
 }
