@@ -26,23 +26,37 @@ struct V(tile) {
     size_t trailer;     /* what follows the columns of a row, in bytes */
 };
 
-BAG_LANE struct V(tile)
-    V(tile_at)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors, size_t number)
+/* The tile that starts at `column`. */
+BAG_LANE struct V(tile) V(tile_from)(const struct bag_tile_task *task, enum bag_row_kind kind,
+                                     size_t column, size_t last_vector)
 {
-    const size_t width = (size_t)vectors * V(lanes), bits = bag_kind_bits(kind);
-    size_t end = task->end_column, column = task->first_column + number * width;
-    if (number > 0 && column + width > end)
-        column = end - width;
-    size_t first_byte = column * bits / 8;
-    end = column + width < end ? column + width : end;
+    const size_t bits = bag_kind_bits(kind), first_byte = column * bits / 8;
+    bool has_trailer = kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
+    size_t last_byte = (last_vector + V(lanes)) * bits / 8 - 1;
+    if (has_trailer && column + last_vector + V(lanes) == task->end_column)
+        last_byte = task->last_byte - first_byte;
     return (struct V(tile)){.rows = task->rows + first_byte,
                             .out = task->block->out + column * task->result_bytes,
                             .column = column,
-                            .last_vector = end - V(lanes) - column,
-                            .last_byte =
-                                (end == task->end_column ? task->last_byte + 1 : end * bits / 8) -
-                                first_byte - 1,
+                            .last_vector = last_vector,
+                            .last_byte = last_byte,
                             .trailer = (task->row_elements * bits + 7) / 8 - first_byte};
+}
+
+/* The tile that has all columns. */
+BAG_LANE struct V(tile) V(only_tile)(const struct bag_tile_task *task, enum bag_row_kind kind)
+{
+    size_t columns = task->end_column - task->first_column;
+    return V(tile_from)(task, kind, task->first_column, columns - V(lanes));
+}
+
+/* One of several, all of which are full; the last starts earlier where it must. */
+BAG_LANE struct V(tile)
+    V(tile_at)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors, size_t number)
+{
+    const size_t width = (size_t)vectors * V(lanes);
+    size_t column = task->first_column + number * width, latest = task->end_column - width;
+    return V(tile_from)(task, kind, column < latest ? column : latest, width - V(lanes));
 }
 
 /* Where vector `i` begins, counted from its tile's first column. */
@@ -221,22 +235,14 @@ BAG_LANE void V(pass)(const struct bag_tile_task *task, enum bag_row_kind kind, 
     V(store_all)(tile, vectors, tile->out + bag * task->out_bytes, sums);
 }
 
-/* The same for a row of several tiles, of which it takes parts that are cheaper to find. */
-BAG_LANE void V(pass_parts)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                            enum bag_mode mode, size_t num_tiles, const struct V(tile) * first,
-                            size_t entry, size_t bag)
+/* The same for a row of several tiles. */
+BAG_LANE void V(pass_tiles)(const struct bag_tile_task *task, enum bag_row_kind kind,
+                            enum bag_mode mode, int vectors, size_t num_tiles, size_t entry,
+                            size_t bag)
 {
-    const size_t width = BAG_CUT_VECTORS * V(lanes), bits = bag_kind_bits(kind);
-    const size_t columns = task->end_column - task->first_column;
-    for (size_t column = 0; column < columns; column += width) {
-        column = column + width > columns ? columns - width : column;
-        struct V(tile) part = {.rows = first->rows + column * bits / 8,
-                               .out = first->out + column * sizeof(BODY_REAL),
-                               .column = task->first_column + column,
-                               .last_vector = width - V(lanes),
-                               .last_byte = width * bits / 8 - 1,
-                               .trailer = first->trailer - column * bits / 8};
-        V(pass)(task, kind, mode, BAG_CUT_VECTORS, num_tiles, &part, entry, bag);
+    for (size_t number = 0; number < num_tiles; number++) {
+        struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
+        V(pass)(task, kind, mode, vectors, num_tiles, &tile, entry, bag);
     }
 }
 
@@ -251,7 +257,7 @@ BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_k
         if (num_tiles == 1)
             V(pass)(task, kind, mode, vectors, 1, only, borders[bag], bag);
         else
-            V(pass_parts)(task, kind, mode, num_tiles, only, borders[bag], bag);
+            V(pass_tiles)(task, kind, mode, vectors, num_tiles, borders[bag], bag);
     return bag;
 }
 
@@ -281,7 +287,7 @@ BAG_LANE void V(pool_tiles)(const struct bag_tile_task *given, enum bag_row_kind
 {
     /* A copy that nobody else sees: writing results cannot change it, so it stays in registers. */
     const struct bag_tile_task copy = *given, *task = &copy;
-    const struct V(tile) only = V(tile_at)(task, kind, vectors, 0);
+    const struct V(tile) only = V(only_tile)(task, kind);
     for (size_t bag = 0; bag < task->num_bags; bag++) {
         if (mode != BAG_MODE_GENERAL && task->singles_pass)
             bag = V(pool_singles)(task, kind, mode, vectors, num_tiles, &only, bag);
