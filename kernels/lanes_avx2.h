@@ -42,12 +42,12 @@ BAG_LANE f32v f32v_fused(f32v a, f32v b, f32v c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
-/* The larger, `so_far` where they are equal, a NaN where there is one. */
+/* The larger, `so_far` where they are equal, a NaN where there is one. The instruction gives its
+ * second operand where they are equal or either is a NaN. */
 BAG_LANE f32v f32v_larger(f32v so_far, f32v value)
 {
-    f32v above = _mm256_cmp_ps(value, so_far, _CMP_GT_OQ);
     f32v nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
-    return _mm256_blendv_ps(so_far, value, _mm256_or_ps(above, nan));
+    return _mm256_blendv_ps(_mm256_max_ps(value, so_far), value, nan);
 }
 
 BAG_LANE f32v f32v_load_f32(const char *from)
@@ -167,9 +167,8 @@ BAG_LANE f64v f64v_fused(f64v a, f64v b, f64v c)
 
 BAG_LANE f64v f64v_larger(f64v so_far, f64v value)
 {
-    f64v above = _mm256_cmp_pd(value, so_far, _CMP_GT_OQ);
     f64v nan = _mm256_cmp_pd(value, value, _CMP_UNORD_Q);
-    return _mm256_blendv_pd(so_far, value, _mm256_or_pd(above, nan));
+    return _mm256_blendv_pd(_mm256_max_pd(value, so_far), value, nan);
 }
 
 BAG_LANE f64v f64v_load_f64(const char *from)

@@ -47,12 +47,12 @@ BAG_LANE f32v f32v_fused(f32v a, f32v b, f32v c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
-/* The larger, `so_far` where they are equal, a NaN where there is one. */
+/* The larger, `so_far` where they are equal, a NaN where there is one. The instruction gives its
+ * second operand where they are equal or either is a NaN. */
 BAG_LANE f32v f32v_larger(f32v so_far, f32v value)
 {
-    __mmask16 above = _mm512_cmp_ps_mask(value, so_far, _CMP_GT_OQ);
     __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    return _mm512_mask_mov_ps(so_far, (__mmask16)(above | nan), value);
+    return _mm512_mask_mov_ps(_mm512_max_ps(value, so_far), nan, value);
 }
 
 BAG_LANE __m128i load_16_bytes(const char *from)
@@ -174,9 +174,8 @@ BAG_LANE f64v f64v_fused(f64v a, f64v b, f64v c)
 
 BAG_LANE f64v f64v_larger(f64v so_far, f64v value)
 {
-    __mmask8 above = _mm512_cmp_pd_mask(value, so_far, _CMP_GT_OQ);
     __mmask8 nan = _mm512_cmp_pd_mask(value, value, _CMP_UNORD_Q);
-    return _mm512_mask_mov_pd(so_far, (__mmask8)(above | nan), value);
+    return _mm512_mask_mov_pd(_mm512_max_pd(value, so_far), nan, value);
 }
 
 BAG_LANE f64v f64v_load_f64(const char *from)
