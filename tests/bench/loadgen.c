@@ -102,7 +102,7 @@ static void finish(struct loadgen *loadgen, struct bench_connection *connection,
         count_reply(loadgen, connection, now);
     else
         *(outcome == BENCH_LOST ? &phase->lost : &phase->other) += 1;
-    if (!loadgen->options.open && now < phase->end_ns) {
+    if (!loadgen->options.open && now < phase->end_ns && phase->due < loadgen->options.requests) {
         start_request(loadgen, connection, now);
         return;
     }
@@ -195,11 +195,14 @@ static void start_phases(struct loadgen *loadgen)
 
 static void run_closed(struct loadgen *loadgen)
 {
-    uint64_t end = loadgen->phases[0].end_ns;
-    for (unsigned i = 0; i < loadgen->options.connections; i++)
+    struct bench_phase *phase = &loadgen->phases[0];
+    uint64_t end = phase->end_ns;
+    for (unsigned i = 0; i < loadgen->options.connections && phase->due < loadgen->options.requests;
+         i++)
         start_request(loadgen, free_connection(loadgen), now_ns());
-    while (now_ns() < end)
+    while (loadgen->pending && now_ns() < end)
         serve(loadgen, end);
+    phase->seconds = (double)(now_ns() - phase->start_ns) / 1e9;
 }
 
 /* One request is due: it is sent, unless there is no connection for it. */

@@ -20,6 +20,7 @@ static const char usage[] =
     "Closed loop:\n"
     "  --connections 64   each waits for its answer before it asks again\n"
     "  --seconds 2\n"
+    "  --requests N       so many and no more, if the seconds suffice\n"
     "Open loop:\n"
     "  --open RATE:SECONDS[,RATE:SECONDS]...\n"
     "                     arrivals per second at random times, one phase after the other\n"
@@ -41,6 +42,7 @@ enum flag {
     SEED,
     CONNECTIONS,
     SECONDS,
+    REQUESTS,
     OPEN,
     DRAIN,
     NORMAL
@@ -116,6 +118,9 @@ static void read_option(struct bench_loadgen_options *options, enum flag flag, c
     case SECONDS:
         options->phases[0].seconds = real;
         break;
+    case REQUESTS:
+        options->requests = strtoull(text, NULL, 10);
+        break;
     case OPEN:
         read_phases(options, text);
         break;
@@ -155,6 +160,7 @@ void bench_loadgen_options_read(struct bench_loadgen_options *options, int count
                                           {"seed", 1, NULL, SEED},
                                           {"connections", 1, NULL, CONNECTIONS},
                                           {"seconds", 1, NULL, SECONDS},
+                                          {"requests", 1, NULL, REQUESTS},
                                           {"open", 1, NULL, OPEN},
                                           {"drain", 1, NULL, DRAIN},
                                           {"normal-ms", 1, NULL, NORMAL},
@@ -167,6 +173,7 @@ void bench_loadgen_options_read(struct bench_loadgen_options *options, int count
                                                  .features = {{.rows = 100000, .ids_per_bag = 10}}},
                                        .bodies = 64,
                                        .seed = 1,
+                                       .requests = UINT64_MAX,
                                        .connections = 64,
                                        .num_phases = 1,
                                        .phases = {{0, 2}},

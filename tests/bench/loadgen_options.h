@@ -11,6 +11,7 @@ struct bench_loadgen_options {
     unsigned port;
     unsigned bodies; /* different ones, sent in turn */
     uint64_t seed;
+    uint64_t requests; /* closed loop: no more than these */
     bool open;
     unsigned connections; /* closed loop: as many; open loop: at the most */
     size_t num_phases;

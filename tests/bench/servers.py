@@ -101,8 +101,8 @@ class Server:
 class Bagserve(Server):
     """`bagserve serve`; it logs its port, and when its tables are loaded."""
 
-    def __init__(self, program, tables, cpus, arguments=(), name="bagserve"):
-        command = [program, "serve", "--port", "0", "--log-format", "json", *arguments]
+    def __init__(self, program, tables, cpus, arguments=(), name="bagserve", under=()):
+        command = [*under, program, "serve", "--port", "0", "--log-format", "json", *arguments]
         for model, path in tables.items():
             command += ["--table", f"{model}={path}"]
         super().__init__(name, command, cpus)

@@ -1,0 +1,64 @@
+"""How many instructions a server executes for a request, counted by valgrind's callgrind.
+
+They are those of the program and its libraries, not the kernel's: sockets cost a server most of its
+time, so that a share of these instructions overstates a share of all work. Nor are they time.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+from servers import Bagserve, Unusable, end_with_parent
+
+# Valgrind counts "rep stosb" once for every byte that it sets, which processors do many at a time:
+# the C library is told to clear memory by vectors instead.
+PLAIN_MEMORY = ("glibc.cpu.x86_rep_stosb_threshold=0x7fffffff:"
+                "glibc.cpu.x86_rep_movsb_threshold=0x7fffffff")
+# What connections cost is in both runs of a turn, and so not in their difference.
+FEW, MANY = 500, 2500
+TURN_S = 60
+
+
+def missing():
+    """What is missing to count, or nothing."""
+    lacking = [name for name in ("valgrind", "callgrind_control") if not shutil.which(name)]
+    return f"{' and '.join(lacking)} not found: install Debian's package valgrind" if lacking else ""
+
+
+class Counted(Bagserve):
+    """`bagserve serve` under callgrind."""
+
+    def __init__(self, program, tables, arguments, name, directory):
+        self.counts = pathlib.Path(directory) / f"callgrind.{name}"
+        under = ["env", f"GLIBC_TUNABLES={PLAIN_MEMORY}", "valgrind", "--tool=callgrind",
+                 f"--callgrind-out-file={self.counts}"]
+        super().__init__(program, tables, None, arguments, name, under)
+
+    def instructions(self):
+        """Executed since this was last asked."""
+        for old in self.counts.parent.glob(self.counts.name + ".*"):
+            old.unlink()
+        asked = subprocess.run(["callgrind_control", "--dump", str(self.pid)], capture_output=True,
+                               text=True, check=False)
+        dumps = list(self.counts.parent.glob(self.counts.name + ".*"))
+        if asked.returncode or len(dumps) != 1:
+            raise Unusable(f"callgrind wrote no figures: {asked.stderr}{asked.stdout}")
+        return int(re.search(r"^totals: (\d+)$", dumps[0].read_text(), re.MULTILINE).group(1))
+
+
+def ask(server, loadgen, rows, requests):
+    """Instructions for so many requests."""
+    server.instructions()
+    done = subprocess.run([loadgen, "--port", str(server.port), "--rows", str(rows), "--seconds",
+                           str(TURN_S), "--requests", str(requests)], capture_output=True,
+                          text=True, check=True, preexec_fn=end_with_parent)
+    phase = json.loads(done.stdout.splitlines()[-1])["phases"][0]
+    if phase["ok"] != requests:
+        raise Unusable(f"requests failed: {phase}")
+    return server.instructions()
+
+
+def per_request(server, loadgen, rows):
+    return (ask(server, loadgen, rows, MANY) - ask(server, loadgen, rows, FEW)) / (MANY - FEW)
