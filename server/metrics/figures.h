@@ -79,28 +79,35 @@ static inline void bag_figure_add(bag_figure *figure, uint64_t value)
     bag_figure_set(figure, bag_figure_get(figure) + value);
 }
 
-/* The first border that is not below the value, or `count`: most values are small. */
-static inline size_t bag_border_of(const uint64_t *borders, size_t count, uint64_t value)
+/* A histogram's borders, each at least twice the one before. Behind the last stands UINT64_MAX. */
+extern const uint64_t bag_seconds_borders[BAG_SECONDS_BORDER_COUNT + 1]; /* in ns */
+extern const uint64_t bag_sizes_borders[BAG_SIZES_BORDER_COUNT + 1];
+
+/* The first border that is not below a power of two, by its exponent. Set by bag_metrics_init. */
+extern uint8_t bag_seconds_first[64], bag_sizes_first[64];
+
+/* The first border that is not below the value. From one power of two up to the next there is one
+ * border at most: no search, whose branches the processor would guess wrong. */
+static inline size_t bag_border_of(const uint64_t *borders, const uint8_t *first, uint64_t value)
 {
-    size_t i = 0;
-    while (i < count && value > borders[i])
-        i++;
-    return i;
+    size_t i = first[63 ^ __builtin_clzll(value | 1)];
+    return i + (value > borders[i]);
 }
 
-extern const uint64_t bag_seconds_borders[BAG_SECONDS_BORDER_COUNT]; /* in ns */
-extern const uint64_t bag_sizes_borders[BAG_SIZES_BORDER_COUNT];
+static inline size_t bag_seconds_border_of(uint64_t ns)
+{
+    return bag_border_of(bag_seconds_borders, bag_seconds_first, ns);
+}
 
 static inline void bag_observe_ns(bag_figure *histogram, uint64_t ns)
 {
-    size_t border = bag_border_of(bag_seconds_borders, BAG_SECONDS_BORDER_COUNT, ns);
-    bag_figure_add(&histogram[border], 1);
+    bag_figure_add(&histogram[bag_seconds_border_of(ns)], 1);
     bag_figure_add(&histogram[BAG_SLOTS_SECONDS - 1], ns);
 }
 
 static inline void bag_observe_size(bag_figure *histogram, uint64_t size)
 {
-    size_t border = bag_border_of(bag_sizes_borders, BAG_SIZES_BORDER_COUNT, size);
+    size_t border = bag_border_of(bag_sizes_borders, bag_sizes_first, size);
     bag_figure_add(&histogram[border], 1);
     bag_figure_add(&histogram[BAG_SLOTS_SIZES - 1], size);
 }

@@ -12,9 +12,10 @@ struct bag_recorder {
 };
 
 #define BAG_X(border) UINT64_C(border),
-const uint64_t bag_seconds_borders[] = {BAG_SECONDS_BORDERS(BAG_X)};
-const uint64_t bag_sizes_borders[] = {BAG_SIZES_BORDERS(BAG_X)};
+const uint64_t bag_seconds_borders[] = {BAG_SECONDS_BORDERS(BAG_X) UINT64_MAX};
+const uint64_t bag_sizes_borders[] = {BAG_SIZES_BORDERS(BAG_X) UINT64_MAX};
 #undef BAG_X
+uint8_t bag_seconds_first[64], bag_sizes_first[64];
 
 static const struct {
     int http_status;
@@ -33,6 +34,16 @@ static const int statuses[] = {
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
+static void find_first(const uint64_t *borders, uint8_t *first)
+{
+    uint8_t border = 0;
+    for (int exponent = 0; exponent < 64; exponent++) {
+        while (borders[border] < UINT64_C(1) << exponent)
+            border++;
+        first[exponent] = border;
+    }
+}
+
 void bag_metrics_init(struct bag_metrics *metrics, bool on, const struct bag_registry *registry,
                       size_t max_models)
 {
@@ -40,6 +51,8 @@ void bag_metrics_init(struct bag_metrics *metrics, bool on, const struct bag_reg
     clock_gettime(CLOCK_REALTIME, &now);
     if (on)
         bag_ticks_init();
+    find_first(bag_seconds_borders, bag_seconds_first);
+    find_first(bag_sizes_borders, bag_sizes_first);
     *metrics = (struct bag_metrics){.on = on, .registry = registry, .max_models = max_models};
     metrics->epoch_ms =
         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 - uv_hrtime() / 1000000;
@@ -94,9 +107,22 @@ void bag_metrics_on_batch(struct bag_recorder *recorder, const struct bag_model 
 {
     if (!recorder || !requests)
         return;
-    struct bag_model_figures *figures = figures_of(recorder, model);
-    bag_figure_add(figures->executions[0], 1);
-    bag_observe_size(figures->batch[0], requests);
+    bag_observe_size(figures_of(recorder, model)->batch[0], requests);
+}
+
+/* Returns the sum of the stages. Most requests skip some, whose border needs no look. */
+static uint64_t observe_stages(struct bag_model_figures *figures, const uint64_t *stage_ns)
+{
+    uint64_t sum_ns = 0;
+    for (size_t i = 0; i < BAG_STAGE_COUNT; i++) {
+        uint64_t ns = stage_ns[i];
+        if (ns)
+            bag_observe_ns(figures->stage[i], ns);
+        else
+            bag_figure_add(figures->stage[i], 1);
+        sum_ns += ns;
+    }
+    return sum_ns;
 }
 
 void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_model *model,
@@ -105,13 +131,8 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
     if (!recorder)
         return;
     struct bag_model_figures *figures = figures_of(recorder, model);
-    uint64_t sum_ns = 0;
-    for (int i = 0; i < BAG_STAGE_COUNT; i++) {
-        bag_observe_ns(figures->stage[i], work->watch->stage_ns[i]);
-        sum_ns += work->watch->stage_ns[i];
-    }
-    bag_observe_ns(figures->duration[0], sum_ns);
-    bag_figure_add(figures->success[0], 1);
+    uint64_t ns = observe_stages(figures, work->watch->stage_ns);
+    bag_figure_add(&figures->duration[0][bag_seconds_border_of(ns)], 1);
     bag_figure_add(figures->bags[0], work->bags);
     bag_figure_add(figures->rows[0], work->rows);
     bag_figure_add(figures->bytes[0], work->bytes);
@@ -179,6 +200,17 @@ static void add_all(bag_figure *sum, const bag_figure *figures, size_t bytes)
         bag_figure_add(&sum[i], bag_figure_get(&figures[i]));
 }
 
+/* What follows from other figures is not counted for every request. */
+static void add_implied(struct bag_model_figures *sum)
+{
+    for (size_t i = 0; i <= BAG_SIZES_BORDER_COUNT; i++)
+        bag_figure_add(sum->executions[0], bag_figure_get(&sum->batch[0][i]));
+    bag_figure_set(sum->success[0], bag_histogram_count(sum->duration[0]));
+    for (int i = 0; i < BAG_STAGE_COUNT; i++)
+        bag_figure_add(&sum->duration[0][BAG_SLOTS_SECONDS - 1],
+                       bag_figure_get(&sum->stage[i][BAG_SLOTS_SECONDS - 1]));
+}
+
 void bag_metrics_sum_model(const struct bag_metrics *metrics, size_t index,
                            struct bag_model_figures *sum)
 {
@@ -191,6 +223,7 @@ void bag_metrics_sum_model(const struct bag_metrics *metrics, size_t index,
         last_ms = its_last_ms > last_ms ? its_last_ms : last_ms;
     }
     bag_figure_set(sum->last[0], last_ms);
+    add_implied(sum);
 }
 
 void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_figures *sum)
