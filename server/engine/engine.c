@@ -10,6 +10,8 @@
 #include "task.h"
 
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 /* A batch costs at least this, where there is as much: handing it over costs 5 to 50 us. */
 #define LEAST_BATCH_NS 100000
@@ -269,9 +271,13 @@ void bag_engine_dispatch(struct bag_engine *engine)
 /* ---- the loop's side ------------------------------------------------------------------------- */
 
 /* Takes what workers have finished, oldest first. */
-static void on_wake(uv_async_t *wake)
+static void on_wake(uv_poll_t *wake, int status, int events)
 {
     struct bag_engine *engine = wake->data;
+    eventfd_t ignored;
+    (void)status;
+    (void)events;
+    eventfd_read(engine->wake_fd, &ignored);
     struct bag_job *newest =
         atomic_exchange_explicit(&engine->finished, NULL, memory_order_acquire);
     struct bag_job *oldest = NULL;
@@ -287,6 +293,16 @@ static void on_wake(uv_async_t *wake)
         job->done(job);
     }
     engine->on_turn(engine->context);
+}
+
+/* Not a uv_async_t: in libuv 1.44 a loop that one wakes spins until its waker has gone on, which
+ * may be long where the loop has taken the waker's processor. */
+static bool init_wake(struct bag_engine *engine)
+{
+    engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return engine->wake_fd >= 0 &&
+           uv_poll_init(engine->loop, &engine->wake, engine->wake_fd) == 0 &&
+           uv_poll_start(&engine->wake, UV_READABLE, on_wake) == 0;
 }
 
 bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
@@ -306,8 +322,7 @@ bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
     engine->wake.data = engine->delay.data = engine;
     bag_pin_init(&engine->pin, limits->worker_cpus);
     return engine->tasks && bag_buffers_init(&engine->buffers, true) &&
-           uv_timer_init(loop, &engine->delay) == 0 &&
-           uv_async_init(loop, &engine->wake, on_wake) == 0;
+           uv_timer_init(loop, &engine->delay) == 0 && init_wake(engine);
 }
 
 void bag_engine_stop(struct bag_engine *engine)
@@ -318,6 +333,7 @@ void bag_engine_stop(struct bag_engine *engine)
 
 void bag_engine_free(struct bag_engine *engine)
 {
+    close(engine->wake_fd);
     free(engine->tasks);
     bag_buffers_free(&engine->buffers);
 }

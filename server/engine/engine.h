@@ -69,7 +69,8 @@ struct bag_engine {
     unsigned num_tasks;
     struct bag_task *spare_tasks;
     struct bag_buffers buffers;         /* of replies that workers make */
-    uv_async_t wake;                    /* jobs have finished */
+    uv_poll_t wake;                     /* jobs have finished */
+    int wake_fd;                        /* an eventfd */
     uv_timer_t delay;                   /* the oldest job has waited for others long enough */
     struct bag_recorder *recorder;      /* borrowed; NULL: nothing is counted */
     struct bag_pin pin;                 /* which processors the workers keep to */

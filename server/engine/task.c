@@ -1,6 +1,8 @@
 /* The worker's side of the engine; see task.h. */
 #include "task.h"
 
+#include <sys/eventfd.h>
+
 void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job)
 {
     struct bag_job *head = atomic_load_explicit(&engine->finished, memory_order_relaxed);
@@ -8,7 +10,9 @@ void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job)
         job->next = head;
     } while (!atomic_compare_exchange_weak_explicit(&engine->finished, &head, job,
                                                     memory_order_release, memory_order_relaxed));
-    uv_async_send(&engine->wake);
+    /* The loop takes all that are there, so that it is woken by the first alone. */
+    if (!head)
+        eventfd_write(engine->wake_fd, 1);
 }
 
 bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job, uint64_t now_ns)
