@@ -94,6 +94,9 @@
       "Requests estimated to take less are answered at once; others go to a worker.")              \
     X(worker_cpus, "engine", "worker_cpus", TEXT, "", 1, 1023, "list",                             \
       "Processors that the workers keep to, one each, such as 2,4-7; empty: any.")                 \
+    X(worker_nice, "engine", "worker_nice", COUNT, 5, 0, 19, "steps",                              \
+      "By how much the workers' nice value is raised, so that threads which read and write go "    \
+      "first where processors are scarce; 0: not at all.")                                         \
     X(max_batch_bags, "engine", "max_batch_bags", COUNT, 0, 0, INT64_C(1) << 40, "bags",           \
       "Most bags that one batch of requests holds; 0: any number.")                                \
     X(preferred_batch_size, "engine", "preferred_batch_size", COUNT, 0, 0, 1000000, "requests",    \

@@ -320,7 +320,7 @@ bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
         engine->spare_tasks = task;
     }
     engine->wake.data = engine->delay.data = engine;
-    bag_pin_init(&engine->pin, limits->worker_cpus);
+    bag_pin_init(&engine->pin, limits->worker_cpus, limits->worker_nice);
     return engine->tasks && bag_buffers_init(&engine->buffers, true) &&
            uv_timer_init(loop, &engine->delay) == 0 && init_wake(engine);
 }

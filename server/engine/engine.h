@@ -23,6 +23,7 @@
 struct bag_engine_limits {
     unsigned workers;
     const char *worker_cpus;     /* as bag_pin_parse takes it; borrowed */
+    int worker_nice;             /* by how much workers step back behind the loop */
     size_t max_queue_size;       /* jobs that wait */
     size_t max_queue_bytes;      /* of their bodies and replies */
     uint64_t max_queue_work_ns;  /* of work that waits, for each worker */

@@ -1,10 +1,11 @@
-/* Workers on processors of their own; see pin.h. */
+/* Where workers run, and behind whom; see pin.h. */
 #include "pin.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* Reads a number below CPU_SETSIZE; -1 where there is none. */
 static int read_number(const char **at)
@@ -54,9 +55,10 @@ bool bag_pin_parse(const char *text, cpu_set_t *processors, struct bag_problem *
                            text, CPU_COUNT(&allowed));
 }
 
-void bag_pin_init(struct bag_pin *pin, const char *text)
+void bag_pin_init(struct bag_pin *pin, const char *text, int nice)
 {
     struct bag_problem problem;
+    pin->nice = nice;
     if (!text || !bag_pin_parse(text, &pin->processors, &problem))
         CPU_ZERO(&pin->processors);
 }
@@ -70,7 +72,7 @@ static int processor_at(const cpu_set_t *processors, unsigned position)
     return processor;
 }
 
-void bag_pin_thread(const struct bag_pin *pin)
+static void choose_processor(const struct bag_pin *pin)
 {
     static _Thread_local bool pinned;
     static atomic_uint next;
@@ -82,4 +84,20 @@ void bag_pin_thread(const struct bag_pin *pin)
     CPU_SET(processor_at(&pin->processors, atomic_fetch_add(&next, 1)), &one);
     /* Where the system refuses, the worker stays where it is. */
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}
+
+/* Here a thread is what PRIO_PROCESS means. */
+static void step_back(const struct bag_pin *pin)
+{
+    static _Thread_local bool stepped;
+    if (stepped || pin->nice == 0)
+        return;
+    stepped = true;
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + pin->nice);
+}
+
+void bag_pin_thread(const struct bag_pin *pin)
+{
+    choose_processor(pin);
+    step_back(pin);
 }

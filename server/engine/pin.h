@@ -1,7 +1,9 @@
-/* Workers on processors of their own.
+/* Where workers run, and behind whom.
  *
  * Two workers that the system puts on one processor halve the speed. Where the operator names
- * processors, each worker takes the next of them when it first works. */
+ * processors, each worker takes the next of them when it first works. A loop that has to wait for a
+ * processor keeps all clients waiting, a worker only those whose turn it is: so workers step back.
+ */
 #ifndef BAG_PIN_H
 #define BAG_PIN_H
 
@@ -11,6 +13,7 @@
 
 struct bag_pin {
     cpu_set_t processors; /* empty: workers stay where the system puts them */
+    int nice;             /* added to the nice value that workers begin with */
 };
 
 /* Reads a list such as "2,4-7". The empty text is the empty set. False with *problem where it is no
@@ -18,10 +21,11 @@ struct bag_pin {
 bool bag_pin_parse(const char *text, cpu_set_t *processors, struct bag_problem *problem);
 
 /* `text` is one that bag_pin_parse takes. */
-void bag_pin_init(struct bag_pin *pin, const char *text);
+void bag_pin_init(struct bag_pin *pin, const char *text, int nice);
 
-/* Puts the calling worker on its processor, the first time that it is called there. The workers are
- * the process's: whichever set it is called with, each takes the next position. */
+/* Puts the calling worker on its processor and sets its nice value, the first time that it is
+ * called there. The workers are the process's: whichever set it is called with, each takes the next
+ * position. */
 void bag_pin_thread(const struct bag_pin *pin);
 
 #endif

@@ -119,6 +119,7 @@ static bool start_engine(struct bag_http_server *server)
     struct bag_engine_limits limits = {
         .workers = (unsigned)options->workers,
         .worker_cpus = options->worker_cpus,
+        .worker_nice = (int)options->worker_nice,
         .max_queue_size = (size_t)share_of(options, options->max_queue_size),
         .max_queue_bytes = (size_t)share_of(options, options->max_queue_bytes),
         .max_queue_work_ns = (uint64_t)share_of(options, options->max_queue_work_ms * 1000000),

@@ -1,5 +1,6 @@
 """Dear work: many connections at once, a full queue, time-outs, batches that wait, limits on size."""
 
+import pathlib
 import re
 
 import numpy as np
@@ -141,6 +142,26 @@ def test_workers_on_processors():
         request, want = question(5, 100_000)
         raw.send(request)
         check(raw.reply(), want)
+
+
+def nice_values(server):
+    """Of all threads but the first, which runs the loop (a sanitizer has one, too); then its own."""
+    tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
+    values = {task.name: int((task / "stat").read_text().rpartition(")")[2].split()[16])
+              for task in tasks.iterdir()}
+    own = values.pop(str(server.process.pid))
+    return set(values.values()), own
+
+
+def test_workers_step_back():
+    for nice in (0, 7):
+        with Server("--demo", "--workers", 1, "--worker-nice", nice) as server, \
+                Raw(server) as raw:
+            request, want = question(5, 100_000)
+            raw.send(request)
+            check(raw.reply(), want)
+            others, own = nice_values(server)
+            expect_equal(max(others), own + nice)
 
 
 if __name__ == "__main__":

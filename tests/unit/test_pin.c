@@ -3,6 +3,9 @@
 
 #include "server/engine/pin.h"
 
+#include <sys/resource.h>
+#include <uv.h>
+
 static void test_reads_lists(void **state)
 {
     struct bag_problem problem;
@@ -40,11 +43,11 @@ static void test_pins_a_thread_once(void **state)
     cpu_set_t before, after;
     (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    bag_pin_init(&pin, "");
+    bag_pin_init(&pin, "", 0);
     bag_pin_thread(&pin);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&before, &after));
-    bag_pin_init(&pin, "0");
+    bag_pin_init(&pin, "0", 0);
     bag_pin_thread(&pin);
     bag_pin_thread(&pin);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
@@ -53,12 +56,34 @@ static void test_pins_a_thread_once(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+static void step_back_twice(void *nice)
+{
+    struct bag_pin pin;
+    bag_pin_init(&pin, "", 3);
+    bag_pin_thread(&pin);
+    bag_pin_thread(&pin);
+    *(int *)nice = getpriority(PRIO_PROCESS, 0);
+}
+
+/* A worker's nice value is raised once, and nobody else's. */
+static void test_steps_back_once(void **state)
+{
+    uv_thread_t thread;
+    int before = getpriority(PRIO_PROCESS, 0), nice = -1;
+    (void)state;
+    assert_int_equal(uv_thread_create(&thread, step_back_twice, &nice), 0);
+    assert_int_equal(uv_thread_join(&thread), 0);
+    assert_int_equal(nice, before + 3 < 19 ? before + 3 : 19);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_lists),
         cmocka_unit_test(test_refuses_other_texts),
         cmocka_unit_test(test_pins_a_thread_once),
+        cmocka_unit_test(test_steps_back_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
