@@ -33,7 +33,7 @@ struct bench_connection {
     int status;
 
     /* The caller's. */
-    uint64_t due_ns;
+    uint64_t due_ns, sent_ns;
     unsigned phase;
     struct bench_connection *next_idle;
 };

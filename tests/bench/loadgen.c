@@ -75,6 +75,7 @@ static void count_reply(struct loadgen *loadgen, const struct bench_connection *
             loadgen->phases[loadgen->at].answered++;
     } else if (connection->status == 503) {
         bench_latency_add(&phase->refused, ns);
+        bench_latency_add(&phase->refused_once_sent, now - connection->sent_ns);
     } else {
         phase->other++;
     }
@@ -127,6 +128,7 @@ static void start_request(struct loadgen *loadgen, struct bench_connection *conn
     const struct bench_request *request = &loadgen->requests[loadgen->next_request];
     loadgen->next_request = (loadgen->next_request + 1) % loadgen->options.bodies;
     connection->due_ns = due_ns;
+    connection->sent_ns = now_ns();
     connection->phase = (unsigned)loadgen->phase;
     phase->due++;
     loadgen->pending++;
@@ -137,7 +139,7 @@ static void start_request(struct loadgen *loadgen, struct bench_connection *conn
     }
     enum bench_outcome outcome = bench_connection_begin(connection, loadgen->epoll_fd, request);
     if (loadgen->options.open)
-        bench_latency_add(&phase->late, now_ns() - due_ns);
+        bench_latency_add(&phase->late, connection->sent_ns - due_ns);
     if (outcome != BENCH_PENDING)
         finish(loadgen, connection, outcome);
 }

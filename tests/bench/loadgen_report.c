@@ -34,13 +34,14 @@ static uint64_t unanswered(const struct bench_phase *phase)
 
 static void print_phase_row(const struct bench_phase *phase)
 {
-    fprintf(stderr, "%9.0f %9.0f %8.0f %8.0f %8.0f %8.0f %7llu %9.0f %7llu %6llu %6llu %7llu",
+    fprintf(stderr, "%9.0f %9.0f %8.0f %8.0f %8.0f %8.0f %7llu %9.0f %7.0f %7llu %6llu %6llu %7llu",
             phase->rate, (double)phase->answered / phase->seconds,
             bench_latency_us(&phase->ok, 0.5), bench_latency_us(&phase->ok, 0.99),
             bench_latency_us(&phase->ok, 0.999), bench_latency_us(&phase->ok, 1),
             (unsigned long long)phase->refused.total, bench_latency_us(&phase->refused, 0.99),
-            (unsigned long long)phase->unsent, (unsigned long long)phase->lost,
-            (unsigned long long)phase->other, (unsigned long long)unanswered(phase));
+            bench_latency_us(&phase->refused_once_sent, 0.99), (unsigned long long)phase->unsent,
+            (unsigned long long)phase->lost, (unsigned long long)phase->other,
+            (unsigned long long)unanswered(phase));
     if (phase->windows)
         fprintf(stderr, " %8.0f %8.0f", bench_latency_us(&phase->late, 0.99), settled_ms(phase));
     fputc('\n', stderr);
@@ -48,8 +49,9 @@ static void print_phase_row(const struct bench_phase *phase)
 
 static void print_table(const struct bench_report *report)
 {
-    fprintf(stderr, "%9s %9s %8s %8s %8s %8s %7s %9s %7s %6s %6s %7s", "rate/s", "200s/s", "p50 us",
-            "p99 us", "p99.9", "max", "503s", "their p99", "unsent", "lost", "other", "no reply");
+    fprintf(stderr, "%9s %9s %8s %8s %8s %8s %7s %9s %7s %7s %6s %6s %7s", "rate/s", "200s/s",
+            "p50 us", "p99 us", "p99.9", "max", "503s", "their p99", "sent", "unsent", "lost",
+            "other", "no reply");
     if (report->open)
         fprintf(stderr, " %8s %8s", "late p99", "normal");
     fputc('\n', stderr);
@@ -70,9 +72,11 @@ static void print_phase_json(const struct bench_phase *phase)
            (double)phase->answered / phase->seconds, bench_latency_us(&phase->ok, 0.5),
            bench_latency_us(&phase->ok, 0.9), bench_latency_us(&phase->ok, 0.99),
            bench_latency_us(&phase->ok, 0.999), bench_latency_us(&phase->ok, 1));
-    printf("\"ok\":%llu,\"refused\":%llu,\"refused_p50_us\":%.1f,\"refused_p99_us\":%.1f,",
+    printf("\"ok\":%llu,\"refused\":%llu,\"refused_p50_us\":%.1f,\"refused_p99_us\":%.1f,"
+           "\"refused_once_sent_p99_us\":%.1f,",
            (unsigned long long)phase->ok.total, (unsigned long long)phase->refused.total,
-           bench_latency_us(&phase->refused, 0.5), bench_latency_us(&phase->refused, 0.99));
+           bench_latency_us(&phase->refused, 0.5), bench_latency_us(&phase->refused, 0.99),
+           bench_latency_us(&phase->refused_once_sent, 0.99));
     printf("\"unsent\":%llu,\"lost\":%llu,\"other\":%llu,\"unanswered\":%llu,"
            "\"late_p99_us\":%.1f,\"normal_after_ms\":%.0f}",
            (unsigned long long)phase->unsent, (unsigned long long)phase->lost,

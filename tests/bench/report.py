@@ -45,7 +45,8 @@ def print_row(name, samples, base):
 
 def print_open_heading(title):
     print(f"\n{title}\n{'server':>9} {'load':>10} {'rate/s':>8} {'200s/s':>8} {'good':>6} "
-          f"{'p50 us':>8} {'p99 us':>9} {'p99/p50':>7} {'503s':>7} {'their p99':>9} {'unsent':>7} "
+          f"{'p50 us':>8} {'p99 us':>9} {'p99/p50':>7} {'503s':>7} {'their p99':>9} {'sent':>7} "
+          f"{'unsent':>7} "
           f"{'lost':>5} {'no reply':>8} {'late p99':>8} {'normal':>6}")
 
 
@@ -59,12 +60,14 @@ def print_phase(name, load, phases):
     print(f"{name:>9} {load:>10} {figure['rate']:>8,.0f} {figure['answered_per_s']:>8,.0f} "
           f"{figure['good']:>6.0%} {figure['p50_us']:>8.0f} {figure['p99_us']:>9.0f} "
           f"{figure['spread']:>7.1f} {figure['refused']:>7.0f} {figure['refused_p99_us']:>9.0f} "
+          f"{figure['refused_once_sent_p99_us']:>7.0f} "
           f"{figure['unsent']:>7.0f} {figure['broken']:>5.0f} {figure['unanswered']:>8.0f} "
           f"{figure['late_p99_us']:>8.0f} {figure['normal_after_ms']:>6.0f}", flush=True)
 
 
 OPEN_LEGEND = """
 Latencies count from when a request was due. good: 200s per second, of the peak. unsent: due while
-all of the generator's connections were busy. late p99: how late the generator itself was, us.
+all of the generator's connections were busy. late p99: how late the generator itself was, us; sent:
+the 503s' p99 from when they were really sent.
 normal: ms from the start of the phase until 99 % of answers were 200 in time (10 ms; 50 ms under
 overload); -1: never."""
