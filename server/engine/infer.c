@@ -62,12 +62,11 @@ static void place_outputs(struct bag_infer *infer)
         plan->outputs[i].data = at;
         at += output_bytes(&plan->outputs[i]);
     }
-    at = infer->results;
-    for (size_t i = 0, output = 0; i < plan->num_poolings; i++) {
+    for (size_t i = 0; i < plan->num_poolings; i++) {
         struct bag_pooling *pooling = &plan->poolings[i];
-        for (; output < pooling->output; output++)
-            at += output_bytes(&plan->outputs[output]);
-        pooling->result = pooling->target = at + pooling->offset;
+        const char *output = plan->outputs[pooling->output].data;
+        pooling->result = pooling->target =
+            infer->results + (output - infer->results) + pooling->offset;
     }
 }
 
