@@ -1,0 +1,139 @@
+"""Collections: every refusal, of requests and of what is configured."""
+
+import numpy as np
+
+from collections_models import F32, kjt, make_models
+from harness import Server, expect, expect_equal, main, run, scratch, seed, write_json
+from v2 import Client, Tensor
+
+REFUSED = [
+    ("no inputs", "floats", [], ["there are no inputs", "a.indices"]),
+    ("no lengths", "floats", [Tensor("values", np.array([1]))], ["'lengths'", "'offsets'"]),
+    ("no values", "floats", [Tensor("lengths", np.array([1]))], ["'values' is missing"]),
+    ("both", "floats", kjt([], [0] * 4) + kjt([], [0] * 5, name="offsets")[1:],
+     ["'lengths' and 'offsets'"]),
+    ("both layouts", "floats", kjt([], [0] * 4) + [Tensor("a.indices", np.array([[1]]))],
+     ["'a.indices' does not go with 'values'"]),
+    ("unknown feature", "floats", [Tensor("aa.indices", np.array([[1]]))],
+     ["no feature 'aa'", "did you mean 'a'"]),
+    ("unknown input", "floats", [Tensor("a.indexes", np.array([[1]]))], ["'a.indexes'"]),
+    ("no feature", "floats", [Tensor("indices", np.array([[1]]))], ["'indices' is unknown"]),
+    ("lengths of a part", "floats", kjt([], [0] * 5), ["'lengths' has 5", "multiple of 4"]),
+    ("offsets of a part", "floats", kjt([], [0] * 4, name="offsets"),
+     ["'offsets' has 4", "one more than a multiple of 4"]),
+    ("no offsets at all", "floats", kjt([], np.zeros(0, np.int64), name="offsets"),
+     ["'offsets' has 0"]),
+    ("lengths too short", "floats", kjt([1, 2], [0, 1, 0, 0]), ["counts 1 'values'", "are 2"]),
+    ("lengths too long", "floats", kjt([1, 2], [0, 1, 2, 0]),
+     ["position 2", "feature 'c'", "bag 0", "is 2", "0 to 1"]),
+    ("a length of the largest", "floats", kjt([1], [0, 1, 2**63 - 1, 0]), ["position 2"]),
+    ("a negative length", "floats", kjt([1, 2], [0, 1, 1, 0, 0, 0, -1, 0]),
+     ["position 6", "feature 'd'", "bag 0", "is -1"]),
+    ("offsets not from 0", "floats", kjt([1], [1, 1, 1, 1, 1], name="offsets"), ["must be 0"]),
+    ("offsets that fall", "floats", kjt([1, 2], [0, 2, 1, 2, 2], name="offsets"),
+     ["position 2", "the end of feature 'b', bag 0", "is 1", "from 2", "to 2"]),
+    ("offsets too far", "floats", kjt([1, 2], [0, 1, 3, 3, 3], name="offsets"), ["position 2"]),
+    ("index of one feature", "floats", kjt([1, 2, 20, 1], [1, 1, 1, 1]),
+     ["feature 'c'", "'values' from position 2", "position 0 is 20", "0 to 19"]),
+    ("named index", "floats", [Tensor("c.indices", np.array([[1, 20]]))],
+     ["feature 'c'", "position 1 is 20"]),
+    ("weights too short", "floats", kjt([1, 1], [2, 0, 0, 0], [1.0]), ["'weights' has 1", "has 2"]),
+    ("values as floats", "floats", [Tensor("values", np.zeros(1, F32)),
+                                    Tensor("lengths", np.array([1, 0, 0, 0]))], ["FP32", "INT32"]),
+    ("2-D values", "floats", kjt([[1]], [1, 0, 0, 0]), ["'values' has 2 dimensions"]),
+    ("weights as doubles", "floats", kjt([1], [1, 0, 0, 0]) + [Tensor("weights", np.zeros(1))],
+     ["'weights' has datatype FP64", "FP32"]),
+    ("weights where max is", "mixed", kjt([1] * 7, [1] * 7, [1.0] * 7),
+     ["'weights'", "feature 'history'", "mean"]),
+    ("weights of a table of integers", "integers", kjt([1], [1], [1.0]), ["'whole'", "INT32"]),
+    ("offsets without indices", "floats", [Tensor("a.offsets", np.array([0]))],
+     ["feature 'a'", "'indices' is missing"]),
+    ("a default alone", "floats", [Tensor("a.default_index", np.array(0))],
+     ["feature 'a'", "'indices' is missing"]),
+]
+BAD_OUTPUTS = [
+    ("unknown", "floats", kjt([], [0] * 4), [{"name": "e"}], ["output 'e'", "did you mean"]),
+    ("missing feature", "floats", [Tensor("a.indices", np.array([[1]]))], [{"name": "b"}],
+     ["output 'b'", "b.indices"]),
+    ("all of some", "floats", [Tensor("a.indices", np.array([[1]]))], [{"name": "embeddings"}],
+     ["'embeddings'", "inputs of 'b' are missing"]),
+    ("unequal bags", "floats", [Tensor(f"{f}.indices", np.zeros((1 + (f == "c"), 1), np.int64))
+                                for f in "abcd"], [{"name": "embeddings"}],
+     ["'a' has 1, 'c' has 2"]),
+    ("no JSON form", "mixed", [Tensor("half.indices", np.array([[1]]))], None, ["'half' is FP16"]),
+]
+
+
+def check_refused(client, name, model, inputs, outputs, words):
+    for binary in (True, False):
+        reply = client.infer(model, inputs, binary=binary, outputs=outputs).expect(400)
+        for word in words:
+            expect(word in reply.error(), f"{name}: {word!r} is not in {reply.error()!r}")
+
+
+def check_limits(directory):
+    """max_ids, max_bags and max_reply_bytes are of the whole request."""
+    np.save(directory / "t.npy", np.ones((10, 64), F32))
+    config = write_json(directory / "c.json", {"models": [
+        {"name": "t", "path": "t.npy"},
+        {"name": "two", "features": [{"name": n, "model": "t"} for n in "ab"]}]})
+    with Server("--config", config, "--max-ids", 6, "--max-bags", 4, "--max-reply-bytes", 1100) \
+            as server, Client(server) as client:
+        for inputs, words in ((kjt([0] * 7, [3, 4]), ["max_ids", "7"]),
+                              (kjt([0] * 6, [1] * 6), ["max_bags", "6"]),
+                              ([Tensor("a.indices", np.zeros((1, 3), int)),
+                                Tensor("b.indices", np.zeros((1, 4), int))], ["max_ids", "7"]),
+                              (kjt([0] * 4, [1] * 4), ["max_reply_bytes"])):
+            reply = client.infer("two", inputs, binary=True,
+                                 parameters={"binary_data_output": True}).expect(400)
+            expect(all(word in reply.error() for word in words), reply.error())
+        client.infer("two", kjt([0] * 6, [3, 3]), binary=True,
+                     parameters={"binary_data_output": True}).expect(200)
+
+
+def check_start(directory):
+    """What is refused before anything is served, and a folder of models."""
+    np.save(directory / "t.npy", np.ones((10, 4), F32))
+
+    def refused(feature, *words, **model):
+        models = [{"name": "t", "path": "t.npy"}, {"name": "c", "features": [feature]} | model]
+        done = run("serve", "--check", "--config",
+                   write_json(directory / "c.json", {"models": models}))
+        expect(done.returncode != 0, done.stdout)
+        for word in words:
+            expect(word in done.stderr, f"{word!r} is not in {done.stderr!r}")
+
+    refused({"name": "f", "model": "tt"}, "'f'", "no model 'tt'", "did you mean 't'")
+    refused({"name": "f", "model": "c"}, "'f'", "'c' is a collection")
+    refused({"name": "f", "model": "t", "reductoin": "sum"}, "'f'", "reductoin", "reduction")
+    refused({"name": "f", "model": "t", "default_index": 10}, "'f'", "default_index", "0 to 9")
+    refused({"name": "f", "model": "t", "output_datatype": "FP64"}, "'f'", "FP64")
+    refused({"name": "embeddings", "model": "t"}, "'embeddings'", "taken")
+    refused({"name": "f", "model": "t"}, "'path'", path="t.npy")
+    refused({"name": "f", "model": "t"}, "'reduction'", "features", reduction="sum")
+    folder = directory / "models"
+    (folder / "c" / "1").mkdir(parents=True)
+    np.save(folder / "t.npy", np.eye(4, dtype=F32))
+    write_json(folder / "c" / "1" / "config.json",
+               {"features": [{"name": "f", "model": "t", "reduction": "max"}]})
+    with Server("--models", folder) as server, Client(server) as client:
+        got = client.infer("c", [Tensor("f.indices", np.array([[1, 2]]))]).outputs()
+        expect_equal(got["f"].array.tolist(), [[0, 1, 1, 0]])
+
+
+def check_everything(tally):
+    with scratch() as directory:
+        config, _ = make_models(np.random.default_rng(seed()), directory)
+        with Server("--config", config) as server, Client(server) as client:
+            for name, model, inputs, words in REFUSED:
+                tally.check(name, check_refused, client, name, model, inputs, None, words)
+            for name, model, inputs, outputs, words in BAD_OUTPUTS:
+                tally.check(name, check_refused, client, name, model, inputs, outputs, words)
+    with scratch() as directory:
+        tally.check("limits", check_limits, directory)
+    with scratch() as directory:
+        tally.check("start", check_start, directory)
+
+
+if __name__ == "__main__":
+    main(check_everything)
