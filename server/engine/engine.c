@@ -308,7 +308,7 @@ static bool init_wake(struct bag_engine *engine)
 bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
                      const struct bag_engine_limits *limits)
 {
-    *engine = (struct bag_engine){.loop = loop, .limits = *limits, .pace = 1};
+    *engine = (struct bag_engine){.loop = loop, .limits = *limits, .pace = 1, .wake_fd = -1};
     engine->last = &engine->first;
     engine->num_tasks = TASKS_PER_WORKER * limits->workers;
     engine->tasks = calloc(engine->num_tasks, sizeof *engine->tasks);
@@ -333,7 +333,8 @@ void bag_engine_stop(struct bag_engine *engine)
 
 void bag_engine_free(struct bag_engine *engine)
 {
-    close(engine->wake_fd);
+    if (engine->wake_fd >= 0)
+        close(engine->wake_fd);
     free(engine->tasks);
     bag_buffers_free(&engine->buffers);
 }
