@@ -3,7 +3,7 @@
 #if defined(__x86_64__)
 #include "lanes_avx512.h"
 
-/* Rows below 512 bytes are one tile, longer ones are cut into tiles of 256. */
+/* Up to 448 bytes of sums are one tile, more of them are cut into tiles of at most 256. */
 #define BAG_KERNELS       bag_avx512_kernels
 #define BAG_BELOW(kind)   bag_avx2_kernels.pool[BAG_KIND_OF_##kind]
 #define BAG_WHOLE_VECTORS 7
