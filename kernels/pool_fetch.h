@@ -7,7 +7,8 @@
 #ifndef BAG_POOL_FETCH_H
 #define BAG_POOL_FETCH_H
 
-#include "dispatch.h"
+#include <stdbool.h>
+#include <stddef.h>
 
 struct bag_fetch {
     size_t ahead;   /* entries */

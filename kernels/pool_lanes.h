@@ -5,8 +5,8 @@
 #ifndef BAG_POOL_LANES_H
 #define BAG_POOL_LANES_H
 
+#include "dispatch.h"
 #include "pool_divisor.h"
-#include "pool_fetch.h"
 
 /* A row that is about to be read. `kind` is a constant wherever these are used, so that nothing of
  * the choice is left. */

@@ -5,6 +5,7 @@
 #ifndef BAG_POOL_TILES_H
 #define BAG_POOL_TILES_H
 
+#include "dispatch.h"
 #include "pool_fetch.h"
 #include "pool_ref.h"
 
