@@ -101,7 +101,8 @@ struct bag_tensor {
 /* ---- what can be wrong -----------------------------------------------------------------------
  * X(ID, keyword of the conformance cases, text). In the text {input} is the tensor, {position} a
  * flat position in it, {value} what stands there, {reduction} the one in force, {low} and {high}
- * the inclusive range that is allowed, {got} and {want} the dtypes. */
+ * the inclusive range that is allowed, {got} and {want} the dtypes. {value thing} is so many
+ * things, or 1 thing; likewise with the other numbers. */
 #define BAG_STATUSES(X)                                                                            \
     X(OK, "ok", "ok")                                                                              \
     X(TABLE_RANK, "table_rank", "the table is a scalar; it must have at least one dimension")      \
@@ -116,26 +117,25 @@ struct bag_tensor {
       "an optional 'num_segments', or 2-D 'indices' alone")                                        \
     X(INDICES_DTYPE, "indices_dtype", "'indices' has datatype {got}; it must be INT32 or INT64")   \
     X(INDICES_RANK, "indices_rank",                                                                \
-      "'indices' has {value} dimensions; it must have {low}: 1 with 'offsets' or 'segment_ids', "  \
+      "'indices' has {value dimension}; it must have {low}: 1 with 'offsets' or 'segment_ids', "   \
       "2 alone")                                                                                   \
     X(OFFSETS_DTYPE, "offsets_dtype", "'offsets' has datatype {got}; it must be INT32 or INT64")   \
-    X(OFFSETS_RANK, "offsets_rank", "'offsets' has {value} dimensions; it must have 1")            \
+    X(OFFSETS_RANK, "offsets_rank", "'offsets' has {value dimension}; it must have 1")             \
     X(SEGMENT_IDS_DTYPE, "segment_ids_dtype",                                                      \
       "'segment_ids' has datatype {got}; it must be INT32 or INT64")                               \
-    X(SEGMENT_IDS_RANK, "segment_ids_rank",                                                        \
-      "'segment_ids' has {value} dimensions; it must have 1")                                      \
+    X(SEGMENT_IDS_RANK, "segment_ids_rank", "'segment_ids' has {value dimension}; it must have 1") \
     X(SEGMENT_IDS_SHAPE_MISMATCH, "segment_ids_shape_mismatch",                                    \
-      "'segment_ids' has {value} elements; 'indices' has {low}, and both must have as many")       \
+      "'segment_ids' has {value element}; 'indices' has {low}, and both must have as many")        \
     X(NUM_SEGMENTS_DTYPE, "num_segments_dtype",                                                    \
       "'num_segments' has datatype {got}; it must be INT32 or INT64")                              \
     X(NUM_SEGMENTS_NOT_SCALAR, "num_segments_not_scalar",                                          \
-      "'num_segments' has {value} elements in {low} dimensions; it must have shape [] or [1]")     \
+      "'num_segments' has {value element} in {low dimension}; it must have shape [] or [1]")       \
     X(NUM_SEGMENTS_NEGATIVE, "num_segments_negative",                                              \
       "'num_segments' is {value}; it must be at least 0")                                          \
     X(DEFAULT_INDEX_DTYPE, "default_index_dtype",                                                  \
       "'default_index' has datatype {got}; it must be INT32 or INT64")                             \
     X(DEFAULT_INDEX_NOT_SCALAR, "default_index_not_scalar",                                        \
-      "'default_index' has {value} elements in {low} dimensions; it must have shape [] or [1]")    \
+      "'default_index' has {value element} in {low dimension}; it must have shape [] or [1]")      \
     X(DEFAULT_INDEX_OUT_OF_RANGE, "default_index_out_of_range",                                    \
       "'default_index' is {value}; it must be -1 (zeros) or a row from {low} to {high}")           \
     X(INDEX_TYPE_MISMATCH, "index_type_mismatch",                                                  \
@@ -147,8 +147,8 @@ struct bag_tensor {
     X(WEIGHTS_DTYPE_MISMATCH, "weights_dtype_mismatch",                                            \
       "'per_sample_weights' has datatype {got}; it must be {want} for this table")                 \
     X(WEIGHTS_SHAPE_MISMATCH, "weights_shape_mismatch",                                            \
-      "'per_sample_weights' has {value} elements in {low} dimensions; it must have the shape of "  \
-      "'indices' ({high} elements)")                                                               \
+      "'per_sample_weights' has {value element} in {low dimension}; it must have the shape of "    \
+      "'indices' ({high element})")                                                                \
     X(PADDING_IDX_OUT_OF_RANGE, "padding_idx_out_of_range",                                        \
       "padding_idx is {value}; it must be from {low} to {high}")                                   \
     X(OFFSETS_TOO_SHORT, "offsets_too_short",                                                      \
@@ -170,8 +170,8 @@ struct bag_tensor {
       "'segment_ids' at position {position} is {value}, less than {low} before it; segment ids "   \
       "must not decrease")                                                                         \
     X(RESULT_TOO_LARGE, "result_too_large",                                                        \
-      "the result would have {value} bags of {low} bytes each; the limit (max_reply_bytes) is "    \
-      "{high} bytes")
+      "the result would have {value bag} of {low byte} each; the limit (max_reply_bytes) is "      \
+      "{high byte}")
 
 enum bag_status {
 #define BAG_X(id, keyword, text) BAG_STATUS_##id,

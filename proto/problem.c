@@ -49,6 +49,14 @@ void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
 
 /* ---- sentences of the kernels' findings ------------------------------------------------------ */
 
+/* Writes a number, and what it counts where `thing` says that behind a blank. */
+static int put_number(char *out, size_t room, int64_t number, const char *thing)
+{
+    int bytes = (int)strcspn(thing, "}");
+    return snprintf(out, room, "%lld%.*s%s", (long long)number, bytes, thing,
+                    bytes && number != 1 ? "s" : "");
+}
+
 /* Writes what the {field} stands for; `field` is its name without the braces. */
 static int put_field(char *out, size_t room, const char *field, const struct bag_fault *fault)
 {
@@ -60,11 +68,11 @@ static int put_field(char *out, size_t room, const char *field, const struct bag
         return snprintf(out, room, "%s", bag_reduction_names[fault->reduction]);
     if (strncmp(field, "want}", 5) == 0)
         return snprintf(out, room, "%s", bag_dtypes[fault->want].name);
-    int64_t number = strncmp(field, "position}", 9) == 0 ? fault->position
-                     : strncmp(field, "value}", 6) == 0  ? fault->value
-                     : strncmp(field, "low}", 4) == 0    ? fault->low
-                                                         : fault->high;
-    return snprintf(out, room, "%lld", (long long)number);
+    int64_t number = strncmp(field, "position", 8) == 0 ? fault->position
+                     : strncmp(field, "value", 5) == 0  ? fault->value
+                     : strncmp(field, "low", 3) == 0    ? fault->low
+                                                        : fault->high;
+    return put_number(out, room, number, field + strcspn(field, " }"));
 }
 
 bool bag_problem_from_fault(struct bag_problem *problem, const struct bag_fault *fault)

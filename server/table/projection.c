@@ -26,10 +26,10 @@ static bool takes_matrix(const char *path, const struct bag_npy *npy, size_t row
         return true;
     return bag_problem_set(problem, 400,
                            "%s: a projection must be FP32 of shape [%zu, out], as many rows as "
-                           "the table's have elements; this one is %s in %u dimensions, the first "
-                           "of %lld",
+                           "the table's have elements; this one is %s in %u dimension%s, the "
+                           "first of %lld",
                            path, row_elements, bag_dtypes[npy->dtype].name, (unsigned)npy->rank,
-                           (long long)npy->shape[0]);
+                           npy->rank == 1 ? "" : "s", (long long)npy->shape[0]);
 }
 
 static bool takes_bias(const char *path, const struct bag_npy *npy, int64_t columns,
@@ -39,9 +39,10 @@ static bool takes_bias(const char *path, const struct bag_npy *npy, int64_t colu
         return true;
     return bag_problem_set(problem, 400,
                            "%s: a bias must be FP32 of shape [%lld], the columns of its "
-                           "projection; this one is %s in %u dimensions, the first of %lld",
+                           "projection; this one is %s in %u dimension%s, the first of %lld",
                            path, (long long)columns, bag_dtypes[npy->dtype].name,
-                           (unsigned)npy->rank, (long long)npy->shape[0]);
+                           (unsigned)npy->rank, npy->rank == 1 ? "" : "s",
+                           (long long)npy->shape[0]);
 }
 
 static bool open_files(const struct bag_projection_files *names, const struct bag_table *table,

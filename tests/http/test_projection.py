@@ -202,7 +202,7 @@ def check_refused(directory):
 
     refused(["m5.npy", "[4, out]", "the first of 5"], projection="m5.npy")
     refused(["m5.npy", "[4, out]"], features=True, projection="m5.npy")
-    refused(["m1.npy", "1 dimensions"], projection="m1.npy")
+    refused(["m1.npy", "in 1 dimension,"], projection="m1.npy")
     refused(["m64.npy", "FP64"], projection="m64.npy")
     refused(["m0.npy"], projection="m0.npy")
     refused(["b4.npy", "[3]", "the first of 4"], projection="m.npy", bias="b4.npy")

@@ -21,6 +21,11 @@ static void test_makes_sentences_of_faults(void **state)
         {{.status = BAG_STATUS_RESULT_TOO_LARGE, .value = INT64_MAX, .low = INT64_MIN, .high = 0},
          "the result would have 9223372036854775807 bags of -9223372036854775808 bytes each; the "
          "limit (max_reply_bytes) is 0 bytes"},
+        {{.status = BAG_STATUS_INDICES_RANK, .value = 1, .low = 2},
+         "'indices' has 1 dimension; it must have 2: 1 with 'offsets' or 'segment_ids', 2 alone"},
+        {{.status = BAG_STATUS_WEIGHTS_SHAPE_MISMATCH, .value = 2, .low = 1, .high = 1},
+         "'per_sample_weights' has 2 elements in 1 dimension; it must have the shape of 'indices' "
+         "(1 element)"},
     };
     struct bag_problem problem;
     (void)state;
