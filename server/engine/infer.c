@@ -65,8 +65,8 @@ static void place_outputs(struct bag_infer *infer)
     for (size_t i = 0; i < plan->num_poolings; i++) {
         struct bag_pooling *pooling = &plan->poolings[i];
         const char *output = plan->outputs[pooling->output].data;
-        pooling->result = pooling->target =
-            infer->results + (output - infer->results) + pooling->offset;
+        size_t start = (size_t)(output - infer->results);
+        pooling->result = pooling->target = infer->results + start + pooling->offset;
     }
 }
 
