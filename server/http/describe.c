@@ -47,10 +47,17 @@ static const struct {
     [BAG_SERVICE_DRAINING] = {"UNLOADING", "the server is stopping"},
 };
 
+/* Why nothing is ready, or NULL. GCC 12 reads an atomic that stands as an index like any other. */
+static const char *not_ready(const struct bag_service *service)
+{
+    const enum bag_service_state state = service->state;
+    return states[state].why_not;
+}
+
 void bag_http_get_ready(const struct bag_service *service, const struct bag_http_target *target,
                         struct bag_http_reply *reply)
 {
-    const char *why = states[service->state].why_not;
+    const char *why = not_ready(service);
     (void)target;
     bag_http_reply_json(reply, why ? 503 : 200, bag_v2_describe_health("ready", !why, why));
 }
@@ -140,7 +147,7 @@ void bag_http_get_model_config(const struct bag_service *service,
 void bag_http_get_model_ready(const struct bag_service *service,
                               const struct bag_http_target *target, struct bag_http_reply *reply)
 {
-    const char *why = states[service->state].why_not;
+    const char *why = not_ready(service);
     const struct bag_model *model = bag_http_find_model(service, target, reply);
     if (!model && reply->status == 404)
         return;
