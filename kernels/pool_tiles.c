@@ -101,8 +101,8 @@ static inline __attribute__((always_inline)) void fetch_first_rows(const struct 
         uintptr_t id = (uintptr_t)bag_id_at(&task->pool->indices, entry);
         uintptr_t row = (uintptr_t)task->rows + id * task->row_bytes;
         uintptr_t from = row + task->first_column * set->bits / 8, last = row + task->last_byte;
-        bag_fetch_lines(&task->fetch, set->far_cache == 1 || task->fetch.near, (const char *)from,
-                        last - from + 1, (const char *)last);
+        bag_fetch_lines(&task->fetch, set->far_cache == 1, (const char *)from, last - from + 1,
+                        (const char *)last);
     }
 }
 
