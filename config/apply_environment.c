@@ -43,7 +43,7 @@ static bool is_link(const char *value)
  * Service. One called "bagserve" (or "bagserve-blue") brings BAGSERVE_SERVICE_HOST,
  * BAGSERVE_SERVICE_PORT, BAGSERVE_SERVICE_PORT_HTTP, BAGSERVE_PORT_8000_TCP_ADDR and so on, and
  * BAGSERVE_PORT=tcp://10.0.0.1:8000, which is no port. Nobody wrote them as configuration, and a
- * server that refused them would not start beside its own Service. */
+ * server that rejected them would not start beside its own Service. */
 static bool is_service_variable(const char *name, size_t name_bytes, const char *value)
 {
     const char *end = name + name_bytes;
@@ -71,7 +71,7 @@ static const struct bag_option *find_variable(const char *name, size_t name_byte
     return NULL;
 }
 
-static bool refuse_unknown(const char *name, size_t name_bytes, struct bag_problem *problem)
+static bool reject_unknown(const char *name, size_t name_bytes, struct bag_problem *problem)
 {
     struct bag_quoted written = bag_quote(name, name_bytes);
     struct bag_suggestion suggestion = {.written = written.text};
@@ -92,7 +92,7 @@ static bool apply_variable(struct bag_config *config, const char *entry,
     if (is_service_variable(entry, name_bytes, value))
         return true;
     if (!option)
-        return refuse_unknown(entry, name_bytes, problem);
+        return reject_unknown(entry, name_bytes, problem);
     if (bag_setting_apply(&option->setting, config, value, &reason))
         return true;
     return bag_problem_set(problem, 400, "%s=%s: %s", bag_variable_of(option->setting.key).text,

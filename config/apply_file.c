@@ -19,7 +19,7 @@ static bool is_section(const char *key)
 
 /* ---- sections -------------------------------------------------------------------------------- */
 
-static bool refuse_in_section(const struct bag_config_json *json, const cJSON *item,
+static bool reject_in_section(const struct bag_config_json *json, const cJSON *item,
                               const char *section, const char *where)
 {
     struct bag_suggestion suggestion = {.written = item->string};
@@ -36,14 +36,14 @@ static bool apply_section(const struct bag_config_json *json, const cJSON *secti
     char where[64];
     const cJSON *item;
     if (!cJSON_IsObject(section))
-        return bag_config_json_refuse(json, section, "%s must be an object: {...}",
+        return bag_config_json_reject(json, section, "%s must be an object: {...}",
                                       section->string);
     snprintf(where, sizeof where, " in '%s'", section->string);
     cJSON_ArrayForEach(item, section)
     {
         const struct bag_option *option = bag_option_find(item->string);
         if (!option || strcmp(option->section, section->string) != 0)
-            return refuse_in_section(json, item, section->string, where);
+            return reject_in_section(json, item, section->string, where);
         if (!bag_config_json_apply(json, item, where, &option->setting, config))
             return false;
     }
@@ -61,12 +61,12 @@ static bool apply_models_dir(const struct bag_config_json *json, const cJSON *it
     return bag_config_json_join(json, &config->models_dir);
 }
 
-static bool refuse_at_top(const struct bag_config_json *json, const cJSON *item)
+static bool reject_at_top(const struct bag_config_json *json, const cJSON *item)
 {
     struct bag_suggestion suggestion = {.written = item->string};
     const struct bag_option *option = bag_option_find(item->string);
     if (option && option->section[0])
-        return bag_config_json_refuse(json, item,
+        return bag_config_json_reject(json, item,
                                       "key '%s' belongs into '%s': {\"%s\": {\"%s\": "
                                       "...}}",
                                       item->string, option->section, option->section, item->string);
@@ -92,7 +92,7 @@ static bool apply_document(const struct bag_config_json *json, struct bag_config
         else if (is_section(item->string))
             applied = apply_section(json, item, config);
         else
-            applied = refuse_at_top(json, item);
+            applied = reject_at_top(json, item);
         if (!applied)
             return false;
     }

@@ -90,9 +90,10 @@ static bool next_flag(struct arguments *left, struct flag *flag)
     return true;
 }
 
-/* ---- refusals -------------------------------------------------------------------------------- */
+/* ---- rejections --------------------------------------------------------------------------------
+ */
 
-static bool refuse_unknown(const struct flag *flag, struct bag_problem *problem)
+static bool reject_unknown(const struct flag *flag, struct bag_problem *problem)
 {
     struct bag_quoted written = bag_quote(flag->written, flag->name_bytes);
     struct bag_suggestion suggestion = {.written = written.text};
@@ -109,7 +110,7 @@ static bool refuse_unknown(const struct flag *flag, struct bag_problem *problem)
 }
 
 /* A flag of ours, but with a value where none belongs, or without the one it needs. */
-static bool refuse_form(const struct flag *flag, struct bag_problem *problem)
+static bool reject_form(const struct flag *flag, struct bag_problem *problem)
 {
     struct bag_quoted name = bag_quote(flag->written, flag->name_bytes);
     struct bag_reason reason = {"must be NAME=PATH"};
@@ -153,9 +154,9 @@ static bool apply_flag(struct bag_config *config, const struct flag *flag,
                        struct bag_problem *problem)
 {
     if (flag->id == FLAG_UNKNOWN)
-        return refuse_unknown(flag, problem);
+        return reject_unknown(flag, problem);
     if (flag->takes_value != (flag->value != NULL))
-        return refuse_form(flag, problem);
+        return reject_form(flag, problem);
     switch (flag->id) {
     case FLAG_TABLE:
         return apply_table(config, flag->value, problem);

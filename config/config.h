@@ -77,7 +77,7 @@ bool bag_config_apply_flags(struct bag_config *config, int argc, char *const arg
                             struct bag_problem *problem);
 
 /* Adds one model; `name`, `path` and `version` are copied; a collection has no path, and gets its
- * features later. Refuses a bad name, a bad version, and a
+ * features later. Rejects a bad name, a bad version, and a
  * name and version that are already there (naming both paths). The model pools by the defaults of
  * model_options.h. */
 bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,

@@ -81,10 +81,10 @@ const char *bag_entry_required(const struct bag_entry *entry, const char *key)
     if (text && *text)
         return text;
     if (item)
-        bag_config_json_refuse(entry->json, item, "%s%s must be a text that is not empty", key,
+        bag_config_json_reject(entry->json, item, "%s%s must be a text that is not empty", key,
                                entry->where);
     else
-        bag_config_json_refuse(entry->json, entry->object, "key '%s' is missing%s", key,
+        bag_config_json_reject(entry->json, entry->object, "key '%s' is missing%s", key,
                                entry->where);
     return NULL;
 }

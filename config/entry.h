@@ -28,10 +28,10 @@ bool bag_entry_is_identity(const struct bag_entry *entry, const char *key);
 /* The setting of that key; NULL where there is none. */
 const struct bag_setting *bag_entry_setting(const struct bag_entry *entry, const char *key);
 
-/* Refuses a key that is not known, naming the nearest one; returns false. */
+/* Rejects a key that is not known, naming the nearest one; returns false. */
 bool bag_entry_unknown(const struct bag_entry *entry, const cJSON *item, bool with_identity);
 
-/* Refuses unknown keys, before any value is looked at: a missing key is most often a misspelt one.
+/* Rejects unknown keys, before any value is looked at: a missing key is most often a misspelt one.
  */
 bool bag_entry_check_keys(const struct bag_entry *entry);
 
@@ -42,7 +42,7 @@ bool bag_entry_apply(const struct bag_entry *entry, void *base, struct bag_rules
 /* A member of the object; NULL where it is not there. */
 const cJSON *bag_entry_member(const struct bag_entry *entry, const char *key);
 
-/* A key that must be there, as a text that is not empty; NULL where it is refused. */
+/* A key that must be there, as a text that is not empty; NULL where it is rejected. */
 const char *bag_entry_required(const struct bag_entry *entry, const char *key);
 
 #endif

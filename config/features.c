@@ -24,7 +24,7 @@ const struct bag_model_config *bag_config_find_model(const struct bag_config *co
     return found;
 }
 
-static bool refuse_unknown(const struct bag_config *config, const char *collection,
+static bool reject_unknown(const struct bag_config *config, const char *collection,
                            const struct bag_feature_config *feature, struct bag_problem *problem)
 {
     struct bag_suggestion suggestion = {.written = feature->model};
@@ -48,7 +48,7 @@ static bool check_feature(const struct bag_config *config, const char *collectio
 {
     const struct bag_model_config *model = bag_config_find_model(config, feature->model);
     if (!model)
-        return refuse_unknown(config, collection, feature, problem);
+        return reject_unknown(config, collection, feature, problem);
     return model->path || bag_problem_set(problem, 400,
                                           "model '%s', feature '%s': model '%s' is a collection; "
                                           "a feature is of a table",

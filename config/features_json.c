@@ -34,18 +34,18 @@ static bool check_name(const struct bag_entry *entry, const char *name,
 {
     const cJSON *item = bag_entry_member(entry, "name");
     if (!bag_model_name_valid(name))
-        return bag_config_json_refuse(entry->json, item,
+        return bag_config_json_reject(entry->json, item,
                                       "name '%s'%s must be 1 to 128 of A-Z a-z 0-9 . _ - with no "
                                       "dot in front",
                                       bag_quote(name, strlen(name)).text, entry->where);
     if (strcmp(name, CONCATENATION) == 0)
-        return bag_config_json_refuse(entry->json, item,
+        return bag_config_json_reject(entry->json, item,
                                       "name '" CONCATENATION "'%s is taken: it is the output that "
                                       "holds all features side by side",
                                       entry->where);
     for (size_t i = 0; i < model->num_features; i++) {
         if (strcmp(model->features[i].name, name) == 0)
-            return bag_config_json_refuse(entry->json, item, "name '%s'%s stands twice", name,
+            return bag_config_json_reject(entry->json, item, "name '%s'%s stands twice", name,
                                           entry->where);
     }
     return true;
@@ -89,7 +89,7 @@ static bool apply_feature(const struct bag_config_json *json, const cJSON *objec
     struct bag_entry entry = {.json = json, .object = object, .keys = &keys};
     const char *name = cJSON_GetStringValue(bag_entry_member(&entry, "name"));
     if (!cJSON_IsObject(object))
-        return bag_config_json_refuse(json, object,
+        return bag_config_json_reject(json, object,
                                       "features[%zu] in model '%s' must be an object: {\"name\": "
                                       "..., \"model\": ...}",
                                       model->num_features, model->name);
@@ -111,7 +111,7 @@ bool bag_config_json_features(const struct bag_config_json *json, const cJSON *f
 {
     const cJSON *object;
     if (!cJSON_IsArray(features) || !features->child)
-        return bag_config_json_refuse(json, features,
+        return bag_config_json_reject(json, features,
                                       "features in model '%s' must be an array of at least one "
                                       "object: [{\"name\": ..., \"model\": ...}]",
                                       model->name);

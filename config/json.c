@@ -20,12 +20,12 @@ bool bag_config_json_parse(struct bag_config_json *json, const char *file_name, 
     }
     if (cJSON_IsObject(json->tree))
         return true;
-    bag_config_json_refuse(json, json->tree, "the configuration must be an object: {...}");
+    bag_config_json_reject(json, json->tree, "the configuration must be an object: {...}");
     bag_json_free(json->tree);
     return false;
 }
 
-bool bag_config_json_refuse(const struct bag_config_json *json, const cJSON *item,
+bool bag_config_json_reject(const struct bag_config_json *json, const cJSON *item,
                             const char *format, ...)
 {
     char text[BAG_PROBLEM_TEXT_BYTES];
@@ -41,7 +41,7 @@ bool bag_config_json_refuse(const struct bag_config_json *json, const cJSON *ite
 bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *item,
                              const char *where, const char *nearest)
 {
-    return bag_config_json_refuse(json, item, "unknown key '%s'%s; did you mean '%s'?",
+    return bag_config_json_reject(json, item, "unknown key '%s'%s; did you mean '%s'?",
                                   bag_quote(item->string, strlen(item->string)).text, where,
                                   nearest);
 }
@@ -98,7 +98,7 @@ static bool type_fits(const cJSON *item, enum bag_setting_type type)
     return cJSON_IsString(item);
 }
 
-static bool refuse_value(const struct bag_config_json *json, const cJSON *item, const char *where,
+static bool reject_value(const struct bag_config_json *json, const cJSON *item, const char *where,
                          const struct scalar *scalar, const struct bag_reason *reason)
 {
     const char *quote = cJSON_IsString(item) ? "\"" : "";
@@ -106,7 +106,7 @@ static bool refuse_value(const struct bag_config_json *json, const cJSON *item, 
                         : cJSON_IsNull(item)  ? "null"
                         : cJSON_IsArray(item) ? "[...]"
                                               : "{...}";
-    return bag_config_json_refuse(json, item, "%s %s%s%s%s: %s", item->string, quote,
+    return bag_config_json_reject(json, item, "%s %s%s%s%s: %s", item->string, quote,
                                   bag_quote(shown, strlen(shown)).text, quote, where, reason->text);
 }
 
@@ -120,7 +120,7 @@ bool bag_config_json_apply(const struct bag_config_json *json, const cJSON *item
         bag_setting_describe(setting, &reason);
     else if (bag_setting_apply(setting, base, scalar.text, &reason))
         return true;
-    return refuse_value(json, item, where, &scalar, &reason);
+    return reject_value(json, item, where, &scalar, &reason);
 }
 
 /* ---- paths ----------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* A configuration document while it is applied: the tree, and refusals that name the place.
+/* A configuration document while it is applied: the tree, and rejections that name the place.
  *
  * Must not know: which keys there are. Private to config. */
 #ifndef BAG_CONFIG_JSON_H
@@ -20,10 +20,10 @@ bool bag_config_json_parse(struct bag_config_json *json, const char *file_name, 
                            size_t text_bytes, struct bag_problem *problem);
 
 /* Sets the problem to "FILE: line L, column C: ..." of the node; returns false. */
-bool bag_config_json_refuse(const struct bag_config_json *json, const cJSON *item,
+bool bag_config_json_reject(const struct bag_config_json *json, const cJSON *item,
                             const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Refuses a key: "unknown key 'prot' in 'http'; did you mean 'port'?". `where` is "" or, for
+/* Rejects a key: "unknown key 'prot' in 'http'; did you mean 'port'?". `where` is "" or, for
  * example, " in 'http'"; returns false. */
 bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *item,
                              const char *where, const char *nearest);

@@ -34,7 +34,7 @@ static bool apply_features(const struct bag_entry *entry, const cJSON *features,
     cJSON_ArrayForEach(item, entry->object)
     {
         if (bag_entry_setting(entry, item->string))
-            return bag_config_json_refuse(entry->json, item,
+            return bag_config_json_reject(entry->json, item,
                                           "key '%s'%s does not go with 'features'; each feature "
                                           "says it for itself",
                                           item->string, entry->where);
@@ -63,19 +63,19 @@ static const char *read_version(const struct bag_entry *entry, char *buffer, siz
         snprintf(buffer, buffer_bytes, "%.17g", item->valuedouble);
         return buffer;
     }
-    bag_config_json_refuse(entry->json, item, "version%s must be a whole number from 1",
+    bag_config_json_reject(entry->json, item, "version%s must be a whole number from 1",
                            entry->where);
     return NULL;
 }
 
 /* The table's path from the configuration file's folder; NULL for a collection. False where it is
- * refused. */
+ * rejected. */
 static bool read_path(const struct bag_entry *entry, const char *name, char **path)
 {
     const cJSON *item = bag_entry_member(entry, "path");
     *path = NULL;
     if (bag_entry_member(entry, "features"))
-        return !item || bag_config_json_refuse(entry->json, item,
+        return !item || bag_config_json_reject(entry->json, item,
                                                "key 'path'%s does not go with 'features': a model "
                                                "is a table or a collection",
                                                entry->where);
@@ -96,7 +96,7 @@ static bool add_model(const struct bag_entry *entry, struct bag_config *config)
         version = read_version(entry, buffer, sizeof buffer);
     bool added = version && bag_config_add_model(config, name, path, version, &reason);
     if (version && !added)
-        bag_config_json_refuse(entry->json, entry->object, "%s", reason.text);
+        bag_config_json_reject(entry->json, entry->object, "%s", reason.text);
     free(path);
     return added && apply_model(entry, &config->models[config->num_models - 1]);
 }
@@ -111,7 +111,7 @@ static bool apply_entry(const struct bag_config_json *json, const cJSON *object,
     else
         snprintf(entry.where, sizeof entry.where, " in models[%zu]", position);
     if (!cJSON_IsObject(object))
-        return bag_config_json_refuse(json, object,
+        return bag_config_json_reject(json, object,
                                       "models[%zu] must be an object: {\"name\": "
                                       "..., \"path\": ...}",
                                       position);
@@ -124,7 +124,7 @@ bool bag_config_json_models(const struct bag_config_json *json, const cJSON *mod
     const cJSON *object;
     size_t position = 0;
     if (!cJSON_IsArray(models))
-        return bag_config_json_refuse(json, models, "models must be an array of objects: [{...}]");
+        return bag_config_json_reject(json, models, "models must be an array of objects: [{...}]");
     cJSON_ArrayForEach(object, models)
     {
         if (!apply_entry(json, object, position++, config))
@@ -136,7 +136,7 @@ bool bag_config_json_models(const struct bag_config_json *json, const cJSON *mod
 /* ---- config.json of a model's own folder ----------------------------------------------------- */
 
 /* All but features, which only a folder without a table has. */
-static bool refuse_identity(const struct bag_entry *entry)
+static bool reject_identity(const struct bag_entry *entry)
 {
     const cJSON *item;
     cJSON_ArrayForEach(item, entry->object)
@@ -144,7 +144,7 @@ static bool refuse_identity(const struct bag_entry *entry)
         if (strcmp(item->string, "features") == 0)
             continue;
         if (bag_entry_is_identity(entry, item->string))
-            return bag_config_json_refuse(entry->json, item,
+            return bag_config_json_reject(entry->json, item,
                                           "key '%s'%s does not belong here: the folder says it",
                                           item->string, entry->where);
         if (!bag_entry_setting(entry, item->string))
@@ -158,12 +158,12 @@ static bool check_parts(const struct bag_entry *entry, const struct bag_model_co
 {
     const cJSON *features = bag_entry_member(entry, "features");
     if (features && model->path)
-        return bag_config_json_refuse(entry->json, features,
+        return bag_config_json_reject(entry->json, features,
                                       "key 'features'%s does not go with the table in its folder, "
                                       "'%s'",
                                       entry->where, model->path);
     return features || model->path ||
-           bag_config_json_refuse(entry->json, entry->object,
+           bag_config_json_reject(entry->json, entry->object,
                                   "the folder%s has no table, so that 'features' must be here",
                                   entry->where);
 }
@@ -178,7 +178,7 @@ bool bag_config_apply_model_file(struct bag_config *config, size_t index, const 
     struct bag_entry entry = {.json = &json, .object = json.tree, .keys = &keys};
     snprintf(entry.where, sizeof entry.where, " in model '%s'", model->name);
     bool applied =
-        refuse_identity(&entry) && check_parts(&entry, model) && apply_model(&entry, model);
+        reject_identity(&entry) && check_parts(&entry, model) && apply_model(&entry, model);
     bag_json_free(json.tree);
     return applied;
 }

@@ -69,7 +69,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 
 /* ---- setting --------------------------------------------------------------------------------- */
 
-static bool refuse(const struct bag_setting *setting, struct bag_reason *reason)
+static bool reject(const struct bag_setting *setting, struct bag_reason *reason)
 {
     bag_setting_describe(setting, reason);
     return false;
@@ -81,7 +81,7 @@ static bool apply_number(const struct bag_setting *setting, int64_t *member, con
     bool bytes = setting->type == BAG_SETTING_BYTES;
     int64_t value;
     if (!(bytes ? bag_size_parse : bag_integer_parse)(text, &value))
-        return refuse(setting, reason);
+        return reject(setting, reason);
     if (value < setting->minimum || value > setting->maximum) {
         if (bytes)
             describe_size(setting, false, reason);
@@ -98,7 +98,7 @@ static bool apply_text(const struct bag_setting *setting, char **member, const c
 {
     size_t bytes = strlen(text);
     if (bytes < (size_t)setting->minimum || bytes > (size_t)setting->maximum)
-        return refuse(setting, reason);
+        return reject(setting, reason);
     char *copy = strdup(text);
     if (!copy) {
         snprintf(reason->text, sizeof reason->text, "not enough memory");
@@ -121,7 +121,7 @@ static bool apply_word(const struct bag_setting *setting, void *member, const ch
             *(bool *)member = i == 1;
         return true;
     }
-    return refuse(setting, reason);
+    return reject(setting, reason);
 }
 
 bool bag_setting_apply(const struct bag_setting *setting, void *base, const char *text,

@@ -1,6 +1,6 @@
 /* One value that can be set: its type, its bounds, where it is kept, and how a text becomes it.
- * Options and the keys of a model are lists of these, so that a value means the same and is refused
- * in the same words wherever it is written.
+ * Options and the keys of a model are lists of these, so that a value means the same and is
+ * rejected in the same words wherever it is written.
  *
  * Must not know: where the text came from. */
 #ifndef BAG_SETTING_H
@@ -48,7 +48,7 @@ struct bag_setting {
 
 extern const char *const bag_bool_words[2];
 
-/* Why a value was refused: "must be from 0 to 65535". */
+/* Why a value was rejected: "must be from 0 to 65535". */
 struct bag_reason {
     char text[256];
 };

@@ -5,7 +5,7 @@
  * EmbeddingBag and TensorFlow's sparse lookups. A call has two halves:
  *
  *   bag_pool_check   looks at everything a client sent, once, and either names the first fault or
- *                    fills a struct bag_pool;
+ *                    fills a struct bag_pool_args;
  *   bag_pool_run     pools what was checked. It cannot fail, allocates nothing, and writes its
  *                    range of the output and nothing else.
  *
@@ -102,7 +102,7 @@ struct bag_ids {
 };
 
 /* A checked call. Filled by bag_pool_check; it borrows the table's rows and the tensors' data. */
-struct bag_pool {
+struct bag_pool_args {
     struct bag_table table;
     enum bag_form form;
     enum bag_reduction reduction;
@@ -126,21 +126,21 @@ struct bag_pool {
 };
 
 /* Checks `inputs` against the table and its rules (which bag_rules_check accepts) and fills
- * `pool`. The form follows from the inputs present: offsets, segment_ids, or 2-D indices alone.
- * A result of more than `max_result_bytes` is refused; the computation of its size does not
+ * `args`. The form follows from the inputs present: offsets, segment_ids, or 2-D indices alone.
+ * A result of more than `max_result_bytes` is rejected; the computation of its size does not
  * overflow. On a fault the status is returned, `*fault` says where, `*pool` is unspecified.
  * Fails on the first bad position of the tensor at fault. */
 enum bag_status bag_pool_check(const struct bag_table *table, const struct bag_rules *rules,
                                const struct bag_inputs *inputs, size_t max_result_bytes,
-                               struct bag_pool *pool, struct bag_fault *fault);
+                               struct bag_pool_args *args, struct bag_fault *fault);
 
 /* Bytes of scratch that bag_pool_sort needs; 0 where it need not be called. */
-size_t bag_pool_scratch_bytes(const struct bag_pool *pool);
+size_t bag_pool_scratch_bytes(const struct bag_pool_args *args);
 
 /* Puts unsorted segments in order, stably, so that rows are still added in index order within a
  * segment. `scratch` is aligned to 8 bytes, holds bag_pool_scratch_bytes, and must live as long
- * as `pool` is used: afterwards `pool` points into it. */
-void bag_pool_sort(struct bag_pool *pool, void *scratch);
+ * as `args` is used: afterwards `args` points into it. */
+void bag_pool_sort(struct bag_pool_args *args, void *scratch);
 
 /* A part of the output: bags [first_bag, end_bag), columns [first_column, end_column). */
 struct bag_range {
@@ -148,16 +148,16 @@ struct bag_range {
     size_t first_column, end_column;
 };
 
-/* The whole output of `pool`. */
-struct bag_range bag_range_all(const struct bag_pool *pool);
+/* The whole output of `args`. */
+struct bag_range bag_range_all(const struct bag_pool_args *args);
 
 /* Pools a range. `out` is the start of the whole result, [num_bags, row_elements] of output_dtype
  * with a bag every bag_stride bytes, at any alignment; what lies between the bags is left alone,
  * and disjoint ranges may run at the same time. */
-void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out);
+void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void *out);
 
 /* Number of indices in bags [0, bag) of the result, for cutting work evenly; 0 <= bag <= num_bags.
  * Indices that belong to no bag are not counted. */
-size_t bag_pool_entries_before(const struct bag_pool *pool, size_t bag);
+size_t bag_pool_entries_before(const struct bag_pool_args *args, size_t bag);
 
 #endif

@@ -4,11 +4,11 @@
 #include "lanes_avx512.h"
 
 /* Up to 448 bytes of sums are one tile, more of them are cut into tiles of at most 256. */
-#define BAG_KERNELS       bag_avx512_kernels
-#define BAG_BELOW(kind)   bag_avx2_kernels.pool[BAG_KIND_OF_##kind]
-#define BAG_WHOLE_VECTORS 7
-#define BAG_CUT_VECTORS   4
-#define BAG_FAR_BYTES     16384
-#define BAG_FAR_CACHE     2
+#define BAG_KERNELS           bag_avx512_kernels
+#define BAG_BELOW(kind)       bag_avx2_kernels.pool[BAG_KIND_OF_##kind]
+#define BAG_WHOLE_VECTORS     7
+#define BAG_LONG_TILE_VECTORS 4
+#define BAG_FAR_BYTES         16384
+#define BAG_FAR_CACHE         2
 #include "pool_instances.h"
 #endif

@@ -69,7 +69,7 @@ BAG_LANE size_t V(column)(const struct V(tile) * tile, int vectors, int i)
 BAG_LANE int64_t V(id)(const struct bag_tile_task *task, enum bag_mode mode, size_t entry)
 {
     if (mode == BAG_MODE_GENERAL)
-        return bag_id_at(&task->pool->indices, entry);
+        return bag_id_at(&task->args->indices, entry);
     return bag_checked_id(task->ids, task->id_bytes, entry);
 }
 
@@ -77,7 +77,7 @@ BAG_LANE int64_t V(id)(const struct bag_tile_task *task, enum bag_mode mode, siz
 BAG_LANE int64_t V(id_ahead)(const struct bag_tile_task *task, enum bag_mode mode, size_t entry)
 {
     if (mode == BAG_MODE_GENERAL)
-        return bag_id_at(&task->pool->indices, entry + task->fetch.ahead);
+        return bag_id_at(&task->args->indices, entry + task->fetch.ahead);
     return bag_checked_id(task->ids_ahead, task->id_bytes, entry);
 }
 
@@ -101,14 +101,14 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
                           size_t entry, int64_t id, bool is_first, BODY *sums)
 {
-    const struct bag_pool *pool = task->pool;
+    const struct bag_pool_args *args = task->args;
     struct V(row) row = V(open)(kind, tile->rows + (size_t)id * task->row_bytes, tile->trailer);
-    bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && pool->weights);
-    BODY weight = weighted ? V(all)(V(weight)(kind, pool, entry)) : V(zero)();
+    bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && args->weights);
+    BODY weight = weighted ? V(all)(V(weight)(kind, args, entry)) : V(zero)();
 #pragma GCC unroll 8
     for (int i = 0; i < vectors; i++) {
         BODY values = V(columns)(kind, &row, V(column)(tile, vectors, i));
-        if (mode == BAG_MODE_GENERAL && pool->reduction == BAG_MAX)
+        if (mode == BAG_MODE_GENERAL && args->reduction == BAG_MAX)
             sums[i] = is_first ? values : V(larger)(sums[i], values);
         else if (weighted)
             sums[i] = V(fused)(weight, values, sums[i]);
@@ -128,7 +128,7 @@ BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind 
         int64_t id = V(id)(task, mode, entry);
         if (fetches)
             V(fetch)(task, kind, mode, vectors, num_tiles, tile, entry);
-        if (mode == BAG_MODE_GENERAL && !bag_keeps(task->pool, entry, id))
+        if (mode == BAG_MODE_GENERAL && !bag_keeps(task->args, entry, id))
             continue;
         V(take_row)(task, kind, mode, vectors, tile, entry, id, *is_first, sums);
         *is_first = false;
@@ -152,10 +152,10 @@ BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind k
 }
 
 /* Once per bag: not worth a copy in every instance. */
-static __attribute__((noinline)) BODY_REAL V(divisor)(const struct bag_pool *pool, size_t first,
-                                                      size_t end, size_t kept)
+static __attribute__((noinline)) BODY_REAL V(divisor)(const struct bag_pool_args *args,
+                                                      size_t first, size_t end, size_t kept)
 {
-    return BODY_DIVISOR(pool, first, end, kept);
+    return BODY_DIVISOR(args, first, end, kept);
 }
 
 /* Results of another type than the sums, once per bag and tile. */
@@ -184,12 +184,12 @@ BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, char *out, 
 }
 
 /* Divides the sums of a bag whose reduction says so. */
-BAG_LANE void V(divide_bag)(const struct bag_pool *pool, int vectors, size_t first, size_t end,
+BAG_LANE void V(divide_bag)(const struct bag_pool_args *args, int vectors, size_t first, size_t end,
                             size_t kept, BODY *sums)
 {
-    if (pool->reduction != BAG_MEAN && pool->reduction != BAG_SQRTN)
+    if (args->reduction != BAG_MEAN && args->reduction != BAG_SQRTN)
         return;
-    BODY_REAL divisor = V(divisor)(pool, first, end, kept);
+    BODY_REAL divisor = V(divisor)(args, first, end, kept);
     if (divisor != 1)
         V(divide_all)(sums, vectors, divisor);
 }
@@ -198,9 +198,9 @@ BAG_LANE void V(divide_bag)(const struct bag_pool *pool, int vectors, size_t fir
 BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, const struct V(tile) * tile,
                         size_t first, size_t end, size_t kept, char *out, BODY *sums)
 {
-    enum bag_dtype dtype = task->pool->output_dtype;
+    enum bag_dtype dtype = task->args->output_dtype;
     if (!task->sums_pass)
-        V(divide_bag)(task->pool, vectors, first, end, kept, sums);
+        V(divide_bag)(task->args, vectors, first, end, kept, sums);
     if (task->sums_pass || dtype == BODY_DTYPE) {
         V(store_all)(tile, vectors, out, sums);
         return;
@@ -252,12 +252,12 @@ BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_k
                                 enum bag_mode mode, int vectors, size_t num_tiles,
                                 const struct V(tile) * only, size_t bag)
 {
-    const size_t *borders = task->borders, end_bag = task->num_bags;
-    for (; bag < end_bag && borders[bag + 1] - borders[bag] == 1; bag++)
+    const size_t *bounds = task->bounds, end_bag = task->num_bags;
+    for (; bag < end_bag && bounds[bag + 1] - bounds[bag] == 1; bag++)
         if (num_tiles == 1)
-            V(pass)(task, kind, mode, vectors, 1, only, borders[bag], bag);
+            V(pass)(task, kind, mode, vectors, 1, only, bounds[bag], bag);
         else
-            V(pass_tiles)(task, kind, mode, vectors, num_tiles, borders[bag], bag);
+            V(pass_tiles)(task, kind, mode, vectors, num_tiles, bounds[bag], bag);
     return bag;
 }
 
@@ -266,10 +266,10 @@ BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind ki
                           enum bag_mode mode, int vectors, size_t num_tiles,
                           const struct V(tile) * only, size_t bag)
 {
-    size_t first = task->borders[bag], end = task->borders[bag + 1];
+    size_t first = task->bounds[bag], end = task->bounds[bag + 1];
     size_t kept = end - first;
     if (mode == BAG_MODE_GENERAL)
-        kept = bag_count_kept(task->pool, first, end);
+        kept = bag_count_kept(task->args, first, end);
     if (kept == 0) {
         bag_ref_empty(task->block, bag);
         return;
@@ -302,7 +302,7 @@ BAG_LANE void V(pool_tiles)(const struct bag_tile_task *given, enum bag_row_kind
 BAG_LANE void V(pool_bags)(const struct bag_tile_task *task, enum bag_row_kind kind,
                            enum bag_mode mode, int vectors)
 {
-    bool cuts = vectors > BAG_CUT_VECTORS / 2 && vectors <= BAG_CUT_VECTORS;
+    bool cuts = vectors > BAG_LONG_TILE_VECTORS / 2 && vectors <= BAG_LONG_TILE_VECTORS;
     if (cuts && task->num_tiles > 1)
         V(pool_tiles)(task, kind, mode, vectors, task->num_tiles);
     else

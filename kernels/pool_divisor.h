@@ -10,16 +10,17 @@
 
 /* The sum of the weights of the entries that stay, or of their squares, in index order. */
 #define BAG_DEFINE_DIVISOR(name, real, weight_of, fused, root)                                     \
-    static inline real name(const struct bag_pool *pool, size_t first, size_t end, size_t kept)    \
+    static inline real name(const struct bag_pool_args *args, size_t first, size_t end,            \
+                            size_t kept)                                                           \
     {                                                                                              \
-        bool is_mean = pool->reduction == BAG_MEAN;                                                \
-        if (!pool->weights)                                                                        \
+        bool is_mean = args->reduction == BAG_MEAN;                                                \
+        if (!args->weights)                                                                        \
             return is_mean ? (real)kept : root((real)kept);                                        \
         real sum = 0;                                                                              \
         for (size_t entry = first; entry < end; entry++) {                                         \
-            if (!bag_keeps_all(pool) && !bag_keeps(pool, entry, bag_id_at(&pool->indices, entry))) \
+            if (!bag_keeps_all(args) && !bag_keeps(args, entry, bag_id_at(&args->indices, entry))) \
                 continue;                                                                          \
-            real weight = weight_of(pool, entry);                                                  \
+            real weight = weight_of(args, entry);                                                  \
             sum = is_mean ? sum + weight : fused(weight, weight, sum);                             \
         }                                                                                          \
         return is_mean ? sum : root(sum);                                                          \

@@ -4,7 +4,7 @@
  *   #define BAG_KERNELS   the name of the table to define
  *   #define BAG_BELOW(kind)  the kernel for what is narrower than a vector
  *   #define BAG_WHOLE_VECTORS  rows of up to so many vectors are one tile
- *   #define BAG_CUT_VECTORS    longer rows are cut into tiles of so many
+ *   #define BAG_LONG_TILE_VECTORS    longer rows are cut into tiles of so many
  *   #define BAG_FAR_BYTES      how far ahead the rows of large tables are fetched,
  *   #define BAG_FAR_CACHE      and into which cache: 1 or 2
  *
@@ -62,7 +62,7 @@
             .bits = element_bits,                                          \
             .lanes = vocabulary##_lanes,                                   \
             .whole_vectors = BAG_WHOLE_VECTORS,                            \
-            .tile_vectors = BAG_CUT_VECTORS,                               \
+            .tile_vectors = BAG_LONG_TILE_VECTORS,                         \
             .far_bytes = BAG_FAR_BYTES,                                    \
             .far_cache = BAG_FAR_CACHE,                                    \
             .below = below_##kind,                                         \

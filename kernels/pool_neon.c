@@ -2,11 +2,11 @@
 #if defined(__aarch64__)
 #include "lanes_neon.h"
 
-#define BAG_KERNELS       bag_neon_kernels
-#define BAG_BELOW(kind)   bag_ref_block
-#define BAG_WHOLE_VECTORS 8
-#define BAG_CUT_VECTORS   8
-#define BAG_FAR_BYTES     8192
-#define BAG_FAR_CACHE     2
+#define BAG_KERNELS           bag_neon_kernels
+#define BAG_BELOW(kind)       bag_ref_block
+#define BAG_WHOLE_VECTORS     8
+#define BAG_LONG_TILE_VECTORS 8
+#define BAG_FAR_BYTES         8192
+#define BAG_FAR_CACHE         2
 #include "pool_instances.h"
 #endif

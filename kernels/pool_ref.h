@@ -23,7 +23,7 @@ union bag_tile {
 
 /* The least work a kernel does: one bag, some columns. */
 struct bag_piece {
-    const struct bag_pool *pool;
+    const struct bag_pool_args *args;
     size_t first_entry, end_entry;
     size_t num_kept; /* entries that stay; above 0 */
     size_t column, num_columns;
@@ -33,17 +33,17 @@ struct bag_piece {
  * f32 for f16, bf16 and f32; f64; 64-bit integers for all integers. */
 struct bag_ref_kind {
     /* Columns of a row as values. */
-    void (*load)(const struct bag_pool *pool, int64_t row, size_t column, size_t count,
+    void (*load)(const struct bag_pool_args *args, int64_t row, size_t column, size_t count,
                  union bag_tile *values);
     void (*add)(union bag_tile *sums, const union bag_tile *values, size_t count);
-    void (*add_weighted)(const struct bag_pool *pool, size_t entry, union bag_tile *sums,
+    void (*add_weighted)(const struct bag_pool_args *args, size_t entry, union bag_tile *sums,
                          const union bag_tile *values, size_t count);
-    void (*max)(const struct bag_pool *pool, union bag_tile *largest, const union bag_tile *values,
-                size_t count);
+    void (*max)(const struct bag_pool_args *args, union bag_tile *largest,
+                const union bag_tile *values, size_t count);
     /* Makes means or sqrtn of sums. */
     void (*divide)(const struct bag_piece *piece, union bag_tile *sums);
     /* Writes values as elements of the result. */
-    void (*store)(const struct bag_pool *pool, const union bag_tile *values, size_t count,
+    void (*store)(const struct bag_pool_args *args, const union bag_tile *values, size_t count,
                   void *out);
 };
 

@@ -6,30 +6,30 @@
 
 /* ---- rows and results ------------------------------------------------------------------------ */
 
-static void load_f32(const struct bag_pool *pool, int64_t row, size_t column, size_t count,
+static void load_f32(const struct bag_pool_args *args, int64_t row, size_t column, size_t count,
                      union bag_tile *values)
 {
-    bag_row_decode(&pool->table, row, column, count, values->f32);
+    bag_row_decode(&args->table, row, column, count, values->f32);
 }
 
-static void store_f32(const struct bag_pool *pool, const union bag_tile *values, size_t count,
+static void store_f32(const struct bag_pool_args *args, const union bag_tile *values, size_t count,
                       void *out)
 {
-    bag_row_encode(values->f32, count, pool->output_dtype, out);
+    bag_row_encode(values->f32, count, args->output_dtype, out);
 }
 
-static void load_f64(const struct bag_pool *pool, int64_t row, size_t column, size_t count,
+static void load_f64(const struct bag_pool_args *args, int64_t row, size_t column, size_t count,
                      union bag_tile *values)
 {
-    size_t element = (size_t)row * pool->table.row_elements + column;
-    const char *rows = pool->table.rows;
+    size_t element = (size_t)row * args->table.row_elements + column;
+    const char *rows = args->table.rows;
     memcpy(values->f64, rows + element * sizeof(double), count * sizeof(double));
 }
 
-static void store_f64(const struct bag_pool *pool, const union bag_tile *values, size_t count,
+static void store_f64(const struct bag_pool_args *args, const union bag_tile *values, size_t count,
                       void *out)
 {
-    (void)pool;
+    (void)args;
     memcpy(out, values->f64, count * sizeof(double));
 }
 
@@ -43,19 +43,19 @@ static void store_f64(const struct bag_pool *pool, const union bag_tile *values,
             sums->member[i] += values->member[i];                                              \
     }                                                                                          \
                                                                                                \
-    static void add_weighted_##member(const struct bag_pool *pool, size_t entry,               \
+    static void add_weighted_##member(const struct bag_pool_args *args, size_t entry,          \
                                       union bag_tile *sums, const union bag_tile *values,      \
                                       size_t count)                                            \
     {                                                                                          \
-        real weight = weight_of(pool, entry);                                                  \
+        real weight = weight_of(args, entry);                                                  \
         for (size_t i = 0; i < count; i++)                                                     \
             sums->member[i] = fused(weight, values->member[i], sums->member[i]);               \
     }                                                                                          \
                                                                                                \
-    static void max_##member(const struct bag_pool *pool, union bag_tile *largest,             \
+    static void max_##member(const struct bag_pool_args *args, union bag_tile *largest,        \
                              const union bag_tile *values, size_t count)                       \
     {                                                                                          \
-        (void)pool;                                                                            \
+        (void)args;                                                                            \
         for (size_t i = 0; i < count; i++) {                                                   \
             real value = values->member[i], so_far = largest->member[i];                       \
             bool wins = (value > so_far || value != value) && so_far == so_far;                \
@@ -66,7 +66,7 @@ static void store_f64(const struct bag_pool *pool, const union bag_tile *values,
     static void divide_##member(const struct bag_piece *piece, union bag_tile *sums)           \
     {                                                                                          \
         real divisor =                                                                         \
-            divisor_of(piece->pool, piece->first_entry, piece->end_entry, piece->num_kept);    \
+            divisor_of(piece->args, piece->first_entry, piece->end_entry, piece->num_kept);    \
         for (size_t i = 0; i < piece->num_columns; i++)                                        \
             sums->member[i] = divisor == 0 ? 0 : sums->member[i] / divisor;                    \
     }                                                                                          \

@@ -35,10 +35,10 @@ static void widen(enum bag_dtype dtype, const void *from, size_t count, uint64_t
     }
 }
 
-static void store(const struct bag_pool *pool, const union bag_tile *values, size_t count,
+static void store(const struct bag_pool_args *args, const union bag_tile *values, size_t count,
                   void *out)
 {
-    switch (pool->output_dtype) {
+    switch (args->output_dtype) {
 #define BAG_X(id, type)                                  \
     case BAG_##id: {                                     \
         type elements[BAG_REF_TILE] BAG_UNSET;           \
@@ -54,20 +54,20 @@ static void store(const struct bag_pool *pool, const union bag_tile *values, siz
     }
 }
 
-static void load(const struct bag_pool *pool, int64_t row, size_t column, size_t count,
+static void load(const struct bag_pool_args *args, int64_t row, size_t column, size_t count,
                  union bag_tile *values)
 {
-    size_t element = (size_t)row * pool->table.row_elements + column;
-    const char *rows = pool->table.rows;
-    widen(pool->table.dtype, rows + element * bag_dtypes[pool->table.dtype].bytes, count,
+    size_t element = (size_t)row * args->table.row_elements + column;
+    const char *rows = args->table.rows;
+    widen(args->table.dtype, rows + element * bag_dtypes[args->table.dtype].bytes, count,
           values->u64);
 }
 
-static uint64_t weight_of(const struct bag_pool *pool, size_t entry)
+static uint64_t weight_of(const struct bag_pool_args *args, size_t entry)
 {
     uint64_t weight = 0;
-    size_t bytes = bag_dtypes[pool->table.dtype].bytes;
-    widen(pool->table.dtype, (const char *)pool->weights + entry * bytes, 1, &weight);
+    size_t bytes = bag_dtypes[args->table.dtype].bytes;
+    widen(args->table.dtype, (const char *)args->weights + entry * bytes, 1, &weight);
     return weight;
 }
 
@@ -77,19 +77,19 @@ static void add(union bag_tile *sums, const union bag_tile *values, size_t count
         sums->u64[i] += values->u64[i];
 }
 
-static void add_weighted(const struct bag_pool *pool, size_t entry, union bag_tile *sums,
+static void add_weighted(const struct bag_pool_args *args, size_t entry, union bag_tile *sums,
                          const union bag_tile *values, size_t count)
 {
-    uint64_t weight = weight_of(pool, entry);
+    uint64_t weight = weight_of(args, entry);
     for (size_t i = 0; i < count; i++)
         sums->u64[i] += weight * values->u64[i];
 }
 
-static void max(const struct bag_pool *pool, union bag_tile *largest, const union bag_tile *values,
-                size_t count)
+static void max(const struct bag_pool_args *args, union bag_tile *largest,
+                const union bag_tile *values, size_t count)
 {
     /* Signed order is unsigned order with the top bit turned over. */
-    bool is_signed = bag_dtypes[pool->table.dtype].kind == BAG_KIND_SIGNED;
+    bool is_signed = bag_dtypes[args->table.dtype].kind == BAG_KIND_SIGNED;
     uint64_t turn = is_signed ? UINT64_C(1) << 63 : 0;
     for (size_t i = 0; i < count; i++)
         if ((values->u64[i] ^ turn) > (largest->u64[i] ^ turn))
@@ -175,26 +175,26 @@ static uint64_t quotient_of(struct wide sum, struct wide divisor)
 
 bool bag_ref_needs_exact(const struct bag_piece *piece)
 {
-    enum bag_dtype dtype = piece->pool->table.dtype;
-    if (piece->pool->reduction != BAG_MEAN || bag_dtypes[dtype].kind == BAG_KIND_FLOAT)
+    enum bag_dtype dtype = piece->args->table.dtype;
+    if (piece->args->reduction != BAG_MEAN || bag_dtypes[dtype].kind == BAG_KIND_FLOAT)
         return false;
-    return piece->pool->weights || bag_dtypes[dtype].bytes == 8 || piece->num_kept > INT32_MAX;
+    return piece->args->weights || bag_dtypes[dtype].bytes == 8 || piece->num_kept > INT32_MAX;
 }
 
 void bag_ref_exact_mean(const struct bag_piece *piece, union bag_tile *means)
 {
-    const struct bag_pool *pool = piece->pool;
-    bool is_signed = bag_dtypes[pool->table.dtype].kind == BAG_KIND_SIGNED;
+    const struct bag_pool_args *args = piece->args;
+    bool is_signed = bag_dtypes[args->table.dtype].kind == BAG_KIND_SIGNED;
     struct wide sums[BAG_REF_TILE] = {{0}}, divisor = {0};
     const struct number one = {1, false};
     union bag_tile values;
     for (size_t entry = piece->first_entry; entry < piece->end_entry; entry++) {
-        int64_t row = bag_id_at(&pool->indices, entry);
-        if (!bag_keeps(pool, entry, row))
+        int64_t row = bag_id_at(&args->indices, entry);
+        if (!bag_keeps(args, entry, row))
             continue;
-        struct number weight = pool->weights ? number_of(weight_of(pool, entry), is_signed) : one;
+        struct number weight = args->weights ? number_of(weight_of(args, entry), is_signed) : one;
         add_product(&divisor, weight, one);
-        load(pool, row, piece->column, piece->num_columns, &values);
+        load(args, row, piece->column, piece->num_columns, &values);
         for (size_t i = 0; i < piece->num_columns; i++)
             add_product(&sums[i], number_of(values.u64[i], is_signed), weight);
     }

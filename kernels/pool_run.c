@@ -4,15 +4,15 @@
 #include "dispatch.h"
 #include "pool_block.h"
 
-struct bag_range bag_range_all(const struct bag_pool *pool)
+struct bag_range bag_range_all(const struct bag_pool_args *args)
 {
-    return (struct bag_range){0, pool->num_bags, 0, pool->table.row_elements};
+    return (struct bag_range){0, args->num_bags, 0, args->table.row_elements};
 }
 
 /* Where the bags begin that `offsets` names; past the last one, where the last bag ends. */
-static size_t offset_at(const struct bag_pool *pool, size_t bag)
+static size_t offset_at(const struct bag_pool_args *args, size_t bag)
 {
-    return bag < pool->groups.count ? (size_t)bag_id_at(&pool->groups, bag) : pool->indices.count;
+    return bag < args->groups.count ? (size_t)bag_id_at(&args->groups, bag) : args->indices.count;
 }
 
 static inline __attribute__((always_inline)) void copy_ids(struct bag_ids ids, bool wide,
@@ -23,93 +23,93 @@ static inline __attribute__((always_inline)) void copy_ids(struct bag_ids ids, b
         copy[i] = (size_t)bag_id_at(&ids, first + i);
 }
 
-static void copy_offsets(const struct bag_pool *pool, size_t first_bag, size_t num_bags,
-                         size_t *borders)
+static void copy_offsets(const struct bag_pool_args *args, size_t first_bag, size_t num_bags,
+                         size_t *bounds)
 {
-    if (pool->groups.wide)
-        copy_ids(pool->groups, true, first_bag, num_bags, borders);
+    if (args->groups.wide)
+        copy_ids(args->groups, true, first_bag, num_bags, bounds);
     else
-        copy_ids(pool->groups, false, first_bag, num_bags, borders);
-    borders[num_bags] = offset_at(pool, first_bag + num_bags);
+        copy_ids(args->groups, false, first_bag, num_bags, bounds);
+    bounds[num_bags] = offset_at(args, first_bag + num_bags);
 }
 
 /* Walks on from the first entry of `first_bag`. */
-static size_t walk_segments(const struct bag_pool *pool, size_t entry, size_t first_bag,
-                            size_t num_bags, size_t *borders)
+static size_t walk_segments(const struct bag_pool_args *args, size_t entry, size_t first_bag,
+                            size_t num_bags, size_t *bounds)
 {
     for (size_t i = 0; i <= num_bags; i++) {
         int64_t bag = (int64_t)(first_bag + i);
-        while (entry < pool->groups.count && bag_id_at(&pool->groups, entry) < bag)
+        while (entry < args->groups.count && bag_id_at(&args->groups, entry) < bag)
             entry++;
-        borders[i] = entry;
+        bounds[i] = entry;
     }
     return entry;
 }
 
-void bag_pool_borders(const struct bag_pool *pool, size_t first_bag, size_t end_bag, size_t *hint,
-                      size_t *borders)
+void bag_pool_bounds(const struct bag_pool_args *args, size_t first_bag, size_t end_bag,
+                     size_t *hint, size_t *bounds)
 {
     size_t num_bags = end_bag - first_bag;
-    switch (pool->form) {
+    switch (args->form) {
     case BAG_FORM_OFFSETS:
-        copy_offsets(pool, first_bag, num_bags, borders);
+        copy_offsets(args, first_bag, num_bags, bounds);
         break;
     case BAG_FORM_PACKED:
         for (size_t i = 0; i <= num_bags; i++)
-            borders[i] = (first_bag + i) * pool->bag_length;
+            bounds[i] = (first_bag + i) * args->bag_length;
         break;
     case BAG_FORM_SEGMENTS:
-        *hint = bag_ids_lower_bound(&pool->groups, *hint, (int64_t)first_bag);
-        *hint = walk_segments(pool, *hint, first_bag, num_bags, borders);
+        *hint = bag_ids_lower_bound(&args->groups, *hint, (int64_t)first_bag);
+        *hint = walk_segments(args, *hint, first_bag, num_bags, bounds);
         break;
     }
 }
 
-size_t bag_pool_entries_before(const struct bag_pool *pool, size_t bag)
+size_t bag_pool_entries_before(const struct bag_pool_args *args, size_t bag)
 {
-    switch (pool->form) {
+    switch (args->form) {
     case BAG_FORM_OFFSETS:
-        return pool->num_bags == 0 ? 0 : offset_at(pool, bag) - offset_at(pool, 0);
+        return args->num_bags == 0 ? 0 : offset_at(args, bag) - offset_at(args, 0);
     case BAG_FORM_PACKED:
-        return bag * pool->bag_length;
+        return bag * args->bag_length;
     case BAG_FORM_SEGMENTS:
         break;
     }
-    return bag_ids_lower_bound(&pool->groups, 0, (int64_t)bag);
+    return bag_ids_lower_bound(&args->groups, 0, (int64_t)bag);
 }
 
-size_t bag_count_kept(const struct bag_pool *pool, size_t first, size_t end)
+size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end)
 {
-    if (bag_keeps_all(pool))
+    if (bag_keeps_all(args))
         return end - first;
     size_t kept = 0;
     for (size_t entry = first; entry < end; entry++)
-        kept += bag_keeps(pool, entry, bag_id_at(&pool->indices, entry));
+        kept += bag_keeps(args, entry, bag_id_at(&args->indices, entry));
     return kept;
 }
 
-void bag_pool_run(const struct bag_pool *pool, struct bag_range range, void *out)
+void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void *out)
 {
-    bag_block_fn *pool_block = bag_kernel_for(&pool->table);
-    size_t borders[BAG_BLOCK_BAGS + 1] BAG_UNSET;
+    bag_block_fn *pool_block = bag_kernel_for(&args->table);
+    size_t bounds[BAG_BLOCK_BAGS + 1] BAG_UNSET;
     size_t end_entry;
     size_t hint = 0;
     if (range.first_column >= range.end_column || range.first_bag >= range.end_bag)
         return;
-    bag_pool_borders(pool, range.end_bag, range.end_bag, &hint, &end_entry);
+    bag_pool_bounds(args, range.end_bag, range.end_bag, &hint, &end_entry);
     hint = 0;
     for (size_t bag = range.first_bag; bag < range.end_bag;) {
         size_t left = range.end_bag - bag;
         size_t count = left < BAG_BLOCK_BAGS ? left : BAG_BLOCK_BAGS;
-        bag_pool_borders(pool, bag, bag + count, &hint, borders);
-        struct bag_block block = {.pool = pool,
+        bag_pool_bounds(args, bag, bag + count, &hint, bounds);
+        struct bag_block block = {.args = args,
                                   .num_bags = count,
-                                  .borders = borders,
+                                  .bounds = bounds,
                                   .end_entry = end_entry,
                                   .is_first = bag == range.first_bag,
                                   .first_column = range.first_column,
                                   .end_column = range.end_column,
-                                  .out = (char *)out + bag * pool->bag_stride};
+                                  .out = (char *)out + bag * args->bag_stride};
         pool_block(&block);
         bag += count;
     }

@@ -9,12 +9,12 @@ struct keyed {
 };
 
 /* Two arrays to sort to and fro between; indices and ids later stand in the second. */
-size_t bag_pool_scratch_bytes(const struct bag_pool *pool)
+size_t bag_pool_scratch_bytes(const struct bag_pool_args *args)
 {
-    size_t weight_bytes = pool->weights ? bag_dtypes[pool->weights_dtype].bytes : 0;
-    if (!pool->unsorted)
+    size_t weight_bytes = args->weights ? bag_dtypes[args->weights_dtype].bytes : 0;
+    if (!args->unsorted)
         return 0;
-    return pool->groups.count * (2 * sizeof(struct keyed) + weight_bytes);
+    return args->groups.count * (2 * sizeof(struct keyed) + weight_bytes);
 }
 
 /* One pass: a stable sort by the byte of the id that `shift` selects. */
@@ -33,39 +33,39 @@ static void sort_by_byte(const struct keyed *from, size_t count, unsigned shift,
 }
 
 /* Writes the tensors in the order of `sorted` and lets the pool point at them. */
-static void rearrange(struct bag_pool *pool, const struct keyed *sorted, int64_t *indices,
+static void rearrange(struct bag_pool_args *args, const struct keyed *sorted, int64_t *indices,
                       int64_t *ids, char *weights)
 {
-    size_t count = pool->groups.count;
-    size_t weight_bytes = bag_dtypes[pool->weights_dtype].bytes;
+    size_t count = args->groups.count;
+    size_t weight_bytes = bag_dtypes[args->weights_dtype].bytes;
     for (size_t i = 0; i < count; i++) {
-        indices[i] = bag_id_at(&pool->indices, sorted[i].position);
+        indices[i] = bag_id_at(&args->indices, sorted[i].position);
         ids[i] = (int64_t)sorted[i].id;
-        if (pool->weights)
+        if (args->weights)
             memcpy(weights + i * weight_bytes,
-                   (const char *)pool->weights + sorted[i].position * weight_bytes, weight_bytes);
+                   (const char *)args->weights + sorted[i].position * weight_bytes, weight_bytes);
     }
-    pool->indices = (struct bag_ids){indices, count, true};
-    pool->groups = (struct bag_ids){ids, count, true};
-    pool->weights = pool->weights ? weights : NULL;
-    pool->unsorted = false;
+    args->indices = (struct bag_ids){indices, count, true};
+    args->groups = (struct bag_ids){ids, count, true};
+    args->weights = args->weights ? weights : NULL;
+    args->unsorted = false;
 }
 
-void bag_pool_sort(struct bag_pool *pool, void *scratch)
+void bag_pool_sort(struct bag_pool_args *args, void *scratch)
 {
-    size_t count = pool->groups.count;
-    if (!pool->unsorted)
+    size_t count = args->groups.count;
+    if (!args->unsorted)
         return;
     struct keyed *from = scratch;
     struct keyed *to = from + count;
     for (size_t i = 0; i < count; i++)
-        from[i] = (struct keyed){(uint64_t)bag_id_at(&pool->groups, i), i};
-    for (unsigned shift = 0; shift < 64 && (pool->num_bags - 1) >> shift; shift += 8) {
+        from[i] = (struct keyed){(uint64_t)bag_id_at(&args->groups, i), i};
+    for (unsigned shift = 0; shift < 64 && (args->num_bags - 1) >> shift; shift += 8) {
         sort_by_byte(from, count, shift, to);
         struct keyed *other = from;
         from = to;
         to = other;
     }
     char *weights = (char *)scratch + 2 * count * sizeof *from;
-    rearrange(pool, from, (int64_t *)(void *)to, (int64_t *)(void *)to + count, weights);
+    rearrange(args, from, (int64_t *)(void *)to, (int64_t *)(void *)to + count, weights);
 }

@@ -24,7 +24,7 @@ static size_t fetch_none_bytes(const struct bag_table *table)
 
 static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_bytes)
 {
-    const struct bag_table *table = &block->pool->table;
+    const struct bag_table *table = &block->args->table;
     size_t row_bytes = bag_row_bytes(table);
     size_t table_bytes = (size_t)table->num_rows * row_bytes;
     struct bag_fetch fetch = {
@@ -41,37 +41,37 @@ static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_byte
 
 static size_t last_byte(const struct bag_block *block, size_t bits)
 {
-    const struct bag_table *table = &block->pool->table;
+    const struct bag_table *table = &block->args->table;
     if (table->row_format == BAG_ROWS_INT8 || table->row_format == BAG_ROWS_INT4)
         return bag_row_bytes(table) - 1;
     return block->end_column * bits / 8 - 1;
 }
 
-static enum bag_mode mode_of(const struct bag_pool *pool)
+static enum bag_mode mode_of(const struct bag_pool_args *args)
 {
-    if (pool->reduction == BAG_MAX || !bag_keeps_all(pool) || pool->table.num_rows > UINT32_MAX)
+    if (args->reduction == BAG_MAX || !bag_keeps_all(args) || args->table.num_rows > UINT32_MAX)
         return BAG_MODE_GENERAL;
-    return pool->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
+    return args->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
 }
 
 /* One row divided by the number of its entries, or by the root of that, is itself. Two-byte
  * elements are summed wider than they are stored. */
-static bool singles_pass(const struct bag_pool *pool)
+static bool singles_pass(const struct bag_pool_args *args)
 {
-    return pool->output_dtype == pool->table.dtype && bag_dtypes[pool->table.dtype].bytes > 2 &&
-           (pool->reduction == BAG_SUM || !pool->weights);
+    return args->output_dtype == args->table.dtype && bag_dtypes[args->table.dtype].bytes > 2 &&
+           (args->reduction == BAG_SUM || !args->weights);
 }
 
-static bool sums_pass(const struct bag_pool *pool)
+static bool sums_pass(const struct bag_pool_args *args)
 {
-    bool divides = pool->reduction == BAG_MEAN || pool->reduction == BAG_SQRTN;
-    enum bag_dtype sums = pool->table.dtype == BAG_F64 ? BAG_F64 : BAG_F32;
-    return !divides && pool->output_dtype == sums;
+    bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
+    enum bag_dtype sums = args->table.dtype == BAG_F64 ? BAG_F64 : BAG_F32;
+    return !divides && args->output_dtype == sums;
 }
 
 static void place_ids(struct bag_tile_task *task)
 {
-    const struct bag_ids *ids = &task->pool->indices;
+    const struct bag_ids *ids = &task->args->indices;
     task->id_bytes = ids->wide ? sizeof(int64_t) : sizeof(int32_t);
     task->ids = task->ids_ahead = ids->data;
     if (task->fetch.end > 0)
@@ -95,10 +95,10 @@ static size_t cut(struct bag_tile_task *task, const struct bag_tile_set *set)
 static inline __attribute__((always_inline)) void fetch_first_rows(const struct bag_tile_task *task,
                                                                    const struct bag_tile_set *set)
 {
-    size_t entry = task->borders[0], left = task->block->end_entry - entry;
+    size_t entry = task->bounds[0], left = task->block->end_entry - entry;
     size_t end = entry + (left < task->fetch.ahead ? left : task->fetch.ahead);
     for (; entry < end; entry++) {
-        uintptr_t id = (uintptr_t)bag_id_at(&task->pool->indices, entry);
+        uintptr_t id = (uintptr_t)bag_id_at(&task->args->indices, entry);
         uintptr_t row = (uintptr_t)task->rows + id * task->row_bytes;
         uintptr_t from = row + task->first_column * set->bits / 8, last = row + task->last_byte;
         bag_fetch_lines(&task->fetch, set->far_cache == 1, (const char *)from, last - from + 1,
@@ -108,7 +108,7 @@ static inline __attribute__((always_inline)) void fetch_first_rows(const struct 
 
 void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *set)
 {
-    const struct bag_pool *pool = block->pool;
+    const struct bag_pool_args *args = block->args;
     size_t columns = block->end_column - block->first_column;
     bool splits_byte = set->bits < 8 && (block->first_column % 2 || block->end_column % 2);
     if (columns < set->lanes || splits_byte) {
@@ -117,24 +117,24 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
     }
     struct bag_tile_task task = {
         .block = block,
-        .pool = pool,
-        .borders = block->borders,
+        .args = args,
+        .bounds = block->bounds,
         .num_bags = block->num_bags,
-        .rows = pool->table.rows,
-        .row_elements = pool->table.row_elements,
-        .row_bytes = bag_row_bytes(&pool->table),
-        .out_bytes = pool->bag_stride,
-        .result_bytes = bag_dtypes[pool->output_dtype].bytes,
+        .rows = args->table.rows,
+        .row_elements = args->table.row_elements,
+        .row_bytes = bag_row_bytes(&args->table),
+        .out_bytes = args->bag_stride,
+        .result_bytes = bag_dtypes[args->output_dtype].bytes,
         .first_column = block->first_column,
         .end_column = block->end_column,
         .last_byte = last_byte(block, set->bits),
-        .singles_pass = singles_pass(pool),
-        .sums_pass = sums_pass(pool),
+        .singles_pass = singles_pass(args),
+        .sums_pass = sums_pass(args),
         .fetch = fetch_for(block, set->far_bytes),
     };
     size_t vectors = cut(&task, set);
     place_ids(&task);
     if (block->is_first && !task.fetch.near)
         fetch_first_rows(&task, set);
-    set->pool[mode_of(pool)][vectors - 1](&task);
+    set->pool[mode_of(args)][vectors - 1](&task);
 }

@@ -20,11 +20,11 @@ enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_CO
  * it must. */
 struct bag_tile_task {
     const struct bag_block *block;
-    const struct bag_pool *pool;
+    const struct bag_pool_args *args;
     const char *ids;       /* of entry 0, */
     const char *ids_ahead; /* of the entry that is fetched while entry 0 is added, */
     size_t id_bytes;       /* and from one to the next */
-    const size_t *borders;
+    const size_t *bounds;
     size_t num_bags;
     const char *rows;
     size_t row_elements;

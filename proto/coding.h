@@ -25,7 +25,7 @@ enum bag_coding {
 /* Indexed by enum bag_coding. */
 extern const char *const bag_coding_names[BAG_CODING_COUNT];
 
-/* The value of Content-Encoding; refuses (415) what is not one known coding. */
+/* The value of Content-Encoding; rejects (415) what is not one known coding. */
 bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_problem *problem);
 
 /* The coding that an Accept-Encoding asks for most; IDENTITY where it asks for none of ours. */
@@ -40,7 +40,7 @@ struct bag_coding_memory {
 
 /* Decompresses a body into memory that is the caller's from then on. gzip may have several members
  * one after the other; anything else behind the end, an early end, a wrong checksum and a preset
- * dictionary are refused (400), and more than `max_bytes` (413) before more than one byte of it is
+ * dictionary are rejected (400), and more than `max_bytes` (413) before more than one byte of it is
  * made. NULL with *problem set. */
 char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes, size_t max_bytes,
                   const struct bag_coding_memory *memory, size_t *bytes,

@@ -34,13 +34,13 @@ struct inflation {
     struct bag_problem *problem;
 };
 
-static bool refuse(struct inflation *inflation, const char *what)
+static bool reject(struct inflation *inflation, const char *what)
 {
     return bag_problem_set(inflation->problem, 400, "the body is no sound %s: %s",
                            bag_coding_names[inflation->coding], what);
 }
 
-static bool refuse_memory(struct bag_problem *problem)
+static bool reject_memory(struct bag_problem *problem)
 {
     return bag_problem_set(problem, 503, "not enough memory to decompress the body");
 }
@@ -61,7 +61,7 @@ static bool grow(struct inflation *inflation)
         room = most;
     char *out = inflation->memory->get(inflation->memory->context, room);
     if (!out)
-        return refuse_memory(inflation->problem);
+        return reject_memory(inflation->problem);
     if (inflation->used)
         memcpy(out, inflation->out, inflation->used);
     inflation->memory->put(inflation->out);
@@ -90,8 +90,8 @@ static int step(struct inflation *inflation)
 static bool start_next(struct inflation *inflation)
 {
     if (inflation->coding != BAG_CODING_GZIP || *inflation->in != '\x1f')
-        return refuse(inflation, "bytes follow after its end");
-    return inflateReset(&inflation->stream) == Z_OK || refuse_memory(inflation->problem);
+        return reject(inflation, "bytes follow after its end");
+    return inflateReset(&inflation->stream) == Z_OK || reject_memory(inflation->problem);
 }
 
 static bool inflate_all(struct inflation *inflation)
@@ -104,20 +104,20 @@ static bool inflate_all(struct inflation *inflation)
             break;
         case Z_STREAM_END:
             if (inflation->used > inflation->max_bytes)
-                return grow(inflation); /* which refuses it */
+                return grow(inflation); /* which rejects it */
             if (inflation->in == inflation->end)
                 return true;
             if (!start_next(inflation))
                 return false;
             break;
         case Z_BUF_ERROR: /* there is room, so that it is the input that ends */
-            return refuse(inflation, "it ends too early");
+            return reject(inflation, "it ends too early");
         case Z_NEED_DICT:
-            return refuse(inflation, "it needs a preset dictionary");
+            return reject(inflation, "it needs a preset dictionary");
         case Z_MEM_ERROR:
-            return refuse_memory(inflation->problem);
+            return reject_memory(inflation->problem);
         default:
-            return refuse(inflation, inflation->stream.msg ? inflation->stream.msg : "bad data");
+            return reject(inflation, inflation->stream.msg ? inflation->stream.msg : "bad data");
         }
     }
 }
@@ -133,13 +133,13 @@ char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_byte
                                   .memory = memory,
                                   .problem = problem};
     if (inflateInit2(&inflation.stream, WINDOW_BITS(coding)) != Z_OK) {
-        refuse_memory(problem);
+        reject_memory(problem);
         return NULL;
     }
-    bool sound = inflate_all(&inflation);
+    bool ok = inflate_all(&inflation);
     inflateEnd(&inflation.stream);
     *bytes = inflation.used;
-    if (sound)
+    if (ok)
         return inflation.out;
     memory->put(inflation.out);
     return NULL;

@@ -7,7 +7,7 @@
 
 #include "problem.h"
 
-/* Refuses a list with anything in it that cannot be an origin, so that a slash at an origin's end
+/* Rejects a list with anything in it that cannot be an origin, so that a slash at an origin's end
  * is found when the server starts and not by a browser. */
 bool bag_cors_check(const char *origins, struct bag_problem *problem);
 

@@ -122,8 +122,8 @@ void bag_json_free(cJSON *tree)
     cJSON_Delete(tree);
 }
 
-bool bag_json_parse_envelope(const char *text, size_t text_bytes, struct bag_arena *arena,
-                             struct bag_json_envelope *envelope, struct bag_problem *problem)
+bool bag_json_parse_header(const char *text, size_t text_bytes, struct bag_arena *arena,
+                           struct bag_json_header *header, struct bag_problem *problem)
 {
     struct bag_json_scan scan = {
         .text = text, .at = text, .end = text + text_bytes, .arena = arena, .copying = true};
@@ -134,9 +134,9 @@ bool bag_json_parse_envelope(const char *text, size_t text_bytes, struct bag_are
     if (!bag_json_scan_document(&scan, BAG_JSON_ROOT))
         return bag_problem_set(problem, 400, "malformed JSON at byte %zu: %s",
                                (size_t)(scan.at - text), scan.wrong);
-    envelope->tree = build_tree(copy, (size_t)(scan.copy - copy), NULL, problem);
-    envelope->data = scan.data;
-    envelope->num_data = scan.num_data;
-    envelope->id = scan.id;
-    return envelope->tree != NULL;
+    header->tree = build_tree(copy, (size_t)(scan.copy - copy), NULL, problem);
+    header->data = scan.data;
+    header->num_data = scan.num_data;
+    header->id = scan.id;
+    return header->tree != NULL;
 }

@@ -1,4 +1,4 @@
-/* Strict JSON on top of cJSON: for envelopes and configuration, never for tensor data.
+/* Strict JSON on top of cJSON: for JSON headers and configuration, never for tensor data.
  *
  * cJSON alone takes trailing garbage, duplicate keys, 01, 1e999 and broken UTF-8. Here the grammar
  * of RFC 8259 is checked first, byte by byte, then cJSON builds the tree, then the tree is checked
@@ -36,18 +36,19 @@ struct bag_json_span {
     size_t bytes;
 };
 
-/* An inference request's envelope without its tensor data. */
-struct bag_json_envelope {
+/* An inference request's JSON header without its tensor data. */
+struct bag_json_header {
     cJSON *tree;                /* "data" arrays of inputs are replaced by their number in `data` */
     struct bag_json_span *data; /* the arrays, brackets included; in the arena */
     size_t num_data;
     struct bag_json_span id; /* the top-level "id" as sent, quotes included; text NULL: none */
 };
 
-/* Parses an envelope of the V2 protocol: like bag_json_parse, but the arrays at inputs[*].data are
- * checked for balance only and cut out (numbers.h reads them), and unknown top-level members are
- * checked and dropped. Messages give the byte in the body. On failure nothing needs to be freed. */
-bool bag_json_parse_envelope(const char *text, size_t text_bytes, struct bag_arena *arena,
-                             struct bag_json_envelope *envelope, struct bag_problem *problem);
+/* Parses an JSON header of the V2 protocol: like bag_json_parse, but the arrays at inputs[*].data
+ * are checked for balance only and cut out (numbers.h reads them), and unknown top-level members
+ * are checked and dropped. Messages give the byte in the body. On failure nothing needs to be
+ * freed. */
+bool bag_json_parse_header(const char *text, size_t text_bytes, struct bag_arena *arena,
+                           struct bag_json_header *header, struct bag_problem *problem);
 
 #endif

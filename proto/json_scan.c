@@ -231,18 +231,18 @@ static bool scan_plain(struct bag_json_scan *scan, enum bag_json_place place)
 /* Any value with the white space around it. */
 static bool scan_value(struct bag_json_scan *scan, enum bag_json_place place)
 {
-    bool sound;
+    bool ok;
     skip_space(scan);
     if (place == BAG_JSON_DROPPED)
-        sound = drop_value(scan, "null");
+        ok = drop_value(scan, "null");
     else if (place == BAG_JSON_ID)
-        sound = scan_id(scan);
+        ok = scan_id(scan);
     else if (place == BAG_JSON_DATA)
-        sound = scan_data(scan);
+        ok = scan_data(scan);
     else
-        sound = scan_plain(scan, place);
+        ok = scan_plain(scan, place);
     skip_space(scan);
-    return sound;
+    return ok;
 }
 
 bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place place)

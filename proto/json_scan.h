@@ -1,16 +1,17 @@
 /* The grammar of JSON, checked byte by byte; optionally copied on the way, leaving parts out.
  *
- * Private to proto/json*.c. Must not know: cJSON, what an envelope means beyond its key names. */
+ * Private to proto/json*.c. Must not know: cJSON, what an JSON header means beyond its key names.
+ */
 #ifndef BAG_JSON_SCAN_H
 #define BAG_JSON_SCAN_H
 
 #include "json.h"
 
-/* Where in an envelope a value stands; what is copied and what is cut follows from it. */
+/* Where in an JSON header a value stands; what is copied and what is cut follows from it. */
 enum bag_json_place {
     BAG_JSON_PLAIN,   /* checked and copied */
     BAG_JSON_DROPPED, /* checked; the copy gets null */
-    BAG_JSON_ROOT,    /* the envelope's object */
+    BAG_JSON_ROOT,    /* the JSON header's object */
     BAG_JSON_ID,      /* its "id" */
     BAG_JSON_INPUTS,  /* its "inputs" */
     BAG_JSON_INPUT,   /* an element of them */
@@ -22,7 +23,7 @@ struct bag_json_scan {
     char *copy;              /* where the next byte of the copy goes */
     bool copying;            /* false inside a dropped value */
     unsigned depth;          /* of open containers */
-    struct bag_arena *arena; /* for `data`; may be NULL where no place is an envelope's */
+    struct bag_arena *arena; /* for `data`; may be NULL where no place is an JSON header's */
     struct bag_json_span *data;
     size_t num_data, max_data;
     struct bag_json_span id;

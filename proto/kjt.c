@@ -84,7 +84,7 @@ struct walk {
     size_t num_values;
 };
 
-static bool refuse_element(const struct walk *walk, size_t position, int64_t value, size_t low)
+static bool reject_element(const struct walk *walk, size_t position, int64_t value, size_t low)
 {
     size_t bag = position - (walk->by_length ? 0 : 1);
     const char *feature =
@@ -110,7 +110,7 @@ static bool find_end(const struct walk *walk, size_t bag, size_t begin, size_t *
     size_t least = walk->by_length ? 0 : begin;
     int64_t value = bag_id_at(&walk->ids, position);
     if (value < 0 || (uint64_t)value > most || (uint64_t)value < least)
-        return refuse_element(walk, position, value, begin);
+        return reject_element(walk, position, value, begin);
     *end = (size_t)value + (walk->by_length ? begin : 0);
     return true;
 }
@@ -189,7 +189,7 @@ bool bag_kjt_read(struct bag_kjt *kjt, const struct bag_kjt_features *features,
 /* ---- parts ----------------------------------------------------------------------------------- */
 
 /* `count` elements of a tensor, from `first` on. */
-static void slice(const struct bag_tensor *whole, size_t first, size_t count,
+static void split(const struct bag_tensor *whole, size_t first, size_t count,
                   struct bag_tensor *part)
 {
     part->dtype = whole->dtype;
@@ -202,9 +202,9 @@ static void slice(const struct bag_tensor *whole, size_t first, size_t count,
 void bag_kjt_part(const struct bag_kjt *kjt, size_t feature, struct bag_kjt_part *part)
 {
     size_t first = kjt->firsts[feature], count = kjt->firsts[feature + 1] - first;
-    slice(kjt->tensors[BAG_KJT_VALUES], first, count, &part->indices);
+    split(kjt->tensors[BAG_KJT_VALUES], first, count, &part->indices);
     if (kjt->tensors[BAG_KJT_WEIGHTS])
-        slice(kjt->tensors[BAG_KJT_WEIGHTS], first, count, &part->weights);
+        split(kjt->tensors[BAG_KJT_WEIGHTS], first, count, &part->weights);
     part->offsets.dtype = BAG_I64;
     part->offsets.rank = 1;
     part->offsets.shape[0] = (int64_t)(kjt->num_bags + 1);

@@ -19,7 +19,7 @@ struct frame {
 };
 
 /* A file that is not .npy at all: names what it looks like, where a user may have mixed them up. */
-static bool refuse_magic(const unsigned char *bytes, size_t count, struct bag_problem *problem)
+static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_problem *problem)
 {
     if (count == 0)
         return bag_problem_set(problem, 400, "the file is empty; it must be an .npy file");
@@ -60,7 +60,7 @@ static bool read_frame(const void *data, size_t count, struct frame *frame,
     const unsigned char *bytes = data;
     size_t known = count < MAGIC_BYTES ? count : MAGIC_BYTES;
     if (count == 0 || memcmp(bytes, MAGIC, known) != 0)
-        return refuse_magic(bytes, count, problem);
+        return reject_magic(bytes, count, problem);
     if (count < BAG_NPY_PREAMBLE_BYTES)
         return bag_problem_set(problem, 400,
                                "the file is truncated: it ends after %zu bytes, inside its header",
@@ -92,7 +92,7 @@ size_t bag_npy_header_bytes(const void *bytes, size_t count)
     X("u8", U64)
 
 /* X(kind, what NumPy calls such elements): known, but nothing that can be pooled. */
-#define NPY_REFUSED_KINDS(X)  \
+#define NPY_REJECTED_KINDS(X) \
     X('O', "Python objects")  \
     X('b', "booleans")        \
     X('c', "complex numbers") \
@@ -119,7 +119,7 @@ static size_t raw_bytes(const char *type, size_t bytes)
     return bytes == 2 && type[0] == 'V' && memchr("1248", type[1], 4) ? (size_t)(type[1] - '0') : 0;
 }
 
-static bool refuse_type(const struct bag_npy_header *header, struct bag_problem *problem)
+static bool reject_type(const struct bag_npy_header *header, struct bag_problem *problem)
 {
     struct bag_quoted descr = bag_quote(header->descr, header->descr_bytes);
     const char *what = NULL;
@@ -128,7 +128,7 @@ static bool refuse_type(const struct bag_npy_header *header, struct bag_problem 
     case kind:             \
         what = words;      \
         break;
-        NPY_REFUSED_KINDS(BAG_X)
+        NPY_REJECTED_KINDS(BAG_X)
 #undef BAG_X
     }
     if (what)
@@ -164,12 +164,12 @@ static bool resolve_type(const struct bag_npy_header *header, enum bag_dtype ove
 {
     const char *type = header->descr + 1;
     if (header->descr_bytes < 2 || !memchr("<>=|", header->descr[0], 4))
-        return refuse_type(header, problem);
+        return reject_type(header, problem);
     npy->dtype = find_type(type, header->descr_bytes - 1);
     bool known = npy->dtype != BAG_DTYPE_COUNT;
     size_t bytes = known ? bag_dtypes[npy->dtype].bytes : raw_bytes(type, header->descr_bytes - 1);
     if (bytes == 0)
-        return refuse_type(header, problem);
+        return reject_type(header, problem);
     if (override_dtype != BAG_DTYPE_COUNT) {
         if (!override_type(header, bytes, override_dtype, problem))
             return false;

@@ -37,7 +37,7 @@ size_t bag_npy_header_bytes(const void *bytes, size_t count);
 /* Reads the header from the first `count` bytes of the file. `override_dtype` is the dtype that the
  * configuration names for data the file cannot name (bf16 is stored as '<u2', '<i2' or '|V2'), or
  * BAG_DTYPE_COUNT to take the file's own; it must have the file's element size. Object, string,
- * structured, bool and complex arrays are refused. On failure returns false; *problem says why. */
+ * structured, bool and complex arrays are rejected. On failure returns false; *problem says why. */
 bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtype,
                    struct bag_npy *npy, struct bag_problem *problem);
 

@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 
-/* ---- refusals -------------------------------------------------------------------------------- */
+/* ---- rejections --------------------------------------------------------------------------------
+ */
 
 /* Bytes of what stands at `at`, up to what may follow an element. */
 static size_t token_bytes(const struct bag_number_reader *reader, const char *at)
@@ -61,7 +62,7 @@ static void put_allowed(enum bag_dtype dtype, char *out, size_t room)
                  (long long)(most / 2));
 }
 
-bool bag_number_refuse(struct bag_number_reader *reader, const char *element)
+bool bag_number_reject(struct bag_number_reader *reader, const char *element)
 {
     char stands[sizeof(struct bag_quoted) + 16], allowed[80];
     put_element(reader, element, stands, sizeof stands);
@@ -72,16 +73,16 @@ bool bag_number_refuse(struct bag_number_reader *reader, const char *element)
                            allowed);
 }
 
-static bool refuse_end(struct bag_number_reader *reader)
+static bool reject_end(struct bag_number_reader *reader)
 {
     return bag_problem_set(reader->problem, 400, "the array is not closed");
 }
 
 /* Something stands where ',' or ']' must. */
-static bool refuse_separator(struct bag_number_reader *reader)
+static bool reject_separator(struct bag_number_reader *reader)
 {
     if (reader->at == reader->end)
-        return refuse_end(reader);
+        return reject_end(reader);
     size_t bytes = token_bytes(reader, reader->at);
     return bag_problem_set(reader->problem, 400, "'%s' stands where ',' or ']' must",
                            bag_quote(reader->at, bytes ? bytes : 1).text);
@@ -108,7 +109,7 @@ static bool run_bools(struct bag_number_reader *reader)
         char *out = bag_number_room(reader, element, 1);
         bool yes = bag_number_word(element, reader->end, "true");
         if (!yes && !bag_number_word(element, reader->end, "false"))
-            return bag_number_refuse(reader, element);
+            return bag_number_reject(reader, element);
         *out = yes;
         after = element + (yes ? 4 : 5);
         next = bag_number_next(after, reader->end);
@@ -119,7 +120,7 @@ static bool run_bools(struct bag_number_reader *reader)
 static bool read_run(struct bag_number_reader *reader)
 {
     if (reader->at == reader->end)
-        return refuse_end(reader);
+        return reject_end(reader);
     switch (reader->dtype) {
     case BAG_BOOL:
         return run_bools(reader);
@@ -183,7 +184,7 @@ static bool read_array(struct bag_number_reader *reader)
         if (depth == 0)
             return check_count(reader);
         if (!next_is(reader, ','))
-            return refuse_separator(reader);
+            return reject_separator(reader);
         reader->at++;
         skip_space(reader);
     }
@@ -203,7 +204,7 @@ bool bag_numbers_parse(const char *text, size_t text_bytes, enum bag_dtype dtype
                                        .problem = problem};
     if (count)
         reader.limit += count * bag_dtypes[dtype].bytes;
-    bool sound = read_array(&reader);
-    *(sound ? end : error_at) = reader.at;
-    return sound;
+    bool ok = read_array(&reader);
+    *(ok ? end : error_at) = reader.at;
+    return ok;
 }

@@ -1,6 +1,6 @@
 /* Arrays of numbers <-> JSON text: the data of tensors, exact in both directions.
  *
- * Must not know: envelopes, tensors' names, models. Allocates nothing. Safe on any thread. */
+ * Must not know: JSON headers, tensors' names, models. Allocates nothing. Safe on any thread. */
 #ifndef BAG_NUMBERS_H
 #define BAG_NUMBERS_H
 
@@ -10,11 +10,11 @@
  * up to BAG_MAX_RANK, flattened in order, into `count` elements of `dtype` at `out`, which may be
  * unaligned. Never reads at or after `text + text_bytes`.
  *
- * Strict JSON: 01, +1, .5, 1., trailing commas and the like are refused. Integers must be JSON
+ * Strict JSON: 01, +1, .5, 1., trailing commas and the like are rejected. Integers must be JSON
  * integers (no fraction, no exponent) in the dtype's range, exact over all 64 bits. FP32 and FP64
  * take any JSON number, rounded once to nearest even, and the bare tokens NaN, Infinity and
- * -Infinity; a finite number that would round to an infinity is refused. BOOL takes true and false
- * (one byte, 1 or 0). FP16, BF16 and BYTES have no JSON form and are the caller's to refuse.
+ * -Infinity; a finite number that would round to an infinity is rejected. BOOL takes true and false
+ * (one byte, 1 or 0). FP16, BF16 and BYTES have no JSON form and are the caller's to reject.
  *
  * The number of elements must be exactly `count`; `out` is not written beyond. On success *end is
  * just after the ']'. On failure returns false; *problem (status 400) says which element (flat

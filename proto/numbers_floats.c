@@ -159,7 +159,7 @@ static ALWAYS_INLINE bool run(struct bag_number_reader *reader, size_t bytes,
             uint64_t any = 0;
             after = read_any(element + negative, end, format, &any);
             if (!after)
-                return bag_number_refuse(reader, element);
+                return bag_number_reject(reader, element);
             bits = any;
         }
         bits |= (uint64_t)negative << (8 * bytes - 1);

@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) bool run(struct bag_number_reader *
         char *out = bag_number_room(reader, element, bytes);
         after = read_magnitude(element + negative, end, &magnitude);
         if (!after || magnitude > (negative ? range.negative : range.positive))
-            return bag_number_refuse(reader, element);
+            return bag_number_reject(reader, element);
         uint64_t value = negative ? 0 - magnitude : magnitude;
         memcpy(out, &value, bytes); /* the low bytes */
         next = bag_number_next(after, end);

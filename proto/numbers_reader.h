@@ -52,15 +52,15 @@ static inline bool bag_number_separator(char c)
     return c == ',' || c == ']' || c == '[' || c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* Refuses the element that stands at `element`, for which room was taken; returns false. */
-bool bag_number_refuse(struct bag_number_reader *reader, const char *element);
+/* Rejects the element that stands at `element`, for which room was taken; returns false. */
+bool bag_number_reject(struct bag_number_reader *reader, const char *element);
 
 /* Ends a run after the element that goes from `element` to `after`. */
 static inline bool bag_number_pause(struct bag_number_reader *reader, const char *element,
                                     const char *after)
 {
     if (after < reader->end && !bag_number_separator(*after))
-        return bag_number_refuse(reader, element);
+        return bag_number_reject(reader, element);
     reader->at = after;
     return true;
 }
@@ -72,7 +72,7 @@ static inline bool bag_number_word(const char *at, const char *end, const char *
     return (size_t)(end - at) >= bytes && memcmp(at, word, bytes) == 0;
 }
 
-/* Read a run of the elements of their dtypes; false where one was refused. */
+/* Read a run of the elements of their dtypes; false where one was rejected. */
 bool bag_number_run_integers(struct bag_number_reader *reader);
 bool bag_number_run_f32(struct bag_number_reader *reader);
 bool bag_number_run_f64(struct bag_number_reader *reader);

@@ -1,4 +1,4 @@
-/* What a client is told when a request is refused: an HTTP status and one sentence.
+/* What a client is told when a request is rejected: an HTTP status and one sentence.
  *
  * Must not know: sockets, logs. A problem is a plain value; the caller owns it. */
 #ifndef BAG_PROBLEM_H
@@ -14,7 +14,7 @@ struct bag_problem {
 };
 
 /* Fills `problem`; returns false, so that a parser can `return bag_problem_set(...)`. Text that
- * does not fit is cut at a character's border. Bytes that a client chose are shown through
+ * does not fit is cut at a character's bound. Bytes that a client chose are shown through
  * bag_quote, which escapes them. */
 bool bag_problem_set(struct bag_problem *problem, int http_status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

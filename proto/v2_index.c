@@ -15,12 +15,12 @@ bool bag_v2_index_read(const char *body, size_t body_bytes, bool *ready_only,
         return false;
     }
     const cJSON *ready = cJSON_IsObject(tree) ? bag_v2_member(tree, "ready") : NULL;
-    bool sound = true;
+    bool ok = true;
     if (!cJSON_IsObject(tree))
-        sound = bag_problem_set(problem, 400, "the request must be empty or a JSON object");
+        ok = bag_problem_set(problem, 400, "the request must be empty or a JSON object");
     else if (ready && !cJSON_IsBool(ready))
-        sound = bag_problem_set(problem, 400, "\"ready\" must be true or false");
+        ok = bag_problem_set(problem, 400, "\"ready\" must be true or false");
     *ready_only = cJSON_IsTrue(ready);
     bag_json_free(tree);
-    return sound;
+    return ok;
 }

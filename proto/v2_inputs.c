@@ -1,4 +1,4 @@
-/* The "inputs" of a V2 envelope: announced tensors, and views of them. */
+/* The "inputs" of a V2 JSON header: announced tensors, and views of them. */
 #include "numbers.h"
 #include "v2_reader.h"
 
@@ -80,9 +80,9 @@ static bool take_binary(struct bag_v2_reader *reader, const cJSON *size, struct 
 static bool take_json(struct bag_v2_reader *reader, const cJSON *data, struct bag_v2_input *input)
 {
     int64_t number;
-    if (!bag_v2_integer(data, 0, (double)reader->envelope.num_data, &number))
+    if (!bag_v2_integer(data, 0, (double)reader->header.num_data, &number))
         return bag_problem_set(reader->problem, 400, "\"data\" must be an array");
-    const struct bag_json_span *span = &reader->envelope.data[number];
+    const struct bag_json_span *span = &reader->header.data[number];
     input->binary = false;
     input->position = (size_t)(span->text - reader->body);
     input->raw.bytes = span->text;
@@ -97,7 +97,7 @@ static bool read_data(struct bag_v2_reader *reader, const cJSON *item, struct ba
     const cJSON *size = bag_v2_member(parameters, "binary_data_size");
     if (parameters && !cJSON_IsObject(parameters))
         return bag_problem_set(reader->problem, 400, "\"parameters\" must be an object");
-    if (!bag_v2_refuse_shared_memory(parameters, reader->problem))
+    if (!bag_v2_reject_shared_memory(parameters, reader->problem))
         return false;
     if (data && size)
         return bag_problem_set(reader->problem, 400,
@@ -129,7 +129,7 @@ static bool read_input(struct bag_v2_reader *reader, const cJSON *item, size_t p
 bool bag_v2_read_inputs(struct bag_v2_reader *reader)
 {
     struct bag_v2_request *request = reader->request;
-    const cJSON *inputs = bag_v2_member(reader->envelope.tree, "inputs"), *item;
+    const cJSON *inputs = bag_v2_member(reader->header.tree, "inputs"), *item;
     size_t count = 0;
     request->inputs =
         bag_v2_elements(reader, "inputs", inputs, sizeof *request->inputs, &request->num_inputs);
@@ -144,7 +144,7 @@ bool bag_v2_read_inputs(struct bag_v2_reader *reader)
         return bag_problem_set(reader->problem, 400,
                                "%zu bytes are left over after the last binary tensor",
                                reader->body_bytes - reader->next_binary);
-    return bag_v2_refuse_repeated(reader, &request->inputs->name, sizeof *request->inputs,
+    return bag_v2_reject_repeated(reader, &request->inputs->name, sizeof *request->inputs,
                                   request->num_inputs, "input");
 }
 
@@ -169,7 +169,7 @@ bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena
     size_t room = input->count < input->raw.count ? input->count : input->raw.count;
     void *data = bag_arena_array(arena, room, dtype->bytes);
     if (!data)
-        return bag_v2_refuse_memory(problem);
+        return bag_v2_reject_memory(problem);
     if (!bag_numbers_parse(input->raw.bytes, input->raw.count, input->dtype, input->count, data,
                            &end, &error_at, problem)) {
         bag_problem_prefix(problem, "input '%s', at byte %zu",

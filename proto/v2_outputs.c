@@ -1,4 +1,4 @@
-/* The "outputs" and "parameters" of a V2 envelope. */
+/* The "outputs" and "parameters" of a V2 JSON header. */
 #include "v2_reader.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t 
         bag_problem_prefix(reader->problem, "outputs[%zu]", position);
         return false;
     }
-    if (bag_v2_refuse_shared_memory(parameters, reader->problem) &&
+    if (bag_v2_reject_shared_memory(parameters, reader->problem) &&
         bag_v2_read_encoding(parameters, "binary_data", &output->encoding, reader->problem))
         return true;
     bag_problem_prefix(reader->problem, "output '%s'",
@@ -23,7 +23,7 @@ static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t 
 bool bag_v2_read_outputs(struct bag_v2_reader *reader)
 {
     struct bag_v2_request *request = reader->request;
-    const cJSON *outputs = bag_v2_member(reader->envelope.tree, "outputs"), *item;
+    const cJSON *outputs = bag_v2_member(reader->header.tree, "outputs"), *item;
     size_t count = 0;
     if (!outputs)
         return true;
@@ -36,12 +36,12 @@ bool bag_v2_read_outputs(struct bag_v2_reader *reader)
         if (!read_output(reader, item, count++))
             return false;
     }
-    return bag_v2_refuse_repeated(reader, &request->outputs->name, sizeof *request->outputs,
+    return bag_v2_reject_repeated(reader, &request->outputs->name, sizeof *request->outputs,
                                   request->num_outputs, "output");
 }
 
 /* Says what a parameter is that should be one of the words in `allowed`. */
-static bool refuse_word(const char *key, const cJSON *item, const char *allowed,
+static bool reject_word(const char *key, const cJSON *item, const char *allowed,
                         struct bag_problem *problem)
 {
     const char *word = cJSON_IsString(item) ? item->valuestring : NULL;
@@ -61,7 +61,7 @@ static bool read_reduction(const cJSON *item, struct bag_v2_overrides *overrides
     if (cJSON_IsString(item))
         overrides->reduction = bag_reduction_find(item->valuestring, strlen(item->valuestring));
     return overrides->reduction != BAG_REDUCTION_COUNT ||
-           refuse_word("reduction", item, "\"sum\", \"mean\", \"max\" or \"sqrtn\"", problem);
+           reject_word("reduction", item, "\"sum\", \"mean\", \"max\" or \"sqrtn\"", problem);
 }
 
 static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overrides,
@@ -74,7 +74,7 @@ static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overri
     if (cJSON_IsString(item))
         overrides->output_dtype = bag_dtype_find(item->valuestring, strlen(item->valuestring));
     return overrides->output_dtype != BAG_DTYPE_COUNT ||
-           refuse_word("output_datatype", item, "a datatype such as \"FP32\"", problem);
+           reject_word("output_datatype", item, "a datatype such as \"FP32\"", problem);
 }
 
 static bool read_numbers(const cJSON *parameters, struct bag_v2_overrides *overrides,
@@ -98,7 +98,7 @@ static bool read_numbers(const cJSON *parameters, struct bag_v2_overrides *overr
 bool bag_v2_read_parameters(struct bag_v2_reader *reader)
 {
     struct bag_v2_overrides *overrides = &reader->request->overrides;
-    const cJSON *parameters = bag_v2_member(reader->envelope.tree, "parameters");
+    const cJSON *parameters = bag_v2_member(reader->header.tree, "parameters");
     const cJSON *last = bag_v2_member(parameters, "include_last_offset");
     const cJSON *explain = bag_v2_member(parameters, "explain");
     if (!parameters)

@@ -1,5 +1,5 @@
 /* What the readers of inputs, outputs and parameters share: small values of cJSON's tree, and the
- * refusals that each of them makes. */
+ * rejections that each of them makes. */
 #include "v2_reader.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static bool same_text(struct bag_text a, struct bag_text b)
     return a.count == b.count && memcmp(a.bytes, b.bytes, a.count) == 0;
 }
 
-bool bag_v2_refuse_memory(struct bag_problem *problem)
+bool bag_v2_reject_memory(struct bag_problem *problem)
 {
     return bag_problem_set(problem, 503, "not enough memory to decode the request");
 }
@@ -53,7 +53,7 @@ void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON
     }
     void *elements = bag_arena_array(reader->arena, *count, bytes);
     if (!elements)
-        bag_v2_refuse_memory(reader->problem);
+        bag_v2_reject_memory(reader->problem);
     return elements;
 }
 
@@ -63,14 +63,14 @@ bool bag_v2_copy_text(struct bag_v2_reader *reader, const char *string, struct b
     size_t bytes = strlen(string);
     char *copy = bag_arena_alloc(reader->arena, bytes + 1);
     if (!copy)
-        return bag_v2_refuse_memory(reader->problem);
+        return bag_v2_reject_memory(reader->problem);
     memcpy(copy, string, bytes + 1);
     text->bytes = copy;
     text->count = bytes;
     return true;
 }
 
-bool bag_v2_refuse_shared_memory(const cJSON *parameters, struct bag_problem *problem)
+bool bag_v2_reject_shared_memory(const cJSON *parameters, struct bag_problem *problem)
 {
     if (!bag_v2_member(parameters, "shared_memory_region"))
         return true;
@@ -107,13 +107,13 @@ static int compare_texts(const void *a, const void *b)
     return order ? order : (x->count > y->count) - (x->count < y->count);
 }
 
-/* Refuses a name that stands twice. Many names are sorted, so that a hostile list stays cheap. */
-bool bag_v2_refuse_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
+/* Rejects a name that stands twice. Many names are sorted, so that a hostile list stays cheap. */
+bool bag_v2_reject_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
                             size_t stride, size_t count, const char *what)
 {
     struct bag_text *names = bag_arena_array(reader->arena, count, sizeof *names);
     if (!names)
-        return bag_v2_refuse_memory(reader->problem);
+        return bag_v2_reject_memory(reader->problem);
     for (size_t i = 0; i < count; i++)
         names[i] = *(const struct bag_text *)((const char *)first + i * stride);
     if (count > 1)

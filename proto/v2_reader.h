@@ -1,4 +1,4 @@
-/* One envelope while it is taken apart. Private to proto/v2_*.c. */
+/* One JSON header while it is taken apart. Private to proto/v2_*.c. */
 #ifndef BAG_V2_READER_H
 #define BAG_V2_READER_H
 
@@ -13,7 +13,7 @@ struct bag_v2_reader {
     size_t body_bytes;
     size_t next_binary; /* where the next binary tensor starts in the body */
     struct bag_arena *arena;
-    struct bag_json_envelope envelope;
+    struct bag_json_header header;
     struct bag_v2_request *request;
     struct bag_problem *problem;
 };
@@ -44,12 +44,12 @@ bool bag_v2_read_name(struct bag_v2_reader *reader, const cJSON *item, struct ba
 bool bag_v2_read_encoding(const cJSON *parameters, const char *key, enum bag_v2_encoding *encoding,
                           struct bag_problem *problem);
 
-bool bag_v2_refuse_shared_memory(const cJSON *parameters, struct bag_problem *problem);
-bool bag_v2_refuse_memory(struct bag_problem *problem);
+bool bag_v2_reject_shared_memory(const cJSON *parameters, struct bag_problem *problem);
+bool bag_v2_reject_memory(struct bag_problem *problem);
 
-/* Refuses a name that stands twice among `count` texts, `stride` bytes apart. `what` is "input" or
+/* Rejects a name that stands twice among `count` texts, `stride` bytes apart. `what` is "input" or
  * "output". */
-bool bag_v2_refuse_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
+bool bag_v2_reject_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
                             size_t stride, size_t count, const char *what);
 
 #endif

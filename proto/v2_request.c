@@ -1,4 +1,4 @@
-/* The V2 envelope as a whole; see v2_request.h. */
+/* The V2 JSON header as a whole; see v2_request.h. */
 #include "v2_reader.h"
 
 #include <stdlib.h>
@@ -38,20 +38,20 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
     if (header_bytes == 0)
         return bag_problem_set(problem, 400,
                                "the body is empty; it must be a JSON object with \"inputs\"");
-    if (!bag_json_parse_envelope(body, header_bytes, arena, &reader.envelope, problem))
+    if (!bag_json_parse_header(body, header_bytes, arena, &reader.header, problem))
         return false;
-    bool sound = true;
-    if (!cJSON_IsObject(reader.envelope.tree))
-        sound = bag_problem_set(problem, 400, "the request must be a JSON object with \"inputs\"");
-    sound = sound && bag_v2_read_parameters(&reader) && bag_v2_read_inputs(&reader) &&
-            bag_v2_read_outputs(&reader);
-    if (sound && reader.envelope.id.bytes > 2) {
-        request->id.bytes = reader.envelope.id.text;
-        request->id.count = reader.envelope.id.bytes;
-        request->id_position = (size_t)(reader.envelope.id.text - body);
+    bool ok = true;
+    if (!cJSON_IsObject(reader.header.tree))
+        ok = bag_problem_set(problem, 400, "the request must be a JSON object with \"inputs\"");
+    ok = ok && bag_v2_read_parameters(&reader) && bag_v2_read_inputs(&reader) &&
+         bag_v2_read_outputs(&reader);
+    if (ok && reader.header.id.bytes > 2) {
+        request->id.bytes = reader.header.id.text;
+        request->id.count = reader.header.id.bytes;
+        request->id_position = (size_t)(reader.header.id.text - body);
     }
-    bag_json_free(reader.envelope.tree);
-    return sound;
+    bag_json_free(reader.header.tree);
+    return ok;
 }
 
 void bag_v2_request_rebind(struct bag_v2_request *request, const char *body)

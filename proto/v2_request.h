@@ -1,6 +1,6 @@
 /* Inference requests of the Open Inference Protocol (KServe V2), JSON and binary.
  *
- * Decoding has two steps, so that a name nobody knows costs nothing: the envelope says which
+ * Decoding has two steps, so that a name nobody knows costs nothing: the JSON header says which
  * tensors there are; bag_v2_input_read then makes a tensor view of one of them. Binary tensors are
  * views on the body, JSON ones are read into the arena.
  *
@@ -11,16 +11,16 @@
 #include "arena.h"
 #include "problem.h"
 
-/* More inputs or outputs than this are refused: a thousand features of three tensors fit. */
+/* More inputs or outputs than this are rejected: a thousand features of three tensors fit. */
 #define BAG_V2_MAX_TENSORS 4096
 
-/* A text of the envelope; not NUL-terminated. */
+/* A text of the JSON header; not NUL-terminated. */
 struct bag_text {
     const char *bytes;
     size_t count;
 };
 
-/* An input tensor as the envelope announces it. */
+/* An input tensor as the JSON header announces it. */
 struct bag_v2_input {
     struct bag_text name;
     enum bag_dtype dtype;
@@ -66,17 +66,17 @@ struct bag_v2_request {
 bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,
                           struct bag_problem *problem);
 
-/* Decodes a body whose first `header_bytes` are the JSON envelope and whose rest are the binary
+/* Decodes a body whose first `header_bytes` are the JSON JSON header and whose rest are the binary
  * tensors (header_bytes == body_bytes for a body of plain JSON). Repeated input or output names,
- * shared memory, sizes that do not match, missing and left-over bytes are refused. */
+ * shared memory, sizes that do not match, missing and left-over bytes are rejected. */
 bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_bytes,
                            struct bag_arena *arena, struct bag_v2_request *request,
                            struct bag_problem *problem);
 
-/* Makes a decoded request point into another body of the same size with the same envelope. */
+/* Makes a decoded request point into another body of the same size with the same JSON header. */
 void bag_v2_request_rebind(struct bag_v2_request *request, const char *body);
 
-/* Makes a view of an input. FP16 and BF16 have no JSON form and are refused there. */
+/* Makes a view of an input. FP16 and BF16 have no JSON form and are rejected there. */
 bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena,
                        struct bag_tensor *tensor, struct bag_problem *problem);
 

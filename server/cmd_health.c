@@ -103,16 +103,16 @@ int bag_cmd_health(int argc, char *argv[])
         fputs(help, stdout);
         return BAG_EXIT_OK;
     }
-    bool sound = bag_commands_configure(&config, argc, argv, &problem);
-    int exit_code = sound ? BAG_EXIT_FAILED : BAG_EXIT_USAGE;
-    if (sound) {
+    bool ok = bag_commands_configure(&config, argc, argv, &problem);
+    int exit_code = ok ? BAG_EXIT_FAILED : BAG_EXIT_USAGE;
+    if (ok) {
         int fd = connect_to(&config.options, &problem);
-        sound = fd >= 0 && ask(fd, &problem);
+        ok = fd >= 0 && ask(fd, &problem);
         if (fd >= 0)
             close(fd);
     }
-    if (!sound)
+    if (!ok)
         fprintf(stderr, "bagserve: %s\n", problem.text);
     bag_config_free(&config);
-    return sound ? BAG_EXIT_OK : exit_code;
+    return ok ? BAG_EXIT_OK : exit_code;
 }

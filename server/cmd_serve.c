@@ -143,7 +143,7 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
                                config->models_dir);
     cpu_set_t processors;
     return bag_config_validate(config, problem) &&
-           bag_pin_parse(config->options.worker_cpus, &processors, problem) &&
+           bag_affinity_parse(config->options.worker_cpus, &processors, problem) &&
            bag_startup_open(&serve->startup, config, problem);
 }
 
@@ -260,14 +260,14 @@ int bag_cmd_serve(int argc, char *argv[])
         free(serve);
         return BAG_EXIT_OK;
     }
-    bool sound = configure(serve, argc, argv, &problem);
-    if (sound && serve->config.check)
+    bool ok = configure(serve, argc, argv, &problem);
+    if (ok && serve->config.check)
         printf("The configuration is valid: %zu model%s, %zu bytes of table files.\n",
                serve->config.num_models, serve->config.num_models == 1 ? "" : "s",
                serve->startup.total_bytes);
-    else if (sound)
-        sound = run(serve, &problem);
-    if (!sound) {
+    else if (ok)
+        ok = run(serve, &problem);
+    if (!ok) {
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", problem.text));
         serve->exit_code = BAG_EXIT_FAILED;
     }

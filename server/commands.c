@@ -11,11 +11,11 @@ static bool apply_file(struct bag_config *config, const char *path, struct bag_p
 {
     size_t bytes;
     char *text = bag_file_read(path, BAG_CONFIG_FILE_BYTES, &bytes, problem);
-    bool sound = text && bag_config_apply_file(config, path, text, bytes, problem);
+    bool ok = text && bag_config_apply_file(config, path, text, bytes, problem);
     if (!text)
         bag_problem_prefix(problem, "configuration file");
     free(text);
-    return sound;
+    return ok;
 }
 
 bool bag_commands_configure(struct bag_config *config, int argc, char *argv[],

@@ -46,7 +46,7 @@ bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option
         return false;
     if (open_admin(listeners, options, passed.admin, problem))
         return true;
-    bag_listener_refuse(&listeners->first);
+    bag_listener_reject(&listeners->first);
     bag_listener_close(&listeners->first);
     return false;
 }
@@ -82,5 +82,5 @@ void bag_listeners_close(struct bag_listeners *listeners)
 void bag_listeners_abandon(const struct bag_listeners *listeners)
 {
     if (listeners->first.kind == BAG_LISTENER_UNIX)
-        bag_listener_refuse(&listeners->first);
+        bag_listener_reject(&listeners->first);
 }

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A longer line is cut; the message of a refused file, with its path, fits. */
+/* A longer line is cut; the message of a rejected file, with its path, fits. */
 #define LINE_BYTES 8192
 
 /* Values end here at the latest: what stands around them is short. */

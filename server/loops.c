@@ -125,7 +125,7 @@ size_t bag_loops_in_flight(const struct bag_loops *loops)
 {
     size_t sum = 0;
     for (unsigned i = 0; i < loops->count; i++)
-        sum += bag_figure_get(&loops->loops[i].server.in_flight);
+        sum += bag_counter_get(&loops->loops[i].server.in_flight);
     return sum;
 }
 

@@ -210,13 +210,13 @@ static bool load_file(const char *name, const struct bag_table_file *file,
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     bag_progress_init(&progress, print_progress, &progress, isatty(STDERR_FILENO));
     bag_progress_start(&progress, name, bag_table_file_bytes(file), now_ns());
-    bool sound = bag_table_load(file, processors > 0 ? (unsigned)processors : 1, on_progress,
-                                &progress, memory, problem);
-    if (sound)
+    bool ok = bag_table_load(file, processors > 0 ? (unsigned)processors : 1, on_progress,
+                             &progress, memory, problem);
+    if (ok)
         bag_progress_finish(&progress, now_ns());
     else
         bag_progress_abandon(&progress);
-    return sound;
+    return ok;
 }
 
 /* Sets *memory to the projection, or to NULL where there is none. */
@@ -245,19 +245,18 @@ static bool load_table(struct bag_startup *startup, size_t i, struct bag_registr
                       : load_file(model->name, &startup->files[i], &memory, problem);
     if (!loaded)
         return false;
-    bool sound = take_format(model, &memory.table, memory.rank, problem) &&
-                 complete_model(model, &memory.table, &rules, problem) &&
-                 load_projection(startup, model, NULL, &memory.table, &projection, problem);
+    bool ok = take_format(model, &memory.table, memory.rank, problem) &&
+              complete_model(model, &memory.table, &rules, problem) &&
+              load_projection(startup, model, NULL, &memory.table, &projection, problem);
     if (memory.table.row_format != BAG_ROWS_PLAIN)
         memory.shape[1] = (int64_t)memory.table.row_elements;
-    if (sound &&
-        !bag_registry_add(registry, model->name, model->version, &rules, &memory, projection))
-        sound = bag_problem_set(problem, 500, "model '%s': not enough memory", model->name);
-    if (!sound) {
+    if (ok && !bag_registry_add(registry, model->name, model->version, &rules, &memory, projection))
+        ok = bag_problem_set(problem, 500, "model '%s': not enough memory", model->name);
+    if (!ok) {
         bag_projection_free(projection);
         bag_table_unload(&memory);
     }
-    return sound;
+    return ok;
 }
 
 /* One feature of a collection; what it owns is its projection. */
@@ -282,17 +281,17 @@ static bool add_collection(const struct bag_startup *startup,
 {
     size_t count = collection->num_features;
     struct bag_feature *features = calloc(count, sizeof *features);
-    bool sound = features != NULL;
-    for (size_t i = 0; sound && i < count; i++)
-        sound = make_feature(startup, collection, &collection->features[i], registry, &features[i],
-                             problem);
-    if (!features || (sound && !bag_registry_add_collection(registry, collection->name,
-                                                            collection->version, features, count)))
-        sound = bag_problem_set(problem, 500, "model '%s': not enough memory", collection->name);
-    for (size_t i = 0; features && !sound && i < count; i++)
+    bool ok = features != NULL;
+    for (size_t i = 0; ok && i < count; i++)
+        ok = make_feature(startup, collection, &collection->features[i], registry, &features[i],
+                          problem);
+    if (!features || (ok && !bag_registry_add_collection(registry, collection->name,
+                                                         collection->version, features, count)))
+        ok = bag_problem_set(problem, 500, "model '%s': not enough memory", collection->name);
+    for (size_t i = 0; features && !ok && i < count; i++)
         bag_projection_free(features[i].projection);
     free(features);
-    return sound;
+    return ok;
 }
 
 bool bag_startup_load(struct bag_startup *startup, struct bag_registry *registry,

@@ -1,6 +1,6 @@
 /* From configured models to loaded ones.
  *
- * bag_startup_open looks at every file and refuses what cannot be served, in a moment;
+ * bag_startup_open looks at every file and rejects what cannot be served, in a moment;
  * bag_startup_load then reads them, which may take minutes and runs on a worker. */
 #ifndef BAG_STARTUP_H
 #define BAG_STARTUP_H

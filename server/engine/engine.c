@@ -1,4 +1,4 @@
-/* Dear work, queued and batched; see engine.h.
+/* Expensive work, queued and batched; see engine.h.
  *
  * The way of a job: submit puts it in the queue; dispatch moves it into a task; a worker runs the
  * task's jobs one by one and pushes each on `finished`; the loop's wake-up takes them from there
@@ -6,7 +6,7 @@
  * its worker between uv_queue_work and `finished`. */
 #include "engine.h"
 
-#include "cut.h"
+#include "split.h"
 #include "task.h"
 
 #include <stdlib.h>
@@ -21,8 +21,8 @@
 #define MOST_BATCH_NS 10000000
 
 /* Bounds of what estimates are multiplied with. */
-#define LEAST_PACE (1.0 / 16)
-#define MOST_PACE  16.0
+#define LEAST_COST_SCALE (1.0 / 16)
+#define MOST_COST_SCALE  16.0
 
 /* A worker has its next batch waiting behind the one it runs: under load a turn of the loop may
  * take longer than a batch. */
@@ -31,24 +31,24 @@
 /* ---- the queue ------------------------------------------------------------------------------- */
 
 /* How long work of that estimate really takes here, by what the last tasks took. */
-static uint64_t really_ns(const struct bag_engine *engine, uint64_t cost_ns)
+static uint64_t scaled_ns(const struct bag_engine *engine, uint64_t cost_ns)
 {
-    return (uint64_t)((double)cost_ns * engine->pace);
+    return (uint64_t)((double)cost_ns * engine->cost_scale);
 }
 
 bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes)
 {
     const struct bag_engine_limits *limits = &engine->limits;
     return engine->queued == 0 || (engine->queued < limits->max_queue_size &&
-                                   really_ns(engine, engine->queued_cost_ns) / limits->workers <
+                                   scaled_ns(engine, engine->queued_cost_ns) / limits->workers <
                                        limits->max_queue_work_ns &&
                                    engine->queued_bytes <= limits->max_queue_bytes &&
                                    bytes <= limits->max_queue_bytes - engine->queued_bytes);
 }
 
-void bag_engine_refuse(const struct bag_engine *engine, struct bag_job *job)
+void bag_engine_reject(const struct bag_engine *engine, struct bag_job *job)
 {
-    job->refusal = BAG_REFUSAL_QUEUE_FULL;
+    job->rejection = BAG_REJECTION_QUEUE_FULL;
     bag_problem_set(&job->problem, 503,
                     "the queue is full: %zu requests and %zu bytes wait (max_queue_size, "
                     "max_queue_bytes, max_queue_work_ms)",
@@ -98,9 +98,9 @@ void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 static bool is_stale(const struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
 {
     if (bag_job_is_late(engine, job, now_ns))
-        return !bag_job_refuse_late(job);
-    if (!job->is_wanted(job)) {
-        job->refusal = BAG_REFUSAL_CANCELLED;
+        return !bag_job_reject_late(job);
+    if (!job->is_connected(job)) {
+        job->rejection = BAG_REJECTION_CANCELLED;
         bag_problem_set(&job->problem, 503, "the client has closed the connection");
         return true;
     }
@@ -123,21 +123,21 @@ static struct bag_task *get_task(struct bag_engine *engine)
 {
     struct bag_task *task = engine->spare_tasks;
     engine->spare_tasks = task->next;
-    task->uncut = NULL;
+    task->requeued = NULL;
     return task;
 }
 
 /* Lets the pace follow what a task took. One that was held up by others may be far off: it moves
  * the pace by an eighth at most. */
-static void keep_pace(struct bag_engine *engine, const struct bag_task *task)
+static void update_cost_scale(struct bag_engine *engine, const struct bag_task *task)
 {
     double took = (double)task->took_ns / ((double)task->cost_ns + 1);
-    double ratio = took / engine->pace;
-    engine->pace *= ratio > 2 ? 1.125 : ratio < 0.5 ? 0.875 : 1 + (ratio - 1) / 8;
-    if (engine->pace < LEAST_PACE)
-        engine->pace = LEAST_PACE;
-    if (engine->pace > MOST_PACE)
-        engine->pace = MOST_PACE;
+    double ratio = took / engine->cost_scale;
+    engine->cost_scale *= ratio > 2 ? 1.125 : ratio < 0.5 ? 0.875 : 1 + (ratio - 1) / 8;
+    if (engine->cost_scale < LEAST_COST_SCALE)
+        engine->cost_scale = LEAST_COST_SCALE;
+    if (engine->cost_scale > MOST_COST_SCALE)
+        engine->cost_scale = MOST_COST_SCALE;
 }
 
 static void on_worked(uv_work_t *work, int status)
@@ -145,13 +145,13 @@ static void on_worked(uv_work_t *work, int status)
     struct bag_task *task = work->data;
     struct bag_engine *engine = task->engine;
     (void)status; /* work is never cancelled */
-    if (!task->uncut)
-        keep_pace(engine, task);
+    if (!task->requeued)
+        update_cost_scale(engine, task);
     task->next = engine->spare_tasks;
     engine->spare_tasks = task;
     engine->running--;
-    if (task->uncut)
-        append(engine, task->uncut);
+    if (task->requeued)
+        append(engine, task->requeued);
     bag_engine_dispatch(engine);
 }
 
@@ -164,7 +164,7 @@ static void start(struct bag_engine *engine, struct bag_task *task)
 /* How much work a batch holds: one idle worker's share of the queue. */
 static uint64_t batch_budget_ns(const struct bag_engine *engine)
 {
-    uint64_t share_ns = really_ns(engine, engine->queued_cost_ns) / (2 * engine->limits.workers);
+    uint64_t share_ns = scaled_ns(engine, engine->queued_cost_ns) / (2 * engine->limits.workers);
     uint64_t budget_ns = share_ns > LEAST_BATCH_NS ? share_ns : LEAST_BATCH_NS;
     return budget_ns < MOST_BATCH_NS ? budget_ns : MOST_BATCH_NS;
 }
@@ -180,7 +180,7 @@ static void start_batch(struct bag_engine *engine)
     struct bag_task *task = get_task(engine);
     struct bag_job **end = &task->jobs, **link = &engine->first;
     task->part = false;
-    while (*link && really_ns(engine, cost_ns) < budget_ns && bags < most_bags) {
+    while (*link && scaled_ns(engine, cost_ns) < budget_ns && bags < most_bags) {
         if ((*link)->infer.model != model ||
             (bags && (*link)->planned && (*link)->infer.plan.work.bags > most_bags - bags)) {
             link = &(*link)->next;
@@ -193,45 +193,45 @@ static void start_batch(struct bag_engine *engine)
     }
     *end = NULL;
     task->cost_ns = cost_ns;
-    task->may_cut =
+    task->may_split =
         !task->jobs->next && !engine->first && engine->running + 1 < engine->limits.workers;
     start(engine, task);
 }
 
 /* Cuts the one job that waits over all idle workers. */
-static void start_parts(struct bag_engine *engine)
+static void start_splits(struct bag_engine *engine)
 {
     struct bag_job *job = take(engine, &engine->first);
-    struct bag_slice slices[BAG_ENGINE_MAX_PARTS];
+    struct bag_split splits[BAG_ENGINE_MAX_SPLITS];
     unsigned idle = engine->limits.workers - engine->running;
-    uint64_t cost_ns = bag_infer_pool_cost_ns(&job->infer), most = cost_ns / BAG_LEAST_PART_NS;
+    uint64_t cost_ns = bag_infer_pool_cost_ns(&job->infer), most = cost_ns / BAG_LEAST_SPLIT_NS;
     unsigned parts = idle < most ? idle : (unsigned)most;
-    if (parts > BAG_ENGINE_MAX_PARTS)
-        parts = BAG_ENGINE_MAX_PARTS;
+    if (parts > BAG_ENGINE_MAX_SPLITS)
+        parts = BAG_ENGINE_MAX_SPLITS;
     bag_stopwatch_lap(&job->infer.watch, BAG_STAGE_QUEUE);
     if (!bag_infer_prepare(&job->infer, &engine->buffers, &job->problem)) {
         job->failed = true;
         bag_job_push_finished(engine, job);
         return;
     }
-    parts = bag_cut(job->infer.plan.poolings, job->infer.plan.num_poolings, parts, slices);
+    parts = bag_split_ops(job->infer.plan.ops, job->infer.plan.num_ops, parts, splits);
     job->parts = parts;
-    atomic_store_explicit(&job->parts_left, parts, memory_order_relaxed);
+    atomic_store_explicit(&job->splits_left, parts, memory_order_relaxed);
     for (unsigned i = 0; i < parts; i++) {
         struct bag_task *task = get_task(engine);
         task->jobs = job;
         task->part = true;
-        task->slice = slices[i];
+        task->split = splits[i];
         task->cost_ns = cost_ns / parts;
         start(engine, task);
     }
 }
 
-static bool should_cut(const struct bag_engine *engine)
+static bool should_split(const struct bag_engine *engine)
 {
     const struct bag_job *job = engine->first;
     return engine->queued == 1 && engine->running + 1 < engine->limits.workers && job->planned &&
-           bag_job_is_worth_cutting(engine, job);
+           bag_job_is_worth_splitting(engine, job);
 }
 
 static void on_delay(uv_timer_t *timer)
@@ -261,8 +261,8 @@ void bag_engine_dispatch(struct bag_engine *engine)
         drop_stale(engine, now_ns);
         if (!engine->first || engine->running >= engine->num_tasks || should_wait(engine, now_ns))
             return;
-        if (should_cut(engine))
-            start_parts(engine);
+        if (should_split(engine))
+            start_splits(engine);
         else
             start_batch(engine);
     }
@@ -308,7 +308,7 @@ static bool init_wake(struct bag_engine *engine)
 bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
                      const struct bag_engine_limits *limits)
 {
-    *engine = (struct bag_engine){.loop = loop, .limits = *limits, .pace = 1, .wake_fd = -1};
+    *engine = (struct bag_engine){.loop = loop, .limits = *limits, .cost_scale = 1, .wake_fd = -1};
     engine->last = &engine->first;
     engine->num_tasks = TASKS_PER_WORKER * limits->workers;
     engine->tasks = calloc(engine->num_tasks, sizeof *engine->tasks);
@@ -320,7 +320,7 @@ bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
         engine->spare_tasks = task;
     }
     engine->wake.data = engine->delay.data = engine;
-    bag_pin_init(&engine->pin, limits->worker_cpus, limits->worker_nice);
+    bag_affinity_init(&engine->affinity, limits->worker_cpus, limits->worker_nice);
     return engine->tasks && bag_buffers_init(&engine->buffers, true) &&
            uv_timer_init(loop, &engine->delay) == 0 && init_wake(engine);
 }

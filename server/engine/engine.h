@@ -1,4 +1,4 @@
-/* Dear work: queued, batched, cut, and handed to libuv's worker pool.
+/* Expensive work: queued, batched, cut, and handed to libuv's worker pool.
  *
  * Nothing waits without need. What a turn of the loop brings in is submitted, then dispatched: the
  * oldest job and others of its model form a batch, as large as its share of what waits; what comes
@@ -10,19 +10,19 @@
 #ifndef BAG_ENGINE_H
 #define BAG_ENGINE_H
 
+#include "affinity.h"
 #include "infer.h"
-#include "pin.h"
 #include "server/metrics/metrics.h"
 
 #include <stdatomic.h>
 #include <uv.h>
 
 /* Most ranges that one job is cut into. */
-#define BAG_ENGINE_MAX_PARTS 16
+#define BAG_ENGINE_MAX_SPLITS 16
 
 struct bag_engine_limits {
     unsigned workers;
-    const char *worker_cpus;     /* as bag_pin_parse takes it; borrowed */
+    const char *worker_cpus;     /* as bag_affinity_parse takes it; borrowed */
     int worker_nice;             /* by how much workers step back behind the loop */
     size_t max_queue_size;       /* jobs that wait */
     size_t max_queue_bytes;      /* of their bodies and replies */
@@ -40,20 +40,21 @@ struct bag_job {
     struct bag_infer infer;
     bool planned; /* infer has a plan; otherwise the worker makes it */
     void (*done)(struct bag_job *job);
-    bool (*is_wanted)(struct bag_job *job); /* false: its client has gone */
+    bool (*is_connected)(struct bag_job *job); /* false: its client has gone */
 
     /* The outcome. */
     bool failed; /* `problem` says why */
     struct bag_problem problem;
-    unsigned parts;           /* ranges that it was cut into; 0: it was not */
-    enum bag_refusal refusal; /* left alone unless the engine knows more than the problem says */
+    unsigned parts; /* ranges that it was cut into; 0: it was not */
+    enum bag_rejection
+        rejection; /* left alone unless the engine knows more than the problem says */
 
     /* The engine's. */
     struct bag_job *next;
     uint64_t queued_ns; /* when it was submitted, on uv_hrtime's clock */
     uint64_t cost_ns;
     size_t bytes;
-    atomic_uint parts_left;
+    atomic_uint splits_left;
     size_t batch_requests; /* pooled in its batch; 0 in all but the batch's last */
 };
 
@@ -63,7 +64,7 @@ struct bag_engine {
     struct bag_job *first, **last; /* the queue */
     size_t queued, queued_bytes;
     uint64_t queued_cost_ns; /* as estimated */
-    double pace;             /* by which estimates are multiplied, from what tasks really took */
+    double cost_scale;       /* by which estimates are multiplied, from what tasks really took */
     size_t released;         /* jobs that no longer wait for a batch of the preferred size */
     unsigned running;        /* tasks with the workers */
     struct bag_task *tasks;  /* owned */
@@ -74,7 +75,7 @@ struct bag_engine {
     int wake_fd;                        /* an eventfd */
     uv_timer_t delay;                   /* the oldest job has waited for others long enough */
     struct bag_recorder *recorder;      /* borrowed; NULL: nothing is counted */
-    struct bag_pin pin;                 /* which processors the workers keep to */
+    struct bag_affinity affinity;       /* which processors the workers keep to */
     _Atomic(struct bag_job *) finished; /* newest first */
     void (*on_turn)(void *context);     /* told after jobs were done */
     void *context;
@@ -93,7 +94,7 @@ void bag_engine_free(struct bag_engine *engine);
 bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes);
 
 /* Says in the job that there is none. */
-void bag_engine_refuse(const struct bag_engine *engine, struct bag_job *job);
+void bag_engine_reject(const struct bag_engine *engine, struct bag_job *job);
 
 /* Queues a job; its `done` is called later, never from here. */
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job);

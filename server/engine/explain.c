@@ -7,7 +7,7 @@
 static bool is_repeated(const struct bag_plan *plan, size_t i)
 {
     for (size_t j = 0; j < i; j++) {
-        if (plan->poolings[j].feature == plan->poolings[i].feature)
+        if (plan->ops[j].feature == plan->ops[i].feature)
             return true;
     }
     return false;
@@ -16,9 +16,9 @@ static bool is_repeated(const struct bag_plan *plan, size_t i)
 size_t bag_explain_bound(const struct bag_plan *plan, const struct bag_model *model)
 {
     size_t sum = 2;
-    for (size_t i = 0; i < plan->num_poolings; i++) {
-        const struct bag_pooling *pooling = &plan->poolings[i];
-        size_t bytes = bag_v2_explain_bound(&pooling->pool, model->features[pooling->feature].name);
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        const struct bag_op *pooling = &plan->ops[i];
+        size_t bytes = bag_v2_explain_bound(&pooling->args, model->features[pooling->feature].name);
         if (__builtin_add_overflow(sum, bytes, &sum) || __builtin_add_overflow(sum, 1, &sum))
             return SIZE_MAX;
     }
@@ -28,12 +28,12 @@ size_t bag_explain_bound(const struct bag_plan *plan, const struct bag_model *mo
 char *bag_explain(const struct bag_plan *plan, const struct bag_model *model, char *text)
 {
     char separator = '[';
-    for (size_t i = 0; i < plan->num_poolings; i++) {
-        const struct bag_pooling *pooling = &plan->poolings[i];
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        const struct bag_op *pooling = &plan->ops[i];
         if (is_repeated(plan, i))
             continue;
         *text++ = separator;
-        text = bag_v2_explain(&pooling->pool, model->features[pooling->feature].name, text);
+        text = bag_v2_explain(&pooling->args, model->features[pooling->feature].name, text);
         separator = ',';
     }
     *text++ = ']';

@@ -5,12 +5,12 @@
 #include <string.h>
 
 /* Decoding may take this many times the body: 64-bit integers from two bytes of text, a copy of the
- * envelope, and its tree. */
+ * JSON header, and its tree. */
 #define ARENA_FACTOR     16
 #define ARENA_BASE_BYTES (4 << 20)
 
 /* Rough costs, for choosing between the I/O thread and a worker. Being wrong by a factor of two
- * moves the border and nothing else. */
+ * moves the bound and nothing else. */
 #define JSON_PARSE_NS_PER_BYTE    2
 #define BINARY_CHECK_BYTES_PER_NS 4
 #define GATHER_BYTES_PER_NS       8
@@ -31,7 +31,7 @@ static struct bag_v2_reply reply_of(const struct bag_infer *infer)
                                  .explanation = {infer->explanation, infer->explanation_bytes}};
 }
 
-/* Sets reply_bytes to the most that the reply can take, or refuses it. */
+/* Sets reply_bytes to the most that the reply can take, or rejects it. */
 static bool bound_reply(struct bag_infer *infer, struct bag_problem *problem)
 {
     const struct bag_plan *plan = &infer->plan;
@@ -62,8 +62,8 @@ static void place_outputs(struct bag_infer *infer)
         plan->outputs[i].data = at;
         at += output_bytes(&plan->outputs[i]);
     }
-    for (size_t i = 0; i < plan->num_poolings; i++) {
-        struct bag_pooling *pooling = &plan->poolings[i];
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        struct bag_op *pooling = &plan->ops[i];
         const char *output = plan->outputs[pooling->output].data;
         size_t start = (size_t)(output - infer->results);
         pooling->result = pooling->target = infer->results + start + pooling->offset;
@@ -138,30 +138,32 @@ bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size
            bag_v2_header_length(infer->header_length, bytes, &infer->header_bytes, problem);
 }
 
-/* The decoded envelope: as it was kept from an earlier request, or decoded into `fresh`. */
-static const struct bag_v2_request *decode(struct bag_infer *infer, struct bag_envelopes *envelopes,
+/* The decoded JSON header: as it was kept from an earlier request, or decoded into `fresh`. */
+static const struct bag_v2_request *decode(struct bag_infer *infer,
+                                           struct bag_header_cache *header_cache,
                                            struct bag_v2_request *fresh,
                                            struct bag_problem *problem)
 {
     const struct bag_v2_request *kept = NULL;
-    if (envelopes)
-        kept = bag_envelopes_find(envelopes, infer->body, infer->body_bytes, infer->header_bytes);
+    if (header_cache)
+        kept = bag_header_cache_find(header_cache, infer->body, infer->body_bytes,
+                                     infer->header_bytes);
     if (kept)
         return kept;
     if (!bag_v2_request_decode(infer->body, infer->body_bytes, infer->header_bytes, &infer->arena,
                                fresh, problem))
         return NULL;
-    if (envelopes)
-        bag_envelopes_learn(envelopes, infer->body, infer->body_bytes, infer->header_bytes);
+    if (header_cache)
+        bag_header_cache_learn(header_cache, infer->body, infer->body_bytes, infer->header_bytes);
     return fresh;
 }
 
-bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
+bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cache,
                     struct bag_problem *problem)
 {
     struct bag_v2_request fresh;
     bag_arena_reset(&infer->arena, ARENA_BASE_BYTES + ARENA_FACTOR * infer->body_bytes);
-    const struct bag_v2_request *request = decode(infer, envelopes, &fresh, problem);
+    const struct bag_v2_request *request = decode(infer, header_cache, &fresh, problem);
     if (!request)
         return false;
     infer->id = request->id;
@@ -176,14 +178,14 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
 
 static bool sort_segments(struct bag_infer *infer)
 {
-    for (size_t i = 0; i < infer->plan.num_poolings; i++) {
-        struct bag_pool *pool = &infer->plan.poolings[i].pool;
-        size_t bytes = bag_pool_scratch_bytes(pool);
+    for (size_t i = 0; i < infer->plan.num_ops; i++) {
+        struct bag_pool_args *args = &infer->plan.ops[i].args;
+        size_t bytes = bag_pool_scratch_bytes(args);
         void *scratch = bytes ? bag_arena_alloc(&infer->arena, bytes) : NULL;
         if (bytes && !scratch)
             return false;
         if (scratch)
-            bag_pool_sort(pool, scratch);
+            bag_pool_sort(args, scratch);
     }
     return true;
 }
@@ -195,7 +197,7 @@ static void free_explanation(struct bag_infer *infer)
     infer->explanation_bytes = 0;
 }
 
-static bool refuse_memory(struct bag_infer *infer, struct bag_problem *problem)
+static bool reject_memory(struct bag_infer *infer, struct bag_problem *problem)
 {
     bag_buffers_put(infer->reply);
     if (!infer->plan.binary)
@@ -225,8 +227,7 @@ static bool prepare_reply(struct bag_infer *infer, struct bag_buffers *buffers,
     infer->buffers = buffers;
     infer->reply = bag_buffers_get(buffers, infer->reply_bytes);
     if (infer->reply && write_explanation(infer) && sort_segments(infer)) {
-        infer->default_bags =
-            bag_poolings_default_bags(infer->plan.poolings, infer->plan.num_poolings);
+        infer->default_bags = bag_ops_default_bags(infer->plan.ops, infer->plan.num_ops);
         if (infer->plan.binary)
             begin_binary(infer);
         else
@@ -236,7 +237,7 @@ static bool prepare_reply(struct bag_infer *infer, struct bag_buffers *buffers,
             return true;
         }
     }
-    return refuse_memory(infer, problem);
+    return reject_memory(infer, problem);
 }
 
 bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
@@ -246,13 +247,13 @@ bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
     if (!prepare_reply(infer, buffers, problem))
         return false;
     if (plan->projects)
-        infer->pooled = bag_projecting_begin(&plan, 1, infer->model, buffers);
-    return infer->pooled || !plan->projects || refuse_memory(infer, problem);
+        infer->pooled = bag_projection_batch_begin(&plan, 1, infer->model, buffers);
+    return infer->pooled || !plan->projects || reject_memory(infer, problem);
 }
 
-void bag_infer_pool(const struct bag_infer *infer, struct bag_slice slice)
+void bag_infer_pool(const struct bag_infer *infer, struct bag_split split)
 {
-    bag_poolings_run(infer->plan.poolings, slice);
+    bag_ops_run(infer->plan.ops, split);
 }
 
 static bool wants_packing(const struct bag_infer *infer)
@@ -282,7 +283,7 @@ void bag_infer_finish(struct bag_infer *infer)
 {
     struct bag_plan *plan = &infer->plan;
     if (infer->pooled)
-        bag_projecting_end(&plan, 1, infer->model, infer->pooled);
+        bag_projection_batch_end(&plan, 1, infer->model, infer->pooled);
     infer->pooled = NULL;
     bag_stopwatch_lap(&infer->watch, BAG_STAGE_INFER);
     bool works = !infer->plan.binary || wants_packing(infer);
@@ -305,7 +306,7 @@ bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
 {
     if (!bag_infer_prepare(infer, buffers, problem))
         return false;
-    bag_infer_pool(infer, bag_slice_all(infer->plan.num_poolings));
+    bag_infer_pool(infer, bag_split_all(infer->plan.num_ops));
     bag_infer_finish(infer);
     return true;
 }
@@ -322,15 +323,15 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
             plans[num_plans++] = &infers[i]->plan;
     }
     void *pooled =
-        num_plans ? bag_projecting_begin(plans, num_plans, infers[0]->model, buffers) : NULL;
+        num_plans ? bag_projection_batch_begin(plans, num_plans, infers[0]->model, buffers) : NULL;
     for (size_t i = 0; i < count; i++) {
         if (made[i] && !pooled)
-            made[i] = refuse_memory(infers[i], problems[i]);
+            made[i] = reject_memory(infers[i], problems[i]);
         if (made[i])
-            bag_infer_pool(infers[i], bag_slice_all(infers[i]->plan.num_poolings));
+            bag_infer_pool(infers[i], bag_split_all(infers[i]->plan.num_ops));
     }
     if (pooled)
-        bag_projecting_end(plans, num_plans, infers[0]->model, pooled);
+        bag_projection_batch_end(plans, num_plans, infers[0]->model, pooled);
     for (size_t i = 0; i < count; i++) {
         if (made[i])
             bag_infer_finish(infers[i]);
@@ -355,7 +356,7 @@ uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer)
 
 uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer)
 {
-    const struct bag_pooling_work *work = &infer->plan.work;
+    const struct bag_ops_work *work = &infer->plan.work;
     return work->bytes / GATHER_BYTES_PER_NS + work->bags * BAG_NS;
 }
 

@@ -15,10 +15,10 @@
 #define BAG_INFER_H
 
 #include "buffers.h"
-#include "envelopes.h"
 #include "explain.h"
+#include "header_cache.h"
 #include "plan.h"
-#include "projecting.h"
+#include "projection_batch.h"
 #include "proto/coding.h"
 #include "server/metrics/stopwatch.h"
 
@@ -64,15 +64,15 @@ void bag_infer_reset(struct bag_infer *infer);
 bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size_t max_bytes,
                       struct bag_problem *problem);
 
-/* Decodes and checks; false with *problem for the client. `envelopes` may be NULL. */
-bool bag_infer_plan(struct bag_infer *infer, struct bag_envelopes *envelopes,
+/* Decodes and checks; false with *problem for the client. `JSON headers` may be NULL. */
+bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cache,
                     struct bag_problem *problem);
 
 /* Takes the memory. Fails only for want of it. */
 bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
                        struct bag_problem *problem);
 
-void bag_infer_pool(const struct bag_infer *infer, struct bag_slice slice);
+void bag_infer_pool(const struct bag_infer *infer, struct bag_split split);
 
 void bag_infer_finish(struct bag_infer *infer);
 

@@ -2,7 +2,7 @@
  *
  *   inputs      the request's tensors, sorted by feature (plan_collection.c for several)
  *   pools       of each feature: its rules with what the request changes, and the kernels' check
- *   outputs     what was asked for, and the poolings that make it (plan_outputs.c) */
+ *   outputs     what was asked for, and the ops that make it (plan_outputs.c) */
 #include "kernels/rowformat.h"
 #include "planner.h"
 
@@ -109,7 +109,7 @@ static bool name_feature(const struct bag_planner *planner, size_t feature)
 }
 
 /* Weights for all, of which one feature takes none. */
-static bool refuse_weights(const struct bag_planner *planner, const struct bag_feature *feature,
+static bool reject_weights(const struct bag_planner *planner, const struct bag_feature *feature,
                            enum bag_reduction reduction)
 {
     return bag_problem_set(planner->problem, 400,
@@ -139,18 +139,18 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
     struct bag_kjt_part part BAG_UNSET;
     struct bag_rules rules;
     struct bag_fault fault;
-    bool sound = find_rules(planner, feature, &rules, &fault);
-    if (sound) {
+    bool ok = find_rules(planner, feature, &rules, &fault);
+    if (ok) {
         struct bag_inputs inputs = inputs_of(planner, i, &part);
         adapt_rules(planner, feature, &rules);
-        sound = bag_pool_check(&feature->memory->table, &rules, &inputs,
-                               planner->limits->max_reply_bytes, &planner->pools[i],
-                               &fault) == BAG_STATUS_OK;
+        ok = bag_pool_check(&feature->memory->table, &rules, &inputs,
+                            planner->limits->max_reply_bytes, &planner->args[i],
+                            &fault) == BAG_STATUS_OK;
     }
-    if (sound)
+    if (ok)
         return true;
     if (planner->kjt && fault.status == BAG_STATUS_WEIGHTS_NOT_SUPPORTED)
-        return refuse_weights(planner, feature, rules.reduction);
+        return reject_weights(planner, feature, rules.reduction);
     bag_problem_from_fault(planner->problem, &fault);
     return name_feature(planner, i);
 }
@@ -164,7 +164,7 @@ static bool check_pools(const struct bag_planner *planner)
             continue;
         if (!check_pool(planner, i))
             return false;
-        if (__builtin_add_overflow(bags, planner->pools[i].num_bags, &bags))
+        if (__builtin_add_overflow(bags, planner->args[i].num_bags, &bags))
             bags = SIZE_MAX;
     }
     if (bags <= planner->limits->max_bags)
@@ -184,8 +184,8 @@ static bool check_explaining(const struct bag_planner *planner)
     if (plan->explains && !planner->limits->explains)
         return bag_problem_set(planner->problem, 400,
                                "parameter explain: explanations are switched off (explain)");
-    for (size_t i = 0; plan->explains && i < plan->num_poolings; i++) {
-        if (plan->poolings[i].pool.unsorted)
+    for (size_t i = 0; plan->explains && i < plan->num_ops; i++) {
+        if (plan->ops[i].args.unsorted)
             return bag_problem_set(planner->problem, 400,
                                    "parameter explain does not go with unsorted segments; sort "
                                    "'segment_ids'");
@@ -200,9 +200,9 @@ static bool take_memory(struct bag_planner *planner)
     size_t count = planner->model->num_features;
     if (bag_model_is_collection(planner->model)) {
         planner->inputs = bag_arena_array(planner->arena, count, sizeof *planner->inputs);
-        planner->pools = bag_arena_array(planner->arena, count, sizeof *planner->pools);
+        planner->args = bag_arena_array(planner->arena, count, sizeof *planner->args);
     }
-    if (!planner->inputs || !planner->pools)
+    if (!planner->inputs || !planner->args)
         return bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
     memset(planner->inputs, 0, count * sizeof *planner->inputs);
     return true;
@@ -220,7 +220,7 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
                                   .arena = arena,
                                   .problem = problem,
                                   .inputs = &one,
-                                  .pools = &plan->one_pooling.pool};
+                                  .args = &plan->one_op.args};
     bool collection = bag_model_is_collection(model);
     if (!take_memory(&planner) ||
         !(collection ? bag_planner_match_collection(&planner) : match_table(&planner)))
@@ -228,6 +228,6 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
     if (!check_ids(&planner) || !check_pools(&planner) || !bag_planner_make_outputs(&planner) ||
         !check_explaining(&planner))
         return false;
-    plan->work = bag_poolings_work(plan->poolings, plan->num_poolings);
+    plan->work = bag_ops_count_work(plan->ops, plan->num_ops);
     return true;
 }

@@ -8,7 +8,7 @@
 #ifndef BAG_PLAN_H
 #define BAG_PLAN_H
 
-#include "pooling.h"
+#include "ops.h"
 #include "proto/v2_reply.h"
 #include "server/table/registry.h"
 
@@ -24,19 +24,19 @@ struct bag_infer_limits {
 
 /* Made of a request; lives as long as its body and the arena. */
 struct bag_plan {
-    struct bag_pooling *poolings;
-    size_t num_poolings;
+    struct bag_op *ops;
+    size_t num_ops;
     struct bag_v2_reply_output *outputs; /* their `data` are not set */
     size_t num_outputs;
     size_t result_bytes, binary_bytes; /* of all outputs; of those that are sent in binary */
     bool binary;                       /* all of them are */
-    struct bag_pooling_work work;
+    struct bag_ops_work work;
     bool projects;             /* some pooling does */
     bool explains;             /* the reply says what became of every bag */
     uint64_t project_products; /* multiplications that this takes */
 
     /* What a model of a table needs of these, so that nothing is allocated for it. */
-    struct bag_pooling one_pooling;
+    struct bag_op one_op;
     struct bag_v2_reply_output one_output;
     struct bag_tensor tensors[BAG_INPUT_COUNT];
 };

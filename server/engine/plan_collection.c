@@ -27,7 +27,7 @@ static enum bag_kjt_input find_kjt_input(struct bag_text name)
     return input;
 }
 
-static bool refuse_form(const struct bag_planner *planner, struct bag_text name)
+static bool reject_form(const struct bag_planner *planner, struct bag_text name)
 {
     return bag_problem_set(planner->problem, 400,
                            "input '%s' is unknown; this model takes 'values' with 'lengths' or "
@@ -37,7 +37,7 @@ static bool refuse_form(const struct bag_planner *planner, struct bag_text name)
                            planner->model->features[0].name);
 }
 
-static bool refuse_feature(const struct bag_planner *planner, struct bag_text name,
+static bool reject_feature(const struct bag_planner *planner, struct bag_text name,
                            struct bag_text feature)
 {
     struct bag_quoted quoted = bag_quote(feature.bytes, feature.count);
@@ -50,7 +50,7 @@ static bool refuse_feature(const struct bag_planner *planner, struct bag_text na
                            bag_quote(name.bytes, name.count).text, quoted.text, suggestion.nearest);
 }
 
-static bool refuse_input(const struct bag_planner *planner, struct bag_text name)
+static bool reject_input(const struct bag_planner *planner, struct bag_text name)
 {
     return bag_problem_set(planner->problem, 400,
                            "input '%s' is unknown; a feature takes indices, offsets, segment_ids, "
@@ -71,14 +71,14 @@ static bool find_place(struct bag_planner *planner, struct bag_text name,
         return true;
     }
     if (!split_name(name, &feature_name, &input_name))
-        return refuse_form(planner, name);
+        return reject_form(planner, name);
     const struct bag_feature *feature =
         bag_model_feature(planner->model, feature_name.bytes, feature_name.count);
     if (!feature)
-        return refuse_feature(planner, name, feature_name);
+        return reject_feature(planner, name, feature_name);
     enum bag_input input = bag_planner_input(input_name);
     if (input == BAG_INPUT_COUNT)
-        return refuse_input(planner, name);
+        return reject_input(planner, name);
     *place = &planner->inputs[feature - planner->model->features].tensor[input];
     return true;
 }

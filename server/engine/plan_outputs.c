@@ -1,4 +1,4 @@
-/* The outputs of a plan: which were asked for, what they look like, and which poolings make them.
+/* The outputs of a plan: which were asked for, what they look like, and which ops make them.
  *
  * Features are pooled only where an output needs them, and twice where two do. */
 #include "config/suggest.h"
@@ -45,19 +45,19 @@ static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *
 
 /* The next pooling of the plan, into rows every `stride` bytes: of a table's request it is where it
  * was checked. */
-static struct bag_pooling *add_pooling(struct bag_planner *planner, size_t i, size_t stride)
+static struct bag_op *add_op(struct bag_planner *planner, size_t i, size_t stride)
 {
     struct bag_plan *plan = planner->plan;
     const struct bag_feature *feature = &planner->model->features[i];
-    struct bag_pooling *pooling = &plan->poolings[plan->num_poolings++];
-    if (&pooling->pool != &planner->pools[i])
-        pooling->pool = planner->pools[i];
+    struct bag_op *pooling = &plan->ops[plan->num_ops++];
+    if (&pooling->args != &planner->args[i])
+        pooling->args = planner->args[i];
     pooling->output = plan->num_outputs;
     pooling->offset = 0;
     pooling->feature = i;
     pooling->projection = NULL;
     if (!feature->projection) {
-        pooling->pool.bag_stride = stride;
+        pooling->args.bag_stride = stride;
         return pooling;
     }
     pooling->projection = &feature->projection->projection;
@@ -65,7 +65,7 @@ static struct bag_pooling *add_pooling(struct bag_planner *planner, size_t i, si
     pooling->stride = stride;
     plan->projects = true;
     plan->project_products +=
-        pooling->pool.num_bags * pooling->projection->rows * pooling->projection->columns;
+        pooling->args.num_bags * pooling->projection->rows * pooling->projection->columns;
     return pooling;
 }
 
@@ -79,7 +79,7 @@ static size_t bag_bytes(const struct bag_planner *planner, size_t feature)
 static size_t result_bytes_of(const struct bag_planner *planner, size_t feature)
 {
     size_t bytes;
-    return __builtin_mul_overflow(planner->pools[feature].num_bags, bag_bytes(planner, feature),
+    return __builtin_mul_overflow(planner->args[feature].num_bags, bag_bytes(planner, feature),
                                   &bytes)
                ? SIZE_MAX
                : bytes;
@@ -91,18 +91,18 @@ static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encod
 {
     const struct bag_feature *feature = &planner->model->features[i];
     const struct bag_table_memory *memory = feature->memory;
-    const struct bag_pool *pool = &planner->pools[i];
+    const struct bag_pool_args *args = &planner->args[i];
     struct bag_v2_reply_output *output =
         begin_output(planner, feature->name, bag_planner_dtype(planner, i), encoding);
     size_t columns = bag_feature_columns(feature);
     output->rank = feature->projection ? 2 : memory->rank;
-    output->shape[0] = (int64_t)pool->num_bags;
+    output->shape[0] = (int64_t)args->num_bags;
     if (feature->projection)
         output->shape[1] = (int64_t)columns;
     else
         memcpy(&output->shape[1], &memory->shape[1], (memory->rank - 1) * sizeof memory->shape[0]);
-    output->count = pool->num_bags * columns;
-    add_pooling(planner, i, bag_bytes(planner, i));
+    output->count = args->num_bags * columns;
+    add_op(planner, i, bag_bytes(planner, i));
     return end_output(planner, output, result_bytes_of(planner, i));
 }
 
@@ -111,7 +111,7 @@ static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encod
 /* Whether the feature can stand beside the first one. */
 static bool check_beside(const struct bag_planner *planner, size_t i)
 {
-    const struct bag_pool *pool = &planner->pools[i], *first = &planner->pools[0];
+    const struct bag_pool_args *args = &planner->args[i], *first = &planner->args[0];
     const char *name = planner->model->features[i].name;
     const char *first_name = planner->model->features[0].name;
     if (!bag_planner_has(planner, i))
@@ -119,11 +119,11 @@ static bool check_beside(const struct bag_planner *planner, size_t i)
                                "output '" BAG_EMBEDDINGS "' holds all features side by side, and "
                                "the inputs of '%s' are missing",
                                name);
-    if (pool->num_bags != first->num_bags)
+    if (args->num_bags != first->num_bags)
         return bag_problem_set(planner->problem, 400,
                                "output '" BAG_EMBEDDINGS "' needs as many bags of every feature; "
                                "'%s' has %zu, '%s' has %zu",
-                               first_name, first->num_bags, name, pool->num_bags);
+                               first_name, first->num_bags, name, args->num_bags);
     if (bag_planner_dtype(planner, i) != bag_planner_dtype(planner, 0))
         return bag_problem_set(planner->problem, 400,
                                "output '" BAG_EMBEDDINGS "' needs one type; '%s' makes %s, '%s' "
@@ -145,15 +145,15 @@ static bool add_all(struct bag_planner *planner, enum bag_v2_encoding encoding)
         result_bytes = add(result_bytes, result_bytes_of(planner, i));
     }
     for (size_t i = 0; i < model->num_features; i++) {
-        add_pooling(planner, i, stride)->offset = offset;
+        add_op(planner, i, stride)->offset = offset;
         offset += bag_bytes(planner, i);
     }
     struct bag_v2_reply_output *output = begin_output(planner, BAG_EMBEDDINGS, dtype, encoding);
     size_t columns = stride / bag_dtypes[dtype].bytes;
     output->rank = 2;
-    output->shape[0] = (int64_t)planner->pools[0].num_bags;
+    output->shape[0] = (int64_t)planner->args[0].num_bags;
     output->shape[1] = (int64_t)columns;
-    output->count = planner->pools[0].num_bags * columns;
+    output->count = planner->args[0].num_bags * columns;
     return end_output(planner, output, result_bytes);
 }
 
@@ -164,7 +164,7 @@ static bool is_concatenation(const struct bag_planner *planner, struct bag_text 
     return bag_model_is_collection(planner->model) && bag_text_is(name, BAG_EMBEDDINGS);
 }
 
-static bool refuse_output(const struct bag_planner *planner, struct bag_text name)
+static bool reject_output(const struct bag_planner *planner, struct bag_text name)
 {
     struct bag_quoted quoted = bag_quote(name.bytes, name.count);
     struct bag_suggestion suggestion = {.written = quoted.text};
@@ -181,14 +181,14 @@ static bool refuse_output(const struct bag_planner *planner, struct bag_text nam
                            quoted.text, suggestion.nearest);
 }
 
-/* How many poolings the output needs; 0 with the problem set where it is unknown or cannot be. */
-static size_t poolings_of(const struct bag_planner *planner, struct bag_text name)
+/* How many ops the output needs; 0 with the problem set where it is unknown or cannot be. */
+static size_t ops_of(const struct bag_planner *planner, struct bag_text name)
 {
     if (is_concatenation(planner, name))
         return planner->model->num_features;
     const struct bag_feature *feature = bag_model_feature(planner->model, name.bytes, name.count);
     if (!feature)
-        return refuse_output(planner, name);
+        return reject_output(planner, name);
     if (!bag_model_is_collection(planner->model) ||
         bag_planner_has(planner, (size_t)(feature - planner->model->features)))
         return 1;
@@ -198,26 +198,26 @@ static size_t poolings_of(const struct bag_planner *planner, struct bag_text nam
                            feature->name, feature->name, feature->name);
 }
 
-static bool count_asked(const struct bag_planner *planner, size_t *outputs, size_t *poolings)
+static bool count_asked(const struct bag_planner *planner, size_t *outputs, size_t *ops)
 {
     *outputs = planner->request->num_outputs;
-    *poolings = 0;
+    *ops = 0;
     for (size_t i = 0; i < *outputs; i++) {
-        size_t needed = poolings_of(planner, planner->request->outputs[i].name);
+        size_t needed = ops_of(planner, planner->request->outputs[i].name);
         if (!needed)
             return false;
-        *poolings += needed;
+        *ops += needed;
     }
     return true;
 }
 
 /* Without "outputs": every feature that has inputs. */
-static bool count_all(const struct bag_planner *planner, size_t *outputs, size_t *poolings)
+static bool count_all(const struct bag_planner *planner, size_t *outputs, size_t *ops)
 {
     size_t count = 0;
     for (size_t i = 0; i < planner->model->num_features; i++)
         count += bag_planner_has(planner, i);
-    *outputs = *poolings = count;
+    *outputs = *ops = count;
     return count ||
            bag_problem_set(planner->problem, 400,
                            "there are no inputs: send 'values' with 'lengths' or "
@@ -226,16 +226,16 @@ static bool count_all(const struct bag_planner *planner, size_t *outputs, size_t
                            planner->model->features[0].name, planner->model->features[0].name);
 }
 
-static bool take_memory(struct bag_planner *planner, size_t outputs, size_t poolings)
+static bool take_memory(struct bag_planner *planner, size_t outputs, size_t ops)
 {
     struct bag_plan *plan = planner->plan;
     plan->outputs = &plan->one_output;
-    plan->poolings = &plan->one_pooling;
+    plan->ops = &plan->one_op;
     if (bag_model_is_collection(planner->model)) {
         plan->outputs = bag_arena_array(planner->arena, outputs, sizeof *plan->outputs);
-        plan->poolings = bag_arena_array(planner->arena, poolings, sizeof *plan->poolings);
+        plan->ops = bag_arena_array(planner->arena, ops, sizeof *plan->ops);
     }
-    return (plan->outputs && plan->poolings) ||
+    return (plan->outputs && plan->ops) ||
            bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
 }
 
@@ -252,13 +252,13 @@ bool bag_planner_make_outputs(struct bag_planner *planner)
 {
     const struct bag_v2_request *request = planner->request;
     struct bag_plan *plan = planner->plan;
-    size_t outputs, poolings;
-    plan->num_outputs = plan->num_poolings = plan->result_bytes = plan->binary_bytes = 0;
+    size_t outputs, ops;
+    plan->num_outputs = plan->num_ops = plan->result_bytes = plan->binary_bytes = 0;
     plan->project_products = 0;
     plan->projects = false;
     plan->binary = true;
-    if (!(request->num_outputs ? count_asked : count_all)(planner, &outputs, &poolings) ||
-        !take_memory(planner, outputs, poolings))
+    if (!(request->num_outputs ? count_asked : count_all)(planner, &outputs, &ops) ||
+        !take_memory(planner, outputs, ops))
         return false;
     for (size_t i = 0; i < request->num_outputs; i++) {
         if (!add_asked(planner, &request->outputs[i]))

@@ -12,9 +12,9 @@ struct bag_planner {
     const struct bag_infer_limits *limits;
     struct bag_arena *arena;
     struct bag_problem *problem;
-    struct bag_inputs *inputs; /* of each feature; none where the request leaves it out */
-    struct bag_pool *pools;    /* of each feature that has inputs */
-    struct bag_kjt *kjt;       /* the inputs of all features at once; NULL: `inputs` are theirs */
+    struct bag_inputs *inputs;  /* of each feature; none where the request leaves it out */
+    struct bag_pool_args *args; /* of each feature that has inputs */
+    struct bag_kjt *kjt;        /* the inputs of all features at once; NULL: `inputs` are theirs */
 };
 
 /* Whether the request brought anything for a feature. */

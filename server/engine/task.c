@@ -25,16 +25,16 @@ bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job,
     return timeout_us < UINT64_MAX / 1000 && now_ns - job->queued_ns > timeout_us * 1000;
 }
 
-bool bag_job_refuse_late(struct bag_job *job)
+bool bag_job_reject_late(struct bag_job *job)
 {
-    job->refusal = BAG_REFUSAL_TIMEOUT;
+    job->rejection = BAG_REJECTION_TIMEOUT;
     return bag_problem_set(&job->problem, 503, "the request waited in the queue past its timeout");
 }
 
-bool bag_job_is_worth_cutting(const struct bag_engine *engine, const struct bag_job *job)
+bool bag_job_is_worth_splitting(const struct bag_engine *engine, const struct bag_job *job)
 {
     return engine->limits.workers > 1 &&
-           bag_infer_pool_cost_ns(&job->infer) >= 2 * BAG_LEAST_PART_NS;
+           bag_infer_pool_cost_ns(&job->infer) >= 2 * BAG_LEAST_SPLIT_NS;
 }
 
 /* Decodes a job that has not been; false where it is left to be cut. */
@@ -49,10 +49,10 @@ static bool decode_job(struct bag_task *task, struct bag_job *job)
                   !bag_infer_plan(&job->infer, NULL, &job->problem);
     job->planned = true;
     if (!job->failed && bag_job_is_late(engine, job, uv_hrtime()))
-        job->failed = !bag_job_refuse_late(job);
-    if (!job->failed && task->may_cut && bag_job_is_worth_cutting(engine, job))
-        task->uncut = job;
-    return task->uncut != job;
+        job->failed = !bag_job_reject_late(job);
+    if (!job->failed && task->may_split && bag_job_is_worth_splitting(engine, job))
+        task->requeued = job;
+    return task->requeued != job;
 }
 
 /* Counts a job that was run, or failed, and gives it back. */
@@ -90,7 +90,7 @@ static void run_together(struct bag_task *task, struct bag_job *const *jobs, siz
     }
 }
 
-static void run_projecting(struct bag_task *task)
+static void run_projection_batch(struct bag_task *task)
 {
     struct bag_job *jobs[BAG_INFER_TOGETHER];
     size_t count = 0;
@@ -108,11 +108,11 @@ static void run_projecting(struct bag_task *task)
     }
 }
 
-static void run_part(struct bag_engine *engine, struct bag_job *job, struct bag_slice slice)
+static void run_split(struct bag_engine *engine, struct bag_job *job, struct bag_split split)
 {
-    bag_infer_pool(&job->infer, slice);
+    bag_infer_pool(&job->infer, split);
     /* The last one has seen what all others wrote, and goes on alone. */
-    if (atomic_fetch_sub_explicit(&job->parts_left, 1, memory_order_acq_rel) == 1) {
+    if (atomic_fetch_sub_explicit(&job->splits_left, 1, memory_order_acq_rel) == 1) {
         bag_infer_finish(&job->infer);
         job->batch_requests = 1;
         bag_job_push_finished(engine, job);
@@ -123,7 +123,7 @@ static void run_batch(struct bag_task *task)
 {
     task->pooled = 0;
     if (task->jobs->infer.model->projects) {
-        run_projecting(task);
+        run_projection_batch(task);
         return;
     }
     for (struct bag_job *job = task->jobs, *next; job; job = next) {
@@ -135,10 +135,10 @@ static void run_batch(struct bag_task *task)
 void bag_task_run(uv_work_t *work)
 {
     struct bag_task *task = work->data;
-    bag_pin_thread(&task->engine->pin);
+    bag_affinity_thread(&task->engine->affinity);
     uint64_t started_ns = uv_hrtime();
     if (task->part)
-        run_part(task->engine, task->jobs, task->slice);
+        run_split(task->engine, task->jobs, task->split);
     else
         run_batch(task);
     task->took_ns = uv_hrtime() - started_ns;

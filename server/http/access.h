@@ -10,7 +10,7 @@
 /* Of one request, from its head on. */
 struct bag_http_access {
     const char *method, *target;      /* in the connection's memory */
-    const struct bag_http_head *head; /* the exchange's */
+    const struct bag_http_head *head; /* the request's */
     const struct bag_client *client;
     uint64_t begun_ns; /* on uv_hrtime's clock; 0: nothing is logged */
     size_t received_bytes;

@@ -12,7 +12,7 @@
 /* How often all connections are looked at: the most by which a deadline is passed. */
 #define LOOK_MS 1000
 
-/* A connection beyond the limit only has to take its refusal. */
+/* A connection beyond the limit only has to take its rejection. */
 #define SURPLUS_MS 2000
 
 /* By how much the kernel's clock may differ from ours. */
@@ -30,7 +30,7 @@ void bag_client_enter(struct bag_clients *clients, struct bag_client *client,
         client->since_ms = uv_hrtime() / 1000000;
 }
 
-bool bag_client_is_there(const struct bag_client *client)
+bool bag_client_is_connected(const struct bag_client *client)
 {
     char byte;
     return recv(client->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
@@ -73,7 +73,7 @@ static bool is_late(struct bag_clients *clients, struct bag_client *client, uint
  * where the end comes together with bytes, it waits for more. */
 static bool has_left(const struct bag_client *client)
 {
-    return client->stage <= BAG_CLIENT_SENDING && !bag_client_is_there(client);
+    return client->stage <= BAG_CLIENT_SENDING && !bag_client_is_connected(client);
 }
 
 static void end(struct bag_clients *clients, struct bag_client *client)

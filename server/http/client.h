@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-struct bag_exchange;
+struct bag_http_request;
 
 enum bag_client_stage {
     BAG_CLIENT_IDLE,      /* between two requests */
@@ -28,7 +28,7 @@ enum bag_client_stage {
 /* One connection. Lives from its acceptance to its end. */
 struct bag_client {
     struct bag_client *next, *previous;
-    struct bag_exchange *exchange; /* the request that it is at; NULL: none has a whole head */
+    struct bag_http_request *request; /* the request that it is at; NULL: none has a whole head */
     int fd;
     bool surplus; /* beyond max_connections: is told so, and closed */
     enum bag_client_stage stage;
@@ -74,6 +74,6 @@ void bag_client_enter(struct bag_clients *clients, struct bag_client *client,
                       enum bag_client_stage stage);
 
 /* False where it has left; a suspended connection does not notice by itself. */
-bool bag_client_is_there(const struct bag_client *client);
+bool bag_client_is_connected(const struct bag_client *client);
 
 #endif

@@ -14,32 +14,32 @@
 bool bag_drain_on_begin(struct bag_http_server *server)
 {
     bool late = server->drain.stage != BAG_DRAIN_NONE;
-    bag_figure_add(&server->in_flight, 1);
+    bag_counter_add(&server->in_flight, 1);
     server->drain.late += late;
     return late;
 }
 
 void bag_drain_on_end(struct bag_http_server *server, bool late)
 {
-    bag_figure_add(&server->in_flight, UINT64_MAX);
+    bag_counter_add(&server->in_flight, UINT64_MAX);
     server->drain.late -= late;
 }
 
 static void finish_early(struct bag_http_server *server, uint64_t now_ms)
 {
     struct bag_drain *drain = &server->drain;
-    if (bag_figure_get(&server->in_flight) > drain->late &&
+    if (bag_counter_get(&server->in_flight) > drain->late &&
         now_ms - drain->begun_ms < drain->patience_ms)
         return;
-    bag_listener_refuse(&server->listener);
-    drain->refused_ms = now_ms;
+    bag_listener_reject(&server->listener);
+    drain->rejectd_ms = now_ms;
     drain->stage = BAG_DRAIN_REFUSING;
 }
 
 static void close_listener(struct bag_http_server *server, uint64_t now_ms)
 {
     struct bag_drain *drain = &server->drain;
-    if (now_ms - drain->refused_ms < HANDSHAKE_MS || bag_listener_has_waiting(&server->listener))
+    if (now_ms - drain->rejectd_ms < HANDSHAKE_MS || bag_listener_has_waiting(&server->listener))
         return;
     MHD_quiesce_daemon(server->daemon);
     bag_listener_close(&server->listener);

@@ -29,7 +29,7 @@ struct bag_drain {
     enum bag_drain_stage stage;
     size_t late;         /* requests in flight that came after it began */
     uint64_t begun_ms;   /* on uv_now's clock */
-    uint64_t refused_ms; /* when the stage REFUSING began */
+    uint64_t rejectd_ms; /* when the stage REFUSING began */
     uint64_t patience_ms;
     uv_timer_t timer;
     void (*done)(void *context);

@@ -1,4 +1,4 @@
-/* Requests that are refused for their form; see guard.h. Numbers in comments are of RFC 9112. */
+/* Requests that are rejected for their form; see guard.h. Numbers in comments are of RFC 9112. */
 #include "guard.h"
 
 #include <string.h>
@@ -79,7 +79,7 @@ bool bag_guard_first_line(struct bag_guard *guard, const char *method, const cha
 }
 
 /* Names the line that is wrong: where there is a gap in front of a line, it hides another one. */
-static bool refuse_line(bool begins, const char *name, size_t name_bytes,
+static bool reject_line(bool begins, const char *name, size_t name_bytes,
                         struct bag_problem *problem)
 {
     struct bag_quoted quoted = bag_quote(name, name_bytes);
@@ -106,7 +106,7 @@ bool bag_guard_line(struct bag_guard *guard, const char *name, size_t name_bytes
     guard->next = value + value_bytes + CRLF_BYTES;
     if (begins && all_in(name, name_bytes, T) && all_in(value, value_bytes, V))
         return true;
-    return refuse_line(begins, name, name_bytes, problem);
+    return reject_line(begins, name, name_bytes, problem);
 }
 
 /* ---- the whole head -------------------------------------------------------------------------- */
@@ -123,7 +123,7 @@ static bool check_host(const struct bag_guard *guard, struct bag_problem *proble
     return true;
 }
 
-static bool refuse_repeated(const char *name, unsigned count, struct bag_problem *problem)
+static bool reject_repeated(const char *name, unsigned count, struct bag_problem *problem)
 {
     return bag_problem_set(problem, 400, "the request has %u %s headers; it must have at most one",
                            count, name);
@@ -133,7 +133,7 @@ static bool refuse_repeated(const char *name, unsigned count, struct bag_problem
 static bool check_length(const struct bag_guard *guard, struct bag_problem *problem)
 {
     if (guard->lengths > 1)
-        return refuse_repeated("Content-Length", guard->lengths, problem);
+        return reject_repeated("Content-Length", guard->lengths, problem);
     if (!guard->codings)
         return true;
     if (guard->lengths)
@@ -143,7 +143,7 @@ static bool check_length(const struct bag_guard *guard, struct bag_problem *prob
     if (guard->http_1_0)
         return bag_problem_set(problem, 400, "HTTP/1.0 has no Transfer-Encoding");
     if (guard->codings > 1)
-        return refuse_repeated("Transfer-Encoding", guard->codings, problem);
+        return reject_repeated("Transfer-Encoding", guard->codings, problem);
     if (strcasecmp(guard->coding, "chunked") != 0)
         return bag_problem_set(problem, 501,
                                "Transfer-Encoding '%s' is not supported; it must be "

@@ -1,8 +1,8 @@
-/* Which requests are refused for their form, before anything is done with them.
+/* Which requests are rejected for their form, before anything is done with them.
  *
  * libmicrohttpd lets pass what another server in front of this one may read differently: two
  * lengths, a length beside chunks, a folded line. Where two readers can differ about where a
- * request ends, one client can write another's request; such a request is refused and its
+ * request ends, one client can write another's request; such a request is rejected and its
  * connection closed. Must not know: libmicrohttpd. */
 #ifndef BAG_HTTP_GUARD_H
 #define BAG_HTTP_GUARD_H

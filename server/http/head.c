@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* A refused request's body is read to its end up to this. */
+/* A rejected request's body is read to its end up to this. */
 #define DROP_BYTES (1 << 20)
 
 /* A longer one is not passed through. */
@@ -14,7 +14,7 @@
 struct pass {
     struct bag_http_head *head;
     struct bag_problem *problem;
-    bool refused;
+    bool rejectd;
 };
 
 static bool is(const char *name, size_t bytes, const char *wanted)
@@ -59,9 +59,9 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
 {
     struct pass *pass = context;
     (void)kind;
-    pass->refused =
+    pass->rejectd =
         !bag_guard_line(&pass->head->guard, name, name_bytes, value, value_bytes, pass->problem);
-    if (pass->refused)
+    if (pass->rejectd)
         return MHD_NO;
     take(pass->head, name, name_bytes, value);
     return MHD_YES;
@@ -72,7 +72,7 @@ static bool read_lines(struct MHD_Connection *connection, const char *head_begin
 {
     struct pass pass = {.head = head, .problem = problem};
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, on_header, &pass);
-    if (pass.refused)
+    if (pass.rejectd)
         return false;
     size_t bytes =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;

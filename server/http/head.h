@@ -33,7 +33,7 @@ struct bag_first_line {
     const char *method, *target, *version;
 };
 
-/* False with *problem where the request must be refused for its form, or for its client. */
+/* False with *problem where the request must be rejected for its form, or for its client. */
 bool bag_http_head_read(struct MHD_Connection *connection, const struct bag_first_line *line,
                         struct bag_http_head *head, struct bag_problem *problem);
 

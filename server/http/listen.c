@@ -115,14 +115,14 @@ static void remove_path(const struct bag_listener *listener)
         unlink(listener->path);
 }
 
-void bag_listener_refuse(const struct bag_listener *listener)
+void bag_listener_reject(const struct bag_listener *listener)
 {
     if (listener->kind == BAG_LISTENER_UNIX)
         remove_path(listener);
     if (listener->kind != BAG_LISTENER_TCP)
         return;
     struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};
-    /* Where the kernel refuses, a client that connects in the last moment may be reset. */
+    /* Where the kernel rejects, a client that connects in the last moment may be reset. */
     setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 

@@ -37,10 +37,10 @@ void bag_listener_take(struct bag_listener *listener, int fd);
 /* Another descriptor of the same socket, which is to be closed for itself. */
 bool bag_listener_share(const struct bag_listener *listener, struct bag_listener *copy);
 
-/* From here on no connection begins: clients of TCP try again, and are refused once the socket is
+/* From here on no connection begins: clients of TCP try again, and are rejected once the socket is
  * closed; a Unix-domain socket is gone. Those that have begun are still to be accepted. A socket
  * that was passed goes on. Any thread may call it, and more than one. */
-void bag_listener_refuse(const struct bag_listener *listener);
+void bag_listener_reject(const struct bag_listener *listener);
 
 /* Whether connections wait to be accepted, and nobody else will. */
 bool bag_listener_has_waiting(const struct bag_listener *listener);

@@ -2,13 +2,13 @@
 #include "record.h"
 
 /* While tables load and while the server stops, 503 needs no other reason. */
-static enum bag_refusal refusal_of(const struct bag_http_server *server, const struct bag_job *job,
-                                   int status)
+static enum bag_rejection rejection_of(const struct bag_http_server *server,
+                                       const struct bag_job *job, int status)
 {
     bool ready = server->service->state == BAG_SERVICE_READY;
-    if (job->refusal == BAG_REFUSAL_BY_STATUS && status == 503 && !ready)
-        return BAG_REFUSAL_NOT_READY;
-    return job->refusal;
+    if (job->rejection == BAG_REJECTION_BY_STATUS && status == 503 && !ready)
+        return BAG_REJECTION_NOT_READY;
+    return job->rejection;
 }
 
 static void record_success(struct bag_http_server *server, const struct bag_infer *infer)
@@ -30,8 +30,8 @@ static void count(struct bag_http_server *server, const struct bag_job *job,
     bag_metrics_on_answer(server->recorder, reply->status, access->received_bytes,
                           reply->body_bytes);
     if (reply->status >= 400)
-        bag_metrics_on_refusal(server->recorder, job->infer.model, reply->status,
-                               refusal_of(server, job, reply->status));
+        bag_metrics_on_rejection(server->recorder, job->infer.model, reply->status,
+                                 rejection_of(server, job, reply->status));
     else if (job->infer.model)
         record_success(server, &job->infer);
 }

@@ -79,7 +79,7 @@ static void answer_options(const char *methods, struct bag_http_reply *reply)
     reply->allow = methods;
 }
 
-static const struct bag_http_route *refuse_inference(struct bag_http_reply *reply)
+static const struct bag_http_route *reject_inference(struct bag_http_reply *reply)
 {
     bag_http_reply_error(reply, 403,
                          "this port is for health, metrics and models (admin_port); "
@@ -104,7 +104,7 @@ const struct bag_http_route *bag_http_route(const char *method, const char *path
             return NULL;
         }
         if (allows(routes[i].methods, method))
-            return infers || routes[i].handler ? &routes[i] : refuse_inference(reply);
+            return infers || routes[i].handler ? &routes[i] : reject_inference(reply);
         bag_http_reply_error(reply, 405, "method %s does not go with %s; use %s",
                              bag_quote(method, strlen(method)).text,
                              bag_quote(path, strlen(path)).text, routes[i].methods);
@@ -116,14 +116,14 @@ const struct bag_http_route *bag_http_route(const char *method, const char *path
     return NULL;
 }
 
-static const struct bag_model *refuse_unknown(const char *name, struct bag_http_reply *reply)
+static const struct bag_model *reject_unknown(const char *name, struct bag_http_reply *reply)
 {
     bag_http_reply_error(reply, 404, "unknown model '%s'; GET /v2/models lists the models", name);
     return NULL;
 }
 
 /* While tables load, the registry is the loader's: only the configuration is asked. */
-static const struct bag_model *refuse_while_loading(const struct bag_config *config,
+static const struct bag_model *reject_while_loading(const struct bag_config *config,
                                                     const struct bag_http_target *target,
                                                     const char *name, struct bag_http_reply *reply)
 {
@@ -133,7 +133,7 @@ static const struct bag_model *refuse_while_loading(const struct bag_config *con
             return NULL;
         }
     }
-    return refuse_unknown(name, reply);
+    return reject_unknown(name, reply);
 }
 
 const struct bag_model *bag_http_find_model(const struct bag_service *service,
@@ -144,12 +144,12 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
     const struct bag_model *model;
     size_t versions;
     if (service->state == BAG_SERVICE_LOADING)
-        return refuse_while_loading(service->config, target, name.text, reply);
+        return reject_while_loading(service->config, target, name.text, reply);
     model = bag_registry_find(&service->registry, target->model, target->version);
     if (model)
         return model;
     if (!bag_registry_versions(&service->registry, target->model, &versions))
-        return refuse_unknown(name.text, reply);
+        return reject_unknown(name.text, reply);
     bag_http_reply_error(
         reply, 404, "model '%s' has no version '%s'; GET /v2/models/%s lists its versions",
         name.text, bag_quote(target->version, strlen(target->version)).text, name.text);

@@ -1,7 +1,7 @@
 /* libmicrohttpd on a libuv loop; see server.h. */
 #include "server.h"
 
-#include "exchange.h"
+#include "request.h"
 #include "server/log.h"
 
 #include <stdio.h>
@@ -52,7 +52,7 @@ static void tell_levels(const struct bag_http_server *server)
     if (!server->recorder)
         return;
     struct bag_metrics_levels levels = {
-        .in_flight = bag_figure_get(&server->in_flight),
+        .in_flight = bag_counter_get(&server->in_flight),
         .connections = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
                            ->num_connections,
         .queued = server->engine.queued,
@@ -95,9 +95,9 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
     const struct bag_option_values *options = &server->service->config->options;
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        bag_exchange_on_request, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
+        bag_http_request_on_access, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_LISTEN_SOCKET,
-        server->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, bag_exchange_on_completed, server,
+        server->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, bag_http_request_on_completed, server,
         MHD_OPTION_NOTIFY_CONNECTION, bag_clients_on_connection, &server->clients,
         MHD_OPTION_URI_LOG_CALLBACK, bag_clients_on_target, &server->clients,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
@@ -145,7 +145,7 @@ static bool start_engine(struct bag_http_server *server)
         .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,
     };
     bag_clients_init(&server->clients, server->loop, &client_limits);
-    bag_linger_init(&server->linger, server->loop);
+    bag_lingering_init(&server->linger, server->loop);
     if (!bag_buffers_init(&server->buffers, false) ||
         !bag_engine_init(&server->engine, server->loop, &limits) ||
         !bag_metrics_add_loop(&server->service->metrics, &server->recorder))
@@ -190,7 +190,7 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_idle_stop(&server->again);
     MHD_stop_daemon(server->daemon);
     bag_clients_stop(&server->clients);
-    bag_linger_stop(&server->linger);
+    bag_lingering_stop(&server->linger);
     bag_engine_stop(&server->engine);
     uv_close((uv_handle_t *)&server->poll, NULL);
     uv_close((uv_handle_t *)&server->timer, NULL);
@@ -200,7 +200,7 @@ void bag_http_server_stop(struct bag_http_server *server)
 void bag_http_server_free(struct bag_http_server *server)
 {
     bag_engine_free(&server->engine);
-    bag_exchange_free_spares(server);
-    bag_envelopes_free(&server->envelopes);
+    bag_http_request_free_spares(server);
+    bag_header_cache_free(&server->header_cache);
     bag_buffers_free(&server->buffers);
 }

@@ -8,8 +8,8 @@
 
 #include "client.h"
 #include "drain.h"
-#include "linger.h"
-#include "memo.h"
+#include "lingering_close.h"
+#include "route_cache.h"
 #include "routes.h"
 #include "server/engine/engine.h"
 #include "server/service.h"
@@ -28,21 +28,21 @@ struct bag_http_server {
     uv_timer_t timer;             /* the daemon's next time-out */
     uv_idle_t again;              /* runs while the daemon has more to do at once */
     struct bag_clients clients;   /* the open connections */
-    struct bag_linger linger;     /* connections answered before their body was read */
-    struct bag_engine engine;     /* dear work */
+    struct bag_lingering linger;  /* connections answered before their body was read */
+    struct bag_engine engine;     /* expensive work */
     struct bag_infer_limits infer_limits;
     uint64_t inline_cost_ns;       /* work estimated above this goes to the engine */
     struct bag_recorder *recorder; /* the metrics'; NULL: they are off */
     struct bag_buffers buffers;    /* of bodies and replies */
-    struct bag_envelopes envelopes;
-    struct bag_exchange *spare; /* finished exchanges, for the next requests */
-    struct bag_http_memo memo;
-    bag_figure in_flight; /* requests between their first and their last callback */
+    struct bag_header_cache header_cache;
+    struct bag_http_request *spare; /* finished exchanges, for the next requests */
+    struct bag_http_route_cache route_cache;
+    bag_counter in_flight; /* requests between their first and their last callback */
     struct bag_drain drain;
 };
 
 /* Serves on a listening socket, of which it takes a descriptor of its own. One that does not infer
- * refuses that, and answers all else. */
+ * rejects that, and answers all else. */
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                            struct bag_service *service, const struct bag_listener *listener,
                            bool infers, struct bag_problem *problem);

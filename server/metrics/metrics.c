@@ -7,22 +7,22 @@
 struct bag_recorder {
     struct bag_recorder *next;
     const struct bag_registry *registry;
-    struct bag_loop_figures loop;
-    struct bag_model_figures models[]; /* as in the registry */
+    struct bag_loop_counters loop;
+    struct bag_model_counters models[]; /* as in the registry */
 };
 
-#define BAG_X(border) UINT64_C(border),
-const uint64_t bag_seconds_borders[] = {BAG_SECONDS_BORDERS(BAG_X) UINT64_MAX};
-const uint64_t bag_sizes_borders[] = {BAG_SIZES_BORDERS(BAG_X) UINT64_MAX};
+#define BAG_X(bound) UINT64_C(bound),
+const uint64_t bag_seconds_bounds[] = {BAG_SECONDS_BOUNDS(BAG_X) UINT64_MAX};
+const uint64_t bag_sizes_bounds[] = {BAG_SIZES_BOUNDS(BAG_X) UINT64_MAX};
 #undef BAG_X
 uint8_t bag_seconds_first[64], bag_sizes_first[64];
 
 static const struct {
     int http_status;
     enum bag_failure failure;
-} refusals[] = {
+} rejections[] = {
 #define BAG_X(id, value, http_status, failure) {http_status, BAG_FAILURE_##failure},
-    BAG_REFUSALS(BAG_X)
+    BAG_REJECTIONS(BAG_X)
 #undef BAG_X
 };
 
@@ -34,13 +34,13 @@ static const int statuses[] = {
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-static void find_first(const uint64_t *borders, uint8_t *first)
+static void find_first(const uint64_t *bounds, uint8_t *first)
 {
-    uint8_t border = 0;
+    uint8_t bound = 0;
     for (int exponent = 0; exponent < 64; exponent++) {
-        while (borders[border] < UINT64_C(1) << exponent)
-            border++;
-        first[exponent] = border;
+        while (bounds[bound] < UINT64_C(1) << exponent)
+            bound++;
+        first[exponent] = bound;
     }
 }
 
@@ -51,8 +51,8 @@ void bag_metrics_init(struct bag_metrics *metrics, bool on, const struct bag_reg
     clock_gettime(CLOCK_REALTIME, &now);
     if (on)
         bag_ticks_init();
-    find_first(bag_seconds_borders, bag_seconds_first);
-    find_first(bag_sizes_borders, bag_sizes_first);
+    find_first(bag_seconds_bounds, bag_seconds_first);
+    find_first(bag_sizes_bounds, bag_sizes_first);
     *metrics = (struct bag_metrics){.on = on, .registry = registry, .max_models = max_models};
     metrics->epoch_ms =
         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 - uv_hrtime() / 1000000;
@@ -73,7 +73,7 @@ bool bag_metrics_add_loop(struct bag_metrics *metrics, struct bag_recorder **rec
     if (!metrics->on)
         return true;
     *recorder =
-        calloc(1, sizeof **recorder + metrics->max_models * sizeof(struct bag_model_figures));
+        calloc(1, sizeof **recorder + metrics->max_models * sizeof(struct bag_model_counters));
     if (!*recorder)
         return false;
     (*recorder)->registry = metrics->registry;
@@ -84,8 +84,8 @@ bool bag_metrics_add_loop(struct bag_metrics *metrics, struct bag_recorder **rec
 
 /* ---- what happened --------------------------------------------------------------------------- */
 
-static struct bag_model_figures *figures_of(struct bag_recorder *recorder,
-                                            const struct bag_model *model)
+static struct bag_model_counters *counters_of(struct bag_recorder *recorder,
+                                              const struct bag_model *model)
 {
     return &recorder->models[model - recorder->registry->models];
 }
@@ -93,13 +93,13 @@ static struct bag_model_figures *figures_of(struct bag_recorder *recorder,
 void bag_metrics_on_queued(struct bag_recorder *recorder, const struct bag_model *model)
 {
     if (recorder)
-        bag_figure_add(figures_of(recorder, model)->pending[0], 1);
+        bag_counter_add(counters_of(recorder, model)->pending[0], 1);
 }
 
 void bag_metrics_on_taken(struct bag_recorder *recorder, const struct bag_model *model)
 {
     if (recorder)
-        bag_figure_add(figures_of(recorder, model)->pending[0], UINT64_MAX);
+        bag_counter_add(counters_of(recorder, model)->pending[0], UINT64_MAX);
 }
 
 void bag_metrics_on_batch(struct bag_recorder *recorder, const struct bag_model *model,
@@ -107,19 +107,19 @@ void bag_metrics_on_batch(struct bag_recorder *recorder, const struct bag_model 
 {
     if (!recorder || !requests)
         return;
-    bag_observe_size(figures_of(recorder, model)->batch[0], requests);
+    bag_observe_size(counters_of(recorder, model)->batch[0], requests);
 }
 
-/* Returns the sum of the stages. Most requests skip some, whose border needs no look. */
-static uint64_t observe_stages(struct bag_model_figures *figures, const uint64_t *stage_ns)
+/* Returns the sum of the stages. Most requests skip some, whose bound needs no look. */
+static uint64_t observe_stages(struct bag_model_counters *counters, const uint64_t *stage_ns)
 {
     uint64_t sum_ns = 0;
     for (size_t i = 0; i < BAG_STAGE_COUNT; i++) {
         uint64_t ns = stage_ns[i];
         if (ns)
-            bag_observe_ns(figures->stage[i], ns);
+            bag_observe_ns(counters->stage[i], ns);
         else
-            bag_figure_add(figures->stage[i], 1);
+            bag_counter_add(counters->stage[i], 1);
         sum_ns += ns;
     }
     return sum_ns;
@@ -130,36 +130,36 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
 {
     if (!recorder)
         return;
-    struct bag_model_figures *figures = figures_of(recorder, model);
-    uint64_t ns = observe_stages(figures, work->watch->stage_ns);
-    bag_figure_add(&figures->duration[0][bag_seconds_border_of(ns)], 1);
-    bag_figure_add(figures->bags[0], work->bags);
-    bag_figure_add(figures->rows[0], work->rows);
-    bag_figure_add(figures->bytes[0], work->bytes);
-    bag_figure_add(figures->defaults[0], work->defaults);
-    bag_figure_set(figures->last[0], work->now_ms);
+    struct bag_model_counters *counters = counters_of(recorder, model);
+    uint64_t ns = observe_stages(counters, work->watch->stage_ns);
+    bag_counter_add(&counters->duration[0][bag_seconds_bound_of(ns)], 1);
+    bag_counter_add(counters->bags[0], work->bags);
+    bag_counter_add(counters->rows[0], work->rows);
+    bag_counter_add(counters->bytes[0], work->bytes);
+    bag_counter_add(counters->defaults[0], work->defaults);
+    bag_counter_set(counters->last[0], work->now_ms);
 }
 
 /* What a status alone stands for. */
-static enum bag_refusal refusal_of(int http_status)
+static enum bag_rejection rejection_of(int http_status)
 {
-    for (enum bag_refusal i = 0; i < BAG_REFUSAL_COUNT; i++) {
-        if (refusals[i].http_status == http_status)
+    for (enum bag_rejection i = 0; i < BAG_REJECTION_COUNT; i++) {
+        if (rejections[i].http_status == http_status)
             return i;
     }
-    return http_status >= 500 ? BAG_REFUSAL_INTERNAL : BAG_REFUSAL_BAD_REQUEST;
+    return http_status >= 500 ? BAG_REJECTION_INTERNAL : BAG_REJECTION_BAD_REQUEST;
 }
 
-void bag_metrics_on_refusal(struct bag_recorder *recorder, const struct bag_model *model,
-                            int http_status, enum bag_refusal refusal)
+void bag_metrics_on_rejection(struct bag_recorder *recorder, const struct bag_model *model,
+                              int http_status, enum bag_rejection rejection)
 {
     if (!recorder)
         return;
-    if (refusal == BAG_REFUSAL_BY_STATUS)
-        refusal = refusal_of(http_status);
-    bag_figure_add(recorder->loop.refused[refusal], 1);
+    if (rejection == BAG_REJECTION_BY_STATUS)
+        rejection = rejection_of(http_status);
+    bag_counter_add(recorder->loop.rejectd[rejection], 1);
     if (model)
-        bag_figure_add(figures_of(recorder, model)->failure[refusals[refusal].failure], 1);
+        bag_counter_add(counters_of(recorder, model)->failure[rejections[rejection].failure], 1);
 }
 
 void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_t body_bytes,
@@ -170,74 +170,74 @@ void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_
         return;
     while (i < sizeof statuses / sizeof statuses[0] && statuses[i] != http_status)
         i++;
-    bag_figure_add(recorder->loop.responses[i], 1);
-    bag_figure_add(recorder->loop.received[0], body_bytes);
-    bag_figure_add(recorder->loop.sent[0], reply_bytes);
+    bag_counter_add(recorder->loop.responses[i], 1);
+    bag_counter_add(recorder->loop.received[0], body_bytes);
+    bag_counter_add(recorder->loop.sent[0], reply_bytes);
 }
 
 void bag_metrics_on_end(struct bag_recorder *recorder, bool sent)
 {
     if (recorder && !sent)
-        bag_figure_add(recorder->loop.aborted[0], 1);
+        bag_counter_add(recorder->loop.aborted[0], 1);
 }
 
 void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metrics_levels *levels)
 {
     if (!recorder)
         return;
-    bag_figure_set(recorder->loop.in_flight[0], levels->in_flight);
-    bag_figure_set(recorder->loop.connections[0], levels->connections);
-    bag_figure_set(recorder->loop.queued[0], levels->queued);
-    bag_figure_set(recorder->loop.queued_bytes[0], levels->queued_bytes);
-    bag_figure_set(recorder->loop.running[0], levels->running);
+    bag_counter_set(recorder->loop.in_flight[0], levels->in_flight);
+    bag_counter_set(recorder->loop.connections[0], levels->connections);
+    bag_counter_set(recorder->loop.queued[0], levels->queued);
+    bag_counter_set(recorder->loop.queued_bytes[0], levels->queued_bytes);
+    bag_counter_set(recorder->loop.running[0], levels->running);
 }
 
 /* ---- adding up ------------------------------------------------------------------------------- */
 
-static void add_all(bag_figure *sum, const bag_figure *figures, size_t bytes)
+static void add_all(bag_counter *sum, const bag_counter *counters, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof *sum; i++)
-        bag_figure_add(&sum[i], bag_figure_get(&figures[i]));
+        bag_counter_add(&sum[i], bag_counter_get(&counters[i]));
 }
 
 /* What follows from other figures is not counted for every request. */
-static void add_implied(struct bag_model_figures *sum)
+static void add_implied(struct bag_model_counters *sum)
 {
-    for (size_t i = 0; i <= BAG_SIZES_BORDER_COUNT; i++)
-        bag_figure_add(sum->executions[0], bag_figure_get(&sum->batch[0][i]));
-    bag_figure_set(sum->success[0], bag_histogram_count(sum->duration[0]));
+    for (size_t i = 0; i <= BAG_SIZES_BOUND_COUNT; i++)
+        bag_counter_add(sum->executions[0], bag_counter_get(&sum->batch[0][i]));
+    bag_counter_set(sum->success[0], bag_histogram_count(sum->duration[0]));
     for (int i = 0; i < BAG_STAGE_COUNT; i++)
-        bag_figure_add(&sum->duration[0][BAG_SLOTS_SECONDS - 1],
-                       bag_figure_get(&sum->stage[i][BAG_SLOTS_SECONDS - 1]));
+        bag_counter_add(&sum->duration[0][BAG_SLOTS_SECONDS - 1],
+                        bag_counter_get(&sum->stage[i][BAG_SLOTS_SECONDS - 1]));
 }
 
 void bag_metrics_sum_model(const struct bag_metrics *metrics, size_t index,
-                           struct bag_model_figures *sum)
+                           struct bag_model_counters *sum)
 {
     uint64_t last_ms = 0;
     memset(sum, 0, sizeof *sum);
     for (const struct bag_recorder *at = metrics->first; at; at = at->next) {
-        const struct bag_model_figures *figures = &at->models[index];
-        uint64_t its_last_ms = bag_figure_get(figures->last[0]);
-        add_all((bag_figure *)sum, (const bag_figure *)figures, sizeof *sum);
+        const struct bag_model_counters *counters = &at->models[index];
+        uint64_t its_last_ms = bag_counter_get(counters->last[0]);
+        add_all((bag_counter *)sum, (const bag_counter *)counters, sizeof *sum);
         last_ms = its_last_ms > last_ms ? its_last_ms : last_ms;
     }
-    bag_figure_set(sum->last[0], last_ms);
+    bag_counter_set(sum->last[0], last_ms);
     add_implied(sum);
 }
 
-void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_figures *sum)
+void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_counters *sum)
 {
     memset(sum, 0, sizeof *sum);
     for (const struct bag_recorder *at = metrics->first; at; at = at->next)
-        add_all((bag_figure *)sum, (const bag_figure *)&at->loop, sizeof *sum);
+        add_all((bag_counter *)sum, (const bag_counter *)&at->loop, sizeof *sum);
 }
 
-uint64_t bag_histogram_count(const bag_figure *histogram)
+uint64_t bag_histogram_count(const bag_counter *histogram)
 {
     uint64_t count = 0;
-    for (size_t i = 0; i <= BAG_SECONDS_BORDER_COUNT; i++)
-        count += bag_figure_get(&histogram[i]);
+    for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++)
+        count += bag_counter_get(&histogram[i]);
     return count;
 }
 

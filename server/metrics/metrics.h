@@ -8,7 +8,7 @@
 #ifndef BAG_METRICS_H
 #define BAG_METRICS_H
 
-#include "figures.h"
+#include "counters.h"
 #include "server/table/registry.h"
 
 /* Of the server. Set up before the loops start. */
@@ -50,8 +50,8 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
                             const struct bag_metrics_work *work);
 
 /* A request was answered with an error; `model` is NULL where it was for none. */
-void bag_metrics_on_refusal(struct bag_recorder *recorder, const struct bag_model *model,
-                            int http_status, enum bag_refusal refusal);
+void bag_metrics_on_rejection(struct bag_recorder *recorder, const struct bag_model *model,
+                              int http_status, enum bag_rejection rejection);
 
 /* Any request was answered. */
 void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_t body_bytes,
@@ -70,11 +70,11 @@ void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metri
 
 /* The sum over all loops; `index` is the model's position in the registry. */
 void bag_metrics_sum_model(const struct bag_metrics *metrics, size_t index,
-                           struct bag_model_figures *sum);
-void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_figures *sum);
+                           struct bag_model_counters *sum);
+void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_counters *sum);
 
 /* How many values a histogram of durations holds. */
-uint64_t bag_histogram_count(const bag_figure *histogram);
+uint64_t bag_histogram_count(const bag_counter *histogram);
 
 /* A time of uv_now in ms since 1970; 0 stays 0. */
 uint64_t bag_metrics_epoch_ms(const struct bag_metrics *metrics, uint64_t loop_ms);

@@ -41,7 +41,7 @@ static uint64_t boot_s(void)
 
 /* What stands in /proc/self/stat behind the name, which may hold anything: the start is the 22nd
  * field, sizes the 23rd (bytes) and 24th (pages). */
-static void read_stat(struct bag_process_figures *figures)
+static void read_stat(struct bag_process_stats *counters)
 {
     char text[1024];
     unsigned long long ticks, bytes, pages;
@@ -56,21 +56,21 @@ static void read_stat(struct bag_process_figures *figures)
                             "%*d %*d %llu %llu %llu",
                             &ticks, &bytes, &pages) != 3)
         return;
-    figures->start_ns =
+    counters->start_ns =
         boot_s() * 1000000000 + ticks * (1000000000 / (uint64_t)sysconf(_SC_CLK_TCK));
-    figures->virtual_bytes = bytes;
-    figures->resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    counters->virtual_bytes = bytes;
+    counters->resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-void bag_process_look(struct bag_process_figures *figures)
+void bag_process_sample(struct bag_process_stats *counters)
 {
     struct rusage usage;
     struct rlimit fds;
-    memset(figures, 0, sizeof *figures);
+    memset(counters, 0, sizeof *counters);
     if (getrusage(RUSAGE_SELF, &usage) == 0)
-        figures->cpu_ns = ns_of(usage.ru_utime) + ns_of(usage.ru_stime);
+        counters->cpu_ns = ns_of(usage.ru_utime) + ns_of(usage.ru_stime);
     if (getrlimit(RLIMIT_NOFILE, &fds) == 0)
-        figures->max_fds = fds.rlim_cur;
-    figures->open_fds = count_open_fds();
-    read_stat(figures);
+        counters->max_fds = fds.rlim_cur;
+    counters->open_fds = count_open_fds();
+    read_stat(counters);
 }

@@ -120,10 +120,10 @@ void bag_prometheus_label(struct bag_prometheus *out, const char *key, const cha
     add(out, "\"");
 }
 
-void bag_prometheus_border(struct bag_prometheus *out, uint64_t border, bool ns)
+void bag_prometheus_bound(struct bag_prometheus *out, uint64_t bound, bool ns)
 {
     begin_label(out, "le");
-    add_value(out, border, ns);
+    add_value(out, bound, ns);
     add(out, "\"");
 }
 

@@ -28,8 +28,8 @@ void bag_prometheus_sample(struct bag_prometheus *out, const char *name, const c
 void bag_prometheus_label(struct bag_prometheus *out, const char *key, const char *value);
 void bag_prometheus_value(struct bag_prometheus *out, uint64_t value, bool ns);
 
-/* The label `le`: a border as above. */
-void bag_prometheus_border(struct bag_prometheus *out, uint64_t border, bool ns);
+/* The label `le`: a bound as above. */
+void bag_prometheus_bound(struct bag_prometheus *out, uint64_t bound, bool ns);
 
 /* The whole text, which is the caller's from then on (free); NULL without memory. */
 char *bag_prometheus_end(struct bag_prometheus *out);

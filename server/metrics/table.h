@@ -45,7 +45,7 @@
 #define BAG_LOOP_METRICS(X)                                                                        \
     X(responses, COUNTER, STATUS, "bagserve_http_responses_total", "responses",                    \
       "Answers to requests of any kind, by HTTP status.")                                          \
-    X(refused, COUNTER, REFUSAL, "bagserve_refused_requests_total", "requests",                    \
+    X(rejectd, COUNTER, REJECTION, "bagserve_refused_requests_total", "requests",                    \
       "Requests of any kind that were answered with an error, by its reason.")                     \
     X(aborted, COUNTER, ONE, "bagserve_aborted_requests_total", "requests",                        \
       "Requests whose connection ended before their reply had left.")                              \
@@ -86,7 +86,7 @@
 
 /* Why a request was answered with an error: X(ID, "value", status, FAILURE). Where several have one
  * status, the first is what the status alone stands for. */
-#define BAG_REFUSALS(X)                                                                            \
+#define BAG_REJECTIONS(X)                                                                            \
     X(INTERNAL, "internal", 500, BACKEND)                                                          \
     X(BAD_REQUEST, "bad_request", 400, OTHER)                                                      \
     X(WRONG_PORT, "wrong_port", 403, OTHER)                                                        \
@@ -111,15 +111,15 @@
 #define BAG_HTTP_STATUSES(X)                                                                            \
     X(200) X(204) X(400) X(403) X(404) X(405) X(408) X(413) X(415) X(431) X(500) X(503)
 
-/* ---- the borders of histograms ---------------------------------------------------------------- */
+/* ---- the bounds of histograms ---------------------------------------------------------------- */
 
-/* Upper borders, inclusive, in ns. */
-#define BAG_SECONDS_BORDERS(X)                                                                     \
+/* Upper bounds, inclusive, in ns. */
+#define BAG_SECONDS_BOUNDS(X)                                                                     \
     X(1000) X(2500) X(5000) X(10000) X(25000) X(50000) X(100000) X(250000) X(500000)               \
     X(1000000) X(2500000) X(5000000) X(10000000) X(25000000) X(50000000) X(100000000)              \
     X(250000000) X(500000000) X(1000000000) X(2500000000) X(5000000000) X(10000000000)
 
-#define BAG_SIZES_BORDERS(X)                                                                       \
+#define BAG_SIZES_BOUNDS(X)                                                                       \
     X(1) X(2) X(4) X(8) X(16) X(32) X(64) X(128) X(256) X(512) X(1024)
 
 /* clang-format on */

@@ -2,9 +2,9 @@
  *
  * Must not know: how the elements are read (read.c), where memory comes from (memory.c). */
 #include "load.h"
+#include "format_bytes.h"
 #include "memory.h"
 #include "read.h"
-#include "rounded_bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 /* ---- looking at a file ----------------------------------------------------------------------- */
 
-/* Opens a regular file and no other: a FIFO would block, a device has no size. -1: refused. */
+/* Opens a regular file and no other: a FIFO would block, a device has no size. -1: rejected. */
 static int open_regular(const char *path, struct stat *state, struct bag_problem *problem)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -89,7 +89,7 @@ static bool read_header(int fd, size_t file_bytes, enum bag_dtype override_dtype
     return ok && check_size(npy, file_bytes, problem);
 }
 
-/* Every refusal begins with the file. */
+/* Every rejection begins with the file. */
 static bool name_file(const char *path, struct bag_problem *problem)
 {
     bag_problem_prefix(problem, "%s", path);
@@ -171,7 +171,7 @@ static bool same_state(const struct bag_table_file *file, const struct stat *sta
            file->modified.tv_nsec == state->st_mtim.tv_nsec;
 }
 
-static bool refuse_changed(const char *when, struct bag_problem *problem)
+static bool reject_changed(const char *when, struct bag_problem *problem)
 {
     return bag_problem_set(
         problem, 500, "the file changed %s; publish a table by renaming a complete file", when);
@@ -186,7 +186,7 @@ static bool read_elements(int fd, const struct bag_table_file *file, unsigned th
     if (!bag_table_read(fd, &file->npy, threads, progress, context, memory->mapping, problem))
         return false;
     if (fstat(fd, &state) != 0 || !same_state(file, &state))
-        return refuse_changed("while it was read", problem);
+        return reject_changed("while it was read", problem);
     return true;
 }
 
@@ -214,7 +214,7 @@ bool bag_table_load(const struct bag_table_file *file, unsigned threads,
         return name_file(file->path, problem);
     bool ok = same_state(file, &state)
                   ? load_open(fd, file, threads, progress, context, memory, problem)
-                  : refuse_changed("after it was checked", problem);
+                  : reject_changed("after it was checked", problem);
     close(fd);
     return ok || name_file(file->path, problem);
 }

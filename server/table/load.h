@@ -20,7 +20,7 @@ struct bag_table_file {
     struct timespec modified;
 };
 
-/* Opens the file, reads its header, compares the file's size with it. Refuses missing, unreadable,
+/* Opens the file, reads its header, compares the file's size with it. Rejects missing, unreadable,
  * truncated, oversized and irregular files, wrong types, and scalars. `override_dtype` as in
  * bag_npy_parse. Reads no elements. */
 bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
@@ -29,7 +29,7 @@ bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
 /* Bytes of memory that the table will take. */
 size_t bag_table_file_bytes(const struct bag_table_file *file);
 
-/* Refuses where the machine (or the control group) cannot hold `needed_bytes` more: the text names
+/* Rejects where the machine (or the control group) cannot hold `needed_bytes` more: the text names
  * both figures. */
 bool bag_memory_check(size_t needed_bytes, struct bag_problem *problem);
 

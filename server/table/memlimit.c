@@ -1,7 +1,7 @@
 /* /proc/meminfo and the memory controllers of cgroup v1 and v2; see memlimit.h. */
 #include "memlimit.h"
+#include "format_bytes.h"
 #include "load.h"
-#include "rounded_bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -178,13 +178,13 @@ bool bag_memory_check_in(const char *proc, const char *sys, size_t needed_bytes,
     if (!room.group[0])
         return bag_problem_set(
             problem, 500, "the tables need %s of memory, but the machine has only %s available",
-            bag_rounded_bytes(needed_bytes).text, bag_rounded_bytes(room.bytes).text);
+            bag_format_bytes(needed_bytes).text, bag_format_bytes(room.bytes).text);
     return bag_problem_set(problem, 500,
                            "the tables need %s of memory, but the control group %s has only %s "
                            "left of its limit of %s",
-                           bag_rounded_bytes(needed_bytes).text, room.group,
-                           bag_rounded_bytes(room.bytes).text,
-                           bag_rounded_bytes(room.limit_bytes).text);
+                           bag_format_bytes(needed_bytes).text, room.group,
+                           bag_format_bytes(room.bytes).text,
+                           bag_format_bytes(room.limit_bytes).text);
 }
 
 bool bag_memory_check(size_t needed_bytes, struct bag_problem *problem)

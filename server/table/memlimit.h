@@ -6,7 +6,7 @@
 
 #include "proto/problem.h"
 
-/* Refuses where `needed_bytes` pass what `proc`/meminfo calls available, or what is left to one of
+/* Rejects where `needed_bytes` pass what `proc`/meminfo calls available, or what is left to one of
  * the control groups (version 1 or 2) that `proc`/self/cgroup names, or to a group around it, as
  * found under `sys`/fs/cgroup. A file that is missing limits nothing. Page cache that a group
  * holds counts as free: the kernel takes it back when memory is short. */

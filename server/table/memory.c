@@ -2,7 +2,7 @@
  * are huge; a huge page must begin at a multiple of its size, and mmap alone promises only 4 KiB.
  */
 #include "memory.h"
-#include "rounded_bytes.h"
+#include "format_bytes.h"
 
 #include <errno.h>
 #include <string.h>
@@ -42,7 +42,7 @@ void *bag_memory_map(size_t bytes, struct bag_problem *problem)
         memory = bytes < HUGE_PAGE_BYTES ? map_anonymous(bytes) : map_huge(bytes);
     if (!memory)
         bag_problem_set(problem, 500, "%s of memory cannot be had: %s",
-                        bag_rounded_bytes(bytes).text, strerror(errno));
+                        bag_format_bytes(bytes).text, strerror(errno));
     return memory;
 }
 

@@ -39,21 +39,21 @@ static bool walk(const char *directory, visit_entry *visit, void *context,
 {
     struct dirent **entries;
     int count = scandir(directory, &entries, skip_hidden, versionsort);
-    bool sound = count >= 0;
-    if (!sound)
+    bool ok = count >= 0;
+    if (!ok)
         bag_problem_set(problem, 500, "%s: cannot be read as a folder of models: %s", directory,
                         strerror(errno));
     for (int i = 0; i < count; i++) {
         char *path = NULL;
-        if (sound && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0)
-            sound = bag_problem_set(problem, 500, "%s: not enough memory", directory);
-        sound = sound && visit(path, entries[i]->d_name, context, problem);
+        if (ok && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0)
+            ok = bag_problem_set(problem, 500, "%s: not enough memory", directory);
+        ok = ok && visit(path, entries[i]->d_name, context, problem);
         free(path);
         free(entries[i]);
     }
     if (count >= 0)
         free(entries);
-    return sound;
+    return ok;
 }
 
 /* ---- DIR/NAME/VERSION ------------------------------------------------------------------------ */
@@ -94,10 +94,10 @@ static bool add_version(struct version *version, const char *path, struct bag_pr
     if (!version->settings)
         return true;
     char *text = bag_file_read(version->settings, BAG_CONFIG_FILE_BYTES, &bytes, problem);
-    bool sound = text && bag_config_apply_model_file(config, config->num_models - 1,
-                                                     version->settings, text, bytes, problem);
+    bool ok = text && bag_config_apply_model_file(config, config->num_models - 1, version->settings,
+                                                  text, bytes, problem);
     free(text);
-    return sound;
+    return ok;
 }
 
 static bool visit_version(const char *path, const char *name, void *context,
@@ -110,11 +110,11 @@ static bool visit_version(const char *path, const char *name, void *context,
                                "table in it",
                                path);
     version.version = name;
-    bool sound =
+    bool ok =
         walk(path, visit_version_file, &version, problem) && add_version(&version, path, problem);
     free(version.table);
     free(version.settings);
-    return sound;
+    return ok;
 }
 
 /* ---- DIR ------------------------------------------------------------------------------------- */
@@ -123,12 +123,12 @@ static bool add_file(struct bag_config *config, const char *path, const char *na
                      struct bag_problem *problem)
 {
     char *stem = strndup(name, strlen(name) - strlen(TABLE_SUFFIX));
-    bool sound = stem ? bag_config_add_model(config, stem, path, "1", problem)
-                      : bag_problem_set(problem, 500, "not enough memory");
-    if (!sound)
+    bool ok = stem ? bag_config_add_model(config, stem, path, "1", problem)
+                   : bag_problem_set(problem, 500, "not enough memory");
+    if (!ok)
         bag_problem_prefix(problem, "%s", path);
     free(stem);
-    return sound;
+    return ok;
 }
 
 static bool visit_model(const char *path, const char *name, void *context,

@@ -1,6 +1,6 @@
 /* See progress.h. */
 #include "progress.h"
-#include "rounded_bytes.h"
+#include "format_bytes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,14 +47,14 @@ static void describe(const struct bag_progress *progress, uint64_t now_ns, char 
 {
     double seconds = elapsed_s(progress, now_ns), fraction = fraction_done(progress);
     int written =
-        snprintf(out, bytes, "%s of %s (%d %%)", bag_rounded_bytes(progress->done_bytes).text,
-                 bag_rounded_bytes(progress->total_bytes).text, (int)(fraction * 100));
+        snprintf(out, bytes, "%s of %s (%d %%)", bag_format_bytes(progress->done_bytes).text,
+                 bag_format_bytes(progress->total_bytes).text, (int)(fraction * 100));
     if (seconds <= 0 || progress->done_bytes == 0)
         return;
     double rate = (double)progress->done_bytes / seconds;
     double left = (double)(progress->total_bytes - progress->done_bytes) / rate;
     snprintf(out + written, bytes - (size_t)written, ", %s/s, %s left",
-             bag_rounded_bytes((size_t)rate).text, seconds_text(left).text);
+             bag_format_bytes((size_t)rate).text, seconds_text(left).text);
 }
 
 static void draw_bar(struct bag_progress *progress, uint64_t now_ns)
@@ -102,7 +102,7 @@ void bag_progress_start(struct bag_progress *progress, const char *name, size_t 
         return;
     }
     snprintf(line, sizeof line, "table %.128s: loading %s", name,
-             bag_rounded_bytes(total_bytes).text);
+             bag_format_bytes(total_bytes).text);
     progress->print(progress->context, line);
 }
 
@@ -125,10 +125,10 @@ void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns)
     double seconds = elapsed_s(progress, now_ns);
     if (seconds > 0)
         snprintf(rate, sizeof rate, ", %s/s",
-                 bag_rounded_bytes((size_t)((double)progress->total_bytes / seconds)).text);
+                 bag_format_bytes((size_t)((double)progress->total_bytes / seconds)).text);
     snprintf(line, sizeof line, "%stable %.128s: loaded %s in %.2f s%s%s",
              progress->terminal ? CLEAR_LINE : "", progress->name,
-             bag_rounded_bytes(progress->total_bytes).text, seconds, rate,
+             bag_format_bytes(progress->total_bytes).text, seconds, rate,
              progress->terminal ? "\n" : "");
     progress->print(progress->context, line);
 }

@@ -10,7 +10,7 @@ struct bag_projection_files {
     const char *matrix, *bias;
 };
 
-/* Looks at the files and refuses what does not fit rows of the table: its type must be one that is
+/* Looks at the files and rejects what does not fit rows of the table: its type must be one that is
  * pooled in FP32, the matrix must have as many rows as the table's rows have elements. Adds the
  * bytes that the files will take to *total_bytes. */
 bool bag_projection_check(const struct bag_projection_files *files, const struct bag_table *table,

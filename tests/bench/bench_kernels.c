@@ -103,11 +103,11 @@ static void describe(const struct cell *cell, size_t count, struct call *call)
 }
 
 /* Checks one call as a server would. */
-static void check(struct call *call, const int64_t *ids, struct bag_pool *pool)
+static void check(struct call *call, const int64_t *ids, struct bag_pool_args *args)
 {
     struct bag_fault fault;
     call->indices.data = ids;
-    if (bag_pool_check(&call->table, &call->rules, &call->inputs, SIZE_MAX, pool, &fault) !=
+    if (bag_pool_check(&call->table, &call->rules, &call->inputs, SIZE_MAX, args, &fault) !=
         BAG_STATUS_OK) {
         fprintf(stderr, "the check refuses: %s\n", bag_statuses[fault.status].keyword);
         abort();
@@ -118,12 +118,12 @@ double bench_pool(const struct cell *cell)
 {
     int64_t count = cell->batch * cell->bag;
     struct call call;
-    struct bag_pool pool;
+    struct bag_pool_args args;
     describe(cell, (size_t)count, &call);
     double start = cpu_ns();
     for (int64_t at = 0; at < cell->count; at += count) {
-        check(&call, cell->ids + at, &pool);
-        bag_pool_run(&pool, bag_range_all(&pool), cell->out);
+        check(&call, cell->ids + at, &args);
+        bag_pool_run(&args, bag_range_all(&args), cell->out);
     }
     return cpu_ns() - start;
 }
@@ -160,7 +160,7 @@ double bench_gather(const struct cell *cell, int64_t ahead, int level)
 /* ---- two threads ----------------------------------------------------------------------------- */
 
 struct half {
-    struct bag_pool *pool;
+    struct bag_pool_args *args;
     struct bag_range range;
     void *out;
     int cpu;
@@ -174,20 +174,20 @@ static void *run_half(void *argument)
     bench_pin(half->cpu);
     for (int i = 0; i < half->rounds; i++) {
         pthread_barrier_wait(half->barrier);
-        bag_pool_run(half->pool, half->range, half->out);
+        bag_pool_run(half->args, half->range, half->out);
         pthread_barrier_wait(half->barrier);
     }
     return NULL;
 }
 
 /* The bag at which half of the entries are done. */
-static size_t middle_bag(const struct bag_pool *pool)
+static size_t middle_bag(const struct bag_pool_args *args)
 {
-    size_t low = 0, high = pool->num_bags;
-    size_t half = bag_pool_entries_before(pool, pool->num_bags) / 2;
+    size_t low = 0, high = args->num_bags;
+    size_t half = bag_pool_entries_before(args, args->num_bags) / 2;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (bag_pool_entries_before(pool, middle) < half)
+        if (bag_pool_entries_before(args, middle) < half)
             low = middle + 1;
         else
             high = middle;
@@ -203,7 +203,7 @@ static int by_value(const void *a, const void *b)
 
 int bench_threads(const struct cell *cell, int64_t count, int rounds, double *one, double *two)
 {
-    struct bag_pool pool;
+    struct bag_pool_args args;
     double *times = calloc((size_t)rounds * 2, sizeof *times);
     pthread_barrier_t barrier;
     pthread_t thread;
@@ -211,21 +211,21 @@ int bench_threads(const struct cell *cell, int64_t count, int rounds, double *on
         return -1;
     struct call call;
     describe(cell, (size_t)count, &call);
-    check(&call, cell->ids, &pool);
-    size_t middle = middle_bag(&pool);
-    size_t columns = pool.table.row_elements;
-    struct half second = {&pool, {middle, pool.num_bags, 0, columns}, cell->out, 1, &barrier,
+    check(&call, cell->ids, &args);
+    size_t middle = middle_bag(&args);
+    size_t columns = args.table.row_elements;
+    struct half second = {&args, {middle, args.num_bags, 0, columns}, cell->out, 1, &barrier,
                           rounds};
     pthread_barrier_init(&barrier, NULL, 2);
     if (pthread_create(&thread, NULL, run_half, &second) != 0)
         return -1;
     for (int i = 0; i < rounds; i++) {
         double start = wall_ns();
-        bag_pool_run(&pool, bag_range_all(&pool), cell->out);
+        bag_pool_run(&args, bag_range_all(&args), cell->out);
         times[i] = wall_ns() - start;
         pthread_barrier_wait(&barrier);
         start = wall_ns();
-        bag_pool_run(&pool, (struct bag_range){0, middle, 0, columns}, cell->out);
+        bag_pool_run(&args, (struct bag_range){0, middle, 0, columns}, cell->out);
         pthread_barrier_wait(&barrier);
         times[rounds + i] = wall_ns() - start;
     }

@@ -43,7 +43,7 @@ bool bench_connection_open(struct bench_connection *connection, int epoll_fd, un
 
 void bench_connection_close(struct bench_connection *connection);
 
-/* Begins a request on an open, free connection. The request outlives the exchange. */
+/* Begins a request on an open, free connection. The request outlives the request. */
 enum bench_outcome bench_connection_begin(struct bench_connection *connection, int epoll_fd,
                                           const struct bench_request *request);
 

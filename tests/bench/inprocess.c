@@ -96,13 +96,13 @@ static char *pool_part(const struct inprocess *run, size_t i, const int64_t *ids
                                  .count = run->query.bags,
                                  .data = part->offsets};
     struct bag_inputs inputs = {.tensor = {[BAG_INDICES] = &indices, [BAG_OFFSETS] = &offsets}};
-    struct bag_pool pool;
+    struct bag_pool_args args;
     struct bag_fault fault;
-    if (bag_pool_check(&part->memory.table, &part->rules, &inputs, run->result_bytes, &pool,
+    if (bag_pool_check(&part->memory.table, &part->rules, &inputs, run->result_bytes, &args,
                        &fault) != BAG_STATUS_OK)
         die("the query was refused");
-    bag_pool_run(&pool, bag_range_all(&pool), result);
-    return result + pool.result_bytes;
+    bag_pool_run(&args, bag_range_all(&args), result);
+    return result + args.result_bytes;
 }
 
 static void pool_once(const struct inprocess *run, const int64_t *ids)

@@ -48,7 +48,7 @@ enum flag {
     NORMAL
 };
 
-static void refuse(const char *what)
+static void reject(const char *what)
 {
     fprintf(stderr, "loadgen: %s\n%s", what, usage);
     exit(2);
@@ -62,15 +62,15 @@ static void read_phases(struct bench_loadgen_options *options, const char *text)
     do {
         double rate, seconds;
         if (options->num_phases == BENCH_MAX_PHASES)
-            refuse("too many phases");
+            reject("too many phases");
         if (sscanf(text, "%lf:%lf%n", &rate, &seconds, &used) != 2 || rate <= 0 || seconds <= 0)
-            refuse("--open takes RATE:SECONDS, both above 0");
+            reject("--open takes RATE:SECONDS, both above 0");
         options->phases[options->num_phases].rate = rate;
         options->phases[options->num_phases++].seconds = seconds;
         text += used;
     } while (*text++ == ',');
     if (text[-1])
-        refuse("--open takes RATE:SECONDS,RATE:SECONDS and so on");
+        reject("--open takes RATE:SECONDS,RATE:SECONDS and so on");
 }
 
 static void read_option(struct bench_loadgen_options *options, enum flag flag, char *text)
@@ -95,7 +95,7 @@ static void read_option(struct bench_loadgen_options *options, enum flag flag, c
         break;
     case FEATURES:
         if (!bench_query_read_features(&options->query, text))
-            refuse("--features takes ROWS:IDS,ROWS:IDS and so on");
+            reject("--features takes ROWS:IDS,ROWS:IDS and so on");
         break;
     case COLLECTION:
         options->query.collection = true;
@@ -136,13 +136,13 @@ static void read_option(struct bench_loadgen_options *options, enum flag flag, c
 static void check(const struct bench_loadgen_options *options)
 {
     if (!options->port)
-        refuse("--port is missing");
+        reject("--port is missing");
     if (strlen(options->query.model) > MAX_MODEL_BYTES)
-        refuse("the model's name is too long");
+        reject("the model's name is too long");
     if (options->query.features[0].rows < 1 || !options->bodies || !options->connections)
-        refuse("--rows, --bodies and --connections must be at least 1");
+        reject("--rows, --bodies and --connections must be at least 1");
     if (options->phases[0].seconds <= 0)
-        refuse("--seconds must be above 0");
+        reject("--seconds must be above 0");
 }
 
 void bench_loadgen_options_read(struct bench_loadgen_options *options, int count, char **arguments)
@@ -181,10 +181,10 @@ void bench_loadgen_options_read(struct bench_loadgen_options *options, int count
                                        .normal_ms = 10};
     while ((option = getopt_long(count, arguments, "", longs, NULL)) != -1) {
         if (option == '?')
-            refuse("unknown option");
+            reject("unknown option");
         read_option(options, (enum flag)option, optarg);
     }
     if (optind < count)
-        refuse("arguments without an option");
+        reject("arguments without an option");
     check(options);
 }

@@ -91,7 +91,7 @@ static char *put_numbers(char *out, const int64_t *numbers, size_t count)
     return out;
 }
 
-/* One input tensor of the envelope: its numbers, or how many bytes they take behind it. */
+/* One input tensor of the JSON header: its numbers, or how many bytes they take behind it. */
 static char *put_input(char *out, const char *name, const int64_t *numbers, size_t count, bool json)
 {
     out += sprintf(out, "{\"name\":\"%s\",\"datatype\":\"INT64\",\"shape\":[%zu],", name, count);

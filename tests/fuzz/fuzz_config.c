@@ -1,5 +1,5 @@
 /* libFuzzer: configuration files. The first byte says whether it is the whole configuration or a
- * model's own; either is applied or refused with a sentence, and nothing is left behind. */
+ * model's own; either is applied or rejected with a sentence, and nothing is left behind. */
 #include "config/config.h"
 
 #include <stdlib.h>

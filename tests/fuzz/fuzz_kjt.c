@@ -54,10 +54,10 @@ static void pool_part(const struct bag_kjt_part *part, bool weighted)
                                  [BAG_OFFSETS] = &part->offsets,
                                  [BAG_PER_SAMPLE_WEIGHTS] = weighted ? &part->weights : NULL}};
     struct bag_fault fault;
-    struct bag_pool pool;
-    require(bag_pool_check(&table, &rules, &inputs, 1 << 26, &pool, &fault) == BAG_STATUS_OK);
-    char *out = malloc(pool.result_bytes + 1);
-    bag_pool_run(&pool, bag_range_all(&pool), out);
+    struct bag_pool_args args;
+    require(bag_pool_check(&table, &rules, &inputs, 1 << 26, &args, &fault) == BAG_STATUS_OK);
+    char *out = malloc(args.result_bytes + 1);
+    bag_pool_run(&args, bag_range_all(&args), out);
     free(out);
 }
 

@@ -33,20 +33,20 @@ static int replay(const char *path)
 int main(int argc, char *argv[])
 {
     DIR *directory = argc == 2 ? opendir(argv[1]) : NULL;
-    int played = 0, sound = 1;
+    int played = 0, ok = 1;
     if (!directory) {
         fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
         return 2;
     }
-    for (struct dirent *entry; sound && (entry = readdir(directory));) {
+    for (struct dirent *entry; ok && (entry = readdir(directory));) {
         char path[4096];
         if (entry->d_name[0] == '.')
             continue;
         snprintf(path, sizeof path, "%s/%s", argv[1], entry->d_name);
-        sound = replay(path);
+        ok = replay(path);
         played++;
     }
     closedir(directory);
     printf("%d files\n", played);
-    return sound && played ? 0 : 1;
+    return ok && played ? 0 : 1;
 }

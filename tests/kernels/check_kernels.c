@@ -280,12 +280,12 @@ static void choose_call(uint64_t seed, struct call *call)
 
 /* ---- comparison ------------------------------------------------------------------------------ */
 
-static void pool_with(enum bag_isa isa, const struct bag_pool *pool, const struct call *call,
+static void pool_with(enum bag_isa isa, const struct bag_pool_args *args, const struct call *call,
                       unsigned char *out)
 {
     memset(out, 0xa5, sizeof wanted);
     bag_isa_use(isa);
-    bag_pool_run(pool, call->range, out + AROUND + call->out_shift);
+    bag_pool_run(args, call->range, out + AROUND + call->out_shift);
 }
 
 static bool is_nan(const unsigned char *at, enum bag_dtype dtype)
@@ -307,17 +307,17 @@ static bool is_nan(const unsigned char *at, enum bag_dtype dtype)
 }
 
 /* The first byte that differs, or SIZE_MAX. What stands around the result is compared, too. */
-static size_t first_difference(const struct bag_pool *pool, const struct call *call)
+static size_t first_difference(const struct bag_pool_args *args, const struct call *call)
 {
-    size_t bytes = bag_dtypes[pool->output_dtype].bytes, start = AROUND + call->out_shift;
+    size_t bytes = bag_dtypes[args->output_dtype].bytes, start = AROUND + call->out_shift;
     if (memcmp(wanted, got, sizeof wanted) == 0)
         return SIZE_MAX;
     for (size_t at = 0; at < sizeof wanted; at++) {
         if (wanted[at] == got[at])
             continue;
         size_t element = at < start ? at : start + (at - start) / bytes * bytes;
-        if (at < start || !is_nan(wanted + element, pool->output_dtype) ||
-            !is_nan(got + element, pool->output_dtype))
+        if (at < start || !is_nan(wanted + element, args->output_dtype) ||
+            !is_nan(got + element, args->output_dtype))
             return at;
     }
     return SIZE_MAX;
@@ -342,27 +342,27 @@ static int check(uint64_t seed)
 {
     static struct call call;
     struct bag_fault fault;
-    struct bag_pool pool;
+    struct bag_pool_args args;
     choose_call(seed, &call);
     struct bag_inputs inputs = {
         {[BAG_INDICES] = &call.indices,
          [BAG_OFFSETS] = &call.offsets,
          [BAG_PER_SAMPLE_WEIGHTS] = call.is_weighted ? &call.weights : NULL}};
     if (bag_rules_check(&call.table, &call.rules, &fault) != BAG_STATUS_OK ||
-        bag_pool_check(&call.table, &call.rules, &inputs, SIZE_MAX, &pool, &fault) !=
+        bag_pool_check(&call.table, &call.rules, &inputs, SIZE_MAX, &args, &fault) !=
             BAG_STATUS_OK) {
         printf("FAILED seed %llu: the call is refused: %s\n", (unsigned long long)seed,
                bag_statuses[fault.status].keyword);
         return 1;
     }
     int failed = 0;
-    pool.bag_stride += call.gap * bag_dtypes[pool.output_dtype].bytes;
-    pool_with(BAG_ISA_GENERIC, &pool, &call, wanted);
+    args.bag_stride += call.gap * bag_dtypes[args.output_dtype].bytes;
+    pool_with(BAG_ISA_GENERIC, &args, &call, wanted);
     for (int isa = BAG_ISA_GENERIC + 1; isa < BAG_ISA_COUNT; isa++) {
         if (!bag_isa_usable((enum bag_isa)isa))
             continue;
-        pool_with((enum bag_isa)isa, &pool, &call, got);
-        size_t at = first_difference(&pool, &call);
+        pool_with((enum bag_isa)isa, &args, &call, got);
+        size_t at = first_difference(&args, &call);
         if (at != SIZE_MAX) {
             print_call(seed, (enum bag_isa)isa, &call, at);
             failed++;
@@ -400,25 +400,25 @@ static int check_many_rows(void)
         printf("skipped: no %lld bytes of address space\n", (long long)num_rows * COLUMNS);
         return 0;
     }
-    struct bag_pool pool = {.table = {.rows = rows,
-                                      .dtype = BAG_F32,
-                                      .num_rows = num_rows,
-                                      .row_elements = COLUMNS,
-                                      .row_format = BAG_ROWS_F8_E4M3},
-                            .form = BAG_FORM_OFFSETS,
-                            .output_dtype = BAG_F32,
-                            .indices = {ids, COUNT_OF(ids), true},
-                            .groups = {starts, COUNT_OF(starts), true},
-                            .num_bags = COUNT_OF(starts),
-                            .bag_stride = COLUMNS * sizeof(float),
-                            .default_row = -1,
-                            .padding_row = -1};
+    struct bag_pool_args args = {.table = {.rows = rows,
+                                           .dtype = BAG_F32,
+                                           .num_rows = num_rows,
+                                           .row_elements = COLUMNS,
+                                           .row_format = BAG_ROWS_F8_E4M3},
+                                 .form = BAG_FORM_OFFSETS,
+                                 .output_dtype = BAG_F32,
+                                 .indices = {ids, COUNT_OF(ids), true},
+                                 .groups = {starts, COUNT_OF(starts), true},
+                                 .num_bags = COUNT_OF(starts),
+                                 .bag_stride = COLUMNS * sizeof(float),
+                                 .default_row = -1,
+                                 .padding_row = -1};
     for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
         float out[2 * COLUMNS] = {0};
         if (!bag_isa_usable((enum bag_isa)isa))
             continue;
         bag_isa_use((enum bag_isa)isa);
-        bag_pool_run(&pool, bag_range_all(&pool), out);
+        bag_pool_run(&args, bag_range_all(&args), out);
         for (size_t i = 0; i < 2 * COLUMNS; i++)
             if (out[i] != (i < COLUMNS ? 2 : 3)) {
                 printf("FAILED many rows, %s: %g at %zu\n", bag_isa_names[isa], (double)out[i], i);

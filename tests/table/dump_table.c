@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int refuse(const char *text)
+static int reject(const char *text)
 {
     fprintf(stderr, "%s\n", text);
     return 1;
@@ -19,10 +19,10 @@ static int dump(const struct bag_table_file *file, unsigned threads)
     struct bag_problem problem;
     size_t bytes = bag_table_file_bytes(file);
     if (!bag_table_load(file, threads, NULL, NULL, &memory, &problem))
-        return refuse(problem.text);
+        return reject(problem.text);
     bool ok = fwrite(memory.table.rows, 1, bytes, stdout) == bytes && fflush(stdout) == 0;
     bag_table_unload(&memory);
-    return ok ? 0 : refuse("standard output cannot be written");
+    return ok ? 0 : reject("standard output cannot be written");
 }
 
 int main(int argc, char *argv[])
@@ -31,13 +31,13 @@ int main(int argc, char *argv[])
     struct bag_problem problem;
     enum bag_dtype dtype = BAG_DTYPE_COUNT;
     if (argc < 2 || argc > 4)
-        return refuse("dump_table FILE [DATATYPE|- [THREADS]]");
+        return reject("dump_table FILE [DATATYPE|- [THREADS]]");
     if (argc > 2 && strcmp(argv[2], "-") != 0) {
         dtype = bag_dtype_find(argv[2], strlen(argv[2]));
         if (dtype == BAG_DTYPE_COUNT)
-            return refuse("there is no such datatype");
+            return reject("there is no such datatype");
     }
     if (!bag_table_file_open(argv[1], dtype, &file, &problem))
-        return refuse(problem.text);
+        return reject(problem.text);
     return dump(&file, argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 2);
 }

@@ -20,7 +20,7 @@ static inline uint64_t next_random(uint64_t *state)
 }
 
 struct outcome {
-    bool sound;
+    bool ok;
     size_t end, error_at; /* positions in the text */
     struct bag_problem problem;
 };
@@ -36,10 +36,10 @@ static inline struct outcome read_bytes(const char *text, size_t bytes, enum bag
     char *copy = exact_copy(text, bytes), *room = malloc(out_bytes + 1);
     assert_non_null(room);
     memset(room, 0xA5, out_bytes + 1);
-    outcome.sound =
+    outcome.ok =
         bag_numbers_parse(copy, bytes, dtype, count, room + 1, &end, &error_at, &outcome.problem);
-    assert_true((outcome.sound ? end : error_at) != NULL);
-    if (outcome.sound)
+    assert_true((outcome.ok ? end : error_at) != NULL);
+    if (outcome.ok)
         outcome.end = (size_t)(end - copy);
     else
         outcome.error_at = (size_t)(error_at - copy);
@@ -84,9 +84,9 @@ static inline double f64_from(uint64_t bits)
     return value;
 }
 
-/* Calls `check` with the bits of every float next to a border: zero, each power of two with its two
+/* Calls `check` with the bits of every float next to a bound: zero, each power of two with its two
  * neighbours on either side, the least and the largest. Signs alternate. */
-static inline void for_borders_f32(void (*check)(uint32_t bits))
+static inline void for_bounds_f32(void (*check)(uint32_t bits))
 {
     for (uint32_t field = 0; field < 255; field++) {
         for (int step = -2; step <= 2; step++) {
@@ -98,7 +98,7 @@ static inline void for_borders_f32(void (*check)(uint32_t bits))
     check(UINT32_C(0x7F7FFFFF));
 }
 
-static inline void for_borders_f64(void (*check)(uint64_t bits))
+static inline void for_bounds_f64(void (*check)(uint64_t bits))
 {
     for (uint64_t field = 0; field < 2047; field++) {
         for (int step = -2; step <= 2; step++) {

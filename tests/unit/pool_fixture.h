@@ -53,19 +53,19 @@ static inline void assert_pools(const struct bag_table *table, const struct bag_
                                 size_t expected_bytes)
 {
     struct bag_fault fault;
-    struct bag_pool pool;
+    struct bag_pool_args args;
     assert_int_equal(bag_rules_check(table, rules, &fault), BAG_STATUS_OK);
-    assert_int_equal(bag_pool_check(table, rules, inputs, 1 << 20, &pool, &fault), BAG_STATUS_OK);
-    assert_int_equal(pool.result_bytes, expected_bytes);
-    void *scratch = malloc(bag_pool_scratch_bytes(&pool) + 1);
+    assert_int_equal(bag_pool_check(table, rules, inputs, 1 << 20, &args, &fault), BAG_STATUS_OK);
+    assert_int_equal(args.result_bytes, expected_bytes);
+    void *scratch = malloc(bag_pool_scratch_bytes(&args) + 1);
     unsigned char *out = malloc(expected_bytes + 2);
     unsigned char *around = malloc(expected_bytes + 2);
     assert_true(scratch && out && around);
     memset(out, 0xa5, expected_bytes + 2);
     memset(around, 0xa5, expected_bytes + 2);
     memcpy(around + 1, expected, expected_bytes);
-    bag_pool_sort(&pool, scratch);
-    bag_pool_run(&pool, bag_range_all(&pool), out + 1);
+    bag_pool_sort(&args, scratch);
+    bag_pool_run(&args, bag_range_all(&args), out + 1);
     assert_memory_equal(out, around, expected_bytes + 2);
     free(around);
     free(out);

@@ -1,4 +1,4 @@
-/* Memory that dies together: alignment, borders, the maximum. */
+/* Memory that dies together: alignment, bounds, the maximum. */
 #include "testing.h"
 
 #include "proto/arena.h"

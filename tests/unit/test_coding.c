@@ -43,7 +43,7 @@ static char *inflate_bytes(enum bag_coding coding, const char *packed, size_t pa
     return out;
 }
 
-static void expect_refused(enum bag_coding coding, const char *packed, size_t packed_bytes,
+static void expect_rejectd(enum bag_coding coding, const char *packed, size_t packed_bytes,
                            size_t max_bytes, int status, const char *words)
 {
     struct bag_problem problem;
@@ -82,17 +82,17 @@ static void test_limit(void **state)
     size_t plain = strlen(PLAIN);
     (void)state;
     expect_plain(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain, PLAIN, plain);
-    expect_refused(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain - 1, 413, "26 bytes");
-    expect_refused(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 0, 413, "max_body_bytes");
+    expect_rejectd(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain - 1, 413, "26 bytes");
+    expect_rejectd(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 0, 413, "max_body_bytes");
 }
 
-static void test_every_prefix_is_refused(void **state)
+static void test_every_prefix_is_rejectd(void **state)
 {
     (void)state;
     for (size_t bytes = 0; bytes < sizeof gzip_bytes - 1; bytes++)
-        expect_refused(BAG_CODING_GZIP, gzip_bytes, bytes, 1000, 400, "ends too early");
+        expect_rejectd(BAG_CODING_GZIP, gzip_bytes, bytes, 1000, 400, "ends too early");
     for (size_t bytes = 0; bytes < sizeof zlib_bytes - 1; bytes++)
-        expect_refused(BAG_CODING_DEFLATE, zlib_bytes, bytes, 1000, 400, "ends too early");
+        expect_rejectd(BAG_CODING_DEFLATE, zlib_bytes, bytes, 1000, 400, "ends too early");
 }
 
 static void test_members(void **state)
@@ -103,30 +103,30 @@ static void test_members(void **state)
     memcpy(twice, gzip_bytes, bytes);
     memcpy(twice + bytes, gzip_bytes, bytes);
     expect_plain(BAG_CODING_GZIP, twice, 2 * bytes, 1000, PLAIN PLAIN, 2 * strlen(PLAIN));
-    expect_refused(BAG_CODING_GZIP, twice, 2 * bytes, 2 * strlen(PLAIN) - 1, 413, "limit");
-    expect_refused(BAG_CODING_GZIP, twice, bytes + 1, 1000, 400, "ends too early");
+    expect_rejectd(BAG_CODING_GZIP, twice, 2 * bytes, 2 * strlen(PLAIN) - 1, 413, "limit");
+    expect_rejectd(BAG_CODING_GZIP, twice, bytes + 1, 1000, 400, "ends too early");
     twice[bytes + 1] ^= 1;
-    expect_refused(BAG_CODING_GZIP, twice, 2 * bytes, 1000, 400, "gzip");
+    expect_rejectd(BAG_CODING_GZIP, twice, 2 * bytes, 1000, 400, "gzip");
     twice[bytes] = 0;
-    expect_refused(BAG_CODING_GZIP, twice, bytes + 1, 1000, 400, "follow");
+    expect_rejectd(BAG_CODING_GZIP, twice, bytes + 1, 1000, 400, "follow");
     memset(zeros, 0, sizeof zeros);
     memcpy(zeros, zlib_bytes, sizeof zlib_bytes - 1);
-    expect_refused(BAG_CODING_DEFLATE, zeros, sizeof zlib_bytes, 1000, 400, "follow");
+    expect_rejectd(BAG_CODING_DEFLATE, zeros, sizeof zlib_bytes, 1000, 400, "follow");
 }
 
 static void test_bad_bytes(void **state)
 {
     char bytes[sizeof gzip_bytes];
     (void)state;
-    expect_refused(BAG_CODING_GZIP, zlib_bytes, sizeof zlib_bytes - 1, 1000, 400, "gzip");
-    expect_refused(BAG_CODING_DEFLATE, gzip_bytes, sizeof gzip_bytes - 1, 1000, 400, "deflate");
+    expect_rejectd(BAG_CODING_GZIP, zlib_bytes, sizeof zlib_bytes - 1, 1000, 400, "gzip");
+    expect_rejectd(BAG_CODING_DEFLATE, gzip_bytes, sizeof gzip_bytes - 1, 1000, 400, "deflate");
     /* The bare stream, without zlib's two bytes in front. */
-    expect_refused(BAG_CODING_DEFLATE, zlib_bytes + 2, sizeof zlib_bytes - 3, 1000, 400, "deflate");
+    expect_rejectd(BAG_CODING_DEFLATE, zlib_bytes + 2, sizeof zlib_bytes - 3, 1000, 400, "deflate");
     /* A dictionary that nobody has. */
-    expect_refused(BAG_CODING_DEFLATE, "\x78\xbb\x01\x02\x03\x04zzzz", 10, 1000, 400, "dictionary");
+    expect_rejectd(BAG_CODING_DEFLATE, "\x78\xbb\x01\x02\x03\x04zzzz", 10, 1000, 400, "dictionary");
     memcpy(bytes, gzip_bytes, sizeof bytes);
     bytes[sizeof gzip_bytes - 9] ^= 1; /* its checksum */
-    expect_refused(BAG_CODING_GZIP, bytes, sizeof bytes - 1, 1000, 400, "gzip");
+    expect_rejectd(BAG_CODING_GZIP, bytes, sizeof bytes - 1, 1000, 400, "gzip");
 }
 
 static void test_bombs_stop_at_the_limit(void **state)
@@ -139,7 +139,7 @@ static void test_bombs_stop_at_the_limit(void **state)
         size_t packed_bytes = bag_deflate(coding, plain, plain_bytes, packed, plain_bytes);
         assert_in_range(packed_bytes, 1, 100000);
         expect_plain(coding, packed, packed_bytes, plain_bytes, plain, plain_bytes);
-        expect_refused(coding, packed, packed_bytes, plain_bytes - 1, 413, "limit");
+        expect_rejectd(coding, packed, packed_bytes, plain_bytes - 1, 413, "limit");
         /* No buffer is larger than the limit and the byte that tells. */
         assert_null(inflate_bytes(coding, packed, packed_bytes, 100000, 100001, &bytes, &problem));
         assert_int_equal(problem.http_status, 413);
@@ -180,7 +180,7 @@ static void test_reads_names(void **state)
         {"x-gzip", BAG_CODING_GZIP},       {"deflate", BAG_CODING_DEFLATE},
         {"identity", BAG_CODING_IDENTITY},
     };
-    static const char *const refused[] = {"",   "br",  "gzip, gzip", "gzip,",
+    static const char *const rejectd[] = {"",   "br",  "gzip, gzip", "gzip,",
                                           "gz", "zip", "gzip;q=1",   "identity, gzip"};
     struct bag_problem problem;
     enum bag_coding coding;
@@ -189,8 +189,8 @@ static void test_reads_names(void **state)
         assert_true(bag_coding_read(cases[i].value, &coding, &problem));
         assert_int_equal(coding, cases[i].coding);
     }
-    for (size_t i = 0; i < COUNT_OF(refused); i++) {
-        assert_false(bag_coding_read(refused[i], &coding, &problem));
+    for (size_t i = 0; i < COUNT_OF(rejectd); i++) {
+        assert_false(bag_coding_read(rejectd[i], &coding, &problem));
         assert_int_equal(problem.http_status, 415);
         assert_non_null(strstr(problem.text, "Content-Encoding"));
     }
@@ -240,7 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_bytes),
         cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_every_prefix_is_refused),
+        cmocka_unit_test(test_every_prefix_is_rejectd),
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_bad_bytes),
         cmocka_unit_test(test_bombs_stop_at_the_limit),

@@ -1,4 +1,4 @@
-/* Collections: their features' keys, what they take over from their tables, and every refusal. */
+/* Collections: their features' keys, what they take over from their tables, and every rejection. */
 #include "config_fixture.h"
 
 #define ITEMS \
@@ -43,7 +43,7 @@ static void test_overrides(void **state)
     assert_int_equal(datatype, BAG_F16);
 }
 
-static void test_refusals(void **state)
+static void test_rejections(void **state)
 {
     static const char *const cases[][2] = {
         {"\"features\": []", "column 1: features in model 'c' must be an array of at least one "
@@ -170,12 +170,8 @@ static void test_folders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_overrides),
-        TEST(test_refusals),
-        TEST(test_tables),
-        TEST(test_projections),
-        TEST(test_paths_of_projections),
-        TEST(test_folders),
+        TEST(test_overrides),   TEST(test_rejections),           TEST(test_tables),
+        TEST(test_projections), TEST(test_paths_of_projections), TEST(test_folders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,10 +31,7 @@ static char *help_text(void)
 static char *example_text(const char *name)
 {
     char path[4096];
-    const char *slash = strrchr(__FILE__, '/');
-    assert_non_null(slash);
-    snprintf(path, sizeof path, "%.*s/../../config/examples/%s", (int)(slash - __FILE__), __FILE__,
-             name);
+    snprintf(path, sizeof path, BAG_SOURCE_DIR "/config/examples/%s", name);
     FILE *stream = fopen(path, "r");
     if (!stream)
         fail_msg("cannot open %s", path);

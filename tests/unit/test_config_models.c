@@ -24,13 +24,13 @@ static bool name_taken(struct fixture *fixture, const char *name)
 
 static void test_names(void **state)
 {
-    static const char *const sound[] = {"a", "Z9", "a.b", "_", "-", "a.", "items-v2_x.y"};
+    static const char *const ok[] = {"a", "Z9", "a.b", "_", "-", "a.", "items-v2_x.y"};
     static const char *const bad[] = {"",    ".",    ".a",   "..",       "a/b", "a b",  "a\n",
                                       "a\t", "\x7f", "\x01", "\xc3\xa9", "a=b", "a%2f", "a:b"};
     struct fixture *fixture = *state;
     char name[130];
-    for (size_t i = 0; i < COUNT_OF(sound); i++)
-        assert_true(name_taken(fixture, sound[i]));
+    for (size_t i = 0; i < COUNT_OF(ok); i++)
+        assert_true(name_taken(fixture, ok[i]));
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         if (bag_model_name_valid(bad[i]) || name_taken(fixture, bad[i]))
             fail_msg("'%s' was taken", bad[i]);
@@ -43,7 +43,7 @@ static void test_names(void **state)
     name[129] = '\0';
     assert_false(bag_model_name_valid(name));
     assert_false(name_taken(fixture, name));
-    assert_int_equal(fixture->config.num_models, COUNT_OF(sound) + 1);
+    assert_int_equal(fixture->config.num_models, COUNT_OF(ok) + 1);
     assert_false(name_taken(fixture, "a\x1b[0m/\xff"));
     assert_string_equal(fixture->problem.text,
                         "model name 'a\\x1b[0m/\\xff' must be 1 to 128 of A-Z a-z 0-9 . _ - with "
@@ -137,17 +137,18 @@ static void test_defaults_of_a_model(void **state)
 static void test_switches(void **state)
 {
     struct fixture *fixture = *state;
-    char keys[128], refusal[128];
-#define BAG_SWITCH_BOOL(member, key)                                                               \
-    snprintf(keys, sizeof keys, "\"%s\": true", key);                                              \
-    entry(fixture, keys, NULL);                                                                    \
-    assert_true(fixture->config.models[0].member);                                                 \
-    snprintf(keys, sizeof keys, "\"%s\": false", key);                                             \
-    entry(fixture, keys, NULL);                                                                    \
-    assert_false(fixture->config.models[0].member);                                                \
-    snprintf(keys, sizeof keys, "\"%s\": \"true\"", key);                                          \
-    snprintf(refusal, sizeof refusal, "%s \"true\" in model 'items': must be true or false", key); \
-    entry(fixture, keys, refusal);
+    char keys[128], rejection[128];
+#define BAG_SWITCH_BOOL(member, key)                                                             \
+    snprintf(keys, sizeof keys, "\"%s\": true", key);                                            \
+    entry(fixture, keys, NULL);                                                                  \
+    assert_true(fixture->config.models[0].member);                                               \
+    snprintf(keys, sizeof keys, "\"%s\": false", key);                                           \
+    entry(fixture, keys, NULL);                                                                  \
+    assert_false(fixture->config.models[0].member);                                              \
+    snprintf(keys, sizeof keys, "\"%s\": \"true\"", key);                                        \
+    snprintf(rejection, sizeof rejection, "%s \"true\" in model 'items': must be true or false", \
+             key);                                                                               \
+    entry(fixture, keys, rejection);
 #define BAG_SWITCH_EITHER_OUT_OF_RANGE(member, key)
 #define BAG_SWITCH_COUNT(member, key)
 #define BAG_SWITCH_TEXT(member, key)
@@ -175,7 +176,7 @@ static void test_words(void **state)
     struct fixture *fixture = *state;
     static const char types[] = "UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, "
                                 "BF16, FP32, FP64";
-    char refusal[256];
+    char rejection[256];
     entry(fixture, "\"row_format\": \"int4\"", NULL);
     assert_int_equal(fixture->config.models[0].row_format, BAG_ROWS_INT4);
     entry(fixture, "\"datatype\": \"BF16\", \"output_datatype\": \"FP32\"", NULL);
@@ -185,9 +186,9 @@ static void test_words(void **state)
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         char keys[64];
         snprintf(keys, sizeof keys, "\"datatype\": \"%s\"", bad[i]);
-        snprintf(refusal, sizeof refusal, "datatype \"%s\" in model 'items': must be one of %s",
+        snprintf(rejection, sizeof rejection, "datatype \"%s\" in model 'items': must be one of %s",
                  bad[i], types);
-        entry(fixture, keys, refusal);
+        entry(fixture, keys, rejection);
     }
 #define BAG_X(id, name)                                  \
     entry(fixture, "\"reduction\": \"" name "\"", NULL); \

@@ -45,29 +45,29 @@ static void range_text(const struct bag_option *option, char *text, size_t bytes
                  setting->maximum, *setting->unit ? " " : "", setting->unit);
 }
 
-/* Gives one value to one option through each of the three sources. `refused` is the reason, or
+/* Gives one value to one option through each of the three sources. `rejected` is the reason, or
  * NULL where the value must be taken. */
 static void through_all(struct fixture *fixture, const struct bag_option *option, int64_t value,
-                        const char *refused)
+                        const char *rejectd)
 {
     const char *key = option->setting.key;
     char flag[128], entry[128], document[128], expected[256];
     snprintf(flag, sizeof flag, "%" PRId64, value);
     snprintf(expected, sizeof expected, "%s %s: %s", bag_flag_of(key).text, flag,
-             refused ? refused : "");
-    FLAGS(fixture, refused ? expected : NULL, bag_flag_of(key).text, flag);
-    if (!refused)
+             rejectd ? rejectd : "");
+    FLAGS(fixture, rejectd ? expected : NULL, bag_flag_of(key).text, flag);
+    if (!rejectd)
         assert_int_equal(number_of(fixture, option), value);
 
     snprintf(entry, sizeof entry, "%s=%" PRId64, bag_variable_of(key).text, value);
-    snprintf(expected, sizeof expected, "%s: %s", entry, refused ? refused : "");
-    variable(fixture, entry, refused ? expected : NULL);
+    snprintf(expected, sizeof expected, "%s: %s", entry, rejectd ? rejectd : "");
+    variable(fixture, entry, rejectd ? expected : NULL);
 
     snprintf(document, sizeof document, "{\"%s\": {\"%s\": %" PRId64 "}}", option->section, key,
              value);
     snprintf(expected, sizeof expected, "bagserve.json: line 1, column %zu: %s %s in '%s': %s",
-             strlen(option->section) + 7, key, flag, option->section, refused ? refused : "");
-    file(fixture, document, refused ? expected : NULL);
+             strlen(option->section) + 7, key, flag, option->section, rejectd ? rejectd : "");
+    file(fixture, document, rejectd ? expected : NULL);
 }
 
 static void test_numbers_at_and_beyond_their_bounds(void **state)
@@ -83,7 +83,7 @@ static void test_numbers_at_and_beyond_their_bounds(void **state)
         through_all(fixture, option, option->setting.maximum, NULL);
         through_all(fixture, option, option->setting.minimum - 1, range);
         through_all(fixture, option, option->setting.maximum + 1, range);
-        /* What was refused left the member alone. */
+        /* What was rejected left the member alone. */
         assert_int_equal(number_of(fixture, option), option->setting.maximum);
     }
 }
@@ -192,7 +192,7 @@ static void test_integers(void **state)
 {
     static const struct {
         const char *text;
-        bool sound;
+        bool ok;
         int64_t value;
     } cases[] = {
         {"0", true, 0},
@@ -220,9 +220,9 @@ static void test_integers(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         int64_t value = 0;
-        if (bag_integer_parse(cases[i].text, &value) != cases[i].sound)
-            fail_msg("'%s' must%s be an integer", cases[i].text, cases[i].sound ? "" : " not");
-        if (cases[i].sound)
+        if (bag_integer_parse(cases[i].text, &value) != cases[i].ok)
+            fail_msg("'%s' must%s be an integer", cases[i].text, cases[i].ok ? "" : " not");
+        if (cases[i].ok)
             assert_int_equal(value, cases[i].value);
     }
 }
@@ -231,7 +231,7 @@ static void test_sizes(void **state)
 {
     static const struct {
         const char *text;
-        int64_t value; /* -1: refused */
+        int64_t value; /* -1: rejected */
     } cases[] = {
         {"0", 0},
         {"1", 1},

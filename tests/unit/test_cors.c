@@ -20,7 +20,7 @@ static void test_takes_origins(void **state)
     }
 }
 
-static void test_refuses_what_no_browser_sends(void **state)
+static void test_rejects_what_no_browser_sends(void **state)
 {
     static const struct {
         const char *list, *named;
@@ -79,7 +79,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_takes_origins),
-        cmocka_unit_test(test_refuses_what_no_browser_sends),
+        cmocka_unit_test(test_rejects_what_no_browser_sends),
         cmocka_unit_test(test_allows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* The engine on a real loop with real workers: every job is done once, with the bits of a job
- * alone; the queue is bounded; stale jobs are refused. */
+ * alone; the queue is bounded; stale jobs are rejected. */
 #include "testing.h"
 
 #include "server/engine/engine.h"
@@ -38,7 +38,7 @@ static void on_done(struct bag_job *job)
     world.done++;
 }
 
-static bool is_wanted(struct bag_job *job)
+static bool is_connected(struct bag_job *job)
 {
     (void)job;
     return world.wanted;
@@ -99,7 +99,7 @@ static struct bag_job *make_job(size_t i, size_t count)
     job->infer.header_bytes = (size_t)bytes;
     job->infer.limits = &infer_limits;
     job->done = on_done;
-    job->is_wanted = is_wanted;
+    job->is_connected = is_connected;
     return job;
 }
 
@@ -196,10 +196,10 @@ static void test_the_pace_of_work_counts(void **state)
     bag_engine_submit(&world.engine, make_job(0, 5));
     world.engine.limits.max_queue_work_ns = 2 * world.engine.queued_cost_ns;
     assert_true(bag_engine_has_room(&world.engine, 100));
-    world.engine.pace = 3;
+    world.engine.cost_scale = 3;
     assert_false(bag_engine_has_room(&world.engine, 100));
     run(1);
-    assert_true(world.engine.pace != 3);
+    assert_true(world.engine.cost_scale != 3);
     tear_down(1);
 }
 
@@ -219,7 +219,7 @@ static void test_a_batch_is_short(void **state)
     tear_down(20);
 }
 
-static void test_stale_jobs_are_refused(void **state)
+static void test_stale_jobs_are_rejectd(void **state)
 {
     (void)state;
     set_up(1, MAX_JOBS);
@@ -265,7 +265,7 @@ int main(void)
         cmocka_unit_test(test_the_queue_is_bounded),
         cmocka_unit_test(test_the_pace_of_work_counts),
         cmocka_unit_test(test_a_batch_is_short),
-        cmocka_unit_test(test_stale_jobs_are_refused),
+        cmocka_unit_test(test_stale_jobs_are_rejectd),
         cmocka_unit_test(test_a_bad_job_costs_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Heads that are refused for their form, laid out in memory as the library leaves them. */
+/* Heads that are rejected for their form, laid out in memory as the library leaves them. */
 #include "testing.h"
 
 #include "server/http/guard.h"
@@ -51,23 +51,22 @@ static bool guard_head(const char *head, struct taken *taken)
     taken->end = taken->memory + bytes;
     char *method = taken->memory, *lines = cut_line(method), *target = cut(method, " ");
     char *version = cut(target, " ");
-    bool sound =
-        bag_guard_first_line(&guard, method, target, version - 1, version, &taken->problem);
-    while (sound && *lines != '\r' && *lines != '\n') {
+    bool ok = bag_guard_first_line(&guard, method, target, version - 1, version, &taken->problem);
+    while (ok && *lines != '\r' && *lines != '\n') {
         char *line = lines;
         lines = cut_line(line);
-        sound = take_line(&guard, line, &taken->problem);
+        ok = take_line(&guard, line, &taken->problem);
     }
-    return sound && bag_guard_end(&guard, taken->end, &taken->problem);
+    return ok && bag_guard_end(&guard, taken->end, &taken->problem);
 }
 
 static void check(const char *head, int status, const char *words)
 {
     struct taken taken;
-    bool sound = guard_head(head, &taken);
-    if (sound != (status == 200))
-        fail_msg("%s%s", head, sound ? "was accepted" : taken.problem.text);
-    if (!sound) {
+    bool ok = guard_head(head, &taken);
+    if (ok != (status == 200))
+        fail_msg("%s%s", head, ok ? "was accepted" : taken.problem.text);
+    if (!ok) {
         assert_int_equal(taken.problem.http_status, status);
         if (!strstr(taken.problem.text, words))
             fail_msg("'%s' does not say '%s'", taken.problem.text, words);
@@ -96,7 +95,7 @@ static void test_accepts(void **state)
         check(heads[i], 200, "");
 }
 
-static void test_refuses(void **state)
+static void test_rejects(void **state)
 {
     static const struct {
         const char *head;
@@ -162,7 +161,7 @@ static void test_finds_gaps(void **state)
 static void test_targets(void **state)
 {
     static const struct {
-        const char *target, *path; /* NULL: refused */
+        const char *target, *path; /* NULL: rejected */
     } cases[] = {
         {"/", "/"},
         {"/v2?a=b&[c]=%41%zz", "/v2?a=b&[c]=%41%zz"},
@@ -206,7 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepts),
-        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_rejects),
         cmocka_unit_test(test_finds_gaps),
         cmocka_unit_test(test_targets),
     };

@@ -1,4 +1,4 @@
-/* Strict JSON: what must be taken, what must be refused and where, and what is cut out. */
+/* Strict JSON: what must be taken, what must be rejected and where, and what is cut out. */
 #include "testing.h"
 
 #include "proto/json.h"
@@ -15,7 +15,7 @@ static void accepts(const char *text)
     free(copy);
 }
 
-static void refuses_bytes(const char *text, size_t bytes, const char *words)
+static void rejects_bytes(const char *text, size_t bytes, const char *words)
 {
     struct bag_problem problem;
     char *copy = exact_copy(text, bytes);
@@ -28,9 +28,9 @@ static void refuses_bytes(const char *text, size_t bytes, const char *words)
     free(copy);
 }
 
-static void refuses(const char *text, const char *words)
+static void rejects(const char *text, const char *words)
 {
-    refuses_bytes(text, strlen(text), words);
+    rejects_bytes(text, strlen(text), words);
 }
 
 static void test_accepts_all_of_the_grammar(void **state)
@@ -58,7 +58,7 @@ static void test_accepts_all_of_the_grammar(void **state)
         accepts(texts[i]);
 }
 
-static void test_refuses_what_is_not_json(void **state)
+static void test_rejects_what_is_not_json(void **state)
 {
     static const char *const cases[][2] = {
         {"", "line 1, column 1: the text ends too early"},
@@ -116,10 +116,10 @@ static void test_refuses_what_is_not_json(void **state)
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        refuses(cases[i][0], cases[i][1]);
-    refuses_bytes("[1]\0", 4, "nothing may follow");
-    refuses_bytes("[\"\0\"]", 5, "control characters");
-    refuses_bytes("\0", 1, "a value must stand here");
+        rejects(cases[i][0], cases[i][1]);
+    rejects_bytes("[1]\0", 4, "nothing may follow");
+    rejects_bytes("[\"\0\"]", 5, "control characters");
+    rejects_bytes("\0", 1, "a value must stand here");
 }
 
 /* 16 members are compared pairwise, 17 sorted: the twin is found either way. */
@@ -134,7 +134,7 @@ static void test_finds_duplicates_among_many(void **state)
                 used += (size_t)sprintf(text + used, ",\"k%d\":0", i);
             sprintf(text + used, ",\"k%d\":0}", twin ? members / 2 : members);
             if (twin)
-                refuses(text, "stands twice");
+                rejects(text, "stands twice");
             else
                 accepts(text);
         }
@@ -152,10 +152,11 @@ static void test_bounds_the_depth(void **state)
     memset(text, '[', BAG_JSON_MAX_DEPTH + 1);
     memset(text + BAG_JSON_MAX_DEPTH + 1, ']', BAG_JSON_MAX_DEPTH + 1);
     text[2 * BAG_JSON_MAX_DEPTH + 2] = 0;
-    refuses(text, "nested more than 128 deep");
+    rejects(text, "nested more than 128 deep");
 }
 
-/* ---- envelopes ------------------------------------------------------------------------------- */
+/* ---- JSON headers -------------------------------------------------------------------------------
+ */
 
 static void span_is(struct bag_json_span span, const char *text)
 {
@@ -168,23 +169,23 @@ static void test_cuts_data_out_of_an_envelope(void **state)
     const char *text = "{\"id\":\"a\\u0000b\", \"junk\":[1,{\"data\":[9]}],"
                        "\"inputs\":[{\"name\":\"x\",\"data\":[1, [2,\"]\"]]},"
                        "{\"d\\u0061ta\":[],\"shape\":[3]},{\"data\":null}]}";
-    struct bag_json_envelope envelope;
+    struct bag_json_header header;
     struct bag_problem problem;
     struct bag_arena arena;
     char *copy = exact_copy(text, strlen(text));
     (void)state;
     bag_arena_init(&arena, 1 << 20);
-    assert_true(bag_json_parse_envelope(copy, strlen(text), &arena, &envelope, &problem));
-    span_is(envelope.id, "\"a\\u0000b\"");
-    assert_int_equal(envelope.num_data, 2);
-    span_is(envelope.data[0], "[1, [2,\"]\"]]");
-    span_is(envelope.data[1], "[]");
-    char *tree = cJSON_PrintUnformatted(envelope.tree);
+    assert_true(bag_json_parse_header(copy, strlen(text), &arena, &header, &problem));
+    span_is(header.id, "\"a\\u0000b\"");
+    assert_int_equal(header.num_data, 2);
+    span_is(header.data[0], "[1, [2,\"]\"]]");
+    span_is(header.data[1], "[]");
+    char *tree = cJSON_PrintUnformatted(header.tree);
     assert_string_equal(tree, "{\"id\":\"a\xef\xbf\xbd"
                               "b\",\"junk\":null,\"inputs\":[{\"name\":\"x\",\"data\":0},"
                               "{\"data\":1,\"shape\":[3]},{\"data\":null}]}");
     cJSON_free(tree);
-    bag_json_free(envelope.tree);
+    bag_json_free(header.tree);
     bag_arena_free(&arena);
     free(copy);
 }
@@ -193,7 +194,7 @@ static void test_cuts_data_out_of_an_envelope(void **state)
 static void test_cuts_many_arrays(void **state)
 {
     char text[4096] = "{\"inputs\":[";
-    struct bag_json_envelope envelope;
+    struct bag_json_header header;
     struct bag_problem problem;
     struct bag_arena arena;
     (void)state;
@@ -201,11 +202,11 @@ static void test_cuts_many_arrays(void **state)
         sprintf(text + strlen(text), "%s{\"data\":[%d]}", i ? "," : "", i);
     strcat(text, "]}");
     bag_arena_init(&arena, 1 << 20);
-    assert_true(bag_json_parse_envelope(text, strlen(text), &arena, &envelope, &problem));
-    assert_int_equal(envelope.num_data, 33);
-    span_is(envelope.data[0], "[0]");
-    span_is(envelope.data[32], "[32]");
-    bag_json_free(envelope.tree);
+    assert_true(bag_json_parse_header(text, strlen(text), &arena, &header, &problem));
+    assert_int_equal(header.num_data, 33);
+    span_is(header.data[0], "[0]");
+    span_is(header.data[32], "[32]");
+    bag_json_free(header.tree);
     bag_arena_free(&arena);
 }
 
@@ -218,22 +219,22 @@ static void test_finds_the_end_of_data_at_any_distance(void **state)
     for (size_t i = 0; i < sizeof middles / sizeof middles[0]; i++) {
         for (int before = 0; before < 18; before++) {
             char data[64], text[128];
-            struct bag_json_envelope envelope;
+            struct bag_json_header header;
             struct bag_problem problem;
             struct bag_arena arena = {0};
             sprintf(data, "[%.*s%s%.*s]", before, "123456789012345678", middles[i], 17 - before,
                     "12345678901234567");
             sprintf(text, "{\"inputs\":[{\"data\":%s,\"name\":\"x\"}]}", data);
             bag_arena_init(&arena, 1 << 20);
-            assert_true(bag_json_parse_envelope(text, strlen(text), &arena, &envelope, &problem));
-            span_is(envelope.data[0], data);
-            bag_json_free(envelope.tree);
+            assert_true(bag_json_parse_header(text, strlen(text), &arena, &header, &problem));
+            span_is(header.data[0], data);
+            bag_json_free(header.tree);
             bag_arena_free(&arena);
         }
     }
 }
 
-static void test_refuses_bad_envelopes(void **state)
+static void test_rejects_bad_envelopes(void **state)
 {
     static const char *const cases[][2] = {
         {"{\"id\":7}", "at byte 6: \"id\" must be a string"},
@@ -249,13 +250,12 @@ static void test_refuses_bad_envelopes(void **state)
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct bag_json_envelope envelope;
+        struct bag_json_header header;
         struct bag_problem problem;
         struct bag_arena arena;
         bag_arena_init(&arena, 1 << 20);
         char *copy = exact_copy(cases[i][0], strlen(cases[i][0]));
-        assert_false(
-            bag_json_parse_envelope(copy, strlen(cases[i][0]), &arena, &envelope, &problem));
+        assert_false(bag_json_parse_header(copy, strlen(cases[i][0]), &arena, &header, &problem));
         if (!strstr(problem.text, cases[i][1]))
             fail_msg("%s: '%s' does not contain '%s'", cases[i][0], problem.text, cases[i][1]);
         free(copy);
@@ -263,20 +263,20 @@ static void test_refuses_bad_envelopes(void **state)
     }
 }
 
-/* Every prefix of an envelope is refused, and none is read past its end. */
-static void test_refuses_every_truncation(void **state)
+/* Every prefix of an JSON header is rejected, and none is read past its end. */
+static void test_rejects_every_truncation(void **state)
 {
     const char *text =
         "{\"id\":\"\\ud834\\udd1e\",\"u\":-1.5e+3,\"inputs\":[{\"name\":\"\xc3\xa9\","
         "\"shape\":[2,1],\"data\":[[1],[2]]}],\"outputs\":[true,null]}";
     (void)state;
     for (size_t bytes = 0; bytes < strlen(text); bytes++) {
-        struct bag_json_envelope envelope;
+        struct bag_json_header header;
         struct bag_problem problem;
         struct bag_arena arena;
         bag_arena_init(&arena, 1 << 20);
         char *copy = exact_copy(text, bytes);
-        assert_false(bag_json_parse_envelope(copy, bytes, &arena, &envelope, &problem));
+        assert_false(bag_json_parse_header(copy, bytes, &arena, &header, &problem));
         assert_int_equal(problem.http_status, 400);
         free(copy);
         bag_arena_free(&arena);
@@ -287,14 +287,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepts_all_of_the_grammar),
-        cmocka_unit_test(test_refuses_what_is_not_json),
+        cmocka_unit_test(test_rejects_what_is_not_json),
         cmocka_unit_test(test_finds_duplicates_among_many),
         cmocka_unit_test(test_bounds_the_depth),
         cmocka_unit_test(test_cuts_data_out_of_an_envelope),
         cmocka_unit_test(test_cuts_many_arrays),
         cmocka_unit_test(test_finds_the_end_of_data_at_any_distance),
-        cmocka_unit_test(test_refuses_bad_envelopes),
-        cmocka_unit_test(test_refuses_every_truncation),
+        cmocka_unit_test(test_rejects_bad_envelopes),
+        cmocka_unit_test(test_rejects_every_truncation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

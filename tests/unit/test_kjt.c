@@ -1,4 +1,4 @@
-/* KeyedJaggedTensor's layout: exact parts from lengths and from offsets, and every refusal. */
+/* KeyedJaggedTensor's layout: exact parts from lengths and from offsets, and every rejection. */
 #include "testing.h"
 
 #include "proto/kjt.h"
@@ -100,7 +100,7 @@ static void test_takes_no_bags(void **state)
     }
 }
 
-static void test_refuses(void **state)
+static void test_rejects(void **state)
 {
     static const struct {
         enum bag_kjt_input which;
@@ -176,7 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_divides_values),
         cmocka_unit_test(test_takes_no_bags),
-        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_rejects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

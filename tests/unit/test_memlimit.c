@@ -89,7 +89,7 @@ static int tear_down(void **state)
 
 /* ---- expectations ---------------------------------------------------------------------------- */
 
-/* Exactly `bytes` may be taken; one more is refused with the sentence. */
+/* Exactly `bytes` may be taken; one more is rejected with the sentence. */
 static void check_room(size_t bytes, const char *sentence)
 {
     struct bag_problem problem = {.http_status = 0};

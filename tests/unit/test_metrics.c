@@ -1,4 +1,4 @@
-/* Counting: borders of histograms, recorders of several loops, and the text that comes of it. */
+/* Counting: bounds of histograms, recorders of several loops, and the text that comes of it. */
 #include "testing.h"
 
 #include "server/metrics/expose.h"
@@ -41,9 +41,9 @@ static void succeed(struct bag_recorder *recorder, const struct bag_model *model
     bag_metrics_on_success(recorder, model, &work);
 }
 
-static uint64_t only(const bag_figure *figure)
+static uint64_t only(const bag_counter *counter)
 {
-    return bag_figure_get(figure);
+    return bag_counter_get(counter);
 }
 
 /* The whole text holds the line. */
@@ -57,42 +57,42 @@ static void expect_line(const char *text, const char *line)
 
 /* ---- histograms ------------------------------------------------------------------------------ */
 
-static void test_borders_are_inclusive(void **state)
+static void test_bounds_are_inclusive(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < BAG_SECONDS_BORDER_COUNT; i++) {
-        uint64_t border = bag_seconds_borders[i];
-        assert_int_equal(bag_seconds_border_of(border), i);
-        assert_int_equal(bag_seconds_border_of(border + 1), i + 1);
-        assert_true(i == 0 || border > bag_seconds_borders[i - 1]);
+    for (size_t i = 0; i < BAG_SECONDS_BOUND_COUNT; i++) {
+        uint64_t bound = bag_seconds_bounds[i];
+        assert_int_equal(bag_seconds_bound_of(bound), i);
+        assert_int_equal(bag_seconds_bound_of(bound + 1), i + 1);
+        assert_true(i == 0 || bound > bag_seconds_bounds[i - 1]);
     }
-    assert_int_equal(bag_seconds_border_of(0), 0);
-    assert_int_equal(bag_seconds_border_of(UINT64_MAX), BAG_SECONDS_BORDER_COUNT);
+    assert_int_equal(bag_seconds_bound_of(0), 0);
+    assert_int_equal(bag_seconds_bound_of(UINT64_MAX), BAG_SECONDS_BOUND_COUNT);
 }
 
 static void test_histograms_keep_every_value(void **state)
 {
-    bag_figure seconds[BAG_SLOTS_SECONDS] = {0}, sizes[BAG_SLOTS_SIZES] = {0};
+    bag_counter seconds[BAG_SLOTS_SECONDS] = {0}, sizes[BAG_SLOTS_SIZES] = {0};
     uint64_t sum_ns = 0;
     (void)state;
-    for (size_t i = 0; i < BAG_SECONDS_BORDER_COUNT; i++) {
-        for (uint64_t ns = bag_seconds_borders[i] - 1; ns <= bag_seconds_borders[i] + 1; ns++) {
+    for (size_t i = 0; i < BAG_SECONDS_BOUND_COUNT; i++) {
+        for (uint64_t ns = bag_seconds_bounds[i] - 1; ns <= bag_seconds_bounds[i] + 1; ns++) {
             bag_observe_ns(seconds, ns);
             sum_ns += ns;
         }
     }
-    assert_int_equal(bag_histogram_count(seconds), 3 * BAG_SECONDS_BORDER_COUNT);
+    assert_int_equal(bag_histogram_count(seconds), 3 * BAG_SECONDS_BOUND_COUNT);
     assert_int_equal(only(&seconds[0]), 2);
-    for (size_t i = 1; i < BAG_SECONDS_BORDER_COUNT; i++)
+    for (size_t i = 1; i < BAG_SECONDS_BOUND_COUNT; i++)
         assert_int_equal(only(&seconds[i]), 3);
-    assert_int_equal(only(&seconds[BAG_SECONDS_BORDER_COUNT]), 1);
+    assert_int_equal(only(&seconds[BAG_SECONDS_BOUND_COUNT]), 1);
     assert_int_equal(only(&seconds[BAG_SLOTS_SECONDS - 1]), sum_ns);
     bag_observe_size(sizes, 1);
     bag_observe_size(sizes, 3);
     bag_observe_size(sizes, 1025);
     assert_int_equal(only(&sizes[0]), 1);
     assert_int_equal(only(&sizes[2]), 1);
-    assert_int_equal(only(&sizes[BAG_SIZES_BORDER_COUNT]), 1);
+    assert_int_equal(only(&sizes[BAG_SIZES_BOUND_COUNT]), 1);
     assert_int_equal(only(&sizes[BAG_SLOTS_SIZES - 1]), 1029);
 }
 
@@ -120,7 +120,7 @@ static void test_stopwatch_adds_laps(void **state)
 
 static void test_loops_add_up(void **state)
 {
-    struct bag_model_figures sum;
+    struct bag_model_counters sum;
     (void)state;
     succeed(first, &models[0], 1000, 500);
     succeed(second, &models[0], 100, 400);
@@ -156,7 +156,7 @@ static void test_loops_add_up(void **state)
 static void test_levels_of_loops_add_up(void **state)
 {
     struct bag_metrics_levels levels = {1, 2, 3, 4, 5};
-    struct bag_loop_figures sum;
+    struct bag_loop_counters sum;
     (void)state;
     bag_metrics_on_levels(first, &levels);
     bag_metrics_on_levels(first, &levels);
@@ -172,37 +172,37 @@ static void test_levels_of_loops_add_up(void **state)
     assert_int_equal(only(sum.aborted[0]), 1);
 }
 
-/* A refusal's reason is what its status stands for, unless it is said. */
-static void test_refusals_have_reasons(void **state)
+/* A rejection's reason is what its status stands for, unless it is said. */
+static void test_rejections_have_reasons(void **state)
 {
     static const struct {
         int status;
-        enum bag_refusal said, refusal;
+        enum bag_rejection said, rejection;
         enum bag_failure failure;
     } cases[] = {
-        {400, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_BAD_REQUEST, BAG_FAILURE_OTHER},
-        {404, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_NOT_FOUND, BAG_FAILURE_OTHER},
-        {413, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_TOO_LARGE, BAG_FAILURE_OTHER},
-        {418, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_BAD_REQUEST, BAG_FAILURE_OTHER},
-        {500, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_INTERNAL, BAG_FAILURE_BACKEND},
-        {507, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_INTERNAL, BAG_FAILURE_BACKEND},
-        {503, BAG_REFUSAL_BY_STATUS, BAG_REFUSAL_NO_MEMORY, BAG_FAILURE_REJECTED},
-        {503, BAG_REFUSAL_QUEUE_FULL, BAG_REFUSAL_QUEUE_FULL, BAG_FAILURE_REJECTED},
-        {503, BAG_REFUSAL_CANCELLED, BAG_REFUSAL_CANCELLED, BAG_FAILURE_CANCELED},
+        {400, BAG_REJECTION_BY_STATUS, BAG_REJECTION_BAD_REQUEST, BAG_FAILURE_OTHER},
+        {404, BAG_REJECTION_BY_STATUS, BAG_REJECTION_NOT_FOUND, BAG_FAILURE_OTHER},
+        {413, BAG_REJECTION_BY_STATUS, BAG_REJECTION_TOO_LARGE, BAG_FAILURE_OTHER},
+        {418, BAG_REJECTION_BY_STATUS, BAG_REJECTION_BAD_REQUEST, BAG_FAILURE_OTHER},
+        {500, BAG_REJECTION_BY_STATUS, BAG_REJECTION_INTERNAL, BAG_FAILURE_BACKEND},
+        {507, BAG_REJECTION_BY_STATUS, BAG_REJECTION_INTERNAL, BAG_FAILURE_BACKEND},
+        {503, BAG_REJECTION_BY_STATUS, BAG_REJECTION_NO_MEMORY, BAG_FAILURE_REJECTED},
+        {503, BAG_REJECTION_QUEUE_FULL, BAG_REJECTION_QUEUE_FULL, BAG_FAILURE_REJECTED},
+        {503, BAG_REJECTION_CANCELLED, BAG_REJECTION_CANCELLED, BAG_FAILURE_CANCELED},
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct bag_loop_figures before, after;
-        struct bag_model_figures model_before, model_after;
+        struct bag_loop_counters before, after;
+        struct bag_model_counters model_before, model_after;
         bag_metrics_sum_loops(&metrics, &before);
         bag_metrics_sum_model(&metrics, 1, &model_before);
-        bag_metrics_on_refusal(first, &models[1], cases[i].status, cases[i].said);
-        bag_metrics_on_refusal(second, NULL, cases[i].status, cases[i].said);
+        bag_metrics_on_rejection(first, &models[1], cases[i].status, cases[i].said);
+        bag_metrics_on_rejection(second, NULL, cases[i].status, cases[i].said);
         bag_metrics_sum_loops(&metrics, &after);
         bag_metrics_sum_model(&metrics, 1, &model_after);
-        for (int j = 0; j < BAG_REFUSAL_COUNT; j++)
-            assert_int_equal(only(after.refused[j]) - only(before.refused[j]),
-                             j == (int)cases[i].refusal ? 2 : 0);
+        for (int j = 0; j < BAG_REJECTION_COUNT; j++)
+            assert_int_equal(only(after.rejectd[j]) - only(before.rejectd[j]),
+                             j == (int)cases[i].rejection ? 2 : 0);
         for (int j = 0; j < BAG_FAILURE_COUNT; j++)
             assert_int_equal(only(model_after.failure[j]) - only(model_before.failure[j]),
                              j == (int)cases[i].failure ? 1 : 0);
@@ -211,7 +211,7 @@ static void test_refusals_have_reasons(void **state)
 
 static void test_statuses_are_counted(void **state)
 {
-    struct bag_loop_figures sum;
+    struct bag_loop_counters sum;
     (void)state;
     bag_metrics_on_answer(first, 200, 10, 20);
     bag_metrics_on_answer(second, 503, 1, 2);
@@ -241,7 +241,7 @@ static void test_nothing_is_counted_when_off(void **state)
     bag_metrics_on_batch(none, &models[0], 1);
     bag_metrics_on_queued(none, &models[0]);
     bag_metrics_on_taken(none, &models[0]);
-    bag_metrics_on_refusal(none, NULL, 400, BAG_REFUSAL_BY_STATUS);
+    bag_metrics_on_rejection(none, NULL, 400, BAG_REJECTION_BY_STATUS);
     bag_metrics_on_answer(none, 200, 1, 1);
     bag_metrics_on_end(none, false);
     bag_metrics_on_levels(none, &levels);
@@ -260,7 +260,7 @@ static void test_writes_the_text_format(void **state)
     bag_prometheus_label(&out, "empty", "");
     bag_prometheus_value(&out, UINT64_MAX, false);
     bag_prometheus_sample(&out, "y", "");
-    bag_prometheus_border(&out, 2500, true);
+    bag_prometheus_bound(&out, 2500, true);
     bag_prometheus_value(&out, 0, false);
     bag_prometheus_sample(&out, "z", "");
     bag_prometheus_value(&out, UINT64_C(1234567890123), true);
@@ -329,8 +329,8 @@ static void test_statistics(void **state)
     succeed(first, &models[1], 10, 5);
     succeed(second, &models[1], 20, 6);
     bag_metrics_on_batch(first, &models[1], 2);
-    bag_metrics_on_refusal(first, &models[1], 400, BAG_REFUSAL_BY_STATUS);
-    bag_metrics_on_refusal(first, &models[1], 503, BAG_REFUSAL_TIMEOUT);
+    bag_metrics_on_rejection(first, &models[1], 400, BAG_REJECTION_BY_STATUS);
+    bag_metrics_on_rejection(first, &models[1], 503, BAG_REJECTION_TIMEOUT);
     bag_expose_statistics(&metrics, &models[1], &statistics);
     char *text = bag_v2_describe_statistics(&statistics, 1);
     char want[1024];
@@ -363,9 +363,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_borders_are_inclusive),        TEST(test_histograms_keep_every_value),
+        TEST(test_bounds_are_inclusive),         TEST(test_histograms_keep_every_value),
         TEST(test_stopwatch_adds_laps),          TEST(test_loops_add_up),
-        TEST(test_levels_of_loops_add_up),       TEST(test_refusals_have_reasons),
+        TEST(test_levels_of_loops_add_up),       TEST(test_rejections_have_reasons),
         TEST(test_statuses_are_counted),         TEST(test_nothing_is_counted_when_off),
         TEST(test_writes_the_text_format),       TEST(test_text_grows),
         TEST(test_exposes_every_loop_and_model), TEST(test_statistics),

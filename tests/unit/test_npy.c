@@ -1,4 +1,4 @@
-/* .npy headers made by hand, byte by byte: what is read, and how the rest is refused. */
+/* .npy headers made by hand, byte by byte: what is read, and how the rest is rejected. */
 #include "proto/npy.h"
 
 #include <setjmp.h>
@@ -58,7 +58,7 @@ static struct bag_npy accept(const char *text)
     return accept_as(text, BAG_DTYPE_COUNT);
 }
 
-static void refuse_as(const char *text, enum bag_dtype override_dtype, const char *sentence)
+static void reject_as(const char *text, enum bag_dtype override_dtype, const char *sentence)
 {
     static struct file file;
     struct bag_npy npy;
@@ -70,9 +70,9 @@ static void refuse_as(const char *text, enum bag_dtype override_dtype, const cha
     assert_int_equal(problem.http_status, 400);
 }
 
-static void refuse(const char *text, const char *sentence)
+static void reject(const char *text, const char *sentence)
 {
-    refuse_as(text, BAG_DTYPE_COUNT, sentence);
+    reject_as(text, BAG_DTYPE_COUNT, sentence);
 }
 
 #define HEADER(descr, order, shape) \
@@ -188,17 +188,18 @@ static void takes_a_configured_type_of_the_same_size(void **state)
     assert_int_equal(accept_as(HEADER("<V2", "False", "(2,)"), BAG_BF16).dtype, BAG_BF16);
     assert_false(accept_as(HEADER("|V2", "False", "(2,)"), BAG_BF16).swap);
     assert_true(accept_as(HEADER(">u2", "False", "(2,)"), BAG_BF16).swap);
-    refuse_as(HEADER("<f4", "False", "(2,)"), BAG_BF16,
+    reject_as(HEADER("<f4", "False", "(2,)"), BAG_BF16,
               "the file's elements ('<f4') have 4 bytes, but the configured datatype BF16 has 2");
-    refuse_as(HEADER("|V4", "False", "(2,)"), BAG_BF16,
+    reject_as(HEADER("|V4", "False", "(2,)"), BAG_BF16,
               "the file's elements ('|V4') have 4 bytes, but the configured datatype BF16 has 2");
-    refuse_as(HEADER("|u1", "False", "(2,)"), BAG_BOOL, "datatype BOOL cannot be a table's");
-    refuse_as(HEADER("|u1", "False", "(2,)"), BAG_BYTES, "datatype BYTES cannot be a table's");
+    reject_as(HEADER("|u1", "False", "(2,)"), BAG_BOOL, "datatype BOOL cannot be a table's");
+    reject_as(HEADER("|u1", "False", "(2,)"), BAG_BYTES, "datatype BYTES cannot be a table's");
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- what is rejected -------------------------------------------------------------------------
+ */
 
-static void refuses_other_types_by_name(void **state)
+static void rejects_other_types_by_name(void **state)
 {
     (void)state;
     static const struct {
@@ -216,7 +217,7 @@ static void refuses_other_types_by_name(void **state)
                  "the file holds %s ('%s'); a table must hold floats of 16, 32 or 64 bits or "
                  "integers of 8 to 64",
                  types[i].what, types[i].descr);
-        refuse(text, sentence);
+        reject(text, sentence);
     }
     for (size_t i = 0; i < COUNT_OF(unknown); i++) {
         snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (2,)}",
@@ -225,28 +226,28 @@ static void refuses_other_types_by_name(void **state)
                  "the file's elements are of the unknown type '%s'; a table must hold floats of "
                  "16, 32 or 64 bits or integers of 8 to 64",
                  unknown[i]);
-        refuse(text, sentence);
+        reject(text, sentence);
     }
-    refuse(HEADER("|V2", "False", "(2,)"),
+    reject(HEADER("|V2", "False", "(2,)"),
            "the file holds raw elements ('|V2') without a type: name it in the configuration, as "
            "in \"datatype\": \"BF16\"");
-    refuse("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}",
+    reject("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}",
            "the array is structured (several fields in one element); a table must hold plain "
            "numbers");
 }
 
-static void refuses_wrong_keys(void **state)
+static void rejects_wrong_keys(void **state)
 {
     (void)state;
-    refuse("{}", "the .npy header has no key 'descr'");
-    refuse("{'descr': '<f4', 'shape': (2,)}", "the .npy header has no key 'fortran_order'");
-    refuse("{'descr': '<f4', 'fortran_order': False}", "the .npy header has no key 'shape'");
-    refuse("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'sh\xc3\xa4pe': 1}",
+    reject("{}", "the .npy header has no key 'descr'");
+    reject("{'descr': '<f4', 'shape': (2,)}", "the .npy header has no key 'fortran_order'");
+    reject("{'descr': '<f4', 'fortran_order': False}", "the .npy header has no key 'shape'");
+    reject("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'sh\xc3\xa4pe': 1}",
            "the .npy header has the unknown key 'sh\xc3\xa4pe'; its keys are 'descr', "
            "'fortran_order' and 'shape'");
-    refuse("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2,)}",
+    reject("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2,)}",
            "the .npy header has the key 'descr' twice");
-    refuse("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), \"shape\": (2,)}",
+    reject("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), \"shape\": (2,)}",
            "the .npy header has the key 'shape' twice");
 }
 
@@ -294,18 +295,18 @@ static const struct {
     {HEADER("<f4", "False", "(2,)") "{}", 57, "nothing may follow the dictionary"},
 };
 
-static void refuses_malformed_dictionaries_at_their_byte(void **state)
+static void rejects_malformed_dictionaries_at_their_byte(void **state)
 {
     (void)state;
     char sentence[256];
     for (size_t i = 0; i < COUNT_OF(malformed); i++) {
         snprintf(sentence, sizeof sentence, "the .npy header is malformed at its byte %d: %s",
                  malformed[i].at, malformed[i].wrong);
-        refuse(malformed[i].text, sentence);
+        reject(malformed[i].text, sentence);
     }
 }
 
-static void refuses_a_nul_after_the_dictionary(void **state)
+static void rejects_a_nul_after_the_dictionary(void **state)
 {
     (void)state;
     static struct file file;
@@ -317,21 +318,21 @@ static void refuses_a_nul_after_the_dictionary(void **state)
     assert_non_null(strstr(problem.text, "nothing may follow the dictionary"));
 }
 
-static void refuses_shapes_whose_size_overflows(void **state)
+static void rejects_shapes_whose_size_overflows(void **state)
 {
     (void)state;
     const char *sentence = "the shape in the .npy header is too large: the bytes of its elements "
                            "pass 2^63 - 1";
-    refuse(HEADER("<f8", "False", "(4294967296, 4294967296)"), sentence);
-    refuse(HEADER("<f8", "False", "(9223372036854775807,)"), sentence);
-    refuse(HEADER("|u1", "False", "(9223372036854775807,)"), sentence); /* + the header */
-    refuse(HEADER("<f4", "False", "(0, 9223372036854775807, 9223372036854775807)"), sentence);
-    refuse(HEADER("<f4", "True", "(9223372036854775807, 0, 9223372036854775807)"), sentence);
+    reject(HEADER("<f8", "False", "(4294967296, 4294967296)"), sentence);
+    reject(HEADER("<f8", "False", "(9223372036854775807,)"), sentence);
+    reject(HEADER("|u1", "False", "(9223372036854775807,)"), sentence); /* + the header */
+    reject(HEADER("<f4", "False", "(0, 9223372036854775807, 9223372036854775807)"), sentence);
+    reject(HEADER("<f4", "True", "(9223372036854775807, 0, 9223372036854775807)"), sentence);
     struct bag_npy npy = accept(HEADER("|u1", "False", "(9223372036854775000,)"));
     assert_true(npy.data_bytes == 9223372036854775000u);
 }
 
-static void refuses_every_truncation(void **state)
+static void rejects_every_truncation(void **state)
 {
     (void)state;
     static struct file file;
@@ -359,7 +360,7 @@ static void refuses_every_truncation(void **state)
     }
 }
 
-static void refuse_bytes(const struct file *file, const char *sentence)
+static void reject_bytes(const struct file *file, const char *sentence)
 {
     struct bag_npy npy;
     struct bag_problem problem;
@@ -368,29 +369,29 @@ static void refuse_bytes(const struct file *file, const char *sentence)
     assert_string_equal(problem.text, sentence);
 }
 
-static void refuses_other_frames(void **state)
+static void rejects_other_frames(void **state)
 {
     (void)state;
     static struct file file;
     for (int byte = 0; byte < 6; byte++) {
         make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
         file.bytes[byte] ^= 1;
-        refuse_bytes(&file, "the file is no .npy file: it does not begin with \\x93NUMPY");
+        reject_bytes(&file, "the file is no .npy file: it does not begin with \\x93NUMPY");
     }
     make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
     memcpy(file.bytes, "PK\3\4", 4);
-    refuse_bytes(&file, "the file is a zip archive (perhaps an .npz); unpack it and name one .npy "
+    reject_bytes(&file, "the file is a zip archive (perhaps an .npz); unpack it and name one .npy "
                         "file");
     make(&file, 4, HEADER("<f4", "False", "(3, 4)"));
-    refuse_bytes(&file, "the file has .npy version 4.0; versions 1.0, 2.0 and 3.0 are read");
+    reject_bytes(&file, "the file has .npy version 4.0; versions 1.0, 2.0 and 3.0 are read");
     make(&file, 0, HEADER("<f4", "False", "(3, 4)"));
-    refuse_bytes(&file, "the file has .npy version 0.0; versions 1.0, 2.0 and 3.0 are read");
+    reject_bytes(&file, "the file has .npy version 0.0; versions 1.0, 2.0 and 3.0 are read");
     make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
     file.bytes[7] = 1;
-    refuse_bytes(&file, "the file has .npy version 1.1; versions 1.0, 2.0 and 3.0 are read");
+    reject_bytes(&file, "the file has .npy version 1.1; versions 1.0, 2.0 and 3.0 are read");
     make(&file, 2, HEADER("<f4", "False", "(3, 4)"));
     file.bytes[11] = 0x80;
-    refuse_bytes(&file, "the .npy header is 2147483707 bytes long; at most 65524 are read");
+    reject_bytes(&file, "the .npy header is 2147483707 bytes long; at most 65524 are read");
 }
 
 static void reads_the_longest_header(void **state)
@@ -409,7 +410,7 @@ static void reads_the_longest_header(void **state)
     text[BAG_NPY_MAX_HEADER_BYTES - 12] = ' ';
     text[BAG_NPY_MAX_HEADER_BYTES - 11] = '\0';
     make(&file, 2, text);
-    refuse_bytes(&file, "the .npy header is 65525 bytes long; at most 65524 are read");
+    reject_bytes(&file, "the .npy header is 65525 bytes long; at most 65524 are read");
 }
 
 int main(void)
@@ -421,13 +422,13 @@ int main(void)
         cmocka_unit_test(takes_any_way_of_writing_the_dictionary),
         cmocka_unit_test(reads_shapes_of_every_rank),
         cmocka_unit_test(takes_a_configured_type_of_the_same_size),
-        cmocka_unit_test(refuses_other_types_by_name),
-        cmocka_unit_test(refuses_wrong_keys),
-        cmocka_unit_test(refuses_malformed_dictionaries_at_their_byte),
-        cmocka_unit_test(refuses_a_nul_after_the_dictionary),
-        cmocka_unit_test(refuses_shapes_whose_size_overflows),
-        cmocka_unit_test(refuses_every_truncation),
-        cmocka_unit_test(refuses_other_frames),
+        cmocka_unit_test(rejects_other_types_by_name),
+        cmocka_unit_test(rejects_wrong_keys),
+        cmocka_unit_test(rejects_malformed_dictionaries_at_their_byte),
+        cmocka_unit_test(rejects_a_nul_after_the_dictionary),
+        cmocka_unit_test(rejects_shapes_whose_size_overflows),
+        cmocka_unit_test(rejects_every_truncation),
+        cmocka_unit_test(rejects_other_frames),
         cmocka_unit_test(reads_the_longest_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

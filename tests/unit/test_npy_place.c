@@ -134,7 +134,7 @@ static void places_whole_files(void **state)
     for_each_layout(check_whole);
 }
 
-/* All tiles around the borders of columns and of the pieces that are moved at once. */
+/* All tiles around the bounds of columns and of the pieces that are moved at once. */
 static void check_parts(const struct bag_npy *npy)
 {
     size_t columns[] = {0, 1, npy->num_columns / 2, npy->num_columns};

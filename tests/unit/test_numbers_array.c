@@ -21,7 +21,7 @@ static void test_reads_flat_and_nested_arrays(void **state)
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         struct outcome outcome = read_text(texts[i], BAG_I64, 6, got);
         assert_string_equal(outcome.problem.text, "");
-        assert_true(outcome.sound);
+        assert_true(outcome.ok);
         assert_int_equal(outcome.end, (size_t)(strrchr(texts[i], ']') + 1 - texts[i]));
         assert_memory_equal(got, want, sizeof want);
     }
@@ -33,7 +33,7 @@ static void test_reads_empty_arrays(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         struct outcome outcome = read_text(texts[i], BAG_F32, 0, NULL);
-        assert_true(outcome.sound);
+        assert_true(outcome.ok);
         assert_int_equal(outcome.end, strlen(texts[i]));
     }
 }
@@ -48,8 +48,8 @@ static void test_depth_has_a_limit(void **state)
         text[depth] = '7';
         memset(text + depth + 1, ']', (size_t)depth);
         struct outcome outcome = read_bytes(text, 2 * (size_t)depth + 1, BAG_I8, 1, &got);
-        assert_int_equal(outcome.sound, depth == BAG_MAX_RANK);
-        if (outcome.sound) {
+        assert_int_equal(outcome.ok, depth == BAG_MAX_RANK);
+        if (outcome.ok) {
             assert_int_equal(got, 7);
         } else {
             assert_string_equal(outcome.problem.text, "arrays are nested more than 32 deep");
@@ -62,11 +62,12 @@ static void test_reads_booleans(void **state)
 {
     uint8_t got[4];
     (void)state;
-    assert_true(read_text("[true,false, [false,true]]", BAG_BOOL, 4, got).sound);
+    assert_true(read_text("[true,false, [false,true]]", BAG_BOOL, 4, got).ok);
     assert_memory_equal(got, "\1\0\0\1", 4);
 }
 
-/* ---- refusals -------------------------------------------------------------------------------- */
+/* ---- rejections --------------------------------------------------------------------------------
+ */
 
 static void test_says_what_is_wrong(void **state)
 {
@@ -111,14 +112,14 @@ static void test_says_what_is_wrong(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct outcome outcome = read_text(cases[i].text, cases[i].dtype, cases[i].count, got);
-        assert_false(outcome.sound);
+        assert_false(outcome.ok);
         assert_string_equal(outcome.problem.text, cases[i].problem);
         assert_int_equal(outcome.problem.http_status, 400);
         assert_int_equal(outcome.error_at, cases[i].error_at);
     }
 }
 
-static void test_refuses_what_is_no_number(void **state)
+static void test_rejects_what_is_no_number(void **state)
 {
     static const char *const never[] = {
         "01",      "-01",      "00",        "+1",       "--1",   "-",     "0x1",   "1_0",   "1e",
@@ -144,7 +145,7 @@ static void test_refuses_what_is_no_number(void **state)
             for (size_t place = 0; place < 3; place++) {
                 sprintf(text, "[%s%s%s]", &"1,2,"[4 - 2 * place], bad, &",2,3"[2 * place]);
                 struct outcome outcome = read_text(text, dtypes[d], 3, got);
-                if (outcome.sound)
+                if (outcome.ok)
                     fail_msg("%s was read as %s", text, bag_dtypes[dtypes[d]].name);
                 assert_in_range(outcome.error_at, 1 + 2 * place, 1 + 2 * place + strlen(bad));
             }
@@ -152,22 +153,22 @@ static void test_refuses_what_is_no_number(void **state)
     }
 }
 
-static void test_refuses_nul_bytes(void **state)
+static void test_rejects_nul_bytes(void **state)
 {
     double got[2];
     (void)state;
-    assert_false(read_bytes("[\0]", 3, BAG_F32, 1, got).sound);
-    assert_false(read_bytes("[1\0]", 4, BAG_I8, 1, got).sound);
+    assert_false(read_bytes("[\0]", 3, BAG_F32, 1, got).ok);
+    assert_false(read_bytes("[1\0]", 4, BAG_I8, 1, got).ok);
     struct outcome outcome = read_bytes("[1,\0"
                                         "2]",
                                         6, BAG_I8, 2, got);
-    assert_false(outcome.sound);
+    assert_false(outcome.ok);
     assert_string_equal(outcome.problem.text,
                         "element 1 is '\\x002'; INT8 takes integers from -128 to 127");
 }
 
-/* Cut anywhere, an array is refused, and nothing after the cut is looked at. */
-static void test_refuses_every_truncation(void **state)
+/* Cut anywhere, an array is rejected, and nothing after the cut is looked at. */
+static void test_rejects_every_truncation(void **state)
 {
     static const struct {
         const char *text;
@@ -183,11 +184,11 @@ static void test_refuses_every_truncation(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         size_t bytes = strlen(cases[i].text);
-        assert_true(read_bytes(cases[i].text, bytes, cases[i].dtype, cases[i].count, got).sound);
+        assert_true(read_bytes(cases[i].text, bytes, cases[i].dtype, cases[i].count, got).ok);
         for (size_t cut = 0; cut < bytes; cut++) {
             struct outcome outcome =
                 read_bytes(cases[i].text, cut, cases[i].dtype, cases[i].count, got);
-            assert_false(outcome.sound);
+            assert_false(outcome.ok);
             assert_in_range(outcome.error_at, 0, cut);
         }
     }
@@ -201,9 +202,9 @@ static void check_integer(enum bag_dtype dtype, const char *number, bool fits, u
     uint64_t got[3] = {0, 0, 0}, mask = UINT64_MAX >> (64 - 8 * bag_dtypes[dtype].bytes);
     size_t bytes = bag_dtypes[dtype].bytes;
     sprintf(text, "[%s,5,%s]", number, number);
-    bool sound = read_text(text, dtype, 3, got).sound;
-    if (sound != fits)
-        fail_msg("%s as %s: %s", number, bag_dtypes[dtype].name, sound ? "read" : "refused");
+    bool ok = read_text(text, dtype, 3, got).ok;
+    if (ok != fits)
+        fail_msg("%s as %s: %s", number, bag_dtypes[dtype].name, ok ? "read" : "refused");
     for (size_t i = 0; fits && i < 3; i++) {
         uint64_t one = 0;
         memcpy(&one, (const char *)got + i * bytes, bytes);
@@ -211,7 +212,7 @@ static void check_integer(enum bag_dtype dtype, const char *number, bool fits, u
     }
 }
 
-static void test_integers_have_exact_borders(void **state)
+static void test_integers_have_exact_bounds(void **state)
 {
     static const struct {
         enum bag_dtype dtype;
@@ -267,10 +268,10 @@ int main(void)
         cmocka_unit_test(test_depth_has_a_limit),
         cmocka_unit_test(test_reads_booleans),
         cmocka_unit_test(test_says_what_is_wrong),
-        cmocka_unit_test(test_refuses_what_is_no_number),
-        cmocka_unit_test(test_refuses_nul_bytes),
-        cmocka_unit_test(test_refuses_every_truncation),
-        cmocka_unit_test(test_integers_have_exact_borders),
+        cmocka_unit_test(test_rejects_what_is_no_number),
+        cmocka_unit_test(test_rejects_nul_bytes),
+        cmocka_unit_test(test_rejects_every_truncation),
+        cmocka_unit_test(test_integers_have_exact_bounds),
         cmocka_unit_test(test_integers_of_every_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

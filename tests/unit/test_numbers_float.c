@@ -10,9 +10,9 @@ static void check_text(const char *number)
     float want_f32 = strtof(number, NULL);
     double want_f64 = strtod(number, NULL);
     sprintf(text, "[%s]", number);
-    if (read_text(text, BAG_F32, 1, &f32).sound != !isinf(want_f32))
+    if (read_text(text, BAG_F32, 1, &f32).ok != !isinf(want_f32))
         fail_msg("%s as FP32, which is %a", number, (double)want_f32);
-    if (read_text(text, BAG_F64, 1, &f64).sound != !isinf(want_f64))
+    if (read_text(text, BAG_F64, 1, &f64).ok != !isinf(want_f64))
         fail_msg("%s as FP64, which is %a", number, want_f64);
     if (!isinf(want_f32) && f32_bits(f32) != f32_bits(want_f32))
         fail_msg("%s is %a, read as %a (seed %llu)", number, (double)want_f32, (double)f32,
@@ -22,11 +22,11 @@ static void check_text(const char *number)
                  (unsigned long long)SEED);
     sprintf(text, "[0.5,%s,2]", number);
     if (!isinf(want_f32)) {
-        assert_true(read_text(text, BAG_F32, 3, f32s).sound);
+        assert_true(read_text(text, BAG_F32, 3, f32s).ok);
         assert_true(f32s[0] == 0.5f && f32_bits(f32s[1]) == f32_bits(f32) && f32s[2] == 2);
     }
     if (!isinf(want_f64)) {
-        assert_true(read_text(text, BAG_F64, 3, f64s).sound);
+        assert_true(read_text(text, BAG_F64, 3, f64s).ok);
         assert_true(f64s[0] == 0.5 && f64_bits(f64s[1]) == f64_bits(f64) && f64s[2] == 2);
     }
 }
@@ -153,15 +153,15 @@ static void test_reads_words(void **state)
     float f32[5];
     double f64[5];
     (void)state;
-    assert_true(read_text("[NaN,Infinity,-Infinity, NaN ,-0.0]", BAG_F32, 5, f32).sound);
+    assert_true(read_text("[NaN,Infinity,-Infinity, NaN ,-0.0]", BAG_F32, 5, f32).ok);
     assert_true(isnan(f32[0]) && f32[1] == INFINITY && f32[2] == -INFINITY && isnan(f32[3]));
     assert_int_equal(f32_bits(f32[4]), UINT32_C(1) << 31);
-    assert_true(read_text("[NaN,[Infinity],-Infinity,[[NaN]],-0]", BAG_F64, 5, f64).sound);
+    assert_true(read_text("[NaN,[Infinity],-Infinity,[[NaN]],-0]", BAG_F64, 5, f64).ok);
     assert_true(isnan(f64[0]) && f64[1] == (double)INFINITY && f64[2] == -(double)INFINITY);
     assert_true(isnan(f64[3]) && f64_bits(f64[4]) == UINT64_C(1) << 63);
 }
 
-/* ---- around every border --------------------------------------------------------------------- */
+/* ---- around every bound --------------------------------------------------------------------- */
 
 /* The point halfway to the next float away from zero, exactly; then just below and just above. */
 static void check_halfway(long double half)
@@ -213,13 +213,13 @@ static void check_f64(uint64_t bits)
 static void test_f32_around_every_power_of_two(void **state)
 {
     (void)state;
-    for_borders_f32(check_f32);
+    for_bounds_f32(check_f32);
 }
 
 static void test_f64_around_every_power_of_two(void **state)
 {
     (void)state;
-    for_borders_f64(check_f64);
+    for_bounds_f64(check_f64);
 }
 
 static void test_overflow_starts_halfway(void **state)

@@ -226,7 +226,7 @@ static void check_f32(uint32_t bits)
         return;
     print(&value, 1, BAG_F32, text);
     check_shortest(text + 1, (double)value, true);
-    assert_true(read_text(text, BAG_F32, 1, &back).sound);
+    assert_true(read_text(text, BAG_F32, 1, &back).ok);
     assert_int_equal(f32_bits(back), bits);
 }
 
@@ -238,15 +238,15 @@ static void check_f64(uint64_t bits)
         return;
     print(&value, 1, BAG_F64, text);
     check_shortest(text + 1, value, false);
-    assert_true(read_text(text, BAG_F64, 1, &back).sound);
+    assert_true(read_text(text, BAG_F64, 1, &back).ok);
     assert_int_equal(f64_bits(back), bits);
 }
 
 static void test_shortest_around_every_power_of_two(void **state)
 {
     (void)state;
-    for_borders_f32(check_f32);
-    for_borders_f64(check_f64);
+    for_bounds_f32(check_f32);
+    for_bounds_f64(check_f64);
 }
 
 static void test_shortest_around_every_power_of_ten(void **state)

@@ -1,4 +1,4 @@
-/* What is refused, for which reason, and at which position. */
+/* What is rejected, for which reason, and at which position. */
 #include "pool_fixture.h"
 
 /* A request that is right in every form, to be spoiled by each test: a table of 5 rows of 2. */
@@ -11,7 +11,7 @@ struct request {
     struct bag_rules rules;
     size_t max_bytes;
     bool sends[BAG_INPUT_COUNT];
-    struct bag_pool pool;
+    struct bag_pool_args args;
     struct bag_fault fault;
 };
 
@@ -62,7 +62,7 @@ static enum bag_status check(struct request *r)
     struct bag_inputs inputs = {{NULL}};
     for (int i = 0; i < BAG_INPUT_COUNT; i++)
         inputs.tensor[i] = r->sends[i] ? &r->tensors[i] : NULL;
-    return bag_pool_check(&r->table, &r->rules, &inputs, r->max_bytes, &r->pool, &r->fault);
+    return bag_pool_check(&r->table, &r->rules, &inputs, r->max_bytes, &r->args, &r->fault);
 }
 
 static void assert_fault(struct request *r, enum bag_status status, enum bag_input input)
@@ -91,7 +91,7 @@ static enum bag_status rules_status(enum bag_dtype dtype, struct bag_rules rules
     return bag_rules_check(&table, &rules, fault);
 }
 
-static void refuses_rules_that_do_not_fit_the_table(void **state)
+static void rejects_rules_that_do_not_fit_the_table(void **state)
 {
     (void)state;
     struct bag_fault fault;
@@ -135,21 +135,21 @@ static void accepts_each_form(void **state)
     (void)state;
     struct request *r = offsets_request();
     assert_int_equal(check(r), BAG_STATUS_OK);
-    assert_int_equal(r->pool.form, BAG_FORM_OFFSETS);
-    assert_int_equal(r->pool.num_bags, 2);
-    assert_int_equal(r->pool.result_bytes, 16);
+    assert_int_equal(r->args.form, BAG_FORM_OFFSETS);
+    assert_int_equal(r->args.num_bags, 2);
+    assert_int_equal(r->args.result_bytes, 16);
     r = segments_request();
     assert_int_equal(check(r), BAG_STATUS_OK);
-    assert_int_equal(r->pool.form, BAG_FORM_SEGMENTS);
-    assert_int_equal(r->pool.num_bags, 3);
+    assert_int_equal(r->args.form, BAG_FORM_SEGMENTS);
+    assert_int_equal(r->args.num_bags, 3);
     r = packed_request();
     assert_int_equal(check(r), BAG_STATUS_OK);
-    assert_int_equal(r->pool.form, BAG_FORM_PACKED);
-    assert_int_equal(r->pool.num_bags, 2);
-    assert_int_equal(r->pool.bag_length, 2);
+    assert_int_equal(r->args.form, BAG_FORM_PACKED);
+    assert_int_equal(r->args.num_bags, 2);
+    assert_int_equal(r->args.bag_length, 2);
 }
 
-static void refuses_inputs_that_make_no_form(void **state)
+static void rejects_inputs_that_make_no_form(void **state)
 {
     (void)state;
     struct request *r = offsets_request();
@@ -167,7 +167,7 @@ static void refuses_inputs_that_make_no_form(void **state)
     assert_int_equal(r->fault.low, 2);
 }
 
-static void refuses_wrong_types_of_ids(void **state)
+static void rejects_wrong_types_of_ids(void **state)
 {
     (void)state;
     static const struct {
@@ -189,7 +189,7 @@ static void refuses_wrong_types_of_ids(void **state)
     assert_fault(r, BAG_STATUS_OFFSETS_DTYPE, BAG_OFFSETS);
 }
 
-static void refuses_wrong_shapes_of_ids(void **state)
+static void rejects_wrong_shapes_of_ids(void **state)
 {
     (void)state;
     struct request *r = packed_request();
@@ -261,7 +261,7 @@ static void takes_weights_where_they_mean_something(void **state)
     }
 }
 
-static void refuses_weights_of_another_type_or_shape(void **state)
+static void rejects_weights_of_another_type_or_shape(void **state)
 {
     (void)state;
     struct request *r = offsets_request();
@@ -288,18 +288,18 @@ static void default_index_of_the_request_wins(void **state)
     struct request *r = offsets_request();
     r->rules.default_index = 3;
     assert_int_equal(check(r), BAG_STATUS_OK);
-    assert_int_equal(r->pool.default_row, 3);
+    assert_int_equal(r->args.default_row, 3);
     r->sends[BAG_DEFAULT_INDEX] = true;
     r->default_index[0] = 4;
     assert_int_equal(check(r), BAG_STATUS_OK);
-    assert_int_equal(r->pool.default_row, 4);
+    assert_int_equal(r->args.default_row, 4);
     r->default_index[0] = 5;
     assert_fault_at(r, BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE, BAG_DEFAULT_INDEX, 0, 5, 0, 4);
     r->default_index[0] = -2;
     assert_fault_at(r, BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE, BAG_DEFAULT_INDEX, 0, -2, 0, 4);
 }
 
-static void refuses_a_result_above_the_limit_without_overflow(void **state)
+static void rejects_a_result_above_the_limit_without_overflow(void **state)
 {
     (void)state;
     struct request *r = segments_request();
@@ -324,14 +324,14 @@ static void needs_one_offset_where_the_last_ends(void **state)
     struct request *r = offsets_request();
     r->tensors[BAG_OFFSETS] = tensor_of(BAG_I64, 1, 0, r->offsets);
     assert_int_equal(check(r), BAG_STATUS_OK);
-    assert_int_equal(r->pool.num_bags, 0);
+    assert_int_equal(r->args.num_bags, 0);
     r->rules.include_last_offset = true;
     assert_fault(r, BAG_STATUS_OFFSETS_TOO_SHORT, BAG_OFFSETS);
 }
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
-static void refuses_offsets_outside_or_decreasing(void **state)
+static void rejects_offsets_outside_or_decreasing(void **state)
 {
     (void)state;
     struct request *r = offsets_request();
@@ -350,7 +350,7 @@ static void refuses_offsets_outside_or_decreasing(void **state)
     assert_fault_at(r, BAG_STATUS_OFFSETS_NOT_STARTING_AT_ZERO, BAG_OFFSETS, 0, 3, 0, 0);
 }
 
-static void refuses_segment_ids_outside_or_decreasing(void **state)
+static void rejects_segment_ids_outside_or_decreasing(void **state)
 {
     (void)state;
     struct request *r = segments_request();
@@ -358,8 +358,8 @@ static void refuses_segment_ids_outside_or_decreasing(void **state)
     assert_fault_at(r, BAG_STATUS_SEGMENT_IDS_NOT_SORTED, BAG_SEGMENT_IDS, 2, 1, 2, INT64_MAX);
     r->rules.unsorted_segments = true;
     assert_int_equal(check(r), BAG_STATUS_OK);
-    assert_int_equal(r->pool.num_bags, 3);
-    assert_true(r->pool.unsorted);
+    assert_int_equal(r->args.num_bags, 3);
+    assert_true(r->args.unsorted);
     r->segment_ids[1] = 3;
     r->sends[BAG_NUM_SEGMENTS] = true;
     assert_fault_at(r, BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE, BAG_SEGMENT_IDS, 1, 3, 0, 2);
@@ -401,7 +401,7 @@ static void lets_options_accept_indices_outside(void **state)
     assert_fault_at(r, BAG_STATUS_INDEX_OUT_OF_RANGE, BAG_INDICES, 3, 5, 0, 4);
     r->rules.skip_out_of_range = true;
     assert_int_equal(check(r), BAG_STATUS_OK);
-    assert_true(r->pool.skip_outside);
+    assert_true(r->args.skip_outside);
 }
 
 static void an_empty_table_has_no_valid_index(void **state)
@@ -415,21 +415,21 @@ static void an_empty_table_has_no_valid_index(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_rules_that_do_not_fit_the_table),
+        cmocka_unit_test(rejects_rules_that_do_not_fit_the_table),
         cmocka_unit_test(bounds_default_index_and_padding_idx),
         cmocka_unit_test(accepts_each_form),
-        cmocka_unit_test(refuses_inputs_that_make_no_form),
-        cmocka_unit_test(refuses_wrong_types_of_ids),
-        cmocka_unit_test(refuses_wrong_shapes_of_ids),
+        cmocka_unit_test(rejects_inputs_that_make_no_form),
+        cmocka_unit_test(rejects_wrong_types_of_ids),
+        cmocka_unit_test(rejects_wrong_shapes_of_ids),
         cmocka_unit_test(takes_scalars_of_shape_none_or_one_only),
         cmocka_unit_test(mixes_index_types_unless_told_not_to),
         cmocka_unit_test(takes_weights_where_they_mean_something),
-        cmocka_unit_test(refuses_weights_of_another_type_or_shape),
+        cmocka_unit_test(rejects_weights_of_another_type_or_shape),
         cmocka_unit_test(default_index_of_the_request_wins),
-        cmocka_unit_test(refuses_a_result_above_the_limit_without_overflow),
+        cmocka_unit_test(rejects_a_result_above_the_limit_without_overflow),
         cmocka_unit_test(needs_one_offset_where_the_last_ends),
-        cmocka_unit_test(refuses_offsets_outside_or_decreasing),
-        cmocka_unit_test(refuses_segment_ids_outside_or_decreasing),
+        cmocka_unit_test(rejects_offsets_outside_or_decreasing),
+        cmocka_unit_test(rejects_segment_ids_outside_or_decreasing),
         cmocka_unit_test(reports_the_first_bad_index_at_every_position),
         cmocka_unit_test(lets_options_accept_indices_outside),
         cmocka_unit_test(an_empty_table_has_no_valid_index),

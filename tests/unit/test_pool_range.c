@@ -3,7 +3,7 @@
 
 enum { BAGS = 700, LENGTH = 3, COLUMNS = 130, ROWS = 50 };
 
-static void fill_pool(struct bag_pool *pool, enum bag_form form)
+static void fill_pool(struct bag_pool_args *args, enum bag_form form)
 {
     static float rows[ROWS * COLUMNS];
     static int64_t ids[BAGS * LENGTH], groups[BAGS * LENGTH];
@@ -24,7 +24,7 @@ static void fill_pool(struct bag_pool *pool, enum bag_form form)
     else
         inputs.tensor[form == BAG_FORM_OFFSETS ? BAG_OFFSETS : BAG_SEGMENT_IDS] = &given;
     struct bag_fault fault;
-    assert_int_equal(bag_pool_check(&table, &rules, &inputs, SIZE_MAX, pool, &fault),
+    assert_int_equal(bag_pool_check(&table, &rules, &inputs, SIZE_MAX, args, &fault),
                      BAG_STATUS_OK);
 }
 
@@ -33,13 +33,13 @@ static void ranges_have_the_bits_of_the_whole(void **state)
     (void)state;
     static float whole[BAGS * COLUMNS], parts[BAGS * COLUMNS];
     for (int form = 0; form <= BAG_FORM_SEGMENTS; form++) {
-        struct bag_pool pool;
-        fill_pool(&pool, (enum bag_form)form);
-        bag_pool_run(&pool, bag_range_all(&pool), whole);
+        struct bag_pool_args args;
+        fill_pool(&args, (enum bag_form)form);
+        bag_pool_run(&args, bag_range_all(&args), whole);
         memset(parts, 0, sizeof parts);
         for (size_t bag = 0; bag < BAGS; bag += 100) {
-            bag_pool_run(&pool, (struct bag_range){bag, bag + 100, 0, 63}, parts);
-            bag_pool_run(&pool, (struct bag_range){bag, bag + 100, 63, COLUMNS}, parts);
+            bag_pool_run(&args, (struct bag_range){bag, bag + 100, 0, 63}, parts);
+            bag_pool_run(&args, (struct bag_range){bag, bag + 100, 63, COLUMNS}, parts);
         }
         assert_memory_equal(whole, parts, sizeof whole);
     }
@@ -49,18 +49,18 @@ static void a_range_writes_nothing_else(void **state)
 {
     (void)state;
     static float out[BAGS * COLUMNS];
-    struct bag_pool pool;
-    fill_pool(&pool, BAG_FORM_OFFSETS);
+    struct bag_pool_args args;
+    fill_pool(&args, BAG_FORM_OFFSETS);
     for (size_t i = 0; i < COUNT_OF(out); i++)
         out[i] = -1;
-    bag_pool_run(&pool, (struct bag_range){300, 302, 5, 77}, out);
+    bag_pool_run(&args, (struct bag_range){300, 302, 5, 77}, out);
     for (size_t i = 0; i < COUNT_OF(out); i++) {
         size_t bag = i / COLUMNS, column = i % COLUMNS;
         bool inside = bag >= 300 && bag < 302 && column >= 5 && column < 77;
         assert_int_equal(out[i] != -1, inside);
     }
-    bag_pool_run(&pool, (struct bag_range){5, 5, 0, COLUMNS}, out);
-    bag_pool_run(&pool, (struct bag_range){0, 3, 9, 9}, out);
+    bag_pool_run(&args, (struct bag_range){5, 5, 0, COLUMNS}, out);
+    bag_pool_run(&args, (struct bag_range){0, 3, 9, 9}, out);
     assert_true(out[0] == -1 && out[9] == -1);
 }
 
@@ -70,14 +70,14 @@ static void a_stride_leaves_gaps(void **state)
     enum { GAP = 3, STRIDE = COLUMNS + GAP };
     (void)state;
     static float whole[BAGS * COLUMNS], out[BAGS * STRIDE];
-    struct bag_pool pool;
-    fill_pool(&pool, BAG_FORM_OFFSETS);
-    assert_int_equal(pool.bag_stride, COLUMNS * sizeof(float));
-    bag_pool_run(&pool, bag_range_all(&pool), whole);
+    struct bag_pool_args args;
+    fill_pool(&args, BAG_FORM_OFFSETS);
+    assert_int_equal(args.bag_stride, COLUMNS * sizeof(float));
+    bag_pool_run(&args, bag_range_all(&args), whole);
     for (size_t i = 0; i < COUNT_OF(out); i++)
         out[i] = -1;
-    pool.bag_stride = STRIDE * sizeof(float);
-    bag_pool_run(&pool, bag_range_all(&pool), out);
+    args.bag_stride = STRIDE * sizeof(float);
+    bag_pool_run(&args, bag_range_all(&args), out);
     for (size_t bag = 0; bag < BAGS; bag++) {
         assert_memory_equal(out + bag * STRIDE, whole + bag * COLUMNS, COLUMNS * sizeof(float));
         for (size_t i = COLUMNS; i < STRIDE; i++)
@@ -89,22 +89,22 @@ static void counts_entries_before_a_bag(void **state)
 {
     (void)state;
     for (int form = 0; form <= BAG_FORM_SEGMENTS; form++) {
-        struct bag_pool pool;
-        fill_pool(&pool, (enum bag_form)form);
+        struct bag_pool_args args;
+        fill_pool(&args, (enum bag_form)form);
         for (size_t bag = 0; bag <= BAGS; bag++)
-            assert_int_equal(bag_pool_entries_before(&pool, bag), bag * LENGTH);
+            assert_int_equal(bag_pool_entries_before(&args, bag), bag * LENGTH);
     }
     const int64_t starts[] = {2, 3, 3}, ids[] = {0, 0, 0, 0, 0};
-    struct bag_pool pool = {.form = BAG_FORM_OFFSETS,
-                            .num_bags = 3,
-                            .indices = {ids, 5, true},
-                            .groups = {starts, 3, true}};
+    struct bag_pool_args args = {.form = BAG_FORM_OFFSETS,
+                                 .num_bags = 3,
+                                 .indices = {ids, 5, true},
+                                 .groups = {starts, 3, true}};
     const size_t without_end[] = {0, 1, 1, 3}, with_end[] = {0, 1, 1};
     for (size_t bag = 0; bag <= 3; bag++)
-        assert_int_equal(bag_pool_entries_before(&pool, bag), without_end[bag]);
-    pool.num_bags = 2;
+        assert_int_equal(bag_pool_entries_before(&args, bag), without_end[bag]);
+    args.num_bags = 2;
     for (size_t bag = 0; bag <= 2; bag++)
-        assert_int_equal(bag_pool_entries_before(&pool, bag), with_end[bag]);
+        assert_int_equal(bag_pool_entries_before(&args, bag), with_end[bag]);
 }
 
 int main(void)

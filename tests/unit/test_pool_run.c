@@ -246,10 +246,10 @@ static void weighted_means_of_integers_wrap_after_dividing(void **state)
 static void ends_the_last_bag_at_the_last_offset(void **state)
 {
     (void)state;
-    const int32_t ids[] = {3, 0, 1, 1, 2}, borders[] = {1, 2, 4};
+    const int32_t ids[] = {3, 0, 1, 1, 2}, bounds[] = {1, 2, 4};
     struct bag_table table = table_of(BAG_F32, 4, 2, rows_f32);
     struct bag_rules rules = rules_for(BAG_F32, BAG_SUM);
-    struct bag_tensor entries = TENSOR(I32, 1, ids), starts = TENSOR(I32, 1, borders);
+    struct bag_tensor entries = TENSOR(I32, 1, ids), starts = TENSOR(I32, 1, bounds);
     struct bag_inputs inputs = {{[BAG_INDICES] = &entries, [BAG_OFFSETS] = &starts}};
     rules.include_last_offset = true;
     assert_pools(&table, &rules, &inputs, (float[]){1, 2, 6, -8}, 16);
@@ -288,13 +288,13 @@ static enum bag_status pool_with_f32_weights(enum bag_dtype dtype, const void *r
     struct bag_tensor factors = with_shape(TENSOR(F32, 1, weights), 1, 2);
     struct bag_inputs inputs = {{[BAG_INDICES] = &entries, [BAG_PER_SAMPLE_WEIGHTS] = &factors}};
     struct bag_fault fault;
-    struct bag_pool pool;
+    struct bag_pool_args args;
     if (dtype != BAG_F32)
-        assert_int_equal(bag_pool_check(&table, &rules, &inputs, 64, &pool, &fault),
+        assert_int_equal(bag_pool_check(&table, &rules, &inputs, 64, &args, &fault),
                          BAG_STATUS_WEIGHTS_DTYPE_MISMATCH);
     rules.takes_f32_weights = true;
-    if (bag_pool_check(&table, &rules, &inputs, 64, &pool, &fault) == BAG_STATUS_OK)
-        bag_pool_run(&pool, bag_range_all(&pool), out);
+    if (bag_pool_check(&table, &rules, &inputs, 64, &args, &fault) == BAG_STATUS_OK)
+        bag_pool_run(&args, bag_range_all(&args), out);
     return fault.status;
 }
 

@@ -1,6 +1,6 @@
 /* What a loading table shows, at times that the test chooses. */
+#include "server/table/format_bytes.h"
 #include "server/table/progress.h"
-#include "server/table/rounded_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -155,7 +155,7 @@ static void writes_bytes_in_the_largest_unit(void **state)
                  {(size_t)1 << 50, "1.00 PiB"},
                  {SIZE_MAX, "16.00 EiB"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_string_equal(bag_rounded_bytes(cases[i].bytes).text, cases[i].text);
+        assert_string_equal(bag_format_bytes(cases[i].bytes).text, cases[i].text);
 }
 
 int main(void)

@@ -49,7 +49,7 @@ static void test_finds_paths(void **state)
 }
 
 /* A port for admin has all but inference. */
-static void test_refuses_inference(void **state)
+static void test_rejects_inference(void **state)
 {
     struct bag_http_target target;
     struct bag_http_reply reply = {0};
@@ -61,7 +61,7 @@ static void test_refuses_inference(void **state)
     assert_non_null(bag_http_route("POST", "/v2/repository/index", false, &target, &reply));
 }
 
-static void test_refuses_unknown_paths(void **state)
+static void test_rejects_unknown_paths(void **state)
 {
     static const char *const paths[] = {
         "",
@@ -162,8 +162,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finds_paths),
-        cmocka_unit_test(test_refuses_inference),
-        cmocka_unit_test(test_refuses_unknown_paths),
+        cmocka_unit_test(test_rejects_inference),
+        cmocka_unit_test(test_rejects_unknown_paths),
         cmocka_unit_test(test_names_the_methods_that_there_are),
         cmocka_unit_test(test_answers_options),
     };

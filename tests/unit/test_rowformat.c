@@ -1,4 +1,4 @@
-/* Stored numbers: every f16, bf16 and f8 pattern, rounding at every border, quantised rows. */
+/* Stored numbers: every f16, bf16 and f8 pattern, rounding at every bound, quantised rows. */
 #include "kernels/rowformat.h"
 #include "pool_fixture.h"
 

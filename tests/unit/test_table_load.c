@@ -181,7 +181,7 @@ static void makes_zeroed_tables(void **state)
     bag_table_unload(&memory);
 }
 
-static void refuses_tables_beyond_all_memory(void **state)
+static void rejects_tables_beyond_all_memory(void **state)
 {
     (void)state;
     struct bag_table_memory memory;
@@ -207,7 +207,7 @@ int main(void)
         cmocka_unit_test(loads_large_tables_and_tells_of_progress),
         cmocka_unit_test(gives_all_memory_back),
         cmocka_unit_test(makes_zeroed_tables),
-        cmocka_unit_test(refuses_tables_beyond_all_memory),
+        cmocka_unit_test(rejects_tables_beyond_all_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

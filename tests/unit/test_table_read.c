@@ -76,7 +76,7 @@ static void check_loads(int new_mood, unsigned threads, unsigned allowed_threads
     bag_table_unload(&memory);
 }
 
-static void check_refuses(int new_mood, unsigned threads, unsigned allowed_threads,
+static void check_rejects(int new_mood, unsigned threads, unsigned allowed_threads,
                           const char *sentence)
 {
     struct bag_table_memory memory;
@@ -107,8 +107,8 @@ static void says_where_reading_failed(void **state)
     (void)state;
     write_many();
     /* One reader, so that no other one fails further on before it. */
-    check_refuses(FAILING, 1, 1, "reading at byte 9000000 failed: Input/output error");
-    check_refuses(ENDING, 1, 1,
+    check_rejects(FAILING, 1, 1, "reading at byte 9000000 failed: Input/output error");
+    check_rejects(ENDING, 1, 1,
                   "the file shrank to 9000000 bytes while it was read; publish a table by renaming "
                   "a complete file");
 }
@@ -131,7 +131,7 @@ static void makes_do_with_fewer_threads(void **state)
     write_many();
     check_loads(HONEST, 3, 2);
     check_loads(HONEST, 3, 1);
-    check_refuses(HONEST, 3, 0, "no thread can be started: Resource temporarily unavailable");
+    check_rejects(HONEST, 3, 0, "no thread can be started: Resource temporarily unavailable");
 }
 
 static void starts_no_thread_that_has_nothing_to_read(void **state)

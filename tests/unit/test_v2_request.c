@@ -1,4 +1,4 @@
-/* V2 requests: what an envelope says, and every way in which one can be wrong. */
+/* V2 requests: what an JSON header says, and every way in which one can be wrong. */
 #include "testing.h"
 
 #include "proto/v2_request.h"
@@ -30,7 +30,7 @@ static void release(struct decoded *decoded)
     bag_arena_free(&decoded->arena);
 }
 
-static void refuses(const char *text, const char *words)
+static void rejects(const char *text, const char *words)
 {
     struct decoded decoded;
     if (decode_json(&decoded, text))
@@ -107,7 +107,7 @@ static void test_reads_mixed_tensors(void **state)
     release(&decoded);
 }
 
-static void test_refuses_bytes_that_do_not_fit(void **state)
+static void test_rejects_bytes_that_do_not_fit(void **state)
 {
     const char *header = "{\"inputs\":[{\"name\":\"a\",\"shape\":[2],\"datatype\":\"INT32\","
                          "\"parameters\":{\"binary_data_size\":8}}]}";
@@ -130,7 +130,7 @@ static void test_refuses_bytes_that_do_not_fit(void **state)
 #define TENSOR(rest) "{\"inputs\":[{\"name\":\"a\"," rest "}]}"
 #define INT32        "\"datatype\":\"INT32\","
 
-static void test_refuses_malformed_envelopes(void **state)
+static void test_rejects_malformed_envelopes(void **state)
 {
     static const char *const cases[][2] = {
         {"[]", "must be a JSON object"},
@@ -189,10 +189,10 @@ static void test_refuses_malformed_envelopes(void **state)
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        refuses(cases[i][0], cases[i][1]);
+        rejects(cases[i][0], cases[i][1]);
 }
 
-static void test_refuses_data_that_does_not_fit(void **state)
+static void test_rejects_data_that_does_not_fit(void **state)
 {
     static const char *const cases[][2] = {
         {TENSOR(INT32 "\"shape\":[1],\"data\":[1.0]"),
@@ -291,9 +291,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_json_tensors),
         cmocka_unit_test(test_reads_mixed_tensors),
-        cmocka_unit_test(test_refuses_bytes_that_do_not_fit),
-        cmocka_unit_test(test_refuses_malformed_envelopes),
-        cmocka_unit_test(test_refuses_data_that_does_not_fit),
+        cmocka_unit_test(test_rejects_bytes_that_do_not_fit),
+        cmocka_unit_test(test_rejects_malformed_envelopes),
+        cmocka_unit_test(test_rejects_data_that_does_not_fit),
         cmocka_unit_test(test_reads_the_header_length),
         cmocka_unit_test(test_chooses_encodings),
         cmocka_unit_test(test_ignores_empty_ids),

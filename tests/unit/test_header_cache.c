@@ -1,7 +1,7 @@
-/* Kept envelopes: found by their bytes alone, bound to the body at hand. */
+/* Kept JSON headers: found by their bytes alone, bound to the body at hand. */
 #include "testing.h"
 
-#include "server/engine/envelopes.h"
+#include "server/engine/header_cache.h"
 
 #define HEADER                                                                              \
     "{\"id\":\"7\",\"inputs\":[{\"name\":\"indices\",\"shape\":[2],\"datatype\":\"INT32\"," \
@@ -16,27 +16,27 @@ static char *body_of(const char *header, const char *tensor)
     return body;
 }
 
-static const struct bag_v2_request *find(struct bag_envelopes *envelopes, const char *body)
+static const struct bag_v2_request *find(struct bag_header_cache *header_cache, const char *body)
 {
-    return bag_envelopes_find(envelopes, body, HEADER_BYTES + 8, HEADER_BYTES);
+    return bag_header_cache_find(header_cache, body, HEADER_BYTES + 8, HEADER_BYTES);
 }
 
-static void learn(struct bag_envelopes *envelopes, const char *body)
+static void learn(struct bag_header_cache *header_cache, const char *body)
 {
-    bag_envelopes_learn(envelopes, body, HEADER_BYTES + 8, HEADER_BYTES);
+    bag_header_cache_learn(header_cache, body, HEADER_BYTES + 8, HEADER_BYTES);
 }
 
 static void test_keeps_what_comes_twice(void **state)
 {
-    struct bag_envelopes envelopes = {{NULL}, {0}};
+    struct bag_header_cache header_cache = {{NULL}, {0}};
     char *first = body_of(HEADER, "aaaabbbb"), *second = body_of(HEADER, "ccccdddd");
     (void)state;
-    assert_null(find(&envelopes, first));
-    learn(&envelopes, first);
-    assert_null(find(&envelopes, first));
-    learn(&envelopes, first);
+    assert_null(find(&header_cache, first));
+    learn(&header_cache, first);
+    assert_null(find(&header_cache, first));
+    learn(&header_cache, first);
     free(first); /* nothing kept may point into it */
-    const struct bag_v2_request *request = find(&envelopes, second);
+    const struct bag_v2_request *request = find(&header_cache, second);
     assert_non_null(request);
     assert_int_equal(request->num_inputs, 1);
     assert_ptr_equal(request->inputs[0].raw.bytes, second + HEADER_BYTES);
@@ -44,25 +44,25 @@ static void test_keeps_what_comes_twice(void **state)
     assert_ptr_equal(request->id.bytes, second + 6);
     assert_true(bag_text_is(request->id, "\"7\""));
     free(second);
-    bag_envelopes_free(&envelopes);
+    bag_header_cache_free(&header_cache);
 }
 
 static void test_finds_nothing_but_the_same_bytes(void **state)
 {
-    struct bag_envelopes envelopes = {{NULL}, {0}};
+    struct bag_header_cache header_cache = {{NULL}, {0}};
     char *body = body_of(HEADER, "aaaabbbb");
     (void)state;
-    learn(&envelopes, body);
-    learn(&envelopes, body);
-    assert_non_null(find(&envelopes, body));
-    assert_null(bag_envelopes_find(&envelopes, body, HEADER_BYTES + 7, HEADER_BYTES));
+    learn(&header_cache, body);
+    learn(&header_cache, body);
+    assert_non_null(find(&header_cache, body));
+    assert_null(bag_header_cache_find(&header_cache, body, HEADER_BYTES + 7, HEADER_BYTES));
     for (size_t i = 0; i < HEADER_BYTES; i++) {
         body[i] ^= 1;
-        assert_null(find(&envelopes, body));
+        assert_null(find(&header_cache, body));
         body[i] ^= 1;
     }
     free(body);
-    bag_envelopes_free(&envelopes);
+    bag_header_cache_free(&header_cache);
 }
 
 /* JSON data is never kept, nor what does not decode. */
@@ -75,17 +75,17 @@ static void test_keeps_no_data_and_no_errors(void **state)
         "{\"inputs\":[{\"name\":\"a\",\"shape\":[3],\"datatype\":\"INT32\",\"parameters\":"
         "{\"binary_data_size\":8}}]}",
     };
-    struct bag_envelopes envelopes = {{NULL}, {0}};
+    struct bag_header_cache header_cache = {{NULL}, {0}};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(headers); i++) {
         size_t bytes = strlen(headers[i]);
         char *body = body_of(headers[i], "aaaabbbb");
         for (int times = 0; times < 3; times++)
-            bag_envelopes_learn(&envelopes, body, bytes + 8, bytes);
-        assert_null(bag_envelopes_find(&envelopes, body, bytes + 8, bytes));
+            bag_header_cache_learn(&header_cache, body, bytes + 8, bytes);
+        assert_null(bag_header_cache_find(&header_cache, body, bytes + 8, bytes));
         free(body);
     }
-    bag_envelopes_free(&envelopes);
+    bag_header_cache_free(&header_cache);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* The projections of a batch; see projecting.h. */
-#include "projecting.h"
+/* The projections of a batch; see projection_batch.h. */
+#include "projection_batch.h"
 
 #include <string.h>
 
@@ -10,61 +10,61 @@ struct region {
     float *pooled, *product;
 };
 
-typedef void visit_fn(struct bag_pooling *pooling, struct region *region);
+typedef void visit_fn(struct bag_op *pooling, struct region *region);
 
 /* Every pooling that is projected, in the same order every time. */
 static void each(struct bag_plan *const *plans, size_t count, struct region *regions,
                  visit_fn *visit)
 {
     for (size_t i = 0; i < count; i++) {
-        for (size_t j = 0; j < plans[i]->num_poolings; j++) {
-            struct bag_pooling *pooling = &plans[i]->poolings[j];
+        for (size_t j = 0; j < plans[i]->num_ops; j++) {
+            struct bag_op *pooling = &plans[i]->ops[j];
             if (pooling->projection)
                 visit(pooling, &regions[pooling->feature]);
         }
     }
 }
 
-static void take_place(struct bag_pooling *pooling, struct region *region)
+static void take_place(struct bag_op *pooling, struct region *region)
 {
     pooling->result = (char *)(region->pooled + region->count * pooling->projection->rows);
     region->projection = pooling->projection;
-    region->count += pooling->pool.num_bags;
+    region->count += pooling->args.num_bags;
 }
 
-static void store(struct bag_pooling *pooling, struct region *region)
+static void store(struct bag_op *pooling, struct region *region)
 {
     const struct bag_projection *projection = region->projection;
     size_t first = (size_t)((float *)(void *)pooling->result - region->pooled) /
                    (projection->rows ? projection->rows : 1);
-    bag_project_store(region->product + first * projection->columns, pooling->pool.num_bags,
+    bag_project_store(region->product + first * projection->columns, pooling->args.num_bags,
                       projection->columns, pooling->dtype, pooling->target, pooling->stride);
 }
 
-/* Numbers that the plans' poolings of a projection have before and after it. Neither overflows:
+/* Numbers that the plans' ops of a projection have before and after it. Neither overflows:
  * both are bounded by max_reply_bytes for each plan. */
 static size_t count_numbers(struct bag_plan *const *plans, size_t count)
 {
     size_t numbers = 0;
     for (size_t i = 0; i < count; i++) {
-        for (size_t j = 0; j < plans[i]->num_poolings; j++) {
-            const struct bag_pooling *pooling = &plans[i]->poolings[j];
+        for (size_t j = 0; j < plans[i]->num_ops; j++) {
+            const struct bag_op *pooling = &plans[i]->ops[j];
             if (pooling->projection)
-                numbers += pooling->pool.num_bags *
+                numbers += pooling->args.num_bags *
                            (pooling->projection->rows + pooling->projection->columns);
         }
     }
     return numbers;
 }
 
-static void count_rows(struct bag_pooling *pooling, struct region *region)
+static void count_rows(struct bag_op *pooling, struct region *region)
 {
     region->projection = pooling->projection;
-    region->count += pooling->pool.num_bags;
+    region->count += pooling->args.num_bags;
 }
 
-void *bag_projecting_begin(struct bag_plan *const *plans, size_t count,
-                           const struct bag_model *model, struct bag_buffers *buffers)
+void *bag_projection_batch_begin(struct bag_plan *const *plans, size_t count,
+                                 const struct bag_model *model, struct bag_buffers *buffers)
 {
     size_t head_bytes = model->num_features * sizeof(struct region);
     struct region *regions =
@@ -87,8 +87,8 @@ void *bag_projecting_begin(struct bag_plan *const *plans, size_t count,
     return regions;
 }
 
-void bag_projecting_end(struct bag_plan *const *plans, size_t count, const struct bag_model *model,
-                        void *memory)
+void bag_projection_batch_end(struct bag_plan *const *plans, size_t count,
+                              const struct bag_model *model, void *memory)
 {
     struct region *regions = memory;
     for (size_t i = 0; i < model->num_features; i++) {

@@ -1,7 +1,7 @@
 /* Lists of processors. */
 #include "testing.h"
 
-#include "server/engine/pin.h"
+#include "server/engine/affinity.h"
 
 #include <sys/resource.h>
 #include <uv.h>
@@ -11,16 +11,16 @@ static void test_reads_lists(void **state)
     struct bag_problem problem;
     cpu_set_t processors;
     (void)state;
-    assert_true(bag_pin_parse("", &processors, &problem));
+    assert_true(bag_affinity_parse("", &processors, &problem));
     assert_int_equal(CPU_COUNT(&processors), 0);
-    assert_true(bag_pin_parse("0", &processors, &problem));
+    assert_true(bag_affinity_parse("0", &processors, &problem));
     assert_int_equal(CPU_COUNT(&processors), 1);
     assert_true(CPU_ISSET(0, &processors));
-    assert_true(bag_pin_parse("0-0,0", &processors, &problem));
+    assert_true(bag_affinity_parse("0-0,0", &processors, &problem));
     assert_int_equal(CPU_COUNT(&processors), 1);
 }
 
-static void test_refuses_other_texts(void **state)
+static void test_rejects_other_texts(void **state)
 {
     static const char *const texts[] = {",",           "0,",       "a",  "0-",
                                         "-1",          "1-0",      "0 ", "0;1",
@@ -30,7 +30,7 @@ static void test_refuses_other_texts(void **state)
     cpu_set_t processors;
     (void)state;
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
-        if (bag_pin_parse(texts[i], &processors, &problem))
+        if (bag_affinity_parse(texts[i], &processors, &problem))
             fail_msg("taken: '%s'", texts[i]);
         assert_non_null(strstr(problem.text, texts[i]));
     }
@@ -39,17 +39,17 @@ static void test_refuses_other_texts(void **state)
 /* A thread that is pinned stays pinned to the first processor it was given. */
 static void test_pins_a_thread_once(void **state)
 {
-    struct bag_pin pin;
+    struct bag_affinity affinity;
     cpu_set_t before, after;
     (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    bag_pin_init(&pin, "", 0);
-    bag_pin_thread(&pin);
+    bag_affinity_init(&affinity, "", 0);
+    bag_affinity_thread(&affinity);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&before, &after));
-    bag_pin_init(&pin, "0", 0);
-    bag_pin_thread(&pin);
-    bag_pin_thread(&pin);
+    bag_affinity_init(&affinity, "0", 0);
+    bag_affinity_thread(&affinity);
+    bag_affinity_thread(&affinity);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_int_equal(CPU_COUNT(&after), 1);
     assert_true(CPU_ISSET(0, &after));
@@ -58,10 +58,10 @@ static void test_pins_a_thread_once(void **state)
 
 static void step_back_twice(void *nice)
 {
-    struct bag_pin pin;
-    bag_pin_init(&pin, "", 3);
-    bag_pin_thread(&pin);
-    bag_pin_thread(&pin);
+    struct bag_affinity affinity;
+    bag_affinity_init(&affinity, "", 3);
+    bag_affinity_thread(&affinity);
+    bag_affinity_thread(&affinity);
     *(int *)nice = getpriority(PRIO_PROCESS, 0);
 }
 
@@ -81,7 +81,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_lists),
-        cmocka_unit_test(test_refuses_other_texts),
+        cmocka_unit_test(test_rejects_other_texts),
         cmocka_unit_test(test_pins_a_thread_once),
         cmocka_unit_test(test_steps_back_once),
     };

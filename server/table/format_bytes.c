@@ -1,12 +1,12 @@
-/* See rounded_bytes.h. */
-#include "rounded_bytes.h"
+/* See format_bytes.h. */
+#include "format_bytes.h"
 
 #include <stdio.h>
 
-struct bag_rounded_bytes bag_rounded_bytes(size_t bytes)
+struct bag_format_bytes bag_format_bytes(size_t bytes)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    struct bag_rounded_bytes text;
+    struct bag_format_bytes text;
     size_t unit = 0;
     double value = (double)bytes / 1024;
     if (bytes < 1024) {

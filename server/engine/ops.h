@@ -8,8 +8,8 @@
 #include "kernels/pool.h"
 #include "kernels/project.h"
 
-struct bag_pooling {
-    struct bag_pool pool;
+struct bag_op {
+    struct bag_pool_args args;
     size_t output;  /* of which of the reply's outputs the result is a part */
     size_t offset;  /* of its first bag in that output, in bytes */
     char *result;   /* where the pool writes, once there is memory */
@@ -24,32 +24,32 @@ struct bag_pooling {
 
 /* A part of the work: bags of the list counted as if they stood one after the other, and of all of
  * them a share of the columns. */
-struct bag_slice {
-    size_t first_pooling, first_bag; /* from here on */
-    size_t end_pooling, end_bag;     /* up to here, where no bag of it has begun */
-    unsigned share, num_shares;      /* columns: this one of so many */
+struct bag_split {
+    size_t first_op, first_bag;        /* from here on */
+    size_t end_op, end_bag;            /* up to here, where no bag of it has begun */
+    unsigned share, num_column_splits; /* columns: this one of so many */
 };
 
 /* Into how many shares so many columns can be cut. */
 size_t bag_column_steps(size_t columns);
 
 /* All of it. */
-struct bag_slice bag_slice_all(size_t num_poolings);
+struct bag_split bag_split_all(size_t num_ops);
 
 /* Bags, and columns, of a pooling that are in the slice. */
-struct bag_range bag_slice_range(const struct bag_slice *slice, const struct bag_pool *pool,
+struct bag_range bag_split_range(const struct bag_split *split, const struct bag_pool_args *args,
                                  size_t pooling);
 
 /* Pools a slice; disjoint ones may run at the same time. */
-void bag_poolings_run(const struct bag_pooling *poolings, struct bag_slice slice);
+void bag_ops_run(const struct bag_op *ops, struct bag_split split);
 
-/* How much a list pools. Indices that are shared by two poolings count twice. */
-struct bag_pooling_work {
+/* How much a list pools. Indices that are shared by two ops count twice. */
+struct bag_ops_work {
     size_t bags, rows, bytes; /* bytes of the rows */
 };
-struct bag_pooling_work bag_poolings_work(const struct bag_pooling *poolings, size_t count);
+struct bag_ops_work bag_ops_count_work(const struct bag_op *ops, size_t count);
 
 /* For the statistics: bags that brought no index, where those get a row. */
-size_t bag_poolings_default_bags(const struct bag_pooling *poolings, size_t count);
+size_t bag_ops_default_bags(const struct bag_op *ops, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* Table files that are refused, each for a reason that names the file, with nothing left over. */
+/* Table files that are rejected, each for a reason that names the file, with nothing left over. */
 #include "table_fixture.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@ static size_t count_entries(const char *name)
     return count;
 }
 
-static void refuse_open(const char *sentence)
+static void reject_open(const char *sentence)
 {
     struct bag_table_file file;
     struct bag_problem problem;
@@ -32,7 +32,7 @@ static void refuse_open(const char *sentence)
     assert_int_equal(count_entries("/proc/self/fd"), open_files);
 }
 
-static void refuse_load(const struct bag_table_file *file, bag_load_progress *progress,
+static void reject_load(const struct bag_table_file *file, bag_load_progress *progress,
                         const char *sentence)
 {
     struct bag_table_memory memory;
@@ -64,7 +64,7 @@ static void touch(void *context, size_t done_bytes, size_t total_bytes)
 
 /* The file shrinks with the first progress. Readers that were quick enough to have all of it by
  * then are stopped by the file's new state. */
-static void refuses_a_file_that_shrinks_while_it_is_read(void **state)
+static void rejects_a_file_that_shrinks_while_it_is_read(void **state)
 {
     (void)state;
     size_t header_bytes = write_header("|u1", "False", "(134217728,)");
@@ -80,16 +80,16 @@ static void refuses_a_file_that_shrinks_while_it_is_read(void **state)
     assert_true(mapped_bytes() < before + 134217728);
 }
 
-static void refuses_a_file_that_is_written_while_it_is_read(void **state)
+static void rejects_a_file_that_is_written_while_it_is_read(void **state)
 {
     (void)state;
     write_many();
     struct bag_table_file file = open_file();
-    refuse_load(&file, touch,
+    reject_load(&file, touch,
                 "the file changed while it was read; publish a table by renaming a complete file");
 }
 
-static void refuses_a_file_that_changed_after_it_was_checked(void **state)
+static void rejects_a_file_that_changed_after_it_was_checked(void **state)
 {
     (void)state;
     const char *sentence =
@@ -97,7 +97,7 @@ static void refuses_a_file_that_changed_after_it_was_checked(void **state)
     write_four_rows();
     struct bag_table_file file = open_file();
     assert_int_equal(truncate(path, 50), 0);
-    refuse_load(&file, NULL, sentence);
+    reject_load(&file, NULL, sentence);
 
     for (int part = 0; part < 2; part++) {
         write_four_rows();
@@ -108,16 +108,16 @@ static void refuses_a_file_that_changed_after_it_was_checked(void **state)
         else
             times[1].tv_nsec ^= 1;
         assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
-        refuse_load(&file, NULL, sentence);
+        reject_load(&file, NULL, sentence);
     }
 
     unlink(path);
-    refuse_load(&file, NULL, "cannot be opened: No such file or directory");
+    reject_load(&file, NULL, "cannot be opened: No such file or directory");
 }
 
 /* ---- files that are no tables ---------------------------------------------------------------- */
 
-static void refuses_every_other_size(void **state)
+static void rejects_every_other_size(void **state)
 {
     (void)state;
     char sentence[160];
@@ -128,7 +128,7 @@ static void refuses_every_other_size(void **state)
         snprintf(sentence, sizeof sentence,
                  "the file is truncated: it has %lld bytes of data, the header promises 32",
                  (long long)(32 - (whole - bytes)));
-        refuse_open(sentence);
+        reject_open(sentence);
     }
     for (off_t bytes = whole - 33; bytes > 0; bytes--) {
         struct bag_table_file file;
@@ -138,42 +138,42 @@ static void refuses_every_other_size(void **state)
         assert_non_null(strstr(problem.text, "table.npy: the file is truncated"));
     }
     assert_int_equal(truncate(path, 0), 0);
-    refuse_open("the file is empty; it must be an .npy file");
+    reject_open("the file is empty; it must be an .npy file");
     write_four_rows();
     assert_int_equal(truncate(path, whole + 1), 0);
-    refuse_open("the file is too long: it has 33 bytes of data, the header promises 32; one file "
+    reject_open("the file is too long: it has 33 bytes of data, the header promises 32; one file "
                 "holds one array");
 }
 
-static void refuses_scalars_and_objects(void **state)
+static void rejects_scalars_and_objects(void **state)
 {
     (void)state;
     write_table("<f4", "False", "()", "1234", 4);
-    refuse_open("the table is a scalar; it must have at least one dimension");
+    reject_open("the table is a scalar; it must have at least one dimension");
     write_table("|O", "False", "(1,)", "12345678", 8);
-    refuse_open("the file holds Python objects ('|O'); a table must hold floats of 16, 32 or 64 "
+    reject_open("the file holds Python objects ('|O'); a table must hold floats of 16, 32 or 64 "
                 "bits or integers of 8 to 64");
 }
 
-static void refuses_what_is_not_a_regular_file(void **state)
+static void rejects_what_is_not_a_regular_file(void **state)
 {
     (void)state;
     unlink(path);
-    refuse_open("cannot be opened: No such file or directory");
+    reject_open("cannot be opened: No such file or directory");
     assert_int_equal(mkdir(path, 0700), 0);
-    refuse_open("is a directory; name an .npy file");
+    reject_open("is a directory; name an .npy file");
     rmdir(path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    refuse_open("is not a regular file; name an .npy file");
+    reject_open("is not a regular file; name an .npy file");
     unlink(path);
     assert_int_equal(symlink("/dev/zero", path), 0);
-    refuse_open("is not a regular file; name an .npy file");
+    reject_open("is not a regular file; name an .npy file");
     unlink(path);
     assert_int_equal(symlink("table.npy", path), 0);
-    refuse_open("cannot be opened: Too many levels of symbolic links");
+    reject_open("cannot be opened: Too many levels of symbolic links");
 }
 
-static void refuses_an_unreadable_file(void **state)
+static void rejects_an_unreadable_file(void **state)
 {
     (void)state;
     if (geteuid() == 0 && seteuid(65534) != 0)
@@ -185,7 +185,7 @@ static void refuses_an_unreadable_file(void **state)
     snprintf(path, sizeof path, "%s/table.npy", home);
     write_four_rows();
     assert_int_equal(chmod(path, 0), 0);
-    refuse_open("cannot be opened: Permission denied");
+    reject_open("cannot be opened: Permission denied");
     unlink(path);
     rmdir(home);
     strcpy(path, saved);
@@ -196,13 +196,13 @@ static void refuses_an_unreadable_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_a_file_that_shrinks_while_it_is_read),
-        cmocka_unit_test(refuses_a_file_that_is_written_while_it_is_read),
-        cmocka_unit_test(refuses_a_file_that_changed_after_it_was_checked),
-        cmocka_unit_test(refuses_every_other_size),
-        cmocka_unit_test(refuses_scalars_and_objects),
-        cmocka_unit_test(refuses_what_is_not_a_regular_file),
-        cmocka_unit_test(refuses_an_unreadable_file),
+        cmocka_unit_test(rejects_a_file_that_shrinks_while_it_is_read),
+        cmocka_unit_test(rejects_a_file_that_is_written_while_it_is_read),
+        cmocka_unit_test(rejects_a_file_that_changed_after_it_was_checked),
+        cmocka_unit_test(rejects_every_other_size),
+        cmocka_unit_test(rejects_scalars_and_objects),
+        cmocka_unit_test(rejects_what_is_not_a_regular_file),
+        cmocka_unit_test(rejects_an_unreadable_file),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,5 @@
-/* Where workers run, and behind whom; see pin.h. */
-#include "pin.h"
+/* Where workers run, and behind whom; see affinity.h. */
+#include "affinity.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,17 +31,17 @@ static bool read_range(const char **at, cpu_set_t *processors)
     return first >= 0 && last >= first;
 }
 
-bool bag_pin_parse(const char *text, cpu_set_t *processors, struct bag_problem *problem)
+bool bag_affinity_parse(const char *text, cpu_set_t *processors, struct bag_problem *problem)
 {
     const char *at = text;
     cpu_set_t allowed, both;
     CPU_ZERO(processors);
-    bool sound = !*at || read_range(&at, processors);
-    while (sound && *at == ',') {
+    bool ok = !*at || read_range(&at, processors);
+    while (ok && *at == ',') {
         at++;
-        sound = read_range(&at, processors);
+        ok = read_range(&at, processors);
     }
-    if (!sound || *at)
+    if (!ok || *at)
         return bag_problem_set(
             problem, 500, "worker_cpus '%s': must be a list of processors such as 2,4-7", text);
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
@@ -55,12 +55,12 @@ bool bag_pin_parse(const char *text, cpu_set_t *processors, struct bag_problem *
                            text, CPU_COUNT(&allowed));
 }
 
-void bag_pin_init(struct bag_pin *pin, const char *text, int nice)
+void bag_affinity_init(struct bag_affinity *affinity, const char *text, int nice)
 {
     struct bag_problem problem;
-    pin->nice = nice;
-    if (!text || !bag_pin_parse(text, &pin->processors, &problem))
-        CPU_ZERO(&pin->processors);
+    affinity->nice = nice;
+    if (!text || !bag_affinity_parse(text, &affinity->processors, &problem))
+        CPU_ZERO(&affinity->processors);
 }
 
 /* The processor at `position` of the set, counted around. */
@@ -72,32 +72,32 @@ static int processor_at(const cpu_set_t *processors, unsigned position)
     return processor;
 }
 
-static void choose_processor(const struct bag_pin *pin)
+static void choose_processor(const struct bag_affinity *affinity)
 {
     static _Thread_local bool pinned;
     static atomic_uint next;
     cpu_set_t one;
-    if (pinned || CPU_COUNT(&pin->processors) == 0)
+    if (pinned || CPU_COUNT(&affinity->processors) == 0)
         return;
     pinned = true;
     CPU_ZERO(&one);
-    CPU_SET(processor_at(&pin->processors, atomic_fetch_add(&next, 1)), &one);
-    /* Where the system refuses, the worker stays where it is. */
+    CPU_SET(processor_at(&affinity->processors, atomic_fetch_add(&next, 1)), &one);
+    /* Where the system rejects, the worker stays where it is. */
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
 }
 
 /* Here a thread is what PRIO_PROCESS means. */
-static void step_back(const struct bag_pin *pin)
+static void step_back(const struct bag_affinity *affinity)
 {
     static _Thread_local bool stepped;
-    if (stepped || pin->nice == 0)
+    if (stepped || affinity->nice == 0)
         return;
     stepped = true;
-    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + pin->nice);
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + affinity->nice);
 }
 
-void bag_pin_thread(const struct bag_pin *pin)
+void bag_affinity_thread(const struct bag_affinity *affinity)
 {
-    choose_processor(pin);
-    step_back(pin);
+    choose_processor(affinity);
+    step_back(affinity);
 }
