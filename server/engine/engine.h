@@ -11,7 +11,7 @@
 #define BAG_ENGINE_H
 
 #include "affinity.h"
-#include "infer.h"
+#include "server/infer/infer.h"
 #include "server/metrics/metrics.h"
 
 #include <stdatomic.h>

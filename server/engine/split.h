@@ -4,7 +4,7 @@
 #ifndef BAG_SPLIT_H
 #define BAG_SPLIT_H
 
-#include "ops.h"
+#include "server/infer/ops.h"
 
 /* Cuts the whole of `count` (>= 1) ops into at most `parts` (>= 1) disjoint slices that cover
  * it: by the bytes of the rows that are read, across ops and between bags; or by columns where

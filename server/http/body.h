@@ -4,7 +4,7 @@
 #ifndef BAG_HTTP_BODY_H
 #define BAG_HTTP_BODY_H
 
-#include "server/engine/buffers.h"
+#include "server/memory/buffers.h"
 
 /* All zero: nothing has come. */
 struct bag_body {

@@ -1,7 +1,7 @@
 /* Kept JSON headers: found by their bytes alone, bound to the body at hand. */
 #include "testing.h"
 
-#include "server/engine/header_cache.h"
+#include "server/infer/header_cache.h"
 
 #define HEADER                                                                              \
     "{\"id\":\"7\",\"inputs\":[{\"name\":\"indices\",\"shape\":[2],\"datatype\":\"INT32\"," \

@@ -5,8 +5,8 @@
 #ifndef BAG_PROJECTION_BATCH_H
 #define BAG_PROJECTION_BATCH_H
 
-#include "buffers.h"
 #include "plan.h"
+#include "server/memory/buffers.h"
 
 /* Takes memory for what `count` plans of the model pool before it is projected, and lets their
  * ops write there. NULL without memory; otherwise bag_projection_batch_end is due. */

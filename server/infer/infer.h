@@ -14,12 +14,12 @@
 #ifndef BAG_INFER_H
 #define BAG_INFER_H
 
-#include "buffers.h"
 #include "explain.h"
 #include "header_cache.h"
 #include "plan.h"
 #include "projection_batch.h"
 #include "proto/coding.h"
+#include "server/memory/buffers.h"
 #include "server/metrics/stopwatch.h"
 
 /* Points into itself: it stays where it is from the plan on. */

@@ -1,4 +1,4 @@
-/* A plan in the making. Private to server/engine/plan*.c. */
+/* A plan in the making. Private to server/infer/plan*.c. */
 #ifndef BAG_PLANNER_H
 #define BAG_PLANNER_H
 
