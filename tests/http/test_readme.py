@@ -1,7 +1,6 @@
-"""Runs what README.md and proto/PROTOCOL.md tell a reader to run, against the demo tables on
-127.0.0.1:8000.
+"""Runs what the DOCUMENTS below tell a reader to run, against the demo tables on 127.0.0.1:8000.
 
-The convention for both:
+The convention for all:
 
 - a block ```sh is run by bash, in order, each in a clean shell; it must succeed. ```python is run
   by Debian's python3. Both see the repository's files and may leave files of their own behind.
@@ -28,7 +27,7 @@ import subprocess
 from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal, main, scratch
 
 PORT = 8000
-DOCUMENTS = ("README.md", "proto/PROTOCOL.md")
+DOCUMENTS = ("README.md", "proto/PROTOCOL.md", "server/metrics/README.md")
 BLOCK_TIMEOUT_S = 60
 COMMANDS = {"sh": ["bash", "-eu", "-c"], "python": ["/usr/bin/python3", "-c"]}
 REFUSED = ("bash", "shell", "console")
