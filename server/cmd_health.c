@@ -1,8 +1,8 @@
 /* `bagserve health`: asks a running server whether it is ready, for probes in images without a
  * shell or curl. Exit code 0: ready. */
-#include "address.h"
 #include "commands.h"
-#include "unix_socket.h"
+#include "configure.h"
+#include "sockets.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -99,11 +99,11 @@ int bag_cmd_health(int argc, char *argv[])
 {
     struct bag_config config;
     struct bag_problem problem;
-    if (bag_commands_have(argc, argv, "--help")) {
+    if (bag_arguments_have(argc, argv, "--help")) {
         fputs(help, stdout);
         return BAG_EXIT_OK;
     }
-    bool ok = bag_commands_configure(&config, argc, argv, &problem);
+    bool ok = bag_configure(&config, argc, argv, &problem);
     int exit_code = ok ? BAG_EXIT_FAILED : BAG_EXIT_USAGE;
     if (ok) {
         int fd = connect_to(&config.options, &problem);

@@ -1,14 +1,13 @@
 /* `bagserve serve`: loads tables, answers requests, stops cleanly.
  *
  * All of this file runs on the first loop's thread but for on_load, which a worker runs. */
+#include "backend.h"
 #include "commands.h"
-#include "isa.h"
+#include "configure.h"
 #include "log.h"
 #include "loops.h"
 #include "startup.h"
 #include "systemd.h"
-#include "table/demo.h"
-#include "table/models_dir.h"
 
 #include <malloc.h>
 #include <signal.h>
@@ -114,29 +113,17 @@ static void on_loaded(uv_work_t *work, int status)
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static bool add_demo_models(struct bag_config *config, struct bag_problem *problem)
-{
-#define BAG_X(name, maker)                                                       \
-    if (!bag_config_add_model(config, name, BAG_DEMO_PREFIX name, "1", problem)) \
-        return false;
-    BAG_DEMO_TABLES(BAG_X)
-#undef BAG_X
-    return bag_config_add_model(config, BAG_DEMO_COLLECTION, NULL, "1", problem) &&
-           bag_config_apply_model_file(config, config->num_models - 1, "--demo", BAG_DEMO_FEATURES,
-                                       strlen(BAG_DEMO_FEATURES), problem);
-}
-
 static bool configure(struct serve *serve, int argc, char *argv[], struct bag_problem *problem)
 {
     struct bag_config *config = &serve->config;
-    if (!bag_commands_configure(config, argc, argv, problem))
+    if (!bag_configure(config, argc, argv, problem))
         return false;
     bag_log_configure(config->options.log_format, config->options.log_level);
     if (!bag_isa_choose(config->options.isa, problem))
         return false;
-    if (config->demo && !add_demo_models(config, problem))
+    if (config->demo && !bag_configure_demo(config, problem))
         return false;
-    if (config->models_dir && !bag_models_dir_scan(config->models_dir, config, problem))
+    if (config->models_dir && !bag_configure_models_dir(config, config->models_dir, problem))
         return false;
     if (config->models_dir && config->num_models == 0)
         return bag_problem_set(problem, 500, "%s: no models in it, and none are named elsewhere",
@@ -255,7 +242,7 @@ int bag_cmd_serve(int argc, char *argv[])
     struct bag_problem problem;
     if (!serve)
         return BAG_EXIT_FAILED;
-    if (bag_commands_have(argc, argv, "--help")) {
+    if (bag_arguments_have(argc, argv, "--help")) {
         bag_config_print_help(stdout);
         free(serve);
         return BAG_EXIT_OK;

@@ -1,14 +1,36 @@
-/* The I/O loops: each with a server of its own, all on one listening socket.
- *
- * The first loop is the caller's, and its functions are called on that thread; the others have
- * threads of their own. They share the service and libuv's worker pool. */
+/* The I/O loops: each with a server of its own, all on the same listening sockets. */
 #ifndef BAG_LOOPS_H
 #define BAG_LOOPS_H
 
+#include "config/config.h"
+#include "http/listen.h"
 #include "http/server.h"
-#include "listeners.h"
 
 #include <stdatomic.h>
+
+/* ---- listening sockets ----------------------------------------------------------------------- */
+
+struct bag_listeners {
+    struct bag_listener first, admin;
+    bool has_admin;
+};
+
+/* Opens them; what systemd passes is taken in their place. Nothing is left open on failure, but for
+ * what was passed. To be called before there are threads. */
+bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option_values *options,
+                        struct bag_problem *problem);
+
+/* Logs where clients find the server. */
+void bag_listeners_log(const struct bag_listeners *listeners,
+                       const struct bag_option_values *options);
+
+/* Closes these descriptors; others that share the sockets go on. */
+void bag_listeners_close(struct bag_listeners *listeners);
+
+/* Removes what would be left behind where the process ends without a drain. */
+void bag_listeners_abandon(const struct bag_listeners *listeners);
+
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 struct bag_loop {
     struct bag_loops *loops;

@@ -1,12 +1,12 @@
 /* From configured models to loaded ones; see startup.h. */
 #include "startup.h"
 
-#include "blas.h"
+#include "backend.h"
 #include "log.h"
+#include "memory/memory.h"
 #include "systemd.h"
-#include "table/demo.h"
 #include "table/progress.h"
-#include "table/row_format.h"
+#include "table/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,9 +15,6 @@ struct bag_startup {
     bag_gemm_fn *gemm;               /* NULL: no projection needs one */
 };
 
-/* The path that stands for a table of `--demo`. */
-#define BAG_DEMO_PREFIX "demo:"
-
 /* Opens every file, checks its model's rules against it, and that memory will suffice. In any case
  * bag_startup_close is due. */
 bool bag_startup_open(struct bag_startup *startup, const struct bag_config *config,

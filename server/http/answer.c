@@ -3,7 +3,7 @@
 
 #include "head.h"
 #include "proto/digits.h"
-#include "server/metrics/prometheus.h"
+#include "server/metrics/expose.h"
 
 #include <stdio.h>
 #include <stdlib.h>

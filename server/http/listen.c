@@ -1,8 +1,7 @@
 /* The listening socket; see listen.h. */
 #include "listen.h"
 
-#include "server/address.h"
-#include "server/unix_socket.h"
+#include "server/sockets.h"
 
 #include <errno.h>
 #include <fcntl.h>

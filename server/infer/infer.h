@@ -20,7 +20,7 @@
 #include "projection_batch.h"
 #include "proto/coding.h"
 #include "server/memory/buffers.h"
-#include "server/metrics/stopwatch.h"
+#include "server/metrics/clock.h"
 
 /* Points into itself: it stays where it is from the plan on. */
 struct bag_infer {

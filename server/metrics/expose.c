@@ -1,14 +1,223 @@
-/* The figures in Prometheus' format and as statistics; see expose.h.
- *
- * Families are made from table.h: each has its help once, then a sample for every model, value of
- * its label, and bound of a histogram. */
+/* The counters in Prometheus' text format and as statistics; see expose.h. */
 #include "expose.h"
 
-#include "process.h"
-#include "prometheus.h"
-
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* ---- the process, as /proc shows it ---------------------------------------------------------- */
+
+/* The descriptor that counts is not counted. */
+static uint64_t count_open_fds(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    uint64_t count = 0;
+    if (!folder)
+        return 0;
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        count += entry->d_name[0] != '.';
+    closedir(folder);
+    return count - 1;
+}
+
+static uint64_t ns_of(struct timeval time)
+{
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_usec * 1000;
+}
+
+/* When the machine started, in seconds since 1970: it does not wander as the difference of two
+ * clocks would. */
+static uint64_t boot_s(void)
+{
+    char line[256];
+    unsigned long long seconds = 0;
+    FILE *file = fopen("/proc/stat", "re");
+    while (file && !seconds && fgets(line, sizeof line, file))
+        sscanf(line, "btime %llu", &seconds);
+    if (file)
+        fclose(file);
+    return seconds;
+}
+
+/* What stands in /proc/self/stat behind the name, which may hold anything: the start is the 22nd
+ * field, sizes the 23rd (bytes) and 24th (pages). */
+static void read_stat(struct bag_process_stats *counters)
+{
+    char text[1024];
+    unsigned long long ticks, bytes, pages;
+    FILE *file = fopen("/proc/self/stat", "re");
+    if (!file)
+        return;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    const char *name_end = strrchr(text, ')');
+    if (!name_end || sscanf(name_end + 1,
+                            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+                            "%*d %*d %llu %llu %llu",
+                            &ticks, &bytes, &pages) != 3)
+        return;
+    counters->start_ns =
+        boot_s() * 1000000000 + ticks * (1000000000 / (uint64_t)sysconf(_SC_CLK_TCK));
+    counters->virtual_bytes = bytes;
+    counters->resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+void bag_process_sample(struct bag_process_stats *counters)
+{
+    struct rusage usage;
+    struct rlimit fds;
+    memset(counters, 0, sizeof *counters);
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        counters->cpu_ns = ns_of(usage.ru_utime) + ns_of(usage.ru_stime);
+    if (getrlimit(RLIMIT_NOFILE, &fds) == 0)
+        counters->max_fds = fds.rlim_cur;
+    counters->open_fds = count_open_fds();
+    read_stat(counters);
+}
+
+/* ---- the text format ------------------------------------------------------------------------- */
+
+#define FIRST_BYTES 16384
+
+/* Room for so many more bytes. */
+static bool reserve(struct bag_prometheus *out, size_t bytes)
+{
+    if (out->failed || bytes <= out->room - out->bytes)
+        return !out->failed;
+    size_t room = out->room ? 2 * out->room : FIRST_BYTES;
+    while (room - out->bytes < bytes)
+        room *= 2;
+    char *text = realloc(out->text, room);
+    out->failed = !text;
+    if (text) {
+        out->text = text;
+        out->room = room;
+    }
+    return !out->failed;
+}
+
+static void add_bytes(struct bag_prometheus *out, const char *bytes, size_t count)
+{
+    if (!reserve(out, count))
+        return;
+    memcpy(out->text + out->bytes, bytes, count);
+    out->bytes += count;
+}
+
+static void add(struct bag_prometheus *out, const char *text)
+{
+    add_bytes(out, text, strlen(text));
+}
+
+/* The characters that the format gives a meaning are written with a backslash. */
+static void add_escaped(struct bag_prometheus *out, const char *text, const char *special)
+{
+    for (size_t plain; *text; text += plain + (text[plain] != 0)) {
+        plain = strcspn(text, special);
+        add_bytes(out, text, plain);
+        if (text[plain] == '\n')
+            add(out, "\\n");
+        else if (text[plain])
+            add_bytes(out, (char[]){'\\', text[plain]}, 2);
+    }
+}
+
+static void add_number(struct bag_prometheus *out, uint64_t number)
+{
+    char digits[20];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number);
+    add_bytes(out, digits + at, sizeof digits - at);
+}
+
+/* 1500000 ns -> 0.0015 */
+static void add_seconds(struct bag_prometheus *out, uint64_t ns)
+{
+    uint64_t rest = ns % 1000000000;
+    char digits[11] = ".";
+    size_t used = 1;
+    add_number(out, ns / 1000000000);
+    for (uint64_t unit = 100000000; rest; unit /= 10) {
+        digits[used++] = (char)('0' + rest / unit);
+        rest %= unit;
+    }
+    add_bytes(out, digits, used > 1 ? used : 0);
+}
+
+static void add_value(struct bag_prometheus *out, uint64_t value, bool ns)
+{
+    if (ns)
+        add_seconds(out, value);
+    else
+        add_number(out, value);
+}
+
+void bag_prometheus_family(struct bag_prometheus *out, const char *name, const char *type,
+                           const char *sentence, const char *unit)
+{
+    add(out, "# HELP ");
+    add(out, name);
+    add(out, " ");
+    add_escaped(out, sentence, "\\\n");
+    add(out, " Unit: ");
+    add_escaped(out, unit, "\\\n");
+    add(out, ".\n# TYPE ");
+    add(out, name);
+    add(out, " ");
+    add(out, type);
+    add(out, "\n");
+}
+
+void bag_prometheus_sample(struct bag_prometheus *out, const char *name, const char *suffix)
+{
+    add(out, name);
+    add(out, suffix);
+    out->labelled = false;
+}
+
+static void begin_label(struct bag_prometheus *out, const char *key)
+{
+    add(out, out->labelled ? "," : "{");
+    out->labelled = true;
+    add(out, key);
+    add(out, "=\"");
+}
+
+void bag_prometheus_label(struct bag_prometheus *out, const char *key, const char *value)
+{
+    begin_label(out, key);
+    add_escaped(out, value, "\\\n\"");
+    add(out, "\"");
+}
+
+void bag_prometheus_bound(struct bag_prometheus *out, uint64_t bound, bool ns)
+{
+    begin_label(out, "le");
+    add_value(out, bound, ns);
+    add(out, "\"");
+}
+
+void bag_prometheus_value(struct bag_prometheus *out, uint64_t value, bool ns)
+{
+    add(out, out->labelled ? "} " : " ");
+    add_value(out, value, ns);
+    add(out, "\n");
+}
+
+char *bag_prometheus_end(struct bag_prometheus *out)
+{
+    add_bytes(out, "", 1);
+    if (!out->failed)
+        return out->text;
+    free(out->text);
+    return NULL;
+}
 
 enum type { COUNTER, GAUGE, SECONDS, SIZES, MOMENT };
 

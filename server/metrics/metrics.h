@@ -2,14 +2,123 @@
  *
  * Every loop has a recorder of its own. The functions bag_metrics_on_* are told what happened, each
  * on the thread of its recorder's loop; with metrics off the recorder is NULL and they do nothing.
- * Adding up may be done on any loop's thread.
- *
- * Must not know: HTTP, how figures are shown. */
+ * Adding up may be done on any thread. */
 #ifndef BAG_METRICS_H
 #define BAG_METRICS_H
 
-#include "counters.h"
+#include "clock.h"
 #include "server/table/registry.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+/* ---- counters -------------------------------------------------------------------------------- */
+
+/* A counter has one writer, the thread of its loop, and is read by any thread at any time: so it is
+ * an atomic that is read and written in two steps, which costs no more than a plain one. The
+ * structs below are nothing but counters, one after another, so that two are added word by word. */
+typedef _Atomic uint64_t bag_counter;
+
+#define BAG_X(bound) +1
+enum {
+    BAG_SECONDS_BOUND_COUNT = BAG_SECONDS_BOUNDS(BAG_X),
+    BAG_SIZES_BOUND_COUNT = BAG_SIZES_BOUNDS(BAG_X)
+};
+#undef BAG_X
+
+enum bag_failure {
+#define BAG_X(id, value) BAG_FAILURE_##id,
+    BAG_FAILURES(BAG_X)
+#undef BAG_X
+        BAG_FAILURE_COUNT
+};
+
+enum bag_rejection {
+#define BAG_X(id, ...) BAG_REJECTION_##id,
+    BAG_REJECTIONS(BAG_X)
+#undef BAG_X
+        BAG_REJECTION_COUNT,
+    BAG_REJECTION_BY_STATUS = BAG_REJECTION_COUNT /* nobody said more than the status does */
+};
+
+#define BAG_X(status) +1
+enum { BAG_ONE_COUNT = 1, BAG_STATUS_LABEL_COUNT = BAG_HTTP_STATUSES(BAG_X) + 1 };
+#undef BAG_X
+
+/* How many figures a metric has for each value of its label; a histogram's are one for each bound,
+ * one for what is beyond the last, and the sum. */
+#define BAG_SLOTS_COUNTER 1
+#define BAG_SLOTS_GAUGE   1
+#define BAG_SLOTS_MOMENT  1
+#define BAG_SLOTS_SECONDS (BAG_SECONDS_BOUND_COUNT + 2)
+#define BAG_SLOTS_SIZES   (BAG_SIZES_BOUND_COUNT + 2)
+
+/* How many values a label has. */
+#define BAG_VALUES_ONE       BAG_ONE_COUNT
+#define BAG_VALUES_STAGE     BAG_STAGE_COUNT
+#define BAG_VALUES_FAILURE   BAG_FAILURE_COUNT
+#define BAG_VALUES_REJECTION BAG_REJECTION_COUNT
+#define BAG_VALUES_STATUS    BAG_STATUS_LABEL_COUNT
+
+#define BAG_X(member, TYPE, LABEL, ...) bag_counter member[BAG_VALUES_##LABEL][BAG_SLOTS_##TYPE];
+struct bag_model_counters {
+    BAG_MODEL_METRICS(BAG_X)
+};
+struct bag_loop_counters {
+    BAG_LOOP_METRICS(BAG_X)
+};
+#undef BAG_X
+
+static inline uint64_t bag_counter_get(const bag_counter *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static inline void bag_counter_set(bag_counter *counter, uint64_t value)
+{
+    atomic_store_explicit(counter, value, memory_order_relaxed);
+}
+
+/* By the writer alone; a gauge is taken from by adding the complement. */
+static inline void bag_counter_add(bag_counter *counter, uint64_t value)
+{
+    bag_counter_set(counter, bag_counter_get(counter) + value);
+}
+
+/* A histogram's bounds, each at least twice the one before. Behind the last stands UINT64_MAX. */
+extern const uint64_t bag_seconds_bounds[BAG_SECONDS_BOUND_COUNT + 1]; /* in ns */
+extern const uint64_t bag_sizes_bounds[BAG_SIZES_BOUND_COUNT + 1];
+
+/* The first bound that is not below a power of two, by its exponent. Set by bag_metrics_init. */
+extern uint8_t bag_seconds_first[64], bag_sizes_first[64];
+
+/* The first bound that is not below the value. From one power of two up to the next there is one
+ * bound at most: no search, whose branches the processor would guess wrong. */
+static inline size_t bag_bound_of(const uint64_t *bounds, const uint8_t *first, uint64_t value)
+{
+    size_t i = first[63 ^ __builtin_clzll(value | 1)];
+    return i + (value > bounds[i]);
+}
+
+static inline size_t bag_seconds_bound_of(uint64_t ns)
+{
+    return bag_bound_of(bag_seconds_bounds, bag_seconds_first, ns);
+}
+
+static inline void bag_observe_ns(bag_counter *histogram, uint64_t ns)
+{
+    bag_counter_add(&histogram[bag_seconds_bound_of(ns)], 1);
+    bag_counter_add(&histogram[BAG_SLOTS_SECONDS - 1], ns);
+}
+
+static inline void bag_observe_size(bag_counter *histogram, uint64_t size)
+{
+    size_t bound = bag_bound_of(bag_sizes_bounds, bag_sizes_first, size);
+    bag_counter_add(&histogram[bound], 1);
+    bag_counter_add(&histogram[BAG_SLOTS_SIZES - 1], size);
+}
+
+/* ---- recording ------------------------------------------------------------------------------- */
 
 /* Of the server. Set up before the loops start. */
 struct bag_metrics {

@@ -29,10 +29,6 @@ bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
 /* Bytes of memory that the table will take. */
 size_t bag_table_file_bytes(const struct bag_table_file *file);
 
-/* Rejects where the machine (or the control group) cannot hold `needed_bytes` more: the text names
- * both figures. */
-bool bag_memory_check(size_t needed_bytes, struct bag_problem *problem);
-
 /* A loaded table with its whole shape. */
 struct bag_table_memory {
     struct bag_table table;

@@ -1,6 +1,6 @@
 /* See progress.h. */
 #include "progress.h"
-#include "format_bytes.h"
+#include "server/memory/memory.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The demo tables hold what their header says. */
-#include "server/table/demo.h"
+#include "server/table/source.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Limits of memory, read from made-up trees of /proc and /sys. */
 #include "server/table/load.h"
-#include "server/table/memlimit.h"
+#include "server/memory/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,6 @@
 #include "testing.h"
 
 #include "server/metrics/expose.h"
-#include "server/metrics/prometheus.h"
 
 static struct bag_model models[2];
 static struct bag_registry registry = {models, 2};

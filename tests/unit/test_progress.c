@@ -1,5 +1,5 @@
 /* What a loading table shows, at times that the test chooses. */
-#include "server/table/format_bytes.h"
+#include "server/memory/memory.h"
 #include "server/table/progress.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* The cheap clock beside the system's. */
 #include "testing.h"
 
-#include "server/metrics/ticks.h"
+#include "server/metrics/clock.h"
 
 #include <stdbool.h>
 

@@ -1,10 +1,16 @@
-/* Unix-domain sockets by path. */
-#ifndef BAG_UNIX_SOCKET_H
-#define BAG_UNIX_SOCKET_H
+/* Addresses and Unix-domain sockets as the operator writes them. */
+#ifndef BAG_SOCKETS_H
+#define BAG_SOCKETS_H
 
 #include "proto/problem.h"
 
+#include <netdb.h>
 #include <sys/stat.h>
+
+/* The stream addresses of a numeric or resolvable host; `flags` as getaddrinfo takes them. The
+ * caller frees the list with freeaddrinfo. NULL with *problem where there are none. */
+struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
+                                  struct bag_problem *problem);
 
 /* Reads permissions in octal digits, such as "660". */
 bool bag_unix_mode_parse(const char *text, mode_t *mode, struct bag_problem *problem);

@@ -1,5 +1,5 @@
-/* Which clock, and how long its tick is; see ticks.h. */
-#include "ticks.h"
+/* Which clock, and how long its tick is; see clock.h. */
+#include "clock.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,12 +1,28 @@
-/* Unix-domain sockets; see unix_socket.h. */
-#include "unix_socket.h"
+/* Addresses and Unix-domain sockets; see sockets.h. */
+#include "sockets.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
+                                  struct bag_problem *problem)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags}, *list = NULL;
+    char service[16];
+    snprintf(service, sizeof service, "%d", (int)port);
+    int error = getaddrinfo(host, service, &hints, &list);
+    if (!error)
+        return list;
+    bag_problem_set(problem, 500, "host '%s': %s", host, gai_strerror(error));
+    return NULL;
+}
+
+/* ---- Unix-domain sockets --------------------------------------------------------------------- */
 
 bool bag_unix_mode_parse(const char *text, mode_t *mode, struct bag_problem *problem)
 {

@@ -1,8 +1,62 @@
-/* Matrix files -> projections; see projection.h. */
-#include "projection.h"
+/* What a configuration names, besides files: demo tables, row formats, projections. */
+#include "source.h"
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- demo tables ----------------------------------------------------------------------------- */
+
+bool bag_demo_example(struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    static const float rows[5][2] = {
+        {-0.2f, -0.6f}, {-0.1f, -0.4f}, {-1.9f, -1.8f}, {-1.0f, 1.5f}, {0.8f, -0.7f}};
+    if (!bag_table_create(BAG_F32, 2, (int64_t[]){5, 2}, memory, problem))
+        return false;
+    memcpy(memory->mapping, rows, sizeof rows);
+    return true;
+}
+
+bool bag_demo_items(struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    int64_t shape[] = {BAG_DEMO_ITEMS_ROWS, BAG_DEMO_ITEMS_COLUMNS};
+    if (!bag_table_create(BAG_F32, 2, shape, memory, problem))
+        return false;
+    float *value = memory->mapping;
+    for (uint32_t row = 0; row < BAG_DEMO_ITEMS_ROWS; row++) {
+        for (uint32_t column = 0; column < BAG_DEMO_ITEMS_COLUMNS; column++) {
+            uint32_t hash = row * UINT32_C(2654435769) + column * UINT32_C(2246822507);
+            *value++ = (float)((int32_t)(hash >> 20) - 2048) / 2048;
+        }
+    }
+    return true;
+}
+
+/* ---- row formats ----------------------------------------------------------------------------- */
+
+bool bag_table_take_format(struct bag_table *table, uint32_t rank, enum bag_row_format format,
+                           struct bag_problem *problem)
+{
+    const char *name = bag_row_format_names[format];
+    if (format == BAG_ROWS_PLAIN)
+        return true;
+    if (table->dtype != BAG_U8 || rank != 2)
+        return bag_problem_set(problem, 400,
+                               "row_format %s needs a table of 2 dimensions of UINT8, rows and "
+                               "their bytes; this one has %u of %s",
+                               name, rank, bag_dtypes[table->dtype].name);
+    size_t row_elements = bag_row_elements(format, table->row_elements);
+    if (row_elements == 0)
+        return bag_problem_set(problem, 400,
+                               "row_format %s: rows of %zu bytes are too short to hold an element",
+                               name, table->row_elements);
+    table->dtype = BAG_F32;
+    table->row_elements = row_elements;
+    table->row_format = format;
+    return true;
+}
+
+/* ---- projections ----------------------------------------------------------------------------- */
 
 struct files {
     struct bag_table_file matrix, bias;

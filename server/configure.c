@@ -1,15 +1,93 @@
-/* A directory of models; see models_dir.h. */
-#include "models_dir.h"
+/* Where the configuration comes from: files, environment, flags, a directory of models; see
+ * configure.h. */
+#include "configure.h"
 
-#include "server/file.h"
-#include "server/log.h"
+#include "log.h"
+#include "table/source.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* Configuration files are read up to this. */
+#define CONFIG_FILE_BYTES (16u << 20)
+
+/* ---- files and flags ---------------------------------------------------------------------------
+ */
+
+/* Reads up to `room` bytes; the number read, or -1 with errno. */
+static ssize_t read_all(int fd, char *text, size_t room)
+{
+    size_t used = 0;
+    while (used < room) {
+        ssize_t count = read(fd, text + used, room - used);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return -1;
+        if (count == 0)
+            break;
+        used += (size_t)count;
+    }
+    return (ssize_t)used;
+}
+
+char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = fd >= 0 ? malloc(max_bytes + 2) : NULL;
+    ssize_t count = text ? read_all(fd, text, max_bytes + 1) : -1;
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    if (count >= 0 && (size_t)count <= max_bytes) {
+        text[count] = 0;
+        *bytes = (size_t)count;
+        return text;
+    }
+    free(text);
+    if (count < 0)
+        bag_problem_set(problem, 500, "%s: cannot be read: %s", path, strerror(error));
+    else
+        bag_problem_set(problem, 500, "%s: larger than %zu bytes", path, max_bytes);
+    return NULL;
+}
+
+static bool apply_file(struct bag_config *config, const char *path, struct bag_problem *problem)
+{
+    size_t bytes;
+    char *text = bag_file_read(path, CONFIG_FILE_BYTES, &bytes, problem);
+    bool ok = text && bag_config_apply_file(config, path, text, bytes, problem);
+    if (!text)
+        bag_problem_prefix(problem, "configuration file");
+    free(text);
+    return ok;
+}
+
+bool bag_configure(struct bag_config *config, int argc, char *argv[], struct bag_problem *problem)
+{
+    const char *path = bag_config_find_path(argc, argv, environ);
+    bag_config_init(config);
+    return (!path || apply_file(config, path, problem)) &&
+           bag_config_apply_environment(config, environ, problem) &&
+           bag_config_apply_flags(config, argc, argv, problem);
+}
+
+bool bag_arguments_have(int argc, char *argv[], const char *flag)
+{
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], flag) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- a directory of models ------------------------------------------------------------------- */
 
 #define TABLE_SUFFIX ".npy"
 
@@ -93,7 +171,7 @@ static bool add_version(struct version *version, const char *path, struct bag_pr
     }
     if (!version->settings)
         return true;
-    char *text = bag_file_read(version->settings, BAG_CONFIG_FILE_BYTES, &bytes, problem);
+    char *text = bag_file_read(version->settings, CONFIG_FILE_BYTES, &bytes, problem);
     bool ok = text && bag_config_apply_model_file(config, config->num_models - 1, version->settings,
                                                   text, bytes, problem);
     free(text);
@@ -150,8 +228,23 @@ static bool visit_model(const char *path, const char *name, void *context,
     return true;
 }
 
-bool bag_models_dir_scan(const char *directory, struct bag_config *config,
-                         struct bag_problem *problem)
+bool bag_configure_models_dir(struct bag_config *config, const char *directory,
+                              struct bag_problem *problem)
 {
     return walk(directory, visit_model, config, problem);
+}
+
+/* ---- the demo ----------------------------------------------------------------------------------
+ */
+
+bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem)
+{
+#define BAG_X(name, maker)                                                       \
+    if (!bag_config_add_model(config, name, BAG_DEMO_PREFIX name, "1", problem)) \
+        return false;
+    BAG_DEMO_TABLES(BAG_X)
+#undef BAG_X
+    return bag_config_add_model(config, BAG_DEMO_COLLECTION, NULL, "1", problem) &&
+           bag_config_apply_model_file(config, config->num_models - 1, "--demo", BAG_DEMO_FEATURES,
+                                       strlen(BAG_DEMO_FEATURES), problem);
 }
