@@ -1,8 +1,13 @@
-/* The names of content codings; see coding.h. */
+/* Names of content codings, and gzip and deflate by zlib; see coding.h. */
 #include "coding.h"
 
 #include <string.h>
 #include <strings.h>
+
+#define ZLIB_CONST
+#include <zlib.h>
+
+/* ---- names ----------------------------------------------------------------------------------- */
 
 const char *const bag_coding_names[BAG_CODING_COUNT] = {
 #define BAG_X(id, name) name,
@@ -79,4 +84,167 @@ enum bag_coding bag_coding_choose(const char *accept)
         }
     }
     return best;
+}
+
+/* ---- decompressing --------------------------------------------------------------------------- */
+
+/* The window's 2^15 bytes; 16 more means gzip's header instead of zlib's. */
+#define WINDOW_BITS(coding) ((coding) == BAG_CODING_GZIP ? 15 + 16 : 15)
+
+/* zlib counts in unsigned int: longer parts are given to it in pieces. */
+#define PIECE_BYTES ((size_t)1 << 30)
+
+/* Text of numbers shrinks to about a third. */
+#define USUAL_RATIO 4
+
+#define LEAST_ROOM 1024
+
+static unsigned piece(size_t bytes)
+{
+    return (unsigned)(bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
+}
+
+struct inflation {
+    z_stream stream;
+    enum bag_coding coding;
+    const char *in, *end;
+    char *out;
+    size_t used, room, max_bytes;
+    const struct bag_coding_memory *memory;
+    struct bag_problem *problem;
+};
+
+static bool reject(struct inflation *inflation, const char *what)
+{
+    return bag_problem_set(inflation->problem, 400, "the body is no sound %s: %s",
+                           bag_coding_names[inflation->coding], what);
+}
+
+static bool reject_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, 503, "not enough memory to decompress the body");
+}
+
+/* Twice the room, up to one byte more than is allowed: that byte tells of too many. */
+static bool grow(struct inflation *inflation)
+{
+    size_t most = inflation->max_bytes + 1, room = inflation->room;
+    if (room == most)
+        return bag_problem_set(inflation->problem, 413,
+                               "the decompressed body is larger than the limit (max_body_bytes) "
+                               "of %zu bytes",
+                               inflation->max_bytes);
+    if (room == 0)
+        room = (size_t)(inflation->end - inflation->in) / 2 * USUAL_RATIO;
+    room = room < LEAST_ROOM ? LEAST_ROOM : 2 * room;
+    if (room > most)
+        room = most;
+    char *out = inflation->memory->get(inflation->memory->context, room);
+    if (!out)
+        return reject_memory(inflation->problem);
+    if (inflation->used)
+        memcpy(out, inflation->out, inflation->used);
+    inflation->memory->put(inflation->out);
+    inflation->out = out;
+    inflation->room = room;
+    return true;
+}
+
+/* Lets zlib go on with what is left on both sides; its code. */
+static int step(struct inflation *inflation)
+{
+    z_stream *stream = &inflation->stream;
+    unsigned in = piece((size_t)(inflation->end - inflation->in));
+    unsigned out = piece(inflation->room - inflation->used);
+    stream->next_in = (const unsigned char *)inflation->in;
+    stream->avail_in = in;
+    stream->next_out = (unsigned char *)inflation->out + inflation->used;
+    stream->avail_out = out;
+    int code = inflate(stream, Z_NO_FLUSH);
+    inflation->in += in - stream->avail_in;
+    inflation->used += out - stream->avail_out;
+    return code;
+}
+
+/* One stream has ended. Another one may follow in gzip, and nothing else in either. */
+static bool start_next(struct inflation *inflation)
+{
+    if (inflation->coding != BAG_CODING_GZIP || *inflation->in != '\x1f')
+        return reject(inflation, "bytes follow after its end");
+    return inflateReset(&inflation->stream) == Z_OK || reject_memory(inflation->problem);
+}
+
+static bool inflate_all(struct inflation *inflation)
+{
+    for (;;) {
+        if (inflation->used == inflation->room && !grow(inflation))
+            return false;
+        switch (step(inflation)) {
+        case Z_OK:
+            break;
+        case Z_STREAM_END:
+            if (inflation->used > inflation->max_bytes)
+                return grow(inflation); /* which rejects it */
+            if (inflation->in == inflation->end)
+                return true;
+            if (!start_next(inflation))
+                return false;
+            break;
+        case Z_BUF_ERROR: /* there is room, so that it is the input that ends */
+            return reject(inflation, "it ends too early");
+        case Z_NEED_DICT:
+            return reject(inflation, "it needs a preset dictionary");
+        case Z_MEM_ERROR:
+            return reject_memory(inflation->problem);
+        default:
+            return reject(inflation, inflation->stream.msg ? inflation->stream.msg : "bad data");
+        }
+    }
+}
+
+char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes, size_t max_bytes,
+                  const struct bag_coding_memory *memory, size_t *bytes,
+                  struct bag_problem *problem)
+{
+    struct inflation inflation = {.coding = coding,
+                                  .in = packed,
+                                  .end = packed + packed_bytes,
+                                  .max_bytes = max_bytes,
+                                  .memory = memory,
+                                  .problem = problem};
+    if (inflateInit2(&inflation.stream, WINDOW_BITS(coding)) != Z_OK) {
+        reject_memory(problem);
+        return NULL;
+    }
+    bool ok = inflate_all(&inflation);
+    inflateEnd(&inflation.stream);
+    *bytes = inflation.used;
+    if (ok)
+        return inflation.out;
+    memory->put(inflation.out);
+    return NULL;
+}
+
+/* ---- compressing ----------------------------------------------------------------------------- */
+
+size_t bag_deflate(enum bag_coding coding, const char *data, size_t bytes, char *out, size_t room)
+{
+    z_stream stream = {0};
+    size_t taken = 0, made = 0;
+    int code = Z_OK;
+    if (deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, WINDOW_BITS(coding), 8,
+                     Z_DEFAULT_STRATEGY) != Z_OK)
+        return 0;
+    while (code == Z_OK && made < room) {
+        unsigned in = piece(bytes - taken), out_bytes = piece(room - made);
+        stream.next_in = (const unsigned char *)data + taken;
+        stream.avail_in = in;
+        stream.next_out = (unsigned char *)out + made;
+        stream.avail_out = out_bytes;
+        code = deflate(&stream, taken + in == bytes ? Z_FINISH : Z_NO_FLUSH);
+        taken += in - stream.avail_in;
+        made += out_bytes - stream.avail_out;
+    }
+    deflateEnd(&stream);
+    return code == Z_STREAM_END ? made : 0;
 }

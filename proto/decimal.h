@@ -1,7 +1,6 @@
 /* Decimal numbers: powers of ten, digits eight at a time, and both ways between them and floats.
  *
- * Private to proto/numbers*.c and proto/decimal*.c. Must not know: JSON arrays, tensors. Numbers in
- * memory are little-endian here, as tensors are. */
+ * Private to proto/. Numbers in memory are little-endian here, as tensors are. */
 #ifndef BAG_DECIMAL_H
 #define BAG_DECIMAL_H
 
@@ -79,20 +78,7 @@ static inline uint64_t bag_digits_spread(uint32_t number)
     return tens + ((x - 10 * tens) << 8);
 }
 
-/* ---- decimals and floats --------------------------------------------------------------------- */
-
-/* Digits that a decimal keeps: as many as surely fit 64 bits. */
-#define BAG_DECIMAL_DIGITS 19
-
-/* A number as text spells it: digits * 10^exponent. Where it has more than BAG_DECIMAL_DIGITS
- * digits, those are the first, and `more` says whether any of the rest is not 0. */
-struct bag_decimal {
-    uint64_t digits;
-    int64_t exponent;
-    bool more;
-    const char *text; /* the digits with a '.' among them, borrowed; read only where `more` */
-    size_t text_bytes;
-};
+/* ---- floats ---------------------------------------------------------------------------------- */
 
 /* How a float type keeps numbers. */
 struct bag_float_format {
@@ -104,10 +90,6 @@ struct bag_float_format {
 #define BAG_F32_FORMAT ((struct bag_float_format){23, -126, UINT64_C(0x7F800000)})
 #define BAG_F64_FORMAT ((struct bag_float_format){52, -1022, UINT64_C(0x7FF0000000000000)})
 
-/* The bits of the float nearest to a decimal, ties to even, by exact arithmetic. The exponent must
- * be in the table of powers. Takes some hundred nanoseconds; decimal_round.h is the way to ask. */
-uint64_t bag_decimal_settle(const struct bag_decimal *decimal, struct bag_float_format format);
-
 /* The shortest digits * 10^exponent that read back to `significand` * 2^`exponent`, the nearest of
  * these. `significand` is not 0 and is as IEEE has it, hidden bit included; `half_below` says that
  * the float below is only half as far away as the one above. Digits may end in zeros. */
@@ -116,5 +98,69 @@ struct bag_shortest {
     int exponent;
 };
 struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, bool half_below);
+
+/* ---- from decimals to floats -----------------------------------------------------------------
+ *
+ * The digits times the first 128 bits of the power of ten give the first 128 bits of the value, and
+ * how far it can be above them. Nearly always both ends round to the same float. Where they do not
+ * (a tie, or more digits than are kept, close to one), bag_decimal_read computes exactly. */
+
+/* The first bits of digits * 10^exponent: its value is from `high` and `low` (64 bits of fraction
+ * below `high`) to less than 2 above `low`, times 2^exponent. Bit 61 or 62 of `high` is the first
+ * that is set. */
+struct bag_value_bits {
+    uint64_t high, low;
+    int exponent;
+};
+
+static inline struct bag_value_bits bag_decimal_product(uint64_t digits, int exponent)
+{
+    const struct bag_power *power = &bag_powers[exponent - BAG_POWER_LEAST];
+    int zeros = __builtin_clzll(digits);
+    digits <<= zeros;
+    unsigned __int128 product = (unsigned __int128)digits * power->high;
+    uint64_t rest = (uint64_t)(((unsigned __int128)digits * power->low) >> 64), low;
+    uint64_t carry = __builtin_add_overflow((uint64_t)product, rest, &low);
+    uint64_t high = (uint64_t)(product >> 64) + carry;
+    return (struct bag_value_bits){.high = high >> 1, /* so that rounding up has room */
+                                   .low = high << 63 | low >> 1,
+                                   .exponent = bag_power_log2(exponent) - zeros + 2};
+}
+
+/* The bits of the float nearest to digits * 10^exponent, ties to even; those of infinity where it
+ * is out of range. `digits` are not 0, and the exponent is in the table of powers. With `more`, up
+ * to one is to be added to the digits, which then are at least 10^18. False where that leaves two
+ * floats to choose from. */
+static inline __attribute__((always_inline)) bool bag_decimal_round(uint64_t digits, int exponent,
+                                                                    bool more,
+                                                                    struct bag_float_format format,
+                                                                    uint64_t *bits)
+{
+    struct bag_value_bits value = bag_decimal_product(digits, exponent);
+    int first_bit = 61 + (int)(value.high >> 62);
+    int cut = first_bit - format.fraction_bits; /* bits below the last that is kept */
+    int excess = first_bit + value.exponent - format.least_exponent;
+    if (__builtin_expect(excess < 0, 0)) { /* subnormal: the last bit kept stays where it is */
+        cut -= excess;
+        excess = 0;
+        *bits = 0;
+        if (cut > 62)
+            return cut > 64;
+    }
+    uint64_t rounded = value.high + (UINT64_C(1) << (cut - 1)), ones = (UINT64_C(1) << cut) - 1;
+    uint64_t rest = rounded & ones, error = more ? 16 : 0;
+    bool tie = rest == 0 && (value.low == 0 || more);
+    bool carry = rest + error > ones || (rest == ones && value.low >= UINT64_MAX - 1);
+    /* The hidden bit, and a carry out of the fraction, add one to the exponent's field. */
+    uint64_t joined = ((uint64_t)excess << format.fraction_bits) + (rounded >> cut);
+    *bits = joined < format.infinity ? joined : format.infinity;
+    return !tie && !carry;
+}
+
+/* Reads a JSON number that has no sign, of any length, and rounds it to the nearest float, ties to
+ * even; *bits are those of infinity where it is out of range. Returns its end, or NULL where there
+ * is no number. */
+const char *bag_decimal_read(const char *at, const char *end, struct bag_float_format format,
+                             uint64_t *bits);
 
 #endif

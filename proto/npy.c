@@ -1,8 +1,6 @@
-/* The frame of an .npy file: magic, version and header length, element type and sizes; see npy.h.
- *
- * Must not know: the grammar of the header (npy_header.c), how elements are moved (npy_place.c). */
+/* The header of an .npy file: magic, version and length, its text, element type and sizes; see
+ * npy.h. npy_place.c moves elements. */
 #include "npy.h"
-#include "npy_header.h"
 
 #include <string.h>
 
@@ -75,6 +73,224 @@ size_t bag_npy_header_bytes(const void *bytes, size_t count)
     return read_frame(bytes, count, &frame, &unused) ? frame.text_offset + frame.text_bytes : 0;
 }
 
+/* ---- the header: a Python dictionary of three keys ------------------------------------------- */
+
+struct header {
+    const char *descr; /* between its quotes, in the text that was read; not NUL-terminated */
+    size_t descr_bytes;
+    bool fortran_order;
+    uint32_t rank;
+    int64_t shape[BAG_MAX_RANK];
+};
+
+struct cursor {
+    const char *text, *at, *end;
+    struct bag_problem *problem;
+};
+
+/* `wrong` is a finding at the cursor. */
+static bool fail(const struct cursor *cursor, const char *wrong)
+{
+    return bag_problem_set(cursor->problem, 400, "the .npy header is malformed at its byte %zu: %s",
+                           (size_t)(cursor->at - cursor->text), wrong);
+}
+
+static void skip_space(struct cursor *cursor)
+{
+    while (cursor->at < cursor->end && (*cursor->at == ' ' || *cursor->at == '\t' ||
+                                        *cursor->at == '\n' || *cursor->at == '\r'))
+        cursor->at++;
+}
+
+static bool next_is(const struct cursor *cursor, char byte)
+{
+    return cursor->at < cursor->end && *cursor->at == byte;
+}
+
+/* Takes `byte` and the white space on both sides of it; false where something else stands there. */
+static bool take(struct cursor *cursor, char byte)
+{
+    skip_space(cursor);
+    if (!next_is(cursor, byte))
+        return false;
+    cursor->at++;
+    skip_space(cursor);
+    return true;
+}
+
+static bool take_word(struct cursor *cursor, const char *word)
+{
+    size_t bytes = strlen(word);
+    if ((size_t)(cursor->end - cursor->at) < bytes || memcmp(cursor->at, word, bytes) != 0)
+        return false;
+    cursor->at += bytes;
+    return true;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* A string in either kind of quotes. Escapes never occur in the headers of plain arrays. */
+static bool read_string(struct cursor *cursor, const char **string, size_t *bytes)
+{
+    if (!next_is(cursor, '\'') && !next_is(cursor, '"'))
+        return fail(cursor, "a quoted string must stand here");
+    char quote = *cursor->at++;
+    const char *start = cursor->at;
+    for (; cursor->at < cursor->end; cursor->at++) {
+        if (*cursor->at == quote) {
+            *string = start;
+            *bytes = (size_t)(cursor->at++ - start);
+            return true;
+        }
+        if (*cursor->at == '\\' || (unsigned char)*cursor->at < ' ')
+            return fail(cursor, "strings must not hold escapes or control characters");
+    }
+    return fail(cursor, "the string is not closed");
+}
+
+static bool read_descr(struct cursor *cursor, struct header *header)
+{
+    if (next_is(cursor, '[') || next_is(cursor, '(') || next_is(cursor, '{'))
+        return bag_problem_set(cursor->problem, 400,
+                               "the array is structured (several fields in one element); a table "
+                               "must hold plain numbers");
+    return read_string(cursor, &header->descr, &header->descr_bytes);
+}
+
+static bool read_fortran_order(struct cursor *cursor, struct header *header)
+{
+    header->fortran_order = take_word(cursor, "True");
+    return header->fortran_order || take_word(cursor, "False") ||
+           fail(cursor, "'fortran_order' must be True or False");
+}
+
+static bool is_digit(const struct cursor *cursor)
+{
+    return cursor->at < cursor->end && *cursor->at >= '0' && *cursor->at <= '9';
+}
+
+static bool read_dimension(struct cursor *cursor, int64_t *dimension)
+{
+    if (!is_digit(cursor))
+        return fail(cursor, "a dimension must be a whole number from 0");
+    bool leading_zero = *cursor->at == '0';
+    int64_t value = 0;
+    do {
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, *cursor->at - '0', &value))
+            return fail(cursor, "the dimension passes 2^63 - 1");
+        cursor->at++;
+        if (leading_zero && is_digit(cursor))
+            return fail(cursor, "a number must not begin with 0");
+    } while (is_digit(cursor));
+    if (next_is(cursor, 'L')) /* as Python 2 wrote long integers */
+        cursor->at++;
+    *dimension = value;
+    return true;
+}
+
+/* A tuple: (), (3,), (3, 4) or (3, 4,). Without its comma, (3) is a number to Python. */
+static bool read_shape(struct cursor *cursor, struct header *header)
+{
+    bool comma = true;
+    if (!take(cursor, '('))
+        return fail(cursor, "'shape' must be a tuple such as (3, 4)");
+    while (!next_is(cursor, ')')) {
+        if (!comma)
+            return fail(cursor, "',' or ')' must follow a dimension");
+        if (header->rank == BAG_MAX_RANK)
+            return fail(cursor, "the array has more than 32 dimensions");
+        if (!read_dimension(cursor, &header->shape[header->rank++]))
+            return false;
+        comma = take(cursor, ',');
+        skip_space(cursor);
+    }
+    if (header->rank == 1 && !comma)
+        return fail(cursor, "a shape of one dimension must have a comma, as in (3,)");
+    cursor->at++;
+    return true;
+}
+
+/* ---- the dictionary -------------------------------------------------------------------------- */
+
+/* X(name, its reader). A missing key is reported in this order. */
+#define NPY_KEYS(X)                        \
+    X("descr", read_descr)                 \
+    X("fortran_order", read_fortran_order) \
+    X("shape", read_shape)
+
+static const struct {
+    const char *name;
+    bool (*read)(struct cursor *cursor, struct header *header);
+} keys[] = {
+#define BAG_X(name, read) {name, read},
+    NPY_KEYS(BAG_X)
+#undef BAG_X
+};
+
+enum { NUM_KEYS = sizeof keys / sizeof keys[0] };
+
+static size_t find_key(const char *name, size_t bytes)
+{
+    size_t key = 0;
+    while (key < NUM_KEYS &&
+           (strlen(keys[key].name) != bytes || memcmp(keys[key].name, name, bytes) != 0))
+        key++;
+    return key;
+}
+
+static bool read_entry(struct cursor *cursor, struct header *header, bool seen[NUM_KEYS])
+{
+    const char *name;
+    size_t bytes;
+    if (!read_string(cursor, &name, &bytes))
+        return false;
+    size_t key = find_key(name, bytes);
+    if (key == NUM_KEYS)
+        return bag_problem_set(cursor->problem, 400,
+                               "the .npy header has the unknown key '%s'; its keys are 'descr', "
+                               "'fortran_order' and 'shape'",
+                               bag_quote(name, bytes).text);
+    if (seen[key])
+        return bag_problem_set(cursor->problem, 400, "the .npy header has the key '%s' twice",
+                               keys[key].name);
+    seen[key] = true;
+    if (!take(cursor, ':'))
+        return fail(cursor, "':' must follow the key");
+    return keys[key].read(cursor, header);
+}
+
+static bool read_dictionary(struct cursor *cursor, struct header *header, bool seen[NUM_KEYS])
+{
+    bool comma = true;
+    if (!take(cursor, '{'))
+        return fail(cursor, "a dictionary must begin here with '{'");
+    while (!take(cursor, '}')) {
+        if (!comma)
+            return fail(cursor, "',' or '}' must follow a value");
+        if (!read_entry(cursor, header, seen))
+            return false;
+        comma = take(cursor, ',');
+    }
+    return cursor->at == cursor->end || fail(cursor, "nothing may follow the dictionary");
+}
+
+/* Reads the whole text: each key exactly once, no other key, nothing after the dictionary but white
+ * space. */
+static bool read_header(const char *text, size_t text_bytes, struct header *header,
+                        struct bag_problem *problem)
+{
+    struct cursor cursor = {.text = text, .at = text, .end = text + text_bytes, .problem = problem};
+    bool seen[NUM_KEYS] = {false};
+    memset(header, 0, sizeof *header);
+    if (!read_dictionary(&cursor, header, seen))
+        return false;
+    for (size_t key = 0; key < NUM_KEYS; key++)
+        if (!seen[key])
+            return bag_problem_set(problem, 400, "the .npy header has no key '%s'", keys[key].name);
+    return true;
+}
+
 /* ---- the element type ------------------------------------------------------------------------ */
 
 /* X(kind and bytes after the byte order, dtype) */
@@ -119,7 +335,7 @@ static size_t raw_bytes(const char *type, size_t bytes)
     return bytes == 2 && type[0] == 'V' && memchr("1248", type[1], 4) ? (size_t)(type[1] - '0') : 0;
 }
 
-static bool reject_type(const struct bag_npy_header *header, struct bag_problem *problem)
+static bool reject_type(const struct header *header, struct bag_problem *problem)
 {
     struct bag_quoted descr = bag_quote(header->descr, header->descr_bytes);
     const char *what = NULL;
@@ -143,7 +359,7 @@ static bool reject_type(const struct bag_npy_header *header, struct bag_problem 
 }
 
 /* What the configuration says about the elements must at least have their size. */
-static bool override_type(const struct bag_npy_header *header, size_t file_bytes,
+static bool override_type(const struct header *header, size_t file_bytes,
                           enum bag_dtype override_dtype, struct bag_problem *problem)
 {
     const struct bag_dtype_info *info = &bag_dtypes[override_dtype];
@@ -159,7 +375,7 @@ static bool override_type(const struct bag_npy_header *header, size_t file_bytes
 }
 
 /* `descr` is a byte order, a kind and a size: "<f4". */
-static bool resolve_type(const struct bag_npy_header *header, enum bag_dtype override_dtype,
+static bool resolve_type(const struct header *header, enum bag_dtype override_dtype,
                          struct bag_npy *npy, struct bag_problem *problem)
 {
     const char *type = header->descr + 1;
@@ -213,7 +429,7 @@ bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtyp
                    struct bag_npy *npy, struct bag_problem *problem)
 {
     struct frame frame;
-    struct bag_npy_header header;
+    struct header header;
     if (!read_frame(bytes, count, &frame, problem))
         return false;
     if (count - frame.text_offset < frame.text_bytes)
@@ -222,7 +438,7 @@ bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtyp
                                "file ends after %zu",
                                frame.text_offset + frame.text_bytes, count);
     const char *text = (const char *)bytes + frame.text_offset;
-    if (!bag_npy_header_read(text, frame.text_bytes, &header, problem))
+    if (!read_header(text, frame.text_bytes, &header, problem))
         return false;
     memset(npy, 0, sizeof *npy);
     npy->rank = header.rank;

@@ -1,23 +1,213 @@
-/* Arrays of numbers as JSON text; see numbers.h.
+/* Arrays of numbers -> JSON text; see numbers.h.
  *
  * Numbers are written in blocks that reach past their end, into the room of the elements that
  * follow. The last elements of an array are written beside it for that reason. */
 #include "numbers.h"
-#include "numbers_text.h"
+
+#include "decimal.h"
+
+#include <string.h>
+
+/* Each function that writes a number returns its end and may overwrite this many bytes after it. */
+#define REACH_BYTES 16
+
+/* ---- blocks of digits ------------------------------------------------------------------------ */
+
+/* Eight digits as text, the first in the lowest byte. */
+static inline uint64_t ascii_of(uint64_t digits)
+{
+    return digits | UINT64_C(0x3030303030303030);
+}
+
+/* Writes all eight digits of a number below 10^8. */
+static inline char *put_eight(char *out, uint32_t number)
+{
+    uint64_t text = ascii_of(bag_digits_spread(number));
+    memcpy(out, &text, 8);
+    return out + 8;
+}
+
+/* Writes a number below 10^8 without leading zeros. */
+static inline char *put_short(char *out, uint32_t number)
+{
+    uint64_t digits = bag_digits_spread(number);
+    int zeros = number ? __builtin_ctzll(digits) / 8 : 7;
+    uint64_t text = ascii_of(digits) >> (8 * zeros);
+    memcpy(out, &text, 8);
+    return out + 8 - zeros;
+}
+
+/* ---- integers and booleans ------------------------------------------------------------------- */
+
+static inline char *put_unsigned(char *out, uint64_t number)
+{
+    const uint64_t block = 100000000;
+    if (number < block)
+        return put_short(out, (uint32_t)number);
+    uint64_t front = number / block, first = front / block;
+    if (first)
+        out = put_eight(put_short(out, (uint32_t)first), (uint32_t)(front % block));
+    else
+        out = put_short(out, (uint32_t)front);
+    return put_eight(out, (uint32_t)(number % block));
+}
+
+static inline char *put_signed(char *out, int64_t number)
+{
+    *out = '-';
+    return put_unsigned(out + (number < 0), number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
+}
+
+static inline char *put_bool(char *out, uint8_t yes)
+{
+    memcpy(out, yes ? "true\0" : "false", 5);
+    return out + (yes ? 4 : 5);
+}
+
+/* ---- floats: where the point stands and when there is an exponent ---------------------------- */
+
+#define F64_DIGITS 17
+
+/* Decimals from 0.00001 to below 10^16 are written without an exponent. */
+#define FIXED_LEAST (-5)
+#define FIXED_MOST  15
+
+/* The digits of d.ddd * 10^exponent as text. */
+struct spelling {
+    char first;
+    uint64_t middle, last; /* eight each, the first in the lowest byte; zeros at the end */
+    int exponent;
+    int count; /* of digits up to the last that is not 0 */
+};
+
+/* How many of eight spread digits there are up to the last that is not 0; not all are. */
+static inline int used_digits(uint64_t digits)
+{
+    return 8 - __builtin_clzll(digits) / 8;
+}
+
+static inline __attribute__((always_inline)) struct spelling spell(struct bag_shortest shortest)
+{
+    int bits = 64 - __builtin_clzll(shortest.digits);
+    int digits = bits * 1233 >> 12; /* 1233 / 4096 is log10(2): right, or one too few */
+    digits += shortest.digits >= bag_tens[digits];
+    uint64_t aligned = shortest.digits * bag_tens[F64_DIGITS - digits];
+    uint32_t front = (uint32_t)(aligned / 100000000);
+    uint64_t middle = bag_digits_spread(front % 100000000);
+    uint64_t last = bag_digits_spread((uint32_t)(aligned % 100000000));
+    return (struct spelling){.first = (char)('0' + front / 100000000),
+                             .middle = ascii_of(middle),
+                             .last = ascii_of(last),
+                             .exponent = shortest.exponent + digits - 1,
+                             .count = last     ? 9 + used_digits(last)
+                                      : middle ? 1 + used_digits(middle)
+                                               : 1};
+}
+
+static inline void put_rest(char *out, const struct spelling *s)
+{
+    memcpy(out, &s->middle, 8);
+    memcpy(out + 8, &s->last, 8);
+}
+
+/* 0.000ddd */
+static inline char *put_below_one(char *out, const struct spelling *s)
+{
+    memcpy(out, "0.000000", 8);
+    out += 1 - s->exponent;
+    *out = s->first;
+    put_rest(out + 1, s);
+    return out + s->count;
+}
+
+/* ddd.ddd, with a zero where nothing follows the point */
+static inline char *put_above_one(char *out, const struct spelling *s)
+{
+    char digits[2 * F64_DIGITS] = {s->first};
+    int whole = s->exponent + 1;
+    put_rest(digits + 1, s);
+    memcpy(out, digits, 16);
+    out[whole] = '.';
+    memcpy(out + whole + 1, digits + whole, 16);
+    return out + (s->count > whole ? s->count : whole + 1) + 1;
+}
+
+/* d, d.ddd and, after either, e-12 */
+static char *put_scientific(char *out, const struct spelling *s)
+{
+    int exponent = s->exponent;
+    out[0] = s->first;
+    out[1] = '.';
+    put_rest(out + 2, s);
+    out += s->count > 1 ? s->count + 1 : 1;
+    *out++ = 'e';
+    *out = '-';
+    out += exponent < 0;
+    return put_short(out, (uint32_t)(exponent < 0 ? -exponent : exponent));
+}
+
+static inline __attribute__((always_inline)) char *put_finite(char *out, uint64_t magnitude,
+                                                              int fraction_bits, int least_exponent)
+{
+    uint64_t hidden = UINT64_C(1) << fraction_bits;
+    uint64_t significand = magnitude & (hidden - 1);
+    int field = (int)(magnitude >> fraction_bits);
+    bool half_below = significand == 0 && field > 1;
+    if (field)
+        significand |= hidden;
+    else
+        field = 1; /* subnormal */
+    struct spelling s =
+        spell(bag_shortest_decimal(significand, field - 1 + least_exponent, half_below));
+    if (s.exponent < FIXED_LEAST || s.exponent > FIXED_MOST)
+        return put_scientific(out, &s);
+    return s.exponent < 0 ? put_below_one(out, &s) : put_above_one(out, &s);
+}
+
+/* Zero, the infinities and NaN. */
+static char *put_special(char *out, bool zero, bool nan)
+{
+    const char *text = zero ? "0.0" : nan ? "NaN" : "Infinity";
+    size_t bytes = strlen(text);
+    memcpy(out, text, bytes);
+    return out + bytes;
+}
+
+static char *put_f32(char *out, uint32_t bits)
+{
+    uint32_t magnitude = bits & UINT32_C(0x7FFFFFFF), infinity = UINT32_C(0x7F800000);
+    *out = '-';
+    out += bits >> 31 && magnitude <= infinity;
+    if (magnitude == 0 || magnitude >= infinity)
+        return put_special(out, magnitude == 0, magnitude > infinity);
+    return put_finite(out, magnitude, 23, -149);
+}
+
+static char *put_f64(char *out, uint64_t bits)
+{
+    uint64_t magnitude = bits & (UINT64_MAX >> 1), infinity = UINT64_C(0x7FF0000000000000);
+    *out = '-';
+    out += bits >> 63 && magnitude <= infinity;
+    if (magnitude == 0 || magnitude >= infinity)
+        return put_special(out, magnitude == 0, magnitude > infinity);
+    return put_finite(out, magnitude, 52, -1074);
+}
+
+/* ---- arrays ---------------------------------------------------------------------------------- */
 
 /* X(dtype, type to load an element as, what writes it, the most bytes of its text with a comma) */
-#define TEXTS(X)                                 \
-    X(BAG_BOOL, uint8_t, put_bool, 6)            \
-    X(BAG_U8, uint8_t, put_unsigned, 4)          \
-    X(BAG_U16, uint16_t, put_unsigned, 6)        \
-    X(BAG_U32, uint32_t, put_unsigned, 11)       \
-    X(BAG_U64, uint64_t, put_unsigned, 21)       \
-    X(BAG_I8, int8_t, put_signed, 5)             \
-    X(BAG_I16, int16_t, put_signed, 7)           \
-    X(BAG_I32, int32_t, put_signed, 12)          \
-    X(BAG_I64, int64_t, put_signed, 21)          \
-    X(BAG_F32, uint32_t, bag_number_put_f32, 20) \
-    X(BAG_F64, uint64_t, bag_number_put_f64, 25)
+#define TEXTS(X)                           \
+    X(BAG_BOOL, uint8_t, put_bool, 6)      \
+    X(BAG_U8, uint8_t, put_unsigned, 4)    \
+    X(BAG_U16, uint16_t, put_unsigned, 6)  \
+    X(BAG_U32, uint32_t, put_unsigned, 11) \
+    X(BAG_U64, uint64_t, put_unsigned, 21) \
+    X(BAG_I8, int8_t, put_signed, 5)       \
+    X(BAG_I16, int16_t, put_signed, 7)     \
+    X(BAG_I32, int32_t, put_signed, 12)    \
+    X(BAG_I64, int64_t, put_signed, 21)    \
+    X(BAG_F32, uint32_t, put_f32, 20)      \
+    X(BAG_F64, uint64_t, put_f64, 25)
 
 #define LONGEST_TEXT 25
 
@@ -33,36 +223,6 @@ size_t bag_numbers_max_text(enum bag_dtype dtype)
     };
     return bytes[dtype];
 }
-
-/* ---- elements: each returns the end of the text ---------------------------------------------- */
-
-static inline char *put_unsigned(char *out, uint64_t number)
-{
-    const uint64_t block = 100000000;
-    if (number < block)
-        return bag_number_put_short(out, (uint32_t)number);
-    uint64_t front = number / block, first = front / block;
-    if (first)
-        out = bag_number_put_eight(bag_number_put_short(out, (uint32_t)first),
-                                   (uint32_t)(front % block));
-    else
-        out = bag_number_put_short(out, (uint32_t)front);
-    return bag_number_put_eight(out, (uint32_t)(number % block));
-}
-
-static inline char *put_signed(char *out, int64_t number)
-{
-    *out = '-';
-    return put_unsigned(out + (number < 0), number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
-}
-
-static inline char *put_bool(char *out, uint8_t yes)
-{
-    memcpy(out, yes ? "true\0" : "false", 5);
-    return out + (yes ? 4 : 5);
-}
-
-/* ---- the array ------------------------------------------------------------------------------- */
 
 /* Writes elements with a comma after each, and scribbles on what follows. */
 static char *put_elements(const char *data, size_t count, enum bag_dtype dtype, char *out)
@@ -85,7 +245,7 @@ static char *put_elements(const char *data, size_t count, enum bag_dtype dtype, 
 
 char *bag_numbers_print(const void *data, size_t count, enum bag_dtype dtype, char *out)
 {
-    char last[LAST_ELEMENTS * LONGEST_TEXT + BAG_NUMBER_REACH];
+    char last[LAST_ELEMENTS * LONGEST_TEXT + REACH_BYTES];
     *out++ = '[';
     if (count) {
         size_t beside = count < LAST_ELEMENTS ? count : LAST_ELEMENTS;

@@ -1,0 +1,309 @@
+/* Decimal numbers and floats, by exact integer arithmetic; see decimal.h. */
+#include "decimal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- powers of ten --------------------------------------------------------------------------- */
+
+struct bag_power bag_powers[BAG_POWER_MOST - BAG_POWER_LEAST + 1];
+
+uint64_t bag_tens[20] = {1};
+
+/* 1,024 bits, the lowest first: 5^324 takes 753 of them, and 2^1023 / 5^342 leaves 229. */
+#define WORDS 32
+
+static uint64_t pair(const uint32_t *words, int index)
+{
+    uint64_t high = index >= 0 ? words[index] : 0, low = index >= 1 ? words[index - 1] : 0;
+    return high << 32 | low;
+}
+
+/* The 128 bits from the first that is set. Powers of two that a number is multiplied with do not
+ * change them, so that 10^q and 5^q have the same. */
+static struct bag_power first_bits(const uint32_t *words)
+{
+    int top = WORDS - 1;
+    while (words[top] == 0)
+        top--;
+    int zeros = __builtin_clz(words[top]);
+    uint64_t high = pair(words, top), low = pair(words, top - 2), rest = pair(words, top - 4);
+    if (zeros == 0)
+        return (struct bag_power){high, low};
+    return (struct bag_power){high << zeros | low >> (64 - zeros),
+                              low << zeros | rest >> (64 - zeros)};
+}
+
+static void multiply_by_5(uint32_t *words)
+{
+    uint64_t carry = 0;
+    for (int i = 0; i < WORDS; i++) {
+        carry += (uint64_t)words[i] * 5;
+        words[i] = (uint32_t)carry;
+        carry >>= 32;
+    }
+}
+
+/* Rounds down, and so does a chain of these: the whole part of x / 5 / 5 is that of x / 25. */
+static void divide_by_5(uint32_t *words)
+{
+    uint64_t rest = 0;
+    for (int i = WORDS - 1; i >= 0; i--) {
+        rest = rest << 32 | words[i];
+        words[i] = (uint32_t)(rest / 5);
+        rest %= 5;
+    }
+}
+
+/* Before main, so that no reader needs a lock or a check; it takes some 50 us. */
+__attribute__((constructor)) static void fill_powers(void)
+{
+    uint32_t up[WORDS] = {1}, down[WORDS] = {[WORDS - 1] = UINT32_C(1) << 31};
+    for (int n = 1; n < 20; n++)
+        bag_tens[n] = 10 * bag_tens[n - 1];
+    for (int q = 0; q <= BAG_POWER_MOST; q++, multiply_by_5(up))
+        bag_powers[q - BAG_POWER_LEAST] = first_bits(up);
+    for (int q = -1; q >= BAG_POWER_LEAST; q--) {
+        divide_by_5(down);
+        bag_powers[q - BAG_POWER_LEAST] = first_bits(down);
+    }
+}
+
+/* ---- from text to floats --------------------------------------------------------------------- */
+
+/* Digits that a struct decimal keeps: as many as surely fit 64 bits. */
+#define KEPT_DIGITS 19
+
+/* A number as text spells it: digits * 10^exponent. Where it has more than KEPT_DIGITS digits,
+ * those are the first, and `more` says whether any of the rest is not 0. */
+struct decimal {
+    uint64_t digits;
+    int64_t exponent;
+    bool more;
+    const char *text; /* the digits with a '.' among them, borrowed; read only where `more` */
+    size_t text_bytes;
+};
+
+/* Where a product of 128 bits does not decide, the C library's exact arithmetic does. Its text must
+ * have an end and no locale's point, so the decimal is spelled anew, with as many digits as can
+ * matter. */
+
+/* No halfway point between doubles has more digits than 767. */
+#define SETTLING_DIGITS 800
+
+/* Copies the digits after leading zeros, at most SETTLING_DIGITS; one more, a 1, stands for all
+ * that follow if any of these is not 0. Returns how many were written. */
+static int copy_digits(const struct decimal *decimal, char *out)
+{
+    int count = 0;
+    bool more = false;
+    for (size_t i = 0; i < decimal->text_bytes; i++) {
+        char c = decimal->text[i];
+        if (c == '.' || (c == '0' && count == 0))
+            continue;
+        if (count < SETTLING_DIGITS)
+            out[count++] = c;
+        else
+            more |= c != '0';
+    }
+    if (more)
+        out[count++] = '1';
+    return count;
+}
+
+/* Writes the decimal as text that the C library reads without a locale's point. */
+static void spell(const struct decimal *decimal, char *out, size_t room)
+{
+    if (decimal->more) {
+        int count = copy_digits(decimal, out);
+        snprintf(out + count, room - (size_t)count, "e%d",
+                 (int)decimal->exponent - (count - KEPT_DIGITS));
+    } else {
+        snprintf(out, room, "%llue%d", (unsigned long long)decimal->digits, (int)decimal->exponent);
+    }
+}
+
+/* The bits of the float nearest to a decimal, ties to even. The exponent must be in the table of
+ * powers. Takes some hundred nanoseconds. */
+static uint64_t settle(const struct decimal *decimal, struct bag_float_format format)
+{
+    char text[SETTLING_DIGITS + 32];
+    spell(decimal, text, sizeof text);
+    if (format.fraction_bits == BAG_F32_FORMAT.fraction_bits) {
+        float f32 = strtof(text, NULL);
+        uint32_t bits;
+        memcpy(&bits, &f32, sizeof bits);
+        return bits;
+    }
+    double f64 = strtod(text, NULL);
+    uint64_t bits;
+    memcpy(&bits, &f64, sizeof bits);
+    return bits;
+}
+
+/* An exponent beyond this is out of range, however many digits stand before it: no text has that
+ * many bytes. */
+#define EXPONENT_LIMIT INT64_C(100000000000000000)
+
+/* Appends all digits at `at` to *digits, which wraps around where they are many; returns their end.
+ */
+static const char *take_digits(const char *at, const char *end, uint64_t *digits)
+{
+    unsigned count;
+    do {
+        uint64_t bytes = bag_digits_load(at, end);
+        count = bag_digits_run(bytes);
+        *digits = *digits * bag_tens[count] + bag_digits_value(bytes, count);
+        at += count;
+    } while (count == 8);
+    return at;
+}
+
+/* Reads "e-12" at `at`; returns its end, or NULL where it is malformed. */
+static const char *read_exponent(const char *at, const char *end, int64_t *exponent)
+{
+    int64_t value = 0;
+    at++;
+    bool negative = at < end && *at == '-';
+    at += negative || (at < end && *at == '+');
+    const char *start = at;
+    for (; at < end && *at >= '0' && *at <= '9'; at++) {
+        if (value < EXPONENT_LIMIT)
+            value = 10 * value + (*at - '0');
+    }
+    *exponent += negative ? -value : value;
+    return at > start ? at : NULL;
+}
+
+/* Keeps the first digits of a number that has too many. */
+static struct decimal cut_digits(struct decimal decimal)
+{
+    unsigned kept = 0;
+    decimal.digits = 0;
+    for (size_t i = 0; i < decimal.text_bytes; i++) {
+        unsigned digit = (unsigned)decimal.text[i] - '0';
+        if (decimal.text[i] == '.' || (digit == 0 && kept == 0))
+            continue;
+        if (kept < KEPT_DIGITS) {
+            decimal.digits = 10 * decimal.digits + digit;
+            kept++;
+        } else {
+            decimal.more |= digit != 0;
+            decimal.exponent++;
+        }
+    }
+    return decimal;
+}
+
+/* Reads a JSON number that has no sign; returns its end, or NULL where there is none. */
+static const char *read_decimal(const char *at, const char *end, struct decimal *decimal)
+{
+    struct decimal read = {.text = at};
+    at = take_digits(at, end, &read.digits);
+    size_t count = (size_t)(at - read.text);
+    if (count == 0 || (*read.text == '0' && count > 1))
+        return NULL;
+    if (at < end && *at == '.') {
+        const char *fraction = ++at;
+        at = take_digits(at, end, &read.digits);
+        if (at == fraction)
+            return NULL;
+        read.exponent = fraction - at;
+        count += (size_t)(at - fraction);
+    }
+    read.text_bytes = (size_t)(at - read.text);
+    if (at < end && (*at == 'e' || *at == 'E')) {
+        at = read_exponent(at, end, &read.exponent);
+        if (!at)
+            return NULL;
+    }
+    *decimal = count > KEPT_DIGITS ? cut_digits(read) : read;
+    return at;
+}
+
+static uint64_t round_decimal(const struct decimal *decimal, struct bag_float_format format)
+{
+    uint64_t bits;
+    if (decimal->digits == 0 || decimal->exponent < BAG_POWER_LEAST)
+        return 0; /* less than half of the least subnormal */
+    if (decimal->exponent > 308)
+        return format.infinity;
+    if (bag_decimal_round(decimal->digits, (int)decimal->exponent, decimal->more, format, &bits))
+        return bits;
+    return settle(decimal, format);
+}
+
+const char *bag_decimal_read(const char *at, const char *end, struct bag_float_format format,
+                             uint64_t *bits)
+{
+    struct decimal decimal;
+    const char *after = read_decimal(at, end, &decimal);
+    if (after)
+        *bits = round_decimal(&decimal, format);
+    return after;
+}
+
+/* ---- from floats to the shortest decimals ----------------------------------------------------
+ *
+ * All decimals between the halfway points to the neighbouring floats read back to the float. That
+ * interval is at least one and less than ten units of some power of ten wide: at most one multiple
+ * of ten units lies in it, which is then the shortest, and otherwise one of the two whole numbers
+ * of units around the float is, or both are. */
+
+typedef unsigned __int128 wide;
+
+/* A multiplier of 128 bits and the shift that goes with it. */
+struct scale {
+    uint64_t high, low;
+    int shift;
+};
+
+/* For x * 2^exponent / 10^unit. A power that is cut is taken one too large, so that a quotient that
+ * is whole never comes out below itself. */
+static inline struct scale make_scale(int exponent, int unit)
+{
+    const struct bag_power *power = &bag_powers[-unit - BAG_POWER_LEAST];
+    uint64_t cut = unit > 0 || unit < -BAG_POWER_EXACT_MOST, low;
+    uint64_t carry = __builtin_add_overflow(power->low, cut, &low);
+    return (struct scale){power->high + carry, low, exponent + bag_power_log2(-unit) + 5};
+}
+
+/* The whole part of x * 2^exponent / 10^unit, with the lowest bit set where a fraction was cut off,
+ * which leaves comparisons with even numbers right. Here x < 2^55, the shift is from 5 to 8, and 68
+ * bits of fraction are seen. The scale's error is less than the last of them, and no quotient of a
+ * float is nearer to a whole number than 2^-65.5 above or 2^-63.5 below without being one
+ * (tests/numbers/nearest_whole computes these). */
+static inline uint64_t divide(uint64_t x, const struct scale *scale)
+{
+    x <<= scale->shift;
+    wide sum = (wide)x * scale->high + (uint64_t)(((wide)x * scale->low) >> 64);
+    bool fraction = (sum & (((wide)1 << 68) - 1)) != 0;
+    return (uint64_t)(sum >> 68) | fraction;
+}
+
+/* floor(log10(2^exponent)), or of 3/4 of that; right for all exponents of doubles. */
+static inline int decimal_unit(int exponent, bool three_quarters)
+{
+    return (exponent * 1262611 - (three_quarters ? 524031 : 0)) >> 22;
+}
+
+struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, bool half_below)
+{
+    int unit = decimal_unit(exponent, half_below);
+    struct scale scale = make_scale(exponent, unit);
+    /* All in quarters of a unit. Halfway points belong to the even significand. */
+    uint64_t odd = significand & 1;
+    uint64_t value = divide(4 * significand, &scale);
+    uint64_t low = divide(4 * significand - (half_below ? 1 : 2), &scale) + odd;
+    uint64_t high = divide(4 * significand + 2, &scale) - odd;
+
+    uint64_t below = value / 4, tens = below / 10 * 10;
+    bool below_fits = 4 * below >= low, above_fits = 4 * below + 4 <= high;
+    bool above_nearer = value > 4 * below + 2 - (below & 1);
+    /* Added up without branches: which it will be cannot be foretold. */
+    bool up_fits = 4 * tens + 40 <= high, down_fits = 4 * tens >= low;
+    uint64_t nearest = below + (above_fits & (!below_fits | above_nearer));
+    uint64_t keep_nearest = (uint64_t)(up_fits | down_fits) - 1; /* all ones or none */
+    return (struct bag_shortest){(nearest & keep_nearest) | ((tens + 10 * up_fits) & ~keep_nearest),
+                                 unit};
+}
