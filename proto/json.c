@@ -7,6 +7,93 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- positions -------------------------------------------------------------------------------
+ *
+ * cJSON keeps none, but the nodes stand in the same order in the tree and in its text, so that
+ * counting them is enough. The scanner has passed the text: nothing is checked here. */
+
+/* The line and column of a byte of the text. */
+static struct bag_json_position position_of(const char *text, const char *at)
+{
+    struct bag_json_position position = {1, 1};
+    for (; text < at; text++) {
+        position.column = *text == '\n' ? 1 : position.column + 1;
+        position.line += *text == '\n';
+    }
+    return position;
+}
+
+/* Adds to *count the nodes before `wanted`, parents before children; false where it is not among
+ * them. Recursion is bounded by BAG_JSON_MAX_DEPTH. */
+static bool count_before(const cJSON *item, const cJSON *wanted, size_t *count)
+{
+    for (; item; item = item->next) {
+        if (item == wanted)
+            return true;
+        ++*count;
+        if (count_before(item->child, wanted, count))
+            return true;
+    }
+    return false;
+}
+
+static bool is_one_of(char byte, const char *set)
+{
+    return byte && strchr(set, byte);
+}
+
+static const char *skip_space(const char *at, const char *end)
+{
+    while (at < end && is_one_of(*at, " \n\r\t"))
+        at++;
+    return at;
+}
+
+/* The end of the string, number, word or opening bracket that starts at `at`. */
+static const char *skip_token(const char *at, const char *end)
+{
+    if (*at == '{' || *at == '[')
+        return at + 1;
+    if (*at == '"') {
+        for (at++; at < end && *at != '"'; at++)
+            at += *at == '\\';
+        return at + 1;
+    }
+    while (at < end && !is_one_of(*at, ",]} \n\r\t"))
+        at++;
+    return at;
+}
+
+/* Where node number `index` starts, or the key in front of it. */
+static const char *find_node(const char *at, const char *end, size_t index)
+{
+    const char *key = NULL;
+    for (;;) {
+        while (at < end && is_one_of(*at, ",:]} \n\r\t"))
+            at++;
+        if (at >= end)
+            return end;
+        const char *token = at;
+        at = skip_token(at, end);
+        const char *next = *token == '"' ? skip_space(at, end) : end;
+        if (next < end && *next == ':') {
+            key = token;
+            continue;
+        }
+        if (index-- == 0)
+            return key ? key : token;
+        key = NULL;
+    }
+}
+
+struct bag_json_position bag_json_locate(const char *text, size_t text_bytes, const cJSON *tree,
+                                         const cJSON *item)
+{
+    size_t index = 0;
+    count_before(tree, item, &index);
+    return position_of(text, find_node(text, text + text_bytes, index));
+}
+
 /* ---- duplicate keys and numbers beyond a double ---------------------------------------------- */
 
 static int compare_keys(const void *a, const void *b)
@@ -70,7 +157,7 @@ static const cJSON *find_fault(const cJSON *item, struct bag_problem *problem)
 
 /* The tree of a text that the scanner has passed. `original` is the document that `text` is a
  * faithful copy of, for the position of a fault; NULL where parts were cut out. */
-static cJSON *build_tree(const char *text, size_t bytes, const struct bag_json_span *original,
+static cJSON *build_tree(const char *text, size_t bytes, const struct bag_text *original,
                          struct bag_problem *problem)
 {
     cJSON *tree = cJSON_ParseWithLengthOpts(text, bytes, NULL, false);
@@ -82,7 +169,7 @@ static cJSON *build_tree(const char *text, size_t bytes, const struct bag_json_s
     if (!fault)
         return tree;
     if (original) {
-        struct bag_json_position at = bag_json_locate(original->text, original->bytes, tree, fault);
+        struct bag_json_position at = bag_json_locate(original->data, original->bytes, tree, fault);
         bag_problem_prefix(problem, "line %zu, column %zu", at.line, at.column);
     }
     cJSON_Delete(tree);
@@ -93,14 +180,14 @@ static cJSON *build_tree(const char *text, size_t bytes, const struct bag_json_s
 
 static void describe_line(const struct bag_json_scan *scan, struct bag_problem *problem)
 {
-    struct bag_json_position at = bag_json_position_of(scan->text, scan->at);
+    struct bag_json_position at = position_of(scan->text, scan->at);
     bag_problem_set(problem, 400, "line %zu, column %zu: %s", at.line, at.column, scan->wrong);
 }
 
 cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *problem)
 {
     struct bag_json_scan scan = {.text = text, .at = text, .end = text + text_bytes};
-    struct bag_json_span original = {text, text_bytes};
+    struct bag_text original = {text, text_bytes};
     cJSON *tree = NULL;
     char *copy = malloc(bag_json_copy_bytes(text_bytes));
     if (!copy) {

@@ -2,14 +2,14 @@
  *
  * cJSON alone takes trailing garbage, duplicate keys, 01, 1e999 and broken UTF-8. Here the grammar
  * of RFC 8259 is checked first, byte by byte, then cJSON builds the tree, then the tree is checked
- * for duplicate keys and numbers beyond a double.
- *
- * Must not know: files, sockets. Trees are owned by the caller and freed with bag_json_free. */
+ * for duplicate keys and numbers beyond a double. Trees are owned by the caller and freed with
+ * bag_json_free. */
 #ifndef BAG_JSON_H
 #define BAG_JSON_H
 
 #include "arena.h"
 #include "problem.h"
+#include "text.h"
 
 #include <cjson/cJSON.h>
 
@@ -30,21 +30,15 @@ struct bag_json_position {
 struct bag_json_position bag_json_locate(const char *text, size_t text_bytes, const cJSON *tree,
                                          const cJSON *item);
 
-/* A part of a text, borrowed. */
-struct bag_json_span {
-    const char *text;
-    size_t bytes;
-};
-
 /* An inference request's JSON header without its tensor data. */
 struct bag_json_header {
-    cJSON *tree;                /* "data" arrays of inputs are replaced by their number in `data` */
-    struct bag_json_span *data; /* the arrays, brackets included; in the arena */
+    cJSON *tree;           /* "data" arrays of inputs are replaced by their number in `data` */
+    struct bag_text *data; /* the arrays, brackets included; in the arena */
     size_t num_data;
-    struct bag_json_span id; /* the top-level "id" as sent, quotes included; text NULL: none */
+    struct bag_text id; /* the top-level "id" as sent, quotes included; data NULL: none */
 };
 
-/* Parses an JSON header of the V2 protocol: like bag_json_parse, but the arrays at inputs[*].data
+/* Parses a JSON header of the V2 protocol: like bag_json_parse, but the arrays at inputs[*].data
  * are checked for balance only and cut out (numbers.h reads them), and unknown top-level members
  * are checked and dropped. Messages give the byte in the body. On failure nothing needs to be
  * freed. */

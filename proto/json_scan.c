@@ -6,11 +6,47 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* cJSON reads numbers through a buffer of 63 characters; longer ones are written anew. */
+#define LONGEST_NUMBER 60
+
 size_t bag_json_copy_bytes(size_t text_bytes)
 {
     /* Two things grow: a dropped "":0 becomes "":null, and "data":[] gets a number of an input for
      * its brackets. Neither doubles. */
     return 2 * text_bytes + 32;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Notes what is wrong, keeping the first finding; returns false. */
+static bool fail(struct bag_json_scan *scan, const char *wrong)
+{
+    if (!scan->wrong)
+        scan->wrong = wrong;
+    return false;
+}
+
+/* Copies bytes, where the scan is copying. */
+static void put(struct bag_json_scan *scan, const char *bytes, size_t count)
+{
+    if (!scan->copying)
+        return;
+    memcpy(scan->copy, bytes, count);
+    scan->copy += count;
+}
+
+static bool next_is(const struct bag_json_scan *scan, char byte)
+{
+    return scan->at < scan->end && *scan->at == byte;
+}
+
+/* Takes `byte`, or fails with `wrong`. */
+static bool expect(struct bag_json_scan *scan, char byte, const char *wrong)
+{
+    if (!next_is(scan, byte))
+        return fail(scan, scan->at == scan->end ? "the text ends too early" : wrong);
+    put(scan, scan->at++, 1);
+    return true;
 }
 
 static void skip_space(struct bag_json_scan *scan)
@@ -20,31 +56,185 @@ static void skip_space(struct bag_json_scan *scan)
         scan->at++;
 }
 
+/* ---- strings --------------------------------------------------------------------------------- */
+
+/* The four digits of \uXXXX that start `at`; -1 where they are not that. */
+static int hex4(const char *at, const char *end)
+{
+    int value = 0;
+    if (end - at < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        int digit = bag_hex_digit(at[i]);
+        if (digit < 0)
+            return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+/* \uXXXX, or two of them for a character beyond the first plane. */
+static bool scan_unicode_escape(struct bag_json_scan *scan)
+{
+    const char *start = scan->at;
+    int unit = hex4(start + 2, scan->end);
+    if (unit < 0)
+        return fail(scan, "\\u must be followed by four hexadecimal digits");
+    scan->at += 6;
+    if (unit >= 0xDC00 && unit <= 0xDFFF)
+        return fail(scan, "a low surrogate stands without a high one before it");
+    if (unit >= 0xD800 && unit <= 0xDBFF) {
+        int low = scan->end - scan->at >= 6 && scan->at[0] == '\\' && scan->at[1] == 'u'
+                      ? hex4(scan->at + 2, scan->end)
+                      : -1;
+        if (low < 0xDC00 || low > 0xDFFF)
+            return fail(scan, "a high surrogate must be followed by a low one");
+        scan->at += 6;
+    }
+    /* cJSON ends strings at a NUL: let it see a character that no name of ours has. */
+    put(scan, unit == 0 ? "\\ufffd" : start, (size_t)(scan->at - start));
+    return true;
+}
+
+static bool scan_escape(struct bag_json_scan *scan)
+{
+    if (scan->end - scan->at < 2)
+        return fail(scan, "the text ends too early");
+    if (scan->at[1] == 'u')
+        return scan_unicode_escape(scan);
+    if (!scan->at[1] || !strchr("\"\\/bfnrt", scan->at[1]))
+        return fail(scan, "unknown escape in a string");
+    put(scan, scan->at, 2);
+    scan->at += 2;
+    return true;
+}
+
+static bool scan_string(struct bag_json_scan *scan)
+{
+    if (!expect(scan, '"', "a string in double quotes must stand here"))
+        return false;
+    while (scan->at < scan->end && *scan->at != '"') {
+        unsigned char byte = (unsigned char)*scan->at;
+        size_t bytes = 1;
+        if (byte == '\\') {
+            if (!scan_escape(scan))
+                return false;
+            continue;
+        }
+        if (byte < 0x20)
+            return fail(scan, "control characters in strings must be escaped");
+        if (byte >= 0x80 && !(bytes = bag_utf8_bytes(scan->at, scan->end)))
+            return fail(scan, "invalid UTF-8");
+        put(scan, scan->at, bytes);
+        scan->at += bytes;
+    }
+    return expect(scan, '"', "a string must end with a double quote");
+}
+
+/* ---- numbers and words ----------------------------------------------------------------------- */
+
+static size_t scan_digits(struct bag_json_scan *scan)
+{
+    const char *start = scan->at;
+    while (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
+        scan->at++;
+    return (size_t)(scan->at - start);
+}
+
+static void put_number(struct bag_json_scan *scan, const char *start)
+{
+    size_t bytes = (size_t)(scan->at - start);
+    if (bytes <= LONGEST_NUMBER) {
+        put(scan, start, bytes);
+        return;
+    }
+    /* The byte after a number is never part of one, and strtod stops there: the text goes on with
+     * at least the container's end, since a bare number is no document that anybody asks for. */
+    char text[32];
+    put(scan, text, (size_t)snprintf(text, sizeof text, "%.17g", strtod(start, NULL)));
+}
+
+static bool scan_number(struct bag_json_scan *scan)
+{
+    const char *start = scan->at;
+    if (next_is(scan, '-'))
+        scan->at++;
+    if (next_is(scan, '0'))
+        scan->at++;
+    else if (!scan_digits(scan))
+        return fail(scan, "a value must stand here");
+    if (next_is(scan, '.')) {
+        scan->at++;
+        if (!scan_digits(scan))
+            return fail(scan, "a digit must follow the decimal point");
+    }
+    if (next_is(scan, 'e') || next_is(scan, 'E')) {
+        scan->at++;
+        if (next_is(scan, '+') || next_is(scan, '-'))
+            scan->at++;
+        if (!scan_digits(scan))
+            return fail(scan, "a digit must follow the exponent sign");
+    }
+    if (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
+        return fail(scan, "a number must not start with a superfluous 0");
+    if (scan->at == scan->end && scan->at - start > LONGEST_NUMBER)
+        return fail(scan, "the text ends too early");
+    put_number(scan, start);
+    return true;
+}
+
+static bool scan_word(struct bag_json_scan *scan, const char *word)
+{
+    size_t bytes = strlen(word);
+    if ((size_t)(scan->end - scan->at) < bytes || memcmp(scan->at, word, bytes) != 0)
+        return fail(scan, "a value must stand here");
+    put(scan, scan->at, bytes);
+    scan->at += bytes;
+    return true;
+}
+
 /* ---- containers ------------------------------------------------------------------------------ */
 
 static bool scan_value(struct bag_json_scan *scan, enum bag_json_place place);
+
+/* Whether the key between the quotes is `name`, escapes included. */
+static bool key_is(const char *key, const char *end, const char *name)
+{
+    for (; key < end && *name; name++) {
+        int c = (unsigned char)*key;
+        if (c == '\\' && key[1] == 'u') {
+            c = hex4(key + 2, end);
+            key += 5;
+        } else if (c == '\\') {
+            return false; /* no name here holds a character with a short escape */
+        }
+        if (c != (unsigned char)*name)
+            return false;
+        key++;
+    }
+    return key == end && !*name;
+}
 
 static enum bag_json_place place_of_member(enum bag_json_place place, const char *key,
                                            const char *end)
 {
     if (place == BAG_JSON_INPUT)
-        return bag_json_key_is(key, end, "data") ? BAG_JSON_DATA : BAG_JSON_PLAIN;
+        return key_is(key, end, "data") ? BAG_JSON_DATA : BAG_JSON_PLAIN;
     if (place != BAG_JSON_ROOT)
         return BAG_JSON_PLAIN;
-    if (bag_json_key_is(key, end, "id"))
+    if (key_is(key, end, "id"))
         return BAG_JSON_ID;
-    if (bag_json_key_is(key, end, "inputs"))
+    if (key_is(key, end, "inputs"))
         return BAG_JSON_INPUTS;
-    return bag_json_key_is(key, end, "outputs") || bag_json_key_is(key, end, "parameters")
-               ? BAG_JSON_PLAIN
-               : BAG_JSON_DROPPED;
+    return key_is(key, end, "outputs") || key_is(key, end, "parameters") ? BAG_JSON_PLAIN
+                                                                         : BAG_JSON_DROPPED;
 }
 
 static bool open_container(struct bag_json_scan *scan)
 {
     if (++scan->depth > BAG_JSON_MAX_DEPTH)
-        return bag_json_fail(scan, "arrays and objects are nested more than 128 deep");
-    bag_json_put(scan, scan->at++, 1);
+        return fail(scan, "arrays and objects are nested more than 128 deep");
+    put(scan, scan->at++, 1);
     skip_space(scan);
     return true;
 }
@@ -52,18 +242,18 @@ static bool open_container(struct bag_json_scan *scan)
 static bool close_container(struct bag_json_scan *scan)
 {
     scan->depth--;
-    bag_json_put(scan, scan->at++, 1);
+    put(scan, scan->at++, 1);
     return true;
 }
 
 static bool scan_member(struct bag_json_scan *scan, enum bag_json_place place)
 {
     const char *key = scan->at + 1;
-    if (!bag_json_scan_string(scan))
+    if (!scan_string(scan))
         return false;
     const char *key_end = scan->at - 1;
     skip_space(scan);
-    if (!bag_json_expect(scan, ':', "':' must follow the key"))
+    if (!expect(scan, ':', "':' must follow the key"))
         return false;
     return scan_value(scan, place_of_member(place, key, key_end));
 }
@@ -72,14 +262,14 @@ static bool scan_object(struct bag_json_scan *scan, enum bag_json_place place)
 {
     if (!open_container(scan))
         return false;
-    if (bag_json_next_is(scan, '}'))
+    if (next_is(scan, '}'))
         return close_container(scan);
     for (;;) {
         if (!scan_member(scan, place))
             return false;
-        if (bag_json_next_is(scan, '}'))
+        if (next_is(scan, '}'))
             return close_container(scan);
-        if (!bag_json_expect(scan, ',', "',' or '}' must stand here"))
+        if (!expect(scan, ',', "',' or '}' must stand here"))
             return false;
         skip_space(scan);
     }
@@ -90,14 +280,14 @@ static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
     enum bag_json_place inner = place == BAG_JSON_INPUTS ? BAG_JSON_INPUT : BAG_JSON_PLAIN;
     if (!open_container(scan))
         return false;
-    if (bag_json_next_is(scan, ']'))
+    if (next_is(scan, ']'))
         return close_container(scan);
     for (;;) {
         if (!scan_value(scan, inner))
             return false;
-        if (bag_json_next_is(scan, ']'))
+        if (next_is(scan, ']'))
             return close_container(scan);
-        if (!bag_json_expect(scan, ',', "',' or ']' must stand here"))
+        if (!expect(scan, ',', "',' or ']' must stand here"))
             return false;
     }
 }
@@ -133,27 +323,27 @@ static bool skip_balanced(struct bag_json_scan *scan)
                 return true;
             }
         } else if (byte == '"') {
-            if (!bag_json_scan_string(scan))
+            if (!scan_string(scan))
                 return false;
             scan->at--;
         }
     }
-    return bag_json_fail(scan, "the text ends too early");
+    return fail(scan, "the text ends too early");
 }
 
 static bool remember_data(struct bag_json_scan *scan, const char *start)
 {
     if (scan->num_data == scan->max_data) {
         size_t more = scan->max_data ? 2 * scan->max_data : 8;
-        struct bag_json_span *data = bag_arena_array(scan->arena, more, sizeof *data);
+        struct bag_text *data = bag_arena_array(scan->arena, more, sizeof *data);
         if (!data)
-            return bag_json_fail(scan, "the request is too large to be decoded");
+            return fail(scan, "the request is too large to be decoded");
         if (scan->num_data)
             memcpy(data, scan->data, scan->num_data * sizeof *data);
         scan->data = data;
         scan->max_data = more;
     }
-    scan->data[scan->num_data].text = start;
+    scan->data[scan->num_data].data = start;
     scan->data[scan->num_data].bytes = (size_t)(scan->at - start);
     return true;
 }
@@ -167,7 +357,7 @@ static bool cut_data(struct bag_json_scan *scan)
     if (!skip_balanced(scan) || !remember_data(scan, start))
         return false;
     scan->copying = copying;
-    bag_json_put(scan, text, (size_t)snprintf(text, sizeof text, "%zu", scan->num_data++));
+    put(scan, text, (size_t)snprintf(text, sizeof text, "%zu", scan->num_data++));
     return true;
 }
 
@@ -179,52 +369,51 @@ static bool drop_value(struct bag_json_scan *scan, const char *instead)
     if (!scan_value(scan, BAG_JSON_PLAIN))
         return false;
     scan->copying = copying;
-    bag_json_put(scan, instead, strlen(instead));
+    put(scan, instead, strlen(instead));
     return true;
 }
 
 static bool scan_id(struct bag_json_scan *scan)
 {
     const char *start = scan->at;
-    if (bag_json_next_is(scan, '"')) {
-        if (!bag_json_scan_string(scan))
+    if (next_is(scan, '"')) {
+        if (!scan_string(scan))
             return false;
-        scan->id.text = start;
+        scan->id.data = start;
         scan->id.bytes = (size_t)(scan->at - start);
         return true;
     }
-    return bag_json_next_is(scan, 'n') ? bag_json_scan_word(scan, "null")
-                                       : bag_json_fail(scan, "\"id\" must be a string");
+    return next_is(scan, 'n') ? scan_word(scan, "null") : fail(scan, "\"id\" must be a string");
 }
 
 /* An array is cut out. Anything else but null is wrong, which the copy's false tells the reader of
  * inputs, who knows the tensor's name. */
 static bool scan_data(struct bag_json_scan *scan)
 {
-    if (bag_json_next_is(scan, '['))
+    if (next_is(scan, '['))
         return cut_data(scan);
-    return drop_value(scan, bag_json_next_is(scan, 'n') ? "null" : "false");
+    return drop_value(scan, next_is(scan, 'n') ? "null" : "false");
 }
 
 static bool scan_plain(struct bag_json_scan *scan, enum bag_json_place place)
 {
     if (scan->at == scan->end)
-        return bag_json_fail(scan, "the text ends too early");
+        return fail(scan, "the text ends too early");
     switch (*scan->at) {
     case '{':
         return scan_object(scan, place);
     case '[':
         return scan_array(scan, place);
     case '"':
-        return bag_json_scan_string(scan);
+        return scan_string(scan);
     case 't':
-        return bag_json_scan_word(scan, "true");
+        return scan_word(scan, "true");
     case 'f':
-        return bag_json_scan_word(scan, "false");
+        return scan_word(scan, "false");
     case 'n':
-        return bag_json_scan_word(scan, "null");
+        return scan_word(scan, "null");
     default:
-        return bag_json_scan_number(scan);
+        return scan_number(scan);
     }
 }
 
@@ -250,10 +439,10 @@ bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place plac
     if (!scan_value(scan, place))
         return false;
     if (scan->at != scan->end)
-        return bag_json_fail(scan, place == BAG_JSON_ROOT
-                                       ? "nothing may follow the document; where binary tensors "
-                                         "do, Inference-Header-Content-Length must say where it "
-                                         "ends"
-                                       : "nothing may follow the document");
+        return fail(scan, place == BAG_JSON_ROOT
+                              ? "nothing may follow the document; where binary tensors "
+                                "do, Inference-Header-Content-Length must say where it "
+                                "ends"
+                              : "nothing may follow the document");
     return true;
 }

@@ -1,7 +1,7 @@
 /* What a client is told; see problem.h. */
 #include "problem.h"
 
-#include "utf8.h"
+#include "text.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -70,8 +70,8 @@ static bool take_binary(struct bag_v2_reader *reader, const cJSON *size, struct 
                                (long long)bytes, left);
     input->binary = true;
     input->position = reader->next_binary;
-    input->raw.bytes = reader->body + reader->next_binary;
-    input->raw.count = (size_t)bytes;
+    input->raw.data = reader->body + reader->next_binary;
+    input->raw.bytes = (size_t)bytes;
     reader->next_binary += (size_t)bytes;
     return true;
 }
@@ -82,11 +82,11 @@ static bool take_json(struct bag_v2_reader *reader, const cJSON *data, struct ba
     int64_t number;
     if (!bag_v2_integer(data, 0, (double)reader->header.num_data, &number))
         return bag_problem_set(reader->problem, 400, "\"data\" must be an array");
-    const struct bag_json_span *span = &reader->header.data[number];
+    const struct bag_text *span = &reader->header.data[number];
     input->binary = false;
-    input->position = (size_t)(span->text - reader->body);
-    input->raw.bytes = span->text;
-    input->raw.count = span->bytes;
+    input->position = (size_t)(span->data - reader->body);
+    input->raw.data = span->data;
+    input->raw.bytes = span->bytes;
     return true;
 }
 
@@ -120,7 +120,7 @@ static bool read_input(struct bag_v2_reader *reader, const cJSON *item, size_t p
     if (!read_dtype(item, input, reader->problem) || !read_shape(item, input, reader->problem) ||
         !read_data(reader, item, input)) {
         bag_problem_prefix(reader->problem, "input '%s'",
-                           bag_quote(input->name.bytes, input->name.count).text);
+                           bag_quote(input->name.data, input->name.bytes).text);
         return false;
     }
     return true;
@@ -157,24 +157,24 @@ bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena
     tensor->rank = input->rank;
     memcpy(tensor->shape, input->shape, input->rank * sizeof input->shape[0]);
     tensor->count = input->count;
-    tensor->data = input->raw.bytes;
+    tensor->data = input->raw.data;
     if (input->binary || input->dtype == BAG_BYTES)
         return true; /* no input of ours takes BYTES: the check of dtypes says so */
     if (bag_numbers_max_text(input->dtype) == 0)
         return bag_problem_set(problem, 400,
                                "input '%s': %s has no JSON form; send it as a binary tensor "
                                "(parameters.binary_data_size), or use an FP32 table",
-                               bag_quote(input->name.bytes, input->name.count).text, dtype->name);
+                               bag_quote(input->name.data, input->name.bytes).text, dtype->name);
     /* There are fewer elements than bytes of text, whatever the shape says. */
-    size_t room = input->count < input->raw.count ? input->count : input->raw.count;
+    size_t room = input->count < input->raw.bytes ? input->count : input->raw.bytes;
     void *data = bag_arena_array(arena, room, dtype->bytes);
     if (!data)
         return bag_v2_reject_memory(problem);
-    if (!bag_numbers_parse(input->raw.bytes, input->raw.count, input->dtype, input->count, data,
+    if (!bag_numbers_parse(input->raw.data, input->raw.bytes, input->dtype, input->count, data,
                            &end, &error_at, problem)) {
         bag_problem_prefix(problem, "input '%s', at byte %zu",
-                           bag_quote(input->name.bytes, input->name.count).text,
-                           input->position + (size_t)(error_at - input->raw.bytes));
+                           bag_quote(input->name.data, input->name.bytes).text,
+                           input->position + (size_t)(error_at - input->raw.data));
         return false;
     }
     tensor->data = data;

@@ -1,4 +1,4 @@
-/* One JSON header while it is taken apart. Private to proto/v2_*.c. */
+/* A V2 JSON header while it is read. Private to proto/v2_*.c. */
 #ifndef BAG_V2_READER_H
 #define BAG_V2_READER_H
 
@@ -18,10 +18,8 @@ struct bag_v2_reader {
     struct bag_problem *problem;
 };
 
-/* The parts, each filling reader->request; false with the problem set. */
+/* Fills the inputs of reader->request; false with the problem set. */
 bool bag_v2_read_inputs(struct bag_v2_reader *reader);
-bool bag_v2_read_outputs(struct bag_v2_reader *reader);
-bool bag_v2_read_parameters(struct bag_v2_reader *reader);
 
 /* An integral number from `low` to `high`; false for anything else. */
 bool bag_v2_integer(const cJSON *item, double low, double high, int64_t *value);
@@ -34,20 +32,13 @@ const cJSON *bag_v2_member(const cJSON *object, const char *key);
 void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,
                       size_t bytes, size_t *count);
 
-/* Copies a name out of the tree, which is freed when decoding ends. */
-bool bag_v2_copy_text(struct bag_v2_reader *reader, const char *string, struct bag_text *text);
-
 /* The "name" of an element of "inputs" or "outputs". */
 bool bag_v2_read_name(struct bag_v2_reader *reader, const cJSON *item, struct bag_text *name);
-
-/* A boolean parameter that asks for binary or JSON data; absent leaves *encoding as it is. */
-bool bag_v2_read_encoding(const cJSON *parameters, const char *key, enum bag_v2_encoding *encoding,
-                          struct bag_problem *problem);
 
 bool bag_v2_reject_shared_memory(const cJSON *parameters, struct bag_problem *problem);
 bool bag_v2_reject_memory(struct bag_problem *problem);
 
-/* Rejects a name that stands twice among `count` texts, `stride` bytes apart. `what` is "input" or
+/* Rejects a name that is duplicated among `count` texts, `stride` bytes apart. `what` is "input" or
  * "output". */
 bool bag_v2_reject_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
                             size_t stride, size_t count, const char *what);

@@ -1,10 +1,10 @@
-/* Writes the JSON header of a V2 reply; see v2_reply.h.
+/* The JSON header of a V2 reply, and what became of every bag; see v2_reply.h.
  *
  * The keys and their order are what the strictest clients accept: no "parameters" beside "data",
  * nothing that the protocol does not name. */
 #include "v2_reply.h"
 
-#include "digits.h"
+#include "kernels/pool_fate.h"
 #include "numbers.h"
 
 #include <string.h>
@@ -69,8 +69,8 @@ size_t bag_v2_reply_bound(const struct bag_v2_reply *reply)
 {
     size_t total = 0, one;
     if (__builtin_add_overflow(strlen(reply->model_name) + strlen(reply->model_version) + 128,
-                               reply->id.count, &total) ||
-        __builtin_add_overflow(total, reply->explanation.count, &total))
+                               reply->id.bytes, &total) ||
+        __builtin_add_overflow(total, reply->explanation.bytes, &total))
         return SIZE_MAX;
     for (size_t i = 0; i < reply->num_outputs; i++) {
         if (!output_bound(&reply->outputs[i], &one) || __builtin_add_overflow(total, one, &total))
@@ -88,10 +88,10 @@ char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out)
     out = put(out, "\",\"model_version\":\"");
     out = put(out, reply->model_version);
     *out++ = '"';
-    if (reply->id.count) {
+    if (reply->id.bytes) {
         out = put(out, ",\"id\":");
-        memcpy(out, reply->id.bytes, reply->id.count);
-        out += reply->id.count;
+        memcpy(out, reply->id.data, reply->id.bytes);
+        out += reply->id.bytes;
     }
     out = put(out, ",\"outputs\":[");
     for (size_t i = 0; i < reply->num_outputs; i++) {
@@ -101,10 +101,10 @@ char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out)
         binary |= reply->outputs[i].binary;
     }
     *out++ = ']';
-    if (reply->explanation.count) {
+    if (reply->explanation.bytes) {
         out = put(out, ",\"parameters\":{\"explain\":");
-        memcpy(out, reply->explanation.bytes, reply->explanation.count);
-        out += reply->explanation.count;
+        memcpy(out, reply->explanation.data, reply->explanation.bytes);
+        out += reply->explanation.bytes;
         *out++ = '}';
     }
     *out++ = '}';
@@ -122,4 +122,74 @@ bool bag_v2_reply_check_json(const char *name, enum bag_dtype dtype, struct bag_
                            "(\"parameters\":{\"binary_data_output\":true}) or for FP32 "
                            "(\"parameters\":{\"output_datatype\":\"FP32\"})",
                            name, bag_dtypes[dtype].name);
+}
+
+/* ---- what became of every bag ---------------------------------------------------------------- */
+
+/* The braces and keys of a bag with all its numbers but positions, and of the whole. */
+#define BAG_BYTES   128
+#define WHOLE_BYTES 64
+
+size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name)
+{
+    size_t bags, positions, sum;
+    if (__builtin_mul_overflow(args->num_bags, (size_t)BAG_BYTES, &bags) ||
+        __builtin_mul_overflow(args->indices.count, (size_t)BAG_DIGITS_BYTES + 1, &positions) ||
+        __builtin_add_overflow(bags, positions, &sum) ||
+        __builtin_add_overflow(sum, strlen(name) + WHOLE_BYTES, &sum))
+        return SIZE_MAX;
+    return sum;
+}
+
+/* The positions of a bag's entries with that fate, as a key with an array; nothing where there are
+ * none. */
+static char *put_positions(const struct bag_pool_args *args, size_t first, size_t end,
+                           enum bag_entry_status fate, char *out)
+{
+    bool any = false;
+    for (size_t entry = first; entry < end; entry++) {
+        if (bag_pool_entry_status(args, entry) != fate)
+            continue;
+        if (!any) {
+            out = put(out, ",\"");
+            out = put(out, bag_entry_status_names[fate]);
+            out = put(out, "\":[");
+        } else {
+            *out++ = ',';
+        }
+        out = bag_digits_put(out, entry);
+        any = true;
+    }
+    if (any)
+        *out++ = ']';
+    return out;
+}
+
+static char *put_bag(const struct bag_pool_args *args, size_t first, size_t end, char *out)
+{
+    size_t kept = 0;
+    for (size_t entry = first; entry < end; entry++)
+        kept += bag_pool_entry_status(args, entry) == BAG_ENTRY_KEPT;
+    out = put(out, "{\"rows\":");
+    out = bag_digits_put(out, kept);
+    out = put(out, ",\"default\":");
+    out = put(out, kept == 0 && args->default_row >= 0 ? "true" : "false");
+    for (int fate = BAG_ENTRY_KEPT + 1; kept < end - first && fate < BAG_ENTRY_COUNT; fate++)
+        out = put_positions(args, first, end, (enum bag_entry_status)fate, out);
+    *out++ = '}';
+    return out;
+}
+
+char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *out)
+{
+    out = put(out, "{\"name\":\"");
+    out = put(out, name);
+    out = put(out, "\",\"bags\":[");
+    for (size_t bag = 0; bag < args->num_bags; bag++) {
+        size_t first = bag_pool_first_entry(args, bag), end = bag_pool_first_entry(args, bag + 1);
+        if (bag)
+            *out++ = ',';
+        out = put_bag(args, first, end, out);
+    }
+    return put(out, "]}");
 }

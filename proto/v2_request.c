@@ -1,8 +1,245 @@
-/* The V2 JSON header as a whole; see v2_request.h. */
+/* V2 requests: the JSON header as a whole, its outputs and parameters; see v2_request.h. */
 #include "v2_reader.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- small values of the tree ---------------------------------------------------------------- */
+
+bool bag_v2_reject_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, 503, "not enough memory to decode the request");
+}
+
+bool bag_v2_integer(const cJSON *item, double low, double high, int64_t *value)
+{
+    if (!cJSON_IsNumber(item) || floor(item->valuedouble) != item->valuedouble)
+        return false;
+    if (item->valuedouble < low || item->valuedouble > high)
+        return false;
+    *value = (int64_t)item->valuedouble;
+    return true;
+}
+
+const cJSON *bag_v2_member(const cJSON *object, const char *key)
+{
+    const cJSON *item = object ? cJSON_GetObjectItemCaseSensitive(object, key) : NULL;
+    return item && !cJSON_IsNull(item) ? item : NULL;
+}
+
+void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,
+                      size_t bytes, size_t *count)
+{
+    if (!cJSON_IsArray(list)) {
+        bag_problem_set(reader->problem, 400, "\"%s\" must be an array of tensors", key);
+        return NULL;
+    }
+    *count = (size_t)cJSON_GetArraySize(list);
+    if (*count > BAG_V2_MAX_TENSORS) {
+        bag_problem_set(reader->problem, 400, "\"%s\" has %zu tensors; at most %d are read", key,
+                        *count, BAG_V2_MAX_TENSORS);
+        return NULL;
+    }
+    void *elements = bag_arena_array(reader->arena, *count, bytes);
+    if (!elements)
+        bag_v2_reject_memory(reader->problem);
+    return elements;
+}
+
+/* Copies a name out of the tree, which is freed when decoding ends. */
+static bool copy_text(struct bag_v2_reader *reader, const char *string, struct bag_text *text)
+{
+    size_t bytes = strlen(string);
+    char *copy = bag_arena_alloc(reader->arena, bytes + 1);
+    if (!copy)
+        return bag_v2_reject_memory(reader->problem);
+    memcpy(copy, string, bytes + 1);
+    text->data = copy;
+    text->bytes = bytes;
+    return true;
+}
+
+bool bag_v2_reject_shared_memory(const cJSON *parameters, struct bag_problem *problem)
+{
+    if (!bag_v2_member(parameters, "shared_memory_region"))
+        return true;
+    return bag_problem_set(problem, 400,
+                           "parameter shared_memory_region: shared memory is not supported; send "
+                           "the tensor in the body");
+}
+
+/* A boolean parameter that asks for binary or JSON data; absent leaves *encoding as it is. */
+static bool read_encoding(const cJSON *parameters, const char *key, enum bag_v2_encoding *encoding,
+                          struct bag_problem *problem)
+{
+    const cJSON *item = bag_v2_member(parameters, key);
+    if (!item)
+        return true;
+    if (!cJSON_IsBool(item))
+        return bag_problem_set(problem, 400, "parameter %s must be true or false", key);
+    *encoding = cJSON_IsTrue(item) ? BAG_V2_BINARY : BAG_V2_JSON;
+    return true;
+}
+
+bool bag_v2_read_name(struct bag_v2_reader *reader, const cJSON *item, struct bag_text *name)
+{
+    const cJSON *string = cJSON_IsObject(item) ? bag_v2_member(item, "name") : NULL;
+    if (!cJSON_IsString(string))
+        return bag_problem_set(reader->problem, 400, "must be an object with a \"name\"");
+    return copy_text(reader, string->valuestring, name);
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    const struct bag_text *x = a, *y = b;
+    size_t shorter = x->bytes < y->bytes ? x->bytes : y->bytes;
+    int order = memcmp(x->data, y->data, shorter);
+    return order ? order : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Many names are sorted, so that a hostile list stays cheap. */
+bool bag_v2_reject_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
+                            size_t stride, size_t count, const char *what)
+{
+    struct bag_text *names = bag_arena_array(reader->arena, count, sizeof *names);
+    if (!names)
+        return bag_v2_reject_memory(reader->problem);
+    for (size_t i = 0; i < count; i++)
+        names[i] = *(const struct bag_text *)((const char *)first + i * stride);
+    if (count > 1)
+        qsort(names, count, sizeof *names, compare_texts);
+    for (size_t i = 1; i < count; i++) {
+        if (bag_text_equal(names[i - 1], names[i]))
+            return bag_problem_set(reader->problem, 400, "%s '%s' stands twice", what,
+                                   bag_quote(names[i].data, names[i].bytes).text);
+    }
+    return true;
+}
+
+/* ---- outputs --------------------------------------------------------------------------------- */
+
+static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t position)
+{
+    struct bag_v2_output *output = &reader->request->outputs[position];
+    const cJSON *parameters = cJSON_IsObject(item) ? bag_v2_member(item, "parameters") : NULL;
+    output->encoding = BAG_V2_DEFAULT;
+    if (!bag_v2_read_name(reader, item, &output->name)) {
+        bag_problem_prefix(reader->problem, "outputs[%zu]", position);
+        return false;
+    }
+    if (bag_v2_reject_shared_memory(parameters, reader->problem) &&
+        read_encoding(parameters, "binary_data", &output->encoding, reader->problem))
+        return true;
+    bag_problem_prefix(reader->problem, "output '%s'",
+                       bag_quote(output->name.data, output->name.bytes).text);
+    return false;
+}
+
+static bool read_outputs(struct bag_v2_reader *reader)
+{
+    struct bag_v2_request *request = reader->request;
+    const cJSON *outputs = bag_v2_member(reader->header.tree, "outputs"), *item;
+    size_t count = 0;
+    if (!outputs)
+        return true;
+    request->outputs = bag_v2_elements(reader, "outputs", outputs, sizeof *request->outputs,
+                                       &request->num_outputs);
+    if (!request->outputs)
+        return false;
+    cJSON_ArrayForEach(item, outputs)
+    {
+        if (!read_output(reader, item, count++))
+            return false;
+    }
+    return bag_v2_reject_repeated(reader, &request->outputs->name, sizeof *request->outputs,
+                                  request->num_outputs, "output");
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+/* Says what a parameter is that should be one of the words in `allowed`. */
+static bool reject_word(const char *key, const cJSON *item, const char *allowed,
+                        struct bag_problem *problem)
+{
+    const char *word = cJSON_IsString(item) ? item->valuestring : NULL;
+    if (!word)
+        return bag_problem_set(problem, 400, "parameter %s must be a string: %s", key, allowed);
+    return bag_problem_set(problem, 400, "parameter %s is \"%s\"; it must be %s", key,
+                           bag_quote(word, strlen(word)).text, allowed);
+}
+
+static bool read_reduction(const cJSON *item, struct bag_v2_overrides *overrides,
+                           struct bag_problem *problem)
+{
+    if (!item)
+        return true;
+    overrides->has_reduction = true;
+    overrides->reduction = BAG_REDUCTION_COUNT;
+    if (cJSON_IsString(item))
+        overrides->reduction = bag_reduction_find(item->valuestring, strlen(item->valuestring));
+    return overrides->reduction != BAG_REDUCTION_COUNT ||
+           reject_word("reduction", item, "\"sum\", \"mean\", \"max\" or \"sqrtn\"", problem);
+}
+
+static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overrides,
+                              struct bag_problem *problem)
+{
+    if (!item)
+        return true;
+    overrides->has_output_dtype = true;
+    overrides->output_dtype = BAG_DTYPE_COUNT;
+    if (cJSON_IsString(item))
+        overrides->output_dtype = bag_dtype_find(item->valuestring, strlen(item->valuestring));
+    return overrides->output_dtype != BAG_DTYPE_COUNT ||
+           reject_word("output_datatype", item, "a datatype such as \"FP32\"", problem);
+}
+
+static bool read_numbers(const cJSON *parameters, struct bag_v2_overrides *overrides,
+                         struct bag_problem *problem)
+{
+    const cJSON *padding = bag_v2_member(parameters, "padding_idx");
+    const cJSON *timeout = bag_v2_member(parameters, "timeout");
+    int64_t timeout_us = 0;
+    if (padding && !bag_v2_integer(padding, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
+                                   &overrides->padding_idx))
+        return bag_problem_set(problem, 400, "parameter padding_idx must be an integer");
+    if (timeout && !bag_v2_integer(timeout, 0, BAG_V2_LARGEST_EXACT, &timeout_us))
+        return bag_problem_set(problem, 400,
+                               "parameter timeout must be an integer of at least 0, in "
+                               "microseconds");
+    overrides->has_padding_idx = padding != NULL;
+    overrides->timeout_us = (uint64_t)timeout_us;
+    return true;
+}
+
+static bool read_parameters(struct bag_v2_reader *reader)
+{
+    struct bag_v2_overrides *overrides = &reader->request->overrides;
+    const cJSON *parameters = bag_v2_member(reader->header.tree, "parameters");
+    const cJSON *last = bag_v2_member(parameters, "include_last_offset");
+    const cJSON *explain = bag_v2_member(parameters, "explain");
+    if (!parameters)
+        return true;
+    if (!cJSON_IsObject(parameters))
+        return bag_problem_set(reader->problem, 400, "\"parameters\" must be an object");
+    if (last && !cJSON_IsBool(last))
+        return bag_problem_set(reader->problem, 400,
+                               "parameter include_last_offset must be true or false");
+    if (explain && !cJSON_IsBool(explain))
+        return bag_problem_set(reader->problem, 400, "parameter explain must be true or false");
+    overrides->explain = cJSON_IsTrue(explain);
+    overrides->has_include_last_offset = last != NULL;
+    overrides->include_last_offset = cJSON_IsTrue(last);
+    return read_numbers(parameters, overrides, reader->problem) &&
+           read_reduction(bag_v2_member(parameters, "reduction"), overrides, reader->problem) &&
+           read_output_dtype(bag_v2_member(parameters, "output_datatype"), overrides,
+                             reader->problem) &&
+           read_encoding(parameters, "binary_data_output", &reader->request->encoding,
+                         reader->problem);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
 
 bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,
                           struct bag_problem *problem)
@@ -43,12 +280,11 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
     bool ok = true;
     if (!cJSON_IsObject(reader.header.tree))
         ok = bag_problem_set(problem, 400, "the request must be a JSON object with \"inputs\"");
-    ok = ok && bag_v2_read_parameters(&reader) && bag_v2_read_inputs(&reader) &&
-         bag_v2_read_outputs(&reader);
+    ok = ok && read_parameters(&reader) && bag_v2_read_inputs(&reader) && read_outputs(&reader);
     if (ok && reader.header.id.bytes > 2) {
-        request->id.bytes = reader.header.id.text;
-        request->id.count = reader.header.id.bytes;
-        request->id_position = (size_t)(reader.header.id.text - body);
+        request->id.data = reader.header.id.data;
+        request->id.bytes = reader.header.id.bytes;
+        request->id_position = (size_t)(reader.header.id.data - body);
     }
     bag_json_free(reader.header.tree);
     return ok;
@@ -57,7 +293,36 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
 void bag_v2_request_rebind(struct bag_v2_request *request, const char *body)
 {
     for (size_t i = 0; i < request->num_inputs; i++)
-        request->inputs[i].raw.bytes = body + request->inputs[i].position;
-    if (request->id.count)
-        request->id.bytes = body + request->id_position;
+        request->inputs[i].raw.data = body + request->inputs[i].position;
+    if (request->id.bytes)
+        request->id.data = body + request->id_position;
+}
+
+bool bag_v2_is_binary(const struct bag_v2_request *request, enum bag_v2_encoding encoding)
+{
+    return (encoding == BAG_V2_DEFAULT ? request->encoding : encoding) == BAG_V2_BINARY;
+}
+
+/* ---- the repository's index ------------------------------------------------------------------ */
+
+bool bag_v2_index_read(const char *body, size_t body_bytes, bool *ready_only,
+                       struct bag_problem *problem)
+{
+    *ready_only = false;
+    if (body_bytes == 0)
+        return true;
+    cJSON *tree = bag_json_parse(body, body_bytes, problem);
+    if (!tree) {
+        bag_problem_prefix(problem, "malformed JSON");
+        return false;
+    }
+    const cJSON *ready = cJSON_IsObject(tree) ? bag_v2_member(tree, "ready") : NULL;
+    bool ok = true;
+    if (!cJSON_IsObject(tree))
+        ok = bag_problem_set(problem, 400, "the request must be empty or a JSON object");
+    else if (ready && !cJSON_IsBool(ready))
+        ok = bag_problem_set(problem, 400, "\"ready\" must be true or false");
+    *ready_only = cJSON_IsTrue(ready);
+    bag_json_free(tree);
+    return ok;
 }

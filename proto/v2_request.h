@@ -2,23 +2,17 @@
  *
  * Decoding has two steps, so that a name nobody knows costs nothing: the JSON header says which
  * tensors there are; bag_v2_input_read then makes a tensor view of one of them. Binary tensors are
- * views on the body, JSON ones are read into the arena.
- *
- * Must not know: models, sockets. Everything lives as long as the body and the arena do. */
+ * views on the body, JSON ones are read into the arena. Everything lives as long as the body and
+ * the arena do. */
 #ifndef BAG_V2_REQUEST_H
 #define BAG_V2_REQUEST_H
 
 #include "arena.h"
 #include "problem.h"
+#include "text.h"
 
 /* More inputs or outputs than this are rejected: a thousand features of three tensors fit. */
 #define BAG_V2_MAX_TENSORS 4096
-
-/* A text of the JSON header; not NUL-terminated. */
-struct bag_text {
-    const char *bytes;
-    size_t count;
-};
 
 /* An input tensor as the JSON header announces it. */
 struct bag_v2_input {
@@ -52,7 +46,7 @@ struct bag_v2_overrides {
 };
 
 struct bag_v2_request {
-    struct bag_text id; /* a JSON string as it was sent, quotes included; count 0: none */
+    struct bag_text id; /* a JSON string as it was sent, quotes included; bytes 0: none */
     size_t id_position; /* of `id` in the body */
     struct bag_v2_input *inputs;
     size_t num_inputs;
@@ -66,7 +60,7 @@ struct bag_v2_request {
 bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,
                           struct bag_problem *problem);
 
-/* Decodes a body whose first `header_bytes` are the JSON JSON header and whose rest are the binary
+/* Decodes a body whose first `header_bytes` are the JSON header and whose rest are the binary
  * tensors (header_bytes == body_bytes for a body of plain JSON). Repeated input or output names,
  * shared memory, sizes that do not match, missing and left-over bytes are rejected. */
 bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_bytes,
@@ -84,6 +78,9 @@ bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena
  * default is its own. */
 bool bag_v2_is_binary(const struct bag_v2_request *request, enum bag_v2_encoding encoding);
 
-bool bag_text_is(struct bag_text text, const char *name);
+/* Reads the body of POST /v2/repository/index: nothing, or an object whose "ready" says whether
+ * only models that are ready are listed. Other keys are ignored. */
+bool bag_v2_index_read(const char *body, size_t body_bytes, bool *ready_only,
+                       struct bag_problem *problem);
 
 #endif

@@ -1,7 +1,7 @@
 /* Log lines; see log.h. Must not know: what is logged, or why. */
 #include "log.h"
 
-#include "proto/utf8.h"
+#include "proto/text.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -23,9 +23,9 @@ void bag_http_access_begin(struct bag_http_access *access, const struct bag_opti
 
 void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_infer *infer)
 {
-    if (access->begun_ns && infer->id.count > 2) /* as it stands there, in quotes */
-        snprintf(access->id, sizeof access->id, "%.*s", (int)infer->id.count - 2,
-                 infer->id.bytes + 1);
+    if (access->begun_ns && infer->id.bytes > 2) /* as it stands there, in quotes */
+        snprintf(access->id, sizeof access->id, "%.*s", (int)infer->id.bytes - 2,
+                 infer->id.data + 1);
 }
 
 /* "127.0.0.1:5000", "[::1]:5000", or "unix". */

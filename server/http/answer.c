@@ -2,7 +2,7 @@
 #include "answer.h"
 
 #include "head.h"
-#include "proto/digits.h"
+#include "proto/text.h"
 #include "server/metrics/expose.h"
 
 #include <stdio.h>

@@ -1,8 +1,7 @@
 /* The describing handlers: what the server is, how it is, and which models it has. */
 #include "kernels/isa.h"
-#include "proto/openapi.h"
-#include "proto/v2_describe.h"
-#include "proto/v2_index.h"
+#include "proto/v2_documents.h"
+#include "proto/v2_request.h"
 #include "routes.h"
 
 #include <stdlib.h>

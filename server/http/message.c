@@ -1,7 +1,7 @@
 /* Replies as plain values; see message.h. */
 #include "message.h"
 
-#include "proto/v2_describe.h"
+#include "proto/v2_documents.h"
 
 #include <stdarg.h>
 #include <stdio.h>

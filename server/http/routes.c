@@ -1,7 +1,7 @@
 /* Paths -> handlers; see routes.h. */
 #include "routes.h"
 
-#include "proto/url.h"
+#include "proto/text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* What became of the bags of a plan; see explain.h. */
 #include "explain.h"
 
-#include "proto/v2_explain.h"
+#include "proto/v2_reply.h"
 
 /* Whether an earlier pooling is of the same bags: features may be pooled for two outputs. */
 static bool is_repeated(const struct bag_plan *plan, size_t i)

@@ -108,7 +108,7 @@ void bag_infer_reset(struct bag_infer *infer)
     bag_buffers_put(infer->unpacked);
     infer->unpacked = NULL;
     infer->reply = infer->results = NULL;
-    infer->id.count = 0;
+    infer->id.bytes = 0;
     infer->pooled = NULL;
     infer->explanation = NULL;
     infer->explanation_bytes = 0;

@@ -21,7 +21,7 @@ static bool match_table(struct bag_planner *planner)
                                    "input '%s' is unknown; this model takes indices, offsets, "
                                    "segment_ids, num_segments, default_index and "
                                    "per_sample_weights",
-                                   bag_quote(announced->name.bytes, announced->name.count).text);
+                                   bag_quote(announced->name.data, announced->name.bytes).text);
         if (!bag_v2_input_read(announced, planner->arena, &planner->plan->tensors[input],
                                planner->problem))
             return false;

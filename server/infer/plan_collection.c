@@ -9,13 +9,13 @@
 /* "history.indices" -> the feature's name and the input's. Features' names may have dots. */
 static bool split_name(struct bag_text name, struct bag_text *feature, struct bag_text *input)
 {
-    size_t dot = name.count;
-    while (dot > 0 && name.bytes[dot - 1] != '.')
+    size_t dot = name.bytes;
+    while (dot > 0 && name.data[dot - 1] != '.')
         dot--;
     if (dot == 0)
         return false;
-    *feature = (struct bag_text){name.bytes, dot - 1};
-    *input = (struct bag_text){name.bytes + dot, name.count - dot};
+    *feature = (struct bag_text){name.data, dot - 1};
+    *input = (struct bag_text){name.data + dot, name.bytes - dot};
     return true;
 }
 
@@ -33,21 +33,21 @@ static bool reject_form(const struct bag_planner *planner, struct bag_text name)
                            "input '%s' is unknown; this model takes 'values' with 'lengths' or "
                            "'offsets' and 'weights', or inputs of its features, as '%s.indices' "
                            "and '%s.offsets'",
-                           bag_quote(name.bytes, name.count).text, planner->model->features[0].name,
+                           bag_quote(name.data, name.bytes).text, planner->model->features[0].name,
                            planner->model->features[0].name);
 }
 
 static bool reject_feature(const struct bag_planner *planner, struct bag_text name,
                            struct bag_text feature)
 {
-    struct bag_quoted quoted = bag_quote(feature.bytes, feature.count);
+    struct bag_quoted quoted = bag_quote(feature.data, feature.bytes);
     struct bag_suggestion suggestion = {.written = quoted.text};
     for (size_t i = 0; i < planner->model->num_features; i++)
         bag_suggest_offer(&suggestion, planner->model->features[i].name);
     return bag_problem_set(planner->problem, 400,
                            "input '%s' is unknown: this model has no feature '%s'; did you mean "
                            "'%s'?",
-                           bag_quote(name.bytes, name.count).text, quoted.text, suggestion.nearest);
+                           bag_quote(name.data, name.bytes).text, quoted.text, suggestion.nearest);
 }
 
 static bool reject_input(const struct bag_planner *planner, struct bag_text name)
@@ -55,7 +55,7 @@ static bool reject_input(const struct bag_planner *planner, struct bag_text name
     return bag_problem_set(planner->problem, 400,
                            "input '%s' is unknown; a feature takes indices, offsets, segment_ids, "
                            "num_segments, default_index and per_sample_weights",
-                           bag_quote(name.bytes, name.count).text);
+                           bag_quote(name.data, name.bytes).text);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static bool find_place(struct bag_planner *planner, struct bag_text name,
     if (!split_name(name, &feature_name, &input_name))
         return reject_form(planner, name);
     const struct bag_feature *feature =
-        bag_model_feature(planner->model, feature_name.bytes, feature_name.count);
+        bag_model_feature(planner->model, feature_name.data, feature_name.bytes);
     if (!feature)
         return reject_feature(planner, name, feature_name);
     enum bag_input input = bag_planner_input(input_name);
@@ -143,7 +143,7 @@ static bool read_kjt(struct bag_planner *planner)
         return bag_problem_set(planner->problem, 400,
                                "input '%s' does not go with '%s': send the inputs of each feature, "
                                "or 'values' for all",
-                               bag_quote(named->name.bytes, named->name.count).text,
+                               bag_quote(named->name.data, named->name.bytes).text,
                                bag_kjt_input_names[BAG_KJT_VALUES]);
     return bag_kjt_read(planner->kjt, &features, planner->arena, planner->problem) &&
            check_types(planner);

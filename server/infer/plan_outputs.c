@@ -166,7 +166,7 @@ static bool is_concatenation(const struct bag_planner *planner, struct bag_text 
 
 static bool reject_output(const struct bag_planner *planner, struct bag_text name)
 {
-    struct bag_quoted quoted = bag_quote(name.bytes, name.count);
+    struct bag_quoted quoted = bag_quote(name.data, name.bytes);
     struct bag_suggestion suggestion = {.written = quoted.text};
     if (!bag_model_is_collection(planner->model))
         return bag_problem_set(planner->problem, 400,
@@ -186,7 +186,7 @@ static size_t ops_of(const struct bag_planner *planner, struct bag_text name)
 {
     if (is_concatenation(planner, name))
         return planner->model->num_features;
-    const struct bag_feature *feature = bag_model_feature(planner->model, name.bytes, name.count);
+    const struct bag_feature *feature = bag_model_feature(planner->model, name.data, name.bytes);
     if (!feature)
         return reject_output(planner, name);
     if (!bag_model_is_collection(planner->model) ||
@@ -244,7 +244,7 @@ static bool add_asked(struct bag_planner *planner, const struct bag_v2_output *a
     if (is_concatenation(planner, asked->name))
         return add_all(planner, asked->encoding);
     const struct bag_feature *feature =
-        bag_model_feature(planner->model, asked->name.bytes, asked->name.count);
+        bag_model_feature(planner->model, asked->name.data, asked->name.bytes);
     return add_feature(planner, (size_t)(feature - planner->model->features), asked->encoding);
 }
 

@@ -3,7 +3,7 @@
 #define BAG_METRICS_EXPOSE_H
 
 #include "metrics.h"
-#include "proto/v2_describe.h"
+#include "proto/v2_documents.h"
 
 #include <stdbool.h>
 #include <stddef.h>

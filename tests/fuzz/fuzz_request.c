@@ -18,7 +18,7 @@ static void require(bool promise)
 
 static void require_within(struct bag_text text, const char *body, size_t body_bytes)
 {
-    require(text.bytes >= body && text.bytes + text.count <= body + body_bytes);
+    require(text.data >= body && text.data + text.bytes <= body + body_bytes);
 }
 
 /* Every byte of a tensor must be there to be read. */
@@ -48,13 +48,13 @@ static void check_request(const struct bag_v2_request *request, const char *body
     require(request->encoding != BAG_V2_DEFAULT);
     require(request->num_inputs <= BAG_V2_MAX_TENSORS &&
             request->num_outputs <= BAG_V2_MAX_TENSORS);
-    if (request->id.count)
+    if (request->id.bytes)
         require_within(request->id, body, body_bytes);
     for (size_t i = 0; i < request->num_inputs; i++) {
         const struct bag_v2_input *input = &request->inputs[i];
         require(input->rank <= BAG_MAX_RANK && input->dtype < BAG_DTYPE_COUNT);
         require_within(input->raw, body, body_bytes);
-        require(input->raw.bytes == body + input->position);
+        require(input->raw.data == body + input->position);
     }
 }
 

@@ -39,9 +39,9 @@ static void test_keeps_what_comes_twice(void **state)
     const struct bag_v2_request *request = find(&header_cache, second);
     assert_non_null(request);
     assert_int_equal(request->num_inputs, 1);
-    assert_ptr_equal(request->inputs[0].raw.bytes, second + HEADER_BYTES);
-    assert_memory_equal(request->inputs[0].raw.bytes, "ccccdddd", 8);
-    assert_ptr_equal(request->id.bytes, second + 6);
+    assert_ptr_equal(request->inputs[0].raw.data, second + HEADER_BYTES);
+    assert_memory_equal(request->inputs[0].raw.data, "ccccdddd", 8);
+    assert_ptr_equal(request->id.data, second + 6);
     assert_true(bag_text_is(request->id, "\"7\""));
     free(second);
     bag_header_cache_free(&header_cache);

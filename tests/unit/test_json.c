@@ -158,10 +158,10 @@ static void test_bounds_the_depth(void **state)
 /* ---- JSON headers -------------------------------------------------------------------------------
  */
 
-static void span_is(struct bag_json_span span, const char *text)
+static void span_is(struct bag_text span, const char *text)
 {
     assert_int_equal(span.bytes, strlen(text));
-    assert_memory_equal(span.text, text, span.bytes);
+    assert_memory_equal(span.data, text, span.bytes);
 }
 
 static void test_cuts_data_out_of_an_envelope(void **state)

@@ -281,7 +281,7 @@ static void test_ignores_empty_ids(void **state)
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         struct decoded decoded;
         assert_true(decode_json(&decoded, texts[i]));
-        assert_int_equal(decoded.request.id.count, 0);
+        assert_int_equal(decoded.request.id.bytes, 0);
         release(&decoded);
     }
 }

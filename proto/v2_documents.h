@@ -1,9 +1,9 @@
 /* The small JSON documents of the V2 protocol: everything but tensors.
  *
  * Each function returns a document on the heap that the caller frees with free(), or NULL where
- * there is no memory. Must not know: sockets, where the facts come from. */
-#ifndef BAG_V2_DESCRIBE_H
-#define BAG_V2_DESCRIBE_H
+ * there is no memory. */
+#ifndef BAG_V2_DOCUMENTS_H
+#define BAG_V2_DOCUMENTS_H
 
 #include "kernels/pool.h"
 
@@ -94,5 +94,9 @@ struct bag_v2_statistics {
 
 /* GET /v2/models/stats: {"model_stats": [...]} with every key, and all numbers as integers. */
 char *bag_v2_describe_statistics(const struct bag_v2_statistics *models, size_t count);
+
+/* GET /openapi.json: proto/openapi.json, which the build puts into the program. */
+extern const char bag_openapi[]; /* ends with a NUL that bag_openapi_bytes does not count */
+extern const size_t bag_openapi_bytes;
 
 #endif

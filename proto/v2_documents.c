@@ -1,0 +1,407 @@
+/* The small JSON documents of the V2 protocol, by cJSON; see v2_documents.h. */
+#include "v2_documents.h"
+
+#include "kjt.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* ---- parts of trees -------------------------------------------------------------------------- */
+
+/* Prints and frees the tree. A tree that is missing a part for want of memory prints without it,
+ * which cJSON reports nowhere but in the part's NULL: `whole` carries that, and NULL is returned.
+ */
+static char *print_tree(cJSON *tree, bool whole)
+{
+    char *text = whole ? cJSON_PrintUnformatted(tree) : NULL;
+    cJSON_Delete(tree);
+    return text;
+}
+
+/* Adds an array of strings; false without memory. */
+static bool add_strings(cJSON *tree, const char *key, const char *const *strings, size_t count)
+{
+    cJSON *list = cJSON_AddArrayToObject(tree, key);
+    bool whole = list != NULL;
+    for (size_t i = 0; whole && i < count; i++) {
+        cJSON *item = cJSON_CreateString(strings[i]);
+        whole = item && cJSON_AddItemToArray(list, item);
+    }
+    return whole;
+}
+
+/* Adds an empty object to an array; NULL without memory. */
+static cJSON *add_item(cJSON *list)
+{
+    cJSON *item = cJSON_CreateObject();
+    if (cJSON_AddItemToArray(list, item))
+        return item;
+    cJSON_Delete(item);
+    return NULL;
+}
+
+/* ---- errors, health and the server ----------------------------------------------------------- */
+
+char *bag_v2_describe_error(const char *text)
+{
+    cJSON *tree = cJSON_CreateObject();
+    return print_tree(tree, cJSON_AddStringToObject(tree, "error", text));
+}
+
+char *bag_v2_describe_root(const char *version, const char *isa, bool statistics)
+{
+    static const char *const links[][2] = {
+        {"server", "/v2"},        {"live", "/v2/health/live"},  {"ready", "/v2/health/ready"},
+        {"models", "/v2/models"}, {"openapi", "/openapi.json"}, {"stats", "/v2/models/stats"},
+        {"metrics", "/metrics"},
+    };
+    cJSON *tree = cJSON_CreateObject();
+    bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
+                 cJSON_AddStringToObject(tree, "version", version) &&
+                 cJSON_AddStringToObject(tree, "isa", isa);
+    cJSON *object = cJSON_AddObjectToObject(tree, "links");
+    size_t count = sizeof links / sizeof links[0] - (statistics ? 0 : 2);
+    for (size_t i = 0; i < count; i++)
+        whole = whole && cJSON_AddStringToObject(object, links[i][0], links[i][1]);
+    return print_tree(tree, whole);
+}
+
+char *bag_v2_describe_server(const char *version, bool statistics)
+{
+    static const char *const extensions[] = {"binary_tensor_data", "model_configuration",
+                                             "statistics"};
+    cJSON *tree = cJSON_CreateObject();
+    bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
+                 cJSON_AddStringToObject(tree, "version", version) &&
+                 add_strings(tree, "extensions", extensions, statistics ? 3 : 2);
+    return print_tree(tree, whole);
+}
+
+char *bag_v2_describe_health(const char *key, bool yes, const char *error)
+{
+    cJSON *tree = cJSON_CreateObject();
+    bool whole = cJSON_AddBoolToObject(tree, key, yes) &&
+                 (!error || cJSON_AddStringToObject(tree, "error", error));
+    return print_tree(tree, whole);
+}
+
+char *bag_v2_describe_readiness(const char *model, bool ready, const char *error)
+{
+    cJSON *tree = cJSON_CreateObject();
+    bool whole = cJSON_AddStringToObject(tree, "name", model) &&
+                 cJSON_AddBoolToObject(tree, "ready", ready) &&
+                 (!error || cJSON_AddStringToObject(tree, "error", error));
+    return print_tree(tree, whole);
+}
+
+char *bag_v2_describe_models(const char *const *names, size_t count)
+{
+    cJSON *tree = cJSON_CreateObject();
+    return print_tree(tree, add_strings(tree, "models", names, count));
+}
+
+/* ---- the tensors of a model ------------------------------------------------------------------ */
+
+/* A tensor that a model takes or makes; -1 is a dimension of any size. */
+struct tensor {
+    const char *name;
+    enum bag_dtype dtype;
+    bool optional;
+    int64_t first;       /* dimension */
+    const int64_t *rest; /* dimensions; borrowed from the model */
+    uint32_t rest_rank;
+    int64_t columns; /* what `rest` points to where it is one number of our own */
+};
+
+#define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])
+
+/* The offsets form's inputs, of which indices and offsets must be there. */
+static bool table_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
+{
+    static const struct {
+        enum bag_input input;
+        int64_t first;
+        bool optional;
+    } inputs[] = {{BAG_INDICES, -1, false},
+                  {BAG_OFFSETS, -1, false},
+                  {BAG_PER_SAMPLE_WEIGHTS, -1, true},
+                  {BAG_DEFAULT_INDEX, 1, true}};
+    if (position >= COUNT_OF(inputs))
+        return false;
+    bool is_weights = inputs[position].input == BAG_PER_SAMPLE_WEIGHTS;
+    *tensor = (struct tensor){.name = bag_input_names[inputs[position].input],
+                              .dtype = is_weights ? model->features->weights_dtype : BAG_I64,
+                              .optional = inputs[position].optional,
+                              .first = inputs[position].first};
+    return true;
+}
+
+/* Those of KeyedJaggedTensor's layout. */
+static bool collection_input(size_t position, struct tensor *tensor)
+{
+    static const enum bag_kjt_input inputs[] = {BAG_KJT_VALUES, BAG_KJT_LENGTHS, BAG_KJT_WEIGHTS};
+    if (position >= COUNT_OF(inputs))
+        return false;
+    bool is_weights = inputs[position] == BAG_KJT_WEIGHTS;
+    *tensor = (struct tensor){.name = bag_kjt_input_names[inputs[position]],
+                              .dtype = is_weights ? BAG_F32 : BAG_I64,
+                              .optional = is_weights,
+                              .first = -1};
+    return true;
+}
+
+/* A model's inputs one by one; false where there is no such one. */
+static bool model_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
+{
+    return model->is_collection ? collection_input(position, tensor)
+                                : table_input(model, position, tensor);
+}
+
+/* All features side by side, where they have one type. */
+static bool concatenation(const struct bag_v2_model *model, struct tensor *tensor)
+{
+    int64_t columns = 0;
+    for (size_t i = 0; i < model->num_features; i++) {
+        if (model->features[i].output_dtype != model->features[0].output_dtype)
+            return false;
+        columns += (int64_t)model->features[i].row_elements;
+    }
+    *tensor = (struct tensor){.name = "embeddings",
+                              .dtype = model->features[0].output_dtype,
+                              .first = -1,
+                              .rest_rank = 1,
+                              .columns = columns};
+    return true;
+}
+
+/* Its outputs likewise. */
+static bool model_output(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
+{
+    if (position == model->num_features && model->is_collection)
+        return concatenation(model, tensor);
+    if (position >= model->num_features)
+        return false;
+    const struct bag_v2_feature *feature = &model->features[position];
+    *tensor = (struct tensor){.name = feature->name,
+                              .dtype = feature->output_dtype,
+                              .first = -1,
+                              .rest = feature->row_shape,
+                              .rest_rank = feature->row_rank};
+    return true;
+}
+
+/* Adds the dimensions as an array; false without memory. */
+static bool add_dimensions(cJSON *item, const char *key, const struct tensor *tensor)
+{
+    const int64_t *rest = tensor->rest ? tensor->rest : &tensor->columns;
+    cJSON *list = cJSON_AddArrayToObject(item, key);
+    bool whole = list && cJSON_AddItemToArray(list, cJSON_CreateNumber((double)tensor->first));
+    for (uint32_t i = 0; whole && i < tensor->rest_rank; i++)
+        whole = cJSON_AddItemToArray(list, cJSON_CreateNumber((double)rest[i]));
+    return whole;
+}
+
+/* ---- metadata -------------------------------------------------------------------------------- */
+
+/* Adds {"name", "datatype", "shape": [dimensions...]}. */
+static bool add_tensor(cJSON *list, const struct tensor *tensor)
+{
+    cJSON *item = add_item(list);
+    return item && cJSON_AddStringToObject(item, "name", tensor->name) &&
+           cJSON_AddStringToObject(item, "datatype", bag_dtypes[tensor->dtype].name) &&
+           add_dimensions(item, "shape", tensor);
+}
+
+char *bag_v2_describe_model(const struct bag_v2_model *model)
+{
+    struct tensor tensor;
+    cJSON *tree = cJSON_CreateObject();
+    bool whole = cJSON_AddStringToObject(tree, "name", model->name) &&
+                 add_strings(tree, "versions", model->versions, model->num_versions) &&
+                 cJSON_AddStringToObject(tree, "platform", "bagserve");
+    cJSON *inputs = cJSON_AddArrayToObject(tree, "inputs");
+    cJSON *outputs = cJSON_AddArrayToObject(tree, "outputs");
+    whole = whole && inputs && outputs;
+    for (size_t i = 0; whole && model_input(model, i, &tensor); i++)
+        whole = add_tensor(inputs, &tensor);
+    for (size_t i = 0; whole && model_output(model, i, &tensor); i++)
+        whole = add_tensor(outputs, &tensor);
+    return print_tree(tree, whole);
+}
+
+/* ---- configuration ---------------------------------------------------------------------------
+ *
+ * perf_analyzer wants `max_batch_size`, `input` with `optional`, and `output`; the other keys are
+ * those that hold for a model of ours. `max_batch_size` is 0: the first dimensions of indices and
+ * offsets differ, so that no common one can be left out of the shapes. */
+
+/* Adds {"name", "data_type", "dims": [dimensions...]}; NULL without memory. */
+static cJSON *add_config_tensor(cJSON *list, const struct tensor *tensor)
+{
+    char type[16];
+    snprintf(type, sizeof type, "TYPE_%s", bag_dtypes[tensor->dtype].name);
+    cJSON *item = add_item(list);
+    bool whole = item && cJSON_AddStringToObject(item, "name", tensor->name) &&
+                 cJSON_AddStringToObject(item, "data_type", type) &&
+                 add_dimensions(item, "dims", tensor);
+    return whole ? item : NULL;
+}
+
+static bool add_inputs(cJSON *tree, const struct bag_v2_model *model)
+{
+    struct tensor tensor;
+    cJSON *list = cJSON_AddArrayToObject(tree, "input");
+    bool whole = list != NULL;
+    for (size_t i = 0; whole && model_input(model, i, &tensor); i++) {
+        cJSON *item = add_config_tensor(list, &tensor);
+        whole = item && cJSON_AddBoolToObject(item, "optional", tensor.optional);
+    }
+    return whole;
+}
+
+static bool add_outputs(cJSON *tree, const struct bag_v2_model *model)
+{
+    struct tensor tensor;
+    cJSON *list = cJSON_AddArrayToObject(tree, "output");
+    bool whole = list != NULL;
+    for (size_t i = 0; whole && model_output(model, i, &tensor); i++)
+        whole = add_config_tensor(list, &tensor) != NULL;
+    return whole;
+}
+
+/* All versions that the server has are served. */
+static bool add_policy(cJSON *tree)
+{
+    cJSON *policy = cJSON_AddObjectToObject(tree, "version_policy");
+    cJSON *transaction = cJSON_AddObjectToObject(tree, "model_transaction_policy");
+    return policy && cJSON_AddObjectToObject(policy, "all") && transaction &&
+           cJSON_AddBoolToObject(transaction, "decoupled", false);
+}
+
+/* ModelConfig's parameters, which are objects with a string each. Those of a collection's feature
+ * have its name in front. */
+struct parameters {
+    cJSON *object;
+    const char *feature; /* NULL: the model's own */
+};
+
+static bool add_parameter(const struct parameters *parameters, const char *key, const char *value)
+{
+    char full[192];
+    snprintf(full, sizeof full, "%s%s%s", parameters->feature ? parameters->feature : "",
+             parameters->feature ? "." : "", key);
+    cJSON *parameter = cJSON_AddObjectToObject(parameters->object, full);
+    return parameter && cJSON_AddStringToObject(parameter, "string_value", value);
+}
+
+static bool add_number(const struct parameters *parameters, const char *key, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    return add_parameter(parameters, key, text);
+}
+
+static bool add_flag(const struct parameters *parameters, const char *key, bool value)
+{
+    return add_parameter(parameters, key, value ? "true" : "false");
+}
+
+/* How bags are pooled, under the keys of the configuration. */
+static bool add_rules(const struct parameters *to, const struct bag_rules *rules)
+{
+    return add_parameter(to, "reduction", bag_reduction_names[rules->reduction]) &&
+           add_number(to, "default_index", rules->default_index) &&
+           (!rules->has_padding_idx || add_number(to, "padding_idx", rules->padding_idx)) &&
+           add_flag(to, "include_last_offset", rules->include_last_offset) &&
+           add_flag(to, "weighted_mean", rules->weighted_mean) &&
+           add_flag(to, "prune_invalid", rules->prune_invalid) &&
+           add_flag(to, "unsorted_segments", rules->unsorted_segments) &&
+           add_flag(to, "require_zero_first_offset", rules->require_zero_first_offset) &&
+           add_flag(to, "require_matching_index_types", rules->require_matching_index_types) &&
+           add_parameter(to, "out_of_range", rules->skip_out_of_range ? "skip" : "error");
+}
+
+static bool add_parameters(cJSON *tree, const struct bag_v2_model *model)
+{
+    struct parameters to = {.object = cJSON_AddObjectToObject(tree, "parameters")};
+    bool whole = to.object != NULL;
+    for (size_t i = 0; whole && i < model->num_features; i++) {
+        const struct bag_v2_feature *feature = &model->features[i];
+        if (model->is_collection)
+            to.feature = feature->name;
+        whole = (!model->is_collection || add_parameter(&to, "model", feature->table)) &&
+                add_rules(&to, feature->rules);
+    }
+    return whole;
+}
+
+char *bag_v2_describe_config(const struct bag_v2_model *model)
+{
+    cJSON *tree = cJSON_CreateObject();
+    bool whole = cJSON_AddStringToObject(tree, "name", model->name) &&
+                 cJSON_AddStringToObject(tree, "platform", "bagserve") &&
+                 cJSON_AddStringToObject(tree, "backend", "bagserve") && add_policy(tree) &&
+                 cJSON_AddNumberToObject(tree, "max_batch_size", 0) && add_inputs(tree, model) &&
+                 add_outputs(tree, model) && add_parameters(tree, model);
+    return print_tree(tree, whole);
+}
+
+/* ---- the repository's index ------------------------------------------------------------------ */
+
+char *bag_v2_describe_index(const struct bag_v2_index_entry *entries, size_t count)
+{
+    cJSON *tree = cJSON_CreateArray();
+    bool whole = tree != NULL;
+    for (size_t i = 0; whole && i < count; i++) {
+        cJSON *entry = add_item(tree);
+        whole = entry && cJSON_AddStringToObject(entry, "name", entries[i].name) &&
+                cJSON_AddStringToObject(entry, "version", entries[i].version) &&
+                cJSON_AddStringToObject(entry, "state", entries[i].state) &&
+                cJSON_AddStringToObject(entry, "reason", entries[i].reason);
+    }
+    return print_tree(tree, whole);
+}
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+/* cJSON's numbers are doubles, and large ones print with an exponent. */
+static bool add_integer(cJSON *tree, const char *key, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    return cJSON_AddRawToObject(tree, key, text);
+}
+
+static bool add_duration(cJSON *tree, const char *key, struct bag_v2_duration duration)
+{
+    cJSON *object = cJSON_AddObjectToObject(tree, key);
+    return object && add_integer(object, "count", duration.count) &&
+           add_integer(object, "ns", duration.ns);
+}
+
+static bool add_statistics(cJSON *list, const struct bag_v2_statistics *model)
+{
+    cJSON *tree = add_item(list);
+    bool whole = tree && cJSON_AddStringToObject(tree, "name", model->name) &&
+                 cJSON_AddStringToObject(tree, "version", model->version) &&
+                 add_integer(tree, "last_inference", model->last_inference_ms) &&
+                 add_integer(tree, "inference_count", model->inference_count) &&
+                 add_integer(tree, "execution_count", model->execution_count);
+    cJSON *durations = cJSON_AddObjectToObject(tree, "inference_stats");
+    whole = whole && durations;
+#define BAG_X(member) whole = whole && add_duration(durations, #member, model->member);
+    BAG_V2_DURATIONS(BAG_X)
+#undef BAG_X
+    return whole && cJSON_AddArrayToObject(tree, "batch_stats");
+}
+
+char *bag_v2_describe_statistics(const struct bag_v2_statistics *models, size_t count)
+{
+    cJSON *tree = cJSON_CreateObject();
+    cJSON *list = cJSON_AddArrayToObject(tree, "model_stats");
+    bool whole = list != NULL;
+    for (size_t i = 0; whole && i < count; i++)
+        whole = add_statistics(list, &models[i]);
+    return print_tree(tree, whole);
+}
