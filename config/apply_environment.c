@@ -77,7 +77,8 @@ static bool reject_unknown(const char *name, size_t name_bytes, struct bag_probl
     struct bag_suggestion suggestion = {.written = written.text};
     for (size_t i = 0; i < bag_num_options; i++)
         bag_suggest_offer(&suggestion, bag_variable_of(bag_options[i].setting.key).text);
-    return bag_problem_set(problem, 400, "unknown variable %s; did you mean %s?", written.text,
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "unknown variable %s; did you mean %s?", written.text,
                            suggestion.nearest);
 }
 
@@ -95,7 +96,8 @@ static bool apply_variable(struct bag_config *config, const char *entry,
         return reject_unknown(entry, name_bytes, problem);
     if (bag_setting_apply(&option->setting, config, value, &reason))
         return true;
-    return bag_problem_set(problem, 400, "%s=%s: %s", bag_variable_of(option->setting.key).text,
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "%s=%s: %s",
+                           bag_variable_of(option->setting.key).text,
                            bag_quote(value, strlen(value)).text, reason.text);
 }
 

@@ -99,14 +99,15 @@ static bool reject_unknown(const struct flag *flag, struct bag_problem *problem)
     struct bag_suggestion suggestion = {.written = written.text};
     if (!looks_like_flag(flag->written))
         return bag_problem_set(
-            problem, 400, "unexpected argument '%s'; flags begin with --, and --help lists them",
+            problem, BAG_ERROR_USAGE,
+            "unexpected argument '%s'; flags begin with --, and --help lists them",
             bag_quote(flag->written, strlen(flag->written)).text);
     for (size_t i = 0; i < bag_num_options; i++)
         bag_suggest_offer(&suggestion, bag_flag_of(bag_options[i].setting.key).text);
     for (int id = 0; id < FLAG_OPTION; id++)
         bag_suggest_offer(&suggestion, bag_flag_of(plain_flags[id].key).text);
-    return bag_problem_set(problem, 400, "unknown flag %s; did you mean %s?", written.text,
-                           suggestion.nearest);
+    return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown flag %s; did you mean %s?",
+                           written.text, suggestion.nearest);
 }
 
 /* A flag of ours, but with a value where none belongs, or without the one it needs. */
@@ -115,10 +116,11 @@ static bool reject_form(const struct flag *flag, struct bag_problem *problem)
     struct bag_quoted name = bag_quote(flag->written, flag->name_bytes);
     struct bag_reason reason = {"must be NAME=PATH"};
     if (!flag->takes_value)
-        return bag_problem_set(problem, 400, "%s takes no value", name.text);
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "%s takes no value", name.text);
     if (flag->option)
         bag_setting_describe(&flag->option->setting, &reason);
-    return bag_problem_set(problem, 400, "%s: a value is missing; it %s", name.text, reason.text);
+    return bag_problem_set(problem, BAG_ERROR_USAGE, "%s: a value is missing; it %s", name.text,
+                           reason.text);
 }
 
 /* ---- applying -------------------------------------------------------------------------------- */
@@ -130,9 +132,9 @@ static bool apply_table(struct bag_config *config, const char *value, struct bag
     char *name = equals ? strndup(value, (size_t)(equals - value)) : NULL;
     bool added = false;
     if (!equals || equals == value || !equals[1])
-        bag_problem_set(problem, 400, "--table %s: write NAME=PATH", shown.text);
+        bag_problem_set(problem, BAG_ERROR_USAGE, "--table %s: write NAME=PATH", shown.text);
     else if (!name)
-        bag_problem_set(problem, 500, "--table %s: not enough memory", shown.text);
+        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "--table %s: not enough memory", shown.text);
     else if (!(added = bag_config_add_model(config, name, equals + 1, "1", problem)))
         bag_problem_prefix(problem, "--table %s", shown.text);
     free(name);
@@ -146,8 +148,9 @@ static bool apply_option(struct bag_config *config, const struct flag *flag,
     if (bag_setting_apply(&flag->option->setting, config, flag->value, &reason))
         return true;
     const char *quote = flag->value[0] ? "" : "''";
-    return bag_problem_set(problem, 400, "%s %s%s: %s", bag_flag_of(flag->option->setting.key).text,
-                           quote, bag_quote(flag->value, strlen(flag->value)).text, reason.text);
+    return bag_problem_set(problem, BAG_ERROR_USAGE, "%s %s%s: %s",
+                           bag_flag_of(flag->option->setting.key).text, quote,
+                           bag_quote(flag->value, strlen(flag->value)).text, reason.text);
 }
 
 static bool apply_flag(struct bag_config *config, const struct flag *flag,

@@ -34,11 +34,11 @@ static bool reject_unknown(const struct bag_config *config, const char *collecti
             bag_suggest_offer(&suggestion, config->models[i].name);
     }
     if (!suggestion.nearest[0])
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "model '%s', feature '%s': there is no model '%s', nor any other "
                                "of a table",
                                collection, feature->name, name.text);
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "model '%s', feature '%s': there is no model '%s'; did you mean '%s'?",
                            collection, feature->name, name.text, suggestion.nearest);
 }
@@ -49,7 +49,7 @@ static bool check_feature(const struct bag_config *config, const char *collectio
     const struct bag_model_config *model = bag_config_find_model(config, feature->model);
     if (!model)
         return reject_unknown(config, collection, feature, problem);
-    return model->path || bag_problem_set(problem, 400,
+    return model->path || bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                           "model '%s', feature '%s': model '%s' is a collection; "
                                           "a feature is of a table",
                                           collection, feature->name, feature->model);
@@ -60,8 +60,8 @@ static bool check_bias(const char *model, const char *projection, const char *bi
                        struct bag_problem *problem)
 {
     return !bias || !*bias || (projection && *projection) ||
-           bag_problem_set(problem, 400, "model '%s': 'bias' needs a 'projection' beside it",
-                           model);
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "model '%s': 'bias' needs a 'projection' beside it", model);
 }
 
 bool bag_config_check_features(const struct bag_config *config, struct bag_problem *problem)

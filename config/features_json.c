@@ -75,8 +75,8 @@ static bool add_feature(const struct bag_entry *entry, const char *name, const c
     if (!features || !feature.name || !feature.model) {
         free(feature.name);
         free(feature.model);
-        return bag_problem_set(entry->json->problem, 500, "not enough memory for model '%s'",
-                               model->name);
+        return bag_problem_set(entry->json->problem, BAG_ERROR_NO_MEMORY,
+                               "not enough memory for model '%s'", model->name);
     }
     model->features[model->num_features] = feature;
     struct bag_feature_config *added = &model->features[model->num_features++];

@@ -16,6 +16,8 @@ bool bag_config_json_parse(struct bag_config_json *json, const char *file_name, 
     json->tree = bag_json_parse(text, text_bytes, problem);
     if (!json->tree) {
         bag_problem_prefix(problem, "%s", file_name);
+        if (problem->kind == BAG_ERROR_BAD_REQUEST)
+            problem->kind = BAG_ERROR_CONFIGURATION;
         return false;
     }
     if (cJSON_IsObject(json->tree))
@@ -34,8 +36,8 @@ bool bag_config_json_reject(const struct bag_config_json *json, const cJSON *ite
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return bag_problem_set(json->problem, 400, "%s: line %zu, column %zu: %s", json->file_name,
-                           at.line, at.column, text);
+    return bag_problem_set(json->problem, BAG_ERROR_CONFIGURATION, "%s: line %zu, column %zu: %s",
+                           json->file_name, at.line, at.column, text);
 }
 
 bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *item,
@@ -144,7 +146,8 @@ bool bag_config_json_join(const struct bag_config_json *json, char **path)
         return true;
     char *joined = bag_config_json_path(json, *path);
     if (!joined)
-        return bag_problem_set(json->problem, 500, "not enough memory for the configuration");
+        return bag_problem_set(json->problem, BAG_ERROR_NO_MEMORY,
+                               "not enough memory for the configuration");
     free(*path);
     *path = joined;
     return true;

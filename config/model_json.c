@@ -83,8 +83,8 @@ static bool read_path(const struct bag_entry *entry, const char *name, char **pa
     if (!text)
         return false;
     *path = bag_config_json_path(entry->json, text);
-    return *path ||
-           bag_problem_set(entry->json->problem, 500, "not enough memory for model '%s'", name);
+    return *path || bag_problem_set(entry->json->problem, BAG_ERROR_NO_MEMORY,
+                                    "not enough memory for model '%s'", name);
 }
 
 static bool add_model(const struct bag_entry *entry, struct bag_config *config)

@@ -41,18 +41,19 @@ static bool check_identity(const struct bag_config *config, const char *name, co
                            const char *version, struct bag_problem *problem)
 {
     if (!bag_model_name_valid(name))
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "model name '%s' must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot "
                                "in front",
                                bag_quote(name, strlen(name)).text);
     if (!version_valid(version))
-        return bag_problem_set(
-            problem, 400, "model '%s': version '%s' must be a whole number from 1 to %lld", name,
-            bag_quote(version, strlen(version)).text, (long long)BAG_LARGEST_EXACT);
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "model '%s': version '%s' must be a whole number from 1 to %lld",
+                               name, bag_quote(version, strlen(version)).text,
+                               (long long)BAG_LARGEST_EXACT);
     for (size_t i = 0; i < config->num_models; i++) {
         const struct bag_model_config *other = &config->models[i];
         if (strcmp(other->name, name) == 0 && strcmp(other->version, version) == 0)
-            return bag_problem_set(problem, 400,
+            return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                    "model '%s' version %s is named twice: '%s' and '%s'", name,
                                    version, source_of(other->path), source_of(path));
     }
@@ -100,7 +101,8 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
     if (models)
         config->models = models;
     if (!models || !copy_identity(&model, name, path, version))
-        return bag_problem_set(problem, 500, "not enough memory for model '%s'", name);
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory for model '%s'",
+                               name);
     config->models[config->num_models++] = model;
     return true;
 }

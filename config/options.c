@@ -122,7 +122,8 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
         const char *const *member =
             (const char *const *)((const char *)config + bag_options[i].setting.offset);
         if (bag_options[i].default_text && !*member)
-            return bag_problem_set(problem, 500, "not enough memory for the configuration");
+            return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                                   "not enough memory for the configuration");
     }
     if (config->options.cors_origins && !bag_cors_check(config->options.cors_origins, problem))
         return false;
@@ -130,7 +131,7 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
         return false;
     if (config->num_models || config->models_dir || config->demo)
         return true;
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "there is nothing to serve: name tables with --table NAME=PATH, a "
                            "folder with --models DIR or a file with --config FILE, or try --demo");
 }

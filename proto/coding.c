@@ -33,7 +33,7 @@ bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_prob
 {
     *coding = find(value, strlen(value));
     return *coding != BAG_CODING_COUNT ||
-           bag_problem_set(problem, 415,
+           bag_problem_set(problem, BAG_ERROR_UNSUPPORTED_ENCODING,
                            "Content-Encoding is '%s'; it must be one of gzip, deflate (with zlib's "
                            "header) and identity",
                            bag_quote(value, strlen(value)).text);
@@ -116,13 +116,14 @@ struct inflation {
 
 static bool reject(struct inflation *inflation, const char *what)
 {
-    return bag_problem_set(inflation->problem, 400, "the body is no sound %s: %s",
+    return bag_problem_set(inflation->problem, BAG_ERROR_BAD_REQUEST, "the body is no sound %s: %s",
                            bag_coding_names[inflation->coding], what);
 }
 
 static bool reject_memory(struct bag_problem *problem)
 {
-    return bag_problem_set(problem, 503, "not enough memory to decompress the body");
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                           "not enough memory to decompress the body");
 }
 
 /* Twice the room, up to one byte more than is allowed: that byte tells of too many. */
@@ -130,7 +131,7 @@ static bool grow(struct inflation *inflation)
 {
     size_t most = inflation->max_bytes + 1, room = inflation->room;
     if (room == most)
-        return bag_problem_set(inflation->problem, 413,
+        return bag_problem_set(inflation->problem, BAG_ERROR_TOO_LARGE,
                                "the decompressed body is larger than the limit (max_body_bytes) "
                                "of %zu bytes",
                                inflation->max_bytes);

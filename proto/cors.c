@@ -41,7 +41,7 @@ bool bag_cors_check(const char *origins, struct bag_problem *problem)
         return true;
     while (next_origin(&origins, &origin, &bytes)) {
         if (!is_origin(origin, bytes))
-            return bag_problem_set(problem, 400,
+            return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                    "cors_origins: '%s' is no origin; it must be like "
                                    "https://example.org or http://localhost:3000, in lower case "
                                    "and with nothing behind, or the whole list *",

@@ -135,7 +135,7 @@ static const cJSON *find_fault(const cJSON *item, struct bag_problem *problem)
 {
     size_t children = 0;
     if (cJSON_IsNumber(item) && !isfinite(item->valuedouble)) {
-        bag_problem_set(problem, 400, "a number is too large to be represented");
+        bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "a number is too large to be represented");
         return item;
     }
     for (const cJSON *child = item->child; child; child = child->next, children++) {
@@ -146,7 +146,7 @@ static const cJSON *find_fault(const cJSON *item, struct bag_problem *problem)
     const char *twice = cJSON_IsObject(item) ? duplicate_key(item, children) : NULL;
     if (!twice)
         return NULL;
-    bag_problem_set(problem, 400, "key \"%s\" stands twice in one object",
+    bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "key \"%s\" stands twice in one object",
                     bag_quote(twice, strlen(twice)).text);
     for (const cJSON *child = item->child; child; child = child->next) {
         if (child->string == twice)
@@ -162,7 +162,8 @@ static cJSON *build_tree(const char *text, size_t bytes, const struct bag_text *
 {
     cJSON *tree = cJSON_ParseWithLengthOpts(text, bytes, NULL, false);
     if (!tree) {
-        bag_problem_set(problem, 500, "not enough memory to read the JSON document");
+        bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                        "not enough memory to read the JSON document");
         return NULL;
     }
     const cJSON *fault = find_fault(tree, problem);
@@ -181,7 +182,8 @@ static cJSON *build_tree(const char *text, size_t bytes, const struct bag_text *
 static void describe_line(const struct bag_json_scan *scan, struct bag_problem *problem)
 {
     struct bag_json_position at = position_of(scan->text, scan->at);
-    bag_problem_set(problem, 400, "line %zu, column %zu: %s", at.line, at.column, scan->wrong);
+    bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "line %zu, column %zu: %s", at.line, at.column,
+                    scan->wrong);
 }
 
 cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *problem)
@@ -191,7 +193,8 @@ cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *p
     cJSON *tree = NULL;
     char *copy = malloc(bag_json_copy_bytes(text_bytes));
     if (!copy) {
-        bag_problem_set(problem, 500, "not enough memory to read the JSON document");
+        bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                        "not enough memory to read the JSON document");
         return NULL;
     }
     scan.copy = copy;
@@ -216,10 +219,11 @@ bool bag_json_parse_header(const char *text, size_t text_bytes, struct bag_arena
         .text = text, .at = text, .end = text + text_bytes, .arena = arena, .copying = true};
     char *copy = bag_arena_alloc(arena, bag_json_copy_bytes(text_bytes));
     if (!copy)
-        return bag_problem_set(problem, 503, "not enough memory to decode the request");
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                               "not enough memory to decode the request");
     scan.copy = copy;
     if (!bag_json_scan_document(&scan, BAG_JSON_ROOT))
-        return bag_problem_set(problem, 400, "malformed JSON at byte %zu: %s",
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "malformed JSON at byte %zu: %s",
                                (size_t)(scan.at - text), scan.wrong);
     header->tree = build_tree(copy, (size_t)(scan.copy - copy), NULL, problem);
     header->data = scan.data;

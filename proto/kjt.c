@@ -22,12 +22,12 @@ static bool check_tensor(const struct bag_kjt *kjt, enum bag_kjt_input which,
     bool fits = is_weights ? tensor->dtype == BAG_F32
                            : tensor->dtype == BAG_I32 || tensor->dtype == BAG_I64;
     if (!fits)
-        return bag_problem_set(problem, 400, "'%s' has datatype %s; it must be %s", name,
-                               bag_dtypes[tensor->dtype].name,
-                               is_weights ? "FP32" : "INT32 or INT64");
+        return bag_problem_set(
+            problem, BAG_ERROR_BAD_REQUEST, "'%s' has datatype %s; it must be %s", name,
+            bag_dtypes[tensor->dtype].name, is_weights ? "FP32" : "INT32 or INT64");
     return tensor->rank == 1 ||
-           bag_problem_set(problem, 400, "'%s' has %u dimensions; it must have 1", name,
-                           (unsigned)tensor->rank);
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "'%s' has %u dimensions; it must have 1",
+                           name, (unsigned)tensor->rank);
 }
 
 /* Values, and either lengths or offsets. */
@@ -35,13 +35,13 @@ static bool check_presence(const struct bag_kjt *kjt, struct bag_problem *proble
 {
     bool lengths = kjt->tensors[BAG_KJT_LENGTHS], offsets = kjt->tensors[BAG_KJT_OFFSETS];
     if (!kjt->tensors[BAG_KJT_VALUES])
-        return bag_problem_set(problem, 400, "input 'values' is missing");
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "input 'values' is missing");
     if (!lengths && !offsets)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "inputs 'lengths' and 'offsets' are missing; 'values' needs one of "
                                "them");
     if (lengths && offsets)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "inputs 'lengths' and 'offsets' say the same; send one of them");
     return true;
 }
@@ -51,7 +51,7 @@ static bool check_weights(const struct bag_kjt *kjt, struct bag_problem *problem
     const struct bag_tensor *weights = kjt->tensors[BAG_KJT_WEIGHTS];
     size_t count = kjt->tensors[BAG_KJT_VALUES]->count;
     return !weights || weights->count == count ||
-           bag_problem_set(problem, 400,
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                            "'weights' has %zu elements; 'values' has %zu, and both must have as "
                            "many",
                            weights->count, count);
@@ -66,7 +66,7 @@ static bool count_bags(struct bag_kjt *kjt, size_t num_features, struct bag_prob
         kjt->num_bags = (count - extra) / num_features;
         return true;
     }
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                            "'%s' has %zu elements; it must have %s of %zu, the number of features",
                            lengths ? "lengths" : "offsets", count,
                            lengths ? "a multiple" : "one more than a multiple", num_features);
@@ -91,11 +91,11 @@ static bool reject_element(const struct walk *walk, size_t position, int64_t val
         walk->features->name_of(walk->features->context, bag / walk->kjt->num_bags);
     bag %= walk->kjt->num_bags;
     if (walk->by_length)
-        return bag_problem_set(walk->problem, 400,
+        return bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
                                "'lengths' at position %zu (feature '%s', bag %zu) is %lld; it must "
                                "be from 0 to %zu, as many 'values' as are left",
                                position, feature, bag, (long long)value, walk->num_values - low);
-    return bag_problem_set(walk->problem, 400,
+    return bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
                            "'offsets' at position %zu (the end of feature '%s', bag %zu) is %lld; "
                            "it must be from %zu, where the bag begins, to %zu, the number of "
                            "'values'",
@@ -119,7 +119,8 @@ static bool check_start(const struct walk *walk)
 {
     if (walk->by_length || bag_id_at(&walk->ids, 0) == 0)
         return true;
-    return bag_problem_set(walk->problem, 400, "'offsets' at position 0 is %lld; it must be 0",
+    return bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
+                           "'offsets' at position 0 is %lld; it must be 0",
                            (long long)bag_id_at(&walk->ids, 0));
 }
 
@@ -141,7 +142,7 @@ static bool read_offsets(const struct walk *walk)
     }
     kjt->firsts[walk->features->count] = end;
     return end == walk->num_values ||
-           bag_problem_set(walk->problem, 400,
+           bag_problem_set(walk->problem, BAG_ERROR_BAD_REQUEST,
                            "'%s' counts %zu 'values', of which there are %zu: each must belong to "
                            "a bag",
                            walk->by_length ? "lengths" : "offsets", end, walk->num_values);
@@ -161,7 +162,7 @@ static bool take_memory(struct bag_kjt *kjt, size_t num_features, struct bag_are
     kjt->offsets = bag_arena_array(arena, count, sizeof *kjt->offsets);
     kjt->firsts = bag_arena_array(arena, num_features + 1, sizeof *kjt->firsts);
     return (kjt->offsets && kjt->firsts) ||
-           bag_problem_set(problem, 503, "not enough memory to decode the request");
+           bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory to decode the request");
 }
 
 bool bag_kjt_read(struct bag_kjt *kjt, const struct bag_kjt_features *features,

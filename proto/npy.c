@@ -20,13 +20,14 @@ struct frame {
 static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_problem *problem)
 {
     if (count == 0)
-        return bag_problem_set(problem, 400, "the file is empty; it must be an .npy file");
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the file is empty; it must be an .npy file");
     if (count >= 4 && memcmp(bytes, "PK\3\4", 4) == 0)
         return bag_problem_set(
-            problem, 400,
+            problem, BAG_ERROR_FILE,
             "the file is a zip archive (perhaps an .npz); unpack it and name one "
             ".npy file");
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_FILE,
                            "the file is no .npy file: it does not begin with \\x93NUMPY");
 }
 
@@ -36,7 +37,7 @@ static bool read_length(const unsigned char *bytes, struct frame *frame,
 {
     unsigned major = bytes[MAGIC_BYTES], minor = bytes[MAGIC_BYTES + 1];
     if (major < 1 || major > 3 || minor != 0)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file has .npy version %u.%u; versions 1.0, 2.0 and 3.0 are "
                                "read",
                                major, minor);
@@ -46,7 +47,7 @@ static bool read_length(const unsigned char *bytes, struct frame *frame,
     if (major > 1)
         frame->text_bytes |= (size_t)length[2] << 16 | (size_t)length[3] << 24;
     if (frame->text_bytes > BAG_NPY_MAX_HEADER_BYTES - frame->text_offset)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the .npy header is %zu bytes long; at most %zu are read",
                                frame->text_bytes, BAG_NPY_MAX_HEADER_BYTES - frame->text_offset);
     return true;
@@ -60,7 +61,7 @@ static bool read_frame(const void *data, size_t count, struct frame *frame,
     if (count == 0 || memcmp(bytes, MAGIC, known) != 0)
         return reject_magic(bytes, count, problem);
     if (count < BAG_NPY_PREAMBLE_BYTES)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file is truncated: it ends after %zu bytes, inside its header",
                                count);
     return read_length(bytes, frame, problem);
@@ -91,7 +92,8 @@ struct cursor {
 /* `wrong` is a finding at the cursor. */
 static bool fail(const struct cursor *cursor, const char *wrong)
 {
-    return bag_problem_set(cursor->problem, 400, "the .npy header is malformed at its byte %zu: %s",
+    return bag_problem_set(cursor->problem, BAG_ERROR_FILE,
+                           "the .npy header is malformed at its byte %zu: %s",
                            (size_t)(cursor->at - cursor->text), wrong);
 }
 
@@ -151,7 +153,7 @@ static bool read_string(struct cursor *cursor, const char **string, size_t *byte
 static bool read_descr(struct cursor *cursor, struct header *header)
 {
     if (next_is(cursor, '[') || next_is(cursor, '(') || next_is(cursor, '{'))
-        return bag_problem_set(cursor->problem, 400,
+        return bag_problem_set(cursor->problem, BAG_ERROR_FILE,
                                "the array is structured (several fields in one element); a table "
                                "must hold plain numbers");
     return read_string(cursor, &header->descr, &header->descr_bytes);
@@ -247,13 +249,13 @@ static bool read_entry(struct cursor *cursor, struct header *header, bool seen[N
         return false;
     size_t key = find_key(name, bytes);
     if (key == NUM_KEYS)
-        return bag_problem_set(cursor->problem, 400,
+        return bag_problem_set(cursor->problem, BAG_ERROR_FILE,
                                "the .npy header has the unknown key '%s'; its keys are 'descr', "
                                "'fortran_order' and 'shape'",
                                bag_quote(name, bytes).text);
     if (seen[key])
-        return bag_problem_set(cursor->problem, 400, "the .npy header has the key '%s' twice",
-                               keys[key].name);
+        return bag_problem_set(cursor->problem, BAG_ERROR_FILE,
+                               "the .npy header has the key '%s' twice", keys[key].name);
     seen[key] = true;
     if (!take(cursor, ':'))
         return fail(cursor, "':' must follow the key");
@@ -287,7 +289,8 @@ static bool read_header(const char *text, size_t text_bytes, struct header *head
         return false;
     for (size_t key = 0; key < NUM_KEYS; key++)
         if (!seen[key])
-            return bag_problem_set(problem, 400, "the .npy header has no key '%s'", keys[key].name);
+            return bag_problem_set(problem, BAG_ERROR_FILE, "the .npy header has no key '%s'",
+                                   keys[key].name);
     return true;
 }
 
@@ -348,11 +351,11 @@ static bool reject_type(const struct header *header, struct bag_problem *problem
 #undef BAG_X
     }
     if (what)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file holds %s ('%s'); a table must hold floats of 16, 32 or 64 "
                                "bits or integers of 8 to 64",
                                what, descr.text);
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_FILE,
                            "the file's elements are of the unknown type '%s'; a table must hold "
                            "floats of 16, 32 or 64 bits or integers of 8 to 64",
                            descr.text);
@@ -364,10 +367,11 @@ static bool override_type(const struct header *header, size_t file_bytes,
 {
     const struct bag_dtype_info *info = &bag_dtypes[override_dtype];
     if (info->kind == BAG_KIND_OTHER)
-        return bag_problem_set(problem, 400, "datatype %s cannot be a table's", info->name);
+        return bag_problem_set(problem, BAG_ERROR_FILE, "datatype %s cannot be a table's",
+                               info->name);
     if (info->bytes == file_bytes)
         return true;
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_FILE,
                            "the file's elements ('%s') have %zu bytes, but the configured datatype "
                            "%s has %zu",
                            bag_quote(header->descr, header->descr_bytes).text, file_bytes,
@@ -391,7 +395,7 @@ static bool resolve_type(const struct header *header, enum bag_dtype override_dt
             return false;
         npy->dtype = override_dtype;
     } else if (!known) {
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file holds raw elements ('%s') without a type: name it in the "
                                "configuration, as in \"datatype\": \"BF16\"",
                                bag_quote(header->descr, header->descr_bytes).text);
@@ -418,7 +422,7 @@ static bool measure(struct bag_npy *npy, struct bag_problem *problem)
     overflow |= __builtin_mul_overflow(nonzero, bag_dtypes[npy->dtype].bytes, &end);
     overflow |= __builtin_add_overflow(end, npy->data_offset, &end) || end > PTRDIFF_MAX;
     if (overflow)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the shape in the .npy header is too large: the bytes of its "
                                "elements pass 2^63 - 1");
     npy->data_bytes = npy->count * bag_dtypes[npy->dtype].bytes;
@@ -433,7 +437,7 @@ bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtyp
     if (!read_frame(bytes, count, &frame, problem))
         return false;
     if (count - frame.text_offset < frame.text_bytes)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file is truncated: its header should end at byte %zu, but the "
                                "file ends after %zu",
                                frame.text_offset + frame.text_bytes, count);

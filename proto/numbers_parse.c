@@ -126,14 +126,14 @@ static bool reject_element(struct reader *reader, const char *element)
     put_element(reader, element, stands, sizeof stands);
     put_allowed(reader->dtype, allowed, sizeof allowed);
     reader->at = element;
-    return bag_problem_set(reader->problem, 400, "element %zu is %s; %s takes %s",
+    return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "element %zu is %s; %s takes %s",
                            elements_found(reader) - 1, stands, bag_dtypes[reader->dtype].name,
                            allowed);
 }
 
 static bool reject_end(struct reader *reader)
 {
-    return bag_problem_set(reader->problem, 400, "the array is not closed");
+    return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "the array is not closed");
 }
 
 /* Something stands where ',' or ']' must. */
@@ -142,7 +142,8 @@ static bool reject_separator(struct reader *reader)
     if (reader->at == reader->end)
         return reject_end(reader);
     size_t bytes = token_bytes(reader, reader->at);
-    return bag_problem_set(reader->problem, 400, "'%s' stands where ',' or ']' must",
+    return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                           "'%s' stands where ',' or ']' must",
                            bag_quote(reader->at, bytes ? bytes : 1).text);
 }
 
@@ -153,8 +154,9 @@ static bool check_count(struct reader *reader)
     if (found == reader->count)
         return true;
     reader->at = reader->surplus ? reader->surplus_at : reader->at - 1;
-    return bag_problem_set(reader->problem, 400, "\"data\" has %zu element%s, the shape needs %zu",
-                           found, found == 1 ? "" : "s", reader->count);
+    return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                           "\"data\" has %zu element%s, the shape needs %zu", found,
+                           found == 1 ? "" : "s", reader->count);
 }
 
 /* Ends a run after the element that goes from `element` to `after`. */
@@ -368,8 +370,8 @@ static void skip_space(struct reader *reader)
 static bool open_bracket(struct reader *reader, unsigned *depth)
 {
     if (++*depth > BAG_MAX_RANK)
-        return bag_problem_set(reader->problem, 400, "arrays are nested more than %d deep",
-                               BAG_MAX_RANK);
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                               "arrays are nested more than %d deep", BAG_MAX_RANK);
     reader->at++;
     skip_space(reader);
     return true;
@@ -388,7 +390,7 @@ static bool read_array(struct reader *reader)
 {
     unsigned depth = 0;
     if (!next_is(reader, '['))
-        return bag_problem_set(reader->problem, 400, "\"data\" must be an array");
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "\"data\" must be an array");
     for (;;) {
         if (next_is(reader, '[')) {
             if (!open_bracket(reader, &depth))

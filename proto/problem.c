@@ -1,4 +1,4 @@
-/* What a client is told; see problem.h. */
+/* Errors as a kind and a sentence; see problem.h. */
 #include "problem.h"
 
 #include "text.h"
@@ -23,14 +23,14 @@ static void trim_broken_end(char *text)
         text[start] = 0;
 }
 
-bool bag_problem_set(struct bag_problem *problem, int http_status, const char *format, ...)
+bool bag_problem_set(struct bag_problem *problem, enum bag_error kind, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(problem->text, sizeof problem->text, format, arguments);
     va_end(arguments);
     trim_broken_end(problem->text);
-    problem->http_status = http_status;
+    problem->kind = kind;
     return false;
 }
 
@@ -89,7 +89,7 @@ bool bag_problem_from_fault(struct bag_problem *problem, const struct bag_fault 
         }
     }
     problem->text[used < sizeof problem->text ? used : sizeof problem->text - 1] = 0;
-    problem->http_status = 400;
+    problem->kind = BAG_ERROR_BAD_REQUEST;
     return false;
 }
 

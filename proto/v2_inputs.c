@@ -8,10 +8,11 @@ static bool read_dtype(const cJSON *item, struct bag_v2_input *input, struct bag
 {
     const cJSON *dtype = bag_v2_member(item, "datatype");
     if (!cJSON_IsString(dtype))
-        return bag_problem_set(problem, 400, "\"datatype\" must be a string such as \"INT64\"");
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "\"datatype\" must be a string such as \"INT64\"");
     input->dtype = bag_dtype_find(dtype->valuestring, strlen(dtype->valuestring));
     if (input->dtype == BAG_DTYPE_COUNT)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "datatype \"%s\" is unknown; tensors are BOOL, (U)INT8 to 64, FP16, "
                                "BF16, FP32, FP64 or BYTES",
                                bag_quote(dtype->valuestring, strlen(dtype->valuestring)).text);
@@ -22,13 +23,15 @@ static bool read_dimension(const cJSON *item, struct bag_v2_input *input,
                            struct bag_problem *problem)
 {
     if (input->rank == BAG_MAX_RANK)
-        return bag_problem_set(problem, 400, "\"shape\" has more than %d dimensions", BAG_MAX_RANK);
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "\"shape\" has more than %d dimensions", BAG_MAX_RANK);
     if (!bag_v2_integer(item, 0, BAG_V2_LARGEST_EXACT, &input->shape[input->rank]))
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "dimension %u of \"shape\" must be an integer from 0 to %.0f",
                                (unsigned)input->rank, BAG_V2_LARGEST_EXACT);
     if (__builtin_mul_overflow(input->count, (size_t)input->shape[input->rank], &input->count))
-        return bag_problem_set(problem, 400, "\"shape\" has more elements than can be counted");
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "\"shape\" has more elements than can be counted");
     input->rank++;
     return true;
 }
@@ -37,7 +40,8 @@ static bool read_shape(const cJSON *item, struct bag_v2_input *input, struct bag
 {
     const cJSON *shape = bag_v2_member(item, "shape");
     if (!cJSON_IsArray(shape))
-        return bag_problem_set(problem, 400, "\"shape\" must be an array of integers");
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "\"shape\" must be an array of integers");
     input->rank = 0;
     input->count = 1;
     for (const cJSON *dimension = shape->child; dimension; dimension = dimension->next) {
@@ -54,18 +58,18 @@ static bool take_binary(struct bag_v2_reader *reader, const cJSON *size, struct 
     size_t left = reader->body_bytes - reader->next_binary;
     int64_t bytes;
     if (!bag_v2_integer(size, 0, BAG_V2_LARGEST_EXACT, &bytes))
-        return bag_problem_set(reader->problem, 400,
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "binary_data_size must be an integer of at least 0");
     if (__builtin_mul_overflow(input->count, element_bytes, &wanted))
-        return bag_problem_set(reader->problem, 400, "\"shape\" is too large");
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "\"shape\" is too large");
     if (element_bytes && (uint64_t)bytes != wanted)
-        return bag_problem_set(reader->problem, 400,
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "binary_data_size is %lld; the shape of %zu %s elements takes %zu "
                                "bytes",
                                (long long)bytes, input->count, bag_dtypes[input->dtype].name,
                                wanted);
     if ((uint64_t)bytes > left)
-        return bag_problem_set(reader->problem, 400,
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "binary_data_size is %lld, but only %zu bytes are left in the body",
                                (long long)bytes, left);
     input->binary = true;
@@ -81,7 +85,7 @@ static bool take_json(struct bag_v2_reader *reader, const cJSON *data, struct ba
 {
     int64_t number;
     if (!bag_v2_integer(data, 0, (double)reader->header.num_data, &number))
-        return bag_problem_set(reader->problem, 400, "\"data\" must be an array");
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "\"data\" must be an array");
     const struct bag_text *span = &reader->header.data[number];
     input->binary = false;
     input->position = (size_t)(span->data - reader->body);
@@ -96,17 +100,18 @@ static bool read_data(struct bag_v2_reader *reader, const cJSON *item, struct ba
     const cJSON *data = bag_v2_member(item, "data");
     const cJSON *size = bag_v2_member(parameters, "binary_data_size");
     if (parameters && !cJSON_IsObject(parameters))
-        return bag_problem_set(reader->problem, 400, "\"parameters\" must be an object");
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                               "\"parameters\" must be an object");
     if (!bag_v2_reject_shared_memory(parameters, reader->problem))
         return false;
     if (data && size)
-        return bag_problem_set(reader->problem, 400,
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "has both \"data\" and parameters.binary_data_size; send one");
     if (size)
         return take_binary(reader, size, input);
     if (data)
         return take_json(reader, data, input);
-    return bag_problem_set(reader->problem, 400,
+    return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                            "has neither \"data\" nor parameters.binary_data_size");
 }
 
@@ -141,7 +146,7 @@ bool bag_v2_read_inputs(struct bag_v2_reader *reader)
             return false;
     }
     if (reader->next_binary != reader->body_bytes)
-        return bag_problem_set(reader->problem, 400,
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "%zu bytes are left over after the last binary tensor",
                                reader->body_bytes - reader->next_binary);
     return bag_v2_reject_repeated(reader, &request->inputs->name, sizeof *request->inputs,
@@ -161,7 +166,7 @@ bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena
     if (input->binary || input->dtype == BAG_BYTES)
         return true; /* no input of ours takes BYTES: the check of dtypes says so */
     if (bag_numbers_max_text(input->dtype) == 0)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "input '%s': %s has no JSON form; send it as a binary tensor "
                                "(parameters.binary_data_size), or use an FP32 table",
                                bag_quote(input->name.data, input->name.bytes).text, dtype->name);

@@ -117,7 +117,7 @@ bool bag_v2_reply_check_json(const char *name, enum bag_dtype dtype, struct bag_
 {
     if (bag_numbers_max_text(dtype))
         return true;
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                            "output '%s' is %s, which has no JSON form: ask for binary output "
                            "(\"parameters\":{\"binary_data_output\":true}) or for FP32 "
                            "(\"parameters\":{\"output_datatype\":\"FP32\"})",

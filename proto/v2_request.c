@@ -9,7 +9,7 @@
 
 bool bag_v2_reject_memory(struct bag_problem *problem)
 {
-    return bag_problem_set(problem, 503, "not enough memory to decode the request");
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory to decode the request");
 }
 
 bool bag_v2_integer(const cJSON *item, double low, double high, int64_t *value)
@@ -32,13 +32,15 @@ void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON
                       size_t bytes, size_t *count)
 {
     if (!cJSON_IsArray(list)) {
-        bag_problem_set(reader->problem, 400, "\"%s\" must be an array of tensors", key);
+        bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                        "\"%s\" must be an array of tensors", key);
         return NULL;
     }
     *count = (size_t)cJSON_GetArraySize(list);
     if (*count > BAG_V2_MAX_TENSORS) {
-        bag_problem_set(reader->problem, 400, "\"%s\" has %zu tensors; at most %d are read", key,
-                        *count, BAG_V2_MAX_TENSORS);
+        bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                        "\"%s\" has %zu tensors; at most %d are read", key, *count,
+                        BAG_V2_MAX_TENSORS);
         return NULL;
     }
     void *elements = bag_arena_array(reader->arena, *count, bytes);
@@ -64,7 +66,7 @@ bool bag_v2_reject_shared_memory(const cJSON *parameters, struct bag_problem *pr
 {
     if (!bag_v2_member(parameters, "shared_memory_region"))
         return true;
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                            "parameter shared_memory_region: shared memory is not supported; send "
                            "the tensor in the body");
 }
@@ -77,7 +79,8 @@ static bool read_encoding(const cJSON *parameters, const char *key, enum bag_v2_
     if (!item)
         return true;
     if (!cJSON_IsBool(item))
-        return bag_problem_set(problem, 400, "parameter %s must be true or false", key);
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "parameter %s must be true or false",
+                               key);
     *encoding = cJSON_IsTrue(item) ? BAG_V2_BINARY : BAG_V2_JSON;
     return true;
 }
@@ -86,7 +89,8 @@ bool bag_v2_read_name(struct bag_v2_reader *reader, const cJSON *item, struct ba
 {
     const cJSON *string = cJSON_IsObject(item) ? bag_v2_member(item, "name") : NULL;
     if (!cJSON_IsString(string))
-        return bag_problem_set(reader->problem, 400, "must be an object with a \"name\"");
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                               "must be an object with a \"name\"");
     return copy_text(reader, string->valuestring, name);
 }
 
@@ -111,8 +115,8 @@ bool bag_v2_reject_repeated(struct bag_v2_reader *reader, const struct bag_text 
         qsort(names, count, sizeof *names, compare_texts);
     for (size_t i = 1; i < count; i++) {
         if (bag_text_equal(names[i - 1], names[i]))
-            return bag_problem_set(reader->problem, 400, "%s '%s' stands twice", what,
-                                   bag_quote(names[i].data, names[i].bytes).text);
+            return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "%s '%s' stands twice",
+                                   what, bag_quote(names[i].data, names[i].bytes).text);
     }
     return true;
 }
@@ -164,9 +168,10 @@ static bool reject_word(const char *key, const cJSON *item, const char *allowed,
 {
     const char *word = cJSON_IsString(item) ? item->valuestring : NULL;
     if (!word)
-        return bag_problem_set(problem, 400, "parameter %s must be a string: %s", key, allowed);
-    return bag_problem_set(problem, 400, "parameter %s is \"%s\"; it must be %s", key,
-                           bag_quote(word, strlen(word)).text, allowed);
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "parameter %s must be a string: %s",
+                               key, allowed);
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "parameter %s is \"%s\"; it must be %s",
+                           key, bag_quote(word, strlen(word)).text, allowed);
 }
 
 static bool read_reduction(const cJSON *item, struct bag_v2_overrides *overrides,
@@ -203,9 +208,10 @@ static bool read_numbers(const cJSON *parameters, struct bag_v2_overrides *overr
     int64_t timeout_us = 0;
     if (padding && !bag_v2_integer(padding, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
                                    &overrides->padding_idx))
-        return bag_problem_set(problem, 400, "parameter padding_idx must be an integer");
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "parameter padding_idx must be an integer");
     if (timeout && !bag_v2_integer(timeout, 0, BAG_V2_LARGEST_EXACT, &timeout_us))
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "parameter timeout must be an integer of at least 0, in "
                                "microseconds");
     overrides->has_padding_idx = padding != NULL;
@@ -222,12 +228,14 @@ static bool read_parameters(struct bag_v2_reader *reader)
     if (!parameters)
         return true;
     if (!cJSON_IsObject(parameters))
-        return bag_problem_set(reader->problem, 400, "\"parameters\" must be an object");
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                               "\"parameters\" must be an object");
     if (last && !cJSON_IsBool(last))
-        return bag_problem_set(reader->problem, 400,
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "parameter include_last_offset must be true or false");
     if (explain && !cJSON_IsBool(explain))
-        return bag_problem_set(reader->problem, 400, "parameter explain must be true or false");
+        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
+                               "parameter explain must be true or false");
     overrides->explain = cJSON_IsTrue(explain);
     overrides->has_include_last_offset = last != NULL;
     overrides->include_last_offset = cJSON_IsTrue(last);
@@ -252,7 +260,7 @@ bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_b
             bytes = SIZE_MAX / 16; /* saturated: more than any body, and safe to go on with */
     }
     if (at == value || *at || bytes == 0 || bytes > body_bytes)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "Inference-Header-Content-Length is '%s'; it must be the number of "
                                "bytes of the JSON header, from 1 to %zu, the size of the body",
                                bag_quote(value, strlen(value)).text, body_bytes);
@@ -273,13 +281,14 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
     memset(request, 0, sizeof *request);
     request->encoding = BAG_V2_JSON;
     if (header_bytes == 0)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the body is empty; it must be a JSON object with \"inputs\"");
     if (!bag_json_parse_header(body, header_bytes, arena, &reader.header, problem))
         return false;
     bool ok = true;
     if (!cJSON_IsObject(reader.header.tree))
-        ok = bag_problem_set(problem, 400, "the request must be a JSON object with \"inputs\"");
+        ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                             "the request must be a JSON object with \"inputs\"");
     ok = ok && read_parameters(&reader) && bag_v2_read_inputs(&reader) && read_outputs(&reader);
     if (ok && reader.header.id.bytes > 2) {
         request->id.data = reader.header.id.data;
@@ -319,9 +328,10 @@ bool bag_v2_index_read(const char *body, size_t body_bytes, bool *ready_only,
     const cJSON *ready = cJSON_IsObject(tree) ? bag_v2_member(tree, "ready") : NULL;
     bool ok = true;
     if (!cJSON_IsObject(tree))
-        ok = bag_problem_set(problem, 400, "the request must be empty or a JSON object");
+        ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                             "the request must be empty or a JSON object");
     else if (ready && !cJSON_IsBool(ready))
-        ok = bag_problem_set(problem, 400, "\"ready\" must be true or false");
+        ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "\"ready\" must be true or false");
     *ready_only = cJSON_IsTrue(ready);
     bag_json_free(tree);
     return ok;

@@ -34,10 +34,12 @@ bool bag_isa_choose(const char *name, struct bag_problem *problem)
     size_t name_bytes = strlen(name);
     enum bag_isa isa = name_bytes ? bag_isa_find(name, name_bytes) : bag_isa_best();
     if (isa == BAG_ISA_COUNT)
-        return bag_problem_set(problem, 500, "isa '%s' is not known; this processor can run: %s",
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "isa '%s' is not known; this processor can run: %s",
                                bag_quote(name, name_bytes).text, usable_names().text);
     if (!bag_isa_usable(isa))
-        return bag_problem_set(problem, 500, "isa '%s': this processor cannot run it; it can: %s",
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "isa '%s': this processor cannot run it; it can: %s",
                                bag_isa_names[isa], usable_names().text);
     bag_isa_use(isa);
     return true;
@@ -90,8 +92,8 @@ bag_gemm_fn *bag_blas_load(struct bag_problem *problem)
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     void *symbol = library ? dlsym(library, "cblas_sgemm") : NULL;
     if (!symbol) {
-        bag_problem_set(problem, 500, "a projection needs OpenBLAS (libopenblas0-pthread): %s",
-                        dlerror());
+        bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                        "a projection needs OpenBLAS (libopenblas0-pthread): %s", dlerror());
         return NULL;
     }
     /* ISO C has no conversion from one to the other; POSIX says that they are alike. */

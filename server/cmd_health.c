@@ -56,7 +56,8 @@ static int connect_tcp(const char *host, int64_t port, struct bag_problem *probl
     }
     freeaddrinfo(list);
     if (fd < 0)
-        bag_problem_set(problem, 500, "%s port %d: %s", host, (int)port, strerror(error));
+        bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s port %d: %s", host, (int)port,
+                        strerror(error));
     return fd;
 }
 
@@ -88,11 +89,11 @@ static bool ask(int fd, struct bag_problem *problem)
                                   "Connection: close\r\n\r\n";
     char text[4096];
     if (send(fd, request, sizeof request - 1, MSG_NOSIGNAL) < 0 || !receive(fd, text, sizeof text))
-        return bag_problem_set(problem, 500, "no answer within %d seconds", TIMEOUT_S);
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "no answer within %d seconds", TIMEOUT_S);
     if (strncmp(text, "HTTP/1.1 200 ", 13) == 0)
         return true;
     const char *body = strstr(text, "\r\n\r\n");
-    return bag_problem_set(problem, 500, "not ready: %s", body ? body + 4 : text);
+    return bag_problem_set(problem, BAG_ERROR_NOT_READY, "not ready: %s", body ? body + 4 : text);
 }
 
 int bag_cmd_health(int argc, char *argv[])
@@ -104,7 +105,6 @@ int bag_cmd_health(int argc, char *argv[])
         return BAG_EXIT_OK;
     }
     bool ok = bag_configure(&config, argc, argv, &problem);
-    int exit_code = ok ? BAG_EXIT_FAILED : BAG_EXIT_USAGE;
     if (ok) {
         int fd = connect_to(&config.options, &problem);
         ok = fd >= 0 && ask(fd, &problem);
@@ -114,5 +114,5 @@ int bag_cmd_health(int argc, char *argv[])
     if (!ok)
         fprintf(stderr, "bagserve: %s\n", problem.text);
     bag_config_free(&config);
-    return ok ? BAG_EXIT_OK : exit_code;
+    return ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
 }

@@ -126,7 +126,8 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
     if (config->models_dir && !bag_configure_models_dir(config, config->models_dir, problem))
         return false;
     if (config->models_dir && config->num_models == 0)
-        return bag_problem_set(problem, 500, "%s: no models in it, and none are named elsewhere",
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: no models in it, and none are named elsewhere",
                                config->models_dir);
     cpu_set_t processors;
     return bag_config_validate(config, problem) &&
@@ -217,7 +218,7 @@ static bool run(struct serve *serve, struct bag_problem *problem)
     serve->service.config = &serve->config;
     serve->service.state = BAG_SERVICE_LOADING;
     if (!bag_registry_init(&serve->service.registry, serve->config.num_models))
-        return bag_problem_set(problem, 500, "not enough memory");
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     bag_metrics_init(&serve->service.metrics, serve->config.options.metrics == BAG_SWITCH_ON,
                      &serve->service.registry, serve->config.num_models);
     size_worker_pool(&serve->config);

@@ -52,9 +52,9 @@ char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct ba
     }
     free(text);
     if (count < 0)
-        bag_problem_set(problem, 500, "%s: cannot be read: %s", path, strerror(error));
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be read: %s", path, strerror(error));
     else
-        bag_problem_set(problem, 500, "%s: larger than %zu bytes", path, max_bytes);
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: larger than %zu bytes", path, max_bytes);
     return NULL;
 }
 
@@ -119,12 +119,12 @@ static bool walk(const char *directory, visit_entry *visit, void *context,
     int count = scandir(directory, &entries, skip_hidden, versionsort);
     bool ok = count >= 0;
     if (!ok)
-        bag_problem_set(problem, 500, "%s: cannot be read as a folder of models: %s", directory,
-                        strerror(errno));
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be read as a folder of models: %s",
+                        directory, strerror(errno));
     for (int i = 0; i < count; i++) {
         char *path = NULL;
         if (ok && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0)
-            ok = bag_problem_set(problem, 500, "%s: not enough memory", directory);
+            ok = bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", directory);
         ok = ok && visit(path, entries[i]->d_name, context, problem);
         free(path);
         free(entries[i]);
@@ -153,10 +153,10 @@ static bool visit_version_file(const char *path, const char *name, void *context
         return true;
     }
     if (*place)
-        return bag_problem_set(problem, 500, "%s: a version has one table, but %s is there too",
-                               path, *place);
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: a version has one table, but %s is there too", path, *place);
     *place = strdup(path);
-    return *place || bag_problem_set(problem, 500, "%s: not enough memory", path);
+    return *place || bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", path);
 }
 
 static bool add_version(struct version *version, const char *path, struct bag_problem *problem)
@@ -164,7 +164,8 @@ static bool add_version(struct version *version, const char *path, struct bag_pr
     struct bag_config *config = version->config;
     size_t bytes;
     if (!version->table && !version->settings)
-        return bag_problem_set(problem, 500, "%s: no table (*" TABLE_SUFFIX ") in it", path);
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: no table (*" TABLE_SUFFIX ") in it", path);
     if (!bag_config_add_model(config, version->name, version->table, version->version, problem)) {
         bag_problem_prefix(problem, "%s", path);
         return false;
@@ -183,7 +184,7 @@ static bool visit_version(const char *path, const char *name, void *context,
 {
     struct version version = *(struct version *)context;
     if (strspn(name, "0123456789") != strlen(name) || !is_directory(path))
-        return bag_problem_set(problem, 500,
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: must be a directory named by a version number, with one "
                                "table in it",
                                path);
@@ -202,7 +203,7 @@ static bool add_file(struct bag_config *config, const char *path, const char *na
 {
     char *stem = strndup(name, strlen(name) - strlen(TABLE_SUFFIX));
     bool ok = stem ? bag_config_add_model(config, stem, path, "1", problem)
-                   : bag_problem_set(problem, 500, "not enough memory");
+                   : bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     if (!ok)
         bag_problem_prefix(problem, "%s", path);
     free(stem);
@@ -218,8 +219,8 @@ static bool visit_model(const char *path, const char *name, void *context,
         if (!walk(path, visit_version, &version, problem))
             return false;
         if (version.config->num_models == before)
-            return bag_problem_set(problem, 500, "%s: no version directory (%s/1) in it", path,
-                                   path);
+            return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                                   "%s: no version directory (%s/1) in it", path, path);
         return true;
     }
     if (has_suffix(name, TABLE_SUFFIX))

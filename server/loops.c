@@ -170,7 +170,8 @@ static bool start_servers(struct bag_loops *loops, uv_loop_t *first,
         loop->loops = loops;
         loop->loop = i == 0 || is_admin ? first : &loop->own;
         if (loop->loop != first && uv_loop_init(loop->loop) != 0)
-            return bag_problem_set(problem, 500, "too few descriptors for %u loops", loops->count);
+            return bag_problem_set(problem, BAG_ERROR_SYSTEM, "too few descriptors for %u loops",
+                                   loops->count);
         if (!start_server(loop, is_admin ? &listeners->admin : &listeners->first, !is_admin,
                           problem))
             return false;
@@ -187,7 +188,7 @@ bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_servi
     atomic_init(&loops->left, loops->count + loops->has_admin);
     loops->loops = calloc(loops->count + 1, sizeof *loops->loops);
     if (!loops->loops)
-        return bag_problem_set(problem, 500, "not enough memory");
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     limit_connections(service);
     uv_async_init(first, &loops->ended, on_ended);
     loops->ended.data = loops;
@@ -196,7 +197,8 @@ bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_servi
     /* All recorders of the metrics are there before the first request is. */
     for (unsigned i = 1; i < loops->count; i++) {
         if (uv_thread_create(&loops->loops[i].thread, run_thread, &loops->loops[i]) != 0)
-            return bag_problem_set(problem, 500, "the system has no thread for another loop");
+            return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                                   "the system has no thread for another loop");
     }
     return true;
 }

@@ -18,7 +18,7 @@ struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
     int error = getaddrinfo(host, service, &hints, &list);
     if (!error)
         return list;
-    bag_problem_set(problem, 500, "host '%s': %s", host, gai_strerror(error));
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "host '%s': %s", host, gai_strerror(error));
     return NULL;
 }
 
@@ -30,7 +30,7 @@ bool bag_unix_mode_parse(const char *text, mode_t *mode, struct bag_problem *pro
     *mode = (mode_t)strtoul(text, NULL, 8);
     if (digits > 0 && digits <= 4 && !text[digits] && *mode <= 0777)
         return true;
-    return bag_problem_set(problem, 500,
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "unix_permissions '%s': must be octal digits from 0 to 777", text);
 }
 
@@ -38,8 +38,9 @@ static bool make_address(const char *path, struct sockaddr_un *address, struct b
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address->sun_path)
-        return bag_problem_set(problem, 500, "socket '%s': the path must be shorter than %zu bytes",
-                               path, sizeof address->sun_path);
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                               "socket '%s': the path must be shorter than %zu bytes", path,
+                               sizeof address->sun_path);
     strcpy(address->sun_path, path);
     return true;
 }
@@ -53,7 +54,7 @@ int bag_unix_connect(const char *path, struct bag_problem *problem)
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
         return fd;
-    bag_problem_set(problem, 500, "socket '%s': %s", path, strerror(errno));
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "socket '%s': %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
     return -1;
@@ -99,9 +100,9 @@ int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem)
         bind_to(fd, &address, mode))
         return fd;
     int error = errno;
-    bag_problem_set(problem, 500, "cannot listen on the socket '%s': %s%s", path, strerror(error),
-                    error == EADDRINUSE ? "; stop what listens there or choose another --unix"
-                                        : "");
+    bag_problem_set(
+        problem, BAG_ERROR_SYSTEM, "cannot listen on the socket '%s': %s%s", path, strerror(error),
+        error == EADDRINUSE ? "; stop what listens there or choose another --unix" : "");
     if (fd >= 0)
         close(fd);
     return -1;

@@ -117,7 +117,8 @@ static bool open_table(struct bag_startup *startup, size_t i, struct bag_problem
         return false;
     if (__builtin_add_overflow(startup->total_bytes, bag_table_file_bytes(file),
                                &startup->total_bytes))
-        return bag_problem_set(problem, 500, "the tables are larger than any memory");
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                               "the tables are larger than any memory");
     return true;
 }
 
@@ -149,7 +150,7 @@ bool bag_startup_open(struct bag_startup *startup, const struct bag_config *conf
     startup->gemm = NULL;
     startup->files = calloc(config->num_models + 1, sizeof *startup->files);
     if (!startup->files)
-        return bag_problem_set(problem, 500, "not enough memory");
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     for (size_t i = 0; i < config->num_models; i++) {
         if (!open_table(startup, i, problem))
             return false;
@@ -200,7 +201,7 @@ static bool load_demo(const char *name, struct bag_table_memory *memory,
         return maker(memory, problem);
     BAG_DEMO_TABLES(BAG_X)
 #undef BAG_X
-    return bag_problem_set(problem, 500, "there is no demo table '%s'", name);
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "there is no demo table '%s'", name);
 }
 
 static bool load_file(const char *name, const struct bag_table_file *file,
@@ -251,7 +252,8 @@ static bool load_table(struct bag_startup *startup, size_t i, struct bag_registr
     if (memory.table.row_format != BAG_ROWS_PLAIN)
         memory.shape[1] = (int64_t)memory.table.row_elements;
     if (ok && !bag_registry_add(registry, model->name, model->version, &rules, &memory, projection))
-        ok = bag_problem_set(problem, 500, "model '%s': not enough memory", model->name);
+        ok = bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "model '%s': not enough memory",
+                             model->name);
     if (!ok) {
         bag_projection_free(projection);
         bag_table_unload(&memory);
@@ -287,7 +289,8 @@ static bool add_collection(const struct bag_startup *startup,
                           problem);
     if (!features || (ok && !bag_registry_add_collection(registry, collection->name,
                                                          collection->version, features, count)))
-        ok = bag_problem_set(problem, 500, "model '%s': not enough memory", collection->name);
+        ok = bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "model '%s': not enough memory",
+                             collection->name);
     for (size_t i = 0; features && !ok && i < count; i++)
         bag_projection_free(features[i].projection);
     free(features);

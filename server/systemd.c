@@ -42,13 +42,13 @@ static bool is_listening(int fd)
 static bool take(int fd, int *place, uint64_t count, struct bag_problem *problem)
 {
     if (*place >= 0)
-        return bag_problem_set(problem, 500,
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
                                "%llu sockets were passed (LISTEN_FDS); one is served, and beside "
                                "it one that is named admin (LISTEN_FDNAMES, of a unit's "
                                "FileDescriptorName)",
                                (unsigned long long)count);
     if (!is_listening(fd))
-        return bag_problem_set(problem, 500,
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
                                "descriptor %d, which was passed (LISTEN_FDS), must be a listening "
                                "stream socket",
                                fd);

@@ -42,14 +42,15 @@ bool bag_affinity_parse(const char *text, cpu_set_t *processors, struct bag_prob
         ok = read_range(&at, processors);
     }
     if (!ok || *at)
-        return bag_problem_set(
-            problem, 500, "worker_cpus '%s': must be a list of processors such as 2,4-7", text);
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "worker_cpus '%s': must be a list of processors such as 2,4-7",
+                               text);
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return true; /* not known; pinning will do what it can */
     CPU_AND(&both, processors, &allowed);
     if (CPU_EQUAL(&both, processors))
         return true;
-    return bag_problem_set(problem, 500,
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "worker_cpus '%s': the process may use %d processors, and not all of "
                            "these are among them",
                            text, CPU_COUNT(&allowed));

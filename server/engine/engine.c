@@ -48,8 +48,7 @@ bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes)
 
 void bag_engine_reject(const struct bag_engine *engine, struct bag_job *job)
 {
-    job->rejection = BAG_REJECTION_QUEUE_FULL;
-    bag_problem_set(&job->problem, 503,
+    bag_problem_set(&job->problem, BAG_ERROR_QUEUE_FULL,
                     "the queue is full: %zu requests and %zu bytes wait (max_queue_size, "
                     "max_queue_bytes, max_queue_work_ms)",
                     engine->queued, engine->queued_bytes);
@@ -100,8 +99,7 @@ static bool is_stale(const struct bag_engine *engine, struct bag_job *job, uint6
     if (bag_job_is_late(engine, job, now_ns))
         return !bag_job_reject_late(job);
     if (!job->is_connected(job)) {
-        job->rejection = BAG_REJECTION_CANCELLED;
-        bag_problem_set(&job->problem, 503, "the client has closed the connection");
+        bag_problem_set(&job->problem, BAG_ERROR_CANCELLED, "the client has closed the connection");
         return true;
     }
     return false;

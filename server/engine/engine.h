@@ -46,8 +46,6 @@ struct bag_job {
     bool failed; /* `problem` says why */
     struct bag_problem problem;
     unsigned parts; /* ranges that it was cut into; 0: it was not */
-    enum bag_rejection
-        rejection; /* left alone unless the engine knows more than the problem says */
 
     /* The engine's. */
     struct bag_job *next;

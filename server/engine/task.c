@@ -27,8 +27,8 @@ bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job,
 
 bool bag_job_reject_late(struct bag_job *job)
 {
-    job->rejection = BAG_REJECTION_TIMEOUT;
-    return bag_problem_set(&job->problem, 503, "the request waited in the queue past its timeout");
+    return bag_problem_set(&job->problem, BAG_ERROR_TIMED_OUT_IN_QUEUE,
+                           "the request waited in the queue past its timeout");
 }
 
 bool bag_job_is_worth_splitting(const struct bag_engine *engine, const struct bag_job *job)

@@ -87,7 +87,8 @@ static void cut_off(struct bag_clients *clients, struct bag_client *client)
 {
     struct bag_http_reply reply;
     if (client->stage == BAG_CLIENT_SENDING) {
-        bag_http_reply_error(&reply, 408, "the request took longer than %d s (request_timeout_s)",
+        bag_http_reply_error(&reply, BAG_ERROR_TIMEOUT,
+                             "the request took longer than %d s (request_timeout_s)",
                              (int)(clients->limits.request_timeout_ms / 1000));
         bag_http_answer_raw(client->fd, &reply);
         free(reply.body);

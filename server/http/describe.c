@@ -40,25 +40,30 @@ void bag_http_get_live(const struct bag_service *service, const struct bag_http_
 /* What every model is, all being of one state: they become ready together, and leave together. */
 static const struct {
     const char *word, *why_not; /* the index's; why nothing is ready, or NULL */
+    enum bag_error error;       /* where nothing is ready */
 } states[] = {
-    [BAG_SERVICE_LOADING] = {"LOADING", "the tables are still being loaded"},
-    [BAG_SERVICE_READY] = {"READY", NULL},
-    [BAG_SERVICE_DRAINING] = {"UNLOADING", "the server is stopping"},
+    [BAG_SERVICE_LOADING] = {"LOADING", "the tables are still being loaded", BAG_ERROR_NOT_READY},
+    [BAG_SERVICE_READY] = {.word = "READY"},
+    [BAG_SERVICE_DRAINING] = {"UNLOADING", "the server is stopping", BAG_ERROR_DRAINING},
 };
 
-/* Why nothing is ready, or NULL. GCC 12 reads an atomic that stands as an index like any other. */
-static const char *not_ready(const struct bag_service *service)
+/* Replies with what was described for that state. */
+static void reply_readiness(struct bag_http_reply *reply, enum bag_service_state state,
+                            char *document)
 {
-    const enum bag_service_state state = service->state;
-    return states[state].why_not;
+    if (states[state].why_not)
+        bag_http_reply_failure(reply, states[state].error, document);
+    else
+        bag_http_reply_json(reply, 200, document);
 }
 
 void bag_http_get_ready(const struct bag_service *service, const struct bag_http_target *target,
                         struct bag_http_reply *reply)
 {
-    const char *why = not_ready(service);
+    const enum bag_service_state state = service->state; /* it may change meanwhile */
+    const char *why = states[state].why_not;
     (void)target;
-    bag_http_reply_json(reply, why ? 503 : 200, bag_v2_describe_health("ready", !why, why));
+    reply_readiness(reply, state, bag_v2_describe_health("ready", !why, why));
 }
 
 /* Whether an earlier entry has the name of entry i: every version is an entry. */
@@ -146,13 +151,13 @@ void bag_http_get_model_config(const struct bag_service *service,
 void bag_http_get_model_ready(const struct bag_service *service,
                               const struct bag_http_target *target, struct bag_http_reply *reply)
 {
-    const char *why = not_ready(service);
+    const enum bag_service_state state = service->state; /* it may change meanwhile */
+    const char *why = states[state].why_not;
     const struct bag_model *model = bag_http_find_model(service, target, reply);
-    if (!model && reply->status == 404)
+    if (!model && reply->error == BAG_ERROR_NOT_FOUND)
         return;
     free(reply->body); /* of the 503 while loading, which this one says in its own form */
-    bag_http_reply_json(reply, why ? 503 : 200,
-                        bag_v2_describe_readiness(target->model, !why, why));
+    reply_readiness(reply, state, bag_v2_describe_readiness(target->model, !why, why));
 }
 
 void bag_http_post_index(const struct bag_service *service, const struct bag_http_target *target,

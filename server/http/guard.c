@@ -66,13 +66,14 @@ bool bag_guard_first_line(struct bag_guard *guard, const char *method, const cha
     *guard = (struct bag_guard){.next = version + VERSION_BYTES + CRLF_BYTES,
                                 .http_1_0 = strcmp(version, "HTTP/1.0") == 0};
     if (!guard->http_1_0 && strcmp(version, "HTTP/1.1") != 0)
-        return bag_problem_set(problem, 505, "%s is not spoken here; use HTTP/1.1",
+        return bag_problem_set(problem, BAG_ERROR_VERSION_NOT_SUPPORTED,
+                               "%s is not spoken here; use HTTP/1.1",
                                bag_quote(version, strlen(version)).text);
     if (!all_in(method, method_bytes, T))
-        return bag_problem_set(problem, 400, "the method '%s' must be a token",
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the method '%s' must be a token",
                                bag_quote(method, method_bytes).text);
     if (method + method_bytes + 1 != target || target_end + 1 != version)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the first line must be a method, a target and a "
                                "version, with one blank between them");
     return true;
@@ -84,17 +85,17 @@ static bool reject_line(bool begins, const char *name, size_t name_bytes,
 {
     struct bag_quoted quoted = bag_quote(name, name_bytes);
     if (!begins)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "header '%s', or what is in front of it, is not a "
                                "name, a colon and a value in one line that ends with CR LF",
                                quoted.text);
     if (!all_in(name, name_bytes, T))
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "header '%s': the name must be a token, directly "
                                "followed by a colon",
                                quoted.text);
-    return bag_problem_set(problem, 400, "header '%s': the value must not hold control characters",
-                           quoted.text);
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "header '%s': the value must not hold control characters", quoted.text);
 }
 
 bool bag_guard_line(struct bag_guard *guard, const char *name, size_t name_bytes, const char *value,
@@ -115,18 +116,18 @@ bool bag_guard_line(struct bag_guard *guard, const char *name, size_t name_bytes
 static bool check_host(const struct bag_guard *guard, struct bag_problem *problem)
 {
     if (guard->hosts != 1 && !(guard->http_1_0 && guard->hosts == 0))
-        return bag_problem_set(problem, 400, "the request has %u Host headers; it must have one",
-                               guard->hosts);
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the request has %u Host headers; it must have one", guard->hosts);
     if (guard->hosts && !all_in(guard->host, strlen(guard->host), H))
-        return bag_problem_set(problem, 400, "header 'Host': '%s' is no host",
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "header 'Host': '%s' is no host",
                                bag_quote(guard->host, strlen(guard->host)).text);
     return true;
 }
 
 static bool reject_repeated(const char *name, unsigned count, struct bag_problem *problem)
 {
-    return bag_problem_set(problem, 400, "the request has %u %s headers; it must have at most one",
-                           count, name);
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "the request has %u %s headers; it must have at most one", count, name);
 }
 
 /* 6.1 to 6.3: where the body ends. */
@@ -137,15 +138,15 @@ static bool check_length(const struct bag_guard *guard, struct bag_problem *prob
     if (!guard->codings)
         return true;
     if (guard->lengths)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the request has both Content-Length and "
                                "Transfer-Encoding; it must have at most one of them");
     if (guard->http_1_0)
-        return bag_problem_set(problem, 400, "HTTP/1.0 has no Transfer-Encoding");
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding");
     if (guard->codings > 1)
         return reject_repeated("Transfer-Encoding", guard->codings, problem);
     if (strcasecmp(guard->coding, "chunked") != 0)
-        return bag_problem_set(problem, 501,
+        return bag_problem_set(problem, BAG_ERROR_NOT_IMPLEMENTED,
                                "Transfer-Encoding '%s' is not supported; it must be "
                                "chunked",
                                bag_quote(guard->coding, strlen(guard->coding)).text);
@@ -155,7 +156,7 @@ static bool check_length(const struct bag_guard *guard, struct bag_problem *prob
 bool bag_guard_end(const struct bag_guard *guard, const char *end, struct bag_problem *problem)
 {
     if (guard->next + CRLF_BYTES != end)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the last header is not a name, a colon and a value "
                                "in one line that ends with CR LF");
     return check_host(guard, problem) && check_length(guard, problem);

@@ -89,9 +89,10 @@ bool bag_http_head_read(struct MHD_Connection *connection, const struct bag_firs
         !read_lines(connection, line->method, head, problem))
         return false;
     if (client->target_fault)
-        return bag_problem_set(problem, 400, "%s", client->target_fault);
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", client->target_fault);
     if (client->surplus)
-        return bag_problem_set(problem, 503, "too many connections (max_connections)");
+        return bag_problem_set(problem, BAG_ERROR_TOO_MANY_CONNECTIONS,
+                               "too many connections (max_connections)");
     return true;
 }
 

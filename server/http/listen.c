@@ -57,13 +57,13 @@ bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t 
     int error = errno;
     freeaddrinfo(list);
     if (listener->fd < 0 && error == EADDRINUSE)
-        return bag_problem_set(problem, 500,
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
                                "cannot listen on %s port %d: %s; stop what uses it or choose "
                                "another %s",
                                host, (int)port, strerror(error), flag);
     if (listener->fd < 0)
-        return bag_problem_set(problem, 500, "cannot listen on %s port %d: %s", host, (int)port,
-                               strerror(error));
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "cannot listen on %s port %d: %s", host,
+                               (int)port, strerror(error));
     listener->port = port_of(listener->fd);
     return true;
 }
@@ -77,7 +77,8 @@ bool bag_listener_open_unix(struct bag_listener *listener, const char *path, mod
         return false;
     if (listen(listener->fd, BACKLOG) == 0 && lstat(path, &listener->made) == 0)
         return true;
-    bag_problem_set(problem, 500, "cannot listen on the socket '%s': %s", path, strerror(errno));
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "cannot listen on the socket '%s': %s", path,
+                    strerror(errno));
     bag_listener_close(listener);
     return false;
 }

@@ -14,7 +14,7 @@ static size_t num_models(const struct bag_service *service)
 static bool are_on(const struct bag_service *service, struct bag_http_reply *reply)
 {
     if (!service->metrics.on)
-        bag_http_reply_error(reply, 404, "metrics are switched off (metrics)");
+        bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND, "metrics are switched off (metrics)");
     return service->metrics.on;
 }
 

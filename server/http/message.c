@@ -1,6 +1,7 @@
 /* Replies as plain values; see message.h. */
 #include "message.h"
 
+#include "errors.h"
 #include "proto/v2_documents.h"
 
 #include <stdarg.h>
@@ -13,17 +14,27 @@
 
 void bag_http_reply_json(struct bag_http_reply *reply, int status, char *document)
 {
+    if (!document) {
+        bag_http_reply_failure(reply, BAG_ERROR_NO_MEMORY,
+                               strdup("{\"error\":\"not enough memory\"}"));
+        return;
+    }
     memset(reply, 0, sizeof *reply);
     reply->status = status;
     reply->body = document;
     reply->free_body = free;
-    if (status == 503)
-        reply->retry_after_s = RETRY_AFTER_S;
-    if (!document) {
-        reply->status = 500;
-        reply->body = strdup("{\"error\":\"not enough memory\"}");
-    }
-    reply->body_bytes = reply->body ? strlen(reply->body) : 0;
+    reply->body_bytes = strlen(document);
+}
+
+void bag_http_reply_failure(struct bag_http_reply *reply, enum bag_error error, char *document)
+{
+    memset(reply, 0, sizeof *reply);
+    reply->status = bag_http_error_status(error);
+    reply->error = error;
+    reply->retry_after_s = reply->status == 503 ? RETRY_AFTER_S : 0;
+    reply->body = document;
+    reply->free_body = free;
+    reply->body_bytes = document ? strlen(document) : 0;
 }
 
 /* libmicrohttpd wants a buffer, also an empty one. */
@@ -34,15 +45,16 @@ void bag_http_reply_empty(struct bag_http_reply *reply, int status)
 
 void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem)
 {
-    bag_http_reply_json(reply, problem->http_status, bag_v2_describe_error(problem->text));
+    bag_http_reply_failure(reply, problem->kind, bag_v2_describe_error(problem->text));
 }
 
-void bag_http_reply_error(struct bag_http_reply *reply, int status, const char *format, ...)
+void bag_http_reply_error(struct bag_http_reply *reply, enum bag_error error, const char *format,
+                          ...)
 {
     char text[BAG_PROBLEM_TEXT_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    bag_http_reply_json(reply, status, bag_v2_describe_error(text));
+    bag_http_reply_failure(reply, error, bag_v2_describe_error(text));
 }

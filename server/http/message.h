@@ -8,7 +8,8 @@
 
 struct bag_http_reply {
     int status;
-    char *body; /* owned; NULL while there is none */
+    enum bag_error error; /* why; where the status is 400 or more */
+    char *body;           /* owned; NULL while there is none */
     void (*free_body)(void *body);
     size_t body_bytes;
     const char *coding;     /* for Content-Encoding; static; NULL: the body is as it is */
@@ -28,15 +29,19 @@ struct bag_http_reply {
 };
 
 /* A document (JSON, until `prometheus` says otherwise), which the reply takes over; NULL (no
- * memory) makes it a 500. */
+ * memory) makes it an error. */
 void bag_http_reply_json(struct bag_http_reply *reply, int status, char *document);
 
 /* Neither body nor Content-Type. */
 void bag_http_reply_empty(struct bag_http_reply *reply, int status);
 
-/* {"error": ...}; 503 gets a Retry-After. */
+/* An error with a document of its own, which the reply takes over, or NULL. The status follows from
+ * the error; 503 gets a Retry-After. */
+void bag_http_reply_failure(struct bag_http_reply *reply, enum bag_error error, char *document);
+
+/* The same with {"error": ...}. */
 void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem);
-void bag_http_reply_error(struct bag_http_reply *reply, int status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void bag_http_reply_error(struct bag_http_reply *reply, enum bag_error error, const char *format,
+                          ...) __attribute__((format(printf, 3, 4)));
 
 #endif

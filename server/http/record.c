@@ -1,15 +1,7 @@
 /* An answer -> the metrics and the log; see record.h. */
 #include "record.h"
 
-/* While tables load and while the server stops, 503 needs no other reason. */
-static enum bag_rejection rejection_of(const struct bag_http_server *server,
-                                       const struct bag_job *job, int status)
-{
-    bool ready = server->service->state == BAG_SERVICE_READY;
-    if (job->rejection == BAG_REJECTION_BY_STATUS && status == 503 && !ready)
-        return BAG_REJECTION_NOT_READY;
-    return job->rejection;
-}
+#include "errors.h"
 
 static void record_success(struct bag_http_server *server, const struct bag_infer *infer)
 {
@@ -30,8 +22,8 @@ static void count(struct bag_http_server *server, const struct bag_job *job,
     bag_metrics_on_answer(server->recorder, reply->status, access->received_bytes,
                           reply->body_bytes);
     if (reply->status >= 400)
-        bag_metrics_on_rejection(server->recorder, job->infer.model, reply->status,
-                                 rejection_of(server, job, reply->status));
+        bag_metrics_on_rejection(server->recorder, job->infer.model,
+                                 bag_http_error_reason(reply->error));
     else if (job->infer.model)
         record_success(server, &job->infer);
 }

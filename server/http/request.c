@@ -112,7 +112,7 @@ static bool open_body(struct bag_http_request *request)
         infer->limits->max_body_bytes <= INLINE_UNPACK_BYTES)
         return true;
     return bag_infer_unpack(infer, &request->server->buffers, INLINE_UNPACK_BYTES, problem) ||
-           problem->http_status == 413;
+           problem->kind == BAG_ERROR_TOO_LARGE;
 }
 
 /* Sets the inference on a body; false with the reply made where its framing is wrong. */
@@ -217,7 +217,8 @@ static size_t body_limit(const struct bag_http_request *request)
 
 static void reject_body(struct bag_http_request *request)
 {
-    bag_http_reply_error(&request->reply, 413, "the body is larger than the limit%s of %zu bytes",
+    bag_http_reply_error(&request->reply, BAG_ERROR_TOO_LARGE,
+                         "the body is larger than the limit%s of %zu bytes",
                          is_infer(request) ? " (max_body_bytes)" : "", body_limit(request));
 }
 
@@ -251,7 +252,7 @@ static bool accept_coding(struct bag_http_request *request)
     }
     if (request->coding == BAG_CODING_IDENTITY || is_infer(request))
         return true;
-    bag_http_reply_error(&request->reply, 415,
+    bag_http_reply_error(&request->reply, BAG_ERROR_UNSUPPORTED_ENCODING,
                          "Content-Encoding is '%s'; only bodies for infer may be compressed",
                          bag_coding_names[request->coding]);
     return false;
@@ -272,7 +273,7 @@ static bool accept_body(struct bag_http_request *request)
     if (infer && !request->job.infer.model)
         return false;
     if (infer && request->server->service->state == BAG_SERVICE_DRAINING) {
-        bag_http_reply_error(&request->reply, 503, "the server is stopping");
+        bag_http_reply_error(&request->reply, BAG_ERROR_DRAINING, "the server is stopping");
         return false;
     }
     if (!accept_coding(request))
@@ -332,7 +333,8 @@ static void keep_body(struct bag_http_request *request, const char *data, size_t
     size_t length = request->head.has_length ? (size_t)request->head.length : 0;
     if (bag_body_append(&request->body, &request->server->buffers, data, bytes, length, limit))
         return;
-    bag_http_reply_error(&request->reply, 503, "not enough memory for a body of %zu bytes",
+    bag_http_reply_error(&request->reply, BAG_ERROR_NO_MEMORY,
+                         "not enough memory for a body of %zu bytes",
                          length ? length : request->body.count + bytes);
     request->stage = DROPPING;
 }
@@ -381,7 +383,6 @@ static struct bag_http_request *get_request(struct bag_http_server *server)
         request->reply.status = 0;
         request->body_unread = false;
         request->expected_ns = 0;
-        request->job.rejection = BAG_REJECTION_BY_STATUS;
         request->job.infer.model = NULL;
     }
     return request;

@@ -81,7 +81,7 @@ static void answer_options(const char *methods, struct bag_http_reply *reply)
 
 static const struct bag_http_route *reject_inference(struct bag_http_reply *reply)
 {
-    bag_http_reply_error(reply, 403,
+    bag_http_reply_error(reply, BAG_ERROR_WRONG_PORT,
                          "this port is for health, metrics and models (admin_port); "
                          "ask the server's first one");
     return NULL;
@@ -105,20 +105,22 @@ const struct bag_http_route *bag_http_route(const char *method, const char *path
         }
         if (allows(routes[i].methods, method))
             return infers || routes[i].handler ? &routes[i] : reject_inference(reply);
-        bag_http_reply_error(reply, 405, "method %s does not go with %s; use %s",
+        bag_http_reply_error(reply, BAG_ERROR_METHOD_NOT_ALLOWED,
+                             "method %s does not go with %s; use %s",
                              bag_quote(method, strlen(method)).text,
                              bag_quote(path, strlen(path)).text, routes[i].methods);
         reply->allow = routes[i].methods;
         return NULL;
     }
-    bag_http_reply_error(reply, 404, "unknown path '%s'; GET / lists what there is",
+    bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND, "unknown path '%s'; GET / lists what there is",
                          bag_quote(path, strlen(path)).text);
     return NULL;
 }
 
 static const struct bag_model *reject_unknown(const char *name, struct bag_http_reply *reply)
 {
-    bag_http_reply_error(reply, 404, "unknown model '%s'; GET /v2/models lists the models", name);
+    bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND,
+                         "unknown model '%s'; GET /v2/models lists the models", name);
     return NULL;
 }
 
@@ -129,7 +131,8 @@ static const struct bag_model *reject_while_loading(const struct bag_config *con
 {
     for (size_t i = 0; i < config->num_models; i++) {
         if (strcmp(config->models[i].name, target->model) == 0) {
-            bag_http_reply_error(reply, 503, "model '%s' is still being loaded", name);
+            bag_http_reply_error(reply, BAG_ERROR_NOT_READY, "model '%s' is still being loaded",
+                                 name);
             return NULL;
         }
     }
@@ -150,8 +153,9 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
         return model;
     if (!bag_registry_versions(&service->registry, target->model, &versions))
         return reject_unknown(name.text, reply);
-    bag_http_reply_error(
-        reply, 404, "model '%s' has no version '%s'; GET /v2/models/%s lists its versions",
-        name.text, bag_quote(target->version, strlen(target->version)).text, name.text);
+    bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND,
+                         "model '%s' has no version '%s'; GET /v2/models/%s lists its versions",
+                         name.text, bag_quote(target->version, strlen(target->version)).text,
+                         name.text);
     return NULL;
 }

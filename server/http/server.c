@@ -167,7 +167,7 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     if (bag_listener_share(listener, &server->listener) && start_engine(server))
         server->daemon = start_daemon(server);
     if (!server->daemon)
-        return bag_problem_set(problem, 500,
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
                                "libmicrohttpd cannot start: too few descriptors or "
                                "too little memory");
     const union MHD_DaemonInfo *info =

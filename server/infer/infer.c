@@ -40,7 +40,7 @@ static bool bound_reply(struct bag_infer *infer, struct bag_problem *problem)
         infer->reply_bytes = SIZE_MAX;
     if (infer->reply_bytes <= infer->limits->max_reply_bytes)
         return true;
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                            "the reply of %zu bags could take %zu bytes%s; the limit "
                            "(max_reply_bytes) is %zu bytes",
                            plan->work.bags, infer->reply_bytes,
@@ -204,8 +204,8 @@ static bool reject_memory(struct bag_infer *infer, struct bag_problem *problem)
         free(infer->results);
     infer->reply = infer->results = NULL;
     free_explanation(infer);
-    return bag_problem_set(problem, 503, "not enough memory for a reply of %zu bytes",
-                           infer->reply_bytes);
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                           "not enough memory for a reply of %zu bytes", infer->reply_bytes);
 }
 
 static bool write_explanation(struct bag_infer *infer)

@@ -17,7 +17,7 @@ static bool match_table(struct bag_planner *planner)
         const struct bag_v2_input *announced = &request->inputs[i];
         enum bag_input input = bag_planner_input(announced->name);
         if (input == BAG_INPUT_COUNT)
-            return bag_problem_set(planner->problem, 400,
+            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                    "input '%s' is unknown; this model takes indices, offsets, "
                                    "segment_ids, num_segments, default_index and "
                                    "per_sample_weights",
@@ -50,7 +50,8 @@ static bool check_ids(const struct bag_planner *planner)
     size_t count = count_ids(planner);
     if (count <= planner->limits->max_ids)
         return true;
-    return bag_problem_set(planner->problem, 400, "%s %zu elements; the limit (max_ids) is %zu",
+    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                           "%s %zu elements; the limit (max_ids) is %zu",
                            planner->kjt                              ? "'values' has"
                            : bag_model_is_collection(planner->model) ? "the 'indices' have together"
                                                                      : "'indices' has",
@@ -112,7 +113,7 @@ static bool name_feature(const struct bag_planner *planner, size_t feature)
 static bool reject_weights(const struct bag_planner *planner, const struct bag_feature *feature,
                            enum bag_reduction reduction)
 {
-    return bag_problem_set(planner->problem, 400,
+    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                            "'weights' does not go with feature '%s', whose reduction is %s; leave "
                            "the weights out, send those of other features as "
                            "'<feature>.per_sample_weights', or configure weighted_mean for mean",
@@ -169,7 +170,7 @@ static bool check_pools(const struct bag_planner *planner)
     }
     if (bags <= planner->limits->max_bags)
         return true;
-    return bag_problem_set(planner->problem, 400,
+    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                            "the request has %zu bags; the limit (max_bags) is %zu", bags,
                            planner->limits->max_bags);
 }
@@ -182,11 +183,11 @@ static bool check_explaining(const struct bag_planner *planner)
     struct bag_plan *plan = planner->plan;
     plan->explains = planner->request->overrides.explain;
     if (plan->explains && !planner->limits->explains)
-        return bag_problem_set(planner->problem, 400,
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "parameter explain: explanations are switched off (explain)");
     for (size_t i = 0; plan->explains && i < plan->num_ops; i++) {
         if (plan->ops[i].args.unsorted)
-            return bag_problem_set(planner->problem, 400,
+            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                    "parameter explain does not go with unsorted segments; sort "
                                    "'segment_ids'");
     }
@@ -203,7 +204,8 @@ static bool take_memory(struct bag_planner *planner)
         planner->args = bag_arena_array(planner->arena, count, sizeof *planner->args);
     }
     if (!planner->inputs || !planner->args)
-        return bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
+        return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
+                               "not enough memory to decode the request");
     memset(planner->inputs, 0, count * sizeof *planner->inputs);
     return true;
 }

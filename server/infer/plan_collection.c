@@ -29,7 +29,7 @@ static enum bag_kjt_input find_kjt_input(struct bag_text name)
 
 static bool reject_form(const struct bag_planner *planner, struct bag_text name)
 {
-    return bag_problem_set(planner->problem, 400,
+    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                            "input '%s' is unknown; this model takes 'values' with 'lengths' or "
                            "'offsets' and 'weights', or inputs of its features, as '%s.indices' "
                            "and '%s.offsets'",
@@ -44,7 +44,7 @@ static bool reject_feature(const struct bag_planner *planner, struct bag_text na
     struct bag_suggestion suggestion = {.written = quoted.text};
     for (size_t i = 0; i < planner->model->num_features; i++)
         bag_suggest_offer(&suggestion, planner->model->features[i].name);
-    return bag_problem_set(planner->problem, 400,
+    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                            "input '%s' is unknown: this model has no feature '%s'; did you mean "
                            "'%s'?",
                            bag_quote(name.data, name.bytes).text, quoted.text, suggestion.nearest);
@@ -52,7 +52,7 @@ static bool reject_feature(const struct bag_planner *planner, struct bag_text na
 
 static bool reject_input(const struct bag_planner *planner, struct bag_text name)
 {
-    return bag_problem_set(planner->problem, 400,
+    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                            "input '%s' is unknown; a feature takes indices, offsets, segment_ids, "
                            "num_segments, default_index and per_sample_weights",
                            bag_quote(name.data, name.bytes).text);
@@ -89,7 +89,8 @@ static bool read_tensors(struct bag_planner *planner)
     struct bag_tensor *tensors =
         bag_arena_array(planner->arena, request->num_inputs, sizeof *tensors);
     if (!tensors)
-        return bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
+        return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
+                               "not enough memory to decode the request");
     for (size_t i = 0; i < request->num_inputs; i++) {
         const struct bag_tensor **place;
         if (!find_place(planner, request->inputs[i].name, &place) ||
@@ -126,7 +127,7 @@ static bool check_types(const struct bag_planner *planner)
     enum bag_dtype values = kjt->tensors[BAG_KJT_VALUES]->dtype, other = kjt->tensors[which]->dtype;
     for (size_t i = 0; values != other && i < planner->model->num_features; i++) {
         if (planner->model->features[i].rules.require_matching_index_types)
-            return bag_problem_set(planner->problem, 400,
+            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                    "'%s' has datatype %s while 'values' has %s; feature '%s' "
                                    "requires one type for all index tensors",
                                    bag_kjt_input_names[which], bag_dtypes[other].name,
@@ -140,7 +141,7 @@ static bool read_kjt(struct bag_planner *planner)
     struct bag_kjt_features features = {planner->model->num_features, name_of, planner->model};
     const struct bag_v2_input *named = find_named(planner->request);
     if (named)
-        return bag_problem_set(planner->problem, 400,
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "input '%s' does not go with '%s': send the inputs of each feature, "
                                "or 'values' for all",
                                bag_quote(named->name.data, named->name.bytes).text,
@@ -154,7 +155,8 @@ bool bag_planner_match_collection(struct bag_planner *planner)
     bool layout = false;
     planner->kjt = bag_arena_alloc(planner->arena, sizeof *planner->kjt);
     if (!planner->kjt)
-        return bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
+        return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
+                               "not enough memory to decode the request");
     memset(planner->kjt, 0, sizeof *planner->kjt);
     if (!read_tensors(planner))
         return false;

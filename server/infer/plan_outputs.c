@@ -36,7 +36,7 @@ static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *
     if (output->binary)
         plan->binary_bytes = add(plan->binary_bytes, result_bytes);
     if (plan->result_bytes > planner->limits->max_reply_bytes)
-        return bag_problem_set(planner->problem, 400,
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "the results would take more than %zu bytes, the limit "
                                "(max_reply_bytes)",
                                planner->limits->max_reply_bytes);
@@ -115,17 +115,17 @@ static bool check_beside(const struct bag_planner *planner, size_t i)
     const char *name = planner->model->features[i].name;
     const char *first_name = planner->model->features[0].name;
     if (!bag_planner_has(planner, i))
-        return bag_problem_set(planner->problem, 400,
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "output '" BAG_EMBEDDINGS "' holds all features side by side, and "
                                "the inputs of '%s' are missing",
                                name);
     if (args->num_bags != first->num_bags)
-        return bag_problem_set(planner->problem, 400,
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "output '" BAG_EMBEDDINGS "' needs as many bags of every feature; "
                                "'%s' has %zu, '%s' has %zu",
                                first_name, first->num_bags, name, args->num_bags);
     if (bag_planner_dtype(planner, i) != bag_planner_dtype(planner, 0))
-        return bag_problem_set(planner->problem, 400,
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "output '" BAG_EMBEDDINGS "' needs one type; '%s' makes %s, '%s' "
                                "makes %s: set parameters.output_datatype",
                                first_name, bag_dtypes[bag_planner_dtype(planner, 0)].name, name,
@@ -169,13 +169,13 @@ static bool reject_output(const struct bag_planner *planner, struct bag_text nam
     struct bag_quoted quoted = bag_quote(name.data, name.bytes);
     struct bag_suggestion suggestion = {.written = quoted.text};
     if (!bag_model_is_collection(planner->model))
-        return bag_problem_set(planner->problem, 400,
+        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "output '%s' is unknown; this model makes '" BAG_EMBEDDINGS "'",
                                quoted.text);
     bag_suggest_offer(&suggestion, BAG_EMBEDDINGS);
     for (size_t i = 0; i < planner->model->num_features; i++)
         bag_suggest_offer(&suggestion, planner->model->features[i].name);
-    return bag_problem_set(planner->problem, 400,
+    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                            "output '%s' is unknown; this model makes one of each feature's name "
                            "and '" BAG_EMBEDDINGS "'; did you mean '%s'?",
                            quoted.text, suggestion.nearest);
@@ -192,7 +192,7 @@ static size_t ops_of(const struct bag_planner *planner, struct bag_text name)
     if (!bag_model_is_collection(planner->model) ||
         bag_planner_has(planner, (size_t)(feature - planner->model->features)))
         return 1;
-    return bag_problem_set(planner->problem, 400,
+    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                            "output '%s' is asked for, but the inputs of that feature are missing: "
                            "send '%s.indices' and '%s.offsets'",
                            feature->name, feature->name, feature->name);
@@ -219,7 +219,7 @@ static bool count_all(const struct bag_planner *planner, size_t *outputs, size_t
         count += bag_planner_has(planner, i);
     *outputs = *ops = count;
     return count ||
-           bag_problem_set(planner->problem, 400,
+           bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                            "there are no inputs: send 'values' with 'lengths' or "
                            "'offsets', or those of single features, as '%s.indices' and "
                            "'%s.offsets'",
@@ -236,7 +236,8 @@ static bool take_memory(struct bag_planner *planner, size_t outputs, size_t ops)
         plan->ops = bag_arena_array(planner->arena, ops, sizeof *plan->ops);
     }
     return (plan->outputs && plan->ops) ||
-           bag_problem_set(planner->problem, 503, "not enough memory to decode the request");
+           bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
+                           "not enough memory to decode the request");
 }
 
 static bool add_asked(struct bag_planner *planner, const struct bag_v2_output *asked)

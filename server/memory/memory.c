@@ -62,7 +62,7 @@ void *bag_memory_map(size_t bytes, struct bag_problem *problem)
     if (bytes <= PTRDIFF_MAX - 2 * HUGE_PAGE_BYTES)
         memory = bytes < HUGE_PAGE_BYTES ? map_anonymous(bytes) : map_huge(bytes);
     if (!memory)
-        bag_problem_set(problem, 500, "%s of memory cannot be had: %s",
+        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s of memory cannot be had: %s",
                         bag_format_bytes(bytes).text, strerror(errno));
     return memory;
 }
@@ -242,9 +242,10 @@ bool bag_memory_check_in(const char *proc, const char *sys, size_t needed_bytes,
         return true;
     if (!room.group[0])
         return bag_problem_set(
-            problem, 500, "the tables need %s of memory, but the machine has only %s available",
+            problem, BAG_ERROR_NO_MEMORY,
+            "the tables need %s of memory, but the machine has only %s available",
             bag_format_bytes(needed_bytes).text, bag_format_bytes(room.bytes).text);
-    return bag_problem_set(problem, 500,
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
                            "the tables need %s of memory, but the control group %s has only %s "
                            "left of its limit of %s",
                            bag_format_bytes(needed_bytes).text, room.group,

@@ -17,11 +17,8 @@ const uint64_t bag_sizes_bounds[] = {BAG_SIZES_BOUNDS(BAG_X) UINT64_MAX};
 #undef BAG_X
 uint8_t bag_seconds_first[64], bag_sizes_first[64];
 
-static const struct {
-    int http_status;
-    enum bag_failure failure;
-} rejections[] = {
-#define BAG_X(id, value, http_status, failure) {http_status, BAG_FAILURE_##failure},
+static const enum bag_failure failures[] = {
+#define BAG_X(id, value, failure) BAG_FAILURE_##failure,
     BAG_REJECTIONS(BAG_X)
 #undef BAG_X
 };
@@ -140,26 +137,14 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
     bag_counter_set(counters->last[0], work->now_ms);
 }
 
-/* What a status alone stands for. */
-static enum bag_rejection rejection_of(int http_status)
-{
-    for (enum bag_rejection i = 0; i < BAG_REJECTION_COUNT; i++) {
-        if (rejections[i].http_status == http_status)
-            return i;
-    }
-    return http_status >= 500 ? BAG_REJECTION_INTERNAL : BAG_REJECTION_BAD_REQUEST;
-}
-
 void bag_metrics_on_rejection(struct bag_recorder *recorder, const struct bag_model *model,
-                              int http_status, enum bag_rejection rejection)
+                              enum bag_rejection rejection)
 {
     if (!recorder)
         return;
-    if (rejection == BAG_REJECTION_BY_STATUS)
-        rejection = rejection_of(http_status);
     bag_counter_add(recorder->loop.rejectd[rejection], 1);
     if (model)
-        bag_counter_add(counters_of(recorder, model)->failure[rejections[rejection].failure], 1);
+        bag_counter_add(counters_of(recorder, model)->failure[failures[rejection]], 1);
 }
 
 void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_t body_bytes,

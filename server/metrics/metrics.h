@@ -37,8 +37,7 @@ enum bag_rejection {
 #define BAG_X(id, ...) BAG_REJECTION_##id,
     BAG_REJECTIONS(BAG_X)
 #undef BAG_X
-        BAG_REJECTION_COUNT,
-    BAG_REJECTION_BY_STATUS = BAG_REJECTION_COUNT /* nobody said more than the status does */
+        BAG_REJECTION_COUNT
 };
 
 #define BAG_X(status) +1
@@ -160,7 +159,7 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
 
 /* A request was answered with an error; `model` is NULL where it was for none. */
 void bag_metrics_on_rejection(struct bag_recorder *recorder, const struct bag_model *model,
-                              int http_status, enum bag_rejection rejection);
+                              enum bag_rejection rejection);
 
 /* Any request was answered. */
 void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_t body_bytes,

@@ -84,21 +84,27 @@
     X(INFER, "compute_infer", "nv_inference_compute_infer_duration_us", "Time spent pooling.")                 \
     X(OUTPUT, "compute_output", "nv_inference_compute_output_duration_us", "Time spent printing numbers.")
 
-/* Why a request was answered with an error: X(ID, "value", status, FAILURE). Where several have one
- * status, the first is what the status alone stands for. */
-#define BAG_REJECTIONS(X)                                                                            \
-    X(INTERNAL, "internal", 500, BACKEND)                                                          \
-    X(BAD_REQUEST, "bad_request", 400, OTHER)                                                      \
-    X(WRONG_PORT, "wrong_port", 403, OTHER)                                                        \
-    X(NOT_FOUND, "not_found", 404, OTHER)                                                          \
-    X(METHOD, "method_not_allowed", 405, OTHER)                                                    \
-    X(TOO_LARGE, "body_too_large", 413, OTHER)                                                     \
-    X(ENCODING, "content_encoding", 415, OTHER)                                                    \
-    X(NO_MEMORY, "out_of_memory", 503, REJECTED)                                                   \
-    X(QUEUE_FULL, "queue_full", 503, REJECTED)                                                     \
-    X(TIMEOUT, "timeout", 503, REJECTED)                                                           \
-    X(CANCELLED, "cancelled", 503, CANCELED)                                                       \
-    X(NOT_READY, "not_ready", 503, REJECTED)
+/* Why a request was answered with an error: X(ID, "value", FAILURE). server/http/errors.h says which
+ * errors count as which. */
+#define BAG_REJECTIONS(X)                                                                          \
+    X(INTERNAL, "internal", BACKEND)                                                               \
+    X(BAD_REQUEST, "bad_request", OTHER)                                                           \
+    X(UNAUTHORIZED, "unauthorized", OTHER)                                                         \
+    X(FORBIDDEN, "forbidden", OTHER)                                                               \
+    X(WRONG_PORT, "wrong_port", OTHER)                                                             \
+    X(NOT_FOUND, "not_found", OTHER)                                                               \
+    X(METHOD, "method_not_allowed", OTHER)                                                         \
+    X(SLOW, "request_timeout", OTHER)                                                              \
+    X(CONFLICT, "conflict", OTHER)                                                                 \
+    X(TOO_LARGE, "body_too_large", OTHER)                                                          \
+    X(ENCODING, "content_encoding", OTHER)                                                         \
+    X(HEADERS, "headers_too_large", OTHER)                                                         \
+    X(NOT_SUPPORTED, "not_supported", OTHER)                                                       \
+    X(NO_MEMORY, "out_of_memory", REJECTED)                                                        \
+    X(QUEUE_FULL, "queue_full", REJECTED)                                                          \
+    X(TIMEOUT, "timeout", REJECTED)                                                                \
+    X(CANCELLED, "cancelled", CANCELED)                                                            \
+    X(NOT_READY, "not_ready", REJECTED)
 
 /* Triton's reasons. */
 #define BAG_FAILURES(X)                                                                            \
@@ -109,7 +115,8 @@
 
 /* X(status); anything else counts as the last. */
 #define BAG_HTTP_STATUSES(X)                                                                            \
-    X(200) X(204) X(400) X(403) X(404) X(405) X(408) X(413) X(415) X(431) X(500) X(503)
+    X(200) X(204) X(400) X(401) X(403) X(404) X(405) X(408) X(409) X(413) X(415) X(431) X(500)      \
+    X(501) X(503) X(505)
 
 /* ---- the bounds of histograms ---------------------------------------------------------------- */
 

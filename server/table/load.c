@@ -123,10 +123,10 @@ static bool read_run(const struct reading *reading, size_t first, size_t element
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return bag_problem_set(problem, 500, "reading at byte %lld failed: %s", (long long)at,
-                                   strerror(errno));
+            return bag_problem_set(problem, BAG_ERROR_FILE, "reading at byte %lld failed: %s",
+                                   (long long)at, strerror(errno));
         if (got == 0)
-            return bag_problem_set(problem, 500,
+            return bag_problem_set(problem, BAG_ERROR_FILE,
                                    "the file shrank to %lld bytes while it was read; publish a "
                                    "table by renaming a complete file",
                                    (long long)at);
@@ -230,7 +230,8 @@ static unsigned start_readers(struct reading *reading, pthread_t *readers, unsig
     reading->running -= wanted - started;
     if (started == 0) {
         reading->failed = true;
-        bag_problem_set(&reading->problem, 500, "no thread can be started: %s", strerror(error));
+        bag_problem_set(&reading->problem, BAG_ERROR_SYSTEM, "no thread can be started: %s",
+                        strerror(error));
     }
     pthread_mutex_unlock(&reading->lock);
     return started;
@@ -248,7 +249,7 @@ static bool read_all(int fd, const struct bag_npy *npy, unsigned threads,
     unsigned wanted = (unsigned)within(threads, 1, reading.tiling.count);
     pthread_t *readers = calloc(wanted, sizeof *readers);
     if (!readers)
-        return bag_problem_set(problem, 500, "no memory for %u readers", wanted);
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %u readers", wanted);
     pthread_mutex_init(&reading.lock, NULL);
     pthread_cond_init(&reading.changed, NULL);
     unsigned started = start_readers(&reading, readers, wanted);
@@ -270,11 +271,11 @@ static int open_regular(const char *path, struct stat *state, struct bag_problem
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, state) != 0) {
-        bag_problem_set(problem, 500, "cannot be opened: %s", strerror(errno));
+        bag_problem_set(problem, BAG_ERROR_FILE, "cannot be opened: %s", strerror(errno));
     } else if (S_ISDIR(state->st_mode)) {
-        bag_problem_set(problem, 500, "is a directory; name an .npy file");
+        bag_problem_set(problem, BAG_ERROR_FILE, "is a directory; name an .npy file");
     } else if (!S_ISREG(state->st_mode)) {
-        bag_problem_set(problem, 500, "is not a regular file; name an .npy file");
+        bag_problem_set(problem, BAG_ERROR_FILE, "is not a regular file; name an .npy file");
     } else {
         return fd;
     }
@@ -294,7 +295,7 @@ static ssize_t read_start(int fd, void *out, size_t bytes, struct bag_problem *p
         if (got > 0)
             have += (size_t)got;
         else if (errno != EINTR) {
-            bag_problem_set(problem, 500, "reading failed: %s", strerror(errno));
+            bag_problem_set(problem, BAG_ERROR_FILE, "reading failed: %s", strerror(errno));
             return -1;
         }
     }
@@ -306,12 +307,12 @@ static bool check_size(const struct bag_npy *npy, size_t file_bytes, struct bag_
     /* A file that just grew may have a header beyond the size that was seen. */
     size_t data_bytes = file_bytes < npy->data_offset ? 0 : file_bytes - npy->data_offset;
     if (data_bytes < npy->data_bytes)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file is truncated: it has %zu bytes of data, the header "
                                "promises %zu",
                                data_bytes, npy->data_bytes);
     if (data_bytes > npy->data_bytes)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file is too long: it has %zu bytes of data, the header "
                                "promises %zu; one file holds one array",
                                data_bytes, npy->data_bytes);
@@ -330,12 +331,14 @@ static bool read_header(int fd, size_t file_bytes, enum bag_dtype override_dtype
         return bag_npy_parse(preamble, (size_t)have, override_dtype, npy, problem);
     char *header = malloc(header_bytes);
     if (!header)
-        return bag_problem_set(problem, 500, "no memory for a header of %zu bytes", header_bytes);
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for a header of %zu bytes",
+                               header_bytes);
     have = read_start(fd, header, header_bytes, problem);
     bool ok = have >= 0 && bag_npy_parse(header, (size_t)have, override_dtype, npy, problem);
     free(header);
     if (ok && npy->rank == 0)
-        return bag_problem_set(problem, 400, "%s", bag_statuses[BAG_STATUS_TABLE_RANK].text);
+        return bag_problem_set(problem, BAG_ERROR_FILE, "%s",
+                               bag_statuses[BAG_STATUS_TABLE_RANK].text);
     return ok && check_size(npy, file_bytes, problem);
 }
 
@@ -402,7 +405,8 @@ bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
             overflow |= __builtin_mul_overflow(row_elements, (size_t)shape[axis], &row_elements);
     }
     if (overflow)
-        return bag_problem_set(problem, 500, "the table's size passes the machine's address space");
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the table's size passes the machine's address space");
     return allocate(dtype, rank, shape, row_elements, bytes, memory, problem);
 }
 
@@ -424,8 +428,9 @@ static bool same_state(const struct bag_table_file *file, const struct stat *sta
 
 static bool reject_changed(const char *when, struct bag_problem *problem)
 {
-    return bag_problem_set(
-        problem, 500, "the file changed %s; publish a table by renaming a complete file", when);
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "the file changed %s; publish a table by renaming a complete file",
+                           when);
 }
 
 /* Reads the elements, and makes sure that nobody wrote to the file before or meanwhile. */

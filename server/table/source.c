@@ -41,13 +41,13 @@ bool bag_table_take_format(struct bag_table *table, uint32_t rank, enum bag_row_
     if (format == BAG_ROWS_PLAIN)
         return true;
     if (table->dtype != BAG_U8 || rank != 2)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "row_format %s needs a table of 2 dimensions of UINT8, rows and "
                                "their bytes; this one has %u of %s",
                                name, rank, bag_dtypes[table->dtype].name);
     size_t row_elements = bag_row_elements(format, table->row_elements);
     if (row_elements == 0)
-        return bag_problem_set(problem, 400,
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "row_format %s: rows of %zu bytes are too short to hold an element",
                                name, table->row_elements);
     table->dtype = BAG_F32;
@@ -66,7 +66,7 @@ static bool takes_table(const struct bag_table *table, struct bag_problem *probl
 {
     if (table->dtype == BAG_F32 || table->dtype == BAG_F16 || table->dtype == BAG_BF16)
         return true;
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "a projection needs a table of FP32, FP16 or BF16; this one is %s",
                            bag_dtypes[table->dtype].name);
 }
@@ -78,7 +78,7 @@ static bool takes_matrix(const char *path, const struct bag_npy *npy, size_t row
     if (npy->dtype == BAG_F32 && npy->rank == 2 && (uint64_t)npy->shape[0] == row_elements &&
         npy->shape[1] > 0 && npy->shape[1] <= INT_MAX && row_elements <= INT_MAX)
         return true;
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "%s: a projection must be FP32 of shape [%zu, out], as many rows as "
                            "the table's have elements; this one is %s in %u dimension%s, the "
                            "first of %lld",
@@ -91,7 +91,7 @@ static bool takes_bias(const char *path, const struct bag_npy *npy, int64_t colu
 {
     if (npy->dtype == BAG_F32 && npy->rank == 1 && npy->shape[0] == columns)
         return true;
-    return bag_problem_set(problem, 400,
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "%s: a bias must be FP32 of shape [%lld], the columns of its "
                            "projection; this one is %s in %u dimension%s, the first of %lld",
                            path, (long long)columns, bag_dtypes[npy->dtype].name,
@@ -120,7 +120,7 @@ bool bag_projection_check(const struct bag_projection_files *names, const struct
     if (names->bias)
         bytes += bag_table_file_bytes(&files.bias);
     return !__builtin_add_overflow(*total_bytes, bytes, total_bytes) ||
-           bag_problem_set(problem, 500, "the tables are larger than any memory");
+           bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
 }
 
 struct bag_projection_memory *bag_projection_load(const struct bag_projection_files *names,
@@ -130,7 +130,7 @@ struct bag_projection_memory *bag_projection_load(const struct bag_projection_fi
     struct files files;
     struct bag_projection_memory *memory = calloc(1, sizeof *memory);
     if (!memory) {
-        bag_problem_set(problem, 500, "%s: not enough memory", names->matrix);
+        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", names->matrix);
         return NULL;
     }
     if (!open_files(names, table, &files, problem) ||

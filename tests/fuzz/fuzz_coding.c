@@ -33,7 +33,8 @@ static void check_body(enum bag_coding coding, const char *packed, size_t packed
     char *plain =
         bag_inflate(coding, packed, packed_bytes, MAX_BODY_BYTES, &memory, &bytes, &problem);
     if (!plain) {
-        require((problem.http_status == 400 || problem.http_status == 413) && problem.text[0]);
+        require((problem.kind == BAG_ERROR_BAD_REQUEST || problem.kind == BAG_ERROR_TOO_LARGE) &&
+                problem.text[0]);
         return;
     }
     size_t room = bytes + bytes / 8 + 64;
@@ -53,7 +54,7 @@ static void check_header(const char *value)
     enum bag_coding coding;
     require(bag_coding_choose(value) < BAG_CODING_COUNT);
     if (!bag_coding_read(value, &coding, &problem))
-        require(problem.http_status == 415 && problem.text[0]);
+        require(problem.kind == BAG_ERROR_UNSUPPORTED_ENCODING && problem.text[0]);
     if (bag_cors_check(value, &problem))
         require(bag_cors_is_any(value) || !bag_cors_allows(value, ""));
 }

@@ -25,7 +25,7 @@ static bool apply(struct bag_config *config, bool model, const char *text, size_
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
-    struct bag_problem problem = {.text = ""};
+    struct bag_problem problem = {.kind = BAG_ERROR_COUNT};
     struct bag_config config;
     if (count == 0)
         return 0;
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     memcpy(text, bytes + 1, count - 1);
     bag_config_init(&config);
     if (!apply(&config, bytes[0] & 1, text, count - 1, &problem))
-        require(problem.http_status >= 400 && problem.text[0]);
+        require(problem.kind == BAG_ERROR_CONFIGURATION && problem.text[0]);
     for (size_t i = 0; i < config.num_models; i++)
         require(bag_model_name_valid(config.models[i].name) && config.models[i].path[0]);
     bag_config_free(&config);

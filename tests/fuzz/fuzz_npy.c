@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     enum bag_dtype override_dtype = (enum bag_dtype)(bytes[0] % (BAG_DTYPE_COUNT + 1));
     size_t header_bytes = bag_npy_header_bytes(bytes + 1, count - 1);
     if (!bag_npy_parse(bytes + 1, count - 1, override_dtype, &npy, &problem)) {
-        require(problem.http_status == 400 && problem.text[0]);
+        require(problem.kind == BAG_ERROR_FILE && problem.text[0]);
         return 0;
     }
     require(header_bytes == npy.data_offset);

@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         free(whole);
     } else {
         require(error_at >= text && error_at <= text + text_bytes);
-        require(problem.http_status == 400 && problem.text[0]);
+        require(problem.kind == BAG_ERROR_BAD_REQUEST && problem.text[0]);
     }
     free(data);
     free(text);

@@ -39,7 +39,7 @@ static void read_inputs(const struct bag_v2_request *request, struct bag_arena *
         if (bag_v2_input_read(&request->inputs[i], arena, &tensor, &problem))
             read_tensor(&tensor);
         else
-            require(problem.http_status == 400 && problem.text[0]);
+            require(problem.kind == BAG_ERROR_BAD_REQUEST && problem.text[0]);
     }
 }
 
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
         check_request(&request, body, body_bytes);
         read_inputs(&request, &arena);
     } else {
-        require(problem.http_status == 400 && problem.text[0]);
+        require(problem.kind == BAG_ERROR_BAD_REQUEST && problem.text[0]);
     }
     bag_arena_free(&arena);
     free(body);

@@ -1,6 +1,7 @@
 """Metrics and statistics: exact counts after a known sequence of requests, and the formats."""
 
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -152,6 +153,22 @@ def test_failures_are_counted(client):
     expect_equal(answers, {server_wide("bagserve_http_responses_total", code=code): count for
                            code, count in (("200", 1), ("400", 3), ("404", 2), ("405", 1),
                                            ("413", 1), ("415", 1))})
+
+
+def test_unsupported_http_is_the_clients_fault(client):
+    """501 and 505 are not counted as faults of the server."""
+    figures = Figures(client)
+    for status, version, header in ((501, "1.1", "Transfer-Encoding: gzip"),
+                                    (505, "1.2", "Accept: */*")):
+        with socket.create_connection((client.server.host, client.server.port), 10) as raw:
+            raw.sendall(f"GET / HTTP/{version}\r\nHost: a\r\n{header}\r\n\r\n".encode())
+            expect(raw.recv(4096).startswith(f"HTTP/1.1 {status} ".encode()), str(status))
+    changes = figures.changes()
+    expect_equal(pick(changes, "bagserve_refused"),
+                 {server_wide("bagserve_refused_requests_total", reason="not_supported"): 2})
+    expect_equal(pick(changes, "bagserve_http_responses"),
+                 {server_wide("bagserve_http_responses_total", code=code): 1
+                  for code in ("200", "501", "505")})
 
 
 def test_default_rows_are_counted(client):

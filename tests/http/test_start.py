@@ -343,6 +343,9 @@ def test_health_command(directory):
         expect_equal(run("health", variables=port).returncode, 0, "port by the environment")
     ended = run("health", "--port", free_port())
     expect_equal((ended.returncode, len(ended.stderr.splitlines())), (1, 1), ended.stderr)
+    for wrong in (("--prot", 1), ("--port", "x"), ("--config", directory / "missing.json")):
+        ended = run("health", *wrong)
+        expect_equal((ended.returncode, len(ended.stderr.splitlines())), (2, 1), ended.stderr)
 
 
 def test_health_of_strangers(_):

@@ -44,14 +44,14 @@ static char *inflate_bytes(enum bag_coding coding, const char *packed, size_t pa
 }
 
 static void expect_rejectd(enum bag_coding coding, const char *packed, size_t packed_bytes,
-                           size_t max_bytes, int status, const char *words)
+                           size_t max_bytes, enum bag_error kind, const char *words)
 {
     struct bag_problem problem;
     size_t bytes;
     char *out = inflate_bytes(coding, packed, packed_bytes, max_bytes, SIZE_MAX, &bytes, &problem);
     if (out)
         fail_msg("%zu bytes of %s accepted", packed_bytes, bag_coding_names[coding]);
-    assert_int_equal(problem.http_status, status);
+    assert_int_equal(problem.kind, (int)kind);
     if (!strstr(problem.text, words))
         fail_msg("'%s' lacks '%s'", problem.text, words);
 }
@@ -82,17 +82,21 @@ static void test_limit(void **state)
     size_t plain = strlen(PLAIN);
     (void)state;
     expect_plain(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain, PLAIN, plain);
-    expect_rejectd(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain - 1, 413, "26 bytes");
-    expect_rejectd(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 0, 413, "max_body_bytes");
+    expect_rejectd(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain - 1,
+                   BAG_ERROR_TOO_LARGE, "26 bytes");
+    expect_rejectd(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 0, BAG_ERROR_TOO_LARGE,
+                   "max_body_bytes");
 }
 
 static void test_every_prefix_is_rejectd(void **state)
 {
     (void)state;
     for (size_t bytes = 0; bytes < sizeof gzip_bytes - 1; bytes++)
-        expect_rejectd(BAG_CODING_GZIP, gzip_bytes, bytes, 1000, 400, "ends too early");
+        expect_rejectd(BAG_CODING_GZIP, gzip_bytes, bytes, 1000, BAG_ERROR_BAD_REQUEST,
+                       "ends too early");
     for (size_t bytes = 0; bytes < sizeof zlib_bytes - 1; bytes++)
-        expect_rejectd(BAG_CODING_DEFLATE, zlib_bytes, bytes, 1000, 400, "ends too early");
+        expect_rejectd(BAG_CODING_DEFLATE, zlib_bytes, bytes, 1000, BAG_ERROR_BAD_REQUEST,
+                       "ends too early");
 }
 
 static void test_members(void **state)
@@ -103,30 +107,37 @@ static void test_members(void **state)
     memcpy(twice, gzip_bytes, bytes);
     memcpy(twice + bytes, gzip_bytes, bytes);
     expect_plain(BAG_CODING_GZIP, twice, 2 * bytes, 1000, PLAIN PLAIN, 2 * strlen(PLAIN));
-    expect_rejectd(BAG_CODING_GZIP, twice, 2 * bytes, 2 * strlen(PLAIN) - 1, 413, "limit");
-    expect_rejectd(BAG_CODING_GZIP, twice, bytes + 1, 1000, 400, "ends too early");
+    expect_rejectd(BAG_CODING_GZIP, twice, 2 * bytes, 2 * strlen(PLAIN) - 1, BAG_ERROR_TOO_LARGE,
+                   "limit");
+    expect_rejectd(BAG_CODING_GZIP, twice, bytes + 1, 1000, BAG_ERROR_BAD_REQUEST,
+                   "ends too early");
     twice[bytes + 1] ^= 1;
-    expect_rejectd(BAG_CODING_GZIP, twice, 2 * bytes, 1000, 400, "gzip");
+    expect_rejectd(BAG_CODING_GZIP, twice, 2 * bytes, 1000, BAG_ERROR_BAD_REQUEST, "gzip");
     twice[bytes] = 0;
-    expect_rejectd(BAG_CODING_GZIP, twice, bytes + 1, 1000, 400, "follow");
+    expect_rejectd(BAG_CODING_GZIP, twice, bytes + 1, 1000, BAG_ERROR_BAD_REQUEST, "follow");
     memset(zeros, 0, sizeof zeros);
     memcpy(zeros, zlib_bytes, sizeof zlib_bytes - 1);
-    expect_rejectd(BAG_CODING_DEFLATE, zeros, sizeof zlib_bytes, 1000, 400, "follow");
+    expect_rejectd(BAG_CODING_DEFLATE, zeros, sizeof zlib_bytes, 1000, BAG_ERROR_BAD_REQUEST,
+                   "follow");
 }
 
 static void test_bad_bytes(void **state)
 {
     char bytes[sizeof gzip_bytes];
     (void)state;
-    expect_rejectd(BAG_CODING_GZIP, zlib_bytes, sizeof zlib_bytes - 1, 1000, 400, "gzip");
-    expect_rejectd(BAG_CODING_DEFLATE, gzip_bytes, sizeof gzip_bytes - 1, 1000, 400, "deflate");
+    expect_rejectd(BAG_CODING_GZIP, zlib_bytes, sizeof zlib_bytes - 1, 1000, BAG_ERROR_BAD_REQUEST,
+                   "gzip");
+    expect_rejectd(BAG_CODING_DEFLATE, gzip_bytes, sizeof gzip_bytes - 1, 1000,
+                   BAG_ERROR_BAD_REQUEST, "deflate");
     /* The bare stream, without zlib's two bytes in front. */
-    expect_rejectd(BAG_CODING_DEFLATE, zlib_bytes + 2, sizeof zlib_bytes - 3, 1000, 400, "deflate");
+    expect_rejectd(BAG_CODING_DEFLATE, zlib_bytes + 2, sizeof zlib_bytes - 3, 1000,
+                   BAG_ERROR_BAD_REQUEST, "deflate");
     /* A dictionary that nobody has. */
-    expect_rejectd(BAG_CODING_DEFLATE, "\x78\xbb\x01\x02\x03\x04zzzz", 10, 1000, 400, "dictionary");
+    expect_rejectd(BAG_CODING_DEFLATE, "\x78\xbb\x01\x02\x03\x04zzzz", 10, 1000,
+                   BAG_ERROR_BAD_REQUEST, "dictionary");
     memcpy(bytes, gzip_bytes, sizeof bytes);
     bytes[sizeof gzip_bytes - 9] ^= 1; /* its checksum */
-    expect_rejectd(BAG_CODING_GZIP, bytes, sizeof bytes - 1, 1000, 400, "gzip");
+    expect_rejectd(BAG_CODING_GZIP, bytes, sizeof bytes - 1, 1000, BAG_ERROR_BAD_REQUEST, "gzip");
 }
 
 static void test_bombs_stop_at_the_limit(void **state)
@@ -139,12 +150,12 @@ static void test_bombs_stop_at_the_limit(void **state)
         size_t packed_bytes = bag_deflate(coding, plain, plain_bytes, packed, plain_bytes);
         assert_in_range(packed_bytes, 1, 100000);
         expect_plain(coding, packed, packed_bytes, plain_bytes, plain, plain_bytes);
-        expect_rejectd(coding, packed, packed_bytes, plain_bytes - 1, 413, "limit");
+        expect_rejectd(coding, packed, packed_bytes, plain_bytes - 1, BAG_ERROR_TOO_LARGE, "limit");
         /* No buffer is larger than the limit and the byte that tells. */
         assert_null(inflate_bytes(coding, packed, packed_bytes, 100000, 100001, &bytes, &problem));
-        assert_int_equal(problem.http_status, 413);
+        assert_int_equal(problem.kind, BAG_ERROR_TOO_LARGE);
         assert_null(inflate_bytes(coding, packed, packed_bytes, 100000, 1000, &bytes, &problem));
-        assert_int_equal(problem.http_status, 503);
+        assert_int_equal(problem.kind, BAG_ERROR_NO_MEMORY);
     }
     free(plain);
     free(packed);
@@ -191,7 +202,7 @@ static void test_reads_names(void **state)
     }
     for (size_t i = 0; i < COUNT_OF(rejectd); i++) {
         assert_false(bag_coding_read(rejectd[i], &coding, &problem));
-        assert_int_equal(problem.http_status, 415);
+        assert_int_equal(problem.kind, BAG_ERROR_UNSUPPORTED_ENCODING);
         assert_non_null(strstr(problem.text, "Content-Encoding"));
     }
 }

@@ -229,7 +229,7 @@ static void test_stale_jobs_are_rejectd(void **state)
     bag_engine_submit(&world.engine, make_job(1, 5));
     run(2);
     assert_true(world.jobs[0].failed);
-    assert_int_equal(world.jobs[0].problem.http_status, 503);
+    assert_int_equal(world.jobs[0].problem.kind, BAG_ERROR_TIMED_OUT_IN_QUEUE);
     check_reply(1, 5);
     tear_down(2);
 
@@ -238,6 +238,7 @@ static void test_stale_jobs_are_rejectd(void **state)
     bag_engine_submit(&world.engine, make_job(0, 5));
     run(1);
     assert_true(world.jobs[0].failed);
+    assert_int_equal(world.jobs[0].problem.kind, BAG_ERROR_CANCELLED);
     tear_down(1);
 }
 
@@ -252,7 +253,7 @@ static void test_a_bad_job_costs_no_other(void **state)
     run(3);
     check_reply(0, 5);
     assert_true(world.jobs[1].failed);
-    assert_int_equal(world.jobs[1].problem.http_status, 400);
+    assert_int_equal(world.jobs[1].problem.kind, BAG_ERROR_BAD_REQUEST);
     check_reply(2, 5);
     tear_down(3);
 }

@@ -22,7 +22,7 @@ static void rejects_bytes(const char *text, size_t bytes, const char *words)
     cJSON *tree = bag_json_parse(copy, bytes, &problem);
     if (tree)
         fail_msg("taken: %s", text);
-    assert_int_equal(problem.http_status, 400);
+    assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
     if (!strstr(problem.text, words))
         fail_msg("%s: '%s' does not contain '%s'", text, problem.text, words);
     free(copy);
@@ -277,7 +277,7 @@ static void test_rejects_every_truncation(void **state)
         bag_arena_init(&arena, 1 << 20);
         char *copy = exact_copy(text, bytes);
         assert_false(bag_json_parse_header(copy, bytes, &arena, &header, &problem));
-        assert_int_equal(problem.http_status, 400);
+        assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
         free(copy);
         bag_arena_free(&arena);
     }

@@ -42,7 +42,7 @@ static bool read_layout(struct layout *layout, size_t count, enum bag_kjt_input 
     layout->kjt.tensors[BAG_KJT_WEIGHTS] = &layout->weights;
     bag_arena_init(&layout->arena, 1 << 16);
     bool read = bag_kjt_read(&layout->kjt, &features, &layout->arena, &layout->problem);
-    assert_true(read || layout->problem.http_status == 400);
+    assert_true(read || layout->problem.kind == BAG_ERROR_BAD_REQUEST);
     return read;
 }
 

@@ -1,6 +1,6 @@
 /* Limits of memory, read from made-up trees of /proc and /sys. */
-#include "server/table/load.h"
 #include "server/memory/memory.h"
+#include "server/table/load.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,12 +92,12 @@ static int tear_down(void **state)
 /* Exactly `bytes` may be taken; one more is rejected with the sentence. */
 static void check_room(size_t bytes, const char *sentence)
 {
-    struct bag_problem problem = {.http_status = 0};
+    struct bag_problem problem = {.kind = BAG_ERROR_COUNT};
     assert_true(bag_memory_check_in(proc, sys, bytes, &problem));
-    assert_int_equal(problem.http_status, 0);
+    assert_int_equal(problem.kind, BAG_ERROR_COUNT);
     assert_false(bag_memory_check_in(proc, sys, bytes + 1, &problem));
     assert_string_equal(problem.text, sentence);
-    assert_int_equal(problem.http_status, 500);
+    assert_int_equal(problem.kind, BAG_ERROR_NO_MEMORY);
 }
 
 /* The machine's 1 GiB is the narrowest limit. */

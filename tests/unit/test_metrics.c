@@ -171,23 +171,20 @@ static void test_levels_of_loops_add_up(void **state)
     assert_int_equal(only(sum.aborted[0]), 1);
 }
 
-/* A rejection's reason is what its status stands for, unless it is said. */
 static void test_rejections_have_reasons(void **state)
 {
     static const struct {
-        int status;
-        enum bag_rejection said, rejection;
+        enum bag_rejection rejection;
         enum bag_failure failure;
     } cases[] = {
-        {400, BAG_REJECTION_BY_STATUS, BAG_REJECTION_BAD_REQUEST, BAG_FAILURE_OTHER},
-        {404, BAG_REJECTION_BY_STATUS, BAG_REJECTION_NOT_FOUND, BAG_FAILURE_OTHER},
-        {413, BAG_REJECTION_BY_STATUS, BAG_REJECTION_TOO_LARGE, BAG_FAILURE_OTHER},
-        {418, BAG_REJECTION_BY_STATUS, BAG_REJECTION_BAD_REQUEST, BAG_FAILURE_OTHER},
-        {500, BAG_REJECTION_BY_STATUS, BAG_REJECTION_INTERNAL, BAG_FAILURE_BACKEND},
-        {507, BAG_REJECTION_BY_STATUS, BAG_REJECTION_INTERNAL, BAG_FAILURE_BACKEND},
-        {503, BAG_REJECTION_BY_STATUS, BAG_REJECTION_NO_MEMORY, BAG_FAILURE_REJECTED},
-        {503, BAG_REJECTION_QUEUE_FULL, BAG_REJECTION_QUEUE_FULL, BAG_FAILURE_REJECTED},
-        {503, BAG_REJECTION_CANCELLED, BAG_REJECTION_CANCELLED, BAG_FAILURE_CANCELED},
+        {BAG_REJECTION_BAD_REQUEST, BAG_FAILURE_OTHER},
+        {BAG_REJECTION_NOT_FOUND, BAG_FAILURE_OTHER},
+        {BAG_REJECTION_TOO_LARGE, BAG_FAILURE_OTHER},
+        {BAG_REJECTION_NOT_SUPPORTED, BAG_FAILURE_OTHER},
+        {BAG_REJECTION_INTERNAL, BAG_FAILURE_BACKEND},
+        {BAG_REJECTION_NO_MEMORY, BAG_FAILURE_REJECTED},
+        {BAG_REJECTION_QUEUE_FULL, BAG_FAILURE_REJECTED},
+        {BAG_REJECTION_CANCELLED, BAG_FAILURE_CANCELED},
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -195,8 +192,8 @@ static void test_rejections_have_reasons(void **state)
         struct bag_model_counters model_before, model_after;
         bag_metrics_sum_loops(&metrics, &before);
         bag_metrics_sum_model(&metrics, 1, &model_before);
-        bag_metrics_on_rejection(first, &models[1], cases[i].status, cases[i].said);
-        bag_metrics_on_rejection(second, NULL, cases[i].status, cases[i].said);
+        bag_metrics_on_rejection(first, &models[1], cases[i].rejection);
+        bag_metrics_on_rejection(second, NULL, cases[i].rejection);
         bag_metrics_sum_loops(&metrics, &after);
         bag_metrics_sum_model(&metrics, 1, &model_after);
         for (int j = 0; j < BAG_REJECTION_COUNT; j++)
@@ -213,7 +210,7 @@ static void test_statuses_are_counted(void **state)
     struct bag_loop_counters sum;
     (void)state;
     bag_metrics_on_answer(first, 200, 10, 20);
-    bag_metrics_on_answer(second, 503, 1, 2);
+    bag_metrics_on_answer(second, 505, 1, 2);
     bag_metrics_on_answer(second, 299, 0, 0);
     bag_metrics_sum_loops(&metrics, &sum);
     uint64_t all = 0;
@@ -240,7 +237,7 @@ static void test_nothing_is_counted_when_off(void **state)
     bag_metrics_on_batch(none, &models[0], 1);
     bag_metrics_on_queued(none, &models[0]);
     bag_metrics_on_taken(none, &models[0]);
-    bag_metrics_on_rejection(none, NULL, 400, BAG_REJECTION_BY_STATUS);
+    bag_metrics_on_rejection(none, NULL, BAG_REJECTION_BAD_REQUEST);
     bag_metrics_on_answer(none, 200, 1, 1);
     bag_metrics_on_end(none, false);
     bag_metrics_on_levels(none, &levels);
@@ -328,8 +325,8 @@ static void test_statistics(void **state)
     succeed(first, &models[1], 10, 5);
     succeed(second, &models[1], 20, 6);
     bag_metrics_on_batch(first, &models[1], 2);
-    bag_metrics_on_rejection(first, &models[1], 400, BAG_REJECTION_BY_STATUS);
-    bag_metrics_on_rejection(first, &models[1], 503, BAG_REJECTION_TIMEOUT);
+    bag_metrics_on_rejection(first, &models[1], BAG_REJECTION_BAD_REQUEST);
+    bag_metrics_on_rejection(first, &models[1], BAG_REJECTION_TIMEOUT);
     bag_expose_statistics(&metrics, &models[1], &statistics);
     char *text = bag_v2_describe_statistics(&statistics, 1);
     char want[1024];

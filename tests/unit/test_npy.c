@@ -67,7 +67,7 @@ static void reject_as(const char *text, enum bag_dtype override_dtype, const cha
     if (parse_copy(file.bytes, file.count, override_dtype, &npy, &problem))
         fail_msg("accepted: %s", text);
     assert_string_equal(problem.text, sentence);
-    assert_int_equal(problem.http_status, 400);
+    assert_int_equal(problem.kind, BAG_ERROR_FILE);
 }
 
 static void reject(const char *text, const char *sentence)

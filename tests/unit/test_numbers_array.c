@@ -114,7 +114,7 @@ static void test_says_what_is_wrong(void **state)
         struct outcome outcome = read_text(cases[i].text, cases[i].dtype, cases[i].count, got);
         assert_false(outcome.ok);
         assert_string_equal(outcome.problem.text, cases[i].problem);
-        assert_int_equal(outcome.problem.http_status, 400);
+        assert_int_equal(outcome.problem.kind, BAG_ERROR_BAD_REQUEST);
         assert_int_equal(outcome.error_at, cases[i].error_at);
     }
 }

@@ -31,7 +31,7 @@ static void test_makes_sentences_of_faults(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_false(bag_problem_from_fault(&problem, &cases[i].fault));
-        assert_int_equal(problem.http_status, 400);
+        assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
         assert_string_equal(problem.text, cases[i].text);
     }
 }
@@ -100,12 +100,12 @@ static void test_cuts_long_texts_between_characters(void **state)
     (void)state;
     for (int i = 0; i < 300; i++)
         strcat(text, "\xe2\x82\xac");
-    bag_problem_set(&problem, 503, "%s", text);
-    assert_int_equal(problem.http_status, 503);
+    bag_problem_set(&problem, BAG_ERROR_NO_MEMORY, "%s", text);
+    assert_int_equal(problem.kind, BAG_ERROR_NO_MEMORY);
     assert_int_equal(strlen(problem.text), 170 * 3);
-    bag_problem_set(&problem, 400, "x%s", text);
+    bag_problem_set(&problem, BAG_ERROR_BAD_REQUEST, "x%s", text);
     assert_int_equal(strlen(problem.text), 1 + 170 * 3);
-    bag_problem_set(&problem, 400, "xx%s", text);
+    bag_problem_set(&problem, BAG_ERROR_BAD_REQUEST, "xx%s", text);
     assert_int_equal(strlen(problem.text), 2 + 169 * 3);
 }
 
@@ -114,7 +114,7 @@ static void test_prefixes(void **state)
     struct bag_problem problem;
     char text[600];
     (void)state;
-    bag_problem_set(&problem, 400, "too short");
+    bag_problem_set(&problem, BAG_ERROR_BAD_REQUEST, "too short");
     bag_problem_prefix(&problem, "input '%s'", "a");
     assert_string_equal(problem.text, "input 'a': too short");
     memset(text, 'y', sizeof text);

@@ -35,7 +35,7 @@ static void rejects(const char *text, const char *words)
     struct decoded decoded;
     if (decode_json(&decoded, text))
         fail_msg("taken: %s", text);
-    assert_int_equal(decoded.problem.http_status, 400);
+    assert_int_equal(decoded.problem.kind, BAG_ERROR_BAD_REQUEST);
     if (!strstr(decoded.problem.text, words))
         fail_msg("%s: '%s' does not contain '%s'", text, decoded.problem.text, words);
     release(&decoded);

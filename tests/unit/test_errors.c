@@ -1,0 +1,61 @@
+/* Kinds of errors: the status and the reason over HTTP, and the exit code of a command. */
+#include "testing.h"
+
+#include "server/commands.h"
+#include "server/http/errors.h"
+
+static void test_http(void **state)
+{
+    static const struct {
+        enum bag_error kind;
+        int status;
+        enum bag_rejection reason;
+    } cases[] = {
+        {BAG_ERROR_BAD_REQUEST, 400, BAG_REJECTION_BAD_REQUEST},
+        {BAG_ERROR_UNAUTHORIZED, 401, BAG_REJECTION_UNAUTHORIZED},
+        {BAG_ERROR_FORBIDDEN, 403, BAG_REJECTION_FORBIDDEN},
+        {BAG_ERROR_WRONG_PORT, 403, BAG_REJECTION_WRONG_PORT},
+        {BAG_ERROR_NOT_FOUND, 404, BAG_REJECTION_NOT_FOUND},
+        {BAG_ERROR_METHOD_NOT_ALLOWED, 405, BAG_REJECTION_METHOD},
+        {BAG_ERROR_TIMEOUT, 408, BAG_REJECTION_SLOW},
+        {BAG_ERROR_CONFLICT, 409, BAG_REJECTION_CONFLICT},
+        {BAG_ERROR_TOO_LARGE, 413, BAG_REJECTION_TOO_LARGE},
+        {BAG_ERROR_UNSUPPORTED_ENCODING, 415, BAG_REJECTION_ENCODING},
+        {BAG_ERROR_HEADERS_TOO_LARGE, 431, BAG_REJECTION_HEADERS},
+        {BAG_ERROR_INTERNAL, 500, BAG_REJECTION_INTERNAL},
+        {BAG_ERROR_FILE, 500, BAG_REJECTION_INTERNAL},
+        {BAG_ERROR_NOT_IMPLEMENTED, 501, BAG_REJECTION_NOT_SUPPORTED},
+        {BAG_ERROR_NO_MEMORY, 503, BAG_REJECTION_NO_MEMORY},
+        {BAG_ERROR_TOO_MANY_CONNECTIONS, 503, BAG_REJECTION_NO_MEMORY},
+        {BAG_ERROR_QUEUE_FULL, 503, BAG_REJECTION_QUEUE_FULL},
+        {BAG_ERROR_TIMED_OUT_IN_QUEUE, 503, BAG_REJECTION_TIMEOUT},
+        {BAG_ERROR_CANCELLED, 503, BAG_REJECTION_CANCELLED},
+        {BAG_ERROR_NOT_READY, 503, BAG_REJECTION_NOT_READY},
+        {BAG_ERROR_DRAINING, 503, BAG_REJECTION_NOT_READY},
+        {BAG_ERROR_VERSION_NOT_SUPPORTED, 505, BAG_REJECTION_NOT_SUPPORTED},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(bag_http_error_status(cases[i].kind), cases[i].status);
+        assert_int_equal(bag_http_error_reason(cases[i].kind), (int)cases[i].reason);
+    }
+}
+
+static void test_exit_codes(void **state)
+{
+    (void)state;
+    assert_int_equal(bag_commands_exit_code(BAG_ERROR_USAGE), 2);
+    assert_int_equal(bag_commands_exit_code(BAG_ERROR_CONFIGURATION), 2);
+    assert_int_equal(bag_commands_exit_code(BAG_ERROR_FILE), 2);
+    assert_int_equal(bag_commands_exit_code(BAG_ERROR_SYSTEM), 1);
+    assert_int_equal(bag_commands_exit_code(BAG_ERROR_NOT_READY), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_http),
+        cmocka_unit_test(test_exit_codes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
