@@ -1,6 +1,4 @@
-/* The tables behind bag.h and pool.h, made from their lists, and look-up by name.
- *
- * Must not know: what the words are used for. */
+/* The tables behind the lists of bag.h and pool.h, and look-up by name. */
 #include "pool.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
-/* The words that every layer shares: dtypes, reductions, tensor views, and what can be wrong.
- *
- * Must not know: memory management, files, HTTP, JSON. Nothing here owns anything. */
+/* What every layer shares: dtypes, reductions, tensor views, and what can be wrong. Nothing here
+ * owns memory. */
 #ifndef BAG_BAG_H
 #define BAG_BAG_H
 
@@ -13,7 +12,7 @@
 
 /* ---- element types ---------------------------------------------------------------------------
  * X(ID, name in the V2 protocol, bytes of one element or 0 where they vary, kind).
- * A kind of OTHER can stand in a request but never in a table. */
+ * A dtype of kind OTHER can be in a request but not in a table. */
 #define BAG_DTYPES(X)             \
     X(BOOL, "BOOL", 1, OTHER)     \
     X(U8, "UINT8", 1, UNSIGNED)   \
@@ -88,8 +87,7 @@ enum bag_input {
 
 extern const char *const bag_input_names[BAG_INPUT_COUNT];
 
-/* A view of row-major, little-endian elements. `data` may stand at any alignment and is borrowed.
- */
+/* A view of row-major, little-endian elements. `data` has any alignment and is borrowed. */
 struct bag_tensor {
     enum bag_dtype dtype;
     uint32_t rank;
@@ -100,9 +98,9 @@ struct bag_tensor {
 
 /* ---- what can be wrong -----------------------------------------------------------------------
  * X(ID, keyword of the conformance cases, text). In the text {input} is the tensor, {position} a
- * flat position in it, {value} what stands there, {reduction} the one in force, {low} and {high}
- * the inclusive range that is allowed, {got} and {want} the dtypes. {value thing} is so many
- * things, or 1 thing; likewise with the other numbers. */
+ * flat position in it, {value} the value there, {reduction} the one in force, {low} and {high} the
+ * inclusive range that is allowed, {got} and {want} the dtypes. {value thing} is that many things,
+ * in the plural unless it is 1; likewise with the other numbers. */
 #define BAG_STATUSES(X)                                                                            \
     X(OK, "ok", "ok")                                                                              \
     X(TABLE_RANK, "table_rank", "the table is a scalar; it must have at least one dimension")      \
@@ -188,8 +186,8 @@ struct bag_status_info {
 /* Indexed by enum bag_status. */
 extern const struct bag_status_info bag_statuses[BAG_STATUS_COUNT];
 
-/* One finding, in numbers alone; proto/problem.h makes a sentence of it. Fields that the status's
- * text does not name are not set. */
+/* What is wrong and where, as numbers; an upper layer makes a sentence of it. Fields that the
+ * status's text does not name are not set. */
 struct bag_fault {
     enum bag_status status;
     enum bag_input input;

@@ -1,40 +1,42 @@
-/* The tables of kernels, one per instruction set.
+/* Instruction sets: which ones there are, which this machine can run, and which one pools.
  *
- * Must not know: how a kernel works. */
+ * The results have the same bits on all of them. */
 #ifndef BAG_DISPATCH_H
 #define BAG_DISPATCH_H
 
-#include "pool_block.h"
+#include "bag.h"
 
-/* The kinds of rows that kernels differ by.
- * X(ID, bits of an element, vector vocabulary that pools it) */
-#define BAG_ROW_KINDS(X) \
-    X(F32, 32, f32v)     \
-    X(F16, 16, f32v)     \
-    X(BF16, 16, f32v)    \
-    X(INT8, 8, f32v)     \
-    X(INT4, 4, f32v)     \
-    X(E4M3, 8, f32v)     \
-    X(E5M2, 8, f32v)     \
-    X(F64, 64, f64v)
+/* X(ID, name), from the slowest to the fastest. */
+#define BAG_ISAS(X)       \
+    X(GENERIC, "generic") \
+    X(NEON, "neon")       \
+    X(AVX2, "avx2")       \
+    X(AVX512, "avx512")
 
-enum bag_row_kind {
-#define BAG_X(id, bits, vocabulary) BAG_KIND_OF_##id,
-    BAG_ROW_KINDS(BAG_X)
+enum bag_isa {
+#define BAG_X(id, name) BAG_ISA_##id,
+    BAG_ISAS(BAG_X)
 #undef BAG_X
-        BAG_KIND_OF_INTEGERS,
-    BAG_ROW_KIND_COUNT
+        BAG_ISA_COUNT
 };
 
-struct bag_kernels {
-    bag_block_fn *pool[BAG_ROW_KIND_COUNT];
-};
+extern const char *const bag_isa_names[BAG_ISA_COUNT];
 
-/* Only those of the processor's family are there. */
-extern const struct bag_kernels bag_generic_kernels, bag_neon_kernels, bag_avx2_kernels,
-    bag_avx512_kernels;
+/* The instruction set of that name, or BAG_ISA_COUNT. */
+enum bag_isa bag_isa_find(const char *name, size_t name_bytes);
 
-/* The kernel in use for the table's rows. */
-bag_block_fn *bag_kernel_for(const struct bag_table *table);
+/* Whether this build has kernels for it, the processor can run them, and the operating system saves
+ * the registers they use. GENERIC always is. */
+bool bag_isa_usable(enum bag_isa isa);
+
+/* The fastest usable one. */
+enum bag_isa bag_isa_best(void);
+
+/* Makes `isa`, which must be usable, the one that pools from now on. Must not run while any thread
+ * pools; until the first call it is GENERIC. */
+void bag_isa_use(enum bag_isa isa);
+
+/* The one that pools. */
+enum bag_isa bag_isa_used(void);
 
 #endif

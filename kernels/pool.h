@@ -13,10 +13,10 @@
  * integers modulo 2^width. Weights go in by one fused multiply-add. A mean is one true division by
  * the count; f16 and bf16 are rounded once, to nearest even, at the very end. An integer mean is
  * the exact sum divided by the count, rounded toward zero. Therefore the bits depend neither on
- * the instruction set nor on how ranges are cut. (The payload of a NaN is not specified.)
+ * the instruction set nor on how the result is split into ranges. (The payload of a NaN is not
+ * specified.)
  *
- * Must not know: heap, files, clock, log. Every pointer is borrowed for the call. All functions
- * are reentrant and may run on any thread. */
+ * Every pointer is borrowed for the call. All functions are reentrant and may run on any thread. */
 #ifndef BAG_POOL_H
 #define BAG_POOL_H
 
@@ -82,7 +82,7 @@ struct bag_rules {
     bool takes_f32_weights; /* with every float table, not with those of FP32 alone */
 };
 
-/* Finds what is wrong with a table and its rules before any request: reduction, output type,
+/* Checks a table and its rules before any request: reduction, output type,
  * default_index, padding_idx. */
 enum bag_status bag_rules_check(const struct bag_table *table, const struct bag_rules *rules,
                                 struct bag_fault *fault);
@@ -128,7 +128,7 @@ struct bag_pool_args {
 /* Checks `inputs` against the table and its rules (which bag_rules_check accepts) and fills
  * `args`. The form follows from the inputs present: offsets, segment_ids, or 2-D indices alone.
  * A result of more than `max_result_bytes` is rejected; the computation of its size does not
- * overflow. On a fault the status is returned, `*fault` says where, `*pool` is unspecified.
+ * overflow. On a fault the status is returned, `*fault` says where, `*args` is unspecified.
  * Fails on the first bad position of the tensor at fault. */
 enum bag_status bag_pool_check(const struct bag_table *table, const struct bag_rules *rules,
                                const struct bag_inputs *inputs, size_t max_result_bytes,
@@ -152,12 +152,12 @@ struct bag_range {
 struct bag_range bag_range_all(const struct bag_pool_args *args);
 
 /* Pools a range. `out` is the start of the whole result, [num_bags, row_elements] of output_dtype
- * with a bag every bag_stride bytes, at any alignment; what lies between the bags is left alone,
+ * with a bag every bag_stride bytes, at any alignment; the gaps between bags are not written,
  * and disjoint ranges may run at the same time. */
 void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void *out);
 
-/* Number of indices in bags [0, bag) of the result, for cutting work evenly; 0 <= bag <= num_bags.
- * Indices that belong to no bag are not counted. */
+/* Number of indices in bags [0, bag) of the result, for splitting work evenly; 0 <= bag <=
+ * num_bags. Indices that belong to no bag are not counted. */
 size_t bag_pool_entries_before(const struct bag_pool_args *args, size_t bag);
 
 #endif

@@ -1,7 +1,7 @@
-/* The kernels for AVX2, FMA and F16C. Compiled for these alone: nothing here runs before the
- * processor was asked. */
+/* The kernels for AVX2, FMA and F16C. Compiled for these alone: nothing here runs unless
+ * the processor has them. */
 #if defined(__x86_64__)
-#include "lanes_avx2.h"
+#include "simd_avx2.h"
 
 #define BAG_KERNELS           bag_avx2_kernels
 #define BAG_BELOW(kind)       bag_ref_block

@@ -1,9 +1,9 @@
-/* The kernels for AVX-512. Compiled for it alone: nothing here runs before the processor was asked.
- * Rows that are narrower than a vector are left to AVX2, which every such processor has. */
+/* The kernels for AVX-512. Compiled for it alone: nothing here runs unless the processor has it.
+ * Rows narrower than a vector are left to AVX2, which every such processor has. */
 #if defined(__x86_64__)
-#include "lanes_avx512.h"
+#include "simd_avx512.h"
 
-/* Up to 448 bytes of sums are one tile, more of them are cut into tiles of at most 256. */
+/* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. */
 #define BAG_KERNELS           bag_avx512_kernels
 #define BAG_BELOW(kind)       bag_avx2_kernels.pool[BAG_KIND_OF_##kind]
 #define BAG_WHOLE_VECTORS     7

@@ -1,14 +1,11 @@
-/* What a kernel is handed: a run of bags whose bounds are written out, so that it knows neither
- * offsets nor segment ids; and what all kernels ask about an entry.
+/* What a kernel is handed, and the tables of kernels.
  *
- * An entry is one position of the indices: a row, and a weight where there are weights.
- *
- * Must not know: instruction sets. */
+ * A block is a run of bags whose bounds are written out, so that a kernel needs to know neither
+ * offsets nor segment ids. */
 #ifndef BAG_POOL_BLOCK_H
 #define BAG_POOL_BLOCK_H
 
-#include "pool_ids.h"
-#include "rowformat.h"
+#include "pool_entries.h"
 
 /* The most bags of one block: bounds fit a small array on the stack. */
 #define BAG_BLOCK_BAGS 256
@@ -17,8 +14,8 @@ struct bag_block {
     const struct bag_pool_args *args;
     size_t num_bags;
     const size_t *bounds; /* num_bags + 1; bag i has entries [bounds[i], bounds[i + 1]) */
-    size_t end_entry;     /* of the whole range: entries up to here may be fetched ahead */
-    bool is_first;        /* of its range: nobody has fetched its first rows ahead */
+    size_t end_entry;     /* of the whole range: entries up to here may be prefetched */
+    bool is_first;        /* of its range: its first rows have not been prefetched */
     size_t first_column, end_column;
     char *out; /* row of the block's first bag in the result, from column 0 */
 };
@@ -26,65 +23,42 @@ struct bag_block {
 /* Pools a block: writes the columns [first_column, end_column) of every bag. */
 typedef void bag_block_fn(const struct bag_block *block);
 
-/* Fills bounds[0 .. end_bag - first_bag] for bags of the result; at most BAG_BLOCK_BAGS. `*hint`
- * is 0 before the first call and carries the search from one block to the next. */
-void bag_pool_bounds(const struct bag_pool_args *args, size_t first_bag, size_t end_bag,
-                     size_t *hint, size_t *bounds);
+/* The plain C kernel, for any table: it defines every result. */
+void bag_ref_block(const struct bag_block *block);
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* Writes bag number `bag` of the block, in which no entry is left: the default row, or zeros. */
+void bag_ref_empty(const struct bag_block *block, size_t bag);
 
-/* The weight of an entry, of f16, bf16 or f32. */
-static inline float bag_weight_f32(const struct bag_pool_args *args, size_t entry)
-{
-    if (args->weights_dtype == BAG_F16)
-        return bag_f32_from_f16(bag_load_u16(args->weights, entry));
-    if (args->weights_dtype == BAG_BF16)
-        return bag_f32_from_bf16(bag_load_u16(args->weights, entry));
-    return bag_load_f32(args->weights, entry);
-}
+/* ---- kernels by instruction set -------------------------------------------------------------- */
 
-/* The weight of an entry of a table of f64. */
-static inline double bag_weight_f64(const struct bag_pool_args *args, size_t entry)
-{
-    return args->weights_dtype == BAG_F32 ? (double)bag_load_f32(args->weights, entry)
-                                          : bag_load_f64(args->weights, entry);
-}
+/* The kinds of rows that kernels differ by. X(ID, bits of an element, vector type that sums it) */
+#define BAG_ROW_KINDS(X) \
+    X(F32, 32, f32v)     \
+    X(F16, 16, f32v)     \
+    X(BF16, 16, f32v)    \
+    X(INT8, 8, f32v)     \
+    X(INT4, 4, f32v)     \
+    X(E4M3, 8, f32v)     \
+    X(E5M2, 8, f32v)     \
+    X(F64, 64, f64v)
 
-/* ---- which entries count --------------------------------------------------------------------- */
+enum bag_row_kind {
+#define BAG_X(id, bits, vector) BAG_KIND_OF_##id,
+    BAG_ROW_KINDS(BAG_X)
+#undef BAG_X
+        BAG_KIND_OF_INTEGERS,
+    BAG_ROW_KIND_COUNT
+};
 
-/* Whether every entry counts, so that nobody has to ask. */
-static inline bool bag_keeps_all(const struct bag_pool_args *args)
-{
-    return args->padding_row < 0 && !args->skip_outside && !args->skip_unweighted;
-}
+struct bag_kernels {
+    bag_block_fn *pool[BAG_ROW_KIND_COUNT];
+};
 
-/* Whether the weight is above zero; a NaN is not. */
-static inline bool bag_weight_counts(const struct bag_pool_args *args, size_t entry)
-{
-    if (args->weights_dtype == BAG_F64)
-        return bag_load_f64(args->weights, entry) > 0;
-    if (bag_dtypes[args->weights_dtype].kind == BAG_KIND_FLOAT)
-        return bag_weight_f32(args, entry) > 0;
-    size_t bytes = bag_dtypes[args->weights_dtype].bytes;
-    const char *at = (const char *)args->weights + entry * bytes;
-    uint64_t bits = 0;
-    memcpy(&bits, at, bytes);
-    bool negative =
-        bag_dtypes[args->weights_dtype].kind == BAG_KIND_SIGNED && (bits >> (8 * bytes - 1) & 1);
-    return bits != 0 && !negative;
-}
+/* Those of other processor families are not linked in. */
+extern const struct bag_kernels bag_generic_kernels, bag_neon_kernels, bag_avx2_kernels,
+    bag_avx512_kernels;
 
-/* Whether an entry stays in its bag. */
-static inline bool bag_keeps(const struct bag_pool_args *args, size_t entry, int64_t row)
-{
-    if (row == args->padding_row)
-        return false;
-    if (args->skip_outside && (row < 0 || row >= args->table.num_rows))
-        return false;
-    return !args->skip_unweighted || bag_weight_counts(args, entry);
-}
-
-/* Entries of [first, end) that stay. */
-size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end);
+/* The kernel in use for the table's rows. */
+bag_block_fn *bag_kernel_for(const struct bag_table *table);
 
 #endif

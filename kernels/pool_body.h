@@ -1,29 +1,27 @@
-/* The one loop of all SIMD kernels. It is included once per element width, after
+/* The loop of all SIMD kernels. It is included once per element width, after
  *
- *   #define BODY       f32v or f64v, the prefix of the vocabulary
+ *   #define BODY       f32v or f64v, the prefix of the vector operations
  *   #define BODY_REAL  float or double
  *   #define BODY_DTYPE BAG_F32 or BAG_F64
  *   #define BODY_DIVISOR  the function that finds a bag's divisor
  *
- * and what pool_instances.h says of tiles and fetching, and leaves BODY_pool_bags behind. A tile is
- * a run of columns whose sums stay in registers over a whole bag; the number of its vectors is a
- * constant of each instance. The last vector of a tile ends where the tile ends, overlapping the
- * one before where it must: columns are independent, so what is computed twice has the same bits.
- *
- * Must not know: instruction sets. */
+ * and what pool_instances.h defines about tiles and prefetching, and defines BODY_pool_bags. The
+ * number of a tile's vectors is a constant of each instance. The last vector of a tile ends where
+ * the tile ends, overlapping the one before it where the columns do not divide evenly: columns are
+ * independent, so what is computed twice has the same bits. */
 #define BODY_JOIN_(a, b) a##_##b
 #define BODY_JOIN(a, b)  BODY_JOIN_(a, b)
 #define V(name)          BODY_JOIN(BODY, name)
 
-/* A run of columns whose sums stay in registers. All but the last of its vectors stand at constant
- * distances from its start, so that they need no registers of their own. */
+/* All but the last vector of a tile are at constant offsets from its start, so that their addresses
+ * need no registers. */
 struct V(tile) {
-    const char *rows;   /* its part of the table's first row, */
-    char *out;          /* and of the result of the block's first bag */
-    size_t column;      /* where it starts, and, counted from there, */
+    const char *rows;   /* its part of the table's first row */
+    char *out;          /* its part of the result of the block's first bag */
+    size_t column;      /* its first column; the rest is counted from there: */
     size_t last_vector; /* the column where its last vector starts */
-    size_t last_byte;   /* the last byte that is fetched */
-    size_t trailer;     /* what follows the columns of a row, in bytes */
+    size_t last_byte;   /* the last byte that is prefetched */
+    size_t trailer;     /* the byte where scale and bias of a quantised row start */
 };
 
 /* The tile that starts at `column`. */
@@ -73,7 +71,7 @@ BAG_LANE int64_t V(id)(const struct bag_tile_task *task, enum bag_mode mode, siz
     return bag_checked_id(task->ids, task->id_bytes, entry);
 }
 
-/* The row that is fetched while that of an entry is added. */
+/* The row that is prefetched while that of an entry is added. */
 BAG_LANE int64_t V(id_ahead)(const struct bag_tile_task *task, enum bag_mode mode, size_t entry)
 {
     if (mode == BAG_MODE_GENERAL)
@@ -81,8 +79,8 @@ BAG_LANE int64_t V(id_ahead)(const struct bag_tile_task *task, enum bag_mode mod
     return bag_checked_id(task->ids_ahead, task->id_bytes, entry);
 }
 
-/* Asks for a tile of the row that is to be fetched with an entry; with the first of several also
- * for what follows the columns, which every tile reads. */
+/* Prefetches a tile of the row `ahead` of an entry; with the first of several tiles also scale and
+ * bias, which every tile reads. */
 BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
                        int vectors, size_t num_tiles, const struct V(tile) * tile, size_t entry)
 {
@@ -117,8 +115,8 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
     }
 }
 
-/* Adds the entries [entry, end), fetching rows ahead of them or not, and returns where it stopped.
- * Which entries stay is asked in the general mode only. */
+/* Adds the entries [entry, end), prefetching or not, and returns where it stopped. Which entries
+ * stay is tested in the general mode only. */
 BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind kind,
                             enum bag_mode mode, int vectors, size_t num_tiles,
                             const struct V(tile) * tile, bool fetches, size_t entry, size_t end,
@@ -136,7 +134,7 @@ BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind 
     return entry;
 }
 
-/* Pools the entries [first, end): those that have a row to fetch, then the rest. */
+/* Pools the entries [first, end): those that have a row to prefetch, then the rest. */
 BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind kind,
                            enum bag_mode mode, int vectors, size_t num_tiles,
                            const struct V(tile) * tile, size_t first, size_t end, BODY *sums)
@@ -151,14 +149,14 @@ BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind k
     V(take_run)(task, kind, mode, vectors, num_tiles, tile, false, first, end, &is_first, sums);
 }
 
-/* Once per bag: not worth a copy in every instance. */
+/* Called once per bag: not worth a copy in every instance. */
 static __attribute__((noinline)) BODY_REAL V(divisor)(const struct bag_pool_args *args,
                                                       size_t first, size_t end, size_t kept)
 {
     return BODY_DIVISOR(args, first, end, kept);
 }
 
-/* Results of another type than the sums, once per bag and tile. */
+/* Writes results of another type than the sums; called once per bag and tile. */
 static __attribute__((noinline)) void V(store_narrow)(const BODY *sums, size_t vectors,
                                                       enum bag_dtype dtype, char *out,
                                                       size_t last_vector)
@@ -183,7 +181,7 @@ BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, char *out, 
         V(store)(BODY_DTYPE, out, V(column)(tile, vectors, i), sums[i]);
 }
 
-/* Divides the sums of a bag whose reduction says so. */
+/* Divides the sums of a bag for mean and sqrtn. */
 BAG_LANE void V(divide_bag)(const struct bag_pool_args *args, int vectors, size_t first, size_t end,
                             size_t kept, BODY *sums)
 {
@@ -194,7 +192,7 @@ BAG_LANE void V(divide_bag)(const struct bag_pool_args *args, int vectors, size_
         V(divide_all)(sums, vectors, divisor);
 }
 
-/* Makes a result of the sums of one bag and writes it. */
+/* Turns the sums of one bag into its result and writes it. */
 BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, const struct V(tile) * tile,
                         size_t first, size_t end, size_t kept, char *out, BODY *sums)
 {
@@ -220,7 +218,7 @@ BAG_LANE struct V(tile)
     return num_tiles == 1 ? *only : V(tile_at)(task, kind, vectors, number);
 }
 
-/* Takes one row through a tile and writes it as the result of a bag. */
+/* Copies a tile of one row, widened where it is narrow, to the result of a bag. */
 BAG_LANE void V(pass)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
                       int vectors, size_t num_tiles, const struct V(tile) * tile, size_t entry,
                       size_t bag)
@@ -246,8 +244,8 @@ BAG_LANE void V(pass_tiles)(const struct bag_tile_task *task, enum bag_row_kind 
     }
 }
 
-/* Bags of one entry are rows on their way through: nothing is summed, divided or converted, and
- * few instructions let many rows be under way at once. Returns the first bag that is another. */
+/* Bags of one entry are copies of rows: nothing is summed, divided or converted, and few
+ * instructions let many rows be loaded at once. Returns the first bag of another length. */
 BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_kind kind,
                                 enum bag_mode mode, int vectors, size_t num_tiles,
                                 const struct V(tile) * only, size_t bag)
@@ -261,7 +259,7 @@ BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_k
     return bag;
 }
 
-/* Every tile of a bag before the next bag, while its pages are at hand. */
+/* Every tile of a bag before the next bag, while its pages are in the TLB. */
 BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind kind,
                           enum bag_mode mode, int vectors, size_t num_tiles,
                           const struct V(tile) * only, size_t bag)
@@ -285,7 +283,8 @@ BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind ki
 BAG_LANE void V(pool_tiles)(const struct bag_tile_task *given, enum bag_row_kind kind,
                             enum bag_mode mode, int vectors, size_t num_tiles)
 {
-    /* A copy that nobody else sees: writing results cannot change it, so it stays in registers. */
+    /* A copy whose address does not escape: writing results cannot change it, so it stays in
+     * registers. */
     const struct bag_tile_task copy = *given, *task = &copy;
     const struct V(tile) only = V(only_tile)(task, kind);
     for (size_t bag = 0; bag < task->num_bags; bag++) {
@@ -297,13 +296,13 @@ BAG_LANE void V(pool_tiles)(const struct bag_tile_task *given, enum bag_row_kind
     }
 }
 
-/* One tile is worth a loop that knows that it is one. Rows that are cut have no tiles of less than
- * half of the width at which they are. */
+/* A single tile gets a loop of its own. Rows of several tiles have tiles of more than half of the
+ * largest width. */
 BAG_LANE void V(pool_bags)(const struct bag_tile_task *task, enum bag_row_kind kind,
                            enum bag_mode mode, int vectors)
 {
-    bool cuts = vectors > BAG_LONG_TILE_VECTORS / 2 && vectors <= BAG_LONG_TILE_VECTORS;
-    if (cuts && task->num_tiles > 1)
+    bool splits = vectors > BAG_LONG_TILE_VECTORS / 2 && vectors <= BAG_LONG_TILE_VECTORS;
+    if (splits && task->num_tiles > 1)
         V(pool_tiles)(task, kind, mode, vectors, task->num_tiles);
     else
         V(pool_tiles)(task, kind, mode, vectors, 1);

@@ -1,10 +1,8 @@
 /* Whole arrays of ids: the loops that run once over everything a client sent.
  *
- * An array is first judged as a whole, without a branch, a comparison or an early end, so that the
- * compiler makes vectors of it even where vectors cannot compare 64-bit integers: every fault shows
- * in the sign of some difference. Only a bad array is searched for its first bad position.
- *
- * Must not know: what the ids mean. */
+ * An array is first checked as a whole, without a branch, a comparison or an early exit, so that
+ * the compiler vectorises the loop even where vectors cannot compare 64-bit integers: every fault
+ * shows in the sign of a difference. Only a bad array is searched for its first bad position. */
 #include "pool_ids.h"
 
 /* The sign says whether `id`, unless it is negative, is above `high`, which is at least -1. */

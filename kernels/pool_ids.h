@@ -1,6 +1,4 @@
-/* Index tensors: reading int32 or int64 elements at any alignment, and judging whole arrays.
- *
- * Must not know: what the ids mean, which fault their being wrong is. */
+/* Index tensors: reading int32 or int64 elements at any alignment, and checking whole arrays. */
 #ifndef BAG_POOL_IDS_H
 #define BAG_POOL_IDS_H
 
@@ -20,9 +18,9 @@ static inline int64_t bag_id_at(const struct bag_ids *ids, size_t position)
     return value;
 }
 
-/* What ids may be. */
+/* What is allowed. */
 struct bag_id_bounds {
-    bool any_negative; /* negative ids are fine; else none is */
+    bool any_negative; /* negative ids are allowed */
     int64_t high;      /* the largest; at least -1 */
     bool ascending;    /* none may be less than the one before it */
 };

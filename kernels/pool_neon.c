@@ -1,6 +1,6 @@
 /* The kernels for aarch64's Advanced SIMD, which every such processor has. */
 #if defined(__aarch64__)
-#include "lanes_neon.h"
+#include "simd_neon.h"
 
 #define BAG_KERNELS           bag_neon_kernels
 #define BAG_BELOW(kind)       bag_ref_block

@@ -1,71 +1,384 @@
-/* The plain C kernel's one loop: bag by bag, tile of columns by tile, entry by entry.
- *
- * Must not know: how elements look; a struct bag_ref_kind knows. */
-#include "pool_ref.h"
+/* The plain C kernel: the definition of every result, for all element types. One loop goes bag by
+ * bag, tile of columns by tile, entry by entry; a struct steps knows the elements. */
+#include "pool_block.h"
 
-static const struct bag_ref_kind *kind_of(enum bag_dtype dtype)
+/* Columns that are pooled at a time: their sums stay on the stack, in the fastest cache. */
+#define TILE_COLUMNS 64
+
+union values {
+    float f32[TILE_COLUMNS];
+    double f64[TILE_COLUMNS];
+    uint64_t u64[TILE_COLUMNS]; /* integers, sign-extended where they have signs */
+};
+
+/* The least work a kernel does: one bag, some columns. */
+struct tile {
+    const struct bag_pool_args *args;
+    size_t first_entry, end_entry;
+    size_t num_kept; /* entries that stay; above 0 */
+    size_t column, num_columns;
+};
+
+/* The steps that differ between the kinds of elements. Values are what elements are computed in:
+ * f32 for f16, bf16 and f32; f64; 64-bit integers for all integers. */
+struct steps {
+    /* Columns of a row as values. */
+    void (*load)(const struct bag_pool_args *args, int64_t row, size_t column, size_t count,
+                 union values *values);
+    void (*add)(union values *sums, const union values *values, size_t count);
+    void (*add_weighted)(const struct bag_pool_args *args, size_t entry, union values *sums,
+                         const union values *values, size_t count);
+    void (*max)(const struct bag_pool_args *args, union values *largest, const union values *values,
+                size_t count);
+    /* Makes means or sqrtn of sums. */
+    void (*divide)(const struct tile *tile, union values *sums);
+    /* Writes values as elements of the result. */
+    void (*store)(const struct bag_pool_args *args, const union values *values, size_t count,
+                  void *out);
+};
+
+/* ---- rows and results ------------------------------------------------------------------------ */
+
+static void load_f32(const struct bag_pool_args *args, int64_t row, size_t column, size_t count,
+                     union values *values)
+{
+    bag_row_decode(&args->table, row, column, count, values->f32);
+}
+
+static void store_f32(const struct bag_pool_args *args, const union values *values, size_t count,
+                      void *out)
+{
+    bag_row_encode(values->f32, count, args->output_dtype, out);
+}
+
+static void load_f64(const struct bag_pool_args *args, int64_t row, size_t column, size_t count,
+                     union values *values)
+{
+    size_t element = (size_t)row * args->table.row_elements + column;
+    const char *rows = args->table.rows;
+    memcpy(values->f64, rows + element * sizeof(double), count * sizeof(double));
+}
+
+static void store_f64(const struct bag_pool_args *args, const union values *values, size_t count,
+                      void *out)
+{
+    (void)args;
+    memcpy(out, values->f64, count * sizeof(double));
+}
+
+/* ---- arithmetic, the same for both widths ---------------------------------------------------- */
+
+/* Of two equal values the earlier stays; the first NaN stays. */
+#define DEFINE_STEPS(real, member, weight_of, divisor_of, fused)                                   \
+    static void add_##member(union values *sums, const union values *values, size_t count)         \
+    {                                                                                              \
+        for (size_t i = 0; i < count; i++)                                                         \
+            sums->member[i] += values->member[i];                                                  \
+    }                                                                                              \
+                                                                                                   \
+    static void add_weighted_##member(const struct bag_pool_args *args, size_t entry,              \
+                                      union values *sums, const union values *values,              \
+                                      size_t count)                                                \
+    {                                                                                              \
+        real weight = weight_of(args, entry);                                                      \
+        for (size_t i = 0; i < count; i++)                                                         \
+            sums->member[i] = fused(weight, values->member[i], sums->member[i]);                   \
+    }                                                                                              \
+                                                                                                   \
+    static void max_##member(const struct bag_pool_args *args, union values *largest,              \
+                             const union values *values, size_t count)                             \
+    {                                                                                              \
+        (void)args;                                                                                \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            real value = values->member[i], so_far = largest->member[i];                           \
+            bool wins = (value > so_far || value != value) && so_far == so_far;                    \
+            largest->member[i] = wins ? value : so_far;                                            \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    static void divide_##member(const struct tile *tile, union values *sums)                       \
+    {                                                                                              \
+        real divisor = divisor_of(tile->args, tile->first_entry, tile->end_entry, tile->num_kept); \
+        for (size_t i = 0; i < tile->num_columns; i++)                                             \
+            sums->member[i] = divisor == 0 ? 0 : sums->member[i] / divisor;                        \
+    }                                                                                              \
+                                                                                                   \
+    static const struct steps steps_##member = {.load = load_##member,                             \
+                                                .add = add_##member,                               \
+                                                .add_weighted = add_weighted_##member,             \
+                                                .max = max_##member,                               \
+                                                .divide = divide_##member,                         \
+                                                .store = store_##member};
+
+DEFINE_STEPS(float, f32, bag_weight_f32, bag_divisor_f32, __builtin_fmaf)
+DEFINE_STEPS(double, f64, bag_weight_f64, bag_divisor_f64, __builtin_fma)
+
+/* ---- integers -------------------------------------------------------------------------------- */
+
+/* Every width is computed in 64 bits, sign-extended where it has signs. Sums and products modulo
+ * 2^64 are right modulo any smaller power too, so storing the low bytes wraps as the element's own
+ * type would. */
+
+/* X(dtype, its C type) */
+#define INTEGERS(X)  \
+    X(U8, uint8_t)   \
+    X(U16, uint16_t) \
+    X(U32, uint32_t) \
+    X(U64, uint64_t) \
+    X(I8, int8_t)    \
+    X(I16, int16_t)  \
+    X(I32, int32_t)  \
+    X(I64, int64_t)
+
+static void widen(enum bag_dtype dtype, const void *from, size_t count, uint64_t *values)
+{
+    switch (dtype) {
+#define BAG_X(id, type)                                   \
+    case BAG_##id: {                                      \
+        type elements[TILE_COLUMNS] BAG_UNSET;            \
+        memcpy(elements, from, count * sizeof *elements); \
+        for (size_t i = 0; i < count; i++)                \
+            values[i] = (uint64_t)elements[i];            \
+        break;                                            \
+    }
+        INTEGERS(BAG_X)
+#undef BAG_X
+    default:
+        break;
+    }
+}
+
+static void store_integers(const struct bag_pool_args *args, const union values *values,
+                           size_t count, void *out)
+{
+    switch (args->output_dtype) {
+#define BAG_X(id, type)                                  \
+    case BAG_##id: {                                     \
+        type elements[TILE_COLUMNS] BAG_UNSET;           \
+        for (size_t i = 0; i < count; i++)               \
+            elements[i] = (type)values->u64[i];          \
+        memcpy(out, elements, count * sizeof *elements); \
+        break;                                           \
+    }
+        INTEGERS(BAG_X)
+#undef BAG_X
+    default:
+        break;
+    }
+}
+
+static void load_integers(const struct bag_pool_args *args, int64_t row, size_t column,
+                          size_t count, union values *values)
+{
+    size_t element = (size_t)row * args->table.row_elements + column;
+    const char *rows = args->table.rows;
+    widen(args->table.dtype, rows + element * bag_dtypes[args->table.dtype].bytes, count,
+          values->u64);
+}
+
+static uint64_t integer_weight(const struct bag_pool_args *args, size_t entry)
+{
+    uint64_t weight = 0;
+    size_t bytes = bag_dtypes[args->table.dtype].bytes;
+    widen(args->table.dtype, (const char *)args->weights + entry * bytes, 1, &weight);
+    return weight;
+}
+
+static void add_integers(union values *sums, const union values *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        sums->u64[i] += values->u64[i];
+}
+
+static void add_weighted_integers(const struct bag_pool_args *args, size_t entry,
+                                  union values *sums, const union values *values, size_t count)
+{
+    uint64_t weight = integer_weight(args, entry);
+    for (size_t i = 0; i < count; i++)
+        sums->u64[i] += weight * values->u64[i];
+}
+
+static void max_integers(const struct bag_pool_args *args, union values *largest,
+                         const union values *values, size_t count)
+{
+    /* Signed order is unsigned order with the top bit turned over. */
+    bool is_signed = bag_dtypes[args->table.dtype].kind == BAG_KIND_SIGNED;
+    uint64_t turn = is_signed ? UINT64_C(1) << 63 : 0;
+    for (size_t i = 0; i < count; i++)
+        if ((values->u64[i] ^ turn) > (largest->u64[i] ^ turn))
+            largest->u64[i] = values->u64[i];
+}
+
+/* Only for sums that are exact in signed 64 bits; exact_mean has the others. */
+static void divide_integers(const struct tile *tile, union values *sums)
+{
+    for (size_t i = 0; i < tile->num_columns; i++)
+        sums->u64[i] = (uint64_t)((int64_t)sums->u64[i] / (int64_t)tile->num_kept);
+}
+
+static const struct steps steps_integer = {.load = load_integers,
+                                           .add = add_integers,
+                                           .add_weighted = add_weighted_integers,
+                                           .max = max_integers,
+                                           .divide = divide_integers,
+                                           .store = store_integers};
+
+/* ---- exact means ----------------------------------------------------------------------------- */
+
+typedef unsigned __int128 u128;
+
+/* A sum in two's complement over 192 bits: 2^63 products of 64-bit factors fit. */
+struct wide {
+    u128 low;
+    int64_t high;
+};
+
+/* A 65-bit integer: what both signed and unsigned elements fit. */
+struct number {
+    uint64_t magnitude;
+    bool negative;
+};
+
+static struct number number_of(uint64_t value, bool is_signed)
+{
+    bool negative = is_signed && value >> 63;
+    return (struct number){negative ? -value : value, negative};
+}
+
+static void add_product(struct wide *sum, struct number a, struct number b)
+{
+    u128 product = (u128)a.magnitude * b.magnitude;
+    if (a.negative != b.negative) {
+        sum->high -= sum->low < product;
+        sum->low -= product;
+    } else {
+        sum->low += product;
+        sum->high += sum->low < product;
+    }
+}
+
+static struct wide magnitude_of(struct wide sum)
+{
+    if (sum.high < 0) {
+        sum.low = -sum.low;
+        sum.high = ~sum.high + (sum.low == 0);
+    }
+    return sum;
+}
+
+/* The low 64 bits of sum / divisor, rounded toward zero; 0 for a divisor of 0. By hand, bit by
+ * bit: a divisor is below 2^127, so the remainder never loses a bit. */
+static uint64_t quotient_of(struct wide sum, struct wide divisor)
+{
+    bool negative = (sum.high < 0) != (divisor.high < 0);
+    struct wide left = magnitude_of(sum);
+    u128 by = magnitude_of(divisor).low;
+    u128 remainder = 0;
+    uint64_t quotient = 0;
+    if (by == 0)
+        return 0;
+    for (int bit = 191; bit >= 0; bit--) {
+        u128 digit = bit >= 128 ? (uint64_t)left.high >> (bit - 128) : left.low >> bit;
+        remainder = remainder << 1 | (digit & 1);
+        quotient = quotient << 1 | (remainder >= by);
+        remainder -= remainder >= by ? by : 0;
+    }
+    return negative ? -quotient : quotient;
+}
+
+static bool needs_exact_mean(const struct tile *tile)
+{
+    enum bag_dtype dtype = tile->args->table.dtype;
+    if (tile->args->reduction != BAG_MEAN || bag_dtypes[dtype].kind == BAG_KIND_FLOAT)
+        return false;
+    return tile->args->weights || bag_dtypes[dtype].bytes == 8 || tile->num_kept > INT32_MAX;
+}
+
+static void exact_mean(const struct tile *tile, union values *means)
+{
+    const struct bag_pool_args *args = tile->args;
+    bool is_signed = bag_dtypes[args->table.dtype].kind == BAG_KIND_SIGNED;
+    struct wide sums[TILE_COLUMNS] = {{0}}, divisor = {0};
+    const struct number one = {1, false};
+    union values values;
+    for (size_t entry = tile->first_entry; entry < tile->end_entry; entry++) {
+        int64_t row = bag_id_at(&args->indices, entry);
+        if (!bag_keeps(args, entry, row))
+            continue;
+        struct number weight =
+            args->weights ? number_of(integer_weight(args, entry), is_signed) : one;
+        add_product(&divisor, weight, one);
+        load_integers(args, row, tile->column, tile->num_columns, &values);
+        for (size_t i = 0; i < tile->num_columns; i++)
+            add_product(&sums[i], number_of(values.u64[i], is_signed), weight);
+    }
+    for (size_t i = 0; i < tile->num_columns; i++)
+        means->u64[i] = quotient_of(sums[i], divisor);
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static const struct steps *steps_for(enum bag_dtype dtype)
 {
     if (dtype == BAG_F64)
-        return &bag_ref_f64;
-    return bag_dtypes[dtype].kind == BAG_KIND_FLOAT ? &bag_ref_f32 : &bag_ref_integer;
+        return &steps_f64;
+    return bag_dtypes[dtype].kind == BAG_KIND_FLOAT ? &steps_f32 : &steps_integer;
 }
 
 /* Sums, or largest values, of the columns over the entries that stay. Sums start from +0, so that
  * a sum of -0 is +0. */
-static void combine(const struct bag_ref_kind *kind, const struct bag_piece *piece,
-                    union bag_tile *result)
+static void combine(const struct steps *steps, const struct tile *tile, union values *result)
 {
-    const struct bag_pool_args *args = piece->args;
-    union bag_tile values BAG_UNSET;
+    const struct bag_pool_args *args = tile->args;
+    union values values BAG_UNSET;
     bool first = true;
     memset(result, 0, sizeof *result);
-    for (size_t entry = piece->first_entry; entry < piece->end_entry; entry++) {
+    for (size_t entry = tile->first_entry; entry < tile->end_entry; entry++) {
         int64_t row = bag_id_at(&args->indices, entry);
         if (!bag_keeps(args, entry, row))
             continue;
         bool is_max = args->reduction == BAG_MAX;
-        kind->load(args, row, piece->column, piece->num_columns,
-                   is_max && first ? result : &values);
+        steps->load(args, row, tile->column, tile->num_columns, is_max && first ? result : &values);
         if (is_max && !first)
-            kind->max(args, result, &values, piece->num_columns);
+            steps->max(args, result, &values, tile->num_columns);
         else if (!is_max && args->weights)
-            kind->add_weighted(args, entry, result, &values, piece->num_columns);
+            steps->add_weighted(args, entry, result, &values, tile->num_columns);
         else if (!is_max)
-            kind->add(result, &values, piece->num_columns);
+            steps->add(result, &values, tile->num_columns);
         first = false;
     }
 }
 
-static void pool_tile(const struct bag_ref_kind *kind, const struct bag_piece *piece, void *out)
+static void pool_tile(const struct steps *steps, const struct tile *tile, void *out)
 {
-    union bag_tile result BAG_UNSET;
-    bool divides = piece->args->reduction == BAG_MEAN || piece->args->reduction == BAG_SQRTN;
-    if (bag_ref_needs_exact(piece)) {
-        bag_ref_exact_mean(piece, &result);
+    union values result BAG_UNSET;
+    bool divides = tile->args->reduction == BAG_MEAN || tile->args->reduction == BAG_SQRTN;
+    if (needs_exact_mean(tile)) {
+        exact_mean(tile, &result);
     } else {
-        combine(kind, piece, &result);
+        combine(steps, tile, &result);
         if (divides)
-            kind->divide(piece, &result);
+            steps->divide(tile, &result);
     }
-    kind->store(piece->args, &result, piece->num_columns, out);
+    steps->store(tile->args, &result, tile->num_columns, out);
 }
 
 /* The default row's very bits where no conversion is asked for. */
 static void copy_default(const struct bag_pool_args *args, size_t column, size_t count, char *out)
 {
     const struct bag_table *table = &args->table;
-    const struct bag_ref_kind *kind = kind_of(table->dtype);
+    const struct steps *steps = steps_for(table->dtype);
     size_t bytes = bag_dtypes[args->output_dtype].bytes;
-    union bag_tile values BAG_UNSET;
+    union values values BAG_UNSET;
     if (table->row_format == BAG_ROWS_PLAIN && args->output_dtype == table->dtype) {
         size_t element = (size_t)args->default_row * table->row_elements + column;
         memcpy(out, (const char *)table->rows + element * bytes, count * bytes);
         return;
     }
-    for (size_t done = 0; done < count; done += BAG_REF_TILE) {
-        size_t now = count - done < BAG_REF_TILE ? count - done : BAG_REF_TILE;
-        kind->load(args, args->default_row, column + done, now, &values);
-        kind->store(args, &values, now, out + done * bytes);
+    for (size_t done = 0; done < count; done += TILE_COLUMNS) {
+        size_t now = count - done < TILE_COLUMNS ? count - done : TILE_COLUMNS;
+        steps->load(args, args->default_row, column + done, now, &values);
+        steps->store(args, &values, now, out + done * bytes);
     }
 }
 
@@ -84,22 +397,22 @@ void bag_ref_empty(const struct bag_block *block, size_t bag)
 static void pool_bag(const struct bag_block *block, size_t bag)
 {
     const struct bag_pool_args *args = block->args;
-    const struct bag_ref_kind *kind = kind_of(args->table.dtype);
+    const struct steps *steps = steps_for(args->table.dtype);
     size_t bytes = bag_dtypes[args->output_dtype].bytes;
     char *out = block->out + bag * args->bag_stride;
-    struct bag_piece piece = {
+    struct tile tile = {
         .args = args, .first_entry = block->bounds[bag], .end_entry = block->bounds[bag + 1]};
-    piece.num_kept = bag_count_kept(args, piece.first_entry, piece.end_entry);
-    if (piece.num_kept == 0) {
+    tile.num_kept = bag_count_kept(args, tile.first_entry, tile.end_entry);
+    if (tile.num_kept == 0) {
         bag_ref_empty(block, bag);
         return;
     }
     for (size_t column = block->first_column; column < block->end_column;) {
         size_t left = block->end_column - column;
-        piece.column = column;
-        piece.num_columns = left < BAG_REF_TILE ? left : BAG_REF_TILE;
-        pool_tile(kind, &piece, out + column * bytes);
-        column += piece.num_columns;
+        tile.column = column;
+        tile.num_columns = left < TILE_COLUMNS ? left : TILE_COLUMNS;
+        pool_tile(steps, &tile, out + column * bytes);
+        column += tile.num_columns;
     }
 }
 

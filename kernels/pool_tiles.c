@@ -1,11 +1,10 @@
-/* Blocks into tiles: the decisions that are taken once per block, not once per row.
- *
- * Must not know: instruction sets. */
+/* Blocks into tiles: the decisions that are taken once per block, not once per row. */
 #include "pool_tiles.h"
 
-/* What is right for a table of that size; measured with tests/bench/kernels. */
+/* Table sizes at which prefetching changes, and how far ahead; measured with tests/bench/kernels.
+ */
 #define FETCH_NONE_BYTES       ((size_t)2 << 20)
-#define FETCH_NONE_NARROW      ((size_t)256 << 10) /* where elements are made wider as they come */
+#define FETCH_NONE_NARROW      ((size_t)256 << 10) /* where elements are widened as they are loaded */
 #define FETCH_NEAR_BYTES       ((size_t)24 << 20)
 #define FETCH_NEAR_AHEAD_BYTES 4096
 #define LINE_BYTES             64
@@ -15,7 +14,7 @@ static size_t clamp(size_t value, size_t low, size_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Widening takes so many instructions that few rows are under way at once. */
+/* Widening takes so many instructions that few rows are loaded at once. */
 static size_t fetch_none_bytes(const struct bag_table *table)
 {
     bool narrow = table->row_format != BAG_ROWS_PLAIN || bag_dtypes[table->dtype].bytes <= 2;
@@ -54,8 +53,7 @@ static enum bag_mode mode_of(const struct bag_pool_args *args)
     return args->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
 }
 
-/* One row divided by the number of its entries, or by the root of that, is itself. Two-byte
- * elements are summed wider than they are stored. */
+/* A single row divided by 1 is itself. Two-byte elements are summed wider than they are stored. */
 static bool singles_pass(const struct bag_pool_args *args)
 {
     return args->output_dtype == args->table.dtype && bag_dtypes[args->table.dtype].bytes > 2 &&
@@ -78,8 +76,8 @@ static void place_ids(struct bag_tile_task *task)
         task->ids_ahead += task->fetch.ahead * task->id_bytes;
 }
 
-/* Tiles of about the same width, which the instance of so many vectors pools. */
-static size_t cut(struct bag_tile_task *task, const struct bag_tile_set *set)
+/* Splits the columns into tiles of about the same width; returns their number of vectors. */
+static size_t split(struct bag_tile_task *task, const struct bag_tile_set *set)
 {
     size_t columns = task->end_column - task->first_column;
     size_t vectors = (columns + set->lanes - 1) / set->lanes;
@@ -89,11 +87,11 @@ static size_t cut(struct bag_tile_task *task, const struct bag_tile_set *set)
     return (vectors + task->num_tiles - 1) / task->num_tiles;
 }
 
-/* The first rows, which no row before them has fetched; all at once, so that they come together.
- * Where they are not far that would cost more than it brings. In line, as GCC takes a function that
- * only fetches for one without effects, and drops the call. */
-static inline __attribute__((always_inline)) void fetch_first_rows(const struct bag_tile_task *task,
-                                                                   const struct bag_tile_set *set)
+/* Prefetches the first rows of a range, which no earlier entry has prefetched; for tables beyond
+ * the near caches only, where it gains. Inlined, as GCC drops calls of a function that only
+ * prefetches: it takes it for one without effects. */
+static inline __attribute__((always_inline)) void
+prefetch_first_rows(const struct bag_tile_task *task, const struct bag_tile_set *set)
 {
     size_t entry = task->bounds[0], left = task->block->end_entry - entry;
     size_t end = entry + (left < task->fetch.ahead ? left : task->fetch.ahead);
@@ -132,9 +130,9 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         .sums_pass = sums_pass(args),
         .fetch = fetch_for(block, set->far_bytes),
     };
-    size_t vectors = cut(&task, set);
+    size_t vectors = split(&task, set);
     place_ids(&task);
     if (block->is_first && !task.fetch.near)
-        fetch_first_rows(&task, set);
+        prefetch_first_rows(&task, set);
     set->pool[mode_of(args)][vectors - 1](&task);
 }

@@ -1,29 +1,54 @@
-/* Cutting a block into tiles, and choosing the instance of the loop that pools each; what every
- * instruction set does alike.
- *
- * Must not know: instruction sets. */
+/* Splitting a block's columns into tiles and choosing the instance of the loop that pools them:
+ * what every instruction set does alike. A tile is a run of columns whose sums stay in registers
+ * over a whole bag. */
 #ifndef BAG_POOL_TILES_H
 #define BAG_POOL_TILES_H
 
-#include "dispatch.h"
-#include "pool_fetch.h"
-#include "pool_ref.h"
+#include "pool_block.h"
 
-/* What the rows of a bag are put through. GENERAL also asks which entries stay, and knows max. */
+/* What is done with the rows of a bag. GENERAL also tests which entries stay, and does max. */
 enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_COUNT };
 
 /* The most vectors of a tile. */
 #define BAG_TILE_VECTORS 8
 
-/* A block with what every row asks for at hand, and how its columns are cut into tiles. Where there
- * are several, all are as wide as the instance says, and the last one overlaps the one before where
- * it must. */
+/* Prefetching rows: how far ahead, and into which cache. Out-of-order execution hides the latency
+ * of the nearest caches by itself, and prefetching only costs there; beyond, the rows of the next
+ * bags are prefetched while this one is summed. */
+struct bag_fetch {
+    size_t ahead;   /* entries */
+    size_t end;     /* entries before this one have another one `ahead` of them */
+    bool near;      /* into the first cache; else into the second where that is better */
+    bool straddles; /* rows do not begin at cache lines: the last byte may be in one more */
+};
+
+/* Prefetches `bytes` from `from` on, and the byte at `last`, into the first cache or the second.
+ * An address outside the table does no harm: these are hints. */
+static inline __attribute__((always_inline)) void bag_fetch_lines(const struct bag_fetch *fetch,
+                                                                  bool near, const char *from,
+                                                                  size_t bytes, const char *last)
+{
+    if (near) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < bytes; i += 64)
+            __builtin_prefetch(from + i, 0, 3);
+    } else {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < bytes; i += 64)
+            __builtin_prefetch(from + i, 0, 2);
+    }
+    if (fetch->straddles)
+        __builtin_prefetch(last, 0, 2);
+}
+
+/* A block, with everything that each row needs, and its tiles. Several tiles are all as wide as the
+ * instance says; the last one overlaps the one before it where the columns do not divide evenly. */
 struct bag_tile_task {
     const struct bag_block *block;
     const struct bag_pool_args *args;
-    const char *ids;       /* of entry 0, */
-    const char *ids_ahead; /* of the entry that is fetched while entry 0 is added, */
-    size_t id_bytes;       /* and from one to the next */
+    const char *ids;       /* of entry 0 */
+    const char *ids_ahead; /* of the entry that is prefetched while entry 0 is added */
+    size_t id_bytes;       /* from one id to the next */
     const size_t *bounds;
     size_t num_bags;
     const char *rows;
@@ -46,25 +71,25 @@ struct bag_tile_set {
     size_t bits;                                         /* of an element */
     size_t lanes;                                        /* of a vector */
     size_t whole_vectors;                                /* rows of up to so many are one tile */
-    size_t tile_vectors; /* longer rows are cut into tiles of at most so many */
-    size_t far_bytes;    /* how far ahead the rows of large tables are fetched, */
-    int far_cache;       /* and into which cache: 1 or 2 */
+    size_t tile_vectors; /* longer rows are split into tiles of at most so many */
+    size_t far_bytes;    /* how far ahead the rows of large tables are prefetched */
+    int far_cache;       /* into which cache they are: 1 or 2 */
     bag_block_fn *below; /* pools what is narrower than one vector */
 };
 
 static inline __attribute__((always_inline)) unsigned bag_kind_bits(enum bag_row_kind kind)
 {
     static const unsigned bits_of[BAG_ROW_KIND_COUNT] = {
-#define BAG_X(id, bits, vocabulary) [BAG_KIND_OF_##id] = bits,
+#define BAG_X(id, bits, vector) [BAG_KIND_OF_##id] = bits,
         BAG_ROW_KINDS(BAG_X)
 #undef BAG_X
     };
     return bits_of[kind];
 }
 
-/* The id of an entry whose id was checked: it is not negative, and a table of more rows than four
- * bytes can number is pooled in the general mode. So the lower half of a wide one says it all, and
- * nobody asks for every row how wide they are. */
+/* The checked id of an entry: it is not negative, and tables of more than 2^32 rows are pooled in
+ * the general mode. So the lower half of an int64 id is enough, and its width is not tested per
+ * row. */
 static inline __attribute__((always_inline)) int64_t bag_checked_id(const char *ids,
                                                                     size_t id_bytes, size_t entry)
 {

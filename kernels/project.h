@@ -4,7 +4,7 @@
  * tables of several widths can be brought to one. The product's bits may depend on how many rows
  * are multiplied at once; those of the pooled rows do not.
  *
- * Must not know: heap, files, who multiplies. All functions are reentrant. */
+ * All functions are reentrant. */
 #ifndef BAG_PROJECT_H
 #define BAG_PROJECT_H
 

@@ -1,10 +1,8 @@
-/* Whole stretches of rows: decoding every format to f32, and writing results.
- *
- * Must not know: pooling. */
+/* Runs of columns: decoding every row format to f32, and writing results. */
 #include "rowformat.h"
 
-/* Results are rounded through a small array, so that the loops need not care for alignment. */
-#define STRETCH 64
+/* Results are rounded through a small array, so that the loops may ignore its alignment. */
+#define RUN_COLUMNS 64
 
 size_t bag_row_bytes(const struct bag_table *table)
 {
@@ -95,7 +93,7 @@ void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, s
 
 static void encode_halves(const float *values, size_t count, enum bag_dtype dtype, char *out)
 {
-    uint16_t halves[STRETCH] BAG_UNSET;
+    uint16_t halves[RUN_COLUMNS] BAG_UNSET;
     if (dtype == BAG_F16)
         for (size_t i = 0; i < count; i++)
             halves[i] = bag_f16_from_f32(values[i]);
@@ -111,8 +109,8 @@ void bag_row_encode(const float *values, size_t count, enum bag_dtype dtype, voi
         memcpy(out, values, count * sizeof *values);
         return;
     }
-    for (size_t done = 0; done < count; done += STRETCH) {
-        size_t now = count - done < STRETCH ? count - done : STRETCH;
+    for (size_t done = 0; done < count; done += RUN_COLUMNS) {
+        size_t now = count - done < RUN_COLUMNS ? count - done : RUN_COLUMNS;
         encode_halves(values + done, now, dtype, (char *)out + done * sizeof(uint16_t));
     }
 }

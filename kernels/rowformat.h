@@ -1,9 +1,7 @@
 /* Stored rows <-> f32 values, in plain C: the definition that every instruction set must meet.
  *
  * Widening is exact. Narrowing rounds once, to nearest even; what is too large becomes an infinity,
- * a NaN stays a NaN (its payload is not specified). No branches, so that loops become vectors.
- *
- * Must not know: pooling. */
+ * a NaN stays a NaN (its payload is not specified). No branches, so that loops are vectorised. */
 #ifndef BAG_ROWFORMAT_H
 #define BAG_ROWFORMAT_H
 
@@ -12,17 +10,17 @@
 #include <string.h>
 
 /* For arrays that are written before they are read, in loops where clearing them first, as the
- * hardened build does, would show. */
+ * hardened build does, costs measurable time. */
 #define BAG_UNSET __attribute__((uninitialized))
 
-/* What the columns of a row are in f32; the table is not of f64 or integers. */
+/* The columns of a row as f32 values; the table is not of f64 or integers. */
 void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, size_t count,
                     float *values);
 
 /* Writes f32 values as F16, BF16 or F32 elements. */
 void bag_row_encode(const float *values, size_t count, enum bag_dtype dtype, void *out);
 
-/* Where a row's scale and bias stand, after its elements; for INT8 and INT4. */
+/* Bytes of a quantised row before its scale and bias. */
 static inline size_t bag_row_code_bytes(enum bag_row_format format, size_t row_elements)
 {
     return format == BAG_ROWS_INT4 ? row_elements / 2 + row_elements % 2 : row_elements;
@@ -117,8 +115,8 @@ static inline float bag_f32_from_e5m2(uint8_t byte)
     return bag_f32_from_f16((uint16_t)(byte << 8));
 }
 
-/* Eight bits with 4 of exponent (bias 7) fit into an f16, 2^8 too small. The pattern that would
- * stand for 480 is the only NaN. */
+/* Eight bits with 4 of exponent (bias 7) fit into an f16, 2^8 too small. All bits but the sign set
+ * is the only NaN. */
 static inline float bag_f32_from_e4m3(uint8_t byte)
 {
     uint16_t half = (uint16_t)((byte & 0x80) << 8 | (byte & 0x7f) << 7);

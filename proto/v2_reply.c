@@ -4,7 +4,7 @@
  * nothing that the protocol does not name. */
 #include "v2_reply.h"
 
-#include "kernels/pool_fate.h"
+#include "kernels/pool_entries.h"
 #include "numbers.h"
 
 #include <string.h>

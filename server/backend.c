@@ -2,7 +2,7 @@
  */
 #include "backend.h"
 
-#include "kernels/isa.h"
+#include "kernels/dispatch.h"
 
 #include <dlfcn.h>
 #include <limits.h>

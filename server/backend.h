@@ -2,7 +2,7 @@
 #ifndef BAG_BACKEND_H
 #define BAG_BACKEND_H
 
-#include "kernels/isa.h"
+#include "kernels/dispatch.h"
 #include "kernels/project.h"
 #include "proto/problem.h"
 

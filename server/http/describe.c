@@ -1,5 +1,5 @@
 /* The describing handlers: what the server is, how it is, and which models it has. */
-#include "kernels/isa.h"
+#include "kernels/dispatch.h"
 #include "proto/v2_documents.h"
 #include "proto/v2_request.h"
 #include "routes.h"

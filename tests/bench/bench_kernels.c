@@ -1,7 +1,7 @@
 /* Pooling, and the mere touching of the same rows, timed; see bench_kernels.h. */
 #include "bench_kernels.h"
 
-#include "kernels/isa.h"
+#include "kernels/dispatch.h"
 #include "kernels/pool.h"
 
 #include <pthread.h>

@@ -5,7 +5,7 @@
  *
  * A failure prints the call and its seed; `check_kernels SEED 1` repeats it. NaNs are equal
  * whatever their payload. */
-#include "kernels/isa.h"
+#include "kernels/dispatch.h"
 #include "kernels/pool.h"
 
 #include <stdio.h>
@@ -351,7 +351,7 @@ static int check(uint64_t seed)
     if (bag_rules_check(&call.table, &call.rules, &fault) != BAG_STATUS_OK ||
         bag_pool_check(&call.table, &call.rules, &inputs, SIZE_MAX, &args, &fault) !=
             BAG_STATUS_OK) {
-        printf("FAILED seed %llu: the call is refused: %s\n", (unsigned long long)seed,
+        printf("FAILED seed %llu: the call is rejected: %s\n", (unsigned long long)seed,
                bag_statuses[fault.status].keyword);
         return 1;
     }

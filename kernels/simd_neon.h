@@ -1,11 +1,9 @@
-/* The vector vocabulary in aarch64's Advanced SIMD: 8 lanes of f32 and 4 of f64, two registers
+/* Vector operations in aarch64's Advanced SIMD: 8 lanes of f32 and 4 of f64, two registers
  * each.
  *
- * Loads and stores take any alignment and touch exactly the bytes of their lanes.
- *
- * Must not know: rows, bags. */
-#ifndef BAG_LANES_NEON_H
-#define BAG_LANES_NEON_H
+ * Loads and stores take any alignment and touch exactly the bytes of their lanes. */
+#ifndef BAG_SIMD_NEON_H
+#define BAG_SIMD_NEON_H
 
 #include <arm_neon.h>
 #include <string.h>
@@ -126,7 +124,7 @@ BAG_LANE f32v f32v_load_e5m2(const char *from)
     return from_halves(vshll_n_u8(load_8_bytes(from), 8));
 }
 
-/* Sign and magnitude go where f16 has them, 2^8 too small; the NaN's exponent is filled up. */
+/* Sign and magnitude move to where f16 has them, 2^8 too small; the NaN gets a full exponent. */
 BAG_LANE f32v f32v_load_e4m3(const char *from)
 {
     uint16x8_t bytes = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(load_8_bytes(from))));

@@ -1,11 +1,9 @@
-/* The vector vocabulary in AVX-512 (F, BW, DQ, VL): 16 lanes of f32, 8 of f64.
+/* Vector operations in AVX-512 (F, BW, DQ, VL): 16 lanes of f32, 8 of f64.
  *
  * Loads and stores take any alignment and touch exactly the bytes of their lanes. A test may name a
- * header that emulates the instructions.
- *
- * Must not know: rows, bags. */
-#ifndef BAG_LANES_AVX512_H
-#define BAG_LANES_AVX512_H
+ * header that emulates the instructions. */
+#ifndef BAG_SIMD_AVX512_H
+#define BAG_SIMD_AVX512_H
 
 #ifdef BAG_INTRINSICS_HEADER
 #include BAG_INTRINSICS_HEADER
@@ -107,7 +105,7 @@ BAG_LANE f32v f32v_load_e5m2(const char *from)
     return _mm512_cvtph_ps(_mm256_slli_epi16(bytes, 8));
 }
 
-/* Sign and magnitude go where f16 has them, 2^8 too small; the NaN's exponent is filled up. */
+/* Sign and magnitude move to where f16 has them, 2^8 too small; the NaN gets a full exponent. */
 BAG_LANE f32v f32v_load_e4m3(const char *from)
 {
     __m256i bytes = _mm256_cvtepi8_epi16(load_16_bytes(from));

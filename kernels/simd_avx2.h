@@ -1,10 +1,8 @@
-/* The vector vocabulary in AVX2, FMA and F16C: 8 lanes of f32, 4 of f64.
+/* Vector operations in AVX2, FMA and F16C: 8 lanes of f32, 4 of f64.
  *
- * Loads and stores take any alignment and touch exactly the bytes of their lanes.
- *
- * Must not know: rows, bags. */
-#ifndef BAG_LANES_AVX2_H
-#define BAG_LANES_AVX2_H
+ * Loads and stores take any alignment and touch exactly the bytes of their lanes. */
+#ifndef BAG_SIMD_AVX2_H
+#define BAG_SIMD_AVX2_H
 
 #include <immintrin.h>
 #include <string.h>
@@ -99,7 +97,7 @@ BAG_LANE f32v f32v_load_e5m2(const char *from)
     return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), load_8_bytes(from)));
 }
 
-/* Sign and magnitude go where f16 has them, 2^8 too small; the NaN's exponent is filled up. */
+/* Sign and magnitude move to where f16 has them, 2^8 too small; the NaN gets a full exponent. */
 BAG_LANE f32v f32v_load_e4m3(const char *from)
 {
     __m128i bytes = _mm_cvtepi8_epi16(load_8_bytes(from));

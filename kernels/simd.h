@@ -1,22 +1,19 @@
-/* Rows of every kind as vectors, on top of an instruction set's vocabulary (lanes_*.h, included
- * first).
- *
- * Must not know: bags. */
-#ifndef BAG_POOL_LANES_H
-#define BAG_POOL_LANES_H
+/* Rows of every kind as vectors, on top of an instruction set's operations (simd_*.h, included
+ * first). */
+#ifndef BAG_SIMD_H
+#define BAG_SIMD_H
 
-#include "dispatch.h"
-#include "pool_divisor.h"
+#include "pool_block.h"
 
-/* A row that is about to be read. `kind` is a constant wherever these are used, so that nothing of
- * the choice is left. */
+/* A row that is being read. `kind` is a constant wherever these are inlined, so that the switches
+ * disappear. */
 struct f32v_row {
     const char *codes;
     f32v scale, bias; /* of quantised rows */
 };
 
-/* A row from some column on; `trailer` bytes after that column its scale and bias follow, if it has
- * them. */
+/* The row whose first column to read is at `at`; scale and bias of a quantised row are `trailer`
+ * bytes after that. */
 BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const char *at, size_t trailer)
 {
     struct f32v_row row = {.codes = at};
@@ -30,9 +27,7 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const char *at, size_
     return row;
 }
 
-/* The values from `column` on, counted from where the row was opened; of four-bit codes an even
- * one.
- */
+/* The values from `column` on, counted from where the row was opened; even for four-bit codes. */
 BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, size_t column)
 {
     switch (kind) {

@@ -1,0 +1,178 @@
+/* Entries: their status, the bags they are in, and the sort that puts unsorted segments in order.
+ */
+#include "pool_entries.h"
+
+const char *const bag_entry_status_names[BAG_ENTRY_COUNT] = {
+#define BAG_X(id, name) [BAG_ENTRY_##id] = name,
+    BAG_ENTRY_STATUSES(BAG_X)
+#undef BAG_X
+};
+
+enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, size_t entry)
+{
+    int64_t row = bag_id_at(&args->indices, entry);
+    if (bag_keeps(args, entry, row))
+        return BAG_ENTRY_KEPT;
+    if (args->padding_row >= 0 && row == args->padding_row)
+        return BAG_ENTRY_PADDING;
+    if (row >= args->table.num_rows || (row < 0 && !args->prunes))
+        return BAG_ENTRY_OUTSIDE;
+    return BAG_ENTRY_PRUNED;
+}
+
+size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end)
+{
+    if (bag_keeps_all(args))
+        return end - first;
+    size_t kept = 0;
+    for (size_t entry = first; entry < end; entry++)
+        kept += bag_keeps(args, entry, bag_id_at(&args->indices, entry));
+    return kept;
+}
+
+/* ---- bags ------------------------------------------------------------------------------------ */
+
+/* The first entry of a bag that `offsets` names; past the last one, the end of the last bag. */
+static size_t offset_at(const struct bag_pool_args *args, size_t bag)
+{
+    return bag < args->groups.count ? (size_t)bag_id_at(&args->groups, bag) : args->indices.count;
+}
+
+static inline __attribute__((always_inline)) void copy_ids(struct bag_ids ids, bool wide,
+                                                           size_t first, size_t count, size_t *copy)
+{
+    ids.wide = wide;
+    for (size_t i = 0; i < count; i++)
+        copy[i] = (size_t)bag_id_at(&ids, first + i);
+}
+
+static void copy_offsets(const struct bag_pool_args *args, size_t first_bag, size_t num_bags,
+                         size_t *bounds)
+{
+    if (args->groups.wide)
+        copy_ids(args->groups, true, first_bag, num_bags, bounds);
+    else
+        copy_ids(args->groups, false, first_bag, num_bags, bounds);
+    bounds[num_bags] = offset_at(args, first_bag + num_bags);
+}
+
+/* Walks on from the first entry of `first_bag`. */
+static size_t walk_segments(const struct bag_pool_args *args, size_t entry, size_t first_bag,
+                            size_t num_bags, size_t *bounds)
+{
+    for (size_t i = 0; i <= num_bags; i++) {
+        int64_t bag = (int64_t)(first_bag + i);
+        while (entry < args->groups.count && bag_id_at(&args->groups, entry) < bag)
+            entry++;
+        bounds[i] = entry;
+    }
+    return entry;
+}
+
+void bag_pool_bounds(const struct bag_pool_args *args, size_t first_bag, size_t end_bag,
+                     size_t *hint, size_t *bounds)
+{
+    size_t num_bags = end_bag - first_bag;
+    switch (args->form) {
+    case BAG_FORM_OFFSETS:
+        copy_offsets(args, first_bag, num_bags, bounds);
+        break;
+    case BAG_FORM_PACKED:
+        for (size_t i = 0; i <= num_bags; i++)
+            bounds[i] = (first_bag + i) * args->bag_length;
+        break;
+    case BAG_FORM_SEGMENTS:
+        *hint = bag_ids_lower_bound(&args->groups, *hint, (int64_t)first_bag);
+        *hint = walk_segments(args, *hint, first_bag, num_bags, bounds);
+        break;
+    }
+}
+
+size_t bag_pool_first_entry(const struct bag_pool_args *args, size_t bag)
+{
+    size_t entry, hint = 0;
+    bag_pool_bounds(args, bag, bag, &hint, &entry);
+    return entry;
+}
+
+size_t bag_pool_entries_before(const struct bag_pool_args *args, size_t bag)
+{
+    switch (args->form) {
+    case BAG_FORM_OFFSETS:
+        return args->num_bags == 0 ? 0 : offset_at(args, bag) - offset_at(args, 0);
+    case BAG_FORM_PACKED:
+        return bag * args->bag_length;
+    case BAG_FORM_SEGMENTS:
+        break;
+    }
+    return bag_ids_lower_bound(&args->groups, 0, (int64_t)bag);
+}
+
+/* ---- unsorted segments ----------------------------------------------------------------------- */
+
+/* A radix sort of (segment id, position). It is stable: entries of a segment keep their order. */
+struct keyed {
+    uint64_t id, position;
+};
+
+/* Two arrays that the passes sort between; the second later holds the indices and ids. */
+size_t bag_pool_scratch_bytes(const struct bag_pool_args *args)
+{
+    size_t weight_bytes = args->weights ? bag_dtypes[args->weights_dtype].bytes : 0;
+    if (!args->unsorted)
+        return 0;
+    return args->groups.count * (2 * sizeof(struct keyed) + weight_bytes);
+}
+
+/* One pass: a stable sort by the byte of the id that `shift` selects. */
+static void sort_by_byte(const struct keyed *from, size_t count, unsigned shift, struct keyed *to)
+{
+    size_t starts[256] = {0};
+    for (size_t i = 0; i < count; i++)
+        starts[from[i].id >> shift & 255]++;
+    for (size_t byte = 0, sum = 0; byte < 256; byte++) {
+        size_t here = starts[byte];
+        starts[byte] = sum;
+        sum += here;
+    }
+    for (size_t i = 0; i < count; i++)
+        to[starts[from[i].id >> shift & 255]++] = from[i];
+}
+
+/* Writes the tensors in the order of `sorted` and points `args` at them. */
+static void rearrange(struct bag_pool_args *args, const struct keyed *sorted, int64_t *indices,
+                      int64_t *ids, char *weights)
+{
+    size_t count = args->groups.count;
+    size_t weight_bytes = bag_dtypes[args->weights_dtype].bytes;
+    for (size_t i = 0; i < count; i++) {
+        indices[i] = bag_id_at(&args->indices, sorted[i].position);
+        ids[i] = (int64_t)sorted[i].id;
+        if (args->weights)
+            memcpy(weights + i * weight_bytes,
+                   (const char *)args->weights + sorted[i].position * weight_bytes, weight_bytes);
+    }
+    args->indices = (struct bag_ids){indices, count, true};
+    args->groups = (struct bag_ids){ids, count, true};
+    args->weights = args->weights ? weights : NULL;
+    args->unsorted = false;
+}
+
+void bag_pool_sort(struct bag_pool_args *args, void *scratch)
+{
+    size_t count = args->groups.count;
+    if (!args->unsorted)
+        return;
+    struct keyed *from = scratch;
+    struct keyed *to = from + count;
+    for (size_t i = 0; i < count; i++)
+        from[i] = (struct keyed){(uint64_t)bag_id_at(&args->groups, i), i};
+    for (unsigned shift = 0; shift < 64 && (args->num_bags - 1) >> shift; shift += 8) {
+        sort_by_byte(from, count, shift, to);
+        struct keyed *other = from;
+        from = to;
+        to = other;
+    }
+    char *weights = (char *)scratch + 2 * count * sizeof *from;
+    rearrange(args, from, (int64_t *)(void *)to, (int64_t *)(void *)to + count, weights);
+}

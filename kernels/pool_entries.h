@@ -1,0 +1,122 @@
+/* Entries: single positions of the indices, each a row with a weight where there are weights. Which
+ * of them count, what a bag of them is divided by, and in which bag they are. */
+#ifndef BAG_POOL_ENTRIES_H
+#define BAG_POOL_ENTRIES_H
+
+#include "pool_ids.h"
+#include "rowformat.h"
+
+/* ---- status, to explain a result ------------------------------------------------------------- */
+
+/* X(ID, name) */
+#define BAG_ENTRY_STATUSES(X) \
+    X(KEPT, "kept")           \
+    X(PADDING, "padding")     \
+    X(PRUNED, "pruned")       \
+    X(OUTSIDE, "out_of_range")
+
+enum bag_entry_status {
+#define BAG_X(id, name) BAG_ENTRY_##id,
+    BAG_ENTRY_STATUSES(BAG_X)
+#undef BAG_X
+        BAG_ENTRY_COUNT
+};
+
+extern const char *const bag_entry_status_names[BAG_ENTRY_COUNT];
+
+/* Whether the entry counts, and if not, why. */
+enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, size_t entry);
+
+/* ---- bags ------------------------------------------------------------------------------------ */
+
+/* The first entry of bag number `bag`, 0 <= bag <= num_bags; the last bag ends where one more would
+ * begin. */
+size_t bag_pool_first_entry(const struct bag_pool_args *args, size_t bag);
+
+/* Fills bounds[0 .. end_bag - first_bag] with the first entries of bags of the result. `*hint` is 0
+ * before the first call and carries the search from one run of bags to the next. */
+void bag_pool_bounds(const struct bag_pool_args *args, size_t first_bag, size_t end_bag,
+                     size_t *hint, size_t *bounds);
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* The weight of an entry, of f16, bf16 or f32. */
+static inline float bag_weight_f32(const struct bag_pool_args *args, size_t entry)
+{
+    if (args->weights_dtype == BAG_F16)
+        return bag_f32_from_f16(bag_load_u16(args->weights, entry));
+    if (args->weights_dtype == BAG_BF16)
+        return bag_f32_from_bf16(bag_load_u16(args->weights, entry));
+    return bag_load_f32(args->weights, entry);
+}
+
+/* The weight of an entry of a table of f64. */
+static inline double bag_weight_f64(const struct bag_pool_args *args, size_t entry)
+{
+    return args->weights_dtype == BAG_F32 ? (double)bag_load_f32(args->weights, entry)
+                                          : bag_load_f64(args->weights, entry);
+}
+
+/* Whether the weight is above zero; a NaN is not. */
+static inline bool bag_weight_counts(const struct bag_pool_args *args, size_t entry)
+{
+    if (args->weights_dtype == BAG_F64)
+        return bag_load_f64(args->weights, entry) > 0;
+    if (bag_dtypes[args->weights_dtype].kind == BAG_KIND_FLOAT)
+        return bag_weight_f32(args, entry) > 0;
+    size_t bytes = bag_dtypes[args->weights_dtype].bytes;
+    const char *at = (const char *)args->weights + entry * bytes;
+    uint64_t bits = 0;
+    memcpy(&bits, at, bytes);
+    bool negative =
+        bag_dtypes[args->weights_dtype].kind == BAG_KIND_SIGNED && (bits >> (8 * bytes - 1) & 1);
+    return bits != 0 && !negative;
+}
+
+/* ---- which entries count --------------------------------------------------------------------- */
+
+/* Whether every entry counts, so that single ones need no test. */
+static inline bool bag_keeps_all(const struct bag_pool_args *args)
+{
+    return args->padding_row < 0 && !args->skip_outside && !args->skip_unweighted;
+}
+
+/* Whether an entry, whose index is `row`, stays in its bag. */
+static inline bool bag_keeps(const struct bag_pool_args *args, size_t entry, int64_t row)
+{
+    if (row == args->padding_row)
+        return false;
+    if (args->skip_outside && (row < 0 || row >= args->table.num_rows))
+        return false;
+    return !args->skip_unweighted || bag_weight_counts(args, entry);
+}
+
+/* How many entries of [first, end) stay. */
+size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end);
+
+/* ---- divisors -------------------------------------------------------------------------------- */
+
+/* What the sum of a bag is divided by: the number of entries that stay or, with weights, the sum of
+ * their weights (of the squares for sqrtn), added in index order by every kernel alike. Where it is
+ * zero the result is zero, not a quotient. */
+#define BAG_DEFINE_DIVISOR(name, real, weight_of, fused, root)                                     \
+    static inline real name(const struct bag_pool_args *args, size_t first, size_t end,            \
+                            size_t kept)                                                           \
+    {                                                                                              \
+        bool is_mean = args->reduction == BAG_MEAN;                                                \
+        if (!args->weights)                                                                        \
+            return is_mean ? (real)kept : root((real)kept);                                        \
+        real sum = 0;                                                                              \
+        for (size_t entry = first; entry < end; entry++) {                                         \
+            if (!bag_keeps_all(args) && !bag_keeps(args, entry, bag_id_at(&args->indices, entry))) \
+                continue;                                                                          \
+            real weight = weight_of(args, entry);                                                  \
+            sum = is_mean ? sum + weight : fused(weight, weight, sum);                             \
+        }                                                                                          \
+        return is_mean ? sum : root(sum);                                                          \
+    }
+
+BAG_DEFINE_DIVISOR(bag_divisor_f32, float, bag_weight_f32, __builtin_fmaf, __builtin_sqrtf)
+BAG_DEFINE_DIVISOR(bag_divisor_f64, double, bag_weight_f64, __builtin_fma, __builtin_sqrt)
+
+#endif
