@@ -5,9 +5,9 @@
  *    `-> DROPPING (the head was rejected) -----'
  *
  * What is wrong with the head is known before the body: the body is then dropped, or not read at
- * all where it is long. A small body that is here in one piece and looks cheap is used where
- * libmicrohttpd holds it; all others are copied once. Cheap requests are answered on the loop's
- * thread, expensive ones go to the engine while their connection is suspended. */
+ * all where it is long. A body is copied once, out of libmicrohttpd's memory, and planned once, when
+ * it is complete. Cheap requests are answered on the loop's thread, expensive ones go to the engine
+ * while their connection is suspended. */
 #include "request.h"
 
 #include "answer.h"
@@ -347,10 +347,6 @@ static enum MHD_Result on_body(struct bag_http_request *request, const char *dat
         return MHD_YES;
     if (bytes > limit - request->body.count)
         return cut_off_body(request);
-    if (is_infer(request) && request->head.has_length && bytes == request->head.length &&
-        request->expected_ns <= request->server->inline_cost_ns &&
-        (!set_body(request, data, bytes) || infer_inline(request)))
-        return MHD_YES;
     keep_body(request, data, bytes, limit);
     return MHD_YES;
 }
