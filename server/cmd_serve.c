@@ -24,6 +24,7 @@ struct serve {
     struct bag_config config;
     struct bag_startup startup;
     struct bag_service service;
+    struct bag_workers workers;
     struct bag_listeners listeners;
     struct bag_loops loops;
     struct bag_problem problem; /* of loading */
@@ -131,18 +132,20 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
                                config->models_dir);
     cpu_set_t processors;
     return bag_config_validate(config, problem) &&
-           bag_affinity_parse(config->options.worker_cpus, &processors, problem) &&
+           bag_workers_parse_cpus(config->options.worker_cpus, &processors, problem) &&
            bag_startup_open(&serve->startup, config, problem);
 }
 
-/* libuv reads the size of its pool from the environment, when the first work is queued. */
-static void size_worker_pool(struct bag_config *config)
+/* libuv's own pool, whose size it reads from the environment, does nothing but load tables. */
+static bool start_workers(struct serve *serve, struct bag_problem *problem)
 {
-    char text[24];
-    if (config->options.workers == 0)
-        config->options.workers = uv_available_parallelism();
-    snprintf(text, sizeof text, "%lld", (long long)config->options.workers);
-    setenv("UV_THREADPOOL_SIZE", text, 1);
+    struct bag_option_values *options = &serve->config.options;
+    if (options->workers == 0)
+        options->workers = uv_available_parallelism();
+    setenv("UV_THREADPOOL_SIZE", "1", 1);
+    serve->service.workers = &serve->workers;
+    return bag_workers_start(&serve->workers, (unsigned)options->workers, options->worker_cpus,
+                             (int)options->worker_nice, problem);
 }
 
 /* Large blocks go back to the system when they are freed. Left to itself glibc learns from the
@@ -221,13 +224,16 @@ static bool run(struct serve *serve, struct bag_problem *problem)
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     bag_metrics_init(&serve->service.metrics, serve->config.options.metrics == BAG_SWITCH_ON,
                      &serve->service.registry, serve->config.num_models);
-    size_worker_pool(&serve->config);
     raise_descriptor_limit();
     give_large_blocks_back();
     uv_loop_init(&serve->loop);
-    bool started = start_serving(serve, problem);
-    if (started) {
+    bool has_workers = start_workers(serve, problem);
+    bool started = has_workers && start_serving(serve, problem);
+    if (started)
         uv_run(&serve->loop, UV_RUN_DEFAULT);
+    if (has_workers)
+        bag_workers_stop(&serve->workers);
+    if (started) {
         bag_loops_free(&serve->loops);
         bag_log(BAG_LOG_LEVEL_INFO, "stopped");
     }

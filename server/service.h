@@ -6,6 +6,7 @@
 #define BAG_SERVICE_H
 
 #include "config/config.h"
+#include "server/engine/workers.h"
 #include "server/metrics/metrics.h"
 #include "server/table/registry.h"
 
@@ -21,10 +22,11 @@ struct bag_service {
     const struct bag_config *config;
     struct bag_registry registry; /* complete unless LOADING */
     _Atomic enum bag_service_state state;
-    size_t max_connections;     /* as the option says, or as descriptors allow */
-    unsigned most_in_library;   /* likewise, for each loop's daemon; some more */
-    atomic_size_t connections;  /* of all loops */
-    struct bag_metrics metrics; /* of all loops */
+    size_t max_connections;      /* as the option says, or as descriptors allow */
+    unsigned most_in_library;    /* likewise, for each loop's daemon; some more */
+    atomic_size_t connections;   /* of all loops */
+    struct bag_workers *workers; /* borrowed; of all loops */
+    struct bag_metrics metrics;  /* of all loops */
 };
 
 #endif

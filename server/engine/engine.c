@@ -1,12 +1,11 @@
-/* Expensive work, queued and batched; see engine.h.
+/* The loop's side of the engine; see engine.h.
  *
  * The way of a job: submit puts it in the queue; dispatch moves it into a task; a worker runs the
  * task's jobs one by one and pushes each on `finished`; the loop's wake-up takes them from there
- * and calls `done`. The queue and the tasks belong to the loop's thread; a task's jobs belong to
- * its worker between uv_queue_work and `finished`. */
+ * and calls `done`. The queue and the spare tasks belong to the loop's thread; a task and its jobs
+ * belong to workers from bag_workers_push until they are on `finished`. */
 #include "engine.h"
 
-#include "split.h"
 #include "task.h"
 
 #include <stdlib.h>
@@ -36,28 +35,46 @@ static uint64_t scaled_ns(const struct bag_engine *engine, uint64_t cost_ns)
     return (uint64_t)((double)cost_ns * engine->cost_scale);
 }
 
+/* Work that waits for each worker. */
+static uint64_t queued_work_ns(const struct bag_engine *engine)
+{
+    return scaled_ns(engine, engine->queued_cost_ns) / engine->workers->count;
+}
+
 bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes)
 {
     const struct bag_engine_limits *limits = &engine->limits;
     return engine->queued == 0 || (engine->queued < limits->max_queue_size &&
-                                   scaled_ns(engine, engine->queued_cost_ns) / limits->workers <
-                                       limits->max_queue_work_ns &&
+                                   queued_work_ns(engine) < limits->max_queue_work_ns &&
                                    engine->queued_bytes <= limits->max_queue_bytes &&
                                    bytes <= limits->max_queue_bytes - engine->queued_bytes);
 }
 
 void bag_engine_reject(const struct bag_engine *engine, struct bag_job *job)
 {
-    bag_problem_set(&job->problem, BAG_ERROR_QUEUE_FULL,
-                    "the queue is full: %zu requests and %zu bytes wait (max_queue_size, "
-                    "max_queue_bytes, max_queue_work_ms)",
-                    engine->queued, engine->queued_bytes);
+    const struct bag_engine_limits *limits = &engine->limits;
+    struct bag_problem *problem = &job->problem;
+    if (engine->queued >= limits->max_queue_size)
+        bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
+                        "the queue is full: %zu requests wait; the limit (max_queue_size) is %zu",
+                        engine->queued, limits->max_queue_size);
+    else if (queued_work_ns(engine) >= limits->max_queue_work_ns)
+        bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
+                        "the queue is full: %llu ms of work wait for each worker; the limit "
+                        "(max_queue_work_ms) is %llu ms",
+                        (unsigned long long)queued_work_ns(engine) / 1000000,
+                        (unsigned long long)limits->max_queue_work_ns / 1000000);
+    else
+        bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
+                        "the queue is full: %zu bytes wait, and this request has %zu; the limit "
+                        "(max_queue_bytes) is %zu",
+                        engine->queued_bytes, job->infer.body_bytes, limits->max_queue_bytes);
 }
 
 static void append(struct bag_engine *engine, struct bag_job *job)
 {
     job->next = NULL;
-    job->batch_requests = 0;
+    job->task = NULL;
     job->cost_ns =
         job->planned ? bag_infer_cost_ns(&job->infer) : bag_infer_whole_cost_ns(&job->infer);
     job->bytes = job->infer.body_bytes + (job->planned ? job->infer.reply_bytes : 0);
@@ -88,7 +105,7 @@ static struct bag_job *take(struct bag_engine *engine, struct bag_job **link)
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 {
     job->failed = false;
-    job->parts = 0;
+    job->splits = 0;
     job->queued_ns = uv_hrtime();
     append(engine, job);
 }
@@ -121,15 +138,14 @@ static struct bag_task *get_task(struct bag_engine *engine)
 {
     struct bag_task *task = engine->spare_tasks;
     engine->spare_tasks = task->next;
-    task->requeued = NULL;
     return task;
 }
 
-/* Lets the pace follow what a task took. One that was held up by others may be far off: it moves
- * the pace by an eighth at most. */
+/* Lets the scale follow what a task took. One task may be far off: it moves the scale by an eighth
+ * at most. */
 static void update_cost_scale(struct bag_engine *engine, const struct bag_task *task)
 {
-    double took = (double)task->took_ns / ((double)task->cost_ns + 1);
+    double took = (double)task->cpu_ns / ((double)task->cost_ns + 1);
     double ratio = took / engine->cost_scale;
     engine->cost_scale *= ratio > 2 ? 1.125 : ratio < 0.5 ? 0.875 : 1 + (ratio - 1) / 8;
     if (engine->cost_scale < LEAST_COST_SCALE)
@@ -138,31 +154,19 @@ static void update_cost_scale(struct bag_engine *engine, const struct bag_task *
         engine->cost_scale = MOST_COST_SCALE;
 }
 
-static void on_worked(uv_work_t *work, int status)
+/* All jobs of the task are done. */
+static void end_task(struct bag_engine *engine, struct bag_task *task)
 {
-    struct bag_task *task = work->data;
-    struct bag_engine *engine = task->engine;
-    (void)status; /* work is never cancelled */
-    if (!task->requeued)
-        update_cost_scale(engine, task);
+    update_cost_scale(engine, task);
     task->next = engine->spare_tasks;
     engine->spare_tasks = task;
     engine->running--;
-    if (task->requeued)
-        append(engine, task->requeued);
-    bag_engine_dispatch(engine);
-}
-
-static void start(struct bag_engine *engine, struct bag_task *task)
-{
-    engine->running++;
-    uv_queue_work(engine->loop, &task->work, bag_task_run, on_worked);
 }
 
 /* How much work a batch holds: one idle worker's share of the queue. */
 static uint64_t batch_budget_ns(const struct bag_engine *engine)
 {
-    uint64_t share_ns = scaled_ns(engine, engine->queued_cost_ns) / (2 * engine->limits.workers);
+    uint64_t share_ns = queued_work_ns(engine) / 2;
     uint64_t budget_ns = share_ns > LEAST_BATCH_NS ? share_ns : LEAST_BATCH_NS;
     return budget_ns < MOST_BATCH_NS ? budget_ns : MOST_BATCH_NS;
 }
@@ -177,7 +181,6 @@ static void start_batch(struct bag_engine *engine)
     size_t bags = 0;
     struct bag_task *task = get_task(engine);
     struct bag_job **end = &task->jobs, **link = &engine->first;
-    task->part = false;
     while (*link && scaled_ns(engine, cost_ns) < budget_ns && bags < most_bags) {
         if ((*link)->infer.model != model ||
             (bags && (*link)->planned && (*link)->infer.plan.work.bags > most_bags - bags)) {
@@ -191,45 +194,8 @@ static void start_batch(struct bag_engine *engine)
     }
     *end = NULL;
     task->cost_ns = cost_ns;
-    task->may_split =
-        !task->jobs->next && !engine->first && engine->running + 1 < engine->limits.workers;
-    start(engine, task);
-}
-
-/* Cuts the one job that waits over all idle workers. */
-static void start_splits(struct bag_engine *engine)
-{
-    struct bag_job *job = take(engine, &engine->first);
-    struct bag_split splits[BAG_ENGINE_MAX_SPLITS];
-    unsigned idle = engine->limits.workers - engine->running;
-    uint64_t cost_ns = bag_infer_pool_cost_ns(&job->infer), most = cost_ns / BAG_LEAST_SPLIT_NS;
-    unsigned parts = idle < most ? idle : (unsigned)most;
-    if (parts > BAG_ENGINE_MAX_SPLITS)
-        parts = BAG_ENGINE_MAX_SPLITS;
-    bag_stopwatch_lap(&job->infer.watch, BAG_STAGE_QUEUE);
-    if (!bag_infer_prepare(&job->infer, &engine->buffers, &job->problem)) {
-        job->failed = true;
-        bag_job_push_finished(engine, job);
-        return;
-    }
-    parts = bag_split_ops(job->infer.plan.ops, job->infer.plan.num_ops, parts, splits);
-    job->parts = parts;
-    atomic_store_explicit(&job->splits_left, parts, memory_order_relaxed);
-    for (unsigned i = 0; i < parts; i++) {
-        struct bag_task *task = get_task(engine);
-        task->jobs = job;
-        task->part = true;
-        task->split = splits[i];
-        task->cost_ns = cost_ns / parts;
-        start(engine, task);
-    }
-}
-
-static bool should_split(const struct bag_engine *engine)
-{
-    const struct bag_job *job = engine->first;
-    return engine->queued == 1 && engine->running + 1 < engine->limits.workers && job->planned &&
-           bag_job_is_worth_splitting(engine, job);
+    engine->running++;
+    bag_workers_push(engine->workers, &task->work, false);
 }
 
 static void on_delay(uv_timer_t *timer)
@@ -259,10 +225,7 @@ void bag_engine_dispatch(struct bag_engine *engine)
         drop_stale(engine, now_ns);
         if (!engine->first || engine->running >= engine->num_tasks || should_wait(engine, now_ns))
             return;
-        if (should_split(engine))
-            start_splits(engine);
-        else
-            start_batch(engine);
+        start_batch(engine);
     }
 }
 
@@ -286,9 +249,12 @@ static void on_wake(uv_poll_t *wake, int status, int events)
         newest = next;
     }
     for (struct bag_job *job = oldest, *next; job; job = next) {
+        struct bag_task *task = job->task;
         next = job->next;
-        bag_metrics_on_batch(engine->recorder, job->infer.model, job->batch_requests);
+        bag_metrics_on_batch(engine->recorder, job->infer.model, task ? task->num_pooled : 0);
         job->done(job);
+        if (task)
+            end_task(engine, task);
     }
     engine->on_turn(engine->context);
 }
@@ -303,23 +269,28 @@ static bool init_wake(struct bag_engine *engine)
            uv_poll_start(&engine->wake, UV_READABLE, on_wake) == 0;
 }
 
-bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
-                     const struct bag_engine_limits *limits)
+static bool init_tasks(struct bag_engine *engine)
 {
-    *engine = (struct bag_engine){.loop = loop, .limits = *limits, .cost_scale = 1, .wake_fd = -1};
-    engine->last = &engine->first;
-    engine->num_tasks = TASKS_PER_WORKER * limits->workers;
+    engine->num_tasks = TASKS_PER_WORKER * engine->workers->count;
     engine->tasks = calloc(engine->num_tasks, sizeof *engine->tasks);
     for (unsigned i = 0; engine->tasks && i < engine->num_tasks; i++) {
         struct bag_task *task = &engine->tasks[i];
         task->engine = engine;
-        task->work.data = task;
+        task->work.run = bag_task_run;
         task->next = engine->spare_tasks;
         engine->spare_tasks = task;
     }
+    return engine->tasks != NULL;
+}
+
+bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_workers *workers,
+                     const struct bag_engine_limits *limits)
+{
+    *engine = (struct bag_engine){
+        .loop = loop, .workers = workers, .limits = *limits, .cost_scale = 1, .wake_fd = -1};
+    engine->last = &engine->first;
     engine->wake.data = engine->delay.data = engine;
-    bag_affinity_init(&engine->affinity, limits->worker_cpus, limits->worker_nice);
-    return engine->tasks && bag_buffers_init(&engine->buffers, true) &&
+    return init_tasks(engine) && bag_buffers_init(&engine->buffers, true) &&
            uv_timer_init(loop, &engine->delay) == 0 && init_wake(engine);
 }
 

@@ -1,29 +1,25 @@
-/* Expensive work: queued, batched, cut, and handed to libuv's worker pool.
+/* Expensive work: queued, put into batches, and done by the workers.
  *
  * Nothing waits without need. What a turn of the loop brings in is submitted, then dispatched: the
  * oldest job and others of its model form a batch, as large as its share of what waits; what comes
- * while all workers are busy forms the next ones. A job that alone would keep a worker long, while
- * others are idle, is cut into ranges by numbers of indices, or of columns where one bag holds most
- * of them: the bits are those of the whole.
+ * while all workers are busy forms the next ones. A worker does all of a job: it decodes the body
+ * where that is yet to be done, takes memory, sorts, pools and prints. Where pooling one job takes
+ * long and other workers are idle, it is split into ranges of bags, or of columns where one bag
+ * holds most indices: the bits are those of the whole.
  *
- * One engine for each loop. All functions and callbacks run on the loop's thread. */
+ * One engine for each loop, all with the same workers. All functions and callbacks run on the
+ * loop's thread. */
 #ifndef BAG_ENGINE_H
 #define BAG_ENGINE_H
 
-#include "affinity.h"
 #include "server/infer/infer.h"
 #include "server/metrics/metrics.h"
+#include "workers.h"
 
-#include <stdatomic.h>
-#include <uv.h>
-
-/* Most ranges that one job is cut into. */
+/* Most ranges that one job is split into. */
 #define BAG_ENGINE_MAX_SPLITS 16
 
 struct bag_engine_limits {
-    unsigned workers;
-    const char *worker_cpus;     /* as bag_affinity_parse takes it; borrowed */
-    int worker_nice;             /* by how much workers step back behind the loop */
     size_t max_queue_size;       /* jobs that wait */
     size_t max_queue_bytes;      /* of their bodies and replies */
     uint64_t max_queue_work_ns;  /* of work that waits, for each worker */
@@ -45,53 +41,54 @@ struct bag_job {
     /* The outcome. */
     bool failed; /* `problem` says why */
     struct bag_problem problem;
-    unsigned parts; /* ranges that it was cut into; 0: it was not */
+    unsigned splits; /* ranges that it was split into; 0: it was not */
 
     /* The engine's. */
     struct bag_job *next;
     uint64_t queued_ns; /* when it was submitted, on uv_hrtime's clock */
     uint64_t cost_ns;
     size_t bytes;
-    atomic_uint splits_left;
-    size_t batch_requests; /* pooled in its batch; 0 in all but the batch's last */
+    struct bag_task
+        *task; /* that ends with this job; NULL: it has others to do, or there is none */
 };
 
 struct bag_engine {
     uv_loop_t *loop;
+    struct bag_workers *workers; /* borrowed */
     struct bag_engine_limits limits;
     struct bag_job *first, **last; /* the queue */
     size_t queued, queued_bytes;
     uint64_t queued_cost_ns; /* as estimated */
-    double cost_scale;       /* by which estimates are multiplied, from what tasks really took */
+    double cost_scale;       /* by which estimates are multiplied, from the workers' CPU time */
     size_t released;         /* jobs that no longer wait for a batch of the preferred size */
     unsigned running;        /* tasks with the workers */
     struct bag_task *tasks;  /* owned */
     unsigned num_tasks;
     struct bag_task *spare_tasks;
     struct bag_buffers buffers;         /* of replies that workers make */
-    uv_poll_t wake;                     /* jobs have finished */
+    uv_poll_t wake;                     /* jobs have ended */
     int wake_fd;                        /* an eventfd */
     uv_timer_t delay;                   /* the oldest job has waited for others long enough */
     struct bag_recorder *recorder;      /* borrowed; NULL: nothing is counted */
-    struct bag_affinity affinity;       /* which processors the workers keep to */
     _Atomic(struct bag_job *) finished; /* newest first */
     void (*on_turn)(void *context);     /* told after jobs were done */
     void *context;
 };
 
-bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop,
+bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_workers *workers,
                      const struct bag_engine_limits *limits);
 
-/* Closes the handle. All jobs are done; a worker may still be on its way out. */
+/* Closes the handles. All jobs are done. */
 void bag_engine_stop(struct bag_engine *engine);
 
-/* Frees what the engine holds, when the loop has ended and all replies were given back. */
+/* Frees what the engine holds, when the loop and the workers have ended and all replies were given
+ * back. */
 void bag_engine_free(struct bag_engine *engine);
 
 /* Whether the queue has room for another job of that many bytes. */
 bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes);
 
-/* Says in the job that there is none. */
+/* Says in the job which limit leaves no room, as bag_engine_has_room found for its body. */
 void bag_engine_reject(const struct bag_engine *engine, struct bag_job *job);
 
 /* Queues a job; its `done` is called later, never from here. */

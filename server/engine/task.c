@@ -1,7 +1,13 @@
 /* The worker's side of the engine; see task.h. */
 #include "task.h"
 
+#include "split.h"
+
+#include <stddef.h>
 #include <sys/eventfd.h>
+#include <time.h>
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job)
 {
@@ -31,13 +37,7 @@ bool bag_job_reject_late(struct bag_job *job)
                            "the request waited in the queue past its timeout");
 }
 
-bool bag_job_is_worth_splitting(const struct bag_engine *engine, const struct bag_job *job)
-{
-    return engine->limits.workers > 1 &&
-           bag_infer_pool_cost_ns(&job->infer) >= 2 * BAG_LEAST_SPLIT_NS;
-}
-
-/* Decodes a job that has not been; false where it is left to be cut. */
+/* Decodes a job where that is yet to be done; false with its problem set where it ends here. */
 static bool decode_job(struct bag_task *task, struct bag_job *job)
 {
     struct bag_engine *engine = task->engine;
@@ -50,26 +50,106 @@ static bool decode_job(struct bag_task *task, struct bag_job *job)
     job->planned = true;
     if (!job->failed && bag_job_is_late(engine, job, uv_hrtime()))
         job->failed = !bag_job_reject_late(job);
-    if (!job->failed && task->may_split && bag_job_is_worth_splitting(engine, job))
-        task->requeued = job;
-    return task->requeued != job;
+    return !job->failed;
+}
+
+/* ---- CPU time -------------------------------------------------------------------------------- */
+
+/* What the calling thread has used so far. Unlike the time of day it does not pass while others
+ * have the processor. */
+static uint64_t cpu_now_ns(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void add_cpu_time(struct bag_task *task, uint64_t since_ns)
+{
+    atomic_fetch_add_explicit(&task->cpu_ns, cpu_now_ns() - since_ns, memory_order_relaxed);
 }
 
 /* Counts a job that was run, or failed, and gives it back. */
 static void end_job(struct bag_task *task, struct bag_job *job, bool is_last)
 {
-    task->pooled += !job->failed;
-    job->batch_requests = is_last ? task->pooled : 0;
+    task->num_pooled += !job->failed;
+    if (is_last)
+        add_cpu_time(task, task->started_ns);
+    job->task = is_last ? task : NULL;
     bag_job_push_finished(task->engine, job);
+}
+
+/* ---- split jobs ------------------------------------------------------------------------------ */
+
+/* Pools a range. Who ends the last one has seen what all others wrote, and finishes the job. */
+static void run_split(struct bag_work *work)
+{
+    struct bag_task_split *range = (void *)work;
+    struct bag_task *task = range->task;
+    struct bag_job *job = task->split_job;
+    uint64_t started_ns = cpu_now_ns();
+    bag_infer_pool(&job->infer, range->split);
+    add_cpu_time(task, started_ns);
+    if (atomic_fetch_sub_explicit(&task->splits_left, 1, memory_order_acq_rel) == 1) {
+        task->started_ns = cpu_now_ns();
+        bag_infer_finish(&job->infer);
+        end_job(task, job, true);
+    }
+}
+
+/* How many ranges are worth their overhead now; 1: the job is not split. */
+static unsigned count_splits(const struct bag_task *task, const struct bag_job *job)
+{
+    uint64_t count = bag_infer_pool_cost_ns(&job->infer) / BAG_LEAST_SPLIT_NS;
+    uint64_t most = 1 + (uint64_t)bag_workers_idle(task->engine->workers);
+    if (most > BAG_ENGINE_MAX_SPLITS)
+        most = BAG_ENGINE_MAX_SPLITS;
+    return (unsigned)(count < 1 ? 1 : count < most ? count : most);
+}
+
+/* Splits a prepared job, hands all ranges but the first to other workers, and runs that one. The
+ * task may have ended when this returns. */
+static void run_splits(struct bag_task *task, struct bag_job *job, unsigned count)
+{
+    struct bag_split splits[BAG_ENGINE_MAX_SPLITS];
+    const struct bag_plan *plan = &job->infer.plan;
+    count = bag_split_ops(plan->ops, plan->num_ops, count, splits);
+    job->splits = count > 1 ? count : 0;
+    task->split_job = job;
+    atomic_store_explicit(&task->splits_left, count, memory_order_relaxed);
+    for (unsigned i = 0; i < count; i++)
+        task->splits[i] = (struct bag_task_split){{NULL, run_split}, task, splits[i]};
+    add_cpu_time(task, task->started_ns);
+    for (unsigned i = 1; i < count; i++)
+        bag_workers_push(task->engine->workers, &task->splits[i].work, true);
+    run_split(&task->splits[0].work);
+}
+
+/* ---- batches --------------------------------------------------------------------------------- */
+
+/* The last job of a batch is split where that pays; false where it is not, and yet to be run. */
+static bool run_split_job(struct bag_task *task, struct bag_job *job)
+{
+    unsigned count = job->next ? 1 : count_splits(task, job);
+    if (count == 1)
+        return false;
+    job->failed = !bag_infer_prepare(&job->infer, &task->engine->buffers, &job->problem);
+    if (job->failed)
+        end_job(task, job, true);
+    else
+        run_splits(task, job, count);
+    return true;
 }
 
 static void run_job(struct bag_task *task, struct bag_job *job)
 {
-    if (!decode_job(task, job))
-        return;
-    if (!job->failed)
+    bool is_last = !job->next;
+    if (decode_job(task, job)) {
+        if (run_split_job(task, job))
+            return;
         job->failed = !bag_infer_run(&job->infer, &task->engine->buffers, &job->problem);
-    end_job(task, job, !job->next);
+    }
+    end_job(task, job, is_last);
 }
 
 /* Jobs of a model that projects: decoded one by one, run together. */
@@ -96,10 +176,9 @@ static void run_projection_batch(struct bag_task *task)
     size_t count = 0;
     for (struct bag_job *job = task->jobs, *next; job; job = next) {
         next = job->next;
-        bool goes_on = decode_job(task, job);
-        if (goes_on && job->failed)
+        if (!decode_job(task, job))
             end_job(task, job, !next && count == 0);
-        else if (goes_on)
+        else if (count > 0 || !run_split_job(task, job))
             jobs[count++] = job;
         if (count == BAG_INFER_TOGETHER || (!next && count)) {
             run_together(task, jobs, count, !next);
@@ -108,20 +187,12 @@ static void run_projection_batch(struct bag_task *task)
     }
 }
 
-static void run_split(struct bag_engine *engine, struct bag_job *job, struct bag_split split)
+void bag_task_run(struct bag_work *work)
 {
-    bag_infer_pool(&job->infer, split);
-    /* The last one has seen what all others wrote, and goes on alone. */
-    if (atomic_fetch_sub_explicit(&job->splits_left, 1, memory_order_acq_rel) == 1) {
-        bag_infer_finish(&job->infer);
-        job->batch_requests = 1;
-        bag_job_push_finished(engine, job);
-    }
-}
-
-static void run_batch(struct bag_task *task)
-{
-    task->pooled = 0;
+    struct bag_task *task = (void *)((char *)work - offsetof(struct bag_task, work));
+    task->num_pooled = 0;
+    atomic_store_explicit(&task->cpu_ns, 0, memory_order_relaxed);
+    task->started_ns = cpu_now_ns();
     if (task->jobs->infer.model->projects) {
         run_projection_batch(task);
         return;
@@ -130,16 +201,4 @@ static void run_batch(struct bag_task *task)
         next = job->next;
         run_job(task, job);
     }
-}
-
-void bag_task_run(uv_work_t *work)
-{
-    struct bag_task *task = work->data;
-    bag_affinity_thread(&task->engine->affinity);
-    uint64_t started_ns = uv_hrtime();
-    if (task->part)
-        run_split(task->engine, task->jobs, task->split);
-    else
-        run_batch(task);
-    task->took_ns = uv_hrtime() - started_ns;
 }

@@ -1,32 +1,39 @@
-/* What the loop hands to a worker. Private to server/engine/engine.c and task.c. */
+/* What the loop hands to a worker. Private to server/engine. */
 #ifndef BAG_TASK_H
 #define BAG_TASK_H
 
 #include "engine.h"
 
-/* A job is cut where each part still costs this: waking an idle core takes up to 50 us. */
+/* A job is split where each range still costs this: waking an idle core takes up to 50 us. */
 #define BAG_LEAST_SPLIT_NS 100000
 
-/* A batch of jobs, or one slice of a job that was cut. */
-struct bag_task {
-    uv_work_t work;
-    struct bag_engine *engine;
-    struct bag_task *next; /* among the spare ones */
-    struct bag_job *jobs;  /* linked by `next` */
-    bool part;             /* `slice` of the one job */
-    bool may_split;        /* others were idle and nothing waited when the job was handed over */
-    struct bag_job
-        *requeued; /* planned here, and large enough to be cut: it goes back to the queue */
+/* One of the ranges of a task's last job. */
+struct bag_task_split {
+    struct bag_work work;
+    struct bag_task *task;
     struct bag_split split;
-    uint64_t cost_ns; /* as estimated */
-    uint64_t took_ns; /* on the worker */
-    size_t pooled;    /* jobs of the batch that were */
 };
 
-/* Runs a task on a worker: all of its jobs, or its slice of one. */
-void bag_task_run(uv_work_t *work);
+/* A batch of jobs. Belongs to the loop until it is pushed and from the end of its last job on; to
+ * its worker in between, and to whoever ends the last range where the last job is split. */
+struct bag_task {
+    struct bag_work work;
+    struct bag_engine *engine;
+    struct bag_task *next; /* among the spare ones */
+    struct bag_job *jobs;  /* linked by `next`; at least one */
+    size_t num_pooled;     /* jobs that were */
+    uint64_t cost_ns;      /* as estimated */
+    uint64_t started_ns;   /* on the worker's CPU clock */
+    _Atomic uint64_t cpu_ns;
+    struct bag_job *split_job; /* its last one */
+    atomic_uint splits_left;
+    struct bag_task_split splits[BAG_ENGINE_MAX_SPLITS];
+};
 
-/* Gives a job back to the loop; it must not be touched afterwards. Any thread. */
+/* Runs a task on a worker. */
+void bag_task_run(struct bag_work *work);
+
+/* Gives a job back to the loop; neither it nor its `task` may be touched afterwards. Any thread. */
 void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job);
 
 /* Whether a job has waited longer than the server or, once it is decoded, its request allows. */
@@ -34,8 +41,5 @@ bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job,
 
 /* Says so in its problem; returns false. */
 bool bag_job_reject_late(struct bag_job *job);
-
-/* Whether it pays to cut a job into at least two parts. */
-bool bag_job_is_worth_splitting(const struct bag_engine *engine, const struct bag_job *job);
 
 #endif

@@ -117,9 +117,6 @@ static bool start_engine(struct bag_http_server *server)
 {
     const struct bag_option_values *options = &server->service->config->options;
     struct bag_engine_limits limits = {
-        .workers = (unsigned)options->workers,
-        .worker_cpus = options->worker_cpus,
-        .worker_nice = (int)options->worker_nice,
         .max_queue_size = (size_t)share_of(options, options->max_queue_size),
         .max_queue_bytes = (size_t)share_of(options, options->max_queue_bytes),
         .max_queue_work_ns = (uint64_t)share_of(options, options->max_queue_work_ms * 1000000),
@@ -147,7 +144,7 @@ static bool start_engine(struct bag_http_server *server)
     bag_clients_init(&server->clients, server->loop, &client_limits);
     bag_lingering_init(&server->linger, server->loop);
     if (!bag_buffers_init(&server->buffers, false) ||
-        !bag_engine_init(&server->engine, server->loop, &limits) ||
+        !bag_engine_init(&server->engine, server->loop, server->service->workers, &limits) ||
         !bag_metrics_add_loop(&server->service->metrics, &server->recorder))
         return false;
     server->engine.recorder = server->recorder;

@@ -3,6 +3,7 @@
 #include "testing.h"
 
 #include "server/engine/engine.h"
+#include "server/engine/task.h"
 
 #define ROWS     1000
 #define COLUMNS  64
@@ -13,6 +14,7 @@ static const struct bag_infer_limits infer_limits = {
 
 static struct {
     uv_loop_t loop;
+    struct bag_workers workers;
     struct bag_engine engine;
     struct bag_model model;
     struct bag_feature feature;
@@ -20,6 +22,7 @@ static struct {
     float *rows;
     struct bag_job jobs[MAX_JOBS];
     char *bodies[MAX_JOBS];
+    size_t batch_requests[MAX_JOBS]; /* of the batch that ended with the job; 0: none did */
     size_t done, expected;
     bool wanted;
 } world;
@@ -34,7 +37,7 @@ static void on_turn(void *context)
 
 static void on_done(struct bag_job *job)
 {
-    (void)job;
+    world.batch_requests[job - world.jobs] = job->task ? job->task->num_pooled : 0;
     world.done++;
 }
 
@@ -46,9 +49,8 @@ static bool is_connected(struct bag_job *job)
 
 static void set_up(unsigned workers, size_t max_queue_size)
 {
-    struct bag_engine_limits limits = {.workers = workers,
-                                       .worker_cpus = "",
-                                       .max_queue_size = max_queue_size,
+    struct bag_problem problem;
+    struct bag_engine_limits limits = {.max_queue_size = max_queue_size,
                                        .max_queue_bytes = 1 << 20,
                                        .max_queue_work_ns = UINT64_MAX,
                                        .allow_timeout_override = true};
@@ -71,7 +73,8 @@ static void set_up(unsigned workers, size_t max_queue_size)
                                      .num_features = 1,
                                      .typical_row_bytes = COLUMNS * sizeof(float)};
     assert_int_equal(uv_loop_init(&world.loop), 0);
-    assert_true(bag_engine_init(&world.engine, &world.loop, &limits));
+    assert_true(bag_workers_start(&world.workers, workers, "", 0, &problem));
+    assert_true(bag_engine_init(&world.engine, &world.loop, &world.workers, &limits));
     world.engine.on_turn = on_turn;
 }
 
@@ -138,6 +141,7 @@ static void tear_down(size_t jobs)
         bag_infer_free(&world.jobs[i].infer);
         free(world.bodies[i]);
     }
+    bag_workers_stop(&world.workers);
     bag_engine_free(&world.engine);
     assert_int_equal(uv_loop_close(&world.loop), 0);
     free(world.rows);
@@ -157,8 +161,8 @@ static void test_every_job_is_done_once(void **state)
     }
 }
 
-/* One large job over idle workers: planned by a worker, cut over all, and the same bits. */
-static void test_a_large_job_is_cut(void **state)
+/* One large job over idle workers: planned by a worker, split over all, and the same bits. */
+static void test_a_large_job_is_split(void **state)
 {
     (void)state;
     for (unsigned workers = 1; workers <= 4; workers++) {
@@ -166,7 +170,7 @@ static void test_a_large_job_is_cut(void **state)
         bag_engine_submit(&world.engine, make_job(0, 60000));
         run(1);
         check_reply(0, 60000);
-        assert_int_equal(world.jobs[0].parts, workers > 1 ? workers : 0);
+        assert_int_equal(world.jobs[0].splits, workers > 1 ? workers : 0);
         tear_down(1);
     }
 }
@@ -189,7 +193,7 @@ static void test_the_queue_is_bounded(void **state)
 }
 
 /* Work that takes three times what was estimated counts as that in the queue. */
-static void test_the_pace_of_work_counts(void **state)
+static void test_the_cost_scale_counts(void **state)
 {
     (void)state;
     set_up(1, MAX_JOBS);
@@ -213,13 +217,13 @@ static void test_a_batch_is_short(void **state)
     assert_in_range(cost_ns, 1000000, 4000000); /* the queue holds several batches of 10 ms */
     run(20);
     for (size_t i = 0; i < (10000000 + cost_ns - 1) / cost_ns - 1; i++)
-        assert_int_equal(world.jobs[i].batch_requests, 0);
-    assert_int_equal(world.jobs[(10000000 + cost_ns - 1) / cost_ns - 1].batch_requests,
+        assert_int_equal(world.batch_requests[i], 0);
+    assert_int_equal(world.batch_requests[(10000000 + cost_ns - 1) / cost_ns - 1],
                      (10000000 + cost_ns - 1) / cost_ns);
     tear_down(20);
 }
 
-static void test_stale_jobs_are_rejectd(void **state)
+static void test_stale_jobs_are_rejected(void **state)
 {
     (void)state;
     set_up(1, MAX_JOBS);
@@ -262,11 +266,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_job_is_done_once),
-        cmocka_unit_test(test_a_large_job_is_cut),
+        cmocka_unit_test(test_a_large_job_is_split),
         cmocka_unit_test(test_the_queue_is_bounded),
-        cmocka_unit_test(test_the_pace_of_work_counts),
+        cmocka_unit_test(test_the_cost_scale_counts),
         cmocka_unit_test(test_a_batch_is_short),
-        cmocka_unit_test(test_stale_jobs_are_rejectd),
+        cmocka_unit_test(test_stale_jobs_are_rejected),
         cmocka_unit_test(test_a_bad_job_costs_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

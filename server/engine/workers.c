@@ -1,0 +1,172 @@
+/* Worker threads; see workers.h. */
+#include "workers.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* ---- processors ------------------------------------------------------------------------------ */
+
+/* Reads a number below CPU_SETSIZE; -1 where there is none. */
+static int read_number(const char **at)
+{
+    char *end;
+    if (**at < '0' || **at > '9')
+        return -1;
+    unsigned long number = strtoul(*at, &end, 10);
+    *at = end;
+    return number < CPU_SETSIZE ? (int)number : -1;
+}
+
+/* Reads "4" or "4-7" into the set. */
+static bool read_range(const char **at, cpu_set_t *processors)
+{
+    int first = read_number(at), last = first;
+    if (first >= 0 && **at == '-') {
+        ++*at;
+        last = read_number(at);
+    }
+    for (int i = first; i >= 0 && i <= last; i++)
+        CPU_SET(i, processors);
+    return first >= 0 && last >= first;
+}
+
+bool bag_workers_parse_cpus(const char *text, cpu_set_t *processors, struct bag_problem *problem)
+{
+    const char *at = text;
+    cpu_set_t allowed, both;
+    CPU_ZERO(processors);
+    bool ok = !*at || read_range(&at, processors);
+    while (ok && *at == ',') {
+        at++;
+        ok = read_range(&at, processors);
+    }
+    if (!ok || *at)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "worker_cpus '%s': must be a list of processors such as 2,4-7",
+                               text);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return true; /* not known: keep_to_processor does what it can */
+    CPU_AND(&both, processors, &allowed);
+    if (CPU_EQUAL(&both, processors))
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "worker_cpus '%s': the process may use %d processors, and not all of "
+                           "these are among them",
+                           text, CPU_COUNT(&allowed));
+}
+
+/* The processor at `position` of the set, counted around. */
+static int processor_at(const cpu_set_t *processors, unsigned position)
+{
+    int left = (int)(position % (unsigned)CPU_COUNT(processors)), processor = 0;
+    while (!CPU_ISSET(processor, processors) || left-- > 0)
+        processor++;
+    return processor;
+}
+
+static void keep_to_processor(const cpu_set_t *processors, unsigned position)
+{
+    cpu_set_t one;
+    if (CPU_COUNT(processors) == 0)
+        return;
+    CPU_ZERO(&one);
+    CPU_SET(processor_at(processors, position), &one);
+    /* Where the system does not allow it, the worker stays where it is. */
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* The next work, or NULL where the pool ends and all is done. */
+static struct bag_work *wait_for_work(struct bag_workers *workers)
+{
+    uv_mutex_lock(&workers->lock);
+    while (!workers->first && !workers->ending)
+        uv_cond_wait(&workers->changed, &workers->lock);
+    struct bag_work *work = workers->first;
+    if (work)
+        workers->first = work->next;
+    if (!workers->first)
+        workers->last = &workers->first;
+    uv_mutex_unlock(&workers->lock);
+    return work;
+}
+
+static void run_worker(void *context)
+{
+    struct bag_workers *workers = context;
+    struct bag_work *work;
+    keep_to_processor(&workers->processors, atomic_fetch_add(&workers->started, 1));
+    /* On Linux PRIO_PROCESS and 0 mean the calling thread. */
+    if (workers->nice)
+        setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + workers->nice);
+    while ((work = wait_for_work(workers)) != NULL) {
+        work->run(work);
+        atomic_fetch_sub_explicit(&workers->busy, 1, memory_order_relaxed);
+    }
+}
+
+static bool start_threads(struct bag_workers *workers, unsigned count)
+{
+    workers->threads = calloc(count, sizeof *workers->threads);
+    while (workers->threads && workers->count < count &&
+           uv_thread_create(&workers->threads[workers->count], run_worker, workers) == 0)
+        workers->count++;
+    return workers->count == count;
+}
+
+bool bag_workers_start(struct bag_workers *workers, unsigned count, const char *cpus, int nice,
+                       struct bag_problem *problem)
+{
+    memset(workers, 0, sizeof *workers);
+    workers->last = &workers->first;
+    workers->nice = nice;
+    if (!bag_workers_parse_cpus(cpus, &workers->processors, problem))
+        return false;
+    if (uv_mutex_init(&workers->lock) != 0)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "not enough memory for worker threads");
+    if (uv_cond_init(&workers->changed) != 0) {
+        uv_mutex_destroy(&workers->lock);
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "not enough memory for worker threads");
+    }
+    if (start_threads(workers, count))
+        return true;
+    unsigned started = workers->count;
+    bag_workers_stop(workers);
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                           "the system allows %u of %u worker threads (workers)", started, count);
+}
+
+void bag_workers_stop(struct bag_workers *workers)
+{
+    uv_mutex_lock(&workers->lock);
+    workers->ending = true;
+    uv_cond_broadcast(&workers->changed);
+    uv_mutex_unlock(&workers->lock);
+    for (unsigned i = 0; i < workers->count; i++)
+        uv_thread_join(&workers->threads[i]);
+    free(workers->threads);
+    uv_cond_destroy(&workers->changed);
+    uv_mutex_destroy(&workers->lock);
+}
+
+void bag_workers_push(struct bag_workers *workers, struct bag_work *work, bool urgent)
+{
+    atomic_fetch_add_explicit(&workers->busy, 1, memory_order_relaxed);
+    uv_mutex_lock(&workers->lock);
+    struct bag_work **place = urgent ? &workers->first : workers->last;
+    work->next = *place;
+    *place = work;
+    if (!work->next)
+        workers->last = &work->next;
+    uv_mutex_unlock(&workers->lock);
+    uv_cond_signal(&workers->changed);
+}
+
+unsigned bag_workers_idle(struct bag_workers *workers)
+{
+    unsigned busy = atomic_load_explicit(&workers->busy, memory_order_relaxed);
+    return busy < workers->count ? workers->count - busy : 0;
+}

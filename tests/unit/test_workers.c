@@ -1,0 +1,156 @@
+/* Lists of processors, and the threads that keep to them. */
+#include "testing.h"
+
+#include "server/engine/workers.h"
+
+#include <sys/resource.h>
+#include <uv.h>
+
+static void test_reads_lists(void **state)
+{
+    struct bag_problem problem;
+    cpu_set_t processors;
+    (void)state;
+    assert_true(bag_workers_parse_cpus("", &processors, &problem));
+    assert_int_equal(CPU_COUNT(&processors), 0);
+    assert_true(bag_workers_parse_cpus("0", &processors, &problem));
+    assert_int_equal(CPU_COUNT(&processors), 1);
+    assert_true(CPU_ISSET(0, &processors));
+    assert_true(bag_workers_parse_cpus("0-0,0", &processors, &problem));
+    assert_int_equal(CPU_COUNT(&processors), 1);
+}
+
+static void test_rejects_other_texts(void **state)
+{
+    static const char *const texts[] = {",",           "0,",       "a",  "0-",
+                                        "-1",          "1-0",      "0 ", "0;1",
+                                        "0x1",         "0,,0",     "+0", "99999999999999999999",
+                                        "0-1023,1024", "1000-1023"};
+    struct bag_problem problem;
+    cpu_set_t processors;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        if (bag_workers_parse_cpus(texts[i], &processors, &problem))
+            fail_msg("taken: '%s'", texts[i]);
+        assert_non_null(strstr(problem.text, texts[i]));
+    }
+}
+
+#define WORK_COUNT 100
+
+/* What each piece of work saw, in the order in which it was run. */
+static struct {
+    struct bag_workers workers;
+    struct bag_work work[WORK_COUNT];
+    atomic_size_t count;
+    struct bag_work *order[WORK_COUNT];
+    cpu_set_t processors;
+    int nice;
+    uv_sem_t gate;
+} world;
+
+static void note(struct bag_work *work)
+{
+    world.order[atomic_fetch_add(&world.count, 1)] = work;
+    sched_getaffinity(0, sizeof world.processors, &world.processors);
+    world.nice = getpriority(PRIO_PROCESS, 0);
+}
+
+static void wait_at_gate(struct bag_work *work)
+{
+    uv_sem_wait(&world.gate);
+    note(work);
+}
+
+static void start(unsigned count, const char *cpus, int nice)
+{
+    struct bag_problem problem;
+    memset(&world, 0, sizeof world);
+    assert_int_equal(uv_sem_init(&world.gate, 0), 0);
+    if (!bag_workers_start(&world.workers, count, cpus, nice, &problem))
+        fail_msg("%s", problem.text);
+}
+
+static void stop(void)
+{
+    bag_workers_stop(&world.workers);
+    uv_sem_destroy(&world.gate);
+}
+
+static void push(size_t i, bool urgent)
+{
+    world.work[i].run = note;
+    bag_workers_push(&world.workers, &world.work[i], urgent);
+}
+
+/* Whatever was pushed is run before the pool ends. */
+static void test_all_work_is_run_once(void **state)
+{
+    (void)state;
+    for (unsigned count = 1; count <= 4; count++) {
+        start(count, "", 0);
+        assert_int_equal(bag_workers_idle(&world.workers), count);
+        for (size_t i = 0; i < WORK_COUNT; i++)
+            push(i, i % 3 == 0);
+        stop();
+        assert_int_equal(world.count, WORK_COUNT);
+        assert_int_equal(bag_workers_idle(&world.workers), count);
+    }
+}
+
+/* One worker: what is urgent goes first, all else in its order. */
+static void test_urgent_work_goes_first(void **state)
+{
+    static const size_t order[] = {0, 4, 3, 1, 2};
+    (void)state;
+    start(1, "", 0);
+    world.work[0].run = wait_at_gate;
+    bag_workers_push(&world.workers, &world.work[0], false);
+    while (atomic_load(&world.workers.started) == 0 || world.workers.first)
+        sched_yield();
+    push(1, false);
+    push(2, false);
+    push(3, true);
+    push(4, true);
+    assert_int_equal(bag_workers_idle(&world.workers), 0);
+    uv_sem_post(&world.gate);
+    stop();
+    for (size_t i = 0; i < COUNT_OF(order); i++)
+        assert_ptr_equal(world.order[i], &world.work[order[i]]);
+}
+
+/* A worker keeps to its processor and has its nice value; the caller keeps its own. */
+static void test_workers_keep_to_processors(void **state)
+{
+    cpu_set_t before, after;
+    int nice = getpriority(PRIO_PROCESS, 0);
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    start(1, "", 0);
+    push(0, false);
+    stop();
+    assert_true(CPU_EQUAL(&before, &world.processors));
+    assert_int_equal(world.nice, nice);
+
+    start(1, "0", 3);
+    push(0, false);
+    stop();
+    assert_int_equal(CPU_COUNT(&world.processors), 1);
+    assert_true(CPU_ISSET(0, &world.processors));
+    assert_int_equal(world.nice, nice + 3 < 19 ? nice + 3 : 19);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_lists),
+        cmocka_unit_test(test_rejects_other_texts),
+        cmocka_unit_test(test_all_work_is_run_once),
+        cmocka_unit_test(test_urgent_work_goes_first),
+        cmocka_unit_test(test_workers_keep_to_processors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
