@@ -109,7 +109,7 @@ static void on_loaded(uv_work_t *work, int status)
     serve->service.state = BAG_SERVICE_READY;
     bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", serve->service.registry.count);
     bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", serve->service.registry.count),
-            BAG_LOG_NUMBER("bytes", serve->startup.total_bytes));
+            BAG_LOG_NUMBER("bytes", serve->startup.sources.total_bytes));
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -258,7 +258,7 @@ int bag_cmd_serve(int argc, char *argv[])
     if (ok && serve->config.check)
         printf("The configuration is valid: %zu model%s, %zu bytes of table files.\n",
                serve->config.num_models, serve->config.num_models == 1 ? "" : "s",
-               serve->startup.total_bytes);
+               serve->startup.sources.total_bytes);
     else if (ok)
         ok = run(serve, &problem);
     if (!ok) {

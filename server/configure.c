@@ -240,7 +240,7 @@ bool bag_configure_models_dir(struct bag_config *config, const char *directory,
 
 bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem)
 {
-#define BAG_X(name, maker)                                                       \
+#define BAG_X(name, ...)                                                         \
     if (!bag_config_add_model(config, name, BAG_DEMO_PREFIX name, "1", problem)) \
         return false;
     BAG_DEMO_TABLES(BAG_X)

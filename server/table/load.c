@@ -474,3 +474,36 @@ bool bag_table_load(const struct bag_table_file *file, unsigned threads,
     close(fd);
     return ok || name_file(file->path, problem);
 }
+
+/* ---- projections ----------------------------------------------------------------------------- */
+
+struct bag_projection_memory *bag_projection_load(const struct bag_table_file *matrix,
+                                                  const struct bag_table_file *bias,
+                                                  bag_gemm_fn *gemm, struct bag_problem *problem)
+{
+    struct bag_projection_memory *memory = calloc(1, sizeof *memory);
+    if (!memory) {
+        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", matrix->path);
+        return NULL;
+    }
+    if (!bag_table_load(matrix, 1, NULL, NULL, &memory->matrix, problem) ||
+        (bias && !bag_table_load(bias, 1, NULL, NULL, &memory->bias, problem))) {
+        bag_projection_free(memory);
+        return NULL;
+    }
+    memory->projection = (struct bag_projection){.matrix = memory->matrix.table.rows,
+                                                 .bias = bias ? memory->bias.table.rows : NULL,
+                                                 .rows = (size_t)matrix->npy.shape[0],
+                                                 .columns = memory->matrix.table.row_elements,
+                                                 .gemm = gemm};
+    return memory;
+}
+
+void bag_projection_free(struct bag_projection_memory *memory)
+{
+    if (!memory)
+        return;
+    bag_table_unload(&memory->matrix);
+    bag_table_unload(&memory->bias);
+    free(memory);
+}

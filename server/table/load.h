@@ -7,6 +7,7 @@
 #define BAG_TABLE_LOAD_H
 
 #include "kernels/pool.h"
+#include "kernels/project.h"
 #include "proto/npy.h"
 
 #include <time.h>
@@ -54,5 +55,20 @@ bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
                       struct bag_table_memory *memory, struct bag_problem *problem);
 
 void bag_table_unload(struct bag_table_memory *memory);
+
+/* A loaded projection with what it owns. */
+struct bag_projection_memory {
+    struct bag_projection projection;
+    struct bag_table_memory matrix, bias;
+};
+
+/* Loads an FP32 matrix and, unless it is NULL, a bias of as many elements as the matrix has
+ * columns. NULL with the problem set. */
+struct bag_projection_memory *bag_projection_load(const struct bag_table_file *matrix,
+                                                  const struct bag_table_file *bias,
+                                                  bag_gemm_fn *gemm, struct bag_problem *problem);
+
+/* NULL is ignored. */
+void bag_projection_free(struct bag_projection_memory *memory);
 
 #endif

@@ -5,7 +5,7 @@
 #ifndef BAG_REGISTRY_H
 #define BAG_REGISTRY_H
 
-#include "source.h"
+#include "load.h"
 
 /* The name of a table model's output, and of the one that holds a collection's features side by
  * side. */

@@ -1,50 +1,78 @@
-/* What a configuration names, besides files: demo tables, row formats, projections. */
+/* Configured models -> checked sources; see source.h. */
 #include "source.h"
 
+#include "registry.h"
+
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- demo tables ----------------------------------------------------------------------------- */
 
-bool bag_demo_example(struct bag_table_memory *memory, struct bag_problem *problem)
+void bag_demo_example(float *rows)
 {
-    static const float rows[5][2] = {
+    static const float values[5][2] = {
         {-0.2f, -0.6f}, {-0.1f, -0.4f}, {-1.9f, -1.8f}, {-1.0f, 1.5f}, {0.8f, -0.7f}};
-    if (!bag_table_create(BAG_F32, 2, (int64_t[]){5, 2}, memory, problem))
-        return false;
-    memcpy(memory->mapping, rows, sizeof rows);
-    return true;
+    memcpy(rows, values, sizeof values);
 }
 
-bool bag_demo_items(struct bag_table_memory *memory, struct bag_problem *problem)
+void bag_demo_items(float *rows)
 {
-    int64_t shape[] = {BAG_DEMO_ITEMS_ROWS, BAG_DEMO_ITEMS_COLUMNS};
-    if (!bag_table_create(BAG_F32, 2, shape, memory, problem))
-        return false;
-    float *value = memory->mapping;
     for (uint32_t row = 0; row < BAG_DEMO_ITEMS_ROWS; row++) {
         for (uint32_t column = 0; column < BAG_DEMO_ITEMS_COLUMNS; column++) {
             uint32_t hash = row * UINT32_C(2654435769) + column * UINT32_C(2246822507);
-            *value++ = (float)((int32_t)(hash >> 20) - 2048) / 2048;
+            *rows++ = (float)((int32_t)(hash >> 20) - 2048) / 2048;
         }
     }
-    return true;
 }
 
-/* ---- row formats ----------------------------------------------------------------------------- */
-
-bool bag_table_take_format(struct bag_table *table, uint32_t rank, enum bag_row_format format,
-                           struct bag_problem *problem)
+static bool is_demo(const struct bag_model_config *model)
 {
+    return strncmp(model->path, BAG_DEMO_PREFIX, strlen(BAG_DEMO_PREFIX)) == 0;
+}
+
+static bool describe_demo(struct bag_source *source, struct bag_problem *problem)
+{
+    static const struct {
+        const char *name;
+        bag_demo_maker *make;
+        int64_t rows, columns;
+    } demos[] = {
+#define BAG_X(name, make, rows, columns) {name, make, rows, columns},
+        BAG_DEMO_TABLES(BAG_X)
+#undef BAG_X
+    };
+    const char *name = source->model->path + strlen(BAG_DEMO_PREFIX);
+    for (size_t i = 0; i < sizeof demos / sizeof demos[0]; i++) {
+        if (strcmp(demos[i].name, name) != 0)
+            continue;
+        source->make = demos[i].make;
+        source->rank = 2;
+        source->shape[0] = demos[i].rows;
+        source->shape[1] = demos[i].columns;
+        source->table = (struct bag_table){
+            .dtype = BAG_F32, .num_rows = demos[i].rows, .row_elements = (size_t)demos[i].columns};
+        return true;
+    }
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "there is no demo table '%s'", name);
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+/* Quantised rows: a file of 2-D UINT8 stands for FP32 rows, each with its scale and bias. */
+static bool apply_row_format(struct bag_source *source, struct bag_problem *problem)
+{
+    enum bag_row_format format = source->model->row_format;
+    struct bag_table *table = &source->table;
     const char *name = bag_row_format_names[format];
     if (format == BAG_ROWS_PLAIN)
         return true;
-    if (table->dtype != BAG_U8 || rank != 2)
+    if (table->dtype != BAG_U8 || source->rank != 2)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "row_format %s needs a table of 2 dimensions of UINT8, rows and "
                                "their bytes; this one has %u of %s",
-                               name, rank, bag_dtypes[table->dtype].name);
+                               name, source->rank, bag_dtypes[table->dtype].name);
     size_t row_elements = bag_row_elements(format, table->row_elements);
     if (row_elements == 0)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
@@ -53,14 +81,29 @@ bool bag_table_take_format(struct bag_table *table, uint32_t rank, enum bag_row_
     table->dtype = BAG_F32;
     table->row_elements = row_elements;
     table->row_format = format;
+    source->shape[1] = (int64_t)row_elements;
     return true;
 }
 
-/* ---- projections ----------------------------------------------------------------------------- */
+static bool describe_file(struct bag_source *source, struct bag_problem *problem)
+{
+    const struct bag_model_config *model = source->model;
+    const struct bag_npy *npy = &source->file.npy;
+    if (!bag_table_file_open(model->path, model->datatype, &source->file, problem)) {
+        bag_problem_prefix(problem, "model '%s'", model->name);
+        return false;
+    }
+    source->table = (struct bag_table){
+        .dtype = npy->dtype, .num_rows = npy->shape[0], .row_elements = npy->row_elements};
+    source->rank = npy->rank;
+    memcpy(source->shape, npy->shape, npy->rank * sizeof *npy->shape);
+    if (apply_row_format(source, problem))
+        return true;
+    bag_problem_prefix(problem, "model '%s' (%s)", model->name, model->path);
+    return false;
+}
 
-struct files {
-    struct bag_table_file matrix, bias;
-};
+/* ---- projections ----------------------------------------------------------------------------- */
 
 static bool takes_table(const struct bag_table *table, struct bag_problem *problem)
 {
@@ -99,60 +142,146 @@ static bool takes_bias(const char *path, const struct bag_npy *npy, int64_t colu
                            (long long)npy->shape[0]);
 }
 
-static bool open_files(const struct bag_projection_files *names, const struct bag_table *table,
-                       struct files *files, struct bag_problem *problem)
+/* Adds the file's bytes to the total. */
+static bool count_bytes(struct bag_sources *sources, const struct bag_table_file *file,
+                        struct bag_problem *problem)
 {
-    return takes_table(table, problem) &&
-           bag_table_file_open(names->matrix, BAG_DTYPE_COUNT, &files->matrix, problem) &&
-           takes_matrix(names->matrix, &files->matrix.npy, table->row_elements, problem) &&
-           (!names->bias ||
-            (bag_table_file_open(names->bias, BAG_DTYPE_COUNT, &files->bias, problem) &&
-             takes_bias(names->bias, &files->bias.npy, files->matrix.npy.shape[1], problem)));
-}
-
-bool bag_projection_check(const struct bag_projection_files *names, const struct bag_table *table,
-                          size_t *total_bytes, struct bag_problem *problem)
-{
-    struct files files;
-    if (!open_files(names, table, &files, problem))
-        return false;
-    size_t bytes = bag_table_file_bytes(&files.matrix);
-    if (names->bias)
-        bytes += bag_table_file_bytes(&files.bias);
-    return !__builtin_add_overflow(*total_bytes, bytes, total_bytes) ||
+    return !__builtin_add_overflow(sources->total_bytes, bag_table_file_bytes(file),
+                                   &sources->total_bytes) ||
            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
 }
 
-struct bag_projection_memory *bag_projection_load(const struct bag_projection_files *names,
-                                                  const struct bag_table *table, bag_gemm_fn *gemm,
-                                                  struct bag_problem *problem)
+static bool open_files(const char *matrix, const char *bias, const struct bag_table *table,
+                       struct bag_projection_source *files, struct bag_problem *problem)
 {
-    struct files files;
-    struct bag_projection_memory *memory = calloc(1, sizeof *memory);
-    if (!memory) {
-        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", names->matrix);
-        return NULL;
-    }
-    if (!open_files(names, table, &files, problem) ||
-        !bag_table_load(&files.matrix, 1, NULL, NULL, &memory->matrix, problem) ||
-        (names->bias && !bag_table_load(&files.bias, 1, NULL, NULL, &memory->bias, problem))) {
-        bag_projection_free(memory);
-        return NULL;
-    }
-    memory->projection =
-        (struct bag_projection){.matrix = memory->matrix.table.rows,
-                                .bias = names->bias ? memory->bias.table.rows : NULL,
-                                .rows = table->row_elements,
-                                .columns = memory->matrix.table.row_elements,
-                                .gemm = gemm};
-    return memory;
+    files->has_bias = bias != NULL;
+    return takes_table(table, problem) &&
+           bag_table_file_open(matrix, BAG_DTYPE_COUNT, &files->matrix, problem) &&
+           takes_matrix(matrix, &files->matrix.npy, table->row_elements, problem) &&
+           (!bias || (bag_table_file_open(bias, BAG_DTYPE_COUNT, &files->bias, problem) &&
+                      takes_bias(bias, &files->bias.npy, files->matrix.npy.shape[1], problem)));
 }
 
-void bag_projection_free(struct bag_projection_memory *memory)
+/* `feature` is NULL for the table's own model. */
+static bool open_projection(struct bag_sources *sources, struct bag_feature_source *source,
+                            const struct bag_feature_config *feature, struct bag_problem *problem)
 {
-    if (!memory)
-        return;
-    bag_table_unload(&memory->matrix);
-    bag_table_unload(&memory->bias);
-    free(memory);
+    const char *bias;
+    const char *matrix = bag_config_projection(source->table->model, feature, &bias);
+    if (!matrix)
+        return true;
+    source->projection = calloc(1, sizeof *source->projection);
+    if (!source->projection)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", matrix);
+    sources->projects = true;
+    return open_files(matrix, bias, &source->table->table, source->projection, problem) &&
+           count_bytes(sources, &source->projection->matrix, problem) &&
+           (!bias || count_bytes(sources, &source->projection->bias, problem));
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+/* Completes rules with the type of results, for a table of that shape; `what` begins messages. */
+static bool complete_rules(struct bag_feature_source *feature, enum bag_dtype output_datatype,
+                           const char *what, struct bag_problem *problem)
+{
+    const struct bag_table *table = &feature->table->table;
+    struct bag_fault fault;
+    feature->rules.output_dtype =
+        output_datatype == BAG_DTYPE_COUNT ? table->dtype : output_datatype;
+    if (bag_rules_check(table, &feature->rules, &fault) == BAG_STATUS_OK)
+        return true;
+    bag_problem_from_fault(problem, &fault);
+    bag_problem_prefix(problem, "%s", what);
+    return false;
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static bool make_features(struct bag_source *source, size_t count, struct bag_problem *problem)
+{
+    source->features = calloc(count, sizeof *source->features);
+    source->num_features = source->features ? count : 0;
+    return source->features ||
+           bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "model '%s': not enough memory",
+                           source->model->name);
+}
+
+static bool open_table(struct bag_sources *sources, struct bag_source *source,
+                       struct bag_problem *problem)
+{
+    const struct bag_model_config *model = source->model;
+    char what[512];
+    snprintf(what, sizeof what, "model '%s' (%s)", model->name, model->path);
+    if (!make_features(source, 1, problem) ||
+        !(is_demo(model) ? describe_demo(source, problem) : describe_file(source, problem)))
+        return false;
+    source->features[0] = (struct bag_feature_source){BAG_EMBEDDINGS, source, model->rules, NULL};
+    return complete_rules(&source->features[0], model->output_datatype, what, problem) &&
+           open_projection(sources, &source->features[0], NULL, problem) &&
+           (source->make || count_bytes(sources, &source->file, problem));
+}
+
+static bool open_feature(struct bag_sources *sources, const struct bag_config *config,
+                         const struct bag_feature_config *named, struct bag_source *collection,
+                         struct bag_feature_source *feature, struct bag_problem *problem)
+{
+    const struct bag_model_config *model = bag_config_find_model(config, named->model);
+    enum bag_dtype output_datatype;
+    char what[512];
+    snprintf(what, sizeof what, "model '%s', feature '%s'", collection->model->name, named->name);
+    feature->name = named->name;
+    feature->table = &sources->sources[model - config->models];
+    bag_config_feature_rules(model, named, &feature->rules, &output_datatype);
+    return complete_rules(feature, output_datatype, what, problem) &&
+           open_projection(sources, feature, named, problem);
+}
+
+static bool open_collection(struct bag_sources *sources, const struct bag_config *config,
+                            struct bag_source *source, struct bag_problem *problem)
+{
+    if (!make_features(source, source->model->num_features, problem))
+        return false;
+    for (size_t i = 0; i < source->num_features; i++) {
+        if (!open_feature(sources, config, &source->model->features[i], source,
+                          &source->features[i], problem))
+            return false;
+    }
+    return true;
+}
+
+bool bag_sources_open(struct bag_sources *sources, const struct bag_config *config,
+                      struct bag_problem *problem)
+{
+    *sources = (struct bag_sources){.count = config->num_models};
+    sources->sources = calloc(config->num_models + 1, sizeof *sources->sources);
+    if (!sources->sources) {
+        sources->count = 0;
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    }
+    for (size_t i = 0; i < sources->count; i++)
+        sources->sources[i].model = &config->models[i];
+    for (size_t i = 0; i < sources->count; i++) {
+        if (!bag_source_is_collection(&sources->sources[i]) &&
+            !open_table(sources, &sources->sources[i], problem))
+            return false;
+    }
+    for (size_t i = 0; i < sources->count; i++) {
+        if (bag_source_is_collection(&sources->sources[i]) &&
+            !open_collection(sources, config, &sources->sources[i], problem))
+            return false;
+    }
+    return true;
+}
+
+void bag_sources_close(struct bag_sources *sources)
+{
+    for (size_t i = 0; i < sources->count; i++) {
+        struct bag_source *source = &sources->sources[i];
+        for (size_t j = 0; j < source->num_features; j++)
+            free(source->features[j].projection);
+        free(source->features);
+    }
+    free(sources->sources);
+    *sources = (struct bag_sources){0};
 }

@@ -1,11 +1,12 @@
-/* What a configuration names, besides files: demo tables, row formats, projections. */
+/* What each configured model is made of, found and checked once, before any element is read: files
+ * or makers of tables, row formats, rules, projections.
+ *
+ * A source borrows from the configuration. Used by one thread at a time. */
 #ifndef BAG_TABLE_SOURCE_H
 #define BAG_TABLE_SOURCE_H
 
-#include "kernels/pool.h"
-#include "kernels/project.h"
+#include "config/config.h"
 #include "load.h"
-#include "proto/problem.h"
 
 /* ---- demo tables ----------------------------------------------------------------------------- */
 
@@ -23,16 +24,15 @@
 /* The path that stands for a table of `--demo`. */
 #define BAG_DEMO_PREFIX "demo:"
 
-/* X(name of the model, its maker)
+/* X(name of the model, its maker, rows, columns): FP32 tables.
  *
- *   example   5 x 2 f32, the table of the specification's examples
- *   items     BAG_DEMO_ITEMS_ROWS x BAG_DEMO_ITEMS_COLUMNS f32, as said above
+ *   example   the table of the specification's examples
+ *   items     as said above
  *
- * Each maker fills *memory, which the caller unloads; false, with the problem set, where there is
- * no memory. */
-#define BAG_DEMO_TABLES(X)         \
-    X("example", bag_demo_example) \
-    X("items", bag_demo_items)
+ * Each maker fills a table's memory, in C order. */
+#define BAG_DEMO_TABLES(X)               \
+    X("example", bag_demo_example, 5, 2) \
+    X("items", bag_demo_items, BAG_DEMO_ITEMS_ROWS, BAG_DEMO_ITEMS_COLUMNS)
 
 /* A collection of them, under the name BAG_DEMO_COLLECTION: its config.json. */
 #define BAG_DEMO_COLLECTION "ranker"
@@ -40,42 +40,55 @@
     "{\"features\": [{\"name\": \"history\", \"model\": \"example\", \"reduction\": \"mean\"}," \
     " {\"name\": \"user\", \"model\": \"example\"}, {\"name\": \"ad\", \"model\": \"items\"}]}"
 
-bool bag_demo_example(struct bag_table_memory *memory, struct bag_problem *problem);
-bool bag_demo_items(struct bag_table_memory *memory, struct bag_problem *problem);
+typedef void bag_demo_maker(float *rows);
+bag_demo_maker bag_demo_example, bag_demo_items;
 
-/* ---- row formats ----------------------------------------------------------------------------- */
+/* ---- sources --------------------------------------------------------------------------------- */
 
-/* Takes the rows of `table`, which a file describes as 2-D UINT8, as rows of `format`: from then on
- * its dtype is FP32 and its row_elements are those of the rows that the bytes stand for. PLAIN
- * changes nothing; another shape or type is rejected. */
-bool bag_table_take_format(struct bag_table *table, uint32_t rank, enum bag_row_format format,
-                           struct bag_problem *problem);
-
-/* ---- projections ----------------------------------------------------------------------------- */
-
-/* What a configuration names: a matrix [dim, out] of FP32 in .npy, and NULL or a bias [out]. */
-struct bag_projection_files {
-    const char *matrix, *bias;
+/* A matrix [row elements, out] of FP32, and a bias [out] where there is one. */
+struct bag_projection_source {
+    struct bag_table_file matrix, bias;
+    bool has_bias;
 };
 
-/* Looks at the files and rejects what does not fit rows of the table: its type must be one that is
- * pooled in FP32, the matrix must have as many rows as the table's rows have elements. Adds the
- * bytes that the files will take to *total_bytes. */
-bool bag_projection_check(const struct bag_projection_files *files, const struct bag_table *table,
-                          size_t *total_bytes, struct bag_problem *problem);
-
-/* A loaded projection with what it owns. */
-struct bag_projection_memory {
-    struct bag_projection projection;
-    struct bag_table_memory matrix, bias;
+/* The bags of one table: the one output of a table's model, or a feature of a collection. */
+struct bag_feature_source {
+    const char *name;                         /* of the output */
+    const struct bag_source *table;           /* the source of its table */
+    struct bag_rules rules;                   /* complete: output_dtype is set */
+    struct bag_projection_source *projection; /* owned; NULL: none */
 };
 
-/* Loads what bag_projection_check accepts; NULL with the problem set. */
-struct bag_projection_memory *bag_projection_load(const struct bag_projection_files *files,
-                                                  const struct bag_table *table, bag_gemm_fn *gemm,
-                                                  struct bag_problem *problem);
+struct bag_source {
+    const struct bag_model_config *model; /* its name and version */
 
-/* NULL is ignored. */
-void bag_projection_free(struct bag_projection_memory *memory);
+    /* Of a model of a table; all 0 for a collection. */
+    bag_demo_maker *make;       /* NULL: the table is read from `file` */
+    struct bag_table_file file; /* unused where it is made */
+    struct bag_table table;     /* as the kernels will see it; it has no rows yet */
+    uint32_t rank;              /* of the table; the first dimension is its rows */
+    int64_t shape[BAG_MAX_RANK];
+
+    struct bag_feature_source *features; /* owned; a model of a table has one */
+    size_t num_features;
+};
+
+struct bag_sources {
+    struct bag_source *sources; /* owned; one for each model, in the configuration's order */
+    size_t count;
+    size_t total_bytes; /* of all files */
+    bool projects;      /* some feature does */
+};
+
+/* Opens every file and checks each model's rules against it. In any case bag_sources_close is due.
+ */
+bool bag_sources_open(struct bag_sources *sources, const struct bag_config *config,
+                      struct bag_problem *problem);
+void bag_sources_close(struct bag_sources *sources);
+
+static inline bool bag_source_is_collection(const struct bag_source *source)
+{
+    return !source->model->path;
+}
 
 #endif

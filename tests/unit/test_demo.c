@@ -13,15 +13,49 @@ static void makes_the_table_of_the_examples(void **state)
     (void)state;
     static const float expected[10] = {-0.2f, -0.6f, -0.1f, -0.4f, -1.9f,
                                        -1.8f, -1.0f, 1.5f,  0.8f,  -0.7f};
-    struct bag_table_memory memory;
+    float rows[10] = {0};
+    bag_demo_example(rows);
+    assert_memory_equal(rows, expected, sizeof expected);
+}
+
+/* On the heap, of the exact size. */
+static float *make_items(void)
+{
+    float *rows = malloc(sizeof(float[BAG_DEMO_ITEMS_ROWS][BAG_DEMO_ITEMS_COLUMNS]));
+    assert_non_null(rows);
+    bag_demo_items(rows);
+    return rows;
+}
+
+/* The sources of `--demo`: their shapes are known before they are made. */
+static void describes_the_demo(void **state)
+{
+    (void)state;
+    struct bag_model_config models[] = {
+        {.name = (char *)(uintptr_t) "items", .path = (char *)(uintptr_t) "demo:items"},
+        {.name = (char *)(uintptr_t) "example", .path = (char *)(uintptr_t) "demo:example"}};
+    struct bag_config config = {.models = models, .num_models = 2};
+    struct bag_sources sources;
     struct bag_problem problem;
-    assert_true(bag_demo_example(&memory, &problem));
-    assert_int_equal(memory.table.dtype, BAG_F32);
-    assert_int_equal(memory.table.num_rows, 5);
-    assert_int_equal(memory.table.row_elements, 2);
-    assert_int_equal(memory.rank, 2);
-    assert_memory_equal(memory.table.rows, expected, sizeof expected);
-    bag_table_unload(&memory);
+    for (int i = 0; i < 2; i++) {
+        models[i].datatype = models[i].output_datatype = BAG_DTYPE_COUNT;
+        models[i].rules.default_index = -1;
+    }
+    assert_true(bag_sources_open(&sources, &config, &problem));
+    assert_int_equal(sources.count, 2);
+    assert_int_equal(sources.total_bytes, 0);
+    assert_int_equal(sources.sources[0].table.dtype, BAG_F32);
+    assert_int_equal(sources.sources[0].table.num_rows, 100000);
+    assert_int_equal(sources.sources[0].table.row_elements, 64);
+    assert_int_equal(sources.sources[0].features[0].rules.output_dtype, BAG_F32);
+    assert_int_equal(sources.sources[1].rank, 2);
+    assert_int_equal(sources.sources[1].shape[0], 5);
+    assert_int_equal(sources.sources[1].shape[1], 2);
+    bag_sources_close(&sources);
+    models[1].path = (char *)(uintptr_t) "demo:nothing";
+    assert_false(bag_sources_open(&sources, &config, &problem));
+    assert_string_equal(problem.text, "there is no demo table 'nothing'");
+    bag_sources_close(&sources);
 }
 
 /* The header's formula in the integers and doubles of another size. */
@@ -34,18 +68,12 @@ static float item(uint64_t row, uint64_t column)
 static void makes_the_items(void **state)
 {
     (void)state;
-    struct bag_table_memory memory;
-    struct bag_problem problem;
-    assert_true(bag_demo_items(&memory, &problem));
-    assert_int_equal(memory.table.dtype, BAG_F32);
-    assert_int_equal(memory.table.num_rows, 100000);
-    assert_int_equal(memory.table.row_elements, 64);
-    const float *rows = memory.table.rows;
+    float *rows = make_items();
     for (uint64_t row = 0; row < 100000; row++)
         for (uint64_t column = 0; column < 64; column++)
             if (rows[row * 64 + column] != item(row, column))
                 fail_msg("row %lu, column %lu is %g", row, column, rows[row * 64 + column]);
-    bag_table_unload(&memory);
+    free(rows);
 }
 
 /* Worked out apart from any C, so that a change of the formula is noticed. */
@@ -58,19 +86,17 @@ static void keeps_the_known_items(void **state)
     } known[] = {{0, 0, -2048 / 2048.0f},   {0, 1, 94 / 2048.0f},   {0, 63, 1872 / 2048.0f},
                  {1, 0, 483 / 2048.0f},     {2, 3, 1251 / 2048.0f}, {54321, 31, -241 / 2048.0f},
                  {99999, 63, 974 / 2048.0f}};
-    struct bag_table_memory memory;
-    struct bag_problem problem;
-    assert_true(bag_demo_items(&memory, &problem));
-    const float *rows = memory.table.rows;
+    float *rows = make_items();
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         assert_true(rows[known[i].row * 64 + known[i].column] == known[i].value);
-    bag_table_unload(&memory);
+    free(rows);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(makes_the_table_of_the_examples),
+        cmocka_unit_test(describes_the_demo),
         cmocka_unit_test(makes_the_items),
         cmocka_unit_test(keeps_the_known_items),
     };
