@@ -1,0 +1,278 @@
+/* Building an index of keys; see keys_index.h.
+ *
+ * Each builder takes the next piece of the keys, reads it, and adds it; a line of the index is
+ * locked while a key goes into it. */
+#include "keys_index.h"
+
+#include "server/memory/memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define PIECE_KEYS ((size_t)64 << 10)
+#define MAX_TRIES  4
+
+/* ---- the builders' common state -------------------------------------------------------------- */
+
+/* Lives on the stack of the thread that called bag_keys_index_build, which outlives the builders.
+ */
+struct building {
+    /* Set before the builders start. */
+    const struct bag_keys_source *source;
+    struct bag_keys keys;
+
+    pthread_mutex_t lock;   /* guards what follows */
+    pthread_cond_t changed; /* signalled when a piece is done and when a builder ends */
+    size_t next_key;
+    size_t done_keys;
+    unsigned running; /* builders that have not ended */
+    bool failed;      /* reading failed, as `problem` says; stops all builders */
+    struct bag_problem problem;
+    enum bag_keys_outcome outcome; /* anything but ADDED stops all builders, too */
+    uint64_t stopped_key;          /* which one could not be added, */
+    int64_t stopped_row, other;    /* its row, and that of its twin */
+};
+
+struct piece {
+    size_t first, count;
+};
+
+static bool next_piece(struct building *building, struct piece *piece)
+{
+    pthread_mutex_lock(&building->lock);
+    size_t left = building->source->num_keys - building->next_key;
+    bool more = left > 0 && !building->failed && building->outcome == BAG_KEYS_ADDED;
+    *piece = (struct piece){building->next_key, left < PIECE_KEYS ? left : PIECE_KEYS};
+    if (more)
+        building->next_key += piece->count;
+    pthread_mutex_unlock(&building->lock);
+    return more;
+}
+
+static void piece_done(struct building *building, struct piece piece)
+{
+    pthread_mutex_lock(&building->lock);
+    building->done_keys += piece.count;
+    pthread_cond_signal(&building->changed);
+    pthread_mutex_unlock(&building->lock);
+}
+
+static void stop(struct building *building, enum bag_keys_outcome outcome, uint64_t key,
+                 int64_t row, int64_t other)
+{
+    pthread_mutex_lock(&building->lock);
+    if (building->outcome == BAG_KEYS_ADDED) {
+        building->outcome = outcome;
+        building->stopped_key = key;
+        building->stopped_row = row;
+        building->other = other;
+    }
+    pthread_mutex_unlock(&building->lock);
+}
+
+static void builder_ends(struct building *building, const struct bag_problem *problem)
+{
+    pthread_mutex_lock(&building->lock);
+    if (problem && !building->failed) {
+        building->failed = true;
+        building->problem = *problem;
+    }
+    building->running--;
+    pthread_cond_signal(&building->changed);
+    pthread_mutex_unlock(&building->lock);
+}
+
+/* ---- one builder ----------------------------------------------------------------------------- */
+
+static bool build_pieces(struct building *building, uint64_t *keys, struct bag_problem *problem)
+{
+    const struct bag_keys_source *source = building->source;
+    struct piece piece;
+    size_t stopped;
+    int64_t other;
+    while (next_piece(building, &piece)) {
+        if (!source->read(source->context, piece.first, piece.count, keys, problem))
+            return false;
+        enum bag_keys_outcome outcome = bag_keys_add(&building->keys, keys, piece.count,
+                                                     (int64_t)piece.first, &stopped, &other);
+        if (outcome != BAG_KEYS_ADDED)
+            stop(building, outcome, keys[stopped], (int64_t)(piece.first + stopped), other);
+        else
+            piece_done(building, piece);
+    }
+    return true;
+}
+
+static void *run_builder(void *argument)
+{
+    struct building *building = argument;
+    struct bag_problem problem;
+    uint64_t *keys = malloc(PIECE_KEYS * sizeof *keys);
+    bool ok =
+        keys ? build_pieces(building, keys, &problem)
+             : bag_problem_set(&problem, BAG_ERROR_NO_MEMORY, "no memory for a piece of the keys");
+    free(keys);
+    builder_ends(building, ok ? NULL : &problem);
+    return NULL;
+}
+
+/* ---- the thread that waits for them ---------------------------------------------------------- */
+
+/* Returns when all builders have ended and their last progress is told. The lock is free while
+ * `progress` runs. */
+static void wait_for_builders(struct building *building, bag_load_progress *progress, void *context)
+{
+    size_t told = 0;
+    pthread_mutex_lock(&building->lock);
+    for (;;) {
+        size_t done = building->done_keys;
+        if (progress && done != told) {
+            pthread_mutex_unlock(&building->lock);
+            progress(context, done * sizeof(uint64_t),
+                     building->source->num_keys * sizeof(uint64_t));
+            pthread_mutex_lock(&building->lock);
+            told = done;
+        } else if (building->running > 0) {
+            pthread_cond_wait(&building->changed, &building->lock);
+        } else {
+            break;
+        }
+    }
+    pthread_mutex_unlock(&building->lock);
+}
+
+/* Fewer builders than asked for are enough; none is a failure. */
+static unsigned start_builders(struct building *building, pthread_t *builders, unsigned wanted)
+{
+    unsigned started = 0;
+    int error = 0;
+    building->running = wanted;
+    while (started < wanted &&
+           (error = pthread_create(&builders[started], NULL, run_builder, building)) == 0)
+        started++;
+    pthread_mutex_lock(&building->lock);
+    building->running -= wanted - started;
+    if (started == 0) {
+        building->failed = true;
+        bag_problem_set(&building->problem, BAG_ERROR_SYSTEM, "no thread can be started: %s",
+                        strerror(error));
+    }
+    pthread_mutex_unlock(&building->lock);
+    return started;
+}
+
+/* Adds all keys to the lines, which are empty. False where reading fails; else building->outcome
+ * tells. */
+static bool build(struct building *building, unsigned threads, bag_load_progress *progress,
+                  void *context, struct bag_problem *problem)
+{
+    size_t pieces = (building->source->num_keys + PIECE_KEYS - 1) / PIECE_KEYS;
+    unsigned wanted = threads > pieces ? (unsigned)pieces : threads;
+    pthread_t *builders = calloc(wanted + 1, sizeof *builders);
+    if (!builders)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %u builders", wanted);
+    building->outcome = BAG_KEYS_ADDED;
+    building->next_key = building->done_keys = 0;
+    unsigned started = wanted ? start_builders(building, builders, wanted) : 0;
+    wait_for_builders(building, progress, context);
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(builders[i], NULL);
+    free(builders);
+    if (building->failed)
+        *problem = building->problem;
+    return !building->failed;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* A key as the file's type shows it. */
+static const char *key_text(uint64_t key, bool is_signed, char text[24])
+{
+    snprintf(text, 24, is_signed ? "%" PRId64 : "%" PRIu64, key);
+    return text;
+}
+
+/* Which pair is the first depends on the order in which keys are added: add them again, one after
+ * the other. */
+static bool reject_duplicate(struct building *building, struct bag_problem *problem)
+{
+    char text[24];
+    memset(building->keys.lines, 0, building->keys.num_lines * sizeof *building->keys.lines);
+    if (!build(building, 1, NULL, NULL, problem))
+        return false;
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "key %s stands twice, in rows %" PRId64 " and %" PRId64
+                           " (counted from 0); every row needs a key of its own",
+                           key_text(building->stopped_key, building->source->is_signed, text),
+                           building->other, building->stopped_row);
+}
+
+static bool choose_seed(struct bag_keys_seed *seed, struct bag_problem *problem)
+{
+    if (getrandom(seed, sizeof *seed, 0) == (ssize_t)sizeof *seed)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "no random numbers can be had: %s",
+                           strerror(errno));
+}
+
+/* Tries seeds until no key is too far from its line: with random ones the first try does. */
+static bool try_seeds(struct building *building, unsigned threads, bag_load_progress *progress,
+                      void *context, struct bag_problem *problem)
+{
+    size_t bytes = building->keys.num_lines * sizeof *building->keys.lines;
+    for (int tries = 0; tries < MAX_TRIES; tries++) {
+        if (tries > 0)
+            memset(building->keys.lines, 0, bytes);
+        if (!choose_seed(&building->keys.seed, problem) ||
+            !build(building, threads, progress, context, problem))
+            return false;
+        if (building->outcome == BAG_KEYS_DUPLICATE)
+            return reject_duplicate(building, problem);
+        if (building->outcome == BAG_KEYS_ADDED)
+            return true;
+    }
+    return bag_problem_set(problem, BAG_ERROR_INTERNAL,
+                           "no seed spreads the keys evenly; are they chosen?");
+}
+
+size_t bag_keys_index_bytes(size_t num_keys)
+{
+    return bag_keys_num_lines(num_keys) * sizeof(struct bag_keys_line);
+}
+
+bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads,
+                          bag_load_progress *progress, void *context, struct bag_keys_index *index,
+                          struct bag_problem *problem)
+{
+    memset(index, 0, sizeof *index);
+    if (source->num_keys > (size_t)BAG_KEYS_MAX_ROWS)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "there are %zu keys; an index of keys takes up to %" PRId64,
+                               source->num_keys, BAG_KEYS_MAX_ROWS);
+    struct building building = {.source = source};
+    index->mapping_bytes = bag_keys_index_bytes(source->num_keys);
+    building.keys.num_lines = bag_keys_num_lines(source->num_keys);
+    building.keys.lines = bag_memory_map(index->mapping_bytes, problem);
+    if (!building.keys.lines)
+        return false;
+    pthread_mutex_init(&building.lock, NULL);
+    pthread_cond_init(&building.changed, NULL);
+    bool ok = try_seeds(&building, threads ? threads : 1, progress, context, problem);
+    pthread_cond_destroy(&building.changed);
+    pthread_mutex_destroy(&building.lock);
+    index->keys = building.keys;
+    if (!ok)
+        bag_keys_index_free(index);
+    return ok;
+}
+
+void bag_keys_index_free(struct bag_keys_index *index)
+{
+    bag_memory_unmap(index->keys.lines, index->mapping_bytes);
+    memset(index, 0, sizeof *index);
+}

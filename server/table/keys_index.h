@@ -1,0 +1,41 @@
+/* The index of a keyed table: memory for kernels/keys.h, filled by several threads.
+ *
+ * Keys are read in pieces and go straight to their places: beside the index itself only a piece for
+ * each thread is held. Called from any one thread at a time; the builders that it starts are joined
+ * before it returns. */
+#ifndef BAG_KEYS_INDEX_H
+#define BAG_KEYS_INDEX_H
+
+#include "kernels/keys.h"
+#include "load.h"
+
+struct bag_keys_index {
+    struct bag_keys keys;
+    size_t mapping_bytes; /* of the lines, which are owned */
+};
+
+/* Where the keys come from. */
+struct bag_keys_source {
+    /* Puts `count` keys, those of rows first, first + 1, ..., into `keys`. Called by several
+     * threads at once. */
+    bool (*read)(void *context, size_t first, size_t count, uint64_t *keys,
+                 struct bag_problem *problem);
+    void *context;
+    size_t num_keys;
+    bool is_signed; /* how messages show a key */
+};
+
+/* Bytes of memory that an index of so many keys takes: at most 16 a key and 64. */
+size_t bag_keys_index_bytes(size_t num_keys);
+
+/* Builds the index with `threads` builders (at least 1). Rejects a key that stands twice, with the
+ * rows of the first such pair. On failure nothing stays allocated. `progress` may be NULL; its
+ * bytes are those of the keys, 8 each. */
+bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads,
+                          bag_load_progress *progress, void *context, struct bag_keys_index *index,
+                          struct bag_problem *problem);
+
+/* Gives the memory back; an index of zeros is allowed. */
+void bag_keys_index_free(struct bag_keys_index *index);
+
+#endif

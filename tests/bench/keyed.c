@@ -1,0 +1,334 @@
+/* What keys cost beside dense rows and beside a binary search; see tests/bench/keyed.
+ *
+ * All sides pool the same rows of one table from the same calls, in turn, round after round, on one
+ * thread. Times are those of the processor, and the median of the rounds is shown. */
+#include "server/memory/memory.h"
+#include "server/table/keys_index.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BAGS       128
+#define BAG_LENGTH 32
+#define IDS        (BAGS * BAG_LENGTH)
+#define CALLS      16
+#define ROUNDS     15
+
+static uint64_t random_state = 1;
+
+static uint64_t scramble(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static uint64_t next_random(void)
+{
+    return scramble(random_state += UINT64_C(0x9e3779b97f4a7c15));
+}
+
+static double seconds(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void *map(size_t bytes)
+{
+    struct bag_problem problem;
+    void *memory = bag_memory_map(bytes, &problem);
+    if (!memory) {
+        fprintf(stderr, "%s\n", problem.text);
+        exit(1);
+    }
+    return memory;
+}
+
+/* ---- the table and its keys ------------------------------------------------------------------ */
+
+struct bench {
+    size_t rows, dim;
+    struct bag_table table;
+    uint64_t *keys; /* of each row */
+    struct bag_keys_index index;
+    struct sorted {
+        uint64_t key;
+        uint32_t row;
+    } __attribute__((packed)) * sorted;
+    char *out;
+};
+
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
+                      struct bag_problem *problem)
+{
+    (void)problem;
+    memcpy(keys, (const uint64_t *)context + first, count * sizeof *keys);
+    return true;
+}
+
+static void build(uint64_t *keys, size_t count, unsigned threads, struct bag_keys_index *index)
+{
+    struct bag_keys_source source = {read_keys, keys, count, true};
+    struct bag_problem problem;
+    if (!bag_keys_index_build(&source, threads, NULL, NULL, index, &problem)) {
+        fprintf(stderr, "%s\n", problem.text);
+        exit(1);
+    }
+}
+
+static int compare_sorted(const void *a, const void *b)
+{
+    uint64_t x = ((const struct sorted *)a)->key, y = ((const struct sorted *)b)->key;
+    return (x > y) - (x < y);
+}
+
+static size_t resident_bytes(void)
+{
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%*s %zu", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void make_table(struct bench *bench)
+{
+    size_t bytes = bench->rows * bench->dim * sizeof(float);
+    float *rows = map(bytes);
+    for (size_t i = 0; i < bench->rows * bench->dim; i++)
+        rows[i] = (float)(i % 1000);
+    bench->table = (struct bag_table){.rows = rows,
+                                      .dtype = BAG_F32,
+                                      .num_rows = (int64_t)bench->rows,
+                                      .row_elements = bench->dim};
+    bench->out = malloc(BAGS * bench->dim * sizeof(float));
+    bench->keys = map(bench->rows * sizeof *bench->keys);
+    bench->sorted = map(bench->rows * sizeof *bench->sorted);
+    for (size_t i = 0; i < bench->rows; i++) {
+        bench->keys[i] = scramble(i + 1);
+        bench->sorted[i] = (struct sorted){bench->keys[i], (uint32_t)i};
+    }
+    qsort(bench->sorted, bench->rows, sizeof *bench->sorted, compare_sorted);
+}
+
+static void make_index(struct bench *bench)
+{
+    size_t before = resident_bytes();
+    double start = seconds(CLOCK_MONOTONIC);
+    build(bench->keys, bench->rows, 2, &bench->index);
+    double took = seconds(CLOCK_MONOTONIC) - start;
+    printf("build: %.1f M keys/s with two threads; %.2f bytes a key resident\n",
+           (double)bench->rows / took * 1e-6,
+           (double)(resident_bytes() - before) / (double)bench->rows);
+}
+
+/* ---- ids ------------------------------------------------------------------------------------- */
+
+/* Ranks by the continuous form of Zipf's law; hot rows are scattered. */
+static size_t zipf_row(size_t rows)
+{
+    double exponent = -0.05, u = (double)(next_random() >> 11) * 0x1p-53;
+    double rank = pow(u * (pow((double)rows, exponent) - 1) + 1, 1 / exponent);
+    return scramble((uint64_t)rank) % rows;
+}
+
+static void make_ids(const struct bench *bench, bool zipf, int64_t *rows, uint64_t *keys)
+{
+    for (size_t i = 0; i < (size_t)CALLS * IDS; i++) {
+        rows[i] = (int64_t)(zipf ? zipf_row(bench->rows) : next_random() % bench->rows);
+        keys[i] = bench->keys[rows[i]];
+    }
+}
+
+/* ---- the sides ------------------------------------------------------------------------------- */
+
+static void pool(const struct bench *bench, const int64_t *rows)
+{
+    struct bag_tensor indices = {
+        .dtype = BAG_I64, .rank = 2, .shape = {BAGS, BAG_LENGTH}, .count = IDS, .data = rows};
+    struct bag_inputs inputs = {{[BAG_INDICES] = &indices}};
+    struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
+    struct bag_pool_args args;
+    struct bag_fault fault;
+    if (bag_pool_check(&bench->table, &rules, &inputs, SIZE_MAX, &args, &fault) != BAG_STATUS_OK)
+        abort();
+    bag_pool_run(&args, bag_range_all(&args), bench->out);
+}
+
+static void run_dense(const struct bench *bench, const int64_t *rows, const uint64_t *keys)
+{
+    (void)keys;
+    pool(bench, rows);
+}
+
+static void find(const struct bench *bench, const uint64_t *keys, const struct bag_table *fetched,
+                 int64_t *found)
+{
+    struct bag_ids ids = {keys, IDS, true};
+    bag_keys_find(&bench->index.keys, &ids, fetched, found);
+}
+
+static void run_keyed(const struct bench *bench, const int64_t *rows, const uint64_t *keys)
+{
+    static int64_t found[IDS];
+    (void)rows;
+    find(bench, keys, NULL, found);
+    pool(bench, found);
+}
+
+static void run_fetching(const struct bench *bench, const int64_t *rows, const uint64_t *keys)
+{
+    static int64_t found[IDS];
+    (void)rows;
+    find(bench, keys, &bench->table, found);
+    pool(bench, found);
+}
+
+static void run_lookup(const struct bench *bench, const int64_t *rows, const uint64_t *keys)
+{
+    static int64_t found[IDS];
+    (void)rows;
+    find(bench, keys, NULL, found);
+}
+
+/* As lookup alone: without pooling. */
+static int64_t searched; /* so that nothing is left out */
+
+static void run_search(const struct bench *bench, const int64_t *rows, const uint64_t *keys)
+{
+    static int64_t found[IDS];
+    (void)rows;
+    for (size_t i = 0; i < IDS; i++) {
+        size_t low = 0, high = bench->rows;
+        while (low + 1 < high) {
+            size_t middle = (low + high) / 2;
+            if (bench->sorted[middle].key <= keys[i])
+                low = middle;
+            else
+                high = middle;
+        }
+        found[i] = bench->sorted[low].key == keys[i] ? (int64_t)bench->sorted[low].row : -1;
+    }
+    searched += found[IDS - 1];
+}
+
+typedef void side(const struct bench *bench, const int64_t *rows, const uint64_t *keys);
+
+/* X(name, function) */
+#define SIDES(X)                       \
+    X("dense", run_dense)              \
+    X("keyed", run_keyed)              \
+    X("keyed, fetching", run_fetching) \
+    X("lookup alone", run_lookup)      \
+    X("binary search", run_search)
+
+static const struct {
+    const char *name;
+    side *run;
+} sides[] = {
+#define BAG_X(name, run) {name, run},
+    SIDES(BAG_X)
+#undef BAG_X
+};
+#define NUM_SIDES (sizeof sides / sizeof *sides)
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void measure(const struct bench *bench, const char *title, bool zipf)
+{
+    static double took[NUM_SIDES][ROUNDS];
+    int64_t *rows = malloc(sizeof(int64_t) * CALLS * IDS);
+    uint64_t *keys = malloc(sizeof(uint64_t) * CALLS * IDS);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < NUM_SIDES; i++) {
+            size_t which = (i + (size_t)round) % NUM_SIDES;
+            make_ids(bench, zipf, rows, keys);
+            double start = seconds(CLOCK_THREAD_CPUTIME_ID);
+            for (size_t call = 0; call < CALLS; call++)
+                sides[which].run(bench, rows + call * IDS, keys + call * IDS);
+            took[which][round] = (seconds(CLOCK_THREAD_CPUTIME_ID) - start) / (CALLS * IDS) * 1e9;
+        }
+    }
+    for (size_t i = 0; i < NUM_SIDES; i++)
+        qsort(took[i], ROUNDS, sizeof(double), compare_doubles);
+    for (size_t i = 0; i < NUM_SIDES; i++)
+        printf("%-9s %-16s %7.1f ns an id  %5.2f of dense\n", title, sides[i].name,
+               took[i][ROUNDS / 2], took[0][ROUNDS / 2] / took[i][ROUNDS / 2]);
+    free(rows);
+    free(keys);
+}
+
+/* ---- keys that somebody chose ---------------------------------------------------------------- */
+
+/* X(name, the i-th key) */
+#define PATTERNS(X)                 \
+    X("random", scramble(i))        \
+    X("sequential", i)              \
+    X("multiples of 2^32", i << 32) \
+    X("equal low 40 bits", i << 40 | 77)
+
+static void measure_pattern(uint64_t *keys, size_t count, const char *name)
+{
+    struct bag_keys_index index;
+    double start = seconds(CLOCK_MONOTONIC);
+    build(keys, count, 2, &index);
+    double built = seconds(CLOCK_MONOTONIC);
+    for (size_t i = count - 1; i > 0; i--) {
+        size_t other = next_random() % (i + 1);
+        uint64_t key = keys[i];
+        keys[i] = keys[other];
+        keys[other] = key;
+    }
+    static int64_t found[IDS];
+    double cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
+    for (size_t i = 0; i + IDS <= count; i += IDS)
+        bag_keys_find(&index.keys, &(struct bag_ids){keys + i, IDS, true}, NULL, found);
+    cpu = seconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    printf("%-20s build %5.1f M keys/s, lookup %5.1f ns a key\n", name,
+           (double)count / (built - start) * 1e-6, cpu / (double)(count / IDS * IDS) * 1e9);
+    bag_keys_index_free(&index);
+}
+
+static void measure_patterns(size_t count)
+{
+    count = count < (size_t)1 << 24 ? count : (size_t)1 << 24;
+    uint64_t *keys = malloc(count * sizeof *keys);
+#define BAG_X(name, key)               \
+    for (size_t i = 0; i < count; i++) \
+        keys[i] = key;                 \
+    measure_pattern(keys, count, name);
+    PATTERNS(BAG_X)
+#undef BAG_X
+    free(keys);
+}
+
+int main(int argc, char *argv[])
+{
+    struct bench bench = {.rows = argc > 1 ? (size_t)atoll(argv[1]) : 16000000,
+                          .dim = argc > 2 ? (size_t)atoll(argv[2]) : 64};
+    if (bench.rows == 0 || bench.dim == 0 || bench.rows > UINT32_MAX) {
+        fprintf(stderr, "usage: %s [ROWS [DIM]]\n", argv[0]);
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("%zu rows of %zu f32, calls of %d bags of %d ids\n", bench.rows, bench.dim, BAGS,
+           BAG_LENGTH);
+    measure_patterns(bench.rows);
+    make_table(&bench);
+    make_index(&bench);
+    measure(&bench, "uniform", false);
+    measure(&bench, "zipf 1.05", true);
+    return 0;
+}

@@ -1,0 +1,351 @@
+/* The index of keys: every key is found with its row and nothing else is, whatever the keys. */
+#include "server/table/keys_index.h"
+#include "testing.h"
+
+/* ---- an index of an array -------------------------------------------------------------------- */
+
+struct array {
+    const uint64_t *keys;
+    size_t fail_at; /* reading this key fails */
+};
+
+static bool read_array(void *context, size_t first, size_t count, uint64_t *keys,
+                       struct bag_problem *problem)
+{
+    const struct array *array = context;
+    if (array->fail_at >= first && array->fail_at < first + count)
+        return bag_problem_set(problem, BAG_ERROR_FILE, "unreadable");
+    memcpy(keys, array->keys + first, count * sizeof *keys);
+    return true;
+}
+
+static bool build(const uint64_t *keys, size_t count, unsigned threads,
+                  struct bag_keys_index *index, struct bag_problem *problem)
+{
+    struct array array = {keys, SIZE_MAX};
+    struct bag_keys_source source = {read_array, &array, count, true};
+    return bag_keys_index_build(&source, threads, NULL, NULL, index, problem);
+}
+
+static struct bag_keys_index must_build(const uint64_t *keys, size_t count, unsigned threads)
+{
+    struct bag_keys_index index;
+    struct bag_problem problem;
+    if (!build(keys, count, threads, &index, &problem))
+        fail_msg("%s", problem.text);
+    return index;
+}
+
+static uint64_t scramble(uint64_t x)
+{
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return x ^ x >> 32;
+}
+
+/* All keys by one call, and a missing one after each. */
+static void check_all(const struct bag_keys_index *index, const uint64_t *keys, size_t count,
+                      const uint64_t *absent)
+{
+    uint64_t *asked = calloc(2 * count + 1, sizeof *asked);
+    int64_t *rows = calloc(2 * count + 1, sizeof *rows);
+    for (size_t i = 0; i < count; i++) {
+        asked[2 * i] = keys[i];
+        asked[2 * i + 1] = absent[i];
+    }
+    struct bag_ids ids = {asked, 2 * count, true};
+    assert_int_equal(bag_keys_find(&index->keys, &ids, NULL, rows), count);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(rows[2 * i], i);
+        assert_int_equal(rows[2 * i + 1], -1);
+        assert_int_equal(bag_keys_find_one(&index->keys, keys[i]), i);
+        assert_int_equal(bag_keys_find_one(&index->keys, absent[i]), -1);
+    }
+    free(asked);
+    free(rows);
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+static void finds_every_key_of_every_size(void **state)
+{
+    (void)state;
+    static uint64_t keys[1500], absent[1500];
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        keys[i] = scramble(i);
+        absent[i] = scramble(i + 100000);
+    }
+    for (size_t count = 0; count < 70; count++) {
+        struct bag_keys_index index = must_build(keys, count, 1);
+        check_all(&index, keys, count, absent);
+        bag_keys_index_free(&index);
+    }
+    struct bag_keys_index index = must_build(keys, COUNT_OF(keys), 3);
+    check_all(&index, keys, COUNT_OF(keys), absent);
+    bag_keys_index_free(&index);
+}
+
+static void takes_sixteen_bytes_a_key(void **state)
+{
+    (void)state;
+    assert_int_equal(bag_keys_index_bytes(0), 64);
+    assert_int_equal(bag_keys_index_bytes(4), 128);
+    assert_int_equal(bag_keys_index_bytes(1000000), 16000064);
+    assert_true(bag_keys_index_bytes(16777216) <= 16 * (size_t)16777216 + 64);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+#define MANY ((size_t)300000)
+
+/* X(name, the i-th key) */
+#define PATTERNS(X)                 \
+    X("random", scramble(i))        \
+    X("sequential", i)              \
+    X("negative", 0 - i)            \
+    X("equal low bits", i << 32)    \
+    X("equal low 40 bits", i << 40) \
+    X("even", 2 * i)                \
+    X("multiples of 1e9", i * 1000000000)
+
+static void builds_from_chosen_keys(void **state)
+{
+    (void)state;
+    uint64_t *keys = malloc(MANY * sizeof *keys);
+#define BAG_X(name, key)                                                  \
+    {                                                                     \
+        for (size_t i = 0; i < MANY; i++)                                 \
+            keys[i] = key;                                                \
+        struct bag_keys_index index = must_build(keys, MANY, 2);          \
+        for (size_t i = 0; i < MANY; i++)                                 \
+            assert_int_equal(bag_keys_find_one(&index.keys, keys[i]), i); \
+        bag_keys_index_free(&index);                                      \
+    }
+    PATTERNS(BAG_X)
+#undef BAG_X
+    free(keys);
+}
+
+static void takes_every_pattern_as_a_key(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {0, UINT64_MAX, 1, UINT64_C(1) << 63, INT64_MAX, UINT32_MAX};
+    static const uint64_t absent[] = {2, UINT64_MAX - 1, 3, UINT64_C(1) << 62, 5, 6};
+    struct bag_keys_index index = must_build(keys, COUNT_OF(keys), 1);
+    check_all(&index, keys, COUNT_OF(keys), absent);
+    bag_keys_index_free(&index);
+    /* Slots that hold nothing are zeros: no key is found there. */
+    index = must_build(keys + 1, 1, 1);
+    assert_int_equal(bag_keys_find_one(&index.keys, 0), -1);
+    bag_keys_index_free(&index);
+}
+
+static void extends_the_sign_of_narrow_keys(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {UINT64_MAX, UINT32_MAX, 7};
+    static const int32_t asked[] = {-1, 7, -2};
+    int64_t rows[3];
+    struct bag_keys_index index = must_build(keys, COUNT_OF(keys), 1);
+    char *bytes = malloc(sizeof asked + 1); /* at an odd place */
+    memcpy(bytes + 1, asked, sizeof asked);
+    struct bag_ids ids = {bytes + 1, 3, false};
+    assert_int_equal(bag_keys_find(&index.keys, &ids, NULL, rows), 1);
+    assert_int_equal(rows[0], 0);
+    assert_int_equal(rows[1], 2);
+    assert_int_equal(rows[2], -1);
+    free(bytes);
+    bag_keys_index_free(&index);
+}
+
+static void fetches_rows_without_changing_the_answer(void **state)
+{
+    (void)state;
+    static const float rows_of_table[3][20] = {{1}};
+    static const uint64_t keys[] = {10, 20, 30}, asked[] = {30, 40, 10};
+    static const int32_t narrow[] = {20, 40, 10};
+    struct bag_table table = {
+        .rows = rows_of_table, .dtype = BAG_F32, .num_rows = 3, .row_elements = 20};
+    struct bag_keys_index index = must_build(keys, COUNT_OF(keys), 1);
+    int64_t rows[3];
+    struct bag_ids ids = {asked, 3, true};
+    assert_int_equal(bag_keys_find(&index.keys, &ids, &table, rows), 1);
+    assert_int_equal(rows[0], 2);
+    assert_int_equal(rows[1], -1);
+    assert_int_equal(rows[2], 0);
+    ids = (struct bag_ids){narrow, 3, false};
+    assert_int_equal(bag_keys_find(&index.keys, &ids, &table, rows), 1);
+    assert_int_equal(rows[0], 1);
+    bag_keys_index_free(&index);
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static void keeps_all_bits_of_a_row(void **state)
+{
+    (void)state;
+    struct bag_keys_line lines[2] = {{{0}, {0}, 0}};
+    struct bag_keys keys = {lines, 2, {{1, 2, 3, 4}}};
+    uint64_t added[5] = {1, 2, 3, 4, 5};
+    size_t stopped;
+    int64_t other, first = BAG_KEYS_MAX_ROWS - 5;
+    assert_int_equal(bag_keys_add(&keys, added, 5, first, &stopped, &other), BAG_KEYS_ADDED);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(bag_keys_find_one(&keys, added[i]), first + i);
+    assert_int_equal(bag_keys_add(&keys, &added[3], 1, 0, &stopped, &other), BAG_KEYS_DUPLICATE);
+    assert_int_equal(stopped, 0);
+    assert_int_equal(other, first + 3);
+}
+
+static void says_when_all_lines_are_full(void **state)
+{
+    (void)state;
+    struct bag_keys_line lines[2] = {{{0}, {0}, 0}};
+    struct bag_keys keys = {lines, 2, {{1, 2, 3, 4}}};
+    uint64_t added[12];
+    size_t stopped;
+    int64_t other;
+    for (size_t i = 0; i < COUNT_OF(added); i++)
+        added[i] = i;
+    assert_int_equal(bag_keys_add(&keys, added, 12, 0, &stopped, &other), BAG_KEYS_CROWDED);
+    assert_int_equal(stopped, 10);
+    for (size_t i = 0; i < 10; i++) /* some of them in the line before their own */
+        assert_int_equal(bag_keys_find_one(&keys, i), i);
+    assert_int_equal(bag_keys_find_one(&keys, 10), -1);
+}
+
+static void seeds_lead_to_different_lines(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    struct bag_keys_index a = must_build(keys, COUNT_OF(keys), 1);
+    struct bag_keys_index b = must_build(keys, COUNT_OF(keys), 1);
+    assert_memory_not_equal(&a.keys.seed, &b.keys.seed, sizeof a.keys.seed);
+    assert_memory_not_equal(a.keys.lines, b.keys.lines, a.mapping_bytes);
+    bag_keys_index_free(&a);
+    bag_keys_index_free(&b);
+}
+
+/* ---- rejections ------------------------------------------------------------------------------ */
+
+static void names_the_first_pair_of_equal_keys(void **state)
+{
+    (void)state;
+    uint64_t *keys = malloc(MANY * sizeof *keys);
+    struct bag_keys_index index;
+    struct bag_problem problem;
+    for (size_t i = 0; i < MANY; i++)
+        keys[i] = scramble(i);
+    keys[MANY - 1] = keys[0];
+    keys[150000] = keys[120000] = keys[70] = (uint64_t)-9;
+    keys[130000] = keys[3];
+    for (unsigned threads = 1; threads < 4; threads++) {
+        assert_false(build(keys, MANY, threads, &index, &problem));
+        assert_string_equal(problem.text,
+                            "key -9 stands twice, in rows 70 and 120000 (counted from 0); every "
+                            "row needs a key of its own");
+        assert_int_equal(problem.kind, BAG_ERROR_FILE);
+        assert_null(index.keys.lines);
+    }
+    free(keys);
+}
+
+static void shows_unsigned_keys_as_such(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {UINT64_MAX, UINT64_MAX};
+    struct array array = {keys, SIZE_MAX};
+    struct bag_keys_source source = {read_array, &array, 2, false};
+    struct bag_keys_index index;
+    struct bag_problem problem;
+    assert_false(bag_keys_index_build(&source, 1, NULL, NULL, &index, &problem));
+    assert_non_null(strstr(problem.text, "key 18446744073709551615 stands twice, in rows 0 and 1"));
+}
+
+static void ends_where_reading_fails(void **state)
+{
+    (void)state;
+    uint64_t *keys = malloc(MANY * sizeof *keys);
+    for (size_t i = 0; i < MANY; i++)
+        keys[i] = i;
+    struct array array = {keys, MANY / 2};
+    struct bag_keys_source source = {read_array, &array, MANY, true};
+    struct bag_keys_index index;
+    struct bag_problem problem;
+    assert_false(bag_keys_index_build(&source, 2, NULL, NULL, &index, &problem));
+    assert_string_equal(problem.text, "unreadable");
+    free(keys);
+}
+
+static void rejects_more_keys_than_rows_can_be_numbered(void **state)
+{
+    (void)state;
+    struct bag_keys_source source = {read_array, NULL, (size_t)BAG_KEYS_MAX_ROWS + 1, true};
+    struct bag_keys_index index;
+    struct bag_problem problem;
+    assert_false(bag_keys_index_build(&source, 2, NULL, NULL, &index, &problem));
+    assert_string_equal(problem.text,
+                        "there are 137438953473 keys; an index of keys takes up to 137438953472");
+}
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+static void note_progress(void *context, size_t done_bytes, size_t total_bytes)
+{
+    size_t *last = context;
+    assert_true(done_bytes > *last && done_bytes <= total_bytes);
+    assert_int_equal(total_bytes, MANY * 8);
+    *last = done_bytes;
+}
+
+static void tells_progress_to_the_end(void **state)
+{
+    (void)state;
+    uint64_t *keys = malloc(MANY * sizeof *keys);
+    size_t last = 0;
+    for (size_t i = 0; i < MANY; i++)
+        keys[i] = i;
+    struct array array = {keys, SIZE_MAX};
+    struct bag_keys_source source = {read_array, &array, MANY, true};
+    struct bag_keys_index index;
+    struct bag_problem problem;
+    assert_true(bag_keys_index_build(&source, 2, note_progress, &last, &index, &problem));
+    assert_int_equal(last, MANY * 8);
+    bag_keys_index_free(&index);
+    free(keys);
+}
+
+/* ---- rows of missing keys -------------------------------------------------------------------- */
+
+/* Computed apart, from the formula in keys.h. */
+static void hashes_missing_keys_as_documented(void **state)
+{
+    (void)state;
+    assert_int_equal(bag_keys_hashed_row(0, 1), 0);
+    assert_int_equal(bag_keys_hashed_row(0, 1000), 883);
+    assert_int_equal(bag_keys_hashed_row(1, 1000), 566);
+    assert_int_equal(bag_keys_hashed_row(UINT64_MAX, 1000), 893);
+    assert_int_equal(bag_keys_hashed_row(123456789, BAG_KEYS_MAX_ROWS), 18380397351);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_every_key_of_every_size),
+        cmocka_unit_test(takes_sixteen_bytes_a_key),
+        cmocka_unit_test(builds_from_chosen_keys),
+        cmocka_unit_test(takes_every_pattern_as_a_key),
+        cmocka_unit_test(extends_the_sign_of_narrow_keys),
+        cmocka_unit_test(fetches_rows_without_changing_the_answer),
+        cmocka_unit_test(keeps_all_bits_of_a_row),
+        cmocka_unit_test(says_when_all_lines_are_full),
+        cmocka_unit_test(seeds_lead_to_different_lines),
+        cmocka_unit_test(names_the_first_pair_of_equal_keys),
+        cmocka_unit_test(shows_unsigned_keys_as_such),
+        cmocka_unit_test(ends_where_reading_fails),
+        cmocka_unit_test(rejects_more_keys_than_rows_can_be_numbered),
+        cmocka_unit_test(tells_progress_to_the_end),
+        cmocka_unit_test(hashes_missing_keys_as_documented),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
