@@ -21,8 +21,8 @@ const char *const bag_input_names[BAG_INPUT_COUNT] = {
 #undef BAG_X
 };
 
-const struct bag_status_info bag_statuses[BAG_STATUS_COUNT] = {
-#define BAG_X(id, keyword, text) [BAG_STATUS_##id] = {keyword, text},
+const char *const bag_status_keywords[BAG_STATUS_COUNT] = {
+#define BAG_X(id, keyword) [BAG_STATUS_##id] = keyword,
     BAG_STATUSES(BAG_X)
 #undef BAG_X
 };

@@ -49,6 +49,71 @@ void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
 
 /* ---- sentences of the kernels' findings ------------------------------------------------------ */
 
+/* In a sentence {input} is the tensor, {position} a flat position in it, {value} the value there,
+ * {reduction} the one in force, {low} and {high} the inclusive range that is allowed, {got} and
+ * {want} the dtypes. {value thing} is that many things, in the plural unless it is 1; likewise with
+ * the other numbers. */
+static const char *const fault_texts[BAG_STATUS_COUNT] = {
+    [BAG_STATUS_OK] = "ok",
+    [BAG_STATUS_TABLE_RANK] = "the table is a scalar; it must have at least one dimension",
+    [BAG_STATUS_UNSUPPORTED_REDUCTION] =
+        "reduction sqrtn needs a floating-point table; this one is {got}: use sum, mean or max",
+    [BAG_STATUS_OUTPUT_DTYPE] = "output_datatype {got} cannot be made from a table of {want}: only "
+                                "FP16, BF16 and FP32 convert among each other",
+    [BAG_STATUS_MISSING_INPUT] = "input '{input}' is missing",
+    [BAG_STATUS_UNEXPECTED_INPUT] =
+        "input '{input}' cannot be combined with the other inputs: send 'offsets', or "
+        "'segment_ids' with an optional 'num_segments', or 2-D 'indices' alone",
+    [BAG_STATUS_INDICES_DTYPE] = "'indices' has datatype {got}; it must be INT32 or INT64",
+    [BAG_STATUS_INDICES_RANK] = "'indices' has {value dimension}; it must have {low}: 1 with "
+                                "'offsets' or 'segment_ids', 2 alone",
+    [BAG_STATUS_OFFSETS_DTYPE] = "'offsets' has datatype {got}; it must be INT32 or INT64",
+    [BAG_STATUS_OFFSETS_RANK] = "'offsets' has {value dimension}; it must have 1",
+    [BAG_STATUS_SEGMENT_IDS_DTYPE] = "'segment_ids' has datatype {got}; it must be INT32 or INT64",
+    [BAG_STATUS_SEGMENT_IDS_RANK] = "'segment_ids' has {value dimension}; it must have 1",
+    [BAG_STATUS_SEGMENT_IDS_SHAPE_MISMATCH] =
+        "'segment_ids' has {value element}; 'indices' has {low}: both must have the same number",
+    [BAG_STATUS_NUM_SEGMENTS_DTYPE] =
+        "'num_segments' has datatype {got}; it must be INT32 or INT64",
+    [BAG_STATUS_NUM_SEGMENTS_NOT_SCALAR] =
+        "'num_segments' has {value element} in {low dimension}; it must have shape [] or [1]",
+    [BAG_STATUS_NUM_SEGMENTS_NEGATIVE] = "'num_segments' is {value}; it must be at least 0",
+    [BAG_STATUS_DEFAULT_INDEX_DTYPE] =
+        "'default_index' has datatype {got}; it must be INT32 or INT64",
+    [BAG_STATUS_DEFAULT_INDEX_NOT_SCALAR] =
+        "'default_index' has {value element} in {low dimension}; it must have shape [] or [1]",
+    [BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE] =
+        "'default_index' is {value}; it must be -1 (zeros) or a row from {low} to {high}",
+    [BAG_STATUS_INDEX_TYPE_MISMATCH] = "'{input}' has datatype {got} while 'indices' has {want}; "
+                                       "this model requires one type for all index tensors",
+    [BAG_STATUS_WEIGHTS_NOT_SUPPORTED] =
+        "'per_sample_weights' cannot be combined with reduction {reduction}; use sum or sqrtn, "
+        "leave the weights out, or configure weighted_mean for mean",
+    [BAG_STATUS_WEIGHTS_DTYPE_MISMATCH] =
+        "'per_sample_weights' has datatype {got}; it must be {want} for this table",
+    [BAG_STATUS_WEIGHTS_SHAPE_MISMATCH] =
+        "'per_sample_weights' has {value element} in {low dimension}; it must have the shape of "
+        "'indices' ({high element})",
+    [BAG_STATUS_PADDING_IDX_OUT_OF_RANGE] =
+        "padding_idx is {value}; it must be from {low} to {high}",
+    [BAG_STATUS_OFFSETS_TOO_SHORT] =
+        "'offsets' is empty; with include_last_offset it must have at least 1 element",
+    [BAG_STATUS_OFFSET_OUT_OF_RANGE] = "'offsets' at position {position} is {value}; it must be "
+                                       "from {low} to {high}, the number of indices",
+    [BAG_STATUS_OFFSETS_NOT_MONOTONIC] = "'offsets' at position {position} is {value}, less than "
+                                         "{low} before it; offsets must not decrease",
+    [BAG_STATUS_OFFSETS_NOT_STARTING_AT_ZERO] =
+        "'offsets' at position 0 is {value}; this model requires it to be 0",
+    [BAG_STATUS_INDEX_OUT_OF_RANGE] = "'indices' at position {position} is {value}; it must be "
+                                      "from {low} to {high}, the last row",
+    [BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE] =
+        "'segment_ids' at position {position} is {value}; it must be from {low} to {high}",
+    [BAG_STATUS_SEGMENT_IDS_NOT_SORTED] = "'segment_ids' at position {position} is {value}, less "
+                                          "than {low} before it; segment ids must not decrease",
+    [BAG_STATUS_RESULT_TOO_LARGE] = "the result would have {value bag} of {low byte} each; the "
+                                    "limit (max_reply_bytes) is {high byte}",
+};
+
 /* Writes a number, and what it counts where `thing` says that behind a blank. */
 static int put_number(char *out, size_t room, int64_t number, const char *thing)
 {
@@ -77,7 +142,7 @@ static int put_field(char *out, size_t room, const char *field, const struct bag
 
 bool bag_problem_from_fault(struct bag_problem *problem, const struct bag_fault *fault)
 {
-    const char *at = bag_statuses[fault->status].text;
+    const char *at = fault_texts[fault->status];
     size_t used = 0;
     while (*at && used + 1 < sizeof problem->text) {
         if (*at == '{') {

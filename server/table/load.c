@@ -336,9 +336,11 @@ static bool read_header(int fd, size_t file_bytes, enum bag_dtype override_dtype
     have = read_start(fd, header, header_bytes, problem);
     bool ok = have >= 0 && bag_npy_parse(header, (size_t)have, override_dtype, npy, problem);
     free(header);
-    if (ok && npy->rank == 0)
-        return bag_problem_set(problem, BAG_ERROR_FILE, "%s",
-                               bag_statuses[BAG_STATUS_TABLE_RANK].text);
+    if (ok && npy->rank == 0) {
+        bag_problem_from_fault(problem, &(struct bag_fault){.status = BAG_STATUS_TABLE_RANK});
+        problem->kind = BAG_ERROR_FILE;
+        return false;
+    }
     return ok && check_size(npy, file_bytes, problem);
 }
 

@@ -109,7 +109,7 @@ static void check(struct call *call, const int64_t *ids, struct bag_pool_args *a
     call->indices.data = ids;
     if (bag_pool_check(&call->table, &call->rules, &call->inputs, SIZE_MAX, args, &fault) !=
         BAG_STATUS_OK) {
-        fprintf(stderr, "the check refuses: %s\n", bag_statuses[fault.status].keyword);
+        fprintf(stderr, "the check rejects: %s\n", bag_status_keywords[fault.status]);
         abort();
     }
 }

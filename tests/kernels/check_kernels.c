@@ -352,7 +352,7 @@ static int check(uint64_t seed)
         bag_pool_check(&call.table, &call.rules, &inputs, SIZE_MAX, &args, &fault) !=
             BAG_STATUS_OK) {
         printf("FAILED seed %llu: the call is rejected: %s\n", (unsigned long long)seed,
-               bag_statuses[fault.status].keyword);
+               bag_status_keywords[fault.status]);
         return 1;
     }
     int failed = 0;

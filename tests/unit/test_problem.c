@@ -16,8 +16,8 @@ static void test_makes_sentences_of_faults(void **state)
         {{.status = BAG_STATUS_WEIGHTS_DTYPE_MISMATCH, .got = BAG_I64, .want = BAG_F32},
          "'per_sample_weights' has datatype INT64; it must be FP32 for this table"},
         {{.status = BAG_STATUS_UNEXPECTED_INPUT, .input = BAG_NUM_SEGMENTS},
-         "input 'num_segments' does not go with the other inputs: send 'offsets', or 'segment_ids' "
-         "with an optional 'num_segments', or 2-D 'indices' alone"},
+         "input 'num_segments' cannot be combined with the other inputs: send 'offsets', or "
+         "'segment_ids' with an optional 'num_segments', or 2-D 'indices' alone"},
         {{.status = BAG_STATUS_RESULT_TOO_LARGE, .value = INT64_MAX, .low = INT64_MIN, .high = 0},
          "the result would have 9223372036854775807 bags of -9223372036854775808 bytes each; the "
          "limit (max_reply_bytes) is 0 bytes"},
