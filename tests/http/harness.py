@@ -108,6 +108,8 @@ class Server:
     it is stopped at the end, and a bad exit code or a sanitizer's report is a Failure.
     """
 
+    entered = []  # as context managers, and not yet left
+
     def __init__(self, *arguments, until="ready", variables=None, log_format="json", **options):
         command = [PROGRAM, "serve", "--port", "0", *map(str, arguments)]
         if log_format:
@@ -212,19 +214,25 @@ class Server:
         if code != exit_code:
             raise Failure(f"exit code {code} instead of {exit_code}; standard error:\n{self.log()}")
 
+    def last_lines(self):
+        """What there is to say about it in a failure."""
+        died = self.process.poll()
+        state = "is running" if died is None else f"has ended with code {died}"
+        return f"the server {state}; its last lines:\n" + "\n".join(self.lines[-40:])
+
     def __enter__(self):
+        Server.entered.append(self)
         return self
 
     def __exit__(self, kind, value, trace):
+        Server.entered.remove(self)
         if kind is None:
             if not self._end_checked:
                 self.stop()
         else:
-            died = self.process.poll()
+            said = self.last_lines()
             self.kill()
-            tail = "\n".join(self.lines[-40:])
-            state = "was running" if died is None else f"had ended with code {died}"
-            print(f"the server {state}; its last lines:\n{tail}", file=sys.stderr)
+            print(said, file=sys.stderr)
 
 
 def wait_until(condition, text):
@@ -239,51 +247,3 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-class Tally:
-    """Counts checks for tests that go through tables of cases; its last line is the summary."""
-
-    def __init__(self):
-        self.passed = 0
-        self.failures = []
-        self._start = time.monotonic()
-
-    def check(self, name, work, *arguments):
-        """Runs work(*arguments), where any exception is a failure of the case `name`."""
-        try:
-            work(*arguments)
-        except Exception as problem:  # pylint: disable=broad-except
-            text = str(problem) if isinstance(problem, Failure) else repr(problem)
-            self.failures.append((name, text))
-        else:
-            self.passed += 1
-
-    def check_all(self, namespace, *arguments, after=lambda: None):
-        """Checks every function of the namespace whose name starts with test_, in order."""
-        for name, work in list(namespace.items()):
-            if name.startswith("test_") and callable(work):
-                self.check(name, work, *arguments)
-                after()
-
-    def check_each(self, namespace):
-        """Like check_all; each function gets an empty directory of its own."""
-        for name, work in list(namespace.items()):
-            if name.startswith("test_") and callable(work):
-                with scratch() as directory:
-                    self.check(name, work, directory)
-
-    def report(self):
-        """Prints failures and the summary; whether all went well."""
-        for name, text in self.failures:
-            print(f"FAILED {name}: {text}")
-        took_s = time.monotonic() - self._start
-        print(f"{self.passed} passed, {len(self.failures)} failed ({took_s:.1f} s)")
-        return self.passed and not self.failures
-
-
-def main(work):
-    """Runs work(tally) and ends the process: with 0 where there were checks and none failed."""
-    tally = Tally()
-    work(tally)
-    sys.exit(0 if tally.report() else 1)

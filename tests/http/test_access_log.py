@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from harness import Server, expect, expect_equal, main
+from harness import Server, expect, expect_equal
 from lifecycle import save
 from v2 import Client, Raw, Tensor, head, infer_body
 
@@ -100,7 +100,3 @@ def test_slow_requests(directory):
         expect_equal([(e["level"], e["event"], e["request_id"]) for e in lines],
                      [("warning", "slow request", "late")])
         expect(lines[0]["duration_us"] >= 200_000, f"{lines}")
-
-
-if __name__ == "__main__":
-    main(lambda tally: tally.check_each(globals()))

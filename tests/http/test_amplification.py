@@ -1,10 +1,10 @@
 """How much memory a request takes for the bytes of its body: at most 8 times for binary bodies, 50
 times for JSON, the reply aside. Each body is made to be as dear as it can be for its length."""
 
-
 import numpy as np
+import pytest
 
-from harness import Server, expect, main, scratch, write_json
+from harness import SANITIZED, Server, expect, write_json
 from v2 import Client, Tensor, infer_body
 
 BODY_BYTES = 4 << 20
@@ -19,19 +19,21 @@ def filled(start, piece, end):
 
 
 def json_bodies():
-    """Names and bodies; not one needs to be a sound request."""
+    """(start, piece, end) by name; not one needs to be a valid request."""
+    bodies = {}
     start = f'{{"inputs":[{{"name":"indices","datatype":"INT64","shape":[1,{BODY_BYTES // 2}],"data":['
-    yield "numbers of one digit", filled(start, "1,", "]}]}")
-    yield "nested numbers", filled(start, "[1],", "]}]}")
+    bodies["numbers of one digit"] = start, "1,", "]}]}"
+    bodies["nested numbers"] = start, "[1],", "]}]}"
     for name, piece in (("objects", "{},"), ("strings", '"",'), ("arrays", "[],"),
                         ("numbers", "1,"), ("names", '{"name":"a"},')):
-        yield f"outputs of {name}", filled('{"inputs":[],"outputs":[', piece, "]}")
-        yield f"inputs of {name}", filled('{"inputs":[', piece, "]}")
-        yield f"a shape of {name}", filled('{"inputs":[{"name":"indices","shape":[', piece, "]}]}")
-    yield "parameters", filled('{"inputs":[],"parameters":{', '"":0,', "}}")
-    yield "arrays of data", filled('{"inputs":[', '{"data":[]},', "]}")
-    yield "one long name", filled('{"inputs":[{"name":"', "\\u0041", '"}]}')
-    yield "unknown members", filled('{"inputs":[],"x":[', "1,", "]}")
+        bodies[f"outputs of {name}"] = '{"inputs":[],"outputs":[', piece, "]}"
+        bodies[f"inputs of {name}"] = '{"inputs":[', piece, "]}"
+        bodies[f"a shape of {name}"] = '{"inputs":[{"name":"indices","shape":[', piece, "]}]}"
+    bodies["parameters"] = '{"inputs":[],"parameters":{', '"":0,', "}}"
+    bodies["arrays of data"] = '{"inputs":[', '{"data":[]},', "]}"
+    bodies["one long name"] = '{"inputs":[{"name":"', "\\u0041", '"}]}'
+    bodies["unknown members"] = '{"inputs":[],"x":[', "1,", "]}"
+    return bodies
 
 
 def binary_bodies():
@@ -61,16 +63,22 @@ def check(config, name, body, headers, factor):
     expect(status == (200 if headers else 400), f"{name}: status {status}")
 
 
-def check_everything(tally):
-    with scratch() as directory:
-        np.save(directory / "items.npy", np.zeros((8, 4), np.float32))
-        config = write_json(directory / "server.json", {"models": [
-            {"name": "items", "path": "items.npy", "unsorted_segments": True}]})
-        for name, body in json_bodies():
-            tally.check(name, check, config, name, body, {}, 50)
-        for name, (body, headers) in binary_bodies():
-            tally.check(name, check, config, name, body, headers, 8)
+pytestmark = pytest.mark.skipif(SANITIZED, reason="sanitizers keep memory of their own")
 
 
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="config")
+def make_config(shared_directory):
+    np.save(shared_directory / "items.npy", np.zeros((8, 4), np.float32))
+    return write_json(shared_directory / "server.json", {"models": [
+        {"name": "items", "path": "items.npy", "unsorted_segments": True}]})
+
+
+@pytest.mark.parametrize("name", json_bodies())
+def test_json(config, name):
+    check(config, name, filled(*json_bodies()[name]), {}, 50)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_binary(config, number):
+    name, (body, headers) = list(binary_bodies())[number]
+    check(config, name, body, headers, 8)

@@ -8,10 +8,11 @@ import contextlib
 import http.client
 
 import numpy as np
+import pytest
 
 import bad_requests as bad
 from example import EXAMPLE, INFER, WANT, check_rows
-from harness import SANITIZED, Failure, Server, Tally, main, scratch, write_json
+from harness import SANITIZED, Failure, Server, write_json
 from test_conformance import check_words
 from v2 import Client, Raw, Tensor, head
 
@@ -203,54 +204,6 @@ def large_results():
     ]
 
 
-def check_infer(tally, world):
-    for table in ("SHAPES", "DATATYPES", "NUMBERS", "TENSORS", "VALUES", "JSON", "BINARY"):
-        for name, request, words in getattr(bad, table):
-            tally.check(f"{table.lower()}: {name}", world.post, "items", request, words)
-    for name, model, request, words in bad.OTHER_MODELS:
-        tally.check(f"{model}: {name}", world.post, model, request, words)
-
-
-def check_paths(tally, world):
-    for name, *case in PATHS:
-        tally.check(f"path: {name}", world.path, *case)
-    for name, *case in VERBS:
-        tally.check(f"verb: {name}", world.verb, *case)
-    for name in ENCODINGS:
-        tally.check(f"encoding: {name}", world.encoding, name)
-
-
-def check_limits(tally, world):
-    over = str(MAX_BODY_BYTES + 1)
-    for name, headers in [
-            ("length over the limit", {"Content-Length": over}),
-            ("length over the limit, Expect",
-             {"Content-Length": over, "Expect": "100-continue"}),
-            ("length of 2^40", {"Content-Length": str(2**40)}),
-            ("length of 2^63 - 1", {"Content-Length": str(2**63 - 1)})]:
-        tally.check(f"limit: {name}", world.body_too_large, headers)
-    for name, method, path, headers, status in [
-            ("unknown model", "POST", "/v2/models/nobody/infer", {}, 404),
-            ("wrong verb", "PUT", INFER, {}, 405),
-            ("br", "POST", INFER, {"Content-Encoding": "br"}, 415)]:
-        tally.check(f"expect: {name}", world.nothing_is_uploaded, method, path, headers, status)
-    tally.check("limit: chunks", world.chunked_too_large)
-    tally.check("limit: a body of the limit", world.body_at_limit, MAX_BODY_BYTES, 200)
-    for form, tensors, bags in large_results():
-        for binary_out in (True, False):
-            tally.check(f"limit: reply, {form}, {'binary' if binary_out else 'JSON'}",
-                        world.reply_too_large, tensors, binary_out, bags)
-    # Half the limit as raw bytes, but not as text.
-    half = MAX_REPLY_BYTES // (WIDE * 8)
-    tally.check("limit: reply that only fits in binary", world.reply_too_large,
-                [i32("indices", [], (half, 0))], False, half)
-    for bags in (2**40, 2**61, 2**62):
-        tally.check(f"limit: {bags} segments of nothing", world.endless_bags_of_nothing,
-                    bad.segments([], bad.scalar("num_segments", bags), indices=[]))
-        tally.check(f"limit: {bags} packed bags of nothing", world.endless_bags_of_nothing,
-                    bad.ask(bad.tensor("indices", [], [bags, 0])))
-
-
 def make_models(directory):
     tables = {"example": EXAMPLE, "half": EXAMPLE.astype(np.float16),
               "whole": np.arange(10, dtype=np.int32).reshape(5, 2),
@@ -270,34 +223,108 @@ def make_models(directory):
                          require_matching_index_types=True)]})
 
 
-def check_growth(tally, world):
+@pytest.fixture(scope="module", name="world")
+def serve(shared_directory):
+    with Server("--config", make_models(shared_directory)) as server:
+        world = World(server)
+        yield world
+        world.client.close()
+
+
+def each(names, cases):
+    """One test for each case; the first value of a case is its name."""
+    return pytest.mark.parametrize(names, [pytest.param(*case[1:], id=case[0]) for case in cases])
+
+
+# (name, model, request, words of the message)
+INFER_CASES = [
+    (f"{table.lower()}: {name}", "items", request, words)
+    for table in ("SHAPES", "DATATYPES", "NUMBERS", "TENSORS", "VALUES", "JSON", "BINARY")
+    for name, request, words in getattr(bad, table)
+] + [(f"{model}: {name}", model, request, words)
+     for name, model, request, words in bad.OTHER_MODELS]
+
+
+# ---- tests, in this order ---------------------------------------------------------------------
+def test_good_request(world):
+    world.good()
+
+
+@each("model, request_, words", INFER_CASES)
+def test_infer(world, model, request_, words):
+    world.post(model, request_, words)
+
+
+@each("method, path, headers, body, status, words", PATHS)
+def test_path(world, method, path, headers, body, status, words):
+    world.path(method, path, headers, body, status, words)
+
+
+@each("method, path, allowed", VERBS)
+def test_verb(world, method, path, allowed):
+    world.verb(method, path, allowed)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_encoding(world, name):
+    world.encoding(name)
+
+
+OVER = str(MAX_BODY_BYTES + 1)
+
+
+@each("headers", [
+    ("length over the limit", {"Content-Length": OVER}),
+    ("length over the limit, Expect", {"Content-Length": OVER, "Expect": "100-continue"}),
+    ("length of 2^40", {"Content-Length": str(2**40)}),
+    ("length of 2^63 - 1", {"Content-Length": str(2**63 - 1)})])
+def test_body_too_large(world, headers):
+    world.body_too_large(headers)
+
+
+@each("method, path, headers, status", [
+    ("unknown model", "POST", "/v2/models/nobody/infer", {}, 404),
+    ("wrong verb", "PUT", INFER, {}, 405),
+    ("br", "POST", INFER, {"Content-Encoding": "br"}, 415)])
+def test_nothing_is_uploaded(world, method, path, headers, status):
+    world.nothing_is_uploaded(method, path, headers, status)
+
+
+def test_chunked_too_large(world):
+    world.chunked_too_large()
+
+
+def test_body_at_limit(world):
+    world.body_at_limit(MAX_BODY_BYTES, 200)
+
+
+@pytest.mark.parametrize("binary_out", [True, False], ids=["binary", "JSON"])
+@each("tensors, bags", large_results())
+def test_reply_too_large(world, tensors, bags, binary_out):
+    world.reply_too_large(tensors, binary_out, bags)
+
+
+def test_reply_that_only_fits_in_binary(world):
+    """Half the limit as raw bytes, but not as text."""
+    half = MAX_REPLY_BYTES // (WIDE * 8)
+    world.reply_too_large([i32("indices", [], (half, 0))], False, half)
+
+
+@pytest.mark.parametrize("bags", [2**40, 2**61, 2**62])
+def test_endless_bags_of_nothing(world, bags):
+    world.endless_bags_of_nothing(
+        bad.segments([], bad.scalar("num_segments", bags), indices=[]))
+    world.endless_bags_of_nothing(bad.ask(bad.tensor("indices", [], [bags, 0])))
+
+
+@pytest.mark.skipif(SANITIZED, reason="sanitizers keep what was freed, and find leaks themselves")
+def test_growth(world):
     """Everything wrong a second and a third time costs no further memory."""
-    silent = Tally()
-    check_infer(silent, world)
-    before = world.server.memory_bytes()
-    check_infer(silent, world)
+    for _ in range(2):
+        before = world.server.memory_bytes()
+        for _, *case in INFER_CASES:
+            world.post(*case)
     grown = world.server.memory_bytes() - before
-
-    def judge():
-        if grown > 256 * 1024:
-            raise Failure(f"RSS grew by {grown} bytes")
-
     print(f"RSS grew by {grown} bytes in the last of three rounds")
-    if not SANITIZED:  # those keep what was freed, and find leaks themselves
-        tally.check("memory", judge)
-
-
-def check_everything(tally):
-    with scratch() as directory:
-        with Server("--config", make_models(directory)) as server:
-            world = World(server)
-            tally.check("a good request", world.good)
-            check_infer(tally, world)
-            check_paths(tally, world)
-            check_limits(tally, world)
-            check_growth(tally, world)
-            world.client.close()
-
-
-if __name__ == "__main__":
-    main(check_everything)
+    if grown > 256 * 1024:
+        raise Failure(f"RSS grew by {grown} bytes")

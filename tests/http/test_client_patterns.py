@@ -9,9 +9,10 @@ import json
 import zlib
 
 import numpy as np
+import pytest
 
 from example import EXAMPLE, WANT, check_rows
-from harness import Server, expect, expect_equal, main, scratch
+from harness import Server, expect, expect_equal
 from v2 import Raw
 
 INDICES = np.array([0, 2, 3, 4], np.int64).tobytes()
@@ -254,12 +255,8 @@ def test_kserve_health(server):
         expect_equal(exchange(server, lines, method="GET").expect().json()[key], True)
 
 
-def check_everything(tally):
-    with scratch() as directory:
-        np.save(directory / "items.npy", EXAMPLE)
-        with Server("--table", f"items={directory}/items.npy") as server:
-            tally.check_all(globals(), server)
-
-
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory):
+    np.save(shared_directory / "items.npy", EXAMPLE)
+    with Server("--table", f"items={shared_directory}/items.npy") as server:
+        yield server

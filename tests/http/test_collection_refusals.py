@@ -1,9 +1,10 @@
 """Collections: every refusal, of requests and of what is configured."""
 
 import numpy as np
+import pytest
 
 from collections_models import F32, kjt, make_models
-from harness import Server, expect, expect_equal, main, run, scratch, seed, write_json
+from harness import Server, expect, expect_equal, run, write_json
 from v2 import Client, Tensor
 
 REFUSED = [
@@ -71,7 +72,7 @@ def check_refused(client, name, model, inputs, outputs, words):
             expect(word in reply.error(), f"{name}: {word!r} is not in {reply.error()!r}")
 
 
-def check_limits(directory):
+def test_limits(directory):
     """max_ids, max_bags and max_reply_bytes are of the whole request."""
     np.save(directory / "t.npy", np.ones((10, 64), F32))
     config = write_json(directory / "c.json", {"models": [
@@ -91,7 +92,7 @@ def check_limits(directory):
                      parameters={"binary_data_output": True}).expect(200)
 
 
-def check_start(directory):
+def test_start(directory):
     """What is refused before anything is served, and a folder of models."""
     np.save(directory / "t.npy", np.ones((10, 4), F32))
 
@@ -121,19 +122,19 @@ def check_start(directory):
         expect_equal(got["f"].array.tolist(), [[0, 1, 1, 0]])
 
 
-def check_everything(tally):
-    with scratch() as directory:
-        config, _ = make_models(np.random.default_rng(seed()), directory)
-        with Server("--config", config) as server, Client(server) as client:
-            for name, model, inputs, words in REFUSED:
-                tally.check(name, check_refused, client, name, model, inputs, None, words)
-            for name, model, inputs, outputs, words in BAD_OUTPUTS:
-                tally.check(name, check_refused, client, name, model, inputs, outputs, words)
-    with scratch() as directory:
-        tally.check("limits", check_limits, directory)
-    with scratch() as directory:
-        tally.check("start", check_start, directory)
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory, rng):
+    config, _ = make_models(rng, shared_directory)
+    with Server("--config", config) as server:
+        yield server
 
 
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.mark.parametrize("name, model, inputs, words", REFUSED, ids=[case[0] for case in REFUSED])
+def test_refused_inputs(client, name, model, inputs, words):
+    check_refused(client, name, model, inputs, None, words)
+
+
+@pytest.mark.parametrize("name, model, inputs, outputs, words", BAD_OUTPUTS,
+                         ids=[case[0] for case in BAD_OUTPUTS])
+def test_refused_outputs(client, name, model, inputs, outputs, words):
+    check_refused(client, name, model, inputs, outputs, words)

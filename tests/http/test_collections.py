@@ -4,9 +4,10 @@ All bits must be equal. The seed is printed; a failure prints how its request wa
 """
 
 import numpy as np
+import pytest
 
 from collections_models import F32, F64, kjt, make_models
-from harness import Failure, Server, expect, expect_equal, main, scaled, scratch, seed
+from harness import Failure, Server, expect, expect_equal, scaled
 from v2 import Client, Tensor
 
 REQUESTS = scaled(1500)
@@ -136,7 +137,7 @@ class Request:
                 raise Failure(f"{name} at {at}: {got[name].array[at]!r} instead of {rows[at]!r}")
 
 
-def check_random(client, features, rng):
+def test_random(client, features, rng):
     for number in range(REQUESTS):
         model = ("mixed", "floats", "floats", "integers")[number % 4]
         request = Request(rng, model, features[model])
@@ -149,7 +150,7 @@ def check_random(client, features, rng):
 
 
 # ---- single cases -----------------------------------------------------------------------------
-def check_no_bags(client, _):
+def test_no_bags(client):
     for inputs in (kjt([], np.zeros(0, np.int64)), kjt([], [0], name="offsets")):
         got = client.infer("floats", inputs).outputs()
         expect_equal({n: t.array.shape for n, t in got.items()},
@@ -158,7 +159,7 @@ def check_no_bags(client, _):
         expect_equal(whole["embeddings"].array.shape, (0, 40))
 
 
-def check_overrides(client, features):
+def test_overrides(client, features):
     """A request's parameters go for every feature; a wider type joins what differs in type."""
     table = features["floats"][0].table
     inputs = [Tensor("a.indices", np.array([[1, 2]])), Tensor("b.indices", np.array([[3, 3]]))]
@@ -175,7 +176,7 @@ def check_overrides(client, features):
     expect_equal(got.outputs()["embeddings"].datatype, "FP16")
 
 
-def check_counted_once(client, _):
+def test_counted_once(client):
     """A request is one request and one execution, whatever its features are."""
 
     def figures(model):
@@ -191,7 +192,7 @@ def check_counted_once(client, _):
     expect_equal(figures("items"), table)
 
 
-def check_descriptions(client, _):
+def test_descriptions(client):
     metadata = client.get("/v2/models/mixed").json()
     expect_equal([t["name"] for t in metadata["inputs"]], ["values", "lengths", "weights"])
     expect_equal([(t["name"], t["datatype"], t["shape"]) for t in metadata["outputs"]],
@@ -210,10 +211,10 @@ def check_descriptions(client, _):
     expect("mixed" in [entry["name"] for entry in index], index)
 
 
-def check_cut(config, features, rng):
+def test_cut(models, features, rng):
     """A request large enough to be cut over two idle workers, across its tables; and one whose first
     feature is one giant bag, which is cut by columns."""
-    with Server("--config", config, "--workers", 2, "--inline-work-microseconds", 0) as server, \
+    with Server("--config", models[0], "--workers", 2, "--inline-work-microseconds", 0) as server, \
             Client(server) as client:
         for lengths in ([1000] * 40, [30000, 0]):
             bags = {f.name: [rng.integers(0, len(f.table), n) for n in lengths]
@@ -232,16 +233,18 @@ def check_cut(config, features, rng):
                     expect(np.array_equal(got[name].array, rows), f"{name} of {lengths[:2]}")
 
 
-def check_everything(tally):
-    rng = np.random.default_rng(seed())
-    with scratch() as directory:
-        config, features = make_models(rng, directory)
-        with Server("--config", config) as server, Client(server) as client:
-            tally.check("random requests", check_random, client, features, rng)
-            for check in (check_no_bags, check_overrides, check_counted_once, check_descriptions):
-                tally.check(check.__name__, check, client, features)
-        tally.check("cut", check_cut, config, features, rng)
+@pytest.fixture(scope="module", name="models")
+def make(shared_directory, rng):
+    """The configuration, and the features of each collection."""
+    return make_models(rng, shared_directory)
 
 
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="features")
+def features_of(models):
+    return models[1]
+
+
+@pytest.fixture(scope="module", name="server")
+def serve(models):
+    with Server("--config", models[0]) as server:
+        yield server

@@ -5,9 +5,10 @@ import gzip
 import zlib
 
 import numpy as np
+import pytest
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import Server, expect, expect_equal, main, scratch
+from harness import Server, expect, expect_equal
 from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
 
 MAX_BODY_BYTES = 1 << 20
@@ -216,23 +217,18 @@ def test_both_ways(client):
     check_large(unpacked(reply)[1])
 
 
-def test_off_by_default(_):
+def test_off_by_default():
     with Server("--demo") as server, Client(server) as client:
         reply = client.infer("items", large(), {"Accept-Encoding": "gzip"}).expect()
         expect("content-encoding" not in reply.headers and "vary" not in reply.headers, "is on")
 
 
-def check_everything(tally):
-    with scratch() as directory:
-        noise = np.random.default_rng(1).integers(0, 256, (ROWS, 64), np.uint8)
-        for name, table in {"items": EXAMPLE, "noise": noise,
-                            "wide": np.arange(ROWS, dtype=np.float64).reshape(ROWS, 1)}.items():
-            np.save(directory / f"{name}.npy", table)
-        with Server("--models", directory, "--max-body-bytes", MAX_BODY_BYTES,
-                    "--reply-compression", "on", "--reply-compression-min-bytes", MIN_BYTES) \
-                as server, Client(server) as client:
-            tally.check_all(globals(), client, after=client.close)
-
-
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory):
+    noise = np.random.default_rng(1).integers(0, 256, (ROWS, 64), np.uint8)
+    for name, table in {"items": EXAMPLE, "noise": noise,
+                        "wide": np.arange(ROWS, dtype=np.float64).reshape(ROWS, 1)}.items():
+        np.save(shared_directory / f"{name}.npy", table)
+    with Server("--models", shared_directory, "--max-body-bytes", MAX_BODY_BYTES,
+                "--reply-compression", "on", "--reply-compression-min-bytes", MIN_BYTES) as server:
+        yield server

@@ -8,13 +8,13 @@ FP16 and BF16 have no JSON form: there `json` asks for an FP32 answer, rounds it
 rules say, and sends the weights raw. Cases of the stage `load` go through `serve --check`.
 """
 
-import collections
 import json
 import re
 
 import numpy as np
+import pytest
 
-from harness import ROOT, Failure, Server, main, run, scratch, write_json
+from harness import ROOT, Failure, Server, expect_equal, run, write_json
 from v2 import NO_JSON, NUMPY, Client, Tensor, bf16_from_f32, f32_from_bf16
 
 WAYS = ("binary", "json", "mixed")
@@ -235,11 +235,54 @@ def check_case(client, name, case, number, way):
     check_words(text, words_for(case))
 
 
-def check_load(directory, case, number):
+# ---- the tests --------------------------------------------------------------------------------
+CASES = load_cases()
+AT_LOAD = [case for case in CASES if case.get("error", {}).get("stage") == "load"]
+SERVED = [case for case in CASES if case not in AT_LOAD]
+
+
+@pytest.fixture(scope="module", name="models")
+def make_models(shared_directory):
+    """All models of the cases that are served, in one configuration."""
+    models = Models(shared_directory)
+    for case in SERVED:
+        for way in WAYS:
+            models.model(case, with_rules=way != "mixed")
+    return models
+
+
+@pytest.fixture(scope="module", name="server")
+def serve(models, shared_directory):
+    config = write_json(shared_directory / "models.json", {"models": models.entries})
+    with Server("--config", config) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", name="client")
+def connect(server):
+    """One connection for all cases."""
+    with Client(server) as client:
+        yield client
+
+
+def test_number_of_cases():
+    expect_equal(len(CASES), EXPECTED_CASES, "cases")
+
+
+@pytest.mark.parametrize("number", range(len(SERVED)), ids=[case["name"] for case in SERVED])
+@pytest.mark.parametrize("way", WAYS)
+def test_case(client, models, number, way):
+    case = SERVED[number]
+    name = models.model(case, with_rules=way != "mixed")
+    check_case(client, name, case, number, way)
+
+
+@pytest.mark.parametrize("case", AT_LOAD, ids=[case["name"] for case in AT_LOAD])
+def test_load(directory, case):
     """A case whose fault is the model's: the check and the start both refuse it in one line."""
     models = Models(directory)
     name = models.model(case, with_rules=True)
-    config = write_json(directory / f"load{number}.json", {"models": models.entries})
+    config = write_json(directory / "load.json", {"models": models.entries})
     for command in (["serve", "--check"], ["serve", "--port", "0"]):
         ended = run(*command, "--config", config)
         lines = ended.stderr.strip().splitlines()
@@ -250,36 +293,3 @@ def check_load(directory, case, number):
         check_words(lines[0], words_for(case))
         if name not in lines[0] and models.entries[0]["path"] not in lines[0]:
             raise Failure(f"{command}: neither model nor file is named: {lines[0]}")
-
-
-def check_everything(tally):
-    cases = load_cases()
-    counts = collections.Counter()
-    if len(cases) != EXPECTED_CASES:
-        raise Failure(f"{len(cases)} cases instead of {EXPECTED_CASES}")
-    at_load = [c for c in cases if c.get("error", {}).get("stage") == "load"]
-    served = [c for c in cases if c not in at_load]
-    with scratch() as directory:
-        models = Models(directory)
-        names = [{w: models.model(c, with_rules=w != "mixed") for w in WAYS} for c in served]
-        config = write_json(directory / "models.json", {"models": models.entries})
-        with Server("--config", config) as server, Client(server) as client:
-            for way in WAYS:
-                for number, case in enumerate(served):
-                    tally.check(f"{case['name']} ({way})", check_case, client,
-                                names[number][way], case, number, way)
-                    counts[way] += 1
-                    half = case["table"]["dtype"] in ("f16", "bf16") and way == "json"
-                    counts["half"] += half
-                    counts["raw weights"] += half and "per_sample_weights" in case
-        for number, case in enumerate(at_load):
-            tally.check(f"{case['name']} (load)", check_load, directory, case, number)
-            counts["load"] += 1
-    print(f"{len(cases)} cases: {len(served)} asked in each of {', '.join(WAYS)} over "
-          f"{len(models.entries)} models; {counts['load']} at load by --check and by starting")
-    print(f"json: {counts['half']} cases with FP16 or BF16 tables, which have no JSON form, were "
-          f"asked for FP32 and rounded here; {counts['raw weights']} of them sent raw weights")
-
-
-if __name__ == "__main__":
-    main(check_everything)

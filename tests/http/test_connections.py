@@ -8,10 +8,11 @@ import subprocess
 import threading
 
 import numpy as np
+import pytest
 import requests
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import TIMEOUT_S, Server, expect, expect_equal, main, scaled, scratch, wait_until
+from harness import TIMEOUT_S, Server, expect, expect_equal, scaled, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
@@ -188,14 +189,9 @@ def test_requests(client):
         expect_equal(session.get(url + "/v2/health/ready", timeout=20).json()["ready"], True)
 
 
-def check_everything(tally):
-    with scratch() as directory:
-        np.save(directory / "items.npy", EXAMPLE)
-        np.save(directory / "ones.npy", np.ones((5, 1), np.float32))
-        with Server("--models", directory) as server, Client(server) as client:
-            # A connection each, so that a broken answer does not reach the next test.
-            tally.check_all(globals(), client, after=client.close)
-
-
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory):
+    np.save(shared_directory / "items.npy", EXAMPLE)
+    np.save(shared_directory / "ones.npy", np.ones((5, 1), np.float32))
+    with Server("--models", shared_directory) as server:
+        yield server

@@ -5,17 +5,18 @@ the server gets SIGTERM. A client may find the port closed, or its idle connecti
 nothing. A request that was sent must be answered: with its result, or with 503 as the server is
 stopping.
 
-    /usr/bin/python3 -B tests/http/test_drain.py [REQUESTS [ROUNDS]] [-- OPTION...]      OPTIONs are for the server
+A longer run: tests/run-one http/test_drain.py --requests 30000 --rounds 1
+--server-option=OPTION adds an argument for the server.
 """
 
 import collections
 import socket
-import sys
 import threading
 
 import numpy as np
+import pytest
 
-from harness import Server, expect, expect_equal, scaled, scratch
+from harness import Server, expect, expect_equal, scaled
 from lifecycle import save
 from v2 import Raw, Tensor, head, infer_body
 
@@ -103,19 +104,10 @@ def stop_under_load(path, requests, *options):
     return load.counts
 
 
-def main():
-    """Without numbers: a few short rounds, with one loop and with two."""
-    arguments = sys.argv[1:]
-    cut = arguments.index("--") if "--" in arguments else len(arguments)
-    numbers, options = [int(text) for text in arguments[:cut]], arguments[cut + 1:]
-    requests, rounds = numbers + [scaled(1000, 100), 3][len(numbers):]
-    with scratch() as directory:
-        path = save(directory / "items.npy")
-        for more in [[]] if numbers else [[], ["--loops", "2"]]:
-            for i in range(rounds):
-                counts = stop_under_load(path, requests, *options, *more)
-                print(f"{more} round {i + 1}: {dict(counts)}; none lost, exit code 0", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+@pytest.mark.parametrize("loops", [[], ["--loops", "2"]], ids=["default", "two-loops"])
+def test_stop_under_load(directory, pytestconfig, loops):
+    requests = pytestconfig.getoption("requests") or scaled(1000, 100)
+    path = save(directory / "items.npy")
+    for i in range(pytestconfig.getoption("rounds")):
+        counts = stop_under_load(path, requests, *pytestconfig.getoption("server_option"), *loops)
+        print(f"{loops} round {i + 1}: {dict(counts)}; none lost, exit code 0", flush=True)

@@ -5,9 +5,10 @@ path, and what browsers ask before they let a page talk to another server.
 import os
 
 import numpy as np
+import pytest
 
 from example import BODY, EXAMPLE, INFER, WANT, check_rows
-from harness import Server, expect, expect_equal, main, run, scratch, write_json
+from harness import Server, expect, expect_equal, run, scratch, write_json
 from v2 import Client, Raw, head
 
 GET_PATHS = ("/", "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models", "/v2/models/items",
@@ -104,7 +105,7 @@ def test_bad_index(client):
     client.request("POST", "/v2/repository/index", b" " * 65534 + b"{}").expect()
 
 
-def test_index_while_loading(_):
+def test_index_while_loading():
     """The server listens before its tables are there."""
     with scratch() as directory:
         slow = np.zeros((3000, 10000), np.float32)
@@ -186,7 +187,7 @@ def with_cors(origins, check):
             check(client)
 
 
-def test_cors_of_a_list(_):
+def test_cors_of_a_list():
     def check(client):
         allowed = {"vary": "Origin", "access-control-allow-origin": ORIGIN} | EXPOSED
         for reply in ask_all(client, {"Origin": ORIGIN}):
@@ -205,7 +206,7 @@ def test_cors_of_a_list(_):
     with_cors(f"http://localhost:3000, {ORIGIN}", check)
 
 
-def test_cors_of_all(_):
+def test_cors_of_all():
     def check(client):
         for reply in ask_all(client, {"Origin": ORIGIN}):
             expect_equal(cors_of(reply), {"access-control-allow-origin": "*"} | EXPOSED)
@@ -214,33 +215,29 @@ def test_cors_of_all(_):
     with_cors("*", check)
 
 
-def test_bad_origins(_):
+def test_bad_origins():
     done = run("serve", "--demo", "--check", "--cors-origins", "https://a.example/")
     expect_equal(done.returncode, 1)
     expect("https://a.example/" in done.stderr and "cors_origins" in done.stderr, done.stderr)
 
 
-def check_everything(tally):
-    with scratch() as directory:
-        tables = {"items": EXAMPLE, "cube": np.arange(30, dtype=np.int16).reshape(5, 2, 3),
-                  "half": EXAMPLE.astype(np.float16)}
-        for name, table in tables.items():
-            np.save(directory / f"{name}.npy", table)
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory):
+    tables = {"items": EXAMPLE, "cube": np.arange(30, dtype=np.int16).reshape(5, 2, 3),
+              "half": EXAMPLE.astype(np.float16)}
+    for name, table in tables.items():
+        np.save(shared_directory / f"{name}.npy", table)
 
-        def model(name, version=1, **rules):
-            return {"name": name, "version": version,
-                    "path": os.path.join(directory, f"{name}.npy")} | rules
+    def model(name, version=1, **rules):
+        return {"name": name, "version": version,
+                "path": os.path.join(shared_directory, f"{name}.npy")} | rules
 
-        config = write_json(directory / "config.json", {"models": [
-            model("items"), model("items", 2),
-            model("cube", reduction="mean", default_index=4, padding_idx=-2,
-                  include_last_offset=True, weighted_mean=True, prune_invalid=True,
-                  unsorted_segments=True, require_zero_first_offset=True,
-                  require_matching_index_types=True, out_of_range="skip"),
-            model("half", output_datatype="FP32")]})
-        with Server("--config", config) as server, Client(server) as client:
-            tally.check_all(globals(), client, after=client.close)
-
-
-if __name__ == "__main__":
-    main(check_everything)
+    config = write_json(shared_directory / "config.json", {"models": [
+        model("items"), model("items", 2),
+        model("cube", reduction="mean", default_index=4, padding_idx=-2,
+              include_last_offset=True, weighted_mean=True, prune_invalid=True,
+              unsorted_segments=True, require_zero_first_offset=True,
+              require_matching_index_types=True, out_of_range="skip"),
+        model("half", output_datatype="FP32")]})
+    with Server("--config", config) as server:
+        yield server

@@ -2,26 +2,22 @@
 
 
 import numpy as np
+import pytest
 
-from harness import Server, expect, expect_equal, main, scaled, scratch, seed, write_json
+from harness import Server, expect, expect_equal, scaled, write_json
 from v2 import Client, Tensor
 
 ROWS = 20
-
-
-def make(directory):
-    np.save(directory / "t.npy", np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2))
-    models = [{"name": "plain", "path": "t.npy"},
-              {"name": "padded", "path": "t.npy", "padding_idx": -1, "default_index": 3},
-              {"name": "pruned", "path": "t.npy", "prune_invalid": True, "reduction": "mean",
-               "weighted_mean": True},
-              {"name": "skipping", "path": "t.npy", "out_of_range": "skip", "padding_idx": 0},
-              {"name": "both", "path": "t.npy", "out_of_range": "skip", "prune_invalid": True},
-              {"name": "unsorted", "path": "t.npy", "unsorted_segments": True},
-              {"name": "pair", "features": [{"name": "a", "model": "padded"},
-                                            {"name": "b", "model": "skipping"}]}]
-    return write_json(directory / "config.json", {"models": models}), {
-        m["name"]: m for m in models}
+MODELS = {model["name"]: model for model in [
+    {"name": "plain", "path": "t.npy"},
+    {"name": "padded", "path": "t.npy", "padding_idx": -1, "default_index": 3},
+    {"name": "pruned", "path": "t.npy", "prune_invalid": True, "reduction": "mean",
+     "weighted_mean": True},
+    {"name": "skipping", "path": "t.npy", "out_of_range": "skip", "padding_idx": 0},
+    {"name": "both", "path": "t.npy", "out_of_range": "skip", "prune_invalid": True},
+    {"name": "unsorted", "path": "t.npy", "unsorted_segments": True},
+    {"name": "pair", "features": [{"name": "a", "model": "padded"},
+                                  {"name": "b", "model": "skipping"}]}]}
 
 
 def expected_bag(model, ids, first, weights=None):
@@ -56,9 +52,9 @@ def random_ids(rng, model, count):
     return np.where(rng.integers(0, 3, count) == 0, model.get("padding_idx", 1) % ROWS, ids)
 
 
-def check_random(client, models, rng):
+def test_random(client, rng):
     for number in range(scaled(300)):
-        model = models[str(rng.choice(["plain", "padded", "pruned", "skipping", "both"]))]
+        model = MODELS[str(rng.choice(["plain", "padded", "pruned", "skipping", "both"]))]
         lengths = rng.choice([0, 1, 2, 7], int(rng.integers(0, 5)))
         ids = random_ids(rng, model, int(lengths.sum()))
         starts = np.cumsum(lengths) - lengths
@@ -78,12 +74,12 @@ def check_random(client, models, rng):
         expect_equal(explained(got), [{"name": "embeddings", "bags": want}], model["name"])
 
 
-def check_collection(client, models, _):
+def test_collection(client):
     a, b = np.array([19, 1]), np.array([-1, 0, 5])
-    want = [{"name": "a", "bags": [expected_bag(models["padded"], a[:1], 0),
-                                   expected_bag(models["padded"], a[1:], 1)]},
-            {"name": "b", "bags": [expected_bag(models["skipping"], b[:3], 0),
-                                   expected_bag(models["skipping"], b[3:], 3)]}]
+    want = [{"name": "a", "bags": [expected_bag(MODELS["padded"], a[:1], 0),
+                                   expected_bag(MODELS["padded"], a[1:], 1)]},
+            {"name": "b", "bags": [expected_bag(MODELS["skipping"], b[:3], 0),
+                                   expected_bag(MODELS["skipping"], b[3:], 3)]}]
     inputs = [Tensor("values", np.concatenate([a, b])), Tensor("lengths", np.array([1, 1, 3, 0]))]
     for outputs in (None, [{"name": "embeddings"}, {"name": "a"}]):
         reply = client.infer("pair", inputs, outputs=outputs, parameters={"explain": True})
@@ -92,7 +88,7 @@ def check_collection(client, models, _):
     expect_equal(explained(reply), want[1:])
 
 
-def check_refused(client, _, __):
+def test_refused(client):
     packed = [Tensor("indices", np.array([[1]]))]
     reply = client.infer("plain", packed, parameters={"explain": "yes"}).expect(400)
     expect("explain must be true or false" in reply.error(), reply.error())
@@ -103,7 +99,7 @@ def check_refused(client, _, __):
     expect("unsorted segments" in reply.error(), reply.error())
 
 
-def check_limits(config):
+def test_limits(config):
     with Server("--config", config, "--explain", "off") as server, Client(server) as client:
         packed = [Tensor("indices", np.array([[1]]))]
         reply = client.infer("plain", packed, parameters={"explain": True}).expect(400)
@@ -118,15 +114,13 @@ def check_limits(config):
         expect("max_reply_bytes" in reply.error(), reply.error())
 
 
-def check_everything(tally):
-    rng = np.random.default_rng(seed())
-    with scratch() as directory:
-        config, models = make(directory)
-        with Server("--config", config) as server, Client(server) as client:
-            for check in (check_random, check_collection, check_refused):
-                tally.check(check.__name__, check, client, models, rng)
-        tally.check("check_limits", check_limits, config)
+@pytest.fixture(scope="module", name="config")
+def make(shared_directory):
+    np.save(shared_directory / "t.npy", np.arange(ROWS * 2, dtype=np.float32).reshape(ROWS, 2))
+    return write_json(shared_directory / "config.json", {"models": list(MODELS.values())})
 
 
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="server")
+def serve(config):
+    with Server("--config", config) as server:
+        yield server

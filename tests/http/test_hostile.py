@@ -5,7 +5,9 @@ on. Where two readers could differ about where a request ends, nothing behind it
 import json
 import threading
 
-from harness import Server, expect, expect_equal, main
+import pytest
+
+from harness import Server, expect, expect_equal
 from hostile import CASES, Library
 from v2 import Client, Raw
 
@@ -58,17 +60,34 @@ def is_alive(client):
     expect_equal(json.loads(client.get("/v2/health/ready").body), {"ready": True})
 
 
-def check_everything(tally):
+@pytest.fixture(scope="module", name="server")
+def serve():
     with Server("--demo", "--request-timeout-s", str(REQUEST_TIMEOUT_S), "--idle-timeout-s",
                 str(IDLE_TIMEOUT_S)) as server:
-        for start in range(0, len(CASES), BATCH):
-            batch = [(case, Answer(server, case[1])) for case in CASES[start:start + BATCH]]
-            for (name, request, statuses), answer in batch:
-                answer.wait()
-                tally.check(name, check, answer, request, statuses)
+        yield server
+
+
+@pytest.fixture(scope="module", name="answers")
+def ask_in_batches(server):
+    """A function that gives the answer to a case by its number. A batch is asked at once, as most
+    cases wait for a deadline."""
+    answers = {}
+
+    def answer(number):
+        if number not in answers:
+            first = number - number % BATCH
+            batch = [Answer(server, request) for _, request, _ in CASES[first:first + BATCH]]
+            for i, one in enumerate(batch):
+                one.wait()
+                answers[first + i] = one
             with Client(server) as client:
-                tally.check(f"alive after {start + len(batch)}", is_alive, client)
+                is_alive(client)
+        return answers[number]
+
+    return answer
 
 
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[name for name, *_ in CASES])
+def test_hostile(answers, number):
+    _, request, statuses = CASES[number]
+    check(answers(number), request, statuses)

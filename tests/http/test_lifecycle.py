@@ -10,7 +10,7 @@ import types
 
 import numpy as np
 
-from harness import (PROGRAM, TIMEOUT_S, Server, environment, expect, expect_equal, free_port, main,
+from harness import (PROGRAM, TIMEOUT_S, Server, environment, expect, expect_equal, free_port,
                      wait_until)
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
@@ -253,7 +253,3 @@ def test_level(directory):
         process.terminate()
         expect_equal(process.communicate(timeout=TIMEOUT_S)[1], "", "standard error")
         expect_equal(process.returncode, 0, "exit code")
-
-
-if __name__ == "__main__":
-    main(lambda tally: tally.check_each(globals()))

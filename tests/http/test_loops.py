@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from harness import Server, expect, expect_equal, main, run, scaled, wait_until
+from harness import Server, expect, expect_equal, run, scaled, wait_until
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Tensor
 
@@ -92,7 +92,3 @@ def test_refuses_other_numbers(directory):
         result = run("serve", "--check", "--table", f"items={path}", "--loops", text)
         expect_equal(result.returncode, 1, f"--loops {text}")
         expect("loops" in result.stderr, result.stderr)
-
-
-if __name__ == "__main__":
-    main(lambda tally: tally.check_each(globals()))

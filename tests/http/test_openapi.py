@@ -6,14 +6,11 @@ import json
 import re
 
 import numpy as np
-
-try:
-    from jsonschema import Draft202012Validator, RefResolver
-except ImportError:
-    Draft202012Validator = None
+import pytest
+from jsonschema import Draft202012Validator, RefResolver
 
 from example import EXAMPLE, INPUTS
-from harness import ROOT, Server, expect, expect_equal, main, scratch
+from harness import ROOT, Server, expect, expect_equal, scratch
 from v2 import HEADER_LENGTH, Client, infer_body
 
 METHODS = {"GET": "get", "POST": "post"}
@@ -60,7 +57,7 @@ def test_head_of_the_document(client):
     expect_equal(client.get("/").json()["links"]["openapi"], "/openapi.json")
 
 
-def test_every_route_is_described(_):
+def test_every_route_is_described():
     text = (ROOT / "server" / "http" / "routes.c").read_text()
     routes = set(re.findall(r'^    \{"(/[^"]*)", (GET|POST), \w+\},$', text, re.MULTILINE))
     expect(len(routes) > 10, "the routes were not found in routes.c")
@@ -68,7 +65,7 @@ def test_every_route_is_described(_):
                  {(path, method) for path, method, _, _ in operations()}, "routes")
 
 
-def test_is_well_formed(_):
+def test_is_well_formed():
     names = [operation["operationId"] for *_, operation in operations()]
     expect_equal(len(names), len(set(names)), "operationId that stand twice")
     for value in all_values(DOCUMENT):
@@ -93,13 +90,12 @@ def validator(schema):
     return Draft202012Validator(schema, resolver=RefResolver("", DOCUMENT))
 
 
-def test_schemas_are_sound(_):
-    if Draft202012Validator:
-        for value in all_values(DOCUMENT):
-            if isinstance(value, dict) and isinstance(value.get("schema"), dict):
-                Draft202012Validator.check_schema(value["schema"])
-        for schema in DOCUMENT["components"]["schemas"].values():
-            Draft202012Validator.check_schema(schema)
+def test_schemas_are_sound():
+    for value in all_values(DOCUMENT):
+        if isinstance(value, dict) and isinstance(value.get("schema"), dict):
+            Draft202012Validator.check_schema(value["schema"])
+    for schema in DOCUMENT["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
 
 
 # ---- the server -------------------------------------------------------------------------------
@@ -117,9 +113,8 @@ def check_answer(operation, reply, where):
         expect(HEADER_LENGTH in response["headers"], where)
     if "retry-after" in reply.headers:
         expect("Retry-After" in response.get("headers", {}), f"{where}: Retry-After")
-    if Draft202012Validator:
-        for problem in validator(schema).iter_errors(value):
-            raise AssertionError(f"{where}: {problem.message} in {value}")
+    for problem in validator(schema).iter_errors(value):
+        raise AssertionError(f"{where}: {problem.message} in {value}")
 
 
 def url(path, model="example", version="1"):
@@ -137,7 +132,7 @@ def test_right_calls(client):
         want = operation["responses"]["200"]["content"].get("application/json", {}).get("example")
         if want:
             expect_equal(reply.json(), want, f"{where}: the example's answer")
-        if example and Draft202012Validator:
+        if example:
             validator(media["application/json"]["schema"]).validate(example)
 
 
@@ -169,7 +164,7 @@ def test_binary_infer(client):
     expect(set(headers) <= described, f"{headers} are not all described")
 
 
-def test_while_loading(_):
+def test_while_loading():
     """503 as described, as long as the table is not there."""
     with scratch() as directory:
         np.save(directory / "example.npy", np.zeros((3000, 10000), np.float32))
@@ -180,15 +175,9 @@ def test_while_loading(_):
                 check_answer(operation, reply, f"{method} {path} while loading")
 
 
-def check_everything(tally):
-    if not Draft202012Validator:
-        print("python3-jsonschema is missing: answers are not compared with their schemas")
-    with scratch() as directory:
-        np.save(directory / "example.npy", EXAMPLE)
-        with Server("--table", f"example={directory}/example.npy", "--max-body-bytes", 1 << 20) \
-                as server, Client(server) as client:
-            tally.check_all(globals(), client, after=client.close)
-
-
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory):
+    np.save(shared_directory / "example.npy", EXAMPLE)
+    with Server("--table", f"example={shared_directory}/example.npy", "--max-body-bytes",
+                1 << 20) as server:
+        yield server

@@ -7,10 +7,11 @@ the request's number and how it was made.
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 import oracle
-from harness import Failure, Server, main, scaled, scratch, seed, write_json
-from v2 import Client, Tensor
+from harness import Failure, Server, scaled, write_json
+from v2 import Tensor
 
 ROWS = scaled(1_000_000, at_least=1000)
 DIM = 64
@@ -116,25 +117,19 @@ class Request:
                 f"out {self.binary_out}")
 
 
-def check(client, table, request):
+def check(client, table, request, number):
     outputs = [{"name": "embeddings", "parameters": {"binary_data": request.binary_out}}]
     reply = client.infer("items", request.inputs, binary=request.binary_in, outputs=outputs,
                          parameters=request.parameters())
     if reply.status != 200:
-        raise Failure(f"{request}: status {reply.status}: {reply.body[:300]!r}")
+        raise Failure(f"request {number}: {request}: status {reply.status}: {reply.body[:300]!r}")
     got, want = reply.embeddings(), request.expected(table)
     if got.dtype != want.dtype or got.shape != want.shape:
-        raise Failure(f"{request}: {got.dtype}{got.shape} instead of {want.dtype}{want.shape}")
+        raise Failure(f"request {number}: {request}: {got.dtype}{got.shape} instead of "
+                      f"{want.dtype}{want.shape}")
     if not np.array_equal(got, want):
         at = tuple(int(i[0]) for i in np.nonzero(got != want))
-        raise Failure(f"{request}: at {at} {got[at]!r} instead of {want[at]!r}")
-
-
-def make_table(rng):
-    """Values over eight orders of magnitude, so that the order of adding shows in the bits."""
-    table = rng.standard_normal((ROWS, DIM), np.float32)
-    table *= np.exp2(rng.integers(-13, 14, (ROWS, 1))).astype(np.float32)
-    return table
+        raise Failure(f"request {number}: {request}: at {at} {got[at]!r} instead of {want[at]!r}")
 
 
 def rounded(exact):
@@ -144,7 +139,7 @@ def rounded(exact):
     return min(around, key=lambda f: (abs(Fraction(float(f)) - exact), int(f.view(np.int32)) & 1))
 
 
-def check_the_oracle(rng):
+def test_the_oracle(rng):
     """The oracle's fused multiply-add is right, also where rounding twice would go wrong."""
     w, r, s = rng.standard_normal((3, 1000)).astype(np.float32)
     s *= np.exp2(rng.integers(-30, 30, 1000)).astype(np.float32)
@@ -156,23 +151,23 @@ def check_the_oracle(rng):
             raise Failure(f"the oracle's fma({w[i]!r}, {r[i]!r}, {s[i]!r}) is {got!r}")
 
 
-def check_everything(tally):
-    rng = np.random.default_rng(seed())
-    check_the_oracle(rng)
-    with scratch() as directory:
-        table = make_table(rng)
-        np.save(directory / "items.npy", table)
-        config = write_json(directory / "config.json", {"models": [
-            {"name": "items", "path": "items.npy", "weighted_mean": True}]})
-        with Server("--config", config) as server, Client(server) as client:
-            for number in range(REQUESTS):
-                tally.check(f"request {number}", check, client, table, Request(rng, number))
-                if len(tally.failures) == 20:
-                    print("stopping at 20 failures")
-                    break
-    print(f"{tally.passed} of {REQUESTS} random requests against a {ROWS} x {DIM} table agree "
-          "with NumPy to the bit")
+@pytest.fixture(scope="module", name="table")
+def make_table(rng):
+    """Values over eight orders of magnitude, so that the order of adding shows in the bits."""
+    table = rng.standard_normal((ROWS, DIM), np.float32)
+    table *= np.exp2(rng.integers(-13, 14, (ROWS, 1))).astype(np.float32)
+    return table
 
 
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory, table):
+    np.save(shared_directory / "items.npy", table)
+    config = write_json(shared_directory / "config.json", {"models": [
+        {"name": "items", "path": "items.npy", "weighted_mean": True}]})
+    with Server("--config", config) as server:
+        yield server
+
+
+def test_random_requests(client, table, rng):
+    for number in range(REQUESTS):
+        check(client, table, Request(rng, number), number)

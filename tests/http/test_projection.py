@@ -8,8 +8,9 @@ and by many clients at once, so that the server multiplies several requests toge
 import concurrent.futures
 
 import numpy as np
+import pytest
 
-from harness import Failure, Server, expect, expect_equal, main, run, scratch, seed, write_json
+from harness import Failure, Server, expect, expect_equal, run, write_json
 from v2 import Client, Tensor, bf16_from_f32, f32_from_bf16
 
 F32 = np.float32
@@ -86,7 +87,7 @@ def offsets_of(bags):
             Tensor("offsets", np.cumsum(lengths) - lengths)]
 
 
-def check_tables(client, arrays, rng):
+def test_tables(client, arrays, rng):
     for _ in range(20):
         for binary in (True, False):
             bags = random_bags(rng, 500, int(rng.integers(0, 9)))
@@ -100,7 +101,7 @@ def check_tables(client, arrays, rng):
             check_close(got, arrays["cube"].reshape(100, DIM), bags, arrays["matrix"])
 
 
-def check_types(client, arrays, rng):
+def test_types(client, arrays, rng):
     """f16 and bf16 rows are projected in f32 and rounded once, at the end."""
     bags = random_bags(rng, 200, 6)
     got = client.infer("half", offsets_of(bags), parameters={"binary_data_output": True})
@@ -116,7 +117,7 @@ def check_types(client, arrays, rng):
                 extra=2**-8)
 
 
-def check_low_rank(client, arrays, rng):
+def test_low_rank(client, arrays, rng):
     """A table of low rank answers as its product does: within 1e-5 of the largest number."""
     bags = random_bags(rng, 400, 50)
     low = client.infer("low", offsets_of(bags)).embeddings()
@@ -125,7 +126,7 @@ def check_low_rank(client, arrays, rng):
     expect(np.abs(low - whole).max() <= 1e-5 * np.abs(whole).max(), "not close")
 
 
-def check_many(client, arrays, rng):
+def test_many(client, arrays, rng):
     bags = [random_bags(rng, 100, 4) for _ in "abcde"]
     flat = [b for own in bags for b in own]
     inputs = [Tensor("values", np.concatenate(flat)), Tensor("lengths", np.array([
@@ -151,7 +152,7 @@ def check_many(client, arrays, rng):
     expect_equal(client.get("/v2/models/cube").json()["outputs"][0]["shape"], [-1, OUT])
 
 
-def check_cut(client, arrays, rng):
+def test_cut(client, arrays, rng):
     """Large enough to be cut over idle workers: pooled in parts, projected once."""
     bags = [rng.integers(0, 500, 2000) for _ in range(40)]
     for binary in (True, False):
@@ -160,7 +161,7 @@ def check_cut(client, arrays, rng):
         check_close(got, arrays["table"], bags, arrays["matrix"], arrays["bias"])
 
 
-def check_together(server, arrays, rng):
+def test_together(server, arrays, rng):
     """Clients at once, each with requests of its own, some of them wrong."""
 
     def ask(seed_of_client):
@@ -182,7 +183,7 @@ def check_together(server, arrays, rng):
             done.result()
 
 
-def check_refused(directory):
+def test_refused(directory):
     np.save(directory / "t.npy", np.ones((10, 4), F32))
     np.save(directory / "i.npy", np.ones((10, 4), np.int32))
     for name, array in (("m5", np.ones((5, 3), F32)), ("m1", np.ones(4, F32)),
@@ -211,21 +212,19 @@ def check_refused(directory):
     refused(["'bias' needs a 'projection'"], bias="b4.npy")
 
 
-def check_everything(tally):
-    rng = np.random.default_rng(seed())
-    with scratch() as directory:
-        config, arrays = make(rng, directory)
-        for inline in (0, 1_000_000):  # all by a worker, all at once
-            with Server("--config", config, "--inline-work-microseconds", inline, "--workers",
-                        2) as server:
-                with Client(server) as client:
-                    for check in (check_tables, check_types, check_low_rank, check_many,
-                                  check_cut):
-                        tally.check(check.__name__, check, client, arrays, rng)
-                tally.check("check_together", check_together, server, arrays, rng)
-    with scratch() as directory:
-        tally.check("check_refused", check_refused, directory)
+@pytest.fixture(scope="module", name="made")
+def make_shared(shared_directory, rng):
+    return make(rng, shared_directory)
 
 
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="arrays")
+def arrays_of(made):
+    return made[1]
+
+
+@pytest.fixture(scope="module", name="server", params=[0, 1_000_000], ids=["worker", "inline"])
+def serve(made, request):
+    """All by a worker; all at once."""
+    with Server("--config", made[0], "--inline-work-microseconds", request.param, "--workers",
+                2) as server:
+        yield server

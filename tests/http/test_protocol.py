@@ -4,10 +4,11 @@ import json
 import re
 
 import numpy as np
+import pytest
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import Server, expect, expect_equal, main, scratch, write_json
-from v2 import HEADER_LENGTH, Client, Tensor, infer_body
+from harness import Server, expect, expect_equal, write_json
+from v2 import HEADER_LENGTH, Tensor, infer_body
 
 BITS = [0.1, -0.1, 1.5, 2.0, 1e-7, 1e-45, 1.1754944e-38, 3.4028235e38, 16777216.0, 16777217.5,
         0.3, 1 / 3, 123456.789, 1e10, 1e21, 1e22, 9.999999e22, 1e-5, 0.0, -0.0, 5e-324, 65504.0]
@@ -369,18 +370,13 @@ def tables():
             "special": np.array([[np.nan], [np.inf], [-np.inf]], np.float32)}
 
 
-def check_everything(tally):
-    with scratch() as directory:
-        models = []
-        for name, table in tables().items():
-            np.save(directory / f"{name}.npy", table)
-            models.append({"name": name, "path": str(directory / f"{name}.npy")})
-            MODELS[name] = Tensor(name, table).datatype, list(table.shape[1:])
-        config = write_json(directory / "config.json", {"models": models})
-        with Server("--config", config) as server, Client(server) as client:
-            # A connection each, so that a broken answer does not reach the next test.
-            tally.check_all(globals(), client, after=client.close)
-
-
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory):
+    models = []
+    for name, table in tables().items():
+        np.save(shared_directory / f"{name}.npy", table)
+        models.append({"name": name, "path": str(shared_directory / f"{name}.npy")})
+        MODELS[name] = Tensor(name, table).datatype, list(table.shape[1:])
+    config = write_json(shared_directory / "config.json", {"models": models})
+    with Server("--config", config) as server:
+        yield server

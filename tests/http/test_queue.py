@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from harness import Server, expect, expect_equal, main, scaled, wait_until
+from harness import Server, expect, expect_equal, scaled, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
 
 INFER = "/v2/models/items/infer"
@@ -162,7 +162,3 @@ def test_workers_step_back():
             check(raw.reply(), want)
             others, own = nice_values(server)
             expect_equal(max(others), own + nice)
-
-
-if __name__ == "__main__":
-    main(lambda tally: tally.check_all(globals()))

@@ -24,7 +24,9 @@ import socket
 import struct
 import subprocess
 
-from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal, main, scratch
+import pytest
+
+from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal
 
 PORT = 8000
 DOCUMENTS = ("README.md", "proto/PROTOCOL.md", "server/metrics/README.md")
@@ -136,23 +138,25 @@ def lay_out(directory):
     (directory / "build" / "release" / "bagserve").symlink_to(PROGRAM)
 
 
-def check_everything(tally):
-    documents = {name: pairs_of(blocks_of((ROOT / name).read_text())) for name in DOCUMENTS}
-    blocks = [block for pairs in documents.values() for block, _ in pairs]
-    ran = [b for b in blocks if b.language in COMMANDS and not b.left_out()]
-    for name, pairs in documents.items():
-        expect(any(b in ran for b, _ in pairs), f"{name} has no command that is run")
-    with scratch() as directory:
-        lay_out(directory)
-        arguments = ["--demo"] + (["--port", str(PORT)] if private_network() else [])
-        with Server(*arguments) as server:
-            for name, pairs in documents.items():
-                for block, output in pairs:
-                    tally.check(f"{name}:{block.line} ({block.language})", check_block, block,
-                                output, directory, server.port)
-    print(f"{len(ran)} blocks of commands were run, "
-          f"{sum(b.left_out() for b in blocks)} are marked as not run")
+PAIRS = {name: pairs_of(blocks_of((ROOT / name).read_text())) for name in DOCUMENTS}
+BLOCKS = [pytest.param(block, output, id=f"{name}:{block.line} ({block.language})")
+          for name, pairs in PAIRS.items() for block, output in pairs]
 
 
-if __name__ == "__main__":
-    main(check_everything)
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory):
+    lay_out(shared_directory)
+    arguments = ["--demo"] + (["--port", str(PORT)] if private_network() else [])
+    with Server(*arguments) as server:
+        yield server
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_has_commands(name):
+    ran = [b for b, _ in PAIRS[name] if b.language in COMMANDS and not b.left_out()]
+    expect(ran, f"{name} has no command that is run")
+
+
+@pytest.mark.parametrize("block, output", BLOCKS)
+def test_block(server, shared_directory, block, output):
+    check_block(block, output, shared_directory, server.port)

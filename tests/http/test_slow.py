@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from harness import TIMEOUT_S, Server, expect, expect_equal, main, wait_until
+from harness import TIMEOUT_S, Server, expect, expect_equal, wait_until
 from lifecycle import check_table, save
 from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
 
@@ -181,7 +181,3 @@ def test_connections_of_one_client(directory):
                 raw.send(LIVE)
                 raw.reply().expect(200)
             expect(third.at_end(), "a third connection is open")
-
-
-if __name__ == "__main__":
-    main(lambda tally: tally.check_each(globals()))

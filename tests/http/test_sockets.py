@@ -10,8 +10,7 @@ import types
 
 import numpy as np
 
-from harness import (PROGRAM, ROOT, Failure, Server, expect, expect_equal, free_port, main, run,
-                     wait_until)
+from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal, free_port, run, wait_until
 from lifecycle import check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
 
@@ -234,7 +233,7 @@ def test_a_name_for_admin_goes_before_the_option(directory):
         expect_equal((process.communicate()[1].count("stopped"), process.returncode), (1, 0))
 
 
-def test_units(_directory):
+def test_units():
     """systemd's own opinion, where it is installed; its exit code hides unknown keys."""
     units = sorted((ROOT / "deploy" / "systemd").iterdir())
     expect_equal([unit.name for unit in units],
@@ -287,7 +286,3 @@ def test_admin_answers_while_draining(directory):
         raw.send(b"123456789")
         expect_equal(raw.reply().status, 400)
         server.check_end()
-
-
-if __name__ == "__main__":
-    main(lambda tally: tally.check_each(globals()))

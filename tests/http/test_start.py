@@ -12,7 +12,7 @@ import subprocess
 import numpy as np
 
 from harness import (PROGRAM, TIMEOUT_S, Failure, Server, environment, expect, expect_equal,
-                     free_port, main, run, write_json)
+                     free_port, run, write_json)
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Tensor
 
@@ -129,7 +129,7 @@ def test_instruction_set(directory):
     refused([foreign, "generic"], *table, "--isa", foreign)
 
 
-def test_demo(_):
+def test_demo():
     with Server("--demo") as server, Client(server) as client:
         expect_equal(sorted(client.get("/v2/models").json()["models"]),
                      ["example", "items", "ranker"])
@@ -320,7 +320,7 @@ def test_check(directory):
     expect_equal(ended.returncode, 0, ended.stderr)
 
 
-def test_help_and_version(_):
+def test_help_and_version():
     for arguments, words in [
             (["--help"], ["serve", "health"]), (["serve", "--help"], [
                 "--table", "--models", "--config", "--max-body-bytes", "BAGSERVE_MAX_BODY_BYTES"])]:
@@ -348,7 +348,7 @@ def test_health_command(directory):
         expect_equal((ended.returncode, len(ended.stderr.splitlines())), (2, 1), ended.stderr)
 
 
-def test_health_of_strangers(_):
+def test_health_of_strangers():
     """Not ready, no HTTP at all, and silence until the connection closes are all unhealthy."""
     for answer in (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", b"hello\r\n",
                    b"", b"HTTP/1.1 2000 OK\r\n\r\n"):
@@ -363,7 +363,3 @@ def test_health_of_strangers(_):
                     connection.recv(4096)
                     connection.sendall(answer)
                 expect_equal(health.wait(TIMEOUT_S), 1, f"exit code for {answer}")
-
-
-if __name__ == "__main__":
-    main(lambda tally: tally.check_each(globals()))

@@ -1,17 +1,16 @@
 """Clients that vanish, in every stage of a request and with FIN or RST, leave nothing behind:
 descriptors and resident memory are afterwards what they were.
 
-    /usr/bin/python3 -B tests/http/test_vanish.py [CLIENTS]
+A longer run: tests/run-one http/test_vanish.py --clients 10000
 """
 
 import itertools
 import socket
 import struct
-import sys
 
 import numpy as np
 
-from harness import SANITIZED, Server, expect, scaled, scratch, wait_until
+from harness import SANITIZED, Server, expect, scaled, wait_until
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
 
@@ -59,27 +58,22 @@ def vanish_often(server, client, clients):
             check_table(client, table=TABLE)
 
 
-def main():
-    clients = int(sys.argv[1]) if len(sys.argv) > 1 else scaled(1000, 100)
-    with scratch() as directory:
-        small = save(directory / "items.npy")
-        wide = save(directory / "wide.npy", np.ones((4, 256), np.float32))
-        with Server("--table", f"items={small}", "--table", f"wide={wide}") as server, \
-                Client(server) as client:
-            check_table(client)
-            descriptors = server.descriptors()
-            vanish_often(server, client, max(clients // 5, 100))  # what is kept for reuse is there now
-            wait_until(lambda: check_table(client) or server.descriptors() == descriptors,
-                       "descriptors are left")
-            before = server.memory_bytes()
-            vanish_often(server, client, clients)
-            wait_until(lambda: check_table(client) or server.descriptors() == descriptors,
-                       "descriptors are left")
-            after = server.memory_bytes()
-            print(f"{clients} clients vanished: {descriptors} descriptors before and after, "
-                  f"{before >> 10} KiB resident before, {after >> 10} KiB after")
-            expect(SANITIZED or after - before <= SLACK_BYTES, "memory has grown")
-
-
-if __name__ == "__main__":
-    main()
+def test_nothing_is_left(directory, pytestconfig):
+    clients = pytestconfig.getoption("clients") or scaled(1000, 100)
+    small = save(directory / "items.npy")
+    wide = save(directory / "wide.npy", np.ones((4, 256), np.float32))
+    with Server("--table", f"items={small}", "--table", f"wide={wide}") as server, \
+            Client(server) as client:
+        check_table(client)
+        descriptors = server.descriptors()
+        vanish_often(server, client, max(clients // 5, 100))  # what is kept for reuse is there now
+        wait_until(lambda: check_table(client) or server.descriptors() == descriptors,
+                   "descriptors are left")
+        before = server.memory_bytes()
+        vanish_often(server, client, clients)
+        wait_until(lambda: check_table(client) or server.descriptors() == descriptors,
+                   "descriptors are left")
+        after = server.memory_bytes()
+        print(f"{clients} clients vanished: {descriptors} descriptors before and after, "
+              f"{before >> 10} KiB resident before, {after >> 10} KiB after")
+        expect(SANITIZED or after - before <= SLACK_BYTES, "memory has grown")
