@@ -1,6 +1,6 @@
 /* BAGSERVE_* variables -> configuration. */
 #include "option_list.h"
-#include "suggest.h"
+#include "proto/text.h"
 
 #include <string.h>
 

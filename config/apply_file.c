@@ -2,7 +2,7 @@
 #include "json.h"
 #include "model_json.h"
 #include "option_list.h"
-#include "suggest.h"
+#include "proto/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Flags -> configuration. "--flag VALUE" and "--flag=VALUE" are the same; the last one counts. */
 #include "option_list.h"
-#include "suggest.h"
+#include "proto/text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* One object of keys; see entry.h. */
 #include "entry.h"
 
-#include "suggest.h"
+#include "proto/text.h"
 
 #include <string.h>
 

@@ -3,8 +3,7 @@
 #include "features.h"
 
 #include "model_options.h"
-#include "size.h"
-#include "suggest.h"
+#include "proto/text.h"
 
 #include <string.h>
 

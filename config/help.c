@@ -3,7 +3,7 @@
  * One entry is a line "  --flag VALUE   default   VARIABLE" and its sentence, indented, below. */
 #include "model_options.h"
 #include "option_list.h"
-#include "size.h"
+#include "proto/text.h"
 
 #include <ctype.h>
 #include <inttypes.h>

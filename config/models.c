@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "model_options.h"
-#include "size.h"
+#include "proto/text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 #ifndef BAG_OPTIONS_H
 #define BAG_OPTIONS_H
 
-#include <stdint.h>
+#include "proto/text.h"
 
 #define BAG_LOG_FORMATS(X) \
     X(TEXT, "text")        \
@@ -30,10 +30,6 @@
 #define BAG_SWITCHES(X) \
     X(OFF, "off")       \
     X(ON, "on")
-
-#define BAG_KIB INT64_C(1024)
-#define BAG_MIB (1024 * BAG_KIB)
-#define BAG_GIB (1024 * BAG_MIB)
 
 /* clang-format off */
 #define BAG_OPTIONS(X)                                                                             \

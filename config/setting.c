@@ -1,7 +1,7 @@
 /* A text becomes a value, or a reason why it cannot; see setting.h. */
 #include "setting.h"
 
-#include "size.h"
+#include "proto/text.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,6 +1,10 @@
 /* Text as bytes; see text.h. */
 #include "text.h"
 
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+
 bool bag_text_is(struct bag_text text, const char *name)
 {
     return text.bytes == strlen(name) && memcmp(text.data, name, text.bytes) == 0;
@@ -46,4 +50,136 @@ bool bag_url_decode(const char *segment, size_t count, char *out, size_t out_byt
     }
     out[used] = 0;
     return true;
+}
+
+/* ---- numbers as people write them ------------------------------------------------------------ */
+
+/* Those of 1024 first: only they are printed. */
+static const struct {
+    const char *name;
+    int64_t bytes;
+} units[] = {
+    {"GiB", BAG_GIB},   {"MiB", BAG_MIB}, {"KiB", BAG_KIB},
+    {"GB", 1000000000}, {"MB", 1000000},  {"KB", 1000},
+};
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* What follows the integer, or NULL where the text does not begin with one. */
+static const char *take_integer(const char *text, int64_t *value)
+{
+    bool negative = *text == '-';
+    bool overflow = false;
+    text += negative;
+    if (!is_digit(*text) || (text[0] == '0' && is_digit(text[1])))
+        return NULL;
+    *value = 0;
+    for (; is_digit(*text); text++) {
+        int64_t digit = negative ? '0' - *text : *text - '0';
+        overflow |= __builtin_mul_overflow(*value, 10, value);
+        overflow |= __builtin_add_overflow(*value, digit, value);
+    }
+    if (overflow)
+        *value = negative ? INT64_MIN : INT64_MAX;
+    return text;
+}
+
+bool bag_integer_parse(const char *text, int64_t *value)
+{
+    const char *end = take_integer(text, value);
+    return end && !*end;
+}
+
+bool bag_size_parse(const char *text, int64_t *bytes)
+{
+    const char *unit = take_integer(text, bytes);
+    if (!unit || !*unit)
+        return unit != NULL;
+    unit += *unit == ' ';
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(unit, units[i].name) != 0)
+            continue;
+        if (__builtin_mul_overflow(*bytes, units[i].bytes, bytes))
+            *bytes = *text == '-' ? INT64_MIN : INT64_MAX;
+        return true;
+    }
+    return false;
+}
+
+struct bag_size_text bag_size_text(int64_t bytes)
+{
+    struct bag_size_text shown;
+    for (size_t i = 0; bytes > 0 && i < sizeof units / sizeof *units; i++) {
+        if (units[i].bytes % BAG_KIB == 0 && bytes % units[i].bytes == 0) {
+            snprintf(shown.text, sizeof shown.text, "%" PRId64 " %s", bytes / units[i].bytes,
+                     units[i].name);
+            return shown;
+        }
+    }
+    snprintf(shown.text, sizeof shown.text, "%" PRId64 " byte%s", bytes, bytes == 1 ? "" : "s");
+    return shown;
+}
+
+/* ---- suggestions ----------------------------------------------------------------------------- */
+
+/* Characters of a name that are compared. */
+#define COMPARED_BYTES 48
+
+static size_t shorter_of(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Whatever the case: PORT is nearest to port. */
+static bool same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* One row of the table of distances: rows[0] becomes that of i + 1 characters of `a`, from rows[1]
+ * (of i) and rows[2] (of i - 1). */
+static void next_row(size_t *const rows[3], const char *a, size_t i, const char *b, size_t b_bytes)
+{
+    rows[0][0] = i + 1;
+    for (size_t j = 0; j < b_bytes; j++) {
+        size_t best = shorter_of(rows[0][j], rows[1][j + 1]) + 1;
+        best = shorter_of(best, rows[1][j] + !same_letter(a[i], b[j]));
+        if (i > 0 && j > 0 && same_letter(a[i], b[j - 1]) && same_letter(a[i - 1], b[j]))
+            best = shorter_of(best, rows[2][j - 1] + 1);
+        rows[0][j + 1] = best;
+    }
+}
+
+/* Edit distance by Damerau and Levenshtein, swapping neighbours only. */
+static size_t distance_of(const char *a, const char *b)
+{
+    size_t storage[3][COMPARED_BYTES + 1];
+    size_t *rows[3] = {storage[0], storage[1], storage[2]};
+    size_t a_bytes = strnlen(a, COMPARED_BYTES), b_bytes = strnlen(b, COMPARED_BYTES);
+    for (size_t j = 0; j <= b_bytes; j++)
+        rows[0][j] = j;
+    for (size_t i = 0; i < a_bytes; i++) {
+        size_t *oldest = rows[2];
+        rows[2] = rows[1];
+        rows[1] = rows[0];
+        rows[0] = oldest;
+        next_row(rows, a, i, b, b_bytes);
+    }
+    return rows[0][b_bytes];
+}
+
+void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate)
+{
+    size_t distance = distance_of(suggestion->written, candidate);
+    size_t written_bytes = strlen(suggestion->written);
+    if (distance > 1 && written_bytes &&
+        strncmp(candidate, suggestion->written, written_bytes) == 0)
+        distance = 1; /* the beginning of a name counts as one wrong letter */
+    if (suggestion->nearest[0] && distance >= suggestion->distance)
+        return;
+    snprintf(suggestion->nearest, sizeof suggestion->nearest, "%s", candidate);
+    suggestion->distance = distance;
 }

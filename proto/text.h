@@ -1,4 +1,5 @@
-/* Text as bytes: parts of it, UTF-8, percent-encoding, hexadecimal and decimal digits. */
+/* Text as bytes: parts of it, UTF-8, percent-encoding, digits, sizes such as 64MiB, and the name
+ * that is nearest to a misspelt one. */
 #ifndef BAG_TEXT_H
 #define BAG_TEXT_H
 
@@ -56,5 +57,36 @@ static inline char *bag_digits_put(char *out, uint64_t value)
     memcpy(out, at, bytes);
     return out + bytes;
 }
+
+#define BAG_KIB INT64_C(1024)
+#define BAG_MIB (1024 * BAG_KIB)
+#define BAG_GIB (1024 * BAG_MIB)
+
+/* A decimal integer without superfluous zeros and nothing around it; false for other texts. One
+ * beyond 64 bits becomes the nearest int64_t. */
+bool bag_integer_parse(const char *text, int64_t *value);
+
+/* The same, and after at most one space a unit may follow: KiB, MiB, GiB (of 1024), KB, MB, GB (of
+ * 1000). */
+bool bag_size_parse(const char *text, int64_t *bytes);
+
+/* "64 MiB", "1 byte", "1000 bytes": exact, in the largest unit of 1024 that divides it. By value,
+ * so that it can stand in an argument list: bag_size_text(n).text */
+struct bag_size_text {
+    char text[32];
+};
+struct bag_size_text bag_size_text(int64_t bytes);
+
+/* "Did you mean ...?": the candidate nearest to what was written, whatever the case of letters.
+ * Offer the candidates one after the other; nothing is allocated, and a candidate may be gone after
+ * its offer. */
+struct bag_suggestion {
+    const char *written; /* borrowed */
+    char nearest[64];    /* "" before the first offer; the first one among equals */
+    size_t distance;     /* inserted, removed, replaced and swapped characters between the two;
+                            1 where the candidate begins with what was written */
+};
+
+void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate);
 
 #endif

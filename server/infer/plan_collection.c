@@ -1,6 +1,6 @@
 /* The inputs of a collection: named by feature, or in KeyedJaggedTensor's layout. */
-#include "config/suggest.h"
 #include "planner.h"
+#include "proto/text.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* The outputs of a plan: which were asked for, what they look like, and which ops make them.
  *
  * Features are pooled only where an output needs them, and twice where two do. */
-#include "config/suggest.h"
 #include "planner.h"
+#include "proto/text.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "config/model_options.h"
 #include "config/option_list.h"
-#include "config/suggest.h"
+#include "proto/text.h"
 
 /* The whole stream's text; the caller frees it. */
 static char *read_all(FILE *stream)

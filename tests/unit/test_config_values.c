@@ -3,7 +3,7 @@
 #include "config_fixture.h"
 
 #include "config/option_list.h"
-#include "config/size.h"
+#include "proto/text.h"
 
 #include <inttypes.h>
 
