@@ -92,6 +92,9 @@ bool bag_config_apply_model_file(struct bag_config *config, size_t index, const 
  * are there, and what a type does not say. */
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem);
 
+/* The part of it about features and projections. */
+bool bag_config_check_models(const struct bag_config *config, struct bag_problem *problem);
+
 /* The highest version of the model of that name; NULL where there is none. */
 const struct bag_model_config *bag_config_find_model(const struct bag_config *config,
                                                      const char *name);

@@ -1,9 +1,8 @@
 /* What `serve --help` prints, made from the tables of options.h and model_options.h.
  *
  * One entry is a line "  --flag VALUE   default   VARIABLE" and its sentence, indented, below. */
+#include "config.h"
 #include "model_options.h"
-#include "option_list.h"
-#include "proto/text.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -1,9 +1,10 @@
-/* A configuration document while it is applied: the tree, and rejections that name the place.
- *
- * Must not know: which keys there are. Private to config. */
+/* A configuration document while it is applied: the tree, its objects of keys, and rejections that
+ * name the place. Private to config; which keys there are is said in options.h and model_options.h.
+ */
 #ifndef BAG_CONFIG_JSON_H
 #define BAG_CONFIG_JSON_H
 
+#include "kernels/pool.h"
 #include "proto/json.h"
 #include "setting.h"
 
@@ -39,5 +40,45 @@ bool bag_config_json_join(const struct bag_config_json *json, char **path);
 /* A copy of `path`, joined to the document's folder unless it is absolute; NULL without memory.
  * The caller frees it. */
 char *bag_config_json_path(const struct bag_config_json *json, const char *path);
+
+/* ---- objects: a model or a feature ----------------------------------------------------------- */
+
+/* The keys that an object may have: some that say what it is, and the settings of its struct. */
+struct bag_entry_keys {
+    const char *const *identity;
+    size_t num_identity;
+    const struct bag_setting *settings;
+    size_t num_settings;
+};
+
+/* The object, and its name in messages: " in model 'items'". */
+struct bag_entry {
+    const struct bag_config_json *json;
+    const cJSON *object;
+    const struct bag_entry_keys *keys;
+    char where[320];
+};
+
+bool bag_entry_is_identity(const struct bag_entry *entry, const char *key);
+
+/* The setting of that key; NULL where there is none. */
+const struct bag_setting *bag_entry_setting(const struct bag_entry *entry, const char *key);
+
+/* Rejects a key that is not known, naming the nearest one; returns false. */
+bool bag_entry_unknown(const struct bag_entry *entry, const cJSON *item, bool with_identity);
+
+/* Rejects unknown keys, before any value is looked at: a missing key is most often a misspelt one.
+ */
+bool bag_entry_check_keys(const struct bag_entry *entry);
+
+/* Sets what the object says of the settings in `base`, the struct that they are of; `rules` is the
+ * part of it that says how to pool. Texts are paths and get the document's folder in front. */
+bool bag_entry_apply(const struct bag_entry *entry, void *base, struct bag_rules *rules);
+
+/* A member of the object; NULL where it is not there. */
+const cJSON *bag_entry_member(const struct bag_entry *entry, const char *key);
+
+/* A key that must be there, as a text that is not empty; NULL where it is rejected. */
+const char *bag_entry_required(const struct bag_entry *entry, const char *key);
 
 #endif

@@ -19,7 +19,7 @@
     X("name", "Name in URLs: 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front. Required.")       \
     X("path", "The table's file; relative to the configuration file's folder. Required, or "       \
       "features.")                                                                                 \
-    X("version", "A whole number from 1, as a number or a string; 1 if absent.")                    \
+    X("version", "A whole number from 1, as a number or a string; 1 if absent.")                   \
     X("features", "In place of a path: a list of features, which make the model a collection.")
 
 /* What a feature of a collection is. X("key", "sentence") */
@@ -44,7 +44,7 @@
 /* How it pools; a feature may set these for itself. Columns as above. */
 #define BAG_POOLING_KEYS(X)                                                                        \
     X(rules.reduction, "reduction", CHOICE_REDUCTION, 0, 0,                                        \
-      "How a bag's rows become one: sum unless said otherwise.")                                   \
+      "How a bag's rows become one: sum by default.")                                              \
     X(rules.default_index, "default_index", COUNT, -1, BAG_LARGEST_EXACT,                          \
       "Row that an empty bag gets; -1, as if absent, for zeros.")                                  \
     X(rules.padding_idx, "padding_idx", COUNT, -BAG_LARGEST_EXACT, BAG_LARGEST_EXACT,              \
@@ -59,13 +59,13 @@
     X(rules.unsorted_segments, "unsorted_segments", BOOL, 0, 0,                                    \
       "segment_ids may come in any order.")                                                        \
     X(rules.require_zero_first_offset, "require_zero_first_offset", BOOL, 0, 0,                    \
-      "Refuse offsets that do not begin with 0.")                                                  \
+      "Reject offsets that do not begin with 0.")                                                  \
     X(rules.require_matching_index_types, "require_matching_index_types", BOOL, 0, 0,              \
-      "Refuse index tensors of different types.")                                                  \
+      "Reject index tensors of different types.")                                                  \
     X(output_datatype, "output_datatype", CHOICE_DTYPE, 0, 0,                                      \
       "Type of the result: the table's, or FP16, BF16 and FP32 among each other.")                 \
     X(rules.skip_out_of_range, "out_of_range", EITHER_OUT_OF_RANGE, 0, 0,                          \
-      "What an index outside the table does: error refuses the request, skip leaves the entry "    \
+      "What an index outside the table does: error rejects the request, skip leaves the entry "    \
       "out of its bag.")
 
 /* What is done with what was pooled; of a model, or of a feature for itself. Columns as above, with

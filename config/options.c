@@ -1,6 +1,5 @@
 /* The list of options made from options.h, and a configuration's beginning and end. */
-#include "features.h"
-#include "option_list.h"
+#include "config.h"
 #include "proto/cors.h"
 
 #include <stdlib.h>
@@ -127,7 +126,7 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
     }
     if (config->options.cors_origins && !bag_cors_check(config->options.cors_origins, problem))
         return false;
-    if (!bag_config_check_features(config, problem))
+    if (!bag_config_check_models(config, problem))
         return false;
     if (config->num_models || config->models_dir || config->demo)
         return true;

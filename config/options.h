@@ -16,6 +16,7 @@
 #define BAG_OPTIONS_H
 
 #include "proto/text.h"
+#include "setting.h"
 
 #define BAG_LOG_FORMATS(X) \
     X(TEXT, "text")        \
@@ -35,14 +36,14 @@
 #define BAG_OPTIONS(X)                                                                             \
     X(host, "http", "host", TEXT, "127.0.0.1", 1, 255, "address",                                  \
       "Address to listen on; 0.0.0.0 or :: for all.")                                              \
-    X(port, "http", "port", COUNT, 8000, 0, 65535, "",                                       \
+    X(port, "http", "port", COUNT, 8000, 0, 65535, "",                                             \
       "TCP port to listen on; 0 takes a free one and logs it.")                                    \
     X(unix_path, "http", "unix", TEXT, NULL, 1, 107, "path",                                       \
       "Unix-domain socket to listen on, in place of host and port; absent: none.")                 \
     X(unix_permissions, "http", "unix_permissions", TEXT, "660", 1, 4, "octal",                    \
       "Who may connect to that socket: those who may write to it.")                                \
     X(admin_port, "http", "admin_port", COUNT, 0, 0, 65535, "",                                    \
-      "TCP port of a second listener for health, metrics and models, which refuses inference; 0: " \
+      "TCP port of a second listener for health, metrics and models, which rejects inference; 0: " \
       "none. The first one answers these, too.")                                                   \
     X(admin_host, "http", "admin_host", TEXT, NULL, 1, 255, "address",                             \
       "Address of the second listener; absent: that of the first.")                                \
@@ -177,5 +178,28 @@ struct bag_option_values {
     BAG_OPTIONS(BAG_X)
 #undef BAG_X
 };
+
+/* ---- the list of them ------------------------------------------------------------------------ */
+
+struct bag_option {
+    struct bag_setting setting; /* of a member of struct bag_config */
+    const char *section;        /* "" for those of BAG_SOURCES */
+    const char *default_text;   /* of TEXT; NULL: none */
+    int64_t default_number;     /* of all others */
+    const char *sentence;
+};
+
+extern const struct bag_option bag_options[];
+extern const size_t bag_num_options;
+
+/* The option of that key; NULL where there is none. */
+const struct bag_option *bag_option_find(const char *key);
+
+/* A key as it is written elsewhere, by value: bag_flag_of("log_level").text */
+struct bag_spelling {
+    char text[64];
+};
+struct bag_spelling bag_flag_of(const char *key);     /* "--log-level" */
+struct bag_spelling bag_variable_of(const char *key); /* "BAGSERVE_LOG_LEVEL" */
 
 #endif

@@ -64,7 +64,7 @@ static void test_rejections(void **state)
          "output that holds all features side by side"},
         {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}, {\"name\": \"a\", \"model\": "
          "\"items\"}]",
-         "column 48: name 'a' in feature 'a' of model 'c' stands twice"},
+         "column 48: name 'a' in feature 'a' of model 'c' is duplicated"},
         {"\"features\": [{\"name\": \"a\", \"modle\": \"items\"}]",
          "column 28: unknown key 'modle' in feature 'a' of model 'c'; did you mean 'model'?"},
         {"\"features\": [{\"name\": \"a\", \"model\": \"items\", \"datatype\": \"BF16\"}]",
@@ -73,10 +73,12 @@ static void test_rejections(void **state)
          "column 46: reduction \"avg\" in feature 'a' of model 'c': must be one of sum, mean, max, "
          "sqrtn"},
         {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"path\": \"y\"",
-         "column 48: key 'path' in model 'c' does not go with 'features': a model is a table or a "
+         "column 48: key 'path' in model 'c' cannot be combined with 'features': a model is a "
+         "table or a "
          "collection"},
         {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"reduction\": \"max\"",
-         "column 48: key 'reduction' in model 'c' does not go with 'features'; each feature says "
+         "column 48: key 'reduction' in model 'c' cannot be combined with 'features'; each feature "
+         "says "
          "it for itself"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
@@ -158,9 +160,10 @@ static void test_folders(void **state)
     expect(fixture, bag_config_apply_model_file(config, 0, "f", text, strlen(text), problem), NULL);
     assert_int_equal(config->models[0].num_features, 1);
     assert_true(bag_config_add_model(config, "t", "t.npy", "1", problem));
-    expect(fixture, bag_config_apply_model_file(config, 1, "f", text, strlen(text), problem),
-           "f: line 1, column 2: key 'features' in model 't' does not go with the table in its "
-           "folder, 't.npy'");
+    expect(
+        fixture, bag_config_apply_model_file(config, 1, "f", text, strlen(text), problem),
+        "f: line 1, column 2: key 'features' in model 't' cannot be combined with the table in its "
+        "folder, 't.npy'");
     assert_true(bag_config_add_model(config, "d", NULL, "1", problem));
     expect(fixture, bag_config_apply_model_file(config, 2, "f", "{}", 2, problem),
            "f: line 1, column 1: the folder in model 'd' has no table, so that 'features' must be "

@@ -56,8 +56,7 @@ static void test_unknown_keys(void **state)
         {"{\"htpt\": {}}", AT(1, 2) "unknown key 'htpt'; did you mean 'http'?"},
         {"{\"models-dir\": \"\"}", AT(1, 2) "unknown key 'models-dir'; did you mean 'models_dir'?"},
         {"{\"\": 1}", AT(1, 2) "unknown key ''; did you mean 'log'?"},
-        {"{\n\t\"port\": 1}",
-         AT(2, 2) "key 'port' belongs into 'http': {\"http\": {\"port\": ...}}"},
+        {"{\n\t\"port\": 1}", AT(2, 2) "key 'port' belongs in 'http': {\"http\": {\"port\": ...}}"},
         /* These are flags and variables only. */
         {"{\"config\": \"x\"}", AT(1, 2) "unknown key 'config'; did you mean 'log'?"},
         {"{\"http\": {\"workers\": 1}}",

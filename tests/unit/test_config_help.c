@@ -1,8 +1,8 @@
 /* What is made from the tables for people: --help, suggestions, and the examples' README. */
 #include "config_fixture.h"
 
+#include "config/config.h"
 #include "config/model_options.h"
-#include "config/option_list.h"
 #include "proto/text.h"
 
 /* The whole stream's text; the caller frees it. */

@@ -2,7 +2,7 @@
  * order of the sources; sizes and integers as people write them. */
 #include "config_fixture.h"
 
-#include "config/option_list.h"
+#include "config/config.h"
 #include "proto/text.h"
 
 #include <inttypes.h>

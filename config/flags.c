@@ -1,12 +1,122 @@
-/* Flags -> configuration. "--flag VALUE" and "--flag=VALUE" are the same; the last one counts. */
-#include "option_list.h"
-#include "proto/text.h"
+/* Variables of the environment and flags -> configuration. */
+#include "config.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the table of flags that are no options ---------------------------------------------------*/
+/* ---- BAGSERVE_* variables -------------------------------------------------------------------- */
 
+#define PREFIX "BAGSERVE_"
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+static bool ends_with(const char *text, size_t bytes, const char *end)
+{
+    size_t end_bytes = strlen(end);
+    return bytes >= end_bytes && memcmp(text + bytes - end_bytes, end, end_bytes) == 0;
+}
+
+/* Whether "..._PORT_8000_TCP" or "..._PORT_8000_TCP_ADDR" is how the name goes on after `text`,
+ * which stands behind a "PORT_". */
+static bool is_numbered_port(const char *text, const char *end)
+{
+    static const char *const protocols[] = {"_TCP", "_UDP", "_SCTP"};
+    size_t digits = strspn(text, "0123456789");
+    for (size_t i = 0; digits && i < 3; i++) {
+        size_t bytes = strlen(protocols[i]);
+        if (starts_with(text + digits, protocols[i])) {
+            const char *rest = text + digits + bytes;
+            return rest == end || *rest == '_';
+        }
+    }
+    return false;
+}
+
+static bool is_link(const char *value)
+{
+    return starts_with(value, "tcp://") || starts_with(value, "udp://") ||
+           starts_with(value, "sctp://");
+}
+
+/* Kubernetes gives every container variables for each Service of its namespace, named after the
+ * Service. One called "bagserve" (or "bagserve-blue") brings BAGSERVE_SERVICE_HOST,
+ * BAGSERVE_SERVICE_PORT, BAGSERVE_SERVICE_PORT_HTTP, BAGSERVE_PORT_8000_TCP_ADDR and so on, and
+ * BAGSERVE_PORT=tcp://10.0.0.1:8000, which is not a port. Nobody wrote them as configuration, and a
+ * server that rejected them would not start beside its own Service. */
+static bool is_service_variable(const char *name, size_t name_bytes, const char *value)
+{
+    const char *end = name + name_bytes;
+    const char *rest = name + strlen("BAGSERVE");
+    if (ends_with(name, name_bytes, "_SERVICE_HOST") ||
+        ends_with(name, name_bytes, "_SERVICE_PORT"))
+        return true;
+    if (ends_with(name, name_bytes, "_PORT") && is_link(value))
+        return true;
+    for (; (rest = strstr(rest, "_PORT_")) && rest < end; rest++) {
+        if (ends_with(name, (size_t)(rest - name), "_SERVICE") ||
+            is_numbered_port(rest + strlen("_PORT_"), end))
+            return true;
+    }
+    return false;
+}
+
+static const struct bag_option *find_variable(const char *name, size_t name_bytes)
+{
+    for (size_t i = 0; i < bag_num_options; i++) {
+        struct bag_spelling variable = bag_variable_of(bag_options[i].setting.key);
+        if (strlen(variable.text) == name_bytes && memcmp(variable.text, name, name_bytes) == 0)
+            return &bag_options[i];
+    }
+    return NULL;
+}
+
+static bool reject_unknown_variable(const char *name, size_t name_bytes,
+                                    struct bag_problem *problem)
+{
+    struct bag_quoted written = bag_quote(name, name_bytes);
+    struct bag_suggestion suggestion = {.written = written.text};
+    for (size_t i = 0; i < bag_num_options; i++)
+        bag_suggest_offer(&suggestion, bag_variable_of(bag_options[i].setting.key).text);
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "unknown variable %s; did you mean %s?", written.text,
+                           suggestion.nearest);
+}
+
+/* One "NAME=VALUE" whose name starts with the prefix. */
+static bool apply_variable(struct bag_config *config, const char *entry,
+                           struct bag_problem *problem)
+{
+    size_t name_bytes = strcspn(entry, "=");
+    const char *value = entry[name_bytes] ? entry + name_bytes + 1 : "";
+    const struct bag_option *option = find_variable(entry, name_bytes);
+    struct bag_reason reason;
+    if (is_service_variable(entry, name_bytes, value))
+        return true;
+    if (!option)
+        return reject_unknown_variable(entry, name_bytes, problem);
+    if (bag_setting_apply(&option->setting, config, value, &reason))
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "%s=%s: %s",
+                           bag_variable_of(option->setting.key).text,
+                           bag_quote(value, strlen(value)).text, reason.text);
+}
+
+bool bag_config_apply_environment(struct bag_config *config, char *const environment[],
+                                  struct bag_problem *problem)
+{
+    for (; *environment; environment++) {
+        if (starts_with(*environment, PREFIX) && !apply_variable(config, *environment, problem))
+            return false;
+    }
+    return true;
+}
+
+/* ---- flags: "--flag VALUE" or "--flag=VALUE", the last one counts ---------------------------- */
+
+/* Flags that are not options. */
 enum flag_id {
 #define BAG_X(id, key, follows, sentence) FLAG_##id,
     BAG_FLAGS(BAG_X)
@@ -22,8 +132,6 @@ static const struct {
     BAG_FLAGS(BAG_X)
 #undef BAG_X
 };
-
-/* ---- taking the arguments apart -------------------------------------------------------------- */
 
 struct arguments {
     int count;
@@ -71,7 +179,7 @@ static bool looks_like_flag(const char *argument)
     return argument[0] == '-' && argument[1] == '-';
 }
 
-/* Takes the next flag with its value; false where none is left. What begins with -- is no value
+/* Takes the next flag with its value; false where none is left. What begins with -- is not a value
  * unless a = binds it: "--host --port 80" is a forgotten address. */
 static bool next_flag(struct arguments *left, struct flag *flag)
 {
@@ -90,10 +198,7 @@ static bool next_flag(struct arguments *left, struct flag *flag)
     return true;
 }
 
-/* ---- rejections --------------------------------------------------------------------------------
- */
-
-static bool reject_unknown(const struct flag *flag, struct bag_problem *problem)
+static bool reject_unknown_flag(const struct flag *flag, struct bag_problem *problem)
 {
     struct bag_quoted written = bag_quote(flag->written, flag->name_bytes);
     struct bag_suggestion suggestion = {.written = written.text};
@@ -122,8 +227,6 @@ static bool reject_form(const struct flag *flag, struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_USAGE, "%s: a value is missing; it %s", name.text,
                            reason.text);
 }
-
-/* ---- applying -------------------------------------------------------------------------------- */
 
 static bool apply_table(struct bag_config *config, const char *value, struct bag_problem *problem)
 {
@@ -157,7 +260,7 @@ static bool apply_flag(struct bag_config *config, const struct flag *flag,
                        struct bag_problem *problem)
 {
     if (flag->id == FLAG_UNKNOWN)
-        return reject_unknown(flag, problem);
+        return reject_unknown_flag(flag, problem);
     if (flag->takes_value != (flag->value != NULL))
         return reject_form(flag, problem);
     switch (flag->id) {
@@ -189,6 +292,8 @@ bool bag_config_apply_flags(struct bag_config *config, int argc, char *const arg
     }
     return true;
 }
+
+/* ---- where the configuration file is --------------------------------------------------------- */
 
 const char *bag_config_find_path(int argc, char *const argv[], char *const environment[])
 {

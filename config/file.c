@@ -1,0 +1,436 @@
+/* Configuration files (JSON) -> configuration: sections of options, models with their features, and
+ * the config.json of a model's own folder. */
+#include "config.h"
+#include "json.h"
+#include "model_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+/* ---- the keys of models and features --------------------------------------------------------- */
+
+/* Words of choices. Tables hold numbers, so that the other types have none. */
+#define BAG_TABLE_SIGNED(name)   name
+#define BAG_TABLE_UNSIGNED(name) name
+#define BAG_TABLE_FLOAT(name)    name
+#define BAG_TABLE_OTHER(name)    NULL
+static const char *const dtypes[] = {
+#define BAG_X(id, name, bytes, kind) BAG_TABLE_##kind(name),
+    BAG_DTYPES(BAG_X)
+#undef BAG_X
+};
+
+#define BAG_X(id, name) name,
+static const char *const reductions[] = {BAG_REDUCTIONS(BAG_X)};
+static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
+static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};
+#undef BAG_X
+
+#define BAG_TYPE_CHOICE_DTYPE        BAG_TYPE_CHOICE(dtypes)
+#define BAG_TYPE_CHOICE_REDUCTION    BAG_TYPE_CHOICE(reductions)
+#define BAG_TYPE_CHOICE_ROW_FORMAT   BAG_TYPE_CHOICE(row_formats)
+#define BAG_TYPE_EITHER_OUT_OF_RANGE BAG_TYPE_EITHER(out_of_range)
+
+/* The initialiser of one key's setting, for a member of `type`. */
+#define BAG_MODEL_SETTING(type, member, key_, TYPE, minimum_, maximum_)                \
+    {                                                                                  \
+        .key = (key_), .offset = offsetof(struct type, member), .minimum = (minimum_), \
+        .maximum = (maximum_), .unit = "", BAG_TYPE_##TYPE                             \
+    }
+
+/* ---- "features" of a model ------------------------------------------------------------------- */
+
+static const char *const feature_identity[] = {
+#define BAG_X(key, sentence) key,
+    BAG_FEATURE_IDENTITY(BAG_X)
+#undef BAG_X
+};
+
+static const struct bag_setting feature_settings[] = {
+#define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
+    BAG_MODEL_SETTING(bag_feature_config, member, key, TYPE, minimum, maximum),
+    BAG_POOLING_KEYS(BAG_X) BAG_PROJECTION_KEYS(BAG_X)
+#undef BAG_X
+};
+
+_Static_assert(COUNT_OF(feature_settings) <= 32, "struct bag_feature_config has a bit for each");
+
+static const struct bag_entry_keys feature_keys = {feature_identity, COUNT_OF(feature_identity),
+                                                   feature_settings, COUNT_OF(feature_settings)};
+
+/* The name of the concatenation of all features. */
+#define CONCATENATION "embeddings"
+
+static bool check_feature_name(const struct bag_entry *entry, const char *name,
+                               const struct bag_model_config *model)
+{
+    const cJSON *item = bag_entry_member(entry, "name");
+    if (!bag_model_name_valid(name))
+        return bag_config_json_reject(entry->json, item,
+                                      "name '%s'%s must be 1 to 128 of A-Z a-z 0-9 . _ - with no "
+                                      "dot in front",
+                                      bag_quote(name, strlen(name)).text, entry->where);
+    if (strcmp(name, CONCATENATION) == 0)
+        return bag_config_json_reject(entry->json, item,
+                                      "name '" CONCATENATION "'%s is taken: it is the output that "
+                                      "holds all features side by side",
+                                      entry->where);
+    for (size_t i = 0; i < model->num_features; i++) {
+        if (strcmp(model->features[i].name, name) == 0)
+            return bag_config_json_reject(entry->json, item, "name '%s'%s is duplicated", name,
+                                          entry->where);
+    }
+    return true;
+}
+
+/* Bit i: the object has the i-th of the settings. */
+static uint32_t find_set(const struct bag_entry *entry)
+{
+    uint32_t set = 0;
+    for (size_t i = 0; i < feature_keys.num_settings; i++) {
+        if (bag_entry_member(entry, feature_settings[i].key))
+            set |= UINT32_C(1) << i;
+    }
+    return set;
+}
+
+/* Names as copies; the model owns them from here on. */
+static bool add_feature(const struct bag_entry *entry, const char *name, const char *table,
+                        struct bag_model_config *model)
+{
+    struct bag_feature_config feature = {
+        .name = strdup(name), .model = strdup(table), .set = find_set(entry)};
+    struct bag_feature_config *features =
+        reallocarray(model->features, model->num_features + 1, sizeof *features);
+    if (features)
+        model->features = features;
+    if (!features || !feature.name || !feature.model) {
+        free(feature.name);
+        free(feature.model);
+        return bag_problem_set(entry->json->problem, BAG_ERROR_NO_MEMORY,
+                               "not enough memory for model '%s'", model->name);
+    }
+    model->features[model->num_features] = feature;
+    struct bag_feature_config *added = &model->features[model->num_features++];
+    return bag_entry_apply(entry, added, &added->rules);
+}
+
+static bool apply_feature(const struct bag_config_json *json, const cJSON *object,
+                          struct bag_model_config *model)
+{
+    struct bag_entry entry = {.json = json, .object = object, .keys = &feature_keys};
+    const char *name = cJSON_GetStringValue(bag_entry_member(&entry, "name"));
+    if (!cJSON_IsObject(object))
+        return bag_config_json_reject(json, object,
+                                      "features[%zu] in model '%s' must be an object: {\"name\": "
+                                      "..., \"model\": ...}",
+                                      model->num_features, model->name);
+    if (name && bag_model_name_valid(name))
+        snprintf(entry.where, sizeof entry.where, " in feature '%s' of model '%s'", name,
+                 model->name);
+    else
+        snprintf(entry.where, sizeof entry.where, " in features[%zu] of model '%s'",
+                 model->num_features, model->name);
+    if (!bag_entry_check_keys(&entry))
+        return false;
+    name = bag_entry_required(&entry, "name");
+    const char *table = name ? bag_entry_required(&entry, "model") : NULL;
+    return table && check_feature_name(&entry, name, model) &&
+           add_feature(&entry, name, table, model);
+}
+
+static bool apply_feature_list(const struct bag_config_json *json, const cJSON *features,
+                               struct bag_model_config *model)
+{
+    const cJSON *object;
+    if (!cJSON_IsArray(features) || !features->child)
+        return bag_config_json_reject(json, features,
+                                      "features in model '%s' must be an array of at least one "
+                                      "object: [{\"name\": ..., \"model\": ...}]",
+                                      model->name);
+    cJSON_ArrayForEach(object, features)
+    {
+        if (!apply_feature(json, object, model))
+            return false;
+    }
+    return true;
+}
+
+/* ---- entries of "models" --------------------------------------------------------------------- */
+
+static const char *const model_identity[] = {
+#define BAG_X(key, sentence) key,
+    BAG_MODEL_IDENTITY(BAG_X)
+#undef BAG_X
+};
+
+static const struct bag_setting model_settings[] = {
+#define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
+    BAG_MODEL_SETTING(bag_model_config, member, key, TYPE, minimum, maximum),
+    BAG_MODEL_KEYS(BAG_X)
+#undef BAG_X
+};
+
+static const struct bag_entry_keys model_keys = {model_identity, COUNT_OF(model_identity),
+                                                 model_settings, COUNT_OF(model_settings)};
+
+/* A collection says nothing but its features, which say the rest each for itself. */
+static bool apply_features(const struct bag_entry *entry, const cJSON *features,
+                           struct bag_model_config *model)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, entry->object)
+    {
+        if (bag_entry_setting(entry, item->string))
+            return bag_config_json_reject(
+                entry->json, item,
+                "key '%s'%s cannot be combined with 'features'; each feature "
+                "says it for itself",
+                item->string, entry->where);
+    }
+    return apply_feature_list(entry->json, features, model);
+}
+
+static bool apply_model(const struct bag_entry *entry, struct bag_model_config *model)
+{
+    const cJSON *features = bag_entry_member(entry, "features");
+    return features ? apply_features(entry, features, model)
+                    : bag_entry_apply(entry, model, &model->rules);
+}
+
+/* "version" may be a number or a string of digits; absent it is 1. NULL where it is neither. */
+static const char *read_version(const struct bag_entry *entry, char *buffer, size_t buffer_bytes)
+{
+    const cJSON *item = bag_entry_member(entry, "version");
+    if (!item)
+        return "1";
+    if (cJSON_IsString(item))
+        return item->valuestring;
+    if (cJSON_IsNumber(item)) {
+        snprintf(buffer, buffer_bytes, "%.17g", item->valuedouble);
+        return buffer;
+    }
+    bag_config_json_reject(entry->json, item, "version%s must be a whole number from 1",
+                           entry->where);
+    return NULL;
+}
+
+/* The table's path from the configuration file's folder; NULL for a collection. False where it is
+ * rejected. */
+static bool read_path(const struct bag_entry *entry, const char *name, char **path)
+{
+    const cJSON *item = bag_entry_member(entry, "path");
+    *path = NULL;
+    if (bag_entry_member(entry, "features"))
+        return !item ||
+               bag_config_json_reject(entry->json, item,
+                                      "key 'path'%s cannot be combined with 'features': a model "
+                                      "is a table or a collection",
+                                      entry->where);
+    const char *text = bag_entry_required(entry, "path");
+    if (!text)
+        return false;
+    *path = bag_config_json_path(entry->json, text);
+    return *path || bag_problem_set(entry->json->problem, BAG_ERROR_NO_MEMORY,
+                                    "not enough memory for model '%s'", name);
+}
+
+static bool add_model(const struct bag_entry *entry, struct bag_config *config)
+{
+    char buffer[32], *path = NULL;
+    struct bag_problem reason;
+    const char *version = NULL, *name = bag_entry_required(entry, "name");
+    if (name && read_path(entry, name, &path))
+        version = read_version(entry, buffer, sizeof buffer);
+    bool added = version && bag_config_add_model(config, name, path, version, &reason);
+    if (version && !added)
+        bag_config_json_reject(entry->json, entry->object, "%s", reason.text);
+    free(path);
+    return added && apply_model(entry, &config->models[config->num_models - 1]);
+}
+
+static bool apply_model_entry(const struct bag_config_json *json, const cJSON *object,
+                              size_t position, struct bag_config *config)
+{
+    struct bag_entry entry = {.json = json, .object = object, .keys = &model_keys};
+    const char *name = cJSON_GetStringValue(bag_entry_member(&entry, "name"));
+    if (name && bag_model_name_valid(name))
+        snprintf(entry.where, sizeof entry.where, " in model '%s'", name);
+    else
+        snprintf(entry.where, sizeof entry.where, " in models[%zu]", position);
+    if (!cJSON_IsObject(object))
+        return bag_config_json_reject(json, object,
+                                      "models[%zu] must be an object: {\"name\": "
+                                      "..., \"path\": ...}",
+                                      position);
+    return bag_entry_check_keys(&entry) && add_model(&entry, config);
+}
+
+static bool apply_models(const struct bag_config_json *json, const cJSON *models,
+                         struct bag_config *config)
+{
+    const cJSON *object;
+    size_t position = 0;
+    if (!cJSON_IsArray(models))
+        return bag_config_json_reject(json, models, "models must be an array of objects: [{...}]");
+    cJSON_ArrayForEach(object, models)
+    {
+        if (!apply_model_entry(json, object, position++, config))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the config.json of a model's folder ----------------------------------------------------- */
+
+/* All but features, which only a folder without a table has. */
+static bool reject_identity(const struct bag_entry *entry)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, entry->object)
+    {
+        if (strcmp(item->string, "features") == 0)
+            continue;
+        if (bag_entry_is_identity(entry, item->string))
+            return bag_config_json_reject(entry->json, item,
+                                          "key '%s'%s does not belong here: the folder says it",
+                                          item->string, entry->where);
+        if (!bag_entry_setting(entry, item->string))
+            return bag_entry_unknown(entry, item, false);
+    }
+    return true;
+}
+
+/* A folder holds a table or says features. */
+static bool check_parts(const struct bag_entry *entry, const struct bag_model_config *model)
+{
+    const cJSON *features = bag_entry_member(entry, "features");
+    if (features && model->path)
+        return bag_config_json_reject(
+            entry->json, features,
+            "key 'features'%s cannot be combined with the table in its folder, "
+            "'%s'",
+            entry->where, model->path);
+    return features || model->path ||
+           bag_config_json_reject(entry->json, entry->object,
+                                  "the folder%s has no table, so that 'features' must be here",
+                                  entry->where);
+}
+
+bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
+                                 const char *text, size_t text_bytes, struct bag_problem *problem)
+{
+    struct bag_config_json json;
+    struct bag_model_config *model = &config->models[index];
+    if (!bag_config_json_parse(&json, file_name, text, text_bytes, problem))
+        return false;
+    struct bag_entry entry = {.json = &json, .object = json.tree, .keys = &model_keys};
+    snprintf(entry.where, sizeof entry.where, " in model '%s'", model->name);
+    bool applied =
+        reject_identity(&entry) && check_parts(&entry, model) && apply_model(&entry, model);
+    bag_json_free(json.tree);
+    return applied;
+}
+
+/* ---- sections of options, and the whole document --------------------------------------------- */
+
+static bool is_section(const char *key)
+{
+    for (size_t i = 0; *key && i < bag_num_options; i++) {
+        if (strcmp(bag_options[i].section, key) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool reject_in_section(const struct bag_config_json *json, const cJSON *item,
+                              const char *section, const char *where)
+{
+    struct bag_suggestion suggestion = {.written = item->string};
+    for (size_t i = 0; i < bag_num_options; i++) {
+        if (strcmp(bag_options[i].section, section) == 0)
+            bag_suggest_offer(&suggestion, bag_options[i].setting.key);
+    }
+    return bag_config_json_unknown(json, item, where, suggestion.nearest);
+}
+
+static bool apply_section(const struct bag_config_json *json, const cJSON *section,
+                          struct bag_config *config)
+{
+    char where[64];
+    const cJSON *item;
+    if (!cJSON_IsObject(section))
+        return bag_config_json_reject(json, section, "%s must be an object: {...}",
+                                      section->string);
+    snprintf(where, sizeof where, " in '%s'", section->string);
+    cJSON_ArrayForEach(item, section)
+    {
+        const struct bag_option *option = bag_option_find(item->string);
+        if (!option || strcmp(option->section, section->string) != 0)
+            return reject_in_section(json, item, section->string, where);
+        if (!bag_config_json_apply(json, item, where, &option->setting, config))
+            return false;
+    }
+    return true;
+}
+
+static bool apply_models_dir(const struct bag_config_json *json, const cJSON *item,
+                             struct bag_config *config)
+{
+    const struct bag_setting *setting = &bag_option_find("models")->setting;
+    if (!bag_config_json_apply(json, item, "", setting, config))
+        return false;
+    return bag_config_json_join(json, &config->models_dir);
+}
+
+static bool reject_at_top(const struct bag_config_json *json, const cJSON *item)
+{
+    struct bag_suggestion suggestion = {.written = item->string};
+    const struct bag_option *option = bag_option_find(item->string);
+    if (option && option->section[0])
+        return bag_config_json_reject(json, item,
+                                      "key '%s' belongs in '%s': {\"%s\": {\"%s\": "
+                                      "...}}",
+                                      item->string, option->section, option->section, item->string);
+    bag_suggest_offer(&suggestion, "models");
+    bag_suggest_offer(&suggestion, "models_dir");
+    for (size_t i = 0; i < bag_num_options; i++) {
+        if (bag_options[i].section[0])
+            bag_suggest_offer(&suggestion, bag_options[i].section);
+    }
+    return bag_config_json_unknown(json, item, "", suggestion.nearest);
+}
+
+static bool apply_document(const struct bag_config_json *json, struct bag_config *config)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, json->tree)
+    {
+        bool applied;
+        if (strcmp(item->string, "models") == 0)
+            applied = apply_models(json, item, config);
+        else if (strcmp(item->string, "models_dir") == 0)
+            applied = apply_models_dir(json, item, config);
+        else if (is_section(item->string))
+            applied = apply_section(json, item, config);
+        else
+            applied = reject_at_top(json, item);
+        if (!applied)
+            return false;
+    }
+    return true;
+}
+
+bool bag_config_apply_file(struct bag_config *config, const char *file_name, const char *text,
+                           size_t text_bytes, struct bag_problem *problem)
+{
+    struct bag_config_json json;
+    if (!bag_config_json_parse(&json, file_name, text, text_bytes, problem))
+        return false;
+    bool applied = apply_document(&json, config);
+    bag_json_free(json.tree);
+    return applied;
+}
