@@ -73,6 +73,7 @@ static void add_cpu_time(struct bag_task *task, uint64_t since_ns)
 static void end_job(struct bag_task *task, struct bag_job *job, bool is_last)
 {
     task->num_pooled += !job->failed;
+    bag_infer_free_scratch(&job->infer);
     if (is_last)
         add_cpu_time(task, task->started_ns);
     job->task = is_last ? task : NULL;

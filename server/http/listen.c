@@ -16,6 +16,10 @@
 /* Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn. */
 #define BACKLOG 4096
 
+/* What the kernel holds of a reply that its client has not read, which it doubles. Left to itself it
+ * takes up to 4 MiB for each connection, and copies as much in one call: 2 to 3 ms of the loop. */
+#define SEND_BUFFER_BYTES (256 << 10)
+
 static int port_of(int fd)
 {
     struct sockaddr_storage address;
@@ -30,11 +34,12 @@ static int port_of(int fd)
 /* One of the host's addresses; -1 with errno set. */
 static int listen_on(const struct addrinfo *address)
 {
-    int yes = 1, no = 0;
+    static const int yes = 1, no = 0, send_bytes = SEND_BUFFER_BYTES;
     int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
     if (address->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no); /* "::" takes IPv4 as well */
     if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)

@@ -375,6 +375,11 @@ uint64_t bag_infer_cost_ns(const struct bag_infer *infer)
            printed_numbers(infer) * PRINT_NS_PER_NUMBER + packed_bytes * PACK_NS_PER_BYTE;
 }
 
+void bag_infer_free_scratch(struct bag_infer *infer)
+{
+    bag_arena_reset(&infer->arena, infer->arena.max_bytes);
+}
+
 void bag_infer_free(struct bag_infer *infer)
 {
     bag_arena_free(&infer->arena);

@@ -102,6 +102,10 @@ uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer);
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer);
 uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer);
 
+/* Frees the memory of decoding and sorting, all but a small block: of large bodies that takes
+ * milliseconds, which a worker has and a loop has not. The plan's ops and outputs are gone. */
+void bag_infer_free_scratch(struct bag_infer *infer);
+
 /* Frees what the inference holds, but for the reply. */
 void bag_infer_free(struct bag_infer *infer);
 

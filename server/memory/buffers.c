@@ -1,6 +1,8 @@
 /* Recycled memory; see buffers.h. */
 #include "buffers.h"
 
+#include "memory.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +13,16 @@
 /* What a pool holds back from the system at most. */
 #define MAX_KEPT_BYTES ((size_t)64 << 20)
 
+/* From here on memory is mapped in huge pages where the system has them: to fault in and to unmap
+ * small ones costs 0.2 us each, 3 ms for 60 MB, which the loop's thread has not. */
+#define MAPPED_BYTES ((size_t)4 << 20)
+
 /* Stands in front of the memory, which starts ALIGNMENT bytes after it. */
 struct bag_buffer {
     struct bag_buffers *home;
     struct bag_buffer *next;
     unsigned size_class; /* BAG_BUFFER_CLASSES: too large to be kept */
+    size_t mapped_bytes; /* of all, where it is mapped; 0: it is the heap's */
 };
 
 static unsigned class_of(size_t bytes)
@@ -78,13 +85,26 @@ static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
 static struct bag_buffer *make_buffer(size_t bytes, unsigned size_class)
 {
     size_t room = size_class == BAG_BUFFER_CLASSES ? bytes : class_bytes(size_class);
+    struct bag_problem ignored;
     if (room > SIZE_MAX - 2 * ALIGNMENT)
         return NULL;
-    room = (room + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    struct bag_buffer *buffer = aligned_alloc(ALIGNMENT, ALIGNMENT + room);
-    if (buffer)
-        buffer->size_class = size_class;
+    room = ALIGNMENT + (room + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    bool mapped = room >= MAPPED_BYTES;
+    struct bag_buffer *buffer =
+        mapped ? bag_memory_map(room, &ignored) : aligned_alloc(ALIGNMENT, room);
+    if (!buffer)
+        return NULL;
+    buffer->size_class = size_class;
+    buffer->mapped_bytes = mapped ? room : 0;
     return buffer;
+}
+
+static void free_buffer(struct bag_buffer *buffer)
+{
+    if (buffer->mapped_bytes)
+        bag_memory_unmap(buffer, buffer->mapped_bytes);
+    else
+        free(buffer);
 }
 
 bool bag_buffers_init(struct bag_buffers *buffers, bool shared)
@@ -99,7 +119,7 @@ void bag_buffers_free(struct bag_buffers *buffers)
     for (unsigned i = 0; i < BAG_BUFFER_CLASSES; i++) {
         while (buffers->free[i]) {
             struct bag_buffer *next = buffers->free[i]->next;
-            free(buffers->free[i]);
+            free_buffer(buffers->free[i]);
             buffers->free[i] = next;
         }
     }
@@ -125,5 +145,5 @@ void bag_buffers_put(void *memory)
         return;
     struct bag_buffer *buffer = (void *)((char *)memory - ALIGNMENT);
     if (!keep(buffer->home, buffer))
-        free(buffer);
+        free_buffer(buffer);
 }
