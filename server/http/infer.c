@@ -149,7 +149,7 @@ static bool set_body(struct bag_http_request *request)
 }
 
 /* Answers at once where that is cheap; false where the engine should: handing a request over and
- * back costs about inline_work_microseconds, and other clients would wait behind longer work. */
+ * back costs about inline_work_us, and other clients would wait behind longer work. */
 static bool infer_inline(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;

@@ -121,11 +121,11 @@ static bool start_engine(struct bag_http_server *server)
         .max_queue_work_ns = (uint64_t)share_of(options, options->max_queue_work_ms * 1000000),
         .max_batch_bags = (size_t)options->max_batch_bags,
         .preferred_batch_size = (size_t)options->preferred_batch_size,
-        .max_queue_delay_us = (uint64_t)options->max_queue_delay_microseconds,
-        .default_timeout_us = (uint64_t)options->default_timeout_microseconds,
+        .max_queue_delay_us = (uint64_t)options->max_queue_delay_us,
+        .default_timeout_us = (uint64_t)options->default_timeout_us,
         .allow_timeout_override = options->allow_timeout_override == BAG_SWITCH_ON,
     };
-    server->context.inline_cost_ns = (uint64_t)options->inline_work_microseconds * 1000;
+    server->context.inline_cost_ns = (uint64_t)options->inline_work_us * 1000;
     server->context.infer_limits = (struct bag_infer_limits){
         .max_body_bytes = (size_t)options->max_body_bytes,
         .max_reply_bytes = (size_t)options->max_reply_bytes,
