@@ -28,7 +28,7 @@ static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_pr
             "the file is a zip archive (perhaps an .npz); unpack it and name one "
             ".npy file");
     return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "the file is no .npy file: it does not begin with \\x93NUMPY");
+                           "the file is not an .npy file: it does not begin with \\x93NUMPY");
 }
 
 /* Version 1 counts the header's bytes in two bytes, versions 2 and 3 in four. */
@@ -109,7 +109,7 @@ static bool next_is(const struct cursor *cursor, char byte)
     return cursor->at < cursor->end && *cursor->at == byte;
 }
 
-/* Takes `byte` and the white space on both sides of it; false where something else stands there. */
+/* Takes `byte` and the white space on both sides of it; false where there is something else. */
 static bool take(struct cursor *cursor, char byte)
 {
     skip_space(cursor);
@@ -135,7 +135,7 @@ static bool take_word(struct cursor *cursor, const char *word)
 static bool read_string(struct cursor *cursor, const char **string, size_t *bytes)
 {
     if (!next_is(cursor, '\'') && !next_is(cursor, '"'))
-        return fail(cursor, "a quoted string must stand here");
+        return fail(cursor, "expected a quoted string");
     char quote = *cursor->at++;
     const char *start = cursor->at;
     for (; cursor->at < cursor->end; cursor->at++) {
