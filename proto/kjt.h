@@ -7,7 +7,8 @@
  *
  * Reading it checks that lengths or offsets cover all values, and leaves for every feature what a
  * request for its table alone would have brought.
- * Nothing is copied but the offsets. */
+ *
+ * Must not know: tables, models. Nothing is copied but the offsets. */
 #ifndef BAG_KJT_H
 #define BAG_KJT_H
 
