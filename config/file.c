@@ -337,6 +337,11 @@ bool bag_config_apply_model_file(struct bag_config *config, size_t index, const 
 
 /* ---- sections of options, and the whole document --------------------------------------------- */
 
+static const struct bag_option *find_option(const char *key)
+{
+    return bag_option_find((struct bag_text){key, strlen(key)}, bag_key_of);
+}
+
 static bool is_section(const char *key)
 {
     for (size_t i = 0; *key && i < bag_num_options; i++) {
@@ -368,7 +373,7 @@ static bool apply_section(const struct bag_config_json *json, const cJSON *secti
     snprintf(where, sizeof where, " in '%s'", section->string);
     cJSON_ArrayForEach(item, section)
     {
-        const struct bag_option *option = bag_option_find(item->string);
+        const struct bag_option *option = find_option(item->string);
         if (!option || strcmp(option->section, section->string) != 0)
             return reject_in_section(json, item, section->string, where);
         if (!bag_config_json_apply(json, item, where, &option->setting, config))
@@ -380,7 +385,7 @@ static bool apply_section(const struct bag_config_json *json, const cJSON *secti
 static bool apply_models_dir(const struct bag_config_json *json, const cJSON *item,
                              struct bag_config *config)
 {
-    const struct bag_setting *setting = &bag_option_find("models")->setting;
+    const struct bag_setting *setting = &find_option("models")->setting;
     if (!bag_config_json_apply(json, item, "", setting, config))
         return false;
     return bag_config_json_join(json, &config->models_dir);
@@ -389,7 +394,7 @@ static bool apply_models_dir(const struct bag_config_json *json, const cJSON *it
 static bool reject_at_top(const struct bag_config_json *json, const cJSON *item)
 {
     struct bag_suggestion suggestion = {.written = item->string};
-    const struct bag_option *option = bag_option_find(item->string);
+    const struct bag_option *option = find_option(item->string);
     if (option && option->section[0])
         return bag_config_json_reject(json, item,
                                       "key '%s' belongs in '%s': {\"%s\": {\"%s\": "

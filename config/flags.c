@@ -63,16 +63,6 @@ static bool is_service_variable(const char *name, size_t name_bytes, const char 
     return false;
 }
 
-static const struct bag_option *find_variable(const char *name, size_t name_bytes)
-{
-    for (size_t i = 0; i < bag_num_options; i++) {
-        struct bag_spelling variable = bag_variable_of(bag_options[i].setting.key);
-        if (strlen(variable.text) == name_bytes && memcmp(variable.text, name, name_bytes) == 0)
-            return &bag_options[i];
-    }
-    return NULL;
-}
-
 static bool reject_unknown_variable(const char *name, size_t name_bytes,
                                     struct bag_problem *problem)
 {
@@ -91,7 +81,8 @@ static bool apply_variable(struct bag_config *config, const char *entry,
 {
     size_t name_bytes = strcspn(entry, "=");
     const char *value = entry[name_bytes] ? entry + name_bytes + 1 : "";
-    const struct bag_option *option = find_variable(entry, name_bytes);
+    const struct bag_option *option =
+        bag_option_find((struct bag_text){entry, name_bytes}, bag_variable_of);
     struct bag_reason reason;
     if (is_service_variable(entry, name_bytes, value))
         return true;
@@ -100,8 +91,8 @@ static bool apply_variable(struct bag_config *config, const char *entry,
     if (bag_setting_apply(&option->setting, config, value, &reason))
         return true;
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "%s=%s: %s",
-                           bag_variable_of(option->setting.key).text,
-                           bag_quote(value, strlen(value)).text, reason.text);
+                           bag_quote(entry, name_bytes).text, bag_quote(value, strlen(value)).text,
+                           reason.text);
 }
 
 bool bag_config_apply_environment(struct bag_config *config, char *const environment[],
@@ -147,31 +138,19 @@ struct flag {
     bool takes_value;
 };
 
-static bool is_named(const struct flag *flag, const char *key)
-{
-    struct bag_spelling name = bag_flag_of(key);
-    return strlen(name.text) == flag->name_bytes &&
-           memcmp(name.text, flag->written, flag->name_bytes) == 0;
-}
-
 static void identify(struct flag *flag)
 {
+    struct bag_text name = {flag->written, flag->name_bytes};
     for (int id = 0; id < FLAG_OPTION; id++) {
-        if (is_named(flag, plain_flags[id].key)) {
+        if (bag_text_is(name, bag_flag_of(plain_flags[id].key).text)) {
             flag->id = (enum flag_id)id;
             flag->takes_value = plain_flags[id].follows[0] != '\0';
             return;
         }
     }
-    for (size_t i = 0; i < bag_num_options; i++) {
-        if (is_named(flag, bag_options[i].setting.key)) {
-            flag->id = FLAG_OPTION;
-            flag->option = &bag_options[i];
-            flag->takes_value = true;
-            return;
-        }
-    }
-    flag->id = FLAG_UNKNOWN;
+    flag->option = bag_option_find(name, bag_flag_of);
+    flag->id = flag->option ? FLAG_OPTION : FLAG_UNKNOWN;
+    flag->takes_value = flag->option != NULL;
 }
 
 static bool looks_like_flag(const char *argument)
@@ -252,7 +231,7 @@ static bool apply_option(struct bag_config *config, const struct flag *flag,
         return true;
     const char *quote = flag->value[0] ? "" : "''";
     return bag_problem_set(problem, BAG_ERROR_USAGE, "%s %s%s: %s",
-                           bag_flag_of(flag->option->setting.key).text, quote,
+                           bag_quote(flag->written, flag->name_bytes).text, quote,
                            bag_quote(flag->value, strlen(flag->value)).text, reason.text);
 }
 
@@ -297,7 +276,6 @@ bool bag_config_apply_flags(struct bag_config *config, int argc, char *const arg
 
 const char *bag_config_find_path(int argc, char *const argv[], char *const environment[])
 {
-    const struct bag_option *config = bag_option_find("config");
     struct bag_spelling variable = bag_variable_of("config");
     size_t bytes = strlen(variable.text);
     struct arguments left = {argc, argv};
@@ -308,7 +286,7 @@ const char *bag_config_find_path(int argc, char *const argv[], char *const envir
             path = *environment + bytes + 1;
     }
     while (next_flag(&left, &flag)) {
-        if (flag.option == config && flag.value)
+        if (flag.option && strcmp(flag.option->setting.key, "config") == 0 && flag.value)
             path = flag.value;
     }
     return path && *path ? path : NULL;

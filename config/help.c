@@ -82,6 +82,9 @@ static void print_option(FILE *stream, const struct bag_option *option)
     describe_default(option, default_text, sizeof default_text);
     print_entry(stream, bag_flag_of(option->setting.key).text, follows, default_text,
                 bag_variable_of(option->setting.key).text, option->sentence);
+    if (bag_option_alias(option))
+        fprintf(stream, "%*sAlso accepted: %s.\n", INDENT, "",
+                bag_flag_of(bag_option_alias(option)).text);
 }
 
 static void print_sources(FILE *stream)

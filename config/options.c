@@ -2,6 +2,7 @@
 #include "config.h"
 #include "proto/cors.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,15 +42,6 @@ static const char *const switches[] = {BAG_SWITCHES(BAG_X)};
 const struct bag_option bag_options[] = {BAG_SOURCES(BAG_OPTION) BAG_OPTIONS(BAG_IN_OPTIONS)};
 const size_t bag_num_options = sizeof bag_options / sizeof *bag_options;
 
-const struct bag_option *bag_option_find(const char *key)
-{
-    for (size_t i = 0; i < bag_num_options; i++) {
-        if (strcmp(bag_options[i].setting.key, key) == 0)
-            return &bag_options[i];
-    }
-    return NULL;
-}
-
 /* ---- spellings ------------------------------------------------------------------------------- */
 
 /* Not toupper: a key is ASCII whatever the locale. */
@@ -58,7 +50,7 @@ static char upper(char c)
     return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
 }
 
-static struct bag_spelling spell(const char *prefix, const char *key, bool flag)
+static struct bag_spelling spell_as(const char *prefix, const char *key, bool flag)
 {
     struct bag_spelling spelling;
     size_t used = strlen(prefix);
@@ -69,14 +61,55 @@ static struct bag_spelling spell(const char *prefix, const char *key, bool flag)
     return spelling;
 }
 
+struct bag_spelling bag_key_of(const char *key)
+{
+    struct bag_spelling spelling;
+    snprintf(spelling.text, sizeof spelling.text, "%s", key);
+    return spelling;
+}
+
 struct bag_spelling bag_flag_of(const char *key)
 {
-    return spell("--", key, true);
+    return spell_as("--", key, true);
 }
 
 struct bag_spelling bag_variable_of(const char *key)
 {
-    return spell("BAGSERVE_", key, false);
+    return spell_as("BAGSERVE_", key, false);
+}
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *key;
+} aliases[] = {
+#define BAG_X(name, key) {name, key},
+    BAG_OPTION_ALIASES(BAG_X)
+#undef BAG_X
+};
+
+const struct bag_option *bag_option_find(struct bag_text text,
+                                         struct bag_spelling (*spell)(const char *key))
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        struct bag_spelling key = spell(aliases[i].key);
+        if (bag_text_is(text, spell(aliases[i].name).text))
+            return bag_option_find((struct bag_text){key.text, strlen(key.text)}, spell);
+    }
+    for (size_t i = 0; i < bag_num_options; i++) {
+        if (bag_text_is(text, spell(bag_options[i].setting.key).text))
+            return &bag_options[i];
+    }
+    return NULL;
+}
+
+const char *bag_option_alias(const struct bag_option *option)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        if (strcmp(aliases[i].key, option->setting.key) == 0)
+            return aliases[i].name;
+    }
+    return NULL;
 }
 
 /* ---- beginning and end ----------------------------------------------------------------------- */

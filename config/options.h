@@ -4,7 +4,8 @@
  * X(member, "section", "key", TYPE, default, minimum, maximum, "unit", "sentence")
  *
  * The flag is --key with '-' for '_', the variable BAGSERVE_KEY, and in the file it is
- * {"section": {"key": value}}; keys are unique over all sections. TYPE is one of
+ * {"section": {"key": value}}; keys are unique over all sections. Keys of a duration or a size end
+ * in its unit: _us, _ms, _s, _bytes. TYPE is one of
  *
  *   COUNT     an integer of the unit, from minimum to maximum
  *   BYTES     the same in bytes, which may be written 64MiB, 1GiB, 500KB
@@ -86,7 +87,7 @@
     X(max_queue_work_ms, "engine", "max_queue_work_ms", COUNT, 300, 1, 86400000, "milliseconds",   \
       "Most work that waits for each worker, by how long such work took lately; further requests " \
       "are answered 503.")                                                                         \
-    X(inline_work_microseconds, "engine", "inline_work_microseconds", COUNT, 50, 0, 1000000,       \
+    X(inline_work_us, "engine", "inline_work_us", COUNT, 50, 0, 1000000,       \
       "microseconds",                                                                              \
       "Requests estimated to take less are answered at once; others go to a worker.")              \
     X(worker_cpus, "engine", "worker_cpus", TEXT, "", 1, 1023, "list",                             \
@@ -97,12 +98,12 @@
     X(max_batch_bags, "engine", "max_batch_bags", COUNT, 0, 0, INT64_C(1) << 40, "bags",           \
       "Most bags that one batch of requests holds; 0: any number.")                                \
     X(preferred_batch_size, "engine", "preferred_batch_size", COUNT, 0, 0, 1000000, "requests",    \
-      "A batch of fewer requests waits max_queue_delay_microseconds for more; 0: it never waits.") \
-    X(max_queue_delay_microseconds, "engine", "max_queue_delay_microseconds", COUNT, 0, 0,         \
+      "A batch of fewer requests waits max_queue_delay_us for more; 0: it never waits.") \
+    X(max_queue_delay_us, "engine", "max_queue_delay_us", COUNT, 0, 0,         \
       60000000, "microseconds",                                                                    \
       "How long the oldest request waits for a batch of preferred_batch_size, rounded up to "      \
       "milliseconds.")                                                                             \
-    X(default_timeout_microseconds, "engine", "default_timeout_microseconds", COUNT, 0, 0,         \
+    X(default_timeout_us, "engine", "default_timeout_us", COUNT, 0, 0,         \
       INT64_C(86400000000), "microseconds",                                                        \
       "A request that has waited longer for a worker is answered 503; 0: it waits for ever.")      \
     X(allow_timeout_override, "engine", "allow_timeout_override", CHOICE_SWITCH, BAG_SWITCH_ON, 0, \
@@ -126,6 +127,13 @@
     X(slow_request_ms, "log", "slow_request_ms", COUNT, 0, 0, 86400000, "milliseconds",            \
       "Requests that take as long from their head to their answer are logged at level warning; "   \
       "0: none.")
+
+/* Other names that are accepted for an option, as a flag, a variable and a key: Triton's, and those
+ * of earlier versions. X("name", "key") */
+#define BAG_OPTION_ALIASES(X)                                                                      \
+    X("inline_work_microseconds", "inline_work_us")                                                \
+    X("max_queue_delay_microseconds", "max_queue_delay_us")                                        \
+    X("default_timeout_microseconds", "default_timeout_us")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */
@@ -192,14 +200,19 @@ struct bag_option {
 extern const struct bag_option bag_options[];
 extern const size_t bag_num_options;
 
-/* The option of that key; NULL where there is none. */
-const struct bag_option *bag_option_find(const char *key);
-
 /* A key as it is written elsewhere, by value: bag_flag_of("log_level").text */
 struct bag_spelling {
     char text[64];
 };
+struct bag_spelling bag_key_of(const char *key);      /* "log_level" */
 struct bag_spelling bag_flag_of(const char *key);     /* "--log-level" */
 struct bag_spelling bag_variable_of(const char *key); /* "BAGSERVE_LOG_LEVEL" */
+
+/* The option whose key, or an alias of it, is written like `text`; NULL where there is none. */
+const struct bag_option *bag_option_find(struct bag_text text,
+                                         struct bag_spelling (*spell)(const char *key));
+
+/* The alias of an option's key; NULL where it has none. */
+const char *bag_option_alias(const struct bag_option *option);
 
 #endif

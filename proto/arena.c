@@ -25,20 +25,20 @@ void bag_arena_init(struct bag_arena *arena, size_t max_bytes)
 static bool add_block(struct bag_arena *arena, size_t bytes)
 {
     size_t left = arena->max_bytes - arena->used_bytes;
-    size_t wanted = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
-    if (wanted > left)
-        wanted = left;
-    if (bytes > wanted || wanted > SIZE_MAX - sizeof(struct bag_arena_block))
+    size_t block_bytes = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+    if (block_bytes > left)
+        block_bytes = left;
+    if (bytes > block_bytes || block_bytes > SIZE_MAX - sizeof(struct bag_arena_block))
         return false;
-    struct bag_arena_block *block = malloc(sizeof *block + wanted);
+    struct bag_arena_block *block = malloc(sizeof *block + block_bytes);
     if (!block)
         return false;
     block->next = arena->blocks;
-    block->bytes = wanted;
+    block->bytes = block_bytes;
     arena->blocks = block;
-    arena->used_bytes += wanted;
+    arena->used_bytes += block_bytes;
     arena->next = (char *)block->memory;
-    arena->end = arena->next + wanted;
+    arena->end = arena->next + block_bytes;
     return true;
 }
 

@@ -116,8 +116,9 @@ struct inflation {
 
 static bool reject(struct inflation *inflation, const char *what)
 {
-    return bag_problem_set(inflation->problem, BAG_ERROR_BAD_REQUEST, "the body is no sound %s: %s",
-                           bag_coding_names[inflation->coding], what);
+    return bag_problem_set(inflation->problem, BAG_ERROR_BAD_REQUEST,
+                           "the body is not valid %s: %s", bag_coding_names[inflation->coding],
+                           what);
 }
 
 static bool reject_memory(struct bag_problem *problem)

@@ -1,9 +1,8 @@
 /* Content codings: their names in headers, and the bytes behind them.
  *
  * gzip is RFC 1952, deflate is zlib's wrapper (RFC 1950) as RFC 9110 says, not the bare stream.
- *
- * Must not know: sockets, which bodies are compressed. Memory for results comes from the caller;
- * zlib takes some of its own while it works. Safe on any thread. */
+ * Memory for results comes from the caller; zlib takes some of its own while it works. Safe on any
+ * thread. */
 #ifndef BAG_CODING_H
 #define BAG_CODING_H
 

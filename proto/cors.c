@@ -42,7 +42,7 @@ bool bag_cors_check(const char *origins, struct bag_problem *problem)
     while (next_origin(&origins, &origin, &bytes)) {
         if (!is_origin(origin, bytes))
             return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                                   "cors_origins: '%s' is no origin; it must be like "
+                                   "cors_origins: '%s' is not a valid origin; it must be like "
                                    "https://example.org or http://localhost:3000, in lower case "
                                    "and with nothing behind, or the whole list *",
                                    bag_quote(origin, bytes).text);
@@ -57,12 +57,12 @@ bool bag_cors_is_any(const char *origins)
 
 bool bag_cors_allows(const char *origins, const char *origin)
 {
-    size_t wanted = strlen(origin), bytes;
+    size_t origin_bytes = strlen(origin), bytes;
     const char *one;
     if (bag_cors_is_any(origins))
         return true;
     while (next_origin(&origins, &one, &bytes)) {
-        if (bytes == wanted && memcmp(one, origin, bytes) == 0)
+        if (bytes == origin_bytes && memcmp(one, origin, bytes) == 0)
             return true;
     }
     return false;

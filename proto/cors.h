@@ -1,7 +1,7 @@
 /* Which web pages may ask the server from inside a browser (CORS).
  *
  * The operator's list is "*" or origins with commas between them: "https://a.example,
- * http://localhost:3000". Must not know: sockets, headers. */
+ * http://localhost:3000". */
 #ifndef BAG_CORS_H
 #define BAG_CORS_H
 

@@ -141,7 +141,7 @@ static uint64_t settle(const struct decimal *decimal, struct bag_float_format fo
     return bits;
 }
 
-/* An exponent beyond this is out of range, however many digits stand before it: no text has that
+/* An exponent beyond this is out of range, however many digits are before it: no text has that
  * many bytes. */
 #define EXPONENT_LIMIT INT64_C(100000000000000000)
 
@@ -252,7 +252,7 @@ const char *bag_decimal_read(const char *at, const char *end, struct bag_float_f
 
 typedef unsigned __int128 wide;
 
-/* A multiplier of 128 bits and the shift that goes with it. */
+/* A multiplier of 128 bits and its shift. */
 struct scale {
     uint64_t high, low;
     int shift;

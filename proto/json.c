@@ -9,7 +9,7 @@
 
 /* ---- positions -------------------------------------------------------------------------------
  *
- * cJSON keeps none, but the nodes stand in the same order in the tree and in its text, so that
+ * cJSON keeps none, but the nodes have the same order in the tree and in its text, so that
  * counting them is enough. The scanner has passed the text: nothing is checked here. */
 
 /* The line and column of a byte of the text. */
@@ -23,15 +23,15 @@ static struct bag_json_position position_of(const char *text, const char *at)
     return position;
 }
 
-/* Adds to *count the nodes before `wanted`, parents before children; false where it is not among
+/* Adds to *count the nodes before `target`, parents before children; false where it is not among
  * them. Recursion is bounded by BAG_JSON_MAX_DEPTH. */
-static bool count_before(const cJSON *item, const cJSON *wanted, size_t *count)
+static bool count_before(const cJSON *item, const cJSON *target, size_t *count)
 {
     for (; item; item = item->next) {
-        if (item == wanted)
+        if (item == target)
             return true;
         ++*count;
-        if (count_before(item->child, wanted, count))
+        if (count_before(item->child, target, count))
             return true;
     }
     return false;
@@ -101,7 +101,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A key that stands twice among the `count` members, or NULL. Few members are compared pairwise;
+/* A key that is duplicated among the `count` members, or NULL. Few members are compared pairwise;
  * many are sorted, so that a hostile object costs no more than its size. */
 static const char *duplicate_key(const cJSON *object, size_t count)
 {
@@ -146,7 +146,7 @@ static const cJSON *find_fault(const cJSON *item, struct bag_problem *problem)
     const char *twice = cJSON_IsObject(item) ? duplicate_key(item, children) : NULL;
     if (!twice)
         return NULL;
-    bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "key \"%s\" stands twice in one object",
+    bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "key \"%s\" is duplicated in one object",
                     bag_quote(twice, strlen(twice)).text);
     for (const cJSON *child = item->child; child; child = child->next) {
         if (child->string == twice)

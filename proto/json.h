@@ -22,8 +22,8 @@ cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *p
 
 void bag_json_free(cJSON *tree);
 
-/* Where a node of the tree of that very text stands: its key, or itself in an array. Lines and
- * columns count from 1, columns in bytes. For messages: it reads the text up to there. */
+/* The place of a node of the tree of that very text: of its key, or of itself in an array. Lines
+ * and columns count from 1, columns in bytes. For messages: it reads the text up to there. */
 struct bag_json_position {
     size_t line, column;
 };

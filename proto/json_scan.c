@@ -2,7 +2,6 @@
 #include "json_scan.h"
 #include "decimal.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +82,7 @@ static bool scan_unicode_escape(struct bag_json_scan *scan)
         return fail(scan, "\\u must be followed by four hexadecimal digits");
     scan->at += 6;
     if (unit >= 0xDC00 && unit <= 0xDFFF)
-        return fail(scan, "a low surrogate stands without a high one before it");
+        return fail(scan, "a low surrogate without a high one before it");
     if (unit >= 0xD800 && unit <= 0xDBFF) {
         int low = scan->end - scan->at >= 6 && scan->at[0] == '\\' && scan->at[1] == 'u'
                       ? hex4(scan->at + 2, scan->end)
@@ -112,7 +111,7 @@ static bool scan_escape(struct bag_json_scan *scan)
 
 static bool scan_string(struct bag_json_scan *scan)
 {
-    if (!expect(scan, '"', "a string in double quotes must stand here"))
+    if (!expect(scan, '"', "expected a string in double quotes"))
         return false;
     while (scan->at < scan->end && *scan->at != '"') {
         unsigned char byte = (unsigned char)*scan->at;
@@ -152,12 +151,7 @@ static void put_number(struct bag_json_scan *scan, const char *start)
     /* The byte after a number is never part of one, and strtod stops there: the text goes on with
      * at least the container's end, since a bare number is no document that anybody asks for. */
     char text[32];
-    double value = strtod(start, NULL);
-    /* cJSON knows no word for what is beyond a double, but a number that is. */
-    if (!isfinite(value))
-        put(scan, "1e999", 5);
-    else
-        put(scan, text, (size_t)snprintf(text, sizeof text, "%.17g", value));
+    put(scan, text, (size_t)snprintf(text, sizeof text, "%.17g", strtod(start, NULL)));
 }
 
 static bool scan_number(struct bag_json_scan *scan)
@@ -168,7 +162,7 @@ static bool scan_number(struct bag_json_scan *scan)
     if (next_is(scan, '0'))
         scan->at++;
     else if (!scan_digits(scan))
-        return fail(scan, "a value must stand here");
+        return fail(scan, "expected a value");
     if (next_is(scan, '.')) {
         scan->at++;
         if (!scan_digits(scan))
@@ -193,7 +187,7 @@ static bool scan_word(struct bag_json_scan *scan, const char *word)
 {
     size_t bytes = strlen(word);
     if ((size_t)(scan->end - scan->at) < bytes || memcmp(scan->at, word, bytes) != 0)
-        return fail(scan, "a value must stand here");
+        return fail(scan, "expected a value");
     put(scan, scan->at, bytes);
     scan->at += bytes;
     return true;
@@ -275,7 +269,7 @@ static bool scan_object(struct bag_json_scan *scan, enum bag_json_place place)
             return false;
         if (next_is(scan, '}'))
             return close_container(scan);
-        if (!expect(scan, ',', "',' or '}' must stand here"))
+        if (!expect(scan, ',', "expected ',' or '}'"))
             return false;
         skip_space(scan);
     }
@@ -293,7 +287,7 @@ static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
             return false;
         if (next_is(scan, ']'))
             return close_container(scan);
-        if (!expect(scan, ',', "',' or ']' must stand here"))
+        if (!expect(scan, ',', "expected ',' or ']'"))
             return false;
     }
 }

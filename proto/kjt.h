@@ -7,8 +7,7 @@
  *
  * Reading it checks that lengths or offsets cover all values, and leaves for every feature what a
  * request for its table alone would have brought.
- *
- * Must not know: tables, models. Nothing is copied but the offsets. */
+ * Nothing is copied but the offsets. */
 #ifndef BAG_KJT_H
 #define BAG_KJT_H
 

@@ -28,7 +28,7 @@ static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_pr
             "the file is a zip archive (perhaps an .npz); unpack it and name one "
             ".npy file");
     return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "the file is no .npy file: it does not begin with \\x93NUMPY");
+                           "the file is not an .npy file: it does not begin with \\x93NUMPY");
 }
 
 /* Version 1 counts the header's bytes in two bytes, versions 2 and 3 in four. */
@@ -109,7 +109,7 @@ static bool next_is(const struct cursor *cursor, char byte)
     return cursor->at < cursor->end && *cursor->at == byte;
 }
 
-/* Takes `byte` and the white space on both sides of it; false where something else stands there. */
+/* Takes `byte` and the white space on both sides of it; false where there is something else. */
 static bool take(struct cursor *cursor, char byte)
 {
     skip_space(cursor);
@@ -135,7 +135,7 @@ static bool take_word(struct cursor *cursor, const char *word)
 static bool read_string(struct cursor *cursor, const char **string, size_t *bytes)
 {
     if (!next_is(cursor, '\'') && !next_is(cursor, '"'))
-        return fail(cursor, "a quoted string must stand here");
+        return fail(cursor, "expected a quoted string");
     char quote = *cursor->at++;
     const char *start = cursor->at;
     for (; cursor->at < cursor->end; cursor->at++) {
@@ -423,10 +423,9 @@ static bool measure(struct bag_npy *npy, struct bag_problem *problem)
     overflow |= __builtin_add_overflow(end, npy->data_offset, &end) || end > PTRDIFF_MAX;
     if (overflow)
         return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the shape is too large: the bytes of its elements pass 2^63 - 1");
+                               "the shape in the .npy header is too large: the bytes of its "
+                               "elements pass 2^63 - 1");
     npy->data_bytes = npy->count * bag_dtypes[npy->dtype].bytes;
-    npy->num_columns = npy->fortran_order ? npy->row_elements : 1;
-    npy->column_elements = npy->fortran_order ? (size_t)npy->shape[0] : npy->count;
     return true;
 }
 
@@ -450,16 +449,9 @@ bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtyp
     memcpy(npy->shape, header.shape, sizeof header.shape);
     npy->data_offset = frame.text_offset + frame.text_bytes;
     npy->fortran_order = header.fortran_order && header.rank > 1;
-    return resolve_type(&header, override_dtype, npy, problem) && measure(npy, problem);
-}
-
-bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t data_offset,
-                      struct bag_npy *npy, struct bag_problem *problem)
-{
-    memset(npy, 0, sizeof *npy);
-    npy->dtype = dtype;
-    npy->rank = rank;
-    memcpy(npy->shape, shape, rank * sizeof *shape);
-    npy->data_offset = data_offset;
-    return measure(npy, problem);
+    if (!resolve_type(&header, override_dtype, npy, problem) || !measure(npy, problem))
+        return false;
+    npy->num_columns = npy->fortran_order ? npy->row_elements : 1;
+    npy->column_elements = npy->fortran_order ? (size_t)npy->shape[0] : npy->count;
+    return true;
 }

@@ -1,7 +1,5 @@
 /* Elements of an .npy file -> the row-major table, byte order and axes turned; see npy.h.
- *
- * Must not know: headers, files. Every access to elements goes through memcpy: neither side need
- * be aligned. */
+ * Every access to elements goes through memcpy: neither side need be aligned. */
 #include "npy.h"
 
 #include <string.h>
@@ -27,7 +25,7 @@ typedef void place_run(const unsigned char *from, size_t count, unsigned char *t
     X(32, __builtin_bswap32) \
     X(64, __builtin_bswap64)
 
-/* Moves `count` elements that stand side by side to places `stride_bytes` apart. */
+/* Moves `count` adjacent elements to places `stride_bytes` apart. */
 #define BAG_X(bits, turn)                                                               \
     static void copy_##bits(const unsigned char *from, size_t count, unsigned char *to, \
                             size_t stride_bytes)                                        \

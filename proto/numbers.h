@@ -1,6 +1,5 @@
 /* Arrays of numbers <-> JSON text: the data of tensors, exact in both directions.
- *
- * Must not know: JSON headers, tensors' names, models. Allocates nothing. Safe on any thread. */
+ * Allocates nothing. Safe on any thread. */
 #ifndef BAG_NUMBERS_H
 #define BAG_NUMBERS_H
 
@@ -18,7 +17,7 @@
  *
  * The number of elements must be exactly `count`; `out` is not written beyond. On success *end is
  * just after the ']'. On failure returns false; *problem (status 400) says which element (flat
- * position), what stood there and what is allowed, or how many elements there are; *error_at is the
+ * position), what was there and what is allowed, or how many elements there are; *error_at is the
  * byte in `text`, for a wrong count that of the first element too many or of the last ']'. */
 bool bag_numbers_parse(const char *text, size_t text_bytes, enum bag_dtype dtype, size_t count,
                        void *out, const char **end, const char **error_at,

@@ -24,7 +24,7 @@ struct reader {
     struct bag_problem *problem;
 };
 
-/* Where the next element goes. `at` is where it stands in the text. */
+/* Where the next element goes. `at` is its place in the text. */
 static inline char *take_room(struct reader *reader, const char *at, size_t bytes)
 {
     if (__builtin_expect(reader->out == reader->limit, 0)) {
@@ -38,8 +38,8 @@ static inline char *take_room(struct reader *reader, const char *at, size_t byte
     return room;
 }
 
-/* After an element: the next one where only a comma, or one and a space, stands between; NULL where
- * the walker must look. */
+/* After an element: the next one where only a comma, or one and a space, is between; NULL where
+ * the loop over brackets and commas goes on. */
 static inline const char *next_element(const char *at, const char *end)
 {
     if (end - at < 3 || *at != ',')
@@ -65,7 +65,7 @@ static inline bool word_is(const char *at, const char *end, const char *word)
 
 /* ---- rejections ------------------------------------------------------------------------------ */
 
-/* Bytes of what stands at `at`, up to what may follow an element. */
+/* Bytes of the token at `at`, up to what may follow an element. */
 static size_t token_bytes(const struct reader *reader, const char *at)
 {
     const char *stop = at;
@@ -85,7 +85,7 @@ static size_t string_bytes(const struct reader *reader, const char *at)
     return stop < left ? stop + 1 : 0;
 }
 
-/* What stands where a number must. */
+/* What there is where a number was expected. */
 static void put_element(const struct reader *reader, const char *element, char *out, size_t room)
 {
     size_t string = string_bytes(reader, element), bytes = token_bytes(reader, element);
@@ -119,15 +119,15 @@ static void put_allowed(enum bag_dtype dtype, char *out, size_t room)
                  (long long)(most / 2));
 }
 
-/* Rejects the element that stands at `element`, for which room was taken; returns false. */
+/* Rejects the element at `element`, for which room was taken; returns false. */
 static bool reject_element(struct reader *reader, const char *element)
 {
-    char stands[sizeof(struct bag_quoted) + 16], allowed[80];
-    put_element(reader, element, stands, sizeof stands);
+    char found[sizeof(struct bag_quoted) + 16], allowed[80];
+    put_element(reader, element, found, sizeof found);
     put_allowed(reader->dtype, allowed, sizeof allowed);
     reader->at = element;
     return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "element %zu is %s; %s takes %s",
-                           elements_found(reader) - 1, stands, bag_dtypes[reader->dtype].name,
+                           elements_found(reader) - 1, found, bag_dtypes[reader->dtype].name,
                            allowed);
 }
 
@@ -136,14 +136,14 @@ static bool reject_end(struct reader *reader)
     return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "the array is not closed");
 }
 
-/* Something stands where ',' or ']' must. */
+/* Something else than ',' or ']'. */
 static bool reject_separator(struct reader *reader)
 {
     if (reader->at == reader->end)
         return reject_end(reader);
     size_t bytes = token_bytes(reader, reader->at);
     return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                           "'%s' stands where ',' or ']' must",
+                           "expected ',' or ']' instead of '%s'",
                            bag_quote(reader->at, bytes ? bytes : 1).text);
 }
 

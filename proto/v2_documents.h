@@ -10,8 +10,8 @@
 /* {"error": text}; `text` is UTF-8. */
 char *bag_v2_describe_error(const char *text);
 
-/* GET /: name, version, the instruction set that pools, and where to go from here; to figures, too,
- * where there are `statistics`. */
+/* GET /: name, version, the instruction set that pools, and the paths of the other documents; of
+ * those with statistics only if `statistics`. */
 char *bag_v2_describe_root(const char *version, const char *isa, bool statistics);
 
 /* GET /v2: name, version, extensions; `statistics` is one of them where it is so. */

@@ -54,20 +54,20 @@ static bool read_shape(const cJSON *item, struct bag_v2_input *input, struct bag
 /* Takes `size` bytes of the binary part for the input. */
 static bool take_binary(struct bag_v2_reader *reader, const cJSON *size, struct bag_v2_input *input)
 {
-    size_t element_bytes = bag_dtypes[input->dtype].bytes, wanted;
+    size_t element_bytes = bag_dtypes[input->dtype].bytes, needed;
     size_t left = reader->body_bytes - reader->next_binary;
     int64_t bytes;
     if (!bag_v2_integer(size, 0, BAG_V2_LARGEST_EXACT, &bytes))
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "binary_data_size must be an integer of at least 0");
-    if (__builtin_mul_overflow(input->count, element_bytes, &wanted))
+    if (__builtin_mul_overflow(input->count, element_bytes, &needed))
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "\"shape\" is too large");
-    if (element_bytes && (uint64_t)bytes != wanted)
+    if (element_bytes && (uint64_t)bytes != needed)
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "binary_data_size is %lld; the shape of %zu %s elements takes %zu "
                                "bytes",
                                (long long)bytes, input->count, bag_dtypes[input->dtype].name,
-                               wanted);
+                               needed);
     if ((uint64_t)bytes > left)
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "binary_data_size is %lld, but only %zu bytes are left in the body",

@@ -141,18 +141,18 @@ size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name)
     return sum;
 }
 
-/* The positions of a bag's entries with that fate, as a key with an array; nothing where there are
- * none. */
+/* The positions of a bag's entries with that status, as a key with an array; nothing where there
+ * are none. */
 static char *put_positions(const struct bag_pool_args *args, size_t first, size_t end,
-                           enum bag_entry_status fate, char *out)
+                           enum bag_entry_status status, char *out)
 {
     bool any = false;
     for (size_t entry = first; entry < end; entry++) {
-        if (bag_pool_entry_status(args, entry) != fate)
+        if (bag_pool_entry_status(args, entry) != status)
             continue;
         if (!any) {
             out = put(out, ",\"");
-            out = put(out, bag_entry_status_names[fate]);
+            out = put(out, bag_entry_status_names[status]);
             out = put(out, "\":[");
         } else {
             *out++ = ',';
@@ -174,8 +174,8 @@ static char *put_bag(const struct bag_pool_args *args, size_t first, size_t end,
     out = bag_digits_put(out, kept);
     out = put(out, ",\"default\":");
     out = put(out, kept == 0 && args->default_row >= 0 ? "true" : "false");
-    for (int fate = BAG_ENTRY_KEPT + 1; kept < end - first && fate < BAG_ENTRY_COUNT; fate++)
-        out = put_positions(args, first, end, (enum bag_entry_status)fate, out);
+    for (int status = BAG_ENTRY_KEPT + 1; kept < end - first && status < BAG_ENTRY_COUNT; status++)
+        out = put_positions(args, first, end, (enum bag_entry_status)status, out);
     *out++ = '}';
     return out;
 }

@@ -115,7 +115,7 @@ bool bag_v2_reject_repeated(struct bag_v2_reader *reader, const struct bag_text 
         qsort(names, count, sizeof *names, compare_texts);
     for (size_t i = 1; i < count; i++) {
         if (bag_text_equal(names[i - 1], names[i]))
-            return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "%s '%s' stands twice",
+            return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "%s '%s' is duplicated",
                                    what, bag_quote(names[i].data, names[i].bytes).text);
     }
     return true;

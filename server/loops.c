@@ -108,8 +108,8 @@ static void on_order(uv_async_t *order)
 {
     struct bag_loop *loop = order->data;
     uint64_t timeout_s = (uint64_t)loop->loops->service->config->options.drain_timeout_s;
-    if (loop->server.drain.stage == BAG_DRAIN_NONE)
-        bag_drain_start(&loop->server, timeout_s * 1000 / 2, on_drained, loop);
+    if (loop->server.drain.stage == BAG_HTTP_DRAIN_NONE)
+        bag_http_drain_start(&loop->server.drain, timeout_s * 1000 / 2, on_drained, loop);
 }
 
 /* The one for admin answers until all others have drained. */
@@ -213,7 +213,7 @@ size_t bag_loops_in_flight(const struct bag_loops *loops)
 {
     size_t sum = 0;
     for (unsigned i = 0; i < loops->count; i++)
-        sum += bag_counter_get(&loops->loops[i].server.in_flight);
+        sum += bag_counter_get(&loops->loops[i].server.drain.in_flight);
     return sum;
 }
 

@@ -1,6 +1,7 @@
-/* Lines of the access log, and of slow requests; see access.h. */
+/* Counting and logging a request; see access.h. */
 #include "access.h"
 
+#include "errors.h"
 #include "server/log.h"
 
 #include <arpa/inet.h>
@@ -8,14 +9,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-void bag_http_access_begin(struct bag_http_access *access, const struct bag_option_values *options,
-                           const struct bag_first_line *line, const struct bag_http_head *head)
+void bag_http_access_begin(struct bag_http_access *access)
 {
+    const struct bag_option_values *options = access->options;
     bool logged = options->access_log == BAG_SWITCH_ON || options->slow_request_ms > 0;
-    access->method = line->method;
-    access->target = line->target;
-    access->client = line->client;
-    access->head = head;
     access->received_bytes = 0;
     access->id[0] = 0;
     access->begun_ns = logged ? uv_hrtime() : 0;
@@ -23,10 +20,40 @@ void bag_http_access_begin(struct bag_http_access *access, const struct bag_opti
 
 void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_infer *infer)
 {
-    if (access->begun_ns && infer->id.bytes > 2) /* as it stands there, in quotes */
+    if (access->begun_ns && infer->id.bytes > 2) /* as the body has it, in quotes */
         snprintf(access->id, sizeof access->id, "%.*s", (int)infer->id.bytes - 2,
                  infer->id.data + 1);
 }
+
+/* ---- metrics --------------------------------------------------------------------------------- */
+
+static void count_success(struct bag_recorder *recorder, const struct bag_infer *infer,
+                          uint64_t now_ms)
+{
+    struct bag_metrics_work work = {.bags = infer->plan.work.bags,
+                                    .rows = infer->plan.work.rows,
+                                    .bytes = infer->plan.work.bytes,
+                                    .defaults = infer->default_bags,
+                                    .watch = &infer->watch,
+                                    .now_ms = now_ms};
+    bag_metrics_on_success(recorder, infer->model, &work);
+}
+
+static void count(const struct bag_http_access *access, const struct bag_job *job,
+                  const struct bag_http_reply *reply, uint64_t now_ms)
+{
+    if (!access->recorder)
+        return;
+    bag_metrics_on_answer(access->recorder, reply->status, access->received_bytes,
+                          reply->body_bytes);
+    if (reply->status >= 400)
+        bag_metrics_on_rejection(access->recorder, job->infer.model,
+                                 bag_http_error_reason(reply->error));
+    else if (job->infer.model)
+        count_success(access->recorder, &job->infer, now_ms);
+}
+
+/* ---- the log --------------------------------------------------------------------------------- */
 
 /* "127.0.0.1:5000", "[::1]:5000", or "unix". */
 static void print_client(int fd, char *text, size_t room)
@@ -56,11 +83,11 @@ static void log_request(const struct bag_http_access *access, const struct bag_j
     const struct bag_model *model = job->infer.model;
     bool pooled = model && reply->status == 200;
     char client[INET6_ADDRSTRLEN + 16];
-    print_client(access->client->fd, client, sizeof client);
+    print_client(access->line->fd, client, sizeof client);
     bag_log(
         slow ? BAG_LOG_LEVEL_WARNING : BAG_LOG_LEVEL_INFO, slow ? "slow request" : "request",
-        BAG_LOG_TEXT("client", client), BAG_LOG_TEXT("method", access->method),
-        BAG_LOG_TEXT("path", access->target), BAG_LOG_NUMBER("status", reply->status),
+        BAG_LOG_TEXT("client", client), BAG_LOG_TEXT("method", access->line->method),
+        BAG_LOG_TEXT("path", access->line->target), BAG_LOG_NUMBER("status", reply->status),
         BAG_LOG_NUMBER("bytes_in", access->received_bytes),
         BAG_LOG_NUMBER("bytes_out", reply->body_bytes), BAG_LOG_NUMBER("duration_us", took_us),
         BAG_LOG_TEXT("model", model ? model->name : ""),
@@ -70,12 +97,11 @@ static void log_request(const struct bag_http_access *access, const struct bag_j
         BAG_LOG_TEXT("traceparent", text_of(access->head->traceparent)));
 }
 
-void bag_http_access_end(const struct bag_http_access *access,
-                         const struct bag_option_values *options, const struct bag_job *job,
-                         struct bag_http_reply *reply)
+void bag_http_access_end(const struct bag_http_access *access, const struct bag_job *job,
+                         const struct bag_http_reply *reply, uint64_t now_ms)
 {
-    reply->request_id = access->head->request_id;
-    reply->traceparent = access->head->traceparent;
+    const struct bag_option_values *options = access->options;
+    count(access, job, reply, now_ms);
     if (!access->begun_ns)
         return;
     uint64_t took_us = (uv_hrtime() - access->begun_ns) / 1000;

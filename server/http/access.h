@@ -1,32 +1,32 @@
-/* What is told of a request besides its metrics: a line in the log, and what its sender wants to
- * find again in the reply. */
+/* Counting and logging a request: its metrics, and its line in the access log or among the slow
+ * requests. Runs on the loop's thread. */
 #ifndef BAG_HTTP_ACCESS_H
 #define BAG_HTTP_ACCESS_H
 
-#include "server.h"
+#include "config/config.h"
+#include "response.h"
+#include "server/engine/engine.h"
 
-#include "head.h"
-
-/* Of one request, from its head on. */
+/* Of one request, from its head on. All pointers are borrowed and live as long as the request. */
 struct bag_http_access {
-    const char *method, *target;      /* in the connection's memory */
-    const struct bag_http_head *head; /* the request's */
-    const struct bag_client *client;
+    const struct bag_option_values *options;
+    struct bag_recorder *recorder; /* NULL: metrics are off */
+    const struct bag_http_first_line *line;
+    const struct bag_http_head *head;
     uint64_t begun_ns; /* on uv_hrtime's clock; 0: nothing is logged */
     size_t received_bytes;
     char id[65]; /* of the body, cut; empty: none */
 };
 
-/* The first line is here. */
-void bag_http_access_begin(struct bag_http_access *access, const struct bag_option_values *options,
-                           const struct bag_first_line *line, const struct bag_http_head *head);
+/* The first line is here; the members above it are set. */
+void bag_http_access_begin(struct bag_http_access *access);
 
 /* Keeps the body's id, as long as the body is there. */
 void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_infer *infer);
 
-/* The answer is about to leave: passes on what it should bear, and logs it where that is wanted. */
-void bag_http_access_end(const struct bag_http_access *access,
-                         const struct bag_option_values *options, const struct bag_job *job,
-                         struct bag_http_reply *reply);
+/* Counts and logs what the request is answered with. Its job has a model where it was an inference,
+ * and was done where the reply is a success. `now_ms` is the loop's time. */
+void bag_http_access_end(const struct bag_http_access *access, const struct bag_job *job,
+                         const struct bag_http_reply *reply, uint64_t now_ms);
 
 #endif

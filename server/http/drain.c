@@ -1,8 +1,6 @@
 /* Stopping one server without losing a request; see drain.h. */
 #include "drain.h"
 
-#include "server.h"
-
 #define TICK_MS 20
 
 /* In this time a client whose connection has begun completes it. */
@@ -11,71 +9,68 @@
 /* A client that asks one thing after another has asked again by then. */
 #define IDLE_MS 200
 
-bool bag_drain_on_begin(struct bag_http_server *server)
+bool bag_http_drain_on_begin(struct bag_http_drain *drain)
 {
-    bool late = server->drain.stage != BAG_DRAIN_NONE;
-    bag_counter_add(&server->in_flight, 1);
-    server->drain.late += late;
+    bool late = drain->stage != BAG_HTTP_DRAIN_NONE;
+    bag_counter_add(&drain->in_flight, 1);
+    drain->late += late;
     return late;
 }
 
-void bag_drain_on_end(struct bag_http_server *server, bool late)
+void bag_http_drain_on_end(struct bag_http_drain *drain, bool late)
 {
-    bag_counter_add(&server->in_flight, UINT64_MAX);
-    server->drain.late -= late;
+    bag_counter_add(&drain->in_flight, UINT64_MAX);
+    drain->late -= late;
 }
 
-static void finish_early(struct bag_http_server *server, uint64_t now_ms)
+static void finish_early(struct bag_http_drain *drain, uint64_t now_ms)
 {
-    struct bag_drain *drain = &server->drain;
-    if (bag_counter_get(&server->in_flight) > drain->late &&
-        now_ms - drain->begun_ms < drain->patience_ms)
+    if (bag_counter_get(&drain->in_flight) > drain->late &&
+        now_ms - drain->begun_ms < drain->max_wait_ms)
         return;
-    bag_listener_reject(&server->listener);
-    drain->rejectd_ms = now_ms;
-    drain->stage = BAG_DRAIN_REFUSING;
+    bag_listener_reject(drain->listener);
+    drain->rejecting_ms = now_ms;
+    drain->stage = BAG_HTTP_DRAIN_REJECTING;
 }
 
-static void close_listener(struct bag_http_server *server, uint64_t now_ms)
+static void close_listener(struct bag_http_drain *drain, uint64_t now_ms)
 {
-    struct bag_drain *drain = &server->drain;
-    if (now_ms - drain->rejectd_ms < HANDSHAKE_MS || bag_listener_has_waiting(&server->listener))
+    if (now_ms - drain->rejecting_ms < HANDSHAKE_MS || bag_listener_has_waiting(drain->listener))
         return;
-    MHD_quiesce_daemon(server->daemon);
-    bag_listener_close(&server->listener);
-    drain->stage = BAG_DRAIN_EMPTYING;
+    drain->stop_accepting(drain->server);
+    bag_listener_close(drain->listener);
+    drain->stage = BAG_HTTP_DRAIN_EMPTYING;
 }
 
-static bool is_empty(struct bag_http_server *server)
+static bool is_empty(struct bag_http_drain *drain)
 {
-    bag_clients_close_idle(&server->clients, server->drain.begun_ms, IDLE_MS);
-    return server->clients.count == 0 && server->linger.count == 0;
+    bag_http_connections_close_idle(drain->connections, drain->begun_ms, IDLE_MS);
+    return drain->connections->count == 0 && drain->connections->lingering == 0;
 }
 
 static void on_tick(uv_timer_t *timer)
 {
-    struct bag_http_server *server = timer->data;
-    struct bag_drain *drain = &server->drain;
+    struct bag_http_drain *drain = timer->data;
     uint64_t now_ms = uv_now(timer->loop);
-    if (drain->stage == BAG_DRAIN_FINISHING)
-        finish_early(server, now_ms);
-    if (drain->stage == BAG_DRAIN_REFUSING)
-        close_listener(server, now_ms);
-    if (drain->stage != BAG_DRAIN_EMPTYING || !is_empty(server))
+    if (drain->stage == BAG_HTTP_DRAIN_FINISHING)
+        finish_early(drain, now_ms);
+    if (drain->stage == BAG_HTTP_DRAIN_REJECTING)
+        close_listener(drain, now_ms);
+    if (drain->stage != BAG_HTTP_DRAIN_EMPTYING || !is_empty(drain))
         return;
     uv_close((uv_handle_t *)timer, NULL);
     drain->done(drain->context);
 }
 
-void bag_drain_start(struct bag_http_server *server, uint64_t patience_ms,
-                     void (*done)(void *context), void *context)
+void bag_http_drain_start(struct bag_http_drain *drain, uint64_t max_wait_ms,
+                          void (*done)(void *context), void *context)
 {
-    server->drain = (struct bag_drain){.stage = BAG_DRAIN_FINISHING,
-                                       .begun_ms = uv_now(server->loop),
-                                       .patience_ms = patience_ms,
-                                       .done = done,
-                                       .context = context};
-    uv_timer_init(server->loop, &server->drain.timer);
-    server->drain.timer.data = server;
-    uv_timer_start(&server->drain.timer, on_tick, 0, TICK_MS);
+    drain->stage = BAG_HTTP_DRAIN_FINISHING;
+    drain->begun_ms = uv_now(drain->loop);
+    drain->max_wait_ms = max_wait_ms;
+    drain->done = done;
+    drain->context = context;
+    uv_timer_init(drain->loop, &drain->timer);
+    drain->timer.data = drain;
+    uv_timer_start(&drain->timer, on_tick, 0, TICK_MS);
 }

@@ -1,6 +1,8 @@
-/* Requests that are rejected for their form; see guard.h. Numbers in comments are of RFC 9112. */
+/* Heads: what is rejected for its form, and what is kept; see guard.h. Numbers in comments are of
+ * RFC 9112. */
 #include "guard.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -45,7 +47,7 @@ static const unsigned char places[256] = {
     [128 ... 255] = V,
 };
 
-/* Whether all bytes may stand there. All are looked at: most are sound, and this has no branch. */
+/* Whether all bytes may stand there. All are read: most are valid, and this has no branch. */
 static bool all_in(const char *text, size_t bytes, unsigned place)
 {
     unsigned common = place;
@@ -67,7 +69,7 @@ bool bag_guard_first_line(struct bag_guard *guard, const char *method, const cha
                                 .http_1_0 = strcmp(version, "HTTP/1.0") == 0};
     if (!guard->http_1_0 && strcmp(version, "HTTP/1.1") != 0)
         return bag_problem_set(problem, BAG_ERROR_VERSION_NOT_SUPPORTED,
-                               "%s is not spoken here; use HTTP/1.1",
+                               "%s is not supported; use HTTP/1.1",
                                bag_quote(version, strlen(version)).text);
     if (!all_in(method, method_bytes, T))
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the method '%s' must be a token",
@@ -119,7 +121,8 @@ static bool check_host(const struct bag_guard *guard, struct bag_problem *proble
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the request has %u Host headers; it must have one", guard->hosts);
     if (guard->hosts && !all_in(guard->host, strlen(guard->host), H))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "header 'Host': '%s' is no host",
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "header 'Host': '%s' is not a valid host",
                                bag_quote(guard->host, strlen(guard->host)).text);
     return true;
 }
@@ -191,4 +194,68 @@ const char *bag_guard_path(const char *target)
         return target;
     authority += strcspn(authority, "/");
     return *authority ? authority : "/";
+}
+
+/* ---- what the server wants to know ----------------------------------------------------------- */
+
+/* A rejected request's body is read to its end up to this. */
+#define DROP_BYTES (1 << 20)
+
+/* A longer one is not passed through. */
+#define MAX_TRACE_BYTES 256
+
+static bool is(const char *name, size_t bytes, const char *wanted)
+{
+    return bytes == strlen(wanted) && strncasecmp(name, wanted, bytes) == 0;
+}
+
+static const char *traceable(const char *value)
+{
+    return strlen(value) <= MAX_TRACE_BYTES ? value : NULL;
+}
+
+static void keep(struct bag_http_head *head, const char *name, size_t bytes, const char *value)
+{
+    if (is(name, bytes, "Host")) {
+        head->guard.hosts++;
+        head->guard.host = value;
+    } else if (is(name, bytes, "Content-Length")) {
+        head->guard.lengths++;
+        head->has_length = true;
+        head->length = strtoull(value, NULL, 10);
+    } else if (is(name, bytes, BAG_HEADER_JSON_LENGTH)) {
+        head->json_length = value;
+    } else if (is(name, bytes, "Content-Encoding")) {
+        head->encoding = head->encoding ? "several headers" : value;
+    } else if (is(name, bytes, "Accept-Encoding")) {
+        head->accept = value;
+    } else if (is(name, bytes, "Transfer-Encoding")) {
+        head->guard.codings++;
+        head->guard.coding = value;
+        head->chunked = true;
+    } else if (is(name, bytes, "Expect")) {
+        head->expects_continue = true;
+    } else if (is(name, bytes, "Origin")) {
+        head->origin = value;
+    } else if (is(name, bytes, "Access-Control-Request-Method")) {
+        head->preflight = true;
+    } else if (is(name, bytes, BAG_HEADER_REQUEST_ID)) {
+        head->request_id = traceable(value);
+    } else if (is(name, bytes, BAG_HEADER_TRACEPARENT)) {
+        head->traceparent = traceable(value);
+    }
+}
+
+bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
+                        const char *value, size_t value_bytes, struct bag_problem *problem)
+{
+    if (!bag_guard_line(&head->guard, name, name_bytes, value, value_bytes, problem))
+        return false;
+    keep(head, name, name_bytes, value);
+    return true;
+}
+
+bool bag_http_head_may_drop(const struct bag_http_head *head)
+{
+    return !head->chunked && head->length <= DROP_BYTES && !head->expects_continue;
 }

@@ -1,22 +1,113 @@
-/* One request and its reply, from libmicrohttpd's first callback to its last. */
+/* One request and its reply: what is decided from its head on until the reply leaves.
+ *
+ *   HEAD -----> BODY -----> WAITING -----> READY -> answered
+ *    |            `------------------------>  ^
+ *    `-> DROPPING (takes no body, or was rejected) '
+ *
+ * A state machine without sockets: its connection tells it what has come, and does what it returns.
+ * What is wrong with the head is known before the body: the body is then dropped, or not read at
+ * all where it is long. A body is copied once, out of the connection's memory.
+ *
+ * Everything here runs on the loop's thread. */
 #ifndef BAG_HTTP_REQUEST_H
 #define BAG_HTTP_REQUEST_H
 
-#include "server.h"
+#include "access.h"
+#include "routes.h"
+#include "server/engine/engine.h"
 
-#include <microhttpd.h>
+/* What the requests of one server share. A member of the server, which owns it. */
+struct bag_http_context {
+    struct bag_service *service;   /* borrowed */
+    bool infers;                   /* or is for admin alone */
+    struct bag_engine engine;      /* expensive work */
+    struct bag_recorder *recorder; /* the metrics'; NULL: they are off */
+    struct bag_buffers buffers;    /* of bodies and replies */
+    struct bag_header_cache header_cache;
+    struct bag_http_route_cache route_cache;
+    struct bag_infer_limits infer_limits;
+    uint64_t inline_cost_ns;        /* work estimated above this goes to the engine */
+    struct bag_http_request *spare; /* finished requests, for the next ones */
+};
 
-/* MHD_AccessHandlerCallback; `context` is the struct bag_http_server, `*client` the connection's
- * struct bag_client. Runs on the loop's thread. */
-enum MHD_Result bag_http_request_on_access(void *context, struct MHD_Connection *connection,
-                                           const char *url, const char *method, const char *version,
-                                           const char *data, size_t *data_bytes, void **client);
+/* What a request asks of its connection while it is suspended. */
+struct bag_http_connection_calls {
+    /* The reply is ready: calls bag_http_request_on_end once more, not from here. */
+    void (*resume)(struct bag_http_request *request);
+    /* False where the client has left. */
+    bool (*is_connected)(const struct bag_http_request *request);
+};
 
-/* MHD_RequestCompletedCallback: the reply has left, or the client has. */
-void bag_http_request_on_completed(void *context, struct MHD_Connection *connection, void **client,
-                                   enum MHD_RequestTerminationCode why);
+/* What the connection does next. */
+enum bag_http_next {
+    BAG_HTTP_READ,    /* reads on: more of the body, or its end */
+    BAG_HTTP_WAIT,    /* reads nothing until it is resumed */
+    BAG_HTTP_SEND,    /* sends request->reply */
+    BAG_HTTP_CUT_OFF, /* sends request->reply in the midst of a body, and closes */
+};
 
-/* Frees the exchanges that are kept for reuse. */
-void bag_http_request_free_spares(struct bag_http_server *server);
+enum bag_http_stage { BAG_HTTP_BODY, BAG_HTTP_DROPPING, BAG_HTTP_WAITING, BAG_HTTP_READY };
+
+struct bag_http_request {
+    struct bag_http_request *next_spare;
+    struct bag_http_context *context; /* borrowed */
+    const struct bag_http_connection_calls *calls;
+    void *connection; /* borrowed; for the calls */
+    struct bag_http_first_line line;
+    struct bag_http_head head;          /* filled by the connection before on_head */
+    const struct bag_http_route *route; /* NULL: the request was rejected before it had one */
+    struct bag_http_target target;
+    enum bag_http_stage stage;
+    bool suspended;   /* the connection is to be resumed */
+    bool rejected;    /* for its form, or for too many connections: the connection ends with it */
+    bool body_unread; /* the reply leaves before all of the body has come */
+    size_t max_body_bytes;       /* of a route that takes a body */
+    const char *max_body_option; /* for messages; static */
+    char *body;                  /* owned, from the context's buffers; NULL: nothing has come */
+    size_t body_bytes, body_room;
+    struct bag_http_access access;
+    struct bag_job job;          /* an inference's; its model is NULL in other requests */
+    enum bag_coding coding;      /* of the body */
+    uint64_t expected_ns;        /* work that the announced body lets expect; 0: not known */
+    struct bag_http_reply reply; /* see response.h for who owns its body */
+};
+
+/* A request whose first line is here; NULL without memory. Ended by bag_http_request_end. */
+struct bag_http_request *bag_http_request_begin(struct bag_http_context *context,
+                                                const struct bag_http_connection_calls *calls,
+                                                void *connection,
+                                                const struct bag_http_first_line *line);
+
+/* The head is here, the body is not. `fault` says why it is rejected; NULL: request->head is
+ * filled. */
+enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
+                                            const struct bag_problem *fault);
+
+/* A piece of the body, which is valid until this returns. */
+enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, const char *data,
+                                            size_t bytes);
+
+/* The body is complete, or the connection was resumed. */
+enum bag_http_next bag_http_request_on_end(struct bag_http_request *request);
+
+/* The reply was sent, or never will be. A suspended request is resumed first. */
+void bag_http_request_end(struct bag_http_request *request, bool sent);
+
+/* Frees the requests that are kept for reuse. */
+void bag_http_requests_free(struct bag_http_context *context);
+
+/* ---- for handlers ---------------------------------------------------------------------------- */
+
+/* The reply of a handler that returned SUSPEND is filled. */
+void bag_http_request_resume(struct bag_http_request *request);
+
+/* Parts of a bag_http_accept. Whether the head's Content-Encoding is known, and the length that it
+ * announces is at most max_bytes, of which messages name the option as " (option)" or "". Otherwise
+ * the reply is filled. */
+bool bag_http_accept_coding(struct bag_http_request *request);
+bool bag_http_accept_length(struct bag_http_request *request, size_t max_bytes, const char *option);
+
+/* The bag_http_accept of requests whose body is a few words. */
+bool bag_http_accept_small(struct bag_http_request *request);
 
 #endif

@@ -1,14 +1,15 @@
-/* Paths -> handlers; see routes.h. */
-#include "routes.h"
+/* Paths -> routes; see routes.h. */
+#include "request.h"
 
 #include "proto/text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Methods, and whether there is a body. */
-#define GET  "GET, HEAD, OPTIONS", false
-#define POST "POST, OPTIONS", true
+/* Methods, and what is asked before the body. */
+#define GET   "GET, HEAD, OPTIONS", NULL
+#define POST  "POST, OPTIONS", bag_http_accept_small
+#define INFER "POST, OPTIONS", bag_http_accept_infer, bag_http_post_infer
 
 static const struct bag_http_route routes[] = {
     {"/", GET, bag_http_get_root},
@@ -23,12 +24,12 @@ static const struct bag_http_route routes[] = {
     {"/v2/models/{model}/ready", GET, bag_http_get_model_ready},
     {"/v2/models/{model}/config", GET, bag_http_get_model_config},
     {"/v2/models/{model}/stats", GET, bag_http_get_statistics},
-    {"/v2/models/{model}/infer", POST, NULL},
+    {"/v2/models/{model}/infer", INFER},
     {"/v2/models/{model}/versions/{version}", GET, bag_http_get_model},
     {"/v2/models/{model}/versions/{version}/ready", GET, bag_http_get_model_ready},
     {"/v2/models/{model}/versions/{version}/config", GET, bag_http_get_model_config},
     {"/v2/models/{model}/versions/{version}/stats", GET, bag_http_get_statistics},
-    {"/v2/models/{model}/versions/{version}/infer", POST, NULL},
+    {"/v2/models/{model}/versions/{version}/infer", INFER},
     {"/v2/repository/index", POST, bag_http_post_index},
 };
 
@@ -79,15 +80,7 @@ static void answer_options(const char *methods, struct bag_http_reply *reply)
     reply->allow = methods;
 }
 
-static const struct bag_http_route *reject_inference(struct bag_http_reply *reply)
-{
-    bag_http_reply_error(reply, BAG_ERROR_WRONG_PORT,
-                         "this port is for health, metrics and models (admin_port); "
-                         "ask the server's first one");
-    return NULL;
-}
-
-const struct bag_http_route *bag_http_route(const char *method, const char *path, bool infers,
+const struct bag_http_route *bag_http_route(const char *method, const char *path,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply)
 {
@@ -104,9 +97,9 @@ const struct bag_http_route *bag_http_route(const char *method, const char *path
             return NULL;
         }
         if (allows(routes[i].methods, method))
-            return infers || routes[i].handler ? &routes[i] : reject_inference(reply);
+            return &routes[i];
         bag_http_reply_error(reply, BAG_ERROR_METHOD_NOT_ALLOWED,
-                             "method %s does not go with %s; use %s",
+                             "method %s cannot be used with %s; use %s",
                              bag_quote(method, strlen(method)).text,
                              bag_quote(path, strlen(path)).text, routes[i].methods);
         reply->allow = routes[i].methods;
@@ -158,4 +151,20 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
                          name.text, bag_quote(target->version, strlen(target->version)).text,
                          name.text);
     return NULL;
+}
+
+bool bag_http_route_cache_is_of(const struct bag_http_route_cache *cache, const char *method,
+                                const char *path)
+{
+    return strcmp(method, "POST") == 0 && strcmp(path, cache->path) == 0;
+}
+
+void bag_http_route_cache_keep(struct bag_http_route_cache *cache, const char *path,
+                               const struct bag_http_route *route, const struct bag_model *model)
+{
+    if (strlen(path) >= sizeof cache->path)
+        return;
+    strcpy(cache->path, path);
+    cache->route = route;
+    cache->model = model;
 }

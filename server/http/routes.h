@@ -1,34 +1,42 @@
-/* Paths -> handlers.
+/* Paths -> routes, each with a handler.
  *
- * Must not know: libmicrohttpd, bodies. Runs on the loop's thread. */
+ * Runs on the loop's thread. */
 #ifndef BAG_HTTP_ROUTES_H
 #define BAG_HTTP_ROUTES_H
 
-#include "message.h"
+#include "response.h"
 #include "server/service.h"
 
-/* What a request names; the handlers of POST routes see its body as well. */
+struct bag_http_request;
+
+/* What a path names. */
 struct bag_http_target {
     char model[129];  /* decoded; empty where the path has none */
     char version[21]; /* decoded, and perhaps of no model; empty: the highest */
-    const char *body; /* borrowed; of POST routes */
-    size_t body_bytes;
 };
 
-typedef void bag_http_handler(const struct bag_service *service,
-                              const struct bag_http_target *target, struct bag_http_reply *reply);
+enum bag_http_outcome {
+    BAG_HTTP_DONE,   /* the request's reply is filled */
+    BAG_HTTP_SUSPEND /* it will be, and bag_http_request_resume called; not before this returns */
+};
+
+/* Answers a request whose body is complete. */
+typedef enum bag_http_outcome bag_http_handler(struct bag_http_request *request);
+
+/* Asked before the body comes: sets request->max_body_bytes, or rejects the request with a reply
+ * and returns false. */
+typedef bool bag_http_accept(struct bag_http_request *request);
 
 struct bag_http_route {
-    const char *pattern;       /* "/v2/models/{model}/infer" */
-    const char *methods;       /* for Allow: "GET, HEAD, OPTIONS" or "POST, OPTIONS" */
-    bool takes_body;           /* POST; what other requests bring is dropped */
-    bag_http_handler *handler; /* NULL: inference, which needs the body */
+    const char *pattern;     /* "/v2/models/{model}/infer" */
+    const char *methods;     /* for Allow: "GET, HEAD, OPTIONS" or "POST, OPTIONS" */
+    bag_http_accept *accept; /* NULL: takes no body, and one that comes is dropped */
+    bag_http_handler *handler;
 };
 
-/* The route of a path as it stands in the request line, without its query. Fills `target`. NULL
- * with a 404 or 405 in `reply` where there is none, with a 204 for OPTIONS, and with a 403 for
- * inference unless the server `infers`. */
-const struct bag_http_route *bag_http_route(const char *method, const char *path, bool infers,
+/* The route of a path as the request line has it, without its query. Fills `target`. NULL with a
+ * 404 or 405 in `reply` where there is none, and with a 204 for OPTIONS. */
+const struct bag_http_route *bag_http_route(const char *method, const char *path,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply);
 
@@ -37,10 +45,27 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
                                             const struct bag_http_target *target,
                                             struct bag_http_reply *reply);
 
-/* The handlers of describe.c, and those of measure.c. */
+/* The last path of a POST and what it led to: most clients ask one. One for each loop. */
+struct bag_http_route_cache {
+    char path[256]; /* empty: none */
+    const struct bag_http_route *route;
+    const struct bag_model *model;
+};
+
+/* Whether the cache is of this request. */
+bool bag_http_route_cache_is_of(const struct bag_http_route_cache *cache, const char *method,
+                                const char *path);
+
+/* Keeps what the path of a POST led to. */
+void bag_http_route_cache_keep(struct bag_http_route_cache *cache, const char *path,
+                               const struct bag_http_route *route, const struct bag_model *model);
+
+/* The handlers of metadata.c, and those of infer.c. */
 bag_http_handler bag_http_get_root, bag_http_get_openapi, bag_http_get_server, bag_http_get_live,
     bag_http_get_ready, bag_http_get_models, bag_http_get_model, bag_http_get_model_ready,
     bag_http_get_model_config, bag_http_post_index;
 bag_http_handler bag_http_get_metrics, bag_http_get_all_statistics, bag_http_get_statistics;
+bag_http_handler bag_http_post_infer;
+bag_http_accept bag_http_accept_infer;
 
 #endif

@@ -1,7 +1,6 @@
 /* libmicrohttpd on a libuv loop; see server.h. */
 #include "server.h"
 
-#include "request.h"
 #include "server/log.h"
 
 #include <stdio.h>
@@ -47,19 +46,19 @@ static void on_engine_turn(void *context)
     bag_http_server_run(context);
 }
 
-static void tell_levels(const struct bag_http_server *server)
+static void report_levels(const struct bag_http_server *server)
 {
-    if (!server->recorder)
+    if (!server->context.recorder)
         return;
     struct bag_metrics_levels levels = {
-        .in_flight = bag_counter_get(&server->in_flight),
+        .in_flight = bag_counter_get(&server->drain.in_flight),
         .connections = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
                            ->num_connections,
-        .queued = server->engine.queued,
-        .queued_bytes = server->engine.queued_bytes,
-        .running = server->engine.running,
+        .queued = server->context.engine.queued,
+        .queued_bytes = server->context.engine.queued_bytes,
+        .running = server->context.engine.running,
     };
-    bag_metrics_on_levels(server->recorder, &levels);
+    bag_metrics_on_levels(server->context.recorder, &levels);
 }
 
 static void on_again(uv_idle_t *again)
@@ -75,15 +74,15 @@ static void on_again(uv_idle_t *again)
 void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
-    server->clients.ended = false;
+    server->connections.ended = false;
     MHD_run(server->daemon);
-    bag_engine_dispatch(&server->engine);
+    bag_engine_dispatch(&server->context.engine);
     bool timed = MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES;
-    if ((timed && timeout_ms == 0) || server->clients.ended)
+    if ((timed && timeout_ms == 0) || server->connections.ended)
         uv_idle_start(&server->again, on_again);
     else
         uv_idle_stop(&server->again);
-    tell_levels(server);
+    report_levels(server);
     if (timed && timeout_ms > 0)
         uv_timer_start(&server->timer, on_timer, timeout_ms, 0);
     else
@@ -92,16 +91,16 @@ void bag_http_server_run(struct bag_http_server *server)
 
 static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
 {
-    const struct bag_option_values *options = &server->service->config->options;
+    const struct bag_option_values *options = &server->context.service->config->options;
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        bag_http_request_on_access, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
+        bag_http_mhd_on_access, &server->mhd, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_LISTEN_SOCKET,
-        server->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, bag_http_request_on_completed, server,
-        MHD_OPTION_NOTIFY_CONNECTION, bag_clients_on_connection, &server->clients,
-        MHD_OPTION_URI_LOG_CALLBACK, bag_clients_on_target, &server->clients,
+        server->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, bag_http_mhd_on_completed, &server->mhd,
+        MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, &server->mhd,
+        MHD_OPTION_URI_LOG_CALLBACK, bag_http_mhd_on_target, &server->mhd,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
-        server->service->most_in_library, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        server->context.service->most_in_library, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         (unsigned)options->max_connections_per_client, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)options->idle_timeout_s, MHD_OPTION_END);
 }
@@ -112,22 +111,22 @@ static int64_t share_of(const struct bag_option_values *options, int64_t limit)
     return limit > options->loops ? limit / options->loops : 1;
 }
 
-/* What connections and exchanges use. */
+/* What connections and requests use. */
 static bool start_engine(struct bag_http_server *server)
 {
-    const struct bag_option_values *options = &server->service->config->options;
+    const struct bag_option_values *options = &server->context.service->config->options;
     struct bag_engine_limits limits = {
         .max_queue_size = (size_t)share_of(options, options->max_queue_size),
         .max_queue_bytes = (size_t)share_of(options, options->max_queue_bytes),
         .max_queue_work_ns = (uint64_t)share_of(options, options->max_queue_work_ms * 1000000),
         .max_batch_bags = (size_t)options->max_batch_bags,
         .preferred_batch_size = (size_t)options->preferred_batch_size,
-        .max_queue_delay_us = (uint64_t)options->max_queue_delay_microseconds,
-        .default_timeout_us = (uint64_t)options->default_timeout_microseconds,
+        .max_queue_delay_us = (uint64_t)options->max_queue_delay_us,
+        .default_timeout_us = (uint64_t)options->default_timeout_us,
         .allow_timeout_override = options->allow_timeout_override == BAG_SWITCH_ON,
     };
-    server->inline_cost_ns = (uint64_t)options->inline_work_microseconds * 1000;
-    server->infer_limits = (struct bag_infer_limits){
+    server->context.inline_cost_ns = (uint64_t)options->inline_work_us * 1000;
+    server->context.infer_limits = (struct bag_infer_limits){
         .max_body_bytes = (size_t)options->max_body_bytes,
         .max_reply_bytes = (size_t)options->max_reply_bytes,
         .least_packed_bytes = (size_t)options->reply_compression_min_bytes,
@@ -135,22 +134,28 @@ static bool start_engine(struct bag_http_server *server)
         .max_bags = (size_t)options->max_bags,
         .explains = options->explain == BAG_SWITCH_ON,
     };
-    struct bag_client_limits client_limits = {
-        .connections = server->service->max_connections,
-        .total = &server->service->connections,
+    struct bag_http_connection_limits connection_limits = {
+        .connections = server->context.service->max_connections,
+        .total = &server->context.service->connections,
         .request_timeout_ms = (uint64_t)options->request_timeout_s * 1000,
         .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,
     };
-    bag_clients_init(&server->clients, server->loop, &client_limits);
-    bag_lingering_init(&server->linger, server->loop);
-    if (!bag_buffers_init(&server->buffers, false) ||
-        !bag_engine_init(&server->engine, server->loop, server->service->workers, &limits) ||
-        !bag_metrics_add_loop(&server->service->metrics, &server->recorder))
+    bag_http_connections_init(&server->connections, server->loop, &connection_limits);
+    if (!bag_buffers_init(&server->context.buffers, false) ||
+        !bag_engine_init(&server->context.engine, server->loop, server->context.service->workers,
+                         &limits) ||
+        !bag_metrics_add_loop(&server->context.service->metrics, &server->context.recorder))
         return false;
-    server->engine.recorder = server->recorder;
-    server->engine.on_turn = on_engine_turn;
-    server->engine.context = server;
+    server->context.engine.recorder = server->context.recorder;
+    server->context.engine.on_turn = on_engine_turn;
+    server->context.engine.context = server;
     return true;
+}
+
+static void stop_accepting(void *context)
+{
+    struct bag_http_server *server = context;
+    MHD_quiesce_daemon(server->daemon);
 }
 
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
@@ -159,8 +164,14 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
 {
     memset(server, 0, sizeof *server);
     server->loop = loop;
-    server->service = service;
-    server->infers = infers;
+    server->context.service = service;
+    server->context.infers = infers;
+    server->mhd = (struct bag_http_mhd){&server->context, &server->connections, &server->drain};
+    server->drain = (struct bag_http_drain){.loop = loop,
+                                            .connections = &server->connections,
+                                            .listener = &server->listener,
+                                            .stop_accepting = stop_accepting,
+                                            .server = server};
     if (bag_listener_share(listener, &server->listener) && start_engine(server))
         server->daemon = start_daemon(server);
     if (!server->daemon)
@@ -186,9 +197,8 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_timer_stop(&server->timer);
     uv_idle_stop(&server->again);
     MHD_stop_daemon(server->daemon);
-    bag_clients_stop(&server->clients);
-    bag_lingering_stop(&server->linger);
-    bag_engine_stop(&server->engine);
+    bag_http_connections_stop(&server->connections);
+    bag_engine_stop(&server->context.engine);
     uv_close((uv_handle_t *)&server->poll, NULL);
     uv_close((uv_handle_t *)&server->timer, NULL);
     uv_close((uv_handle_t *)&server->again, NULL);
@@ -196,8 +206,8 @@ void bag_http_server_stop(struct bag_http_server *server)
 
 void bag_http_server_free(struct bag_http_server *server)
 {
-    bag_engine_free(&server->engine);
-    bag_http_request_free_spares(server);
-    bag_header_cache_free(&server->header_cache);
-    bag_buffers_free(&server->buffers);
+    bag_engine_free(&server->context.engine);
+    bag_http_requests_free(&server->context);
+    bag_header_cache_free(&server->context.header_cache);
+    bag_buffers_free(&server->context.buffers);
 }

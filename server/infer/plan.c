@@ -113,11 +113,12 @@ static bool name_feature(const struct bag_planner *planner, size_t feature)
 static bool reject_weights(const struct bag_planner *planner, const struct bag_feature *feature,
                            enum bag_reduction reduction)
 {
-    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                           "'weights' does not go with feature '%s', whose reduction is %s; leave "
-                           "the weights out, send those of other features as "
-                           "'<feature>.per_sample_weights', or configure weighted_mean for mean",
-                           feature->name, bag_reduction_names[reduction]);
+    return bag_problem_set(
+        planner->problem, BAG_ERROR_BAD_REQUEST,
+        "'weights' cannot be combined with feature '%s', whose reduction is %s; leave "
+        "the weights out, send those of other features as "
+        "'<feature>.per_sample_weights', or configure weighted_mean for mean",
+        feature->name, bag_reduction_names[reduction]);
 }
 
 /* A feature's inputs, from whichever layout; `part` is room for them. */
@@ -187,9 +188,10 @@ static bool check_explaining(const struct bag_planner *planner)
                                "parameter explain: explanations are switched off (explain)");
     for (size_t i = 0; plan->explains && i < plan->num_ops; i++) {
         if (plan->ops[i].args.unsorted)
-            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                                   "parameter explain does not go with unsorted segments; sort "
-                                   "'segment_ids'");
+            return bag_problem_set(
+                planner->problem, BAG_ERROR_BAD_REQUEST,
+                "parameter explain cannot be combined with unsorted segments; sort "
+                "'segment_ids'");
     }
     return true;
 }

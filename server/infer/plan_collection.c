@@ -141,11 +141,12 @@ static bool read_kjt(struct bag_planner *planner)
     struct bag_kjt_features features = {planner->model->num_features, name_of, planner->model};
     const struct bag_v2_input *named = find_named(planner->request);
     if (named)
-        return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                               "input '%s' does not go with '%s': send the inputs of each feature, "
-                               "or 'values' for all",
-                               bag_quote(named->name.data, named->name.bytes).text,
-                               bag_kjt_input_names[BAG_KJT_VALUES]);
+        return bag_problem_set(
+            planner->problem, BAG_ERROR_BAD_REQUEST,
+            "input '%s' cannot be combined with '%s': send the inputs of each feature, "
+            "or 'values' for all",
+            bag_quote(named->name.data, named->name.bytes).text,
+            bag_kjt_input_names[BAG_KJT_VALUES]);
     return bag_kjt_read(planner->kjt, &features, planner->arena, planner->problem) &&
            check_types(planner);
 }

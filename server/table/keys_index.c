@@ -206,7 +206,7 @@ static bool reject_duplicate(struct building *building, struct bag_problem *prob
     if (!build(building, 1, NULL, NULL, problem))
         return false;
     return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "key %s stands twice, in rows %" PRId64 " and %" PRId64
+                           "key %s is duplicated, in rows %" PRId64 " and %" PRId64
                            " (counted from 0); every row needs a key of its own",
                            key_text(building->stopped_key, building->source->is_signed, text),
                            building->other, building->stopped_row);

@@ -28,7 +28,7 @@ struct bag_keys_source {
 /* Bytes of memory that an index of so many keys takes: at most 16 a key and 64. */
 size_t bag_keys_index_bytes(size_t num_keys);
 
-/* Builds the index with `threads` builders (at least 1). Rejects a key that stands twice, with the
+/* Builds the index with `threads` builders (at least 1). Rejects a key that is duplicated, with the
  * rows of the first such pair. On failure nothing stays allocated. `progress` may be NULL; its
  * bytes are those of the keys, 8 each. */
 bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads,

@@ -14,7 +14,7 @@ REFUSED = [
     ("both", "floats", kjt([], [0] * 4) + kjt([], [0] * 5, name="offsets")[1:],
      ["'lengths' and 'offsets'"]),
     ("both layouts", "floats", kjt([], [0] * 4) + [Tensor("a.indices", np.array([[1]]))],
-     ["'a.indices' does not go with 'values'"]),
+     ["'a.indices' cannot be combined with 'values'"]),
     ("unknown feature", "floats", [Tensor("aa.indices", np.array([[1]]))],
      ["no feature 'aa'", "did you mean 'a'"]),
     ("unknown input", "floats", [Tensor("a.indexes", np.array([[1]]))], ["'a.indexes'"]),

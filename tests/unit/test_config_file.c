@@ -33,10 +33,10 @@ static void test_what_is_no_configuration(void **state)
         {"\n 1", AT(2, 2) "the configuration must be an object: {...}"},
         {"{} x", AT(1, 4) "nothing may follow the document"},
         {"{\"http\":\n {\"port\": 08}}", AT(2, 12) "a number must not start with a superfluous 0"},
-        {"{\"http\":\n {\"port\": 1,}}", AT(2, 13) "a string in double quotes must stand here"},
+        {"{\"http\":\n {\"port\": 1,}}", AT(2, 13) "expected a string in double quotes"},
         {"{\"http\": {\"host\": \"\xff\"}}", AT(1, 20) "invalid UTF-8"},
         {"{\"http\": {\"port\": 1,\n\"p\\u006frt\": 2}}",
-         AT(2, 1) "key \"port\" stands twice in one object"},
+         AT(2, 1) "key \"port\" is duplicated in one object"},
         {"{\"http\": {\"port\":\n1e999}}", AT(1, 11) "a number is too large to be represented"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)

@@ -64,7 +64,7 @@ static void expect_entry(const char *help, const char *name, const char *sentenc
 static void test_help_lists_everything_once(void **state)
 {
     char *help = help_text();
-    char variable_line[80];
+    char variable_line[96];
     (void)state;
     for (size_t i = 0; i < bag_num_options; i++) {
         const struct bag_option *option = &bag_options[i];
@@ -72,6 +72,11 @@ static void test_help_lists_everything_once(void **state)
         snprintf(variable_line, sizeof variable_line, " %s\n",
                  bag_variable_of(option->setting.key).text);
         assert_int_equal(times(help, variable_line), 1);
+        if (bag_option_alias(option)) {
+            snprintf(variable_line, sizeof variable_line, "\n      Also accepted: %s.\n",
+                     bag_flag_of(bag_option_alias(option)).text);
+            assert_int_equal(times(help, variable_line), 1);
+        }
     }
 #define BAG_X(id, key, follows, sentence) expect_entry(help, "--" key, sentence);
     BAG_FLAGS(BAG_X)

@@ -45,12 +45,11 @@ static void range_text(const struct bag_option *option, char *text, size_t bytes
                  setting->maximum, *setting->unit ? " " : "", setting->unit);
 }
 
-/* Gives one value to one option through each of the three sources. `rejected` is the reason, or
- * NULL where the value must be taken. */
-static void through_all(struct fixture *fixture, const struct bag_option *option, int64_t value,
-                        const char *rejectd)
+/* Gives one value to one option through each of the three sources, by its key or its alias.
+ * `rejectd` is the reason, or NULL where the value must be taken. */
+static void through_all_as(struct fixture *fixture, const struct bag_option *option,
+                           const char *key, int64_t value, const char *rejectd)
 {
-    const char *key = option->setting.key;
     char flag[128], entry[128], document[128], expected[256];
     snprintf(flag, sizeof flag, "%" PRId64, value);
     snprintf(expected, sizeof expected, "%s %s: %s", bag_flag_of(key).text, flag,
@@ -68,6 +67,14 @@ static void through_all(struct fixture *fixture, const struct bag_option *option
     snprintf(expected, sizeof expected, "bagserve.json: line 1, column %zu: %s %s in '%s': %s",
              strlen(option->section) + 7, key, flag, option->section, rejectd ? rejectd : "");
     file(fixture, document, rejectd ? expected : NULL);
+}
+
+static void through_all(struct fixture *fixture, const struct bag_option *option, int64_t value,
+                        const char *rejectd)
+{
+    through_all_as(fixture, option, option->setting.key, value, rejectd);
+    if (bag_option_alias(option))
+        through_all_as(fixture, option, bag_option_alias(option), value, rejectd);
 }
 
 static void test_numbers_at_and_beyond_their_bounds(void **state)
@@ -115,6 +122,29 @@ static void test_texts_at_and_beyond_their_bounds(void **state)
                  flag.text, shown, option->setting.maximum);
         FLAGS(fixture, expected, flag.text, text);
     }
+}
+
+/* Triton's names and earlier ones; each is of an option that there is, and of one only. */
+static void test_aliases(void **state)
+{
+    struct fixture *fixture = *state;
+    size_t found = 0;
+#define BAG_X(name, key) \
+    found++;             \
+    assert_string_equal( \
+        bag_option_alias(bag_option_find((struct bag_text){key, strlen(key)}, bag_key_of)), name);
+    BAG_OPTION_ALIASES(BAG_X)
+#undef BAG_X
+    assert_int_equal(found, 3);
+    FLAGS(fixture, NULL, "--default-timeout-microseconds", "7");
+    assert_int_equal(fixture->config.options.default_timeout_us, 7);
+    variable(fixture, "BAGSERVE_MAX_QUEUE_DELAY_MICROSECONDS=8", NULL);
+    assert_int_equal(fixture->config.options.max_queue_delay_us, 8);
+    file(fixture, "{\"engine\": {\"inline_work_microseconds\": 9}}", NULL);
+    assert_int_equal(fixture->config.options.inline_work_us, 9);
+    file(fixture, "{\"http\": {\"inline_work_microseconds\": 9}}",
+         "bagserve.json: line 1, column 11: unknown key 'inline_work_microseconds' in 'http'; did "
+         "you mean 'unix_permissions'?");
 }
 
 static void test_every_word(void **state)
@@ -323,6 +353,7 @@ int main(void)
         TEST(test_defaults),
         TEST(test_numbers_at_and_beyond_their_bounds),
         TEST(test_texts_at_and_beyond_their_bounds),
+        TEST(test_aliases),
         TEST(test_every_word),
         TEST(test_later_sources_override),
         TEST(test_integers),

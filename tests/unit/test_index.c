@@ -1,7 +1,7 @@
 /* The repository's index in each state of the server, without a socket. */
 #include "testing.h"
 
-#include "server/http/routes.h"
+#include "server/http/request.h"
 
 /* What the index says to a body in a state; the caller frees it. */
 static char *ask(enum bag_service_state state, const char *body)
@@ -12,11 +12,13 @@ static char *ask(enum bag_service_state state, const char *body)
     };
     struct bag_config config = {.models = models, .num_models = COUNT_OF(models)};
     struct bag_service service = {.config = &config, .state = state};
-    struct bag_http_target target = {.body = body, .body_bytes = strlen(body)};
-    struct bag_http_reply reply;
-    bag_http_post_index(&service, &target, &reply);
-    assert_int_equal(reply.status, 200);
-    return reply.body;
+    struct bag_http_context context = {.service = &service};
+    struct bag_http_request request = {
+        .context = &context, .body = exact_copy(body, strlen(body)), .body_bytes = strlen(body)};
+    assert_int_equal(bag_http_post_index(&request), BAG_HTTP_DONE);
+    assert_int_equal(request.reply.status, 200);
+    free(request.body);
+    return request.reply.body;
 }
 
 static void expect_index(enum bag_service_state state, const char *body, const char *want)

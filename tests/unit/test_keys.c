@@ -242,7 +242,7 @@ static void names_the_first_pair_of_equal_keys(void **state)
     for (unsigned threads = 1; threads < 4; threads++) {
         assert_false(build(keys, MANY, threads, &index, &problem));
         assert_string_equal(problem.text,
-                            "key -9 stands twice, in rows 70 and 120000 (counted from 0); every "
+                            "key -9 is duplicated, in rows 70 and 120000 (counted from 0); every "
                             "row needs a key of its own");
         assert_int_equal(problem.kind, BAG_ERROR_FILE);
         assert_null(index.keys.lines);
@@ -259,7 +259,7 @@ static void shows_unsigned_keys_as_such(void **state)
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_false(bag_keys_index_build(&source, 1, NULL, NULL, &index, &problem));
-    assert_non_null(strstr(problem.text, "key 18446744073709551615 stands twice, in rows 0 and 1"));
+    assert_non_null(strstr(problem.text, "key 18446744073709551615 is duplicated, in rows 0 and 1"));
 }
 
 static void ends_where_reading_fails(void **state)

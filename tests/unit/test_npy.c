@@ -259,17 +259,17 @@ static const struct {
 } malformed[] = {
     {"   ", 3, "a dictionary must begin here with '{'"},
     {"[]", 0, "a dictionary must begin here with '{'"},
-    {"{ ", 2, "a quoted string must stand here"},
-    {"{,}", 1, "a quoted string must stand here"},
-    {"{descr: 1}", 1, "a quoted string must stand here"},
+    {"{ ", 2, "expected a quoted string"},
+    {"{,}", 1, "expected a quoted string"},
+    {"{descr: 1}", 1, "expected a quoted string"},
     {"{'descr", 7, "the string is not closed"},
     {"{'descr\": <f4", 13, "the string is not closed"},
     {"{'d\\x65scr'}", 3, "strings must not hold escapes or control characters"},
     {"{'d\nscr'}", 3, "strings must not hold escapes or control characters"},
     {"{'descr' '<f4'}", 9, "':' must follow the key"},
-    {"{'descr': <f4}", 10, "a quoted string must stand here"},
+    {"{'descr': <f4}", 10, "expected a quoted string"},
     {"{'descr': '<f4' 'shape': (2,)}", 16, "',' or '}' must follow a value"},
-    {"{'descr': '<f4',, }", 16, "a quoted string must stand here"},
+    {"{'descr': '<f4',, }", 16, "expected a quoted string"},
     {"{'fortran_order': true}", 18, "'fortran_order' must be True or False"},
     {"{'fortran_order': 0}", 18, "'fortran_order' must be True or False"},
     {"{'fortran_order': Fals", 18, "'fortran_order' must be True or False"},
@@ -321,7 +321,7 @@ static void rejects_a_nul_after_the_dictionary(void **state)
 static void rejects_shapes_whose_size_overflows(void **state)
 {
     (void)state;
-    const char *sentence = "the shape is too large: the bytes of its elements "
+    const char *sentence = "the shape in the .npy header is too large: the bytes of its elements "
                            "pass 2^63 - 1";
     reject(HEADER("<f8", "False", "(4294967296, 4294967296)"), sentence);
     reject(HEADER("<f8", "False", "(9223372036854775807,)"), sentence);
@@ -376,7 +376,7 @@ static void rejects_other_frames(void **state)
     for (int byte = 0; byte < 6; byte++) {
         make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
         file.bytes[byte] ^= 1;
-        reject_bytes(&file, "the file is no .npy file: it does not begin with \\x93NUMPY");
+        reject_bytes(&file, "the file is not an .npy file: it does not begin with \\x93NUMPY");
     }
     make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
     memcpy(file.bytes, "PK\3\4", 4);

@@ -1,4 +1,4 @@
-/* V2 requests: what an JSON header says, and every way in which one can be wrong. */
+/* V2 requests: what a JSON header says, and every way in which one can be wrong. */
 #include "testing.h"
 
 #include "proto/v2_request.h"
@@ -130,7 +130,7 @@ static void test_rejects_bytes_that_do_not_fit(void **state)
 #define TENSOR(rest) "{\"inputs\":[{\"name\":\"a\"," rest "}]}"
 #define INT32        "\"datatype\":\"INT32\","
 
-static void test_rejects_malformed_envelopes(void **state)
+static void test_rejects_malformed_headers(void **state)
 {
     static const char *const cases[][2] = {
         {"[]", "must be a JSON object"},
@@ -168,11 +168,11 @@ static void test_rejects_malformed_envelopes(void **state)
          "shared memory is not supported"},
         {"{\"inputs\":[{\"name\":\"a\"," INT32 "\"shape\":[0],\"data\":[]},"
          "{\"name\":\"a\"," INT32 "\"shape\":[0],\"data\":[]}]}",
-         "input 'a' stands twice"},
+         "input 'a' is duplicated"},
         {"{\"inputs\":[],\"outputs\":{}}", "\"outputs\" must be an array of tensors"},
         {"{\"inputs\":[],\"outputs\":[{}]}", "outputs[0]: must be an object with a \"name\""},
         {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\"},{\"name\":\"e\"}]}",
-         "output 'e' stands twice"},
+         "output 'e' is duplicated"},
         {"{\"inputs\":[],\"outputs\":[{\"name\":\"e\",\"parameters\":{\"binary_data\":1}}]}",
          "output 'e': parameter binary_data must be true or false"},
         {"{\"inputs\":[],\"parameters\":[]}", "\"parameters\" must be an object"},
@@ -292,7 +292,7 @@ int main(void)
         cmocka_unit_test(test_reads_json_tensors),
         cmocka_unit_test(test_reads_mixed_tensors),
         cmocka_unit_test(test_rejects_bytes_that_do_not_fit),
-        cmocka_unit_test(test_rejects_malformed_envelopes),
+        cmocka_unit_test(test_rejects_malformed_headers),
         cmocka_unit_test(test_rejects_data_that_does_not_fit),
         cmocka_unit_test(test_reads_the_header_length),
         cmocka_unit_test(test_chooses_encodings),

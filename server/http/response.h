@@ -1,15 +1,19 @@
-/* Requests and replies as plain values, so that handlers need no socket.
+/* Replies as plain values, and the headers that they are sent with.
  *
- * Must not know: libmicrohttpd. */
-#ifndef BAG_HTTP_MESSAGE_H
-#define BAG_HTTP_MESSAGE_H
+ * A reply has one owner at a time. Its request owns it from the moment a handler or a rejection
+ * fills it; whoever sends it takes `body` out of it (and leaves NULL) and calls `free_body` when
+ * the last byte has left. What is borrowed lives as long as the request. All headers but Date and
+ * Content-Length are decided here. */
+#ifndef BAG_HTTP_RESPONSE_H
+#define BAG_HTTP_RESPONSE_H
 
+#include "guard.h"
 #include "proto/problem.h"
 
 struct bag_http_reply {
-    int status;
+    int status;           /* 0: there is no reply yet */
     enum bag_error error; /* why; where the status is 400 or more */
-    char *body;           /* owned; NULL while there is none */
+    char *body;           /* owned; NULL: there is none, or it was taken to be sent */
     void (*free_body)(void *body);
     size_t body_bytes;
     const char *coding;     /* for Content-Encoding; static; NULL: the body is as it is */
@@ -26,6 +30,8 @@ struct bag_http_reply {
     const char *allow_origin; /* whose pages may see the reply; borrowed; NULL: none */
     bool varies_by_origin;
     bool preflight; /* the browser asks before it sends */
+
+    bool close; /* the connection ends with this reply */
 };
 
 /* A document (JSON, until `prometheus` says otherwise), which the reply takes over; NULL (no
@@ -43,5 +49,18 @@ void bag_http_reply_failure(struct bag_http_reply *reply, enum bag_error error, 
 void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem);
 void bag_http_reply_error(struct bag_http_reply *reply, enum bag_error error, const char *format,
                           ...) __attribute__((format(printf, 3, 4)));
+
+/* Sets what a reply repeats from its request's head or owes to it: ids for tracing, and members for
+ * browsers where `origins`, the operator's list, is not NULL. The reply borrows from the head. */
+void bag_http_reply_to(struct bag_http_reply *reply, const struct bag_http_head *head,
+                       const char *origins);
+
+/* Calls `add` for each header, until it returns false; false where it did. */
+typedef bool bag_http_add_header(void *context, const char *name, const char *value);
+bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_header *add,
+                            void *context);
+
+/* Frees a body that was not taken. */
+void bag_http_reply_drop(struct bag_http_reply *reply);
 
 #endif

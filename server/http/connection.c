@@ -1,0 +1,315 @@
+/* The open connections of a loop; see connection.h. */
+#include "connection.h"
+
+#include "response.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* How often all connections are checked: the most by which a deadline is passed. */
+#define CHECK_MS 1000
+
+/* A connection beyond the limit only has to take its rejection. */
+#define SURPLUS_MS 2000
+
+/* By how much the kernel's clock may differ from ours. */
+#define CLOCK_SLACK_MS 50
+
+void bag_http_connection_enter(struct bag_http_connections *connections,
+                               struct bag_http_connection *connection,
+                               enum bag_http_connection_stage stage)
+{
+    if (connection->stage == BAG_HTTP_CONNECTION_CUT_OFF)
+        return;
+    connection->stage = stage;
+    connection->since_ms = uv_now(connections->timer.loop);
+    /* has_begun needs the exact time: the loop's may be older than the request's last byte. */
+    if (stage == BAG_HTTP_CONNECTION_IDLE)
+        connection->since_ms = uv_hrtime() / 1000000;
+}
+
+bool bag_http_connection_is_open(const struct bag_http_connection *connection)
+{
+    char byte;
+    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+}
+
+/* ---- deadlines ------------------------------------------------------------------------------- */
+
+/* Whether bytes of a request have come whose first line is not complete. The kernel knows for TCP;
+ * clients of a Unix-domain socket are on this machine and under its owner's control. */
+static bool has_begun(const struct bag_http_connection *connection, uint64_t passed_ms)
+{
+    struct tcp_info info;
+    socklen_t bytes = sizeof info;
+    if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        return false;
+    return passed_ms > info.tcpi_last_data_recv + CLOCK_SLACK_MS;
+}
+
+static bool is_late(struct bag_http_connections *connections,
+                    struct bag_http_connection *connection, uint64_t now_ms)
+{
+    uint64_t passed_ms = now_ms > connection->since_ms ? now_ms - connection->since_ms : 0;
+    switch (connection->stage) {
+    case BAG_HTTP_CONNECTION_IDLE:
+        if (connection->surplus)
+            return passed_ms >= SURPLUS_MS;
+        if (has_begun(connection, passed_ms))
+            bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_BEGINNING);
+        return false;
+    case BAG_HTTP_CONNECTION_BEGINNING:
+    case BAG_HTTP_CONNECTION_SENDING:
+        return passed_ms >= connections->limits.request_timeout_ms;
+    case BAG_HTTP_CONNECTION_READING:
+        return passed_ms >= connections->limits.reply_timeout_ms;
+    default:
+        return false;
+    }
+}
+
+/* A client that has left before its request was complete. The library does not always see that:
+ * where the end comes together with bytes, it waits for more. */
+static bool has_left(const struct bag_http_connection *connection)
+{
+    return connection->stage <= BAG_HTTP_CONNECTION_SENDING &&
+           !bag_http_connection_is_open(connection);
+}
+
+static void end(struct bag_http_connections *connections, struct bag_http_connection *connection)
+{
+    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_CUT_OFF);
+    shutdown(connection->fd, SHUT_RDWR);
+}
+
+/* Ends a connection. One that is at its request is told why, if it can be. */
+static void cut_off(struct bag_http_connections *connections,
+                    struct bag_http_connection *connection)
+{
+    struct bag_http_reply reply;
+    if (connection->stage == BAG_HTTP_CONNECTION_SENDING) {
+        bag_http_reply_error(&reply, BAG_ERROR_TIMEOUT,
+                             "the request took longer than %d s (request_timeout_s)",
+                             (int)(connections->limits.request_timeout_ms / 1000));
+        bag_http_connection_send_raw(connection, &reply);
+        bag_http_reply_drop(&reply);
+    }
+    end(connections, connection);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct bag_http_connections *connections = timer->data;
+    uint64_t now_ms = uv_now(timer->loop);
+    for (struct bag_http_connection *connection = connections->first; connection;
+         connection = connection->next) {
+        if (has_left(connection))
+            end(connections, connection);
+        else if (is_late(connections, connection, now_ms))
+            cut_off(connections, connection);
+    }
+}
+
+static bool has_bytes(const struct bag_http_connection *connection)
+{
+    char byte;
+    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+void bag_http_connections_close_idle(struct bag_http_connections *connections, uint64_t since_ms,
+                                     uint64_t idle_ms)
+{
+    uint64_t now_ms = uv_now(connections->timer.loop);
+    for (struct bag_http_connection *connection = connections->first; connection;
+         connection = connection->next) {
+        uint64_t last_ms = connection->since_ms > since_ms ? connection->since_ms : since_ms;
+        if (connection->stage == BAG_HTTP_CONNECTION_IDLE && now_ms >= last_ms + idle_ms &&
+            !has_begun(connection, now_ms - connection->since_ms) && !has_bytes(connection))
+            end(connections, connection);
+    }
+}
+
+/* ---- a connection's life --------------------------------------------------------------------- */
+
+struct bag_http_connection *bag_http_connection_add(struct bag_http_connections *connections,
+                                                    int fd)
+{
+    struct bag_http_connection *connection = calloc(1, sizeof *connection);
+    if (!connection)
+        return NULL;
+    connection->fd = fd;
+    connection->surplus =
+        atomic_fetch_add(connections->limits.total, 1) >= connections->limits.connections;
+    connection->next = connections->first;
+    if (connection->next)
+        connection->next->previous = connection;
+    connections->first = connection;
+    if (connections->count++ == 0)
+        uv_timer_start(&connections->timer, on_timer, CHECK_MS, CHECK_MS);
+    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_IDLE);
+    return connection;
+}
+
+void bag_http_connection_remove(struct bag_http_connections *connections,
+                                struct bag_http_connection *connection)
+{
+    if (connection->next)
+        connection->next->previous = connection->previous;
+    if (connection->previous)
+        connection->previous->next = connection->next;
+    else
+        connections->first = connection->next;
+    connections->ended = true;
+    atomic_fetch_sub(connections->limits.total, 1);
+    if (--connections->count == 0)
+        uv_timer_stop(&connections->timer);
+    free(connection);
+}
+
+/* ---- replies past the library ---------------------------------------------------------------- */
+
+/* Text that ends with NUL; `bytes` counts what did not fit, too. */
+struct printer {
+    char text[1024];
+    size_t bytes;
+};
+
+static void print(struct printer *printer, const char *first, const char *second, const char *third)
+{
+    size_t room = printer->bytes < sizeof printer->text ? sizeof printer->text - printer->bytes : 0;
+    int bytes = snprintf(room ? printer->text + printer->bytes : NULL, room, "%s%s%s\r\n", first,
+                         second, third);
+    printer->bytes += (size_t)bytes;
+}
+
+static bool print_header(void *context, const char *name, const char *value)
+{
+    print(context, name, ": ", value);
+    return true;
+}
+
+bool bag_http_connection_send_raw(const struct bag_http_connection *connection,
+                                  const struct bag_http_reply *reply)
+{
+    struct printer printer = {.bytes = 0};
+    char number[24];
+    if (!reply->body)
+        return false;
+    snprintf(number, sizeof number, "HTTP/1.1 %d ", reply->status);
+    print(&printer, number, MHD_get_reason_phrase_for((unsigned)reply->status), "");
+    bag_http_reply_headers(reply, print_header, &printer);
+    snprintf(number, sizeof number, "%zu", reply->body_bytes);
+    print(&printer, "Content-Length: ", number, "\r\n");
+    size_t room = printer.bytes < sizeof printer.text ? sizeof printer.text - printer.bytes : 0;
+    if (reply->body_bytes > room)
+        return false;
+    memcpy(printer.text + printer.bytes, reply->body, reply->body_bytes);
+    printer.bytes += reply->body_bytes;
+    return send(connection->fd, printer.text, printer.bytes, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+           (ssize_t)printer.bytes;
+}
+
+/* ---- lingering close ------------------------------------------------------------------------- */
+
+/* A client that has not read the answer by then never will. */
+#define LINGER_MS 2000
+
+/* More than this at once is no accident, and is not worth descriptors. */
+#define MAX_LINGERING 64
+
+struct bag_http_lingering {
+    struct bag_http_connections *connections;
+    struct bag_http_lingering *next;
+    int fd; /* owned; a duplicate */
+    uv_poll_t poll;
+    uv_timer_t timer;
+    unsigned open_handles;
+};
+
+static void on_close(uv_handle_t *handle)
+{
+    struct bag_http_lingering *lingering = handle->data;
+    if (--lingering->open_handles == 0) {
+        close(lingering->fd);
+        free(lingering);
+    }
+}
+
+static void end_lingering(struct bag_http_lingering *lingering)
+{
+    struct bag_http_connections *connections = lingering->connections;
+    struct bag_http_lingering **link = &connections->first_lingering;
+    while (*link != lingering)
+        link = &(*link)->next;
+    *link = lingering->next;
+    connections->lingering--;
+    uv_close((uv_handle_t *)&lingering->poll, on_close);
+    uv_close((uv_handle_t *)&lingering->timer, on_close);
+}
+
+static void on_linger_timer(uv_timer_t *timer)
+{
+    end_lingering(timer->data);
+}
+
+/* One read at a time, so that a fast sender does not keep the loop. */
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct bag_http_lingering *lingering = poll->data;
+    char dropped[65536];
+    (void)events;
+    ssize_t count = status < 0 ? 0 : recv(lingering->fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
+        end_lingering(lingering);
+}
+
+static void start_lingering(struct bag_http_connections *connections,
+                            struct bag_http_lingering *lingering)
+{
+    uv_loop_t *loop = connections->timer.loop;
+    lingering->connections = connections;
+    lingering->next = connections->first_lingering;
+    connections->first_lingering = lingering;
+    connections->lingering++;
+    lingering->open_handles = 2;
+    lingering->poll.data = lingering->timer.data = lingering;
+    uv_poll_init(loop, &lingering->poll, lingering->fd);
+    uv_poll_start(&lingering->poll, UV_READABLE, on_readable);
+    uv_timer_init(loop, &lingering->timer);
+    uv_timer_start(&lingering->timer, on_linger_timer, LINGER_MS, 0);
+}
+
+void bag_http_connection_linger(struct bag_http_connections *connections, int fd)
+{
+    struct bag_http_lingering *lingering;
+    if (connections->lingering == MAX_LINGERING || !(lingering = calloc(1, sizeof *lingering)))
+        return;
+    lingering->fd = dup(fd);
+    if (lingering->fd >= 0)
+        start_lingering(connections, lingering);
+    else
+        free(lingering);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+void bag_http_connections_init(struct bag_http_connections *connections, uv_loop_t *loop,
+                               const struct bag_http_connection_limits *limits)
+{
+    *connections = (struct bag_http_connections){.limits = *limits};
+    uv_timer_init(loop, &connections->timer);
+    connections->timer.data = connections;
+}
+
+void bag_http_connections_stop(struct bag_http_connections *connections)
+{
+    while (connections->first_lingering)
+        end_lingering(connections->first_lingering);
+    uv_close((uv_handle_t *)&connections->timer, NULL);
+}

@@ -1,0 +1,99 @@
+/* The open connections of a loop: what each does, until when it may, and how it ends.
+ *
+ * libmicrohttpd's own time-out begins anew with every byte, so that a client who sends or reads one
+ * now and then stays for ever. Here the whole of a request, and the whole reading of a reply, have
+ * a deadline: all connections are checked once a second, and those that are late are shut down,
+ * which the library then notices. A connection between two requests is left to the library.
+ *
+ * A connection that was answered before its body was read is closed in two steps: closing a socket
+ * with unread bytes resets it, and a client that is still sending may then never see the answer. So
+ * its bytes are read and dropped until the client closes, for a bounded time (lingering close).
+ *
+ * All functions and callbacks run on the loop's thread. */
+#ifndef BAG_HTTP_CONNECTION_H
+#define BAG_HTTP_CONNECTION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct bag_http_reply;
+
+enum bag_http_connection_stage {
+    BAG_HTTP_CONNECTION_IDLE,      /* between two requests */
+    BAG_HTTP_CONNECTION_BEGINNING, /* a part of a request's first line has come */
+    BAG_HTTP_CONNECTION_SENDING,   /* the first line is here, and the rest is on its way */
+    BAG_HTTP_CONNECTION_SUSPENDED, /* the client waits for the server */
+    BAG_HTTP_CONNECTION_READING,   /* the client reads its reply */
+    BAG_HTTP_CONNECTION_CUT_OFF,
+};
+
+/* One connection. Lives from its acceptance to its end. */
+struct bag_http_connection {
+    struct bag_http_connection *next, *previous;
+    struct MHD_Connection *handle;    /* the library's; of the request */
+    struct bag_http_request *request; /* owned; NULL: there is none whose head is complete */
+    int fd;
+    bool surplus; /* beyond max_connections: is told so, and closed */
+    bool late;    /* its request came while the server drains */
+    enum bag_http_connection_stage stage;
+    uint64_t since_ms;        /* on uv_now's clock */
+    const char *target_end;   /* of the last request, in the library's memory */
+    const char *target_fault; /* what is wrong with it; NULL: nothing */
+};
+
+struct bag_http_connection_limits {
+    size_t connections;   /* of all that share `total` */
+    atomic_size_t *total; /* open connections; borrowed */
+    uint64_t request_timeout_ms, reply_timeout_ms;
+};
+
+struct bag_http_connections {
+    struct bag_http_connection *first;
+    size_t count;
+    bool ended; /* set when a connection has; its reader clears it */
+    struct bag_http_connection_limits limits;
+    uv_timer_t timer;                           /* runs while there are connections */
+    struct bag_http_lingering *first_lingering; /* owned */
+    unsigned lingering;
+};
+
+void bag_http_connections_init(struct bag_http_connections *connections, uv_loop_t *loop,
+                               const struct bag_http_connection_limits *limits);
+
+/* Ends lingering closes and closes the handles. All connections have ended. */
+void bag_http_connections_stop(struct bag_http_connections *connections);
+
+/* A connection on a socket, which remains the library's. NULL without memory. */
+struct bag_http_connection *bag_http_connection_add(struct bag_http_connections *connections,
+                                                    int fd);
+
+/* Its socket is about to be closed. */
+void bag_http_connection_remove(struct bag_http_connections *connections,
+                                struct bag_http_connection *connection);
+
+/* From now on the connection does this. */
+void bag_http_connection_enter(struct bag_http_connections *connections,
+                               struct bag_http_connection *connection,
+                               enum bag_http_connection_stage stage);
+
+/* False where the client has left; a suspended connection does not notice by itself. */
+bool bag_http_connection_is_open(const struct bag_http_connection *connection);
+
+/* Writes a whole reply past libmicrohttpd: for a request in whose midst it takes no response, and
+ * for which nothing else was sent. False where the socket does not take it at once. */
+bool bag_http_connection_send_raw(const struct bag_http_connection *connection,
+                                  const struct bag_http_reply *reply);
+
+/* Goes on reading from a socket that its owner is about to close. Where it cannot (too many, no
+ * memory), the connection is reset as it would have been. */
+void bag_http_connection_linger(struct bag_http_connections *connections, int fd);
+
+/* Ends connections on which nothing was asked for idle_ms, counted from since_ms on, and nothing is
+ * on its way, as far as can be known. */
+void bag_http_connections_close_idle(struct bag_http_connections *connections, uint64_t since_ms,
+                                     uint64_t idle_ms);
+
+#endif

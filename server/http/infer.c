@@ -1,0 +1,209 @@
+/* The handler of inference: answers cheap requests at once and hands expensive ones to the engine.
+ * Runs on the loop's thread. */
+#include "request.h"
+
+#include <stddef.h>
+
+/* A body whose length lets expect this many times the work that is done at once goes to the engine,
+ * whatever it holds: where the queue is full it need not come. */
+#define SURELY_EXPENSIVE 4
+
+/* A compressed body up to this, that is no larger decompressed, takes about as long. */
+#define INLINE_UNPACK_BYTES 8192
+
+static const struct bag_option_values *options_of(const struct bag_http_request *request)
+{
+    return &request->context->service->config->options;
+}
+
+static bool packs_replies(const struct bag_http_request *request)
+{
+    return options_of(request)->reply_compression == BAG_SWITCH_ON;
+}
+
+/* ---- before the body ------------------------------------------------------------------------- */
+
+static bool find_model(struct bag_http_request *request)
+{
+    struct bag_http_context *context = request->context;
+    if (request->job.infer.model) /* the route cache knew it */
+        return true;
+    request->job.infer.model =
+        bag_http_find_model(context->service, &request->target, &request->reply);
+    if (!request->job.infer.model)
+        return false;
+    bag_http_route_cache_keep(&context->route_cache, bag_guard_path(request->line.target),
+                              request->route, request->job.infer.model);
+    return true;
+}
+
+/* Work that the body lets expect, of which only the length is known. */
+static uint64_t expected_work_ns(struct bag_http_request *request)
+{
+    struct bag_infer *infer = &request->job.infer;
+    infer->body_bytes = (size_t)request->head.length;
+    infer->header_bytes = request->head.json_length ? 0 : infer->body_bytes;
+    return request->head.has_length ? bag_infer_whole_cost_ns(infer) : 0;
+}
+
+static bool is_surely_expensive(const struct bag_http_request *request)
+{
+    return request->expected_ns / SURELY_EXPENSIVE > request->context->inline_cost_ns;
+}
+
+static void reject_queue(struct bag_http_request *request)
+{
+    bag_engine_reject(&request->context->engine, &request->job);
+    bag_http_reply_problem(&request->reply, &request->job.problem);
+}
+
+/* Whether the queue has room for a body of that length; otherwise the reply says so. */
+static bool has_room(struct bag_http_request *request, size_t bytes)
+{
+    if (bag_engine_has_room(&request->context->engine, bytes))
+        return true;
+    reject_queue(request);
+    return false;
+}
+
+bool bag_http_accept_infer(struct bag_http_request *request)
+{
+    const struct bag_http_context *context = request->context;
+    if (!context->infers) {
+        bag_http_reply_error(&request->reply, BAG_ERROR_WRONG_PORT,
+                             "this port is for health, metrics and models (admin_port); "
+                             "ask the server's first one");
+        return false;
+    }
+    if (!find_model(request))
+        return false;
+    if (context->service->state == BAG_SERVICE_DRAINING) {
+        bag_http_reply_error(&request->reply, BAG_ERROR_DRAINING, "the server is stopping");
+        return false;
+    }
+    if (!bag_http_accept_coding(request) ||
+        !bag_http_accept_length(request, (size_t)options_of(request)->max_body_bytes,
+                                " (max_body_bytes)"))
+        return false;
+    request->expected_ns = expected_work_ns(request);
+    return !is_surely_expensive(request) || has_room(request, (size_t)request->head.length);
+}
+
+/* ---- with the body --------------------------------------------------------------------------- */
+
+/* The reply, or why there is none, passes from the inference to the request. */
+static void take_reply(struct bag_http_request *request)
+{
+    struct bag_infer *infer = &request->job.infer;
+    if (request->job.failed) {
+        bag_http_reply_problem(&request->reply, &request->job.problem);
+    } else {
+        request->reply = (struct bag_http_reply){.status = 200,
+                                                 .body = infer->reply,
+                                                 .free_body = bag_buffers_put,
+                                                 .body_bytes = infer->reply_bytes,
+                                                 .coding = bag_infer_reply_coding(infer),
+                                                 .varies_by_coding = packs_replies(request),
+                                                 .header_bytes = infer->reply_header_bytes};
+        infer->reply = NULL;
+    }
+    bag_http_access_keep_id(&request->access, infer);
+}
+
+/* Decompresses a small body that stays small, or finds the JSON header of one that is not
+ * compressed. A few bytes can become millions: what does not stay small is left to a worker. */
+static bool open_body(struct bag_http_request *request)
+{
+    struct bag_infer *infer = &request->job.infer;
+    struct bag_problem *problem = &request->job.problem;
+    const char *json_length = request->head.json_length;
+    if (infer->coding == BAG_CODING_IDENTITY)
+        return !json_length ||
+               bag_v2_header_length(json_length, infer->body_bytes, &infer->header_bytes, problem);
+    if (infer->body_bytes > INLINE_UNPACK_BYTES ||
+        infer->limits->max_body_bytes <= INLINE_UNPACK_BYTES)
+        return true;
+    return bag_infer_unpack(infer, &request->context->buffers, INLINE_UNPACK_BYTES, problem) ||
+           problem->kind == BAG_ERROR_TOO_LARGE;
+}
+
+/* Sets the inference on the body; false with the reply made where its framing is wrong. */
+static bool set_body(struct bag_http_request *request)
+{
+    struct bag_infer *infer = &request->job.infer;
+    bag_infer_reset(infer);
+    bag_stopwatch_start(&infer->watch, request->context->recorder != NULL);
+    infer->body = request->body ? request->body : "";
+    infer->body_bytes = infer->header_bytes = request->body_bytes;
+    infer->limits = &request->context->infer_limits;
+    request->job.planned = false;
+    infer->coding = request->coding;
+    infer->header_length = request->head.json_length;
+    infer->reply_coding = packs_replies(request) && request->head.accept
+                              ? bag_coding_choose(request->head.accept)
+                              : BAG_CODING_IDENTITY;
+    request->job.failed = !open_body(request);
+    if (request->job.failed)
+        take_reply(request);
+    return !request->job.failed;
+}
+
+/* Answers at once where that is cheap; false where the engine should: handing a request over and
+ * back costs about inline_work_us, and other clients would wait behind longer work. */
+static bool infer_inline(struct bag_http_request *request)
+{
+    struct bag_http_context *context = request->context;
+    struct bag_job *job = &request->job;
+    if (job->infer.coding != BAG_CODING_IDENTITY ||
+        bag_infer_plan_cost_ns(job->infer.body_bytes, job->infer.header_bytes) >
+            context->inline_cost_ns)
+        return false;
+    job->failed = !bag_infer_plan(&job->infer, &context->header_cache, &job->problem);
+    if (!job->failed && bag_infer_cost_ns(&job->infer) > context->inline_cost_ns) {
+        job->planned = true;
+        return false;
+    }
+    if (!job->failed)
+        job->failed = !bag_infer_run(&job->infer, &context->buffers, &job->problem);
+    bag_metrics_on_batch(context->recorder, job->infer.model, !job->failed);
+    take_reply(request);
+    return true;
+}
+
+/* ---- with the engine ------------------------------------------------------------------------- */
+
+static struct bag_http_request *request_of(struct bag_job *job)
+{
+    return (void *)((char *)job - offsetof(struct bag_http_request, job));
+}
+
+static void on_job_done(struct bag_job *job)
+{
+    struct bag_http_request *request = request_of(job);
+    take_reply(request);
+    bag_http_request_resume(request);
+}
+
+static bool is_client_connected(struct bag_job *job)
+{
+    const struct bag_http_request *request = request_of(job);
+    return request->calls->is_connected(request);
+}
+
+static enum bag_http_outcome hand_over(struct bag_http_request *request)
+{
+    if (!has_room(request, request->body_bytes))
+        return BAG_HTTP_DONE;
+    request->job.done = on_job_done;
+    request->job.is_connected = is_client_connected;
+    bag_engine_submit(&request->context->engine, &request->job);
+    return BAG_HTTP_SUSPEND;
+}
+
+enum bag_http_outcome bag_http_post_infer(struct bag_http_request *request)
+{
+    if (!set_body(request) ||
+        (is_surely_expensive(request) && !has_room(request, request->body_bytes)))
+        return BAG_HTTP_DONE;
+    return infer_inline(request) ? BAG_HTTP_DONE : hand_over(request);
+}

@@ -1,0 +1,164 @@
+/* Replies as plain values; see response.h. */
+#include "response.h"
+
+#include "errors.h"
+#include "proto/cors.h"
+#include "proto/text.h"
+#include "proto/v2_documents.h"
+#include "server/metrics/expose.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Long enough not to hammer a server that is starting or stopping, short enough to find it back. */
+#define RETRY_AFTER_S 1
+
+/* How long a browser may remember what a path allows. */
+#define PREFLIGHT_MAX_AGE_S 600
+
+/* ---- making replies -------------------------------------------------------------------------- */
+
+void bag_http_reply_json(struct bag_http_reply *reply, int status, char *document)
+{
+    if (!document) {
+        bag_http_reply_failure(reply, BAG_ERROR_NO_MEMORY,
+                               strdup("{\"error\":\"not enough memory\"}"));
+        return;
+    }
+    memset(reply, 0, sizeof *reply);
+    reply->status = status;
+    reply->body = document;
+    reply->free_body = free;
+    reply->body_bytes = strlen(document);
+}
+
+void bag_http_reply_failure(struct bag_http_reply *reply, enum bag_error error, char *document)
+{
+    memset(reply, 0, sizeof *reply);
+    reply->status = bag_http_error_status(error);
+    reply->error = error;
+    reply->retry_after_s = reply->status == 503 ? RETRY_AFTER_S : 0;
+    reply->body = document;
+    reply->free_body = free;
+    reply->body_bytes = document ? strlen(document) : 0;
+}
+
+/* libmicrohttpd wants a buffer, also an empty one. */
+void bag_http_reply_empty(struct bag_http_reply *reply, int status)
+{
+    bag_http_reply_json(reply, status, strdup(""));
+}
+
+void bag_http_reply_problem(struct bag_http_reply *reply, const struct bag_problem *problem)
+{
+    bag_http_reply_failure(reply, problem->kind, bag_v2_describe_error(problem->text));
+}
+
+void bag_http_reply_error(struct bag_http_reply *reply, enum bag_error error, const char *format,
+                          ...)
+{
+    char text[BAG_PROBLEM_TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    bag_http_reply_failure(reply, error, bag_v2_describe_error(text));
+}
+
+void bag_http_reply_drop(struct bag_http_reply *reply)
+{
+    if (reply->body)
+        reply->free_body(reply->body);
+    reply->body = NULL;
+}
+
+/* ---- headers --------------------------------------------------------------------------------- */
+
+/* Whether a page in a browser may see the reply (CORS). */
+static void allow_origin(struct bag_http_reply *reply, const struct bag_http_head *head,
+                         const char *origins)
+{
+    reply->varies_by_origin = !bag_cors_is_any(origins);
+    reply->preflight = head->preflight;
+    if (head->origin && bag_cors_allows(origins, head->origin))
+        reply->allow_origin = reply->varies_by_origin ? head->origin : "*";
+}
+
+void bag_http_reply_to(struct bag_http_reply *reply, const struct bag_http_head *head,
+                       const char *origins)
+{
+    reply->request_id = head->request_id;
+    reply->traceparent = head->traceparent;
+    if (origins)
+        allow_origin(reply, head, origins);
+}
+
+static const char *type_of(const struct bag_http_reply *reply)
+{
+    if (reply->header_bytes)
+        return "application/octet-stream";
+    return reply->prometheus ? BAG_PROMETHEUS_TYPE : "application/json";
+}
+
+/* The headers so far, and whether all of them were taken. */
+struct headers {
+    bag_http_add_header *add;
+    void *context;
+    bool ok;
+};
+
+/* Adds a header that has a value. */
+static void add(struct headers *headers, const char *name, const char *value)
+{
+    if (value)
+        headers->ok = headers->ok && headers->add(headers->context, name, value);
+}
+
+static void add_number(struct headers *headers, const char *name, size_t value)
+{
+    char text[BAG_DIGITS_BYTES + 1];
+    *bag_digits_put(text, value) = 0;
+    add(headers, name, text);
+}
+
+/* What a browser asks about before it shows a page the reply, or sends what a page asks for. */
+static void add_cors(struct headers *headers, const struct bag_http_reply *reply)
+{
+    if (reply->varies_by_origin)
+        add(headers, "Vary", "Origin");
+    if (!reply->allow_origin)
+        return;
+    add(headers, "Access-Control-Allow-Origin", reply->allow_origin);
+    add(headers, "Access-Control-Expose-Headers", BAG_HEADER_JSON_LENGTH ", Retry-After");
+    if (!reply->preflight || !reply->allow)
+        return;
+    add(headers, "Access-Control-Allow-Methods", reply->allow);
+    add(headers, "Access-Control-Allow-Headers",
+        "Content-Type, Content-Encoding, " BAG_HEADER_JSON_LENGTH);
+    add_number(headers, "Access-Control-Max-Age", PREFLIGHT_MAX_AGE_S);
+}
+
+bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_header *add_header,
+                            void *context)
+{
+    struct headers headers = {add_header, context, true};
+    if (reply->body_bytes)
+        add(&headers, "Content-Type", type_of(reply));
+    if (reply->header_bytes)
+        add_number(&headers, BAG_HEADER_JSON_LENGTH, reply->header_bytes);
+    add(&headers, "Content-Encoding", reply->coding);
+    if (reply->varies_by_coding)
+        add(&headers, "Vary", "Accept-Encoding");
+    if (reply->varies_by_origin || reply->allow_origin)
+        add_cors(&headers, reply);
+    add(&headers, BAG_HEADER_REQUEST_ID, reply->request_id);
+    add(&headers, BAG_HEADER_TRACEPARENT, reply->traceparent);
+    add(&headers, "Allow", reply->allow);
+    if (reply->retry_after_s)
+        add_number(&headers, "Retry-After", reply->retry_after_s);
+    if (reply->close)
+        add(&headers, "Connection", "close");
+    return headers.ok;
+}

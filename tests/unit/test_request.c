@@ -1,0 +1,409 @@
+/* The way of a request, driven by a connection that is not one: what is decided at the head, at
+ * each piece of the body and at its end, and what becomes of the reply. */
+#include "testing.h"
+
+#include "server/http/errors.h"
+#include "server/http/request.h"
+
+#define INFER "/v2/models/m/infer"
+#define BODY \
+    "{\"inputs\":[{\"name\":\"indices\",\"shape\":[1,2],\"datatype\":\"INT64\",\"data\":[1,2]}]}"
+
+static struct {
+    uv_loop_t loop;
+    struct bag_workers workers;
+    struct bag_config config;
+    struct bag_service service;
+    struct bag_http_context context;
+    struct bag_table_memory memory;
+    struct bag_feature feature;
+    struct bag_model model;
+    bool connected;
+    unsigned resumed; /* calls of the connection's resume */
+    struct bag_http_request *request;
+} world;
+
+static void on_resume(struct bag_http_request *request)
+{
+    assert_ptr_equal(request, world.request);
+    world.resumed++;
+}
+
+static void on_turn(void *context)
+{
+    (void)context;
+    bag_engine_stop(&world.context.engine);
+}
+
+static bool is_connected(const struct bag_http_request *request)
+{
+    assert_ptr_equal(request->connection, &world);
+    return world.connected;
+}
+
+static const struct bag_http_connection_calls calls = {on_resume, is_connected};
+
+static int set_up(void **state)
+{
+    static float rows[4] = {1, 2, 4, 8};
+    struct bag_problem problem;
+    struct bag_engine_limits limits = {
+        .max_queue_size = 1, .max_queue_bytes = 1 << 20, .max_queue_work_ns = UINT64_MAX};
+    (void)state;
+    memset(&world, 0, sizeof world);
+    world.connected = true;
+    world.config.options.max_body_bytes = 100000;
+    world.service.config = &world.config;
+    world.service.state = BAG_SERVICE_READY;
+    world.memory = (struct bag_table_memory){
+        .table = {.rows = rows, .dtype = BAG_F32, .num_rows = 4, .row_elements = 1},
+        .rank = 2,
+        .shape = {4, 1}};
+    world.feature = (struct bag_feature){.name = (char *)(uintptr_t)BAG_EMBEDDINGS,
+                                         .rules = {.default_index = -1, .output_dtype = BAG_F32},
+                                         .memory = &world.memory};
+    world.model = (struct bag_model){.name = (char *)(uintptr_t) "m",
+                                     .version = (char *)(uintptr_t) "1",
+                                     .memory = &world.memory,
+                                     .features = &world.feature,
+                                     .num_features = 1,
+                                     .typical_row_bytes = sizeof(float)};
+    struct bag_http_context *context = &world.context;
+    context->service = &world.service;
+    context->infers = true;
+    context->inline_cost_ns = UINT64_MAX;
+    context->infer_limits = (struct bag_infer_limits){
+        .max_body_bytes = 100000, .max_reply_bytes = 100000, .max_ids = 1000, .max_bags = 1000};
+    assert_int_equal(uv_loop_init(&world.loop), 0);
+    assert_true(bag_workers_start(&world.workers, 1, "", 0, &problem));
+    assert_true(bag_engine_init(&context->engine, &world.loop, &world.workers, &limits));
+    context->engine.on_turn = on_turn;
+    assert_true(bag_buffers_init(&context->buffers, false));
+    /* The registry is empty: the model is found as the one that was asked last. */
+    struct bag_http_target target;
+    struct bag_http_reply reply;
+    bag_http_route_cache_keep(&context->route_cache, INFER,
+                              bag_http_route("POST", INFER, &target, &reply), &world.model);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    if (!world.resumed)
+        bag_engine_stop(&world.context.engine);
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    bag_workers_stop(&world.workers);
+    bag_http_requests_free(&world.context);
+    bag_engine_free(&world.context.engine);
+    bag_header_cache_free(&world.context.header_cache);
+    bag_buffers_free(&world.context.buffers);
+    assert_int_equal(uv_loop_close(&world.loop), 0);
+    return 0;
+}
+
+/* ---- what a connection does ------------------------------------------------------------------ */
+
+static struct bag_http_request *begin(const char *method, const char *target)
+{
+    struct bag_http_first_line line = {method, target, "HTTP/1.1", -1};
+    world.request = bag_http_request_begin(&world.context, &calls, &world, &line);
+    assert_non_null(world.request);
+    world.request->head = (struct bag_http_head){.has_length = false};
+    return world.request;
+}
+
+/* One with a body of a known length, up to its head. */
+static enum bag_http_next begin_post(const char *target, size_t length)
+{
+    struct bag_http_request *request = begin("POST", target);
+    request->head.has_length = true;
+    request->head.length = length;
+    return bag_http_request_on_head(request, NULL);
+}
+
+static enum bag_http_next send_body(const char *body, size_t step)
+{
+    size_t bytes = strlen(body);
+    enum bag_http_next next = BAG_HTTP_READ;
+    for (size_t at = 0; at < bytes && next == BAG_HTTP_READ; at += step) {
+        size_t piece = step < bytes - at ? step : bytes - at;
+        char *copy = exact_copy(body + at, piece); /* pieces are valid for the call alone */
+        next = bag_http_request_on_body(world.request, copy, piece);
+        free(copy);
+    }
+    return next;
+}
+
+static void check_reply(int status, const char *words, bool closes)
+{
+    const struct bag_http_reply *reply = &world.request->reply;
+    assert_int_equal(reply->status, status);
+    if (!strstr(reply->body, words))
+        fail_msg("'%s' does not say '%s'", reply->body, words);
+    assert_int_equal(reply->close, closes);
+}
+
+/* Takes the reply's body as a connection does that sends it. */
+static void end(void)
+{
+    struct bag_http_reply *reply = &world.request->reply;
+    char *body = reply->body;
+    reply->body = NULL;
+    bag_http_request_end(world.request, true);
+    reply->free_body(body);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_get(void **state)
+{
+    (void)state;
+    assert_int_equal(bag_http_request_on_head(begin("GET", "/v2/health/live"), NULL),
+                     BAG_HTTP_READ);
+    assert_int_equal(world.request->reply.status, 0);
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    check_reply(200, "{\"live\":true}", false);
+    end();
+}
+
+/* The body of a GET is counted and dropped. */
+static void test_get_with_a_body(void **state)
+{
+    (void)state;
+    struct bag_http_request *request = begin("GET", "/v2/health/live");
+    request->head.has_length = true;
+    request->head.length = 5;
+    assert_int_equal(bag_http_request_on_head(request, NULL), BAG_HTTP_READ);
+    assert_int_equal(send_body("hello", 2), BAG_HTTP_READ);
+    assert_null(request->body);
+    assert_int_equal(request->access.received_bytes, 5);
+    assert_int_equal(bag_http_request_on_end(request), BAG_HTTP_SEND);
+    check_reply(200, "live", false);
+    end();
+}
+
+static void test_rejected_form(void **state)
+{
+    struct bag_problem fault;
+    (void)state;
+    bag_problem_set(&fault, BAG_ERROR_BAD_REQUEST, "two hosts");
+    assert_int_equal(bag_http_request_on_head(begin("GET", "/"), &fault), BAG_HTTP_SEND);
+    check_reply(400, "two hosts", true);
+    assert_true(world.request->body_unread);
+    end();
+}
+
+/* A rejected request with a short body keeps its connection, one with a long or unknown body is
+ * answered at once. */
+static void test_rejected_body(void **state)
+{
+    static const struct {
+        size_t length;
+        bool chunked, expects;
+        enum bag_http_next next;
+    } cases[] = {
+        {0, false, false, BAG_HTTP_READ},
+        {1 << 20, false, false, BAG_HTTP_READ},
+        {(1 << 20) + 1, false, false, BAG_HTTP_SEND},
+        {0, true, false, BAG_HTTP_SEND},
+        {10, false, true, BAG_HTTP_SEND},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct bag_http_request *request = begin("POST", "/v3");
+        request->head.has_length = !cases[i].chunked;
+        request->head.length = cases[i].length;
+        request->head.chunked = cases[i].chunked;
+        request->head.expects_continue = cases[i].expects;
+        assert_int_equal(bag_http_request_on_head(request, NULL), cases[i].next);
+        assert_int_equal(request->body_unread, cases[i].next == BAG_HTTP_SEND);
+        if (cases[i].next == BAG_HTTP_READ)
+            assert_int_equal(bag_http_request_on_end(request), BAG_HTTP_SEND);
+        check_reply(404, "unknown path", false);
+        end();
+    }
+}
+
+static void test_infers_at_once(void **state)
+{
+    (void)state;
+    for (size_t step = 1; step <= sizeof BODY; step += sizeof BODY - 1) {
+        assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+        assert_int_equal(send_body(BODY, step), BAG_HTTP_READ);
+        assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+        check_reply(200, "\"data\":[6.0]", false);
+        assert_null(world.request->job.infer.reply); /* it has one owner */
+        end();
+    }
+    assert_int_equal(world.resumed, 0);
+}
+
+static void suspend(void)
+{
+    world.context.inline_cost_ns = 0;
+    assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+    assert_int_equal(send_body(BODY, 7), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_WAIT);
+    assert_int_equal(world.request->reply.status, 0);
+    bag_engine_dispatch(&world.context.engine);
+    assert_int_equal(world.resumed, 0); /* not before the loop has had its turn */
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    assert_int_equal(world.resumed, 1);
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+}
+
+static void test_infers_in_the_engine(void **state)
+{
+    (void)state;
+    suspend();
+    check_reply(200, "\"data\":[6.0]", false);
+    end();
+}
+
+static void test_client_that_leaves(void **state)
+{
+    (void)state;
+    world.connected = false;
+    suspend();
+    check_reply(503, "closed the connection", false);
+    assert_int_equal(bag_http_error_reason(world.request->reply.error), BAG_REJECTION_CANCELLED);
+    end();
+}
+
+/* A chunked body that passes the limit is cut off where it does. */
+static void test_limit_of_a_body(void **state)
+{
+    char piece[100];
+    (void)state;
+    memset(piece, ' ', sizeof piece);
+    world.config.options.max_body_bytes = 250;
+    struct bag_http_request *request = begin("POST", INFER);
+    request->head.chunked = true;
+    assert_int_equal(bag_http_request_on_head(request, NULL), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_body(request, piece, 100), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_body(request, piece, 100), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_body(request, piece, 50), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_body(request, piece, 1), BAG_HTTP_CUT_OFF);
+    check_reply(413, "(max_body_bytes) of 250 bytes", true);
+    end();
+    assert_int_equal(begin_post(INFER, 250), BAG_HTTP_READ);
+    bag_http_request_end(world.request, false);
+    assert_int_equal(begin_post(INFER, 251), BAG_HTTP_READ);
+    assert_int_equal(world.request->reply.status, 413);
+    bag_http_request_end(world.request, false);
+}
+
+/* A port for admin answers all but inference. */
+static void test_admin(void **state)
+{
+    (void)state;
+    world.context.infers = false;
+    assert_int_equal(begin_post(INFER, 5), BAG_HTTP_READ);
+    assert_int_equal(send_body("hello", 5), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    check_reply(403, "admin_port", false);
+    end();
+    assert_int_equal(begin_post("/v2/repository/index", 2), BAG_HTTP_READ);
+    assert_int_equal(send_body("{}", 2), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    check_reply(200, "[]", false);
+    end();
+}
+
+/* While the server drains, inferences are rejected and every reply ends its connection. */
+static void test_draining(void **state)
+{
+    (void)state;
+    world.service.state = BAG_SERVICE_DRAINING;
+    assert_int_equal(begin_post(INFER, 0), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    check_reply(503, "stopping", true);
+    end();
+}
+
+/* Only inference takes compressed bodies, and only codings that are known. */
+static void test_codings(void **state)
+{
+    static const struct {
+        const char *path, *coding;
+        int status;
+    } cases[] = {{INFER, "gzip", 0},
+                 {INFER, "br", 415},
+                 {"/v2/repository/index", "gzip", 415},
+                 {"/v2/repository/index", "identity", 0}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct bag_http_request *request = begin("POST", cases[i].path);
+        request->head.encoding = cases[i].coding;
+        assert_int_equal(bag_http_request_on_head(request, NULL), BAG_HTTP_READ);
+        assert_int_equal(request->reply.status, cases[i].status);
+        bag_http_request_end(request, false);
+    }
+}
+
+/* ---- headers --------------------------------------------------------------------------------- */
+
+struct written {
+    char text[1024];
+    unsigned left; /* headers for which there is memory */
+};
+
+static bool write_header(void *context, const char *name, const char *value)
+{
+    struct written *written = context;
+    size_t used = strlen(written->text);
+    snprintf(written->text + used, sizeof written->text - used, "%s: %s\n", name, value);
+    return written->left-- > 0;
+}
+
+static void test_headers(void **state)
+{
+    struct bag_http_head head = {.request_id = "r1", .traceparent = "t1", .origin = "http://a"};
+    struct bag_http_reply reply = {.status = 200,
+                                   .body_bytes = 10,
+                                   .coding = "gzip",
+                                   .varies_by_coding = true,
+                                   .header_bytes = 7,
+                                   .close = true};
+    static const char want[] = "Content-Type: application/octet-stream\n"
+                               "Inference-Header-Content-Length: 7\n"
+                               "Content-Encoding: gzip\n"
+                               "Vary: Accept-Encoding\n"
+                               "Vary: Origin\n"
+                               "Access-Control-Allow-Origin: http://a\n"
+                               "Access-Control-Expose-Headers: Inference-Header-Content-Length, "
+                               "Retry-After\n"
+                               "X-Request-Id: r1\n"
+                               "traceparent: t1\n"
+                               "Connection: close\n";
+    struct written all = {.left = 100};
+    (void)state;
+    bag_http_reply_to(&reply, &head, "http://a");
+    assert_true(bag_http_reply_headers(&reply, write_header, &all));
+    assert_string_equal(all.text, want);
+    for (unsigned left = 0; left < 10; left++) {
+        struct written some = {.left = left};
+        assert_false(bag_http_reply_headers(&reply, write_header, &some));
+        assert_memory_equal(some.text, want, strlen(some.text)); /* and none behind the failure */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_get, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_get_with_a_body, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rejected_form, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rejected_body, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_infers_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_infers_in_the_engine, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_client_that_leaves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_limit_of_a_body, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_admin, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_draining, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_codings, set_up, tear_down),
+        cmocka_unit_test(test_headers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
