@@ -2,6 +2,7 @@
 #include "json_scan.h"
 #include "decimal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +152,12 @@ static void put_number(struct bag_json_scan *scan, const char *start)
     /* The byte after a number is never part of one, and strtod stops there: the text goes on with
      * at least the container's end, since a bare number is no document that anybody asks for. */
     char text[32];
-    put(scan, text, (size_t)snprintf(text, sizeof text, "%.17g", strtod(start, NULL)));
+    double value = strtod(start, NULL);
+    /* cJSON knows no word for what is beyond a double, but a number that is. */
+    if (!isfinite(value))
+        put(scan, "1e999", 5);
+    else
+        put(scan, text, (size_t)snprintf(text, sizeof text, "%.17g", value));
 }
 
 static bool scan_number(struct bag_json_scan *scan)
