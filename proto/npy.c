@@ -423,9 +423,10 @@ static bool measure(struct bag_npy *npy, struct bag_problem *problem)
     overflow |= __builtin_add_overflow(end, npy->data_offset, &end) || end > PTRDIFF_MAX;
     if (overflow)
         return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the shape in the .npy header is too large: the bytes of its "
-                               "elements pass 2^63 - 1");
+                               "the shape is too large: the bytes of its elements pass 2^63 - 1");
     npy->data_bytes = npy->count * bag_dtypes[npy->dtype].bytes;
+    npy->num_columns = npy->fortran_order ? npy->row_elements : 1;
+    npy->column_elements = npy->fortran_order ? (size_t)npy->shape[0] : npy->count;
     return true;
 }
 
@@ -449,9 +450,16 @@ bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtyp
     memcpy(npy->shape, header.shape, sizeof header.shape);
     npy->data_offset = frame.text_offset + frame.text_bytes;
     npy->fortran_order = header.fortran_order && header.rank > 1;
-    if (!resolve_type(&header, override_dtype, npy, problem) || !measure(npy, problem))
-        return false;
-    npy->num_columns = npy->fortran_order ? npy->row_elements : 1;
-    npy->column_elements = npy->fortran_order ? (size_t)npy->shape[0] : npy->count;
-    return true;
+    return resolve_type(&header, override_dtype, npy, problem) && measure(npy, problem);
+}
+
+bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t data_offset,
+                      struct bag_npy *npy, struct bag_problem *problem)
+{
+    memset(npy, 0, sizeof *npy);
+    npy->dtype = dtype;
+    npy->rank = rank;
+    memcpy(npy->shape, shape, rank * sizeof *shape);
+    npy->data_offset = data_offset;
+    return measure(npy, problem);
 }

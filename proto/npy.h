@@ -40,6 +40,11 @@ size_t bag_npy_header_bytes(const void *bytes, size_t count);
 bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtype,
                    struct bag_npy *npy, struct bag_problem *problem);
 
+/* Describes elements in C order and little-endian, which another format says are there; `shape` has
+ * `rank` dimensions up to BAG_MAX_RANK, none negative. Rejects a shape that is too large. */
+bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t data_offset,
+                      struct bag_npy *npy, struct bag_problem *problem);
+
 /* Whether the file's elements are in the order of the table's, so that they may be read into place.
  */
 bool bag_npy_is_plain(const struct bag_npy *npy);

@@ -321,7 +321,7 @@ static void rejects_a_nul_after_the_dictionary(void **state)
 static void rejects_shapes_whose_size_overflows(void **state)
 {
     (void)state;
-    const char *sentence = "the shape in the .npy header is too large: the bytes of its elements "
+    const char *sentence = "the shape is too large: the bytes of its elements "
                            "pass 2^63 - 1";
     reject(HEADER("<f8", "False", "(4294967296, 4294967296)"), sentence);
     reject(HEADER("<f8", "False", "(9223372036854775807,)"), sentence);
