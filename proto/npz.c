@@ -1,0 +1,223 @@
+/* The structures of a zip archive; see npz.h.
+ *
+ *   numbers     little-endian, at any alignment
+ *   end         the last record, and the two of zip64 before it
+ *   directory   a record for each member
+ *   members     one of them by name, and its own header */
+#include "npz.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+static uint64_t number(const unsigned char *at, unsigned bytes)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)at[i] << 8 * i;
+    return value;
+}
+
+static bool is_record(const unsigned char *at, const char *signature)
+{
+    return memcmp(at, signature, 4) == 0;
+}
+
+bool bag_npz_is_zip(const void *bytes, size_t count)
+{
+    /* An empty archive begins with its end. */
+    return count >= 4 && (is_record(bytes, "PK\3\4") || is_record(bytes, "PK\5\6"));
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+#define END_BYTES     22
+#define LOCATOR_BYTES 20
+#define END64_BYTES   56
+
+/* The last record, which a comment of up to 65,535 bytes may follow; NULL: there is none. */
+static const unsigned char *find_end(const unsigned char *tail, size_t count)
+{
+    for (size_t at = count; at >= END_BYTES; at--) {
+        const unsigned char *end = tail + at - END_BYTES;
+        if (is_record(end, "PK\5\6") && number(end + 20, 2) == count - at)
+            return end;
+    }
+    return NULL;
+}
+
+/* Where the record of zip64 stands, the tail holds it: numpy.savez writes it right before. NULL:
+ * the archive has none. */
+static const unsigned char *find_end64(const unsigned char *tail, const unsigned char *end)
+{
+    if (end - tail < LOCATOR_BYTES + END64_BYTES || !is_record(end - LOCATOR_BYTES, "PK\6\7"))
+        return NULL;
+    const unsigned char *end64 = end - LOCATOR_BYTES - END64_BYTES;
+    return is_record(end64, "PK\6\6") ? end64 : NULL;
+}
+
+bool bag_npz_find_directory(const void *bytes, size_t count, uint64_t file_bytes,
+                            struct bag_npz *npz, struct bag_problem *problem)
+{
+    const unsigned char *tail = bytes, *end = find_end(tail, count);
+    memset(npz, 0, sizeof *npz);
+    if (!end)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the file is no complete zip archive: the record that ends one is "
+                               "missing");
+    const unsigned char *end64 = find_end64(tail, end);
+    uint64_t directory_bytes = end64 ? number(end64 + 40, 8) : number(end + 12, 4);
+    npz->directory_offset = end64 ? number(end64 + 48, 8) : number(end + 16, 4);
+    npz->num_members = end64 ? number(end64 + 32, 8) : number(end + 10, 2);
+    uint64_t before_end = file_bytes - count + (uint64_t)((end64 ? end64 : end) - tail);
+    if (npz->directory_offset > before_end || before_end - npz->directory_offset != directory_bytes)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the zip archive is damaged: its directory should be %" PRIu64
+                               " bytes from byte %" PRIu64 " on, and end at byte %" PRIu64,
+                               directory_bytes, npz->directory_offset, before_end);
+    if (directory_bytes > BAG_NPZ_MAX_DIRECTORY_BYTES)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the zip archive's directory has %" PRIu64
+                               " bytes; at most %zu are read",
+                               directory_bytes, BAG_NPZ_MAX_DIRECTORY_BYTES);
+    npz->directory_bytes = (size_t)directory_bytes;
+    return true;
+}
+
+/* ---- the directory --------------------------------------------------------------------------- */
+
+#define ENTRY_BYTES 46
+#define ALL_ONES    UINT32_MAX
+
+/* The numbers of zip64 that an entry's extra fields hold, in their order. */
+struct wide_numbers {
+    const unsigned char *at;
+    size_t left;
+};
+
+static struct wide_numbers find_wide_numbers(const unsigned char *extra, size_t bytes)
+{
+    while (bytes >= 4) {
+        size_t field_bytes = (size_t)number(extra + 2, 2);
+        if (field_bytes > bytes - 4)
+            break;
+        if (number(extra, 2) == 1)
+            return (struct wide_numbers){extra + 4, field_bytes};
+        extra += 4 + field_bytes;
+        bytes -= 4 + field_bytes;
+    }
+    return (struct wide_numbers){NULL, 0};
+}
+
+/* Replaces a number of 32 ones by the next wide one; false where there is none. */
+static bool widen(uint64_t *value, struct wide_numbers *wide)
+{
+    if (*value != ALL_ONES)
+        return true;
+    if (wide->left < 8)
+        return false;
+    *value = number(wide->at, 8);
+    wide->at += 8;
+    wide->left -= 8;
+    return true;
+}
+
+static struct bag_text without_suffix(const unsigned char *name, size_t bytes)
+{
+    bool npy = bytes > 4 && memcmp(name + bytes - 4, ".npy", 4) == 0;
+    return (struct bag_text){(const char *)name, npy ? bytes - 4 : bytes};
+}
+
+/* Reads the entry at *cursor and moves it behind; false where it is damaged. */
+static bool read_entry(const struct bag_npz *npz, size_t *cursor, struct bag_npz_member *member)
+{
+    const unsigned char *entry = npz->directory + *cursor;
+    size_t left = npz->directory_bytes - *cursor;
+    if (left < ENTRY_BYTES || !is_record(entry, "PK\1\2"))
+        return false;
+    size_t name_bytes = (size_t)number(entry + 28, 2), extra_bytes = (size_t)number(entry + 30, 2);
+    size_t bytes = ENTRY_BYTES + name_bytes + extra_bytes + (size_t)number(entry + 32, 2);
+    if (left < bytes)
+        return false;
+    struct wide_numbers wide = find_wide_numbers(entry + ENTRY_BYTES + name_bytes, extra_bytes);
+    uint64_t unpacked_bytes = number(entry + 24, 4);
+    *member = (struct bag_npz_member){.name = without_suffix(entry + ENTRY_BYTES, name_bytes),
+                                      .header_offset = number(entry + 42, 4),
+                                      .bytes = number(entry + 20, 4),
+                                      .method = (unsigned)number(entry + 10, 2),
+                                      .encrypted = number(entry + 8, 2) & 1};
+    *cursor += bytes;
+    return widen(&unpacked_bytes, &wide) && widen(&member->bytes, &wide) &&
+           widen(&member->header_offset, &wide) &&
+           (member->method != 0 || member->encrypted || unpacked_bytes == member->bytes);
+}
+
+bool bag_npz_read_directory(struct bag_npz *npz, const void *directory, struct bag_problem *problem)
+{
+    struct bag_npz_member member;
+    size_t cursor = 0;
+    npz->directory = directory;
+    for (uint64_t i = 0; i < npz->num_members; i++) {
+        if (!read_entry(npz, &cursor, &member))
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "the zip archive is damaged: its directory is wrong at member "
+                                   "%" PRIu64 " of %" PRIu64,
+                                   i, npz->num_members);
+    }
+    if (cursor != npz->directory_bytes)
+        return bag_problem_set(
+            problem, BAG_ERROR_FILE,
+            "the zip archive is damaged: its directory goes on behind its %" PRIu64 " members",
+            npz->num_members);
+    return true;
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+bool bag_npz_next(const struct bag_npz *npz, size_t *cursor, struct bag_npz_member *member)
+{
+    return *cursor < npz->directory_bytes && read_entry(npz, cursor, member);
+}
+
+size_t bag_npz_find(const struct bag_npz *npz, const char *name, struct bag_npz_member *member)
+{
+    struct bag_npz_member next;
+    size_t cursor = 0, count = 0;
+    while (bag_npz_next(npz, &cursor, &next)) {
+        if (!bag_text_is(next.name, name))
+            continue;
+        if (count++ == 0)
+            *member = next;
+    }
+    return count;
+}
+
+static bool reject(const struct bag_npz_member *member, const char *why,
+                   struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_FILE, "member '%s': %s",
+                           bag_quote(member->name.data, member->name.bytes).text, why);
+}
+
+bool bag_npz_locate(const struct bag_npz *npz, const struct bag_npz_member *member,
+                    const void *header, uint64_t *offset, struct bag_problem *problem)
+{
+    const unsigned char *own = header;
+    if (member->encrypted)
+        return reject(member, "it is encrypted; write it with numpy.savez", problem);
+    if (member->method != 0)
+        return reject(member, "it is compressed; write it with numpy.savez, not savez_compressed",
+                      problem);
+    if (!is_record(own, "PK\3\4"))
+        return reject(member, "the zip archive is damaged: its own header is missing", problem);
+    uint64_t end;
+    bool overflow = __builtin_add_overflow(
+        member->header_offset,
+        BAG_NPZ_MEMBER_HEADER_BYTES + number(own + 26, 2) + number(own + 28, 2), offset);
+    overflow |= __builtin_add_overflow(*offset, member->bytes, &end);
+    if (overflow || end > npz->directory_offset)
+        return reject(member, "the zip archive is damaged: it does not end before the directory",
+                      problem);
+    return true;
+}
