@@ -170,7 +170,7 @@ static void rejects_other_files(void **state)
     reject(" {}", 0, "the header does not begin with '{': this is no safetensors file");
     reject("{\"a\": }", 0, "the header: line 1, column 7: expected a value");
     reject("{" TENSOR("a", "U8", "[1]", 0, 1) "," TENSOR("a", "U8", "[1]", 1, 2) "}", 2,
-           "the header: line 1, column 61: key \"a\" stands twice in one object");
+           "the header: line 1, column 61: key \"a\" is duplicated in one object");
 }
 
 static void rejects_other_metadata(void **state)
