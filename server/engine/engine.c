@@ -68,7 +68,7 @@ void bag_engine_reject(const struct bag_engine *engine, struct bag_job *job)
         bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
                         "the queue is full: %zu bytes wait, and this request has %zu; the limit "
                         "(max_queue_bytes) is %zu",
-                        engine->queued_bytes, job->infer.body_bytes, limits->max_queue_bytes);
+                        engine->queued_bytes, job->infer.input.body_bytes, limits->max_queue_bytes);
 }
 
 static void append(struct bag_engine *engine, struct bag_job *job)
@@ -77,13 +77,13 @@ static void append(struct bag_engine *engine, struct bag_job *job)
     job->task = NULL;
     job->cost_ns =
         job->planned ? bag_infer_cost_ns(&job->infer) : bag_infer_whole_cost_ns(&job->infer);
-    job->bytes = job->infer.body_bytes + (job->planned ? job->infer.reply_bytes : 0);
+    job->bytes = job->infer.input.body_bytes + (job->planned ? job->infer.output.bytes : 0);
     *engine->last = job;
     engine->last = &job->next;
     engine->queued++;
     engine->queued_bytes += job->bytes;
     engine->queued_cost_ns += job->cost_ns;
-    bag_metrics_on_queued(engine->recorder, job->infer.model);
+    bag_metrics_on_queued(engine->recorder, job->infer.input.model);
 }
 
 /* Takes the job that *link points to out of the queue. */
@@ -98,7 +98,7 @@ static struct bag_job *take(struct bag_engine *engine, struct bag_job **link)
     engine->released -= engine->released > 0;
     engine->queued_bytes -= job->bytes;
     engine->queued_cost_ns -= job->cost_ns;
-    bag_metrics_on_taken(engine->recorder, job->infer.model);
+    bag_metrics_on_taken(engine->recorder, job->infer.input.model);
     return job;
 }
 
@@ -174,7 +174,7 @@ static uint64_t batch_budget_ns(const struct bag_engine *engine)
 /* The oldest job and others of its model, as much as one idle worker's share of the queue. */
 static void start_batch(struct bag_engine *engine)
 {
-    const struct bag_model *model = engine->first->infer.model;
+    const struct bag_model *model = engine->first->infer.input.model;
     uint64_t budget_ns = batch_budget_ns(engine);
     size_t most_bags = engine->limits.max_batch_bags ? engine->limits.max_batch_bags : SIZE_MAX;
     uint64_t cost_ns = 0;
@@ -182,7 +182,7 @@ static void start_batch(struct bag_engine *engine)
     struct bag_task *task = get_task(engine);
     struct bag_job **end = &task->jobs, **link = &engine->first;
     while (*link && scaled_ns(engine, cost_ns) < budget_ns && bags < most_bags) {
-        if ((*link)->infer.model != model ||
+        if ((*link)->infer.input.model != model ||
             (bags && (*link)->planned && (*link)->infer.plan.work.bags > most_bags - bags)) {
             link = &(*link)->next;
             continue;
@@ -251,7 +251,7 @@ static void on_wake(uv_poll_t *wake, int status, int events)
     for (struct bag_job *job = oldest, *next; job; job = next) {
         struct bag_task *task = job->task;
         next = job->next;
-        bag_metrics_on_batch(engine->recorder, job->infer.model, task ? task->num_pooled : 0);
+        bag_metrics_on_batch(engine->recorder, job->infer.input.model, task ? task->num_pooled : 0);
         job->done(job);
         if (task)
             end_task(engine, task);

@@ -1,4 +1,4 @@
-/* Cutting the pools of one request into slices; see split.h. */
+/* Splitting the ops of one request into ranges; see split.h. */
 #include "split.h"
 
 /* A bag costs something even where it is empty: as much as this many indices. */
@@ -9,7 +9,7 @@ struct work {
     size_t count;
 };
 
-/* What an index costs, in bytes; at least one, so that rows of no bytes can be cut too. */
+/* What an index costs, in bytes; at least one, so that rows of no bytes can be split, too. */
 static size_t row_weight(const struct bag_pool_args *args)
 {
     size_t bytes = bag_row_bytes(&args->table);
@@ -40,7 +40,7 @@ static size_t bag_at(const struct bag_pool_args *args, size_t weight)
     return low;
 }
 
-/* Ends the slice at the first bag before which at least `weight` of all work stands; returns what
+/* Ends the split at the first bag before which at least `weight` of all work stands; returns what
  * stands before it. */
 static size_t end_at(const struct work *work, size_t weight, struct bag_split *split)
 {
@@ -60,18 +60,18 @@ static size_t end_at(const struct work *work, size_t weight, struct bag_split *s
     return before;
 }
 
-static unsigned cut_columns(const struct work *work, unsigned parts, struct bag_split *splits)
+static unsigned split_columns(const struct work *work, unsigned parts, struct bag_split *splits)
 {
     for (unsigned i = 0; i < parts; i++) {
         splits[i] = bag_split_all(work->count);
-        splits[i].share = i;
+        splits[i].column_split = i;
         splits[i].num_column_splits = parts;
     }
     return parts;
 }
 
-/* How many shares the columns of most work can be cut into. */
-static unsigned most_shares(const struct work *work, unsigned parts)
+/* How many ranges the columns of the heaviest op can be split into. */
+static unsigned most_column_splits(const struct work *work, unsigned parts)
 {
     const struct bag_pool_args *heaviest = &work->ops[0].args;
     for (size_t i = 1; i < work->count; i++) {
@@ -97,7 +97,7 @@ unsigned bag_split_ops(const struct bag_op *ops, size_t count, unsigned parts,
             i < parts ? end_at(&work, total / parts * i, &split) : end_at(&work, SIZE_MAX, &split);
         if (end == before)
             continue;
-        /* Where one got a quarter more than its share, cutting by bags gained little. */
+        /* Where one got a quarter more than its part, splitting by bags gained little. */
         uneven |= end - before > total / parts + total / parts / 4;
         splits[made++] = split;
         split.first_op = split.end_op;
@@ -106,8 +106,8 @@ unsigned bag_split_ops(const struct bag_op *ops, size_t count, unsigned parts,
     }
     if (made == 0)
         splits[made++] = bag_split_all(count);
-    unsigned shares = most_shares(&work, parts);
-    if (shares > 1 && (made < parts || uneven))
-        made = cut_columns(&work, shares, splits);
+    unsigned columns = most_column_splits(&work, parts);
+    if (columns > 1 && (made < parts || uneven))
+        made = split_columns(&work, columns, splits);
     return made;
 }

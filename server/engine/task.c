@@ -26,8 +26,9 @@ bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job,
     uint64_t timeout_us = engine->limits.default_timeout_us;
     if (timeout_us == 0)
         timeout_us = UINT64_MAX;
-    if (job->planned && engine->limits.allow_timeout_override && job->infer.timeout_us < timeout_us)
-        timeout_us = job->infer.timeout_us;
+    if (job->planned && engine->limits.allow_timeout_override &&
+        job->infer.plan.timeout_us < timeout_us)
+        timeout_us = job->infer.plan.timeout_us;
     return timeout_us < UINT64_MAX / 1000 && now_ns - job->queued_ns > timeout_us * 1000;
 }
 
@@ -45,7 +46,7 @@ static bool decode_job(struct bag_task *task, struct bag_job *job)
     if (job->planned)
         return true;
     job->failed = !bag_infer_unpack(&job->infer, &engine->buffers,
-                                    job->infer.limits->max_body_bytes, &job->problem) ||
+                                    job->infer.input.limits->max_body_bytes, &job->problem) ||
                   !bag_infer_plan(&job->infer, NULL, &job->problem);
     job->planned = true;
     if (!job->failed && bag_job_is_late(engine, job, uv_hrtime()))
@@ -194,7 +195,7 @@ void bag_task_run(struct bag_work *work)
     task->num_pooled = 0;
     atomic_store_explicit(&task->cpu_ns, 0, memory_order_relaxed);
     task->started_ns = cpu_now_ns();
-    if (task->jobs->infer.model->projects) {
+    if (task->jobs->infer.input.model->projects) {
         run_projection_batch(task);
         return;
     }

@@ -20,9 +20,9 @@ void bag_http_access_begin(struct bag_http_access *access)
 
 void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_infer *infer)
 {
-    if (access->begun_ns && infer->id.bytes > 2) /* as the body has it, in quotes */
-        snprintf(access->id, sizeof access->id, "%.*s", (int)infer->id.bytes - 2,
-                 infer->id.data + 1);
+    if (access->begun_ns && infer->plan.id.bytes > 2) /* as the body has it, in quotes */
+        snprintf(access->id, sizeof access->id, "%.*s", (int)infer->plan.id.bytes - 2,
+                 infer->plan.id.data + 1);
 }
 
 /* ---- metrics --------------------------------------------------------------------------------- */
@@ -33,10 +33,10 @@ static void count_success(struct bag_recorder *recorder, const struct bag_infer 
     struct bag_metrics_work work = {.bags = infer->plan.work.bags,
                                     .rows = infer->plan.work.rows,
                                     .bytes = infer->plan.work.bytes,
-                                    .defaults = infer->default_bags,
+                                    .defaults = infer->output.default_bags,
                                     .watch = &infer->watch,
                                     .now_ms = now_ms};
-    bag_metrics_on_success(recorder, infer->model, &work);
+    bag_metrics_on_success(recorder, infer->input.model, &work);
 }
 
 static void count(const struct bag_http_access *access, const struct bag_job *job,
@@ -47,9 +47,9 @@ static void count(const struct bag_http_access *access, const struct bag_job *jo
     bag_metrics_on_answer(access->recorder, reply->status, access->received_bytes,
                           reply->body_bytes);
     if (reply->status >= 400)
-        bag_metrics_on_rejection(access->recorder, job->infer.model,
+        bag_metrics_on_rejection(access->recorder, job->infer.input.model,
                                  bag_http_error_reason(reply->error));
-    else if (job->infer.model)
+    else if (job->infer.input.model)
         count_success(access->recorder, &job->infer, now_ms);
 }
 
@@ -80,7 +80,7 @@ static const char *text_of(const char *text)
 static void log_request(const struct bag_http_access *access, const struct bag_job *job,
                         const struct bag_http_reply *reply, uint64_t took_us, bool slow)
 {
-    const struct bag_model *model = job->infer.model;
+    const struct bag_model *model = job->infer.input.model;
     bool pooled = model && reply->status == 200;
     char client[INET6_ADDRSTRLEN + 16];
     print_client(access->line->fd, client, sizeof client);

@@ -26,14 +26,14 @@ static bool packs_replies(const struct bag_http_request *request)
 static bool find_model(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
-    if (request->job.infer.model) /* the route cache knew it */
+    if (request->job.infer.input.model) /* the route cache knew it */
         return true;
-    request->job.infer.model =
+    request->job.infer.input.model =
         bag_http_find_model(context->service, &request->target, &request->reply);
-    if (!request->job.infer.model)
+    if (!request->job.infer.input.model)
         return false;
     bag_http_route_cache_keep(&context->route_cache, bag_guard_path(request->line.target),
-                              request->route, request->job.infer.model);
+                              request->route, request->job.infer.input.model);
     return true;
 }
 
@@ -41,8 +41,8 @@ static bool find_model(struct bag_http_request *request)
 static uint64_t expected_work_ns(struct bag_http_request *request)
 {
     struct bag_infer *infer = &request->job.infer;
-    infer->body_bytes = (size_t)request->head.length;
-    infer->header_bytes = request->head.json_length ? 0 : infer->body_bytes;
+    infer->input.body_bytes = (size_t)request->head.length;
+    infer->input.header_bytes = request->head.json_length ? 0 : infer->input.body_bytes;
     return request->head.has_length ? bag_infer_whole_cost_ns(infer) : 0;
 }
 
@@ -99,13 +99,13 @@ static void take_reply(struct bag_http_request *request)
         bag_http_reply_problem(&request->reply, &request->job.problem);
     } else {
         request->reply = (struct bag_http_reply){.status = 200,
-                                                 .body = infer->reply,
+                                                 .body = infer->output.reply,
                                                  .free_body = bag_buffers_put,
-                                                 .body_bytes = infer->reply_bytes,
+                                                 .body_bytes = infer->output.bytes,
                                                  .coding = bag_infer_reply_coding(infer),
                                                  .varies_by_coding = packs_replies(request),
-                                                 .header_bytes = infer->reply_header_bytes};
-        infer->reply = NULL;
+                                                 .header_bytes = infer->output.header_bytes};
+        infer->output.reply = NULL;
     }
     bag_http_access_keep_id(&request->access, infer);
 }
@@ -117,11 +117,11 @@ static bool open_body(struct bag_http_request *request)
     struct bag_infer *infer = &request->job.infer;
     struct bag_problem *problem = &request->job.problem;
     const char *json_length = request->head.json_length;
-    if (infer->coding == BAG_CODING_IDENTITY)
-        return !json_length ||
-               bag_v2_header_length(json_length, infer->body_bytes, &infer->header_bytes, problem);
-    if (infer->body_bytes > INLINE_UNPACK_BYTES ||
-        infer->limits->max_body_bytes <= INLINE_UNPACK_BYTES)
+    if (infer->input.coding == BAG_CODING_IDENTITY)
+        return !json_length || bag_v2_header_length(json_length, infer->input.body_bytes,
+                                                    &infer->input.header_bytes, problem);
+    if (infer->input.body_bytes > INLINE_UNPACK_BYTES ||
+        infer->input.limits->max_body_bytes <= INLINE_UNPACK_BYTES)
         return true;
     return bag_infer_unpack(infer, &request->context->buffers, INLINE_UNPACK_BYTES, problem) ||
            problem->kind == BAG_ERROR_TOO_LARGE;
@@ -133,15 +133,15 @@ static bool set_body(struct bag_http_request *request)
     struct bag_infer *infer = &request->job.infer;
     bag_infer_reset(infer);
     bag_stopwatch_start(&infer->watch, request->context->recorder != NULL);
-    infer->body = request->body ? request->body : "";
-    infer->body_bytes = infer->header_bytes = request->body_bytes;
-    infer->limits = &request->context->infer_limits;
+    infer->input.body = request->body ? request->body : "";
+    infer->input.body_bytes = infer->input.header_bytes = request->body_bytes;
+    infer->input.limits = &request->context->infer_limits;
     request->job.planned = false;
-    infer->coding = request->coding;
-    infer->header_length = request->head.json_length;
-    infer->reply_coding = packs_replies(request) && request->head.accept
-                              ? bag_coding_choose(request->head.accept)
-                              : BAG_CODING_IDENTITY;
+    infer->input.coding = request->coding;
+    infer->input.header_length = request->head.json_length;
+    infer->input.reply_coding = packs_replies(request) && request->head.accept
+                                    ? bag_coding_choose(request->head.accept)
+                                    : BAG_CODING_IDENTITY;
     request->job.failed = !open_body(request);
     if (request->job.failed)
         take_reply(request);
@@ -154,8 +154,8 @@ static bool infer_inline(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
     struct bag_job *job = &request->job;
-    if (job->infer.coding != BAG_CODING_IDENTITY ||
-        bag_infer_plan_cost_ns(job->infer.body_bytes, job->infer.header_bytes) >
+    if (job->infer.input.coding != BAG_CODING_IDENTITY ||
+        bag_infer_plan_cost_ns(job->infer.input.body_bytes, job->infer.input.header_bytes) >
             context->inline_cost_ns)
         return false;
     job->failed = !bag_infer_plan(&job->infer, &context->header_cache, &job->problem);
@@ -165,7 +165,7 @@ static bool infer_inline(struct bag_http_request *request)
     }
     if (!job->failed)
         job->failed = !bag_infer_run(&job->infer, &context->buffers, &job->problem);
-    bag_metrics_on_batch(context->recorder, job->infer.model, !job->failed);
+    bag_metrics_on_batch(context->recorder, job->infer.input.model, !job->failed);
     take_reply(request);
     return true;
 }

@@ -56,7 +56,7 @@ static void find_route(struct bag_http_request *request)
     const char *path = bag_guard_path(request->line.target);
     if (bag_http_route_cache_is_of(cache, request->line.method, path)) {
         request->route = cache->route;
-        request->job.infer.model = cache->model;
+        request->job.infer.input.model = cache->model;
     } else {
         request->route =
             bag_http_route(request->line.method, path, &request->target, &request->reply);
@@ -219,7 +219,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->route = NULL;
     request->suspended = false;
     request->expected_ns = 0;
-    request->job.infer.model = NULL;
+    request->job.infer.input.model = NULL;
     request->reply.status = 0;
     request->access.options = options_of(request);
     request->access.recorder = context->recorder;

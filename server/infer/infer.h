@@ -3,18 +3,17 @@
  *   bag_infer_unpack   decompresses a body that came compressed
  *   bag_infer_plan     decodes and checks what the client sent; the size of the reply is known then
  *   bag_infer_prepare  takes memory for the reply and writes what stands in front of the numbers
- *   bag_infer_pool     pools a slice of it; several threads may do disjoint slices at once
+ *   bag_infer_pool     pools a range of it; several threads may do disjoint ranges at once
  *   bag_infer_finish   prints the numbers where JSON is wanted, and compresses the reply where
  *                      that is
  *
- * Each is called once, in this order (pool: once per slice), on any thread but on one at a time
+ * Each is called once, in this order (pool: once per range), on any thread but on one at a time
  * where nothing else is said. bag_infer_cost_ns says, after the plan, how long the rest will take.
  *
  * Must not know: sockets, HTTP, which thread it is on. */
 #ifndef BAG_INFER_H
 #define BAG_INFER_H
 
-#include "explain.h"
 #include "header_cache.h"
 #include "plan.h"
 #include "projection_batch.h"
@@ -22,37 +21,45 @@
 #include "server/memory/buffers.h"
 #include "server/metrics/clock.h"
 
-/* Points into itself: it stays where it is from the plan on. */
-struct bag_infer {
-    /* What the caller sets. All borrowed; they outlive the inference. */
+/* What the caller sets. All pointers are borrowed and outlive the inference. */
+struct bag_infer_input {
     const struct bag_model *model;
+    const struct bag_infer_limits *limits;
     const char *body;
     size_t body_bytes;
     size_t header_bytes;       /* of the JSON in front; body_bytes where all is JSON */
     enum bag_coding coding;    /* of the body; IDENTITY after bag_infer_unpack */
     const char *header_length; /* of a compressed body: Inference-Header-Content-Length, or NULL */
-    enum bag_coding
-        reply_coding; /* that the client would like; after bag_infer_finish the reply's */
-    const struct bag_infer_limits *limits;
+    enum bag_coding reply_coding; /* that the client would like */
+};
 
-    /* What is left at the end: the reply, from bag_buffers_get, the caller's from then on. */
-    char *reply;
-    size_t reply_bytes;
-    size_t reply_header_bytes; /* of the JSON in front of binary tensors; 0: all is JSON */
-    size_t default_bags;       /* that got the row default_index, having no index */
+/* What is left at the end. */
+struct bag_infer_output {
+    char *reply; /* from bag_buffers_get; the caller's from bag_infer_finish on */
+    size_t bytes;
+    size_t header_bytes;    /* of the JSON in front of binary tensors; 0: all is JSON */
+    enum bag_coding coding; /* of the reply */
+    size_t default_bags;    /* that got the row default_index, having no index */
+};
 
-    /* Between the steps. */
-    struct bag_stopwatch watch;  /* started by the caller */
-    char *unpacked;              /* owned, from bag_buffers_get: a decompressed body */
-    struct bag_buffers *buffers; /* of the reply */
-    struct bag_arena arena;
-    struct bag_text id;  /* a part of the body */
-    uint64_t timeout_us; /* the request's own; UINT64_MAX: none */
-    struct bag_plan plan;
-    char *explanation;        /* owned */
+/* What the steps hold between them; owned where nothing else is said. */
+struct bag_infer_scratch {
+    char *unpacked;              /* from bag_buffers_get: the decompressed body */
+    struct bag_buffers *buffers; /* borrowed; of the reply */
+    struct bag_arena arena;      /* of the plan */
+    char *explanation;
     size_t explanation_bytes; /* at first the most, then as many as it has */
-    void *pooled;             /* owned; rows yet to be projected, where nobody else has them */
-    char *results;            /* of all outputs; owned where numbers are yet to be printed */
+    void *pooled;             /* rows yet to be projected, where nobody else has them */
+    char *results;            /* of all outputs; a part of the reply where that is binary */
+};
+
+/* One inference. Points into itself: it stays where it is from the plan on. */
+struct bag_infer {
+    struct bag_infer_input input;
+    struct bag_infer_output output;
+    struct bag_plan plan;
+    struct bag_infer_scratch scratch;
+    struct bag_stopwatch watch; /* started by the caller */
 };
 
 /* Makes a zeroed inference ready for its first use, or a finished one for its next; gives the
@@ -64,7 +71,7 @@ void bag_infer_reset(struct bag_infer *infer);
 bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size_t max_bytes,
                       struct bag_problem *problem);
 
-/* Decodes and checks; false with *problem for the client. `JSON headers` may be NULL. */
+/* Decodes and checks; false with *problem for the client. `header_cache` may be NULL. */
 bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cache,
                     struct bag_problem *problem);
 
@@ -98,7 +105,7 @@ uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes);
 /* Rough time that all of it takes, before a plan: as if the body held little but 64-bit indices. */
 uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer);
 
-/* Rough time that the rest takes, after a plan; and the part of it that slices share. */
+/* Rough time that the rest takes, after a plan; and the part of it that ranges share. */
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer);
 uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer);
 

@@ -1,7 +1,7 @@
-/* The pools of one request; see ops.h. */
+/* The ops of one request; see ops.h. */
 #include "ops.h"
 
-/* Columns are cut at multiples of this, a cache line of the widest rows. */
+/* Columns are split at multiples of this, a cache line of the widest rows. */
 #define COLUMN_STEP 16
 
 size_t bag_column_steps(size_t columns)
@@ -15,19 +15,19 @@ struct bag_split bag_split_all(size_t num_ops)
 }
 
 struct bag_range bag_split_range(const struct bag_split *split, const struct bag_pool_args *args,
-                                 size_t pooling)
+                                 size_t op)
 {
     struct bag_range range = bag_range_all(args);
     if (split->num_column_splits > 1) {
         size_t steps = bag_column_steps(range.end_column);
-        size_t first = steps * split->share / split->num_column_splits * COLUMN_STEP;
-        size_t end = steps * (split->share + 1) / split->num_column_splits * COLUMN_STEP;
+        size_t first = steps * split->column_split / split->num_column_splits * COLUMN_STEP;
+        size_t end = steps * (split->column_split + 1) / split->num_column_splits * COLUMN_STEP;
         range.first_column = first;
         range.end_column = end < range.end_column ? end : range.end_column;
     }
-    if (pooling == split->first_op)
+    if (op == split->first_op)
         range.first_bag = split->first_bag;
-    if (pooling == split->end_op)
+    if (op == split->end_op)
         range.end_bag = split->end_bag;
     return range;
 }

@@ -226,6 +226,8 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
                                   .inputs = &one,
                                   .args = &plan->one_op.args};
     bool collection = bag_model_is_collection(model);
+    plan->id = request->id;
+    plan->timeout_us = request->overrides.timeout_us ? request->overrides.timeout_us : UINT64_MAX;
     if (!take_memory(&planner) ||
         !(collection ? bag_planner_match_collection(&planner) : match_table(&planner)))
         return false;

@@ -24,6 +24,8 @@ struct bag_infer_limits {
 
 /* Made of a request; lives as long as its body and the arena. */
 struct bag_plan {
+    struct bag_text id;  /* a part of the body, in quotes; empty: none */
+    uint64_t timeout_us; /* the request's own; UINT64_MAX: none */
     struct bag_op *ops;
     size_t num_ops;
     struct bag_v2_reply_output *outputs; /* their `data` are not set */
@@ -31,7 +33,7 @@ struct bag_plan {
     size_t result_bytes, binary_bytes; /* of all outputs; of those that are sent in binary */
     bool binary;                       /* all of them are */
     struct bag_ops_work work;
-    bool projects;             /* some pooling does */
+    bool projects;             /* some op does */
     bool explains;             /* the reply says what became of every bag */
     uint64_t project_products; /* multiplications that this takes */
 

@@ -43,30 +43,29 @@ static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *
     return output->binary || bag_v2_reply_check_json(output->name, output->dtype, planner->problem);
 }
 
-/* The next pooling of the plan, into rows every `stride` bytes: of a table's request it is where it
+/* The next op of the plan, into rows every `stride` bytes: of a table's request it is where it
  * was checked. */
 static struct bag_op *add_op(struct bag_planner *planner, size_t i, size_t stride)
 {
     struct bag_plan *plan = planner->plan;
     const struct bag_feature *feature = &planner->model->features[i];
-    struct bag_op *pooling = &plan->ops[plan->num_ops++];
-    if (&pooling->args != &planner->args[i])
-        pooling->args = planner->args[i];
-    pooling->output = plan->num_outputs;
-    pooling->offset = 0;
-    pooling->feature = i;
-    pooling->projection = NULL;
+    struct bag_op *op = &plan->ops[plan->num_ops++];
+    if (&op->args != &planner->args[i])
+        op->args = planner->args[i];
+    op->output = plan->num_outputs;
+    op->offset = 0;
+    op->feature = i;
+    op->projection = NULL;
     if (!feature->projection) {
-        pooling->args.bag_stride = stride;
-        return pooling;
+        op->args.bag_stride = stride;
+        return op;
     }
-    pooling->projection = &feature->projection->projection;
-    pooling->dtype = bag_planner_dtype(planner, i);
-    pooling->stride = stride;
+    op->projection = &feature->projection->projection;
+    op->dtype = bag_planner_dtype(planner, i);
+    op->stride = stride;
     plan->projects = true;
-    plan->project_products +=
-        pooling->args.num_bags * pooling->projection->rows * pooling->projection->columns;
-    return pooling;
+    plan->project_products += op->args.num_bags * op->projection->rows * op->projection->columns;
+    return op;
 }
 
 /* What a bag of a feature takes in its output. */

@@ -10,35 +10,35 @@ struct region {
     float *pooled, *product;
 };
 
-typedef void visit_fn(struct bag_op *pooling, struct region *region);
+typedef void visit_fn(struct bag_op *op, struct region *region);
 
-/* Every pooling that is projected, in the same order every time. */
+/* Every op that is projected, in the same order every time. */
 static void each(struct bag_plan *const *plans, size_t count, struct region *regions,
                  visit_fn *visit)
 {
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < plans[i]->num_ops; j++) {
-            struct bag_op *pooling = &plans[i]->ops[j];
-            if (pooling->projection)
-                visit(pooling, &regions[pooling->feature]);
+            struct bag_op *op = &plans[i]->ops[j];
+            if (op->projection)
+                visit(op, &regions[op->feature]);
         }
     }
 }
 
-static void take_place(struct bag_op *pooling, struct region *region)
+static void take_place(struct bag_op *op, struct region *region)
 {
-    pooling->result = (char *)(region->pooled + region->count * pooling->projection->rows);
-    region->projection = pooling->projection;
-    region->count += pooling->args.num_bags;
+    op->result = (char *)(region->pooled + region->count * op->projection->rows);
+    region->projection = op->projection;
+    region->count += op->args.num_bags;
 }
 
-static void store(struct bag_op *pooling, struct region *region)
+static void store(struct bag_op *op, struct region *region)
 {
     const struct bag_projection *projection = region->projection;
-    size_t first = (size_t)((float *)(void *)pooling->result - region->pooled) /
+    size_t first = (size_t)((float *)(void *)op->result - region->pooled) /
                    (projection->rows ? projection->rows : 1);
-    bag_project_store(region->product + first * projection->columns, pooling->args.num_bags,
-                      projection->columns, pooling->dtype, pooling->target, pooling->stride);
+    bag_project_store(region->product + first * projection->columns, op->args.num_bags,
+                      projection->columns, op->dtype, op->target, op->stride);
 }
 
 /* Numbers that the plans' ops of a projection have before and after it. Neither overflows:
@@ -48,19 +48,18 @@ static size_t count_numbers(struct bag_plan *const *plans, size_t count)
     size_t numbers = 0;
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < plans[i]->num_ops; j++) {
-            const struct bag_op *pooling = &plans[i]->ops[j];
-            if (pooling->projection)
-                numbers += pooling->args.num_bags *
-                           (pooling->projection->rows + pooling->projection->columns);
+            const struct bag_op *op = &plans[i]->ops[j];
+            if (op->projection)
+                numbers += op->args.num_bags * (op->projection->rows + op->projection->columns);
         }
     }
     return numbers;
 }
 
-static void count_rows(struct bag_op *pooling, struct region *region)
+static void count_rows(struct bag_op *op, struct region *region)
 {
-    region->projection = pooling->projection;
-    region->count += pooling->args.num_bags;
+    region->projection = op->projection;
+    region->count += op->args.num_bags;
 }
 
 void *bag_projection_batch_begin(struct bag_plan *const *plans, size_t count,

@@ -96,11 +96,11 @@ static struct bag_job *make_job(size_t i, size_t count)
         int64_t index = (int64_t)((k * 7919 + i * 104729) % ROWS);
         memcpy(world.bodies[i] + bytes + 8 * k, &index, sizeof index);
     }
-    job->infer.model = &world.model;
-    job->infer.body = world.bodies[i];
-    job->infer.body_bytes = body_bytes;
-    job->infer.header_bytes = (size_t)bytes;
-    job->infer.limits = &infer_limits;
+    job->infer.input.model = &world.model;
+    job->infer.input.body = world.bodies[i];
+    job->infer.input.body_bytes = body_bytes;
+    job->infer.input.header_bytes = (size_t)bytes;
+    job->infer.input.limits = &infer_limits;
     job->done = on_done;
     job->is_connected = is_connected;
     return job;
@@ -118,8 +118,9 @@ static void check_reply(size_t i, size_t count)
         for (int c = 0; c < COLUMNS; c++)
             sums[(k < count ? 0 : COLUMNS) + c] += row[c];
     }
-    assert_int_equal(job->infer.reply_bytes, job->infer.reply_header_bytes + sizeof sums);
-    assert_memory_equal(job->infer.reply + job->infer.reply_header_bytes, sums, sizeof sums);
+    assert_int_equal(job->infer.output.bytes, job->infer.output.header_bytes + sizeof sums);
+    assert_memory_equal(job->infer.output.reply + job->infer.output.header_bytes, sums,
+                        sizeof sums);
 }
 
 static void run(size_t expected)
@@ -137,7 +138,7 @@ static void run(size_t expected)
 static void tear_down(size_t jobs)
 {
     for (size_t i = 0; i < jobs; i++) {
-        bag_buffers_put(world.jobs[i].infer.reply);
+        bag_buffers_put(world.jobs[i].infer.output.reply);
         bag_infer_free(&world.jobs[i].infer);
         free(world.bodies[i]);
     }
@@ -251,7 +252,7 @@ static void test_a_bad_job_costs_no_other(void **state)
     (void)state;
     set_up(2, MAX_JOBS);
     bag_engine_submit(&world.engine, make_job(0, 5));
-    make_job(1, 5)->infer.header_bytes--;
+    make_job(1, 5)->infer.input.header_bytes--;
     bag_engine_submit(&world.engine, &world.jobs[1]);
     bag_engine_submit(&world.engine, make_job(2, 5));
     run(3);

@@ -233,7 +233,7 @@ static void test_infers_at_once(void **state)
         assert_int_equal(send_body(BODY, step), BAG_HTTP_READ);
         assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
         check_reply(200, "\"data\":[6.0]", false);
-        assert_null(world.request->job.infer.reply); /* it has one owner */
+        assert_null(world.request->job.infer.output.reply); /* it has one owner */
         end();
     }
     assert_int_equal(world.resumed, 0);

@@ -1,0 +1,220 @@
+/* The bytes of a reply; see reply.h. */
+#include "reply.h"
+
+#include <string.h>
+
+/* ---- explanations ---------------------------------------------------------------------------- */
+
+/* Whether an earlier op is of the same bags: features may be pooled for two outputs. */
+static bool is_repeated(const struct bag_plan *plan, size_t i)
+{
+    for (size_t j = 0; j < i; j++) {
+        if (plan->ops[j].feature == plan->ops[i].feature)
+            return true;
+    }
+    return false;
+}
+
+static size_t explain_bound(const struct bag_plan *plan, const struct bag_model *model)
+{
+    size_t sum = 2;
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        const struct bag_op *op = &plan->ops[i];
+        size_t bytes = bag_v2_explain_bound(&op->args, model->features[op->feature].name);
+        if (__builtin_add_overflow(sum, bytes, &sum) || __builtin_add_overflow(sum, 1, &sum))
+            return SIZE_MAX;
+    }
+    return sum;
+}
+
+static char *explain(const struct bag_plan *plan, const struct bag_model *model, char *text)
+{
+    char separator = '[';
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        const struct bag_op *op = &plan->ops[i];
+        if (is_repeated(plan, i))
+            continue;
+        *text++ = separator;
+        text = bag_v2_explain(&op->args, model->features[op->feature].name, text);
+        separator = ',';
+    }
+    *text++ = ']';
+    return text;
+}
+
+static bool write_explanation(struct bag_infer *infer)
+{
+    struct bag_infer_scratch *scratch = &infer->scratch;
+    if (!infer->plan.explains)
+        return true;
+    scratch->explanation = bag_buffers_get(scratch->buffers, scratch->explanation_bytes);
+    if (!scratch->explanation)
+        return false;
+    char *end = explain(&infer->plan, infer->input.model, scratch->explanation);
+    scratch->explanation_bytes = (size_t)(end - scratch->explanation);
+    return true;
+}
+
+static void free_explanation(struct bag_infer_scratch *scratch)
+{
+    bag_buffers_put(scratch->explanation);
+    scratch->explanation = NULL;
+    scratch->explanation_bytes = 0;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+static struct bag_v2_reply reply_of(const struct bag_infer *infer)
+{
+    const struct bag_plan *plan = &infer->plan;
+    const struct bag_infer_scratch *scratch = &infer->scratch;
+    return (struct bag_v2_reply){.model_name = infer->input.model->name,
+                                 .model_version = infer->input.model->version,
+                                 .id = plan->id,
+                                 .outputs = plan->outputs,
+                                 .num_outputs = plan->num_outputs,
+                                 .explanation = {scratch->explanation, scratch->explanation_bytes}};
+}
+
+bool bag_reply_bound(struct bag_infer *infer, struct bag_problem *problem)
+{
+    const struct bag_plan *plan = &infer->plan;
+    struct bag_infer_output *output = &infer->output;
+    size_t max_bytes = infer->input.limits->max_reply_bytes;
+    infer->scratch.explanation_bytes = plan->explains ? explain_bound(plan, infer->input.model) : 0;
+    struct bag_v2_reply reply = reply_of(infer);
+    if (__builtin_add_overflow(bag_v2_reply_bound(&reply), plan->binary_bytes, &output->bytes))
+        output->bytes = SIZE_MAX;
+    if (output->bytes <= max_bytes)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "the reply of %zu bags could take %zu bytes%s; the limit "
+                           "(max_reply_bytes) is %zu bytes",
+                           plan->work.bags, output->bytes,
+                           plan->binary ? "" : " as JSON (binary output is smaller)", max_bytes);
+}
+
+static size_t output_bytes(const struct bag_v2_reply_output *output)
+{
+    return output->count * bag_dtypes[output->dtype].bytes;
+}
+
+uint64_t bag_reply_count_printed(const struct bag_infer *infer)
+{
+    uint64_t numbers = 0;
+    for (size_t i = 0; !infer->plan.binary && i < infer->plan.num_outputs; i++)
+        numbers += infer->plan.outputs[i].binary ? 0 : infer->plan.outputs[i].count;
+    return numbers;
+}
+
+size_t bag_reply_count_packed(const struct bag_infer *infer)
+{
+    bool packs = infer->input.reply_coding != BAG_CODING_IDENTITY &&
+                 infer->output.bytes >= infer->input.limits->least_packed_bytes;
+    return packs ? infer->output.bytes : 0;
+}
+
+/* ---- before the numbers ---------------------------------------------------------------------- */
+
+/* Gives every output its place in the results, one after the other, and every op its own. */
+static void place_outputs(struct bag_plan *plan, char *results)
+{
+    char *at = results;
+    for (size_t i = 0; i < plan->num_outputs; i++) {
+        plan->outputs[i].data = at;
+        at += output_bytes(&plan->outputs[i]);
+    }
+    for (size_t i = 0; i < plan->num_ops; i++) {
+        struct bag_op *op = &plan->ops[i];
+        const char *output = plan->outputs[op->output].data;
+        op->result = op->target = results + (output - results) + op->offset;
+    }
+}
+
+/* Binary results go straight behind the header, whose length is known before the numbers are. */
+static char *begin_binary(struct bag_infer *infer)
+{
+    struct bag_infer_output *output = &infer->output;
+    struct bag_v2_reply reply = reply_of(infer);
+    char *results = bag_v2_reply_header(&reply, output->reply);
+    output->header_bytes = (size_t)(results - output->reply);
+    output->bytes = output->header_bytes + infer->plan.result_bytes;
+    return results;
+}
+
+bool bag_reply_begin(struct bag_infer *infer)
+{
+    struct bag_infer_scratch *scratch = &infer->scratch;
+    infer->output.coding = BAG_CODING_IDENTITY;
+    infer->output.reply = bag_buffers_get(scratch->buffers, infer->output.bytes);
+    if (infer->output.reply && write_explanation(infer))
+        scratch->results = infer->plan.binary
+                               ? begin_binary(infer)
+                               : bag_buffers_get(scratch->buffers, infer->plan.result_bytes);
+    if (!scratch->results) {
+        bag_reply_drop(infer);
+        return false;
+    }
+    place_outputs(&infer->plan, scratch->results);
+    return true;
+}
+
+void bag_reply_drop(struct bag_infer *infer)
+{
+    if (!infer->plan.binary)
+        bag_buffers_put(infer->scratch.results);
+    bag_buffers_put(infer->output.reply);
+    infer->output.reply = infer->scratch.results = NULL;
+    free_explanation(&infer->scratch);
+}
+
+/* ---- with the numbers ------------------------------------------------------------------------ */
+
+/* Prints the numbers; behind them go the outputs that are binary all the same. */
+static void print_numbers(struct bag_infer *infer)
+{
+    const struct bag_plan *plan = &infer->plan;
+    struct bag_infer_output *output = &infer->output;
+    struct bag_v2_reply reply = reply_of(infer);
+    char *json_end = bag_v2_reply_header(&reply, output->reply), *end = json_end;
+    bool mixed = false;
+    for (size_t i = 0; i < plan->num_outputs; i++) {
+        if (!plan->outputs[i].binary)
+            continue;
+        memcpy(end, plan->outputs[i].data, output_bytes(&plan->outputs[i]));
+        end += output_bytes(&plan->outputs[i]);
+        mixed = true;
+    }
+    output->header_bytes = mixed ? (size_t)(json_end - output->reply) : 0;
+    output->bytes = (size_t)(end - output->reply);
+    bag_buffers_put(infer->scratch.results);
+    infer->scratch.results = NULL;
+}
+
+/* Compresses the reply where it becomes smaller by that. */
+static void pack(struct bag_infer *infer)
+{
+    struct bag_infer_output *output = &infer->output;
+    char *packed = bag_buffers_get(infer->scratch.buffers, output->bytes);
+    size_t bytes = packed ? bag_deflate(infer->input.reply_coding, output->reply, output->bytes,
+                                        packed, output->bytes)
+                          : 0;
+    bag_buffers_put(bytes ? output->reply : packed);
+    if (!bytes)
+        return;
+    output->reply = packed;
+    output->bytes = bytes;
+    output->coding = infer->input.reply_coding;
+}
+
+bool bag_reply_end(struct bag_infer *infer)
+{
+    bool prints = !infer->plan.binary;
+    if (prints)
+        print_numbers(infer);
+    free_explanation(&infer->scratch);
+    bool packs = bag_reply_count_packed(infer) > 0;
+    if (packs)
+        pack(infer);
+    return prints || packs;
+}
