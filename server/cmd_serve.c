@@ -1,12 +1,12 @@
 /* `bagserve serve`: loads tables, answers requests, stops cleanly.
  *
- * All of this file runs on the first loop's thread but for on_load, which a worker runs. */
+ * All of this file runs on the first loop's thread but for tell_loaded, which the loader runs. */
 #include "backend.h"
 #include "commands.h"
 #include "configure.h"
+#include "loader.h"
 #include "log.h"
 #include "loops.h"
-#include "startup.h"
 #include "systemd.h"
 
 #include <malloc.h>
@@ -22,18 +22,16 @@
 
 struct serve {
     struct bag_config config;
-    struct bag_startup startup;
+    struct bag_loader loader;
     struct bag_service service;
     struct bag_workers workers;
     struct bag_listeners listeners;
     struct bag_loops loops;
-    struct bag_problem problem; /* of loading */
-    bool loaded;
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[2]; /* SIGTERM, SIGINT */
     uv_timer_t drain_timer, watchdog;
-    uv_work_t load;
+    uv_async_t loaded;
 };
 
 /* ---- stopping -------------------------------------------------------------------------------- */
@@ -46,6 +44,7 @@ static void on_ended(void *context)
         uv_close((uv_handle_t *)&serve->signals[i], NULL);
     uv_close((uv_handle_t *)&serve->drain_timer, NULL);
     uv_close((uv_handle_t *)&serve->watchdog, NULL);
+    uv_close((uv_handle_t *)&serve->loaded, NULL);
 }
 
 /* Ends the process without waiting for anything. */
@@ -89,27 +88,26 @@ static void on_signal(uv_signal_t *handle, int signal_number)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* On a worker; the loop answers health checks meanwhile and does not look at the registry. */
-static void on_load(uv_work_t *work)
+static void tell_loaded(void *context)
 {
-    struct serve *serve = work->data;
-    serve->loaded = bag_startup_load(&serve->startup, &serve->service.registry, &serve->problem);
+    struct serve *serve = context;
+    uv_async_send(&serve->loaded);
 }
 
-static void on_loaded(uv_work_t *work, int status)
+static void on_loaded(uv_async_t *loaded)
 {
-    struct serve *serve = work->data;
-    (void)status;
-    if (!serve->loaded) {
-        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", serve->problem.text));
+    struct serve *serve = loaded->data;
+    size_t count = serve->config.num_models;
+    if (serve->loader.failed) {
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", serve->loader.problem.text));
         serve->exit_code = BAG_EXIT_FAILED;
         drain(serve);
         return;
     }
     serve->service.state = BAG_SERVICE_READY;
-    bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", serve->service.registry.count);
-    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", serve->service.registry.count),
-            BAG_LOG_NUMBER("bytes", serve->startup.sources.total_bytes));
+    bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", count);
+    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", count),
+            BAG_LOG_NUMBER("bytes", serve->loader.sources.total_bytes));
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -133,16 +131,14 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
     cpu_set_t processors;
     return bag_config_validate(config, problem) &&
            bag_workers_parse_cpus(config->options.worker_cpus, &processors, problem) &&
-           bag_startup_open(&serve->startup, config, problem);
+           bag_loader_open(&serve->loader, config, problem);
 }
 
-/* libuv's own pool, whose size it reads from the environment, does nothing but load tables. */
 static bool start_workers(struct serve *serve, struct bag_problem *problem)
 {
     struct bag_option_values *options = &serve->config.options;
     if (options->workers == 0)
         options->workers = uv_available_parallelism();
-    setenv("UV_THREADPOOL_SIZE", "1", 1);
     serve->service.workers = &serve->workers;
     return bag_workers_start(&serve->workers, (unsigned)options->workers, options->worker_cpus,
                              (int)options->worker_nice, problem);
@@ -211,19 +207,31 @@ static bool start_serving(struct serve *serve, struct bag_problem *problem)
     start_watchdog(serve);
     bag_listeners_log(&serve->listeners, options);
     bag_systemd_notify("STATUS=Loading %zu models", serve->config.num_models);
-    serve->load.data = serve;
-    uv_queue_work(&serve->loop, &serve->load, on_load, on_loaded);
-    return true;
+    serve->loaded.data = serve;
+    serve->loader.on_loaded = tell_loaded;
+    serve->loader.context = serve;
+    uv_async_init(&serve->loop, &serve->loaded, on_loaded);
+    return bag_loader_start(&serve->loader, problem);
+}
+
+/* Each loop reads the registry, and the listener for admin, where there is one. */
+static bool start_registry(struct serve *serve, struct bag_problem *problem)
+{
+    struct bag_service *service = &serve->service;
+    bag_metrics_init(&service->metrics, serve->config.options.metrics == BAG_SWITCH_ON);
+    if (!bag_registry_init(&service->registry, (size_t)serve->config.options.loops + 1))
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    service->registry.on_slot = bag_metrics_begin_slot;
+    service->registry.slot_context = &service->metrics;
+    return bag_loader_announce(&serve->loader, &service->registry, problem);
 }
 
 static bool run(struct serve *serve, struct bag_problem *problem)
 {
     serve->service.config = &serve->config;
     serve->service.state = BAG_SERVICE_LOADING;
-    if (!bag_registry_init(&serve->service.registry, serve->config.num_models))
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-    bag_metrics_init(&serve->service.metrics, serve->config.options.metrics == BAG_SWITCH_ON,
-                     &serve->service.registry, serve->config.num_models);
+    if (!start_registry(serve, problem))
+        return false;
     raise_descriptor_limit();
     give_large_blocks_back();
     uv_loop_init(&serve->loop);
@@ -234,6 +242,7 @@ static bool run(struct serve *serve, struct bag_problem *problem)
     if (has_workers)
         bag_workers_stop(&serve->workers);
     if (started) {
+        bag_loader_stop(&serve->loader);
         bag_loops_free(&serve->loops);
         bag_log(BAG_LOG_LEVEL_INFO, "stopped");
     }
@@ -258,7 +267,7 @@ int bag_cmd_serve(int argc, char *argv[])
     if (ok && serve->config.check)
         printf("The configuration is valid: %zu model%s, %zu bytes of table files.\n",
                serve->config.num_models, serve->config.num_models == 1 ? "" : "s",
-               serve->startup.sources.total_bytes);
+               serve->loader.sources.total_bytes);
     else if (ok)
         ok = run(serve, &problem);
     if (!ok) {
@@ -266,7 +275,7 @@ int bag_cmd_serve(int argc, char *argv[])
         serve->exit_code = BAG_EXIT_FAILED;
     }
     int exit_code = serve->exit_code;
-    bag_startup_close(&serve->startup);
+    bag_loader_close(&serve->loader);
     bag_config_free(&serve->config);
     free(serve);
     return exit_code;

@@ -1,10 +1,12 @@
-/* Log lines; see log.h. Must not know: what is logged, or why. */
+/* Log lines; see log.h. */
 #include "log.h"
 
 #include "proto/text.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -19,10 +21,25 @@
 static enum bag_log_format line_format = BAG_LOG_FORMAT_TEXT;
 static enum bag_log_level least_level = BAG_LOG_LEVEL_INFO;
 
+/* How long bag_log_stop waits for a reader. */
+#define STOP_S 1
+
 struct line {
     char text[LINE_BYTES];
     size_t bytes;
 };
+
+/* Lines that wait to be written, in a ring; all guarded by the lock. The writer reads the part from
+ * `begin` on without it: that part is not overwritten before it is written. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* there is something to write, or nothing any more */
+    pthread_t thread;
+    bool runs, stops;
+    size_t begin, bytes;
+    uint64_t dropped, told; /* lines; those that the log has said */
+    char ring[BAG_LOG_BUFFER_BYTES];
+} waiting = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const level_names[] = {
 #define BAG_X(id, name) name,
@@ -146,18 +163,148 @@ static void add_text(struct line *line, enum bag_log_level level, const char *ev
     }
 }
 
+static void make_line(struct line *line, enum bag_log_level level, const char *event,
+                      const struct bag_log_field *fields)
+{
+    line->bytes = 0;
+    if (line_format == BAG_LOG_FORMAT_JSON)
+        add_json(line, level, event, fields);
+    else
+        add_text(line, level, event, fields);
+    line->text[line->bytes++] = '\n';
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* Nobody can be told that the log cannot be written. */
+static void write_all(const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t written = write(STDERR_FILENO, text, bytes);
+        if (written > 0) {
+            text += written;
+            bytes -= (size_t)written;
+        } else if (written < 0 && errno == EAGAIN) {
+            struct pollfd writable = {.fd = STDERR_FILENO, .events = POLLOUT};
+            poll(&writable, 1, -1);
+        } else if (written == 0 || errno != EINTR) {
+            return;
+        }
+    }
+}
+
+/* All of the line or nothing; the lock is held. */
+static bool put(const struct line *line)
+{
+    size_t end = (waiting.begin + waiting.bytes) % sizeof waiting.ring;
+    size_t first = sizeof waiting.ring - end;
+    if (line->bytes > sizeof waiting.ring - waiting.bytes)
+        return false;
+    if (first > line->bytes)
+        first = line->bytes;
+    memcpy(waiting.ring + end, line->text, first);
+    memcpy(waiting.ring, line->text + first, line->bytes - first);
+    waiting.bytes += line->bytes;
+    pthread_cond_broadcast(&waiting.changed);
+    return true;
+}
+
+/* Says how many lines were dropped, as soon as that fits; the lock is held. */
+static void tell_dropped(void)
+{
+    struct line line;
+    if (waiting.dropped == waiting.told)
+        return;
+    make_line(&line, BAG_LOG_LEVEL_WARNING, "log lines dropped",
+              (const struct bag_log_field[]){
+                  BAG_LOG_NUMBER("count", waiting.dropped - waiting.told),
+                  BAG_LOG_TEXT("reason", "whoever reads the log does not keep up"),
+                  {0}});
+    if (put(&line))
+        waiting.told = waiting.dropped;
+}
+
+static void *write_waiting(void *context)
+{
+    (void)context;
+    pthread_mutex_lock(&waiting.lock);
+    while (waiting.bytes > 0 || !waiting.stops) {
+        size_t begin = waiting.begin, bytes = sizeof waiting.ring - begin;
+        if (waiting.bytes == 0) {
+            pthread_cond_wait(&waiting.changed, &waiting.lock);
+            continue;
+        }
+        if (bytes > waiting.bytes)
+            bytes = waiting.bytes;
+        pthread_mutex_unlock(&waiting.lock);
+        write_all(waiting.ring + begin, bytes);
+        pthread_mutex_lock(&waiting.lock);
+        waiting.begin = (begin + bytes) % sizeof waiting.ring;
+        waiting.bytes -= bytes;
+        tell_dropped();
+    }
+    waiting.runs = false;
+    pthread_cond_broadcast(&waiting.changed);
+    pthread_mutex_unlock(&waiting.lock);
+    return NULL;
+}
+
+bool bag_log_start(struct bag_problem *problem)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&waiting.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    waiting.runs = true;
+    waiting.stops = false;
+    int error = pthread_create(&waiting.thread, NULL, write_waiting, NULL);
+    if (!error)
+        return true;
+    waiting.runs = false;
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "no thread can be started for the log: %s",
+                           strerror(error));
+}
+
+/* A thread that a reader keeps waiting is left to the end of the process. */
+void bag_log_stop(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += STOP_S;
+    pthread_mutex_lock(&waiting.lock);
+    bool started = waiting.runs;
+    waiting.stops = true;
+    if (started)
+        pthread_cond_broadcast(&waiting.changed);
+    while (waiting.runs &&
+           pthread_cond_timedwait(&waiting.changed, &waiting.lock, &until) != ETIMEDOUT)
+        ;
+    bool ended = started && !waiting.runs;
+    pthread_mutex_unlock(&waiting.lock);
+    if (ended)
+        pthread_join(waiting.thread, NULL);
+}
+
+uint64_t bag_log_dropped(void)
+{
+    pthread_mutex_lock(&waiting.lock);
+    uint64_t dropped = waiting.dropped;
+    pthread_mutex_unlock(&waiting.lock);
+    return dropped;
+}
+
 void bag_log_fields(enum bag_log_level level, const char *event, const struct bag_log_field *fields)
 {
     struct line line;
     if (level > least_level)
         return;
-    line.bytes = 0;
-    if (line_format == BAG_LOG_FORMAT_JSON)
-        add_json(&line, level, event, fields);
-    else
-        add_text(&line, level, event, fields);
-    line.text[line.bytes++] = '\n';
-    /* There is nobody to tell that the log cannot be written. */
-    if (write(STDERR_FILENO, line.text, line.bytes) < 0)
-        return;
+    make_line(&line, level, event, fields);
+    pthread_mutex_lock(&waiting.lock);
+    bool is_later = waiting.runs;
+    if (is_later && !put(&line))
+        waiting.dropped++;
+    pthread_mutex_unlock(&waiting.lock);
+    if (!is_later)
+        write_all(line.text, line.bytes);
 }

@@ -1,11 +1,14 @@
 /* Log lines on standard error: one per event, as text or JSON.
  *
- * A line is one write(2), so lines of several threads never mix. Configured once before threads
- * start; bag_log may then be called from any of them. */
+ * Configured once before threads start; bag_log may then be called from any of them. Until
+ * bag_log_start every line is written at once. From then on a thread writes them, so that nobody
+ * waits for a reader who does not read: lines wait in a buffer of BAG_LOG_BUFFER_BYTES, and those
+ * that do not fit are dropped, which is counted and said in the log once there is room again. */
 #ifndef BAG_LOG_H
 #define BAG_LOG_H
 
 #include "config/options.h"
+#include "proto/problem.h"
 
 #include <stddef.h>
 
@@ -33,7 +36,19 @@ struct bag_log_field {
         __VA_ARGS__                       \
     }
 
+#define BAG_LOG_BUFFER_BYTES ((size_t)256 << 10)
+
 void bag_log_configure(enum bag_log_format format, enum bag_log_level level);
+
+/* Starts the thread that writes. */
+bool bag_log_start(struct bag_problem *problem);
+
+/* Writes what waits, for a second at most, and ends the thread where that is done. Nobody else logs
+ * any more. Does nothing where the thread was not started. */
+void bag_log_stop(void);
+
+/* Lines that have been dropped so far. Any thread. */
+uint64_t bag_log_dropped(void);
 
 void bag_log_fields(enum bag_log_level level, const char *event,
                     const struct bag_log_field *fields);

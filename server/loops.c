@@ -92,11 +92,25 @@ void bag_listeners_abandon(const struct bag_listeners *listeners)
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
+static void wake_reader(void *context)
+{
+    struct bag_loop *loop = context;
+    uv_async_send(&loop->published);
+}
+
+static void on_published(uv_async_t *published)
+{
+    struct bag_loop *loop = published->data;
+    bag_reader_move(&loop->reader);
+}
+
 static void on_drained(void *context)
 {
     struct bag_loop *loop = context;
     struct bag_loops *loops = loop->loops;
     bag_http_server_stop(&loop->server);
+    bag_reader_close(&loop->reader);
+    uv_close((uv_handle_t *)&loop->published, NULL);
     uv_close((uv_handle_t *)&loop->order, NULL);
     atomic_fetch_sub(&loops->left, 1);
     uv_async_send(&loops->ended);
@@ -155,10 +169,13 @@ static void limit_connections(struct bag_service *service)
 static bool start_server(struct bag_loop *loop, const struct bag_listener *listener, bool infers,
                          struct bag_problem *problem)
 {
-    loop->order.data = loop;
+    struct bag_service *service = loop->loops->service;
+    loop->order.data = loop->published.data = loop;
     uv_async_init(loop->loop, &loop->order, on_order);
-    return bag_http_server_start(&loop->server, loop->loop, loop->loops->service, listener, infers,
-                                 problem);
+    uv_async_init(loop->loop, &loop->published, on_published);
+    return bag_reader_open(&loop->reader, &service->registry, wake_reader, loop) &&
+           bag_http_server_start(&loop->server, loop->loop, service, &loop->reader, listener,
+                                 infers, problem);
 }
 
 static bool start_servers(struct bag_loops *loops, uv_loop_t *first,

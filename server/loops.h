@@ -37,7 +37,9 @@ struct bag_loop {
     uv_loop_t *loop; /* the caller's, or `own` */
     uv_loop_t own;
     uv_thread_t thread;
-    uv_async_t order; /* to drain */
+    uv_async_t order;     /* to drain */
+    uv_async_t published; /* the registry has another snapshot */
+    struct bag_reader reader;
     struct bag_http_server server;
 };
 

@@ -1,8 +1,11 @@
 /* The program's entry: finds the command. */
 #include "commands.h"
 
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int print_help(FILE *stream)
 {
@@ -28,8 +31,21 @@ static int print_version(void)
     return 0;
 }
 
+/* A descriptor below 3 that is closed would be given to something else, which then gets what is
+ * printed and logged. */
+static bool open_standard_streams(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return false;
+    }
+    return true;
+}
+
 int main(int argc, char *argv[])
 {
+    if (!open_standard_streams())
+        return BAG_EXIT_FAILED;
     const char *command = argc > 1 ? argv[1] : "";
     if (strcmp(command, "serve") == 0)
         return bag_cmd_serve(argc - 2, argv + 2);

@@ -1,7 +1,6 @@
 /* What the whole server shares: its configuration, its models, and the state it is in.
  *
- * All loops read it. The registry is complete before the state says so, and does not change
- * afterwards; the state is set by the first loop alone. */
+ * All loops read it. The state is set by the first loop alone. */
 #ifndef BAG_SERVICE_H
 #define BAG_SERVICE_H
 
@@ -13,14 +12,14 @@
 #include <stdatomic.h>
 
 enum bag_service_state {
-    BAG_SERVICE_LOADING,  /* listening, but the tables are not complete */
+    BAG_SERVICE_LOADING,  /* listening, while the first tables are loaded */
     BAG_SERVICE_READY,    /* serving */
     BAG_SERVICE_DRAINING, /* finishing what runs, taking nothing new */
 };
 
 struct bag_service {
     const struct bag_config *config;
-    struct bag_registry registry; /* complete unless LOADING */
+    struct bag_registry registry; /* each loop is a reader of it */
     _Atomic enum bag_service_state state;
     size_t max_connections;      /* as the option says, or as descriptors allow */
     unsigned most_in_library;    /* likewise, for each loop's daemon; some more */

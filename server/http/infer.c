@@ -29,11 +29,12 @@ static bool find_model(struct bag_http_request *request)
     if (request->job.infer.input.model) /* the route cache knew it */
         return true;
     request->job.infer.input.model =
-        bag_http_find_model(context->service, &request->target, &request->reply);
+        bag_http_find_model(request->snapshot, &request->target, &request->reply);
     if (!request->job.infer.input.model)
         return false;
-    bag_http_route_cache_keep(&context->route_cache, bag_guard_path(request->line.target),
-                              request->route, request->job.infer.input.model);
+    bag_http_route_cache_keep(&context->route_cache, request->snapshot,
+                              bag_guard_path(request->line.target), request->route,
+                              request->job.infer.input.model);
     return true;
 }
 

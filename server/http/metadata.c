@@ -41,54 +41,48 @@ enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)
     return answer(request, 200, bag_v2_describe_health("live", true, NULL));
 }
 
-/* What every model is, all being of one state: they become ready together, and leave together. */
-static const struct {
-    const char *word, *why_not; /* the index's; why nothing is ready, or NULL */
-    enum bag_error error;       /* where nothing is ready */
-} states[] = {
-    [BAG_SERVICE_LOADING] = {"LOADING", "the tables are still being loaded", BAG_ERROR_NOT_READY},
-    [BAG_SERVICE_READY] = {.word = "READY"},
-    [BAG_SERVICE_DRAINING] = {"UNLOADING", "the server is stopping", BAG_ERROR_DRAINING},
-};
-
-/* Answers with what was described for that state. */
-static enum bag_http_outcome answer_readiness(struct bag_http_request *request,
-                                              enum bag_service_state state, char *document)
+/* Answers with what was described: 503 where it is not ready, or the server drains. */
+static enum bag_http_outcome answer_readiness(struct bag_http_request *request, bool is_ready,
+                                              bool is_draining, char *document)
 {
-    if (!states[state].why_not)
+    if (is_ready)
         return answer(request, 200, document);
-    bag_http_reply_failure(&request->reply, states[state].error, document);
+    bag_http_reply_failure(&request->reply, is_draining ? BAG_ERROR_DRAINING : BAG_ERROR_NOT_READY,
+                           document);
     return BAG_HTTP_DONE;
 }
 
+static bool drains(const struct bag_http_request *request)
+{
+    return request->context->service->state == BAG_SERVICE_DRAINING;
+}
+
+static const char stopping[] = "the server is stopping";
+
 enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
 {
-    const enum bag_service_state state = request->context->service->state; /* it may change */
-    const char *why = states[state].why_not;
-    return answer_readiness(request, state, bag_v2_describe_health("ready", !why, why));
+    const struct bag_model *not_ready = request->snapshot->not_ready;
+    bool is_draining = drains(request);
+    char text[BAG_PROBLEM_TEXT_BYTES];
+    const char *why = is_draining ? stopping : not_ready ? not_ready->reason : NULL;
+    if (!is_draining && not_ready && not_ready->state != BAG_MODEL_LOADING) {
+        snprintf(text, sizeof text, "model '%s' version %s is %s: %s", not_ready->name,
+                 not_ready->version, bag_model_state_names[not_ready->state], not_ready->reason);
+        why = text;
+    }
+    return answer_readiness(request, !why, is_draining, bag_v2_describe_health("ready", !why, why));
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* Whether an earlier entry has the name of entry i: every version is an entry. */
-static bool is_repeated(const struct bag_config *config, size_t i)
-{
-    for (size_t j = 0; j < i; j++) {
-        if (strcmp(config->models[j].name, config->models[i].name) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Names as configured, which are known before the tables are loaded. */
 enum bag_http_outcome bag_http_get_models(struct bag_http_request *request)
 {
-    const struct bag_config *config = request->context->service->config;
-    const char **names = malloc((config->num_models + 1) * sizeof *names);
+    const struct bag_snapshot *snapshot = request->snapshot;
+    const char **names = malloc((snapshot->count + 1) * sizeof *names);
     size_t count = 0;
-    for (size_t i = 0; names && i < config->num_models; i++) {
-        if (!is_repeated(config, i))
-            names[count++] = config->models[i].name;
+    for (size_t i = 0; names && i < snapshot->count; i++) {
+        if (i == 0 || strcmp(snapshot->models[i]->name, snapshot->models[i - 1]->name) != 0)
+            names[count++] = snapshot->models[i]->name;
     }
     answer(request, 200, names ? bag_v2_describe_models(names, count) : NULL);
     free(names);
@@ -103,7 +97,7 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
         const struct bag_feature *feature = &model->features[i];
         features[i] = (struct bag_v2_feature){
             .name = feature->name,
-            .table = feature->table,
+            .table = feature->model->name,
             .weights_dtype = feature->memory->table.dtype,
             .output_dtype = feature->rules.output_dtype,
             .row_shape = feature->projection ? &feature->projection->matrix.shape[1]
@@ -119,19 +113,22 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
 static enum bag_http_outcome describe_model(struct bag_http_request *request,
                                             char *(*describe)(const struct bag_v2_model *))
 {
-    const struct bag_service *service = request->context->service;
-    const struct bag_model *model = bag_http_find_model(service, &request->target, &request->reply);
+    const struct bag_snapshot *snapshot = request->snapshot;
+    const struct bag_model *model =
+        bag_http_find_model(snapshot, &request->target, &request->reply);
     if (!model)
         return BAG_HTTP_DONE;
-    size_t count;
-    const struct bag_model *first = bag_registry_versions(&service->registry, model->name, &count);
+    size_t count, ready = 0;
+    struct bag_model *const *models = bag_snapshot_versions(snapshot, model->name, &count);
     const char **versions = malloc(count * sizeof *versions);
     struct bag_v2_feature *features = describe_features(model);
-    for (size_t i = 0; versions && i < count; i++)
-        versions[i] = first[i].version;
+    for (size_t i = 0; versions && i < count; i++) {
+        if (models[i]->state == BAG_MODEL_READY)
+            versions[ready++] = models[i]->version;
+    }
     struct bag_v2_model description = {.name = model->name,
                                        .versions = versions,
-                                       .num_versions = count,
+                                       .num_versions = ready,
                                        .features = features,
                                        .num_features = model->num_features,
                                        .is_collection = bag_model_is_collection(model)};
@@ -153,48 +150,53 @@ enum bag_http_outcome bag_http_get_model_config(struct bag_http_request *request
 
 enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
 {
-    const struct bag_service *service = request->context->service;
-    const enum bag_service_state state = service->state; /* it may change */
-    const char *why = states[state].why_not;
-    const struct bag_model *model = bag_http_find_model(service, &request->target, &request->reply);
-    if (!model && request->reply.error == BAG_ERROR_NOT_FOUND)
+    const struct bag_http_target *target = &request->target;
+    const struct bag_model *model =
+        bag_snapshot_find(request->snapshot, target->model, target->version);
+    bool is_draining = drains(request);
+    if (!model) {
+        bag_http_find_model(request->snapshot, target, &request->reply);
         return BAG_HTTP_DONE;
-    bag_http_reply_drop(&request->reply); /* the 503 while loading has a form of its own here */
-    return answer_readiness(request, state,
-                            bag_v2_describe_readiness(request->target.model, !why, why));
+    }
+    bool ready = !is_draining && model->state == BAG_MODEL_READY;
+    const char *why = ready ? NULL : is_draining ? stopping : model->reason;
+    return answer_readiness(request, ready, is_draining,
+                            bag_v2_describe_readiness(target->model, ready, why));
+}
+
+/* A server that stops unloads all that it had. */
+static struct bag_v2_index_entry describe_state(const struct bag_model *model, bool is_draining)
+{
+    enum bag_model_state state = is_draining ? BAG_MODEL_UNLOADING : model->state;
+    return (struct bag_v2_index_entry){.name = model->name,
+                                       .version = model->version,
+                                       .state = bag_model_state_names[state],
+                                       .reason = is_draining ? stopping : model->reason};
 }
 
 enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
 {
-    const struct bag_config *config = request->context->service->config;
-    const enum bag_service_state state = request->context->service->state; /* it may change */
-    const char *why = states[state].why_not;
+    const struct bag_snapshot *snapshot = request->snapshot;
+    bool is_draining = drains(request), ready_only;
     struct bag_problem problem;
-    bool ready_only;
+    size_t count = 0;
     if (!bag_v2_index_read(request->body ? request->body : "", request->body_bytes, &ready_only,
                            &problem)) {
         bag_http_reply_problem(&request->reply, &problem);
         return BAG_HTTP_DONE;
     }
-    size_t count = ready_only && why ? 0 : config->num_models;
-    struct bag_v2_index_entry *entries = malloc((count + 1) * sizeof *entries);
-    for (size_t i = 0; entries && i < count; i++)
-        entries[i] = (struct bag_v2_index_entry){.name = config->models[i].name,
-                                                 .version = config->models[i].version,
-                                                 .state = states[state].word,
-                                                 .reason = why ? why : ""};
+    struct bag_v2_index_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
+    for (size_t i = 0; entries && i < snapshot->count; i++) {
+        const struct bag_model *model = snapshot->listed[i];
+        if (!ready_only || (!is_draining && model->state == BAG_MODEL_READY))
+            entries[count++] = describe_state(model, is_draining);
+    }
     answer(request, 200, entries ? bag_v2_describe_index(entries, count) : NULL);
     free(entries);
     return BAG_HTTP_DONE;
 }
 
 /* ---- metrics and statistics ------------------------------------------------------------------ */
-
-/* While tables load, the registry is the loader's. */
-static size_t num_models(const struct bag_service *service)
-{
-    return service->state == BAG_SERVICE_LOADING ? 0 : service->registry.count;
-}
 
 /* Whether metrics are counted; otherwise the reply says why not. */
 static bool are_metrics_on(struct bag_http_request *request)
@@ -211,42 +213,48 @@ enum bag_http_outcome bag_http_get_metrics(struct bag_http_request *request)
     const struct bag_service *service = request->context->service;
     if (!are_metrics_on(request))
         return BAG_HTTP_DONE;
-    char *text = bag_expose_prometheus(&service->metrics, num_models(service), BAG_VERSION);
+    char *text = bag_expose_prometheus(&service->metrics, request->snapshot, BAG_VERSION);
     answer(request, 200, text);
     request->reply.prometheus = text != NULL;
     return BAG_HTTP_DONE;
 }
 
-/* The statistics of models that are neighbours in the registry. */
+/* The statistics of those of the models that answer. */
 static enum bag_http_outcome answer_statistics(struct bag_http_request *request,
-                                               const struct bag_model *models, size_t count)
+                                               struct bag_model *const *models, size_t count)
 {
     struct bag_v2_statistics *statistics = malloc((count + 1) * sizeof *statistics);
-    for (size_t i = 0; statistics && i < count; i++)
-        bag_expose_statistics(&request->context->service->metrics, &models[i], &statistics[i]);
-    answer(request, 200, statistics ? bag_v2_describe_statistics(statistics, count) : NULL);
+    size_t ready = 0;
+    for (size_t i = 0; statistics && i < count; i++) {
+        if (models[i]->state == BAG_MODEL_READY)
+            bag_expose_statistics(&request->context->service->metrics, models[i],
+                                  &statistics[ready++]);
+    }
+    answer(request, 200, statistics ? bag_v2_describe_statistics(statistics, ready) : NULL);
     free(statistics);
     return BAG_HTTP_DONE;
 }
 
 enum bag_http_outcome bag_http_get_all_statistics(struct bag_http_request *request)
 {
-    const struct bag_service *service = request->context->service;
     if (!are_metrics_on(request))
         return BAG_HTTP_DONE;
-    return answer_statistics(request, service->registry.models, num_models(service));
+    return answer_statistics(request, request->snapshot->models, request->snapshot->count);
 }
 
 /* All versions of a model, or the one that the path names. */
 enum bag_http_outcome bag_http_get_statistics(struct bag_http_request *request)
 {
-    const struct bag_service *service = request->context->service;
     const struct bag_model *model;
-    size_t count = 1;
+    size_t count;
     if (!are_metrics_on(request) ||
-        !(model = bag_http_find_model(service, &request->target, &request->reply)))
+        !(model = bag_http_find_model(request->snapshot, &request->target, &request->reply)))
         return BAG_HTTP_DONE;
-    if (!*request->target.version)
-        model = bag_registry_versions(&service->registry, model->name, &count);
-    return answer_statistics(request, model, count);
+    struct bag_model *const *models = bag_snapshot_versions(request->snapshot, model->name, &count);
+    if (*request->target.version) {
+        while (*models != model)
+            models++;
+        count = 1;
+    }
+    return answer_statistics(request, models, count);
 }

@@ -54,7 +54,7 @@ static void find_route(struct bag_http_request *request)
 {
     const struct bag_http_route_cache *cache = &request->context->route_cache;
     const char *path = bag_guard_path(request->line.target);
-    if (bag_http_route_cache_is_of(cache, request->line.method, path)) {
+    if (bag_http_route_cache_is_of(cache, request->snapshot, request->line.method, path)) {
         request->route = cache->route;
         request->job.infer.input.model = cache->model;
     } else {
@@ -215,6 +215,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->context = context;
     request->calls = calls;
     request->connection = connection;
+    request->snapshot = bag_snapshot_acquire(context->reader);
     request->line = *line;
     request->route = NULL;
     request->suspended = false;
@@ -238,6 +239,7 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     request->body = NULL;
     request->body_bytes = request->body_room = 0;
     bag_http_reply_drop(&request->reply);
+    bag_snapshot_release(context->reader, request->snapshot);
     request->next_spare = context->spare;
     context->spare = request;
 }

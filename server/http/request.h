@@ -19,6 +19,7 @@
 /* What the requests of one server share. A member of the server, which owns it. */
 struct bag_http_context {
     struct bag_service *service;   /* borrowed */
+    struct bag_reader *reader;     /* of the service's registry; borrowed */
     bool infers;                   /* or is for admin alone */
     struct bag_engine engine;      /* expensive work */
     struct bag_recorder *recorder; /* the metrics'; NULL: they are off */
@@ -52,7 +53,8 @@ struct bag_http_request {
     struct bag_http_request *next_spare;
     struct bag_http_context *context; /* borrowed */
     const struct bag_http_connection_calls *calls;
-    void *connection; /* borrowed; for the calls */
+    void *connection;              /* borrowed; for the calls */
+    struct bag_snapshot *snapshot; /* the models, from the request's beginning to its end */
     struct bag_http_first_line line;
     struct bag_http_head head;          /* filled by the connection before on_head */
     const struct bag_http_route *route; /* NULL: the request was rejected before it had one */

@@ -117,34 +117,30 @@ static const struct bag_model *reject_unknown(const char *name, struct bag_http_
     return NULL;
 }
 
-/* While tables load, the registry is the loader's: only the configuration is asked. */
-static const struct bag_model *reject_while_loading(const struct bag_config *config,
-                                                    const struct bag_http_target *target,
-                                                    const char *name, struct bag_http_reply *reply)
+static const struct bag_model *reject_state(const struct bag_model *model,
+                                            struct bag_http_reply *reply)
 {
-    for (size_t i = 0; i < config->num_models; i++) {
-        if (strcmp(config->models[i].name, target->model) == 0) {
-            bag_http_reply_error(reply, BAG_ERROR_NOT_READY, "model '%s' is still being loaded",
-                                 name);
-            return NULL;
-        }
-    }
-    return reject_unknown(name, reply);
+    struct bag_quoted name = bag_quote(model->name, strlen(model->name));
+    if (model->state == BAG_MODEL_LOADING)
+        bag_http_reply_error(reply, BAG_ERROR_NOT_READY, "model '%s' is still being loaded",
+                             name.text);
+    else
+        bag_http_reply_error(reply, BAG_ERROR_NOT_READY, "model '%s' version %s is %s: %s",
+                             name.text, model->version, bag_model_state_names[model->state],
+                             model->reason);
+    return NULL;
 }
 
-const struct bag_model *bag_http_find_model(const struct bag_service *service,
+const struct bag_model *bag_http_find_model(const struct bag_snapshot *snapshot,
                                             const struct bag_http_target *target,
                                             struct bag_http_reply *reply)
 {
     struct bag_quoted name = bag_quote(target->model, strlen(target->model));
-    const struct bag_model *model;
+    const struct bag_model *model = bag_snapshot_find(snapshot, target->model, target->version);
     size_t versions;
-    if (service->state == BAG_SERVICE_LOADING)
-        return reject_while_loading(service->config, target, name.text, reply);
-    model = bag_registry_find(&service->registry, target->model, target->version);
     if (model)
-        return model;
-    if (!bag_registry_versions(&service->registry, target->model, &versions))
+        return model->state == BAG_MODEL_READY ? model : reject_state(model, reply);
+    if (!bag_snapshot_versions(snapshot, target->model, &versions))
         return reject_unknown(name.text, reply);
     bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND,
                          "model '%s' has no version '%s'; GET /v2/models/%s lists its versions",
@@ -153,18 +149,22 @@ const struct bag_model *bag_http_find_model(const struct bag_service *service,
     return NULL;
 }
 
-bool bag_http_route_cache_is_of(const struct bag_http_route_cache *cache, const char *method,
+bool bag_http_route_cache_is_of(const struct bag_http_route_cache *cache,
+                                const struct bag_snapshot *snapshot, const char *method,
                                 const char *path)
 {
-    return strcmp(method, "POST") == 0 && strcmp(path, cache->path) == 0;
+    return cache->generation == snapshot->generation && strcmp(method, "POST") == 0 &&
+           strcmp(path, cache->path) == 0;
 }
 
-void bag_http_route_cache_keep(struct bag_http_route_cache *cache, const char *path,
+void bag_http_route_cache_keep(struct bag_http_route_cache *cache,
+                               const struct bag_snapshot *snapshot, const char *path,
                                const struct bag_http_route *route, const struct bag_model *model)
 {
     if (strlen(path) >= sizeof cache->path)
         return;
     strcpy(cache->path, path);
+    cache->generation = snapshot->generation;
     cache->route = route;
     cache->model = model;
 }

@@ -40,24 +40,27 @@ const struct bag_http_route *bag_http_route(const char *method, const char *path
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply);
 
-/* The model that a target names; NULL with a 404 or 503 in `reply`. */
-const struct bag_model *bag_http_find_model(const struct bag_service *service,
+/* The model that a target names, which is READY; NULL with a 404 or 503 in `reply`. */
+const struct bag_model *bag_http_find_model(const struct bag_snapshot *snapshot,
                                             const struct bag_http_target *target,
                                             struct bag_http_reply *reply);
 
 /* The last path of a POST and what it led to: most clients ask one. One for each loop. */
 struct bag_http_route_cache {
-    char path[256]; /* empty: none */
+    char path[256];      /* empty: none */
+    uint64_t generation; /* of the snapshot that has the model; a later one may not */
     const struct bag_http_route *route;
     const struct bag_model *model;
 };
 
-/* Whether the cache is of this request. */
-bool bag_http_route_cache_is_of(const struct bag_http_route_cache *cache, const char *method,
+/* Whether the cache is of this request, which has acquired the snapshot. */
+bool bag_http_route_cache_is_of(const struct bag_http_route_cache *cache,
+                                const struct bag_snapshot *snapshot, const char *method,
                                 const char *path);
 
 /* Keeps what the path of a POST led to. */
-void bag_http_route_cache_keep(struct bag_http_route_cache *cache, const char *path,
+void bag_http_route_cache_keep(struct bag_http_route_cache *cache,
+                               const struct bag_snapshot *snapshot, const char *path,
                                const struct bag_http_route *route, const struct bag_model *model);
 
 /* The handlers of metadata.c, and those of infer.c. */

@@ -159,12 +159,14 @@ static void stop_accepting(void *context)
 }
 
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
-                           struct bag_service *service, const struct bag_listener *listener,
-                           bool infers, struct bag_problem *problem)
+                           struct bag_service *service, struct bag_reader *reader,
+                           const struct bag_listener *listener, bool infers,
+                           struct bag_problem *problem)
 {
     memset(server, 0, sizeof *server);
     server->loop = loop;
     server->context.service = service;
+    server->context.reader = reader;
     server->context.infers = infers;
     server->mhd = (struct bag_http_mhd){&server->context, &server->connections, &server->drain};
     server->drain = (struct bag_http_drain){.loop = loop,

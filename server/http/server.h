@@ -21,11 +21,13 @@ struct bag_http_server {
     uv_idle_t again;              /* runs while the daemon has more to do at once */
 };
 
-/* Serves on a listening socket, of which it takes a descriptor of its own. One that does not infer
+/* Serves on a listening socket, of which it takes a descriptor of its own, what `reader`, which is
+ * open and the loop's, reads. One that does not infer
  * rejects that, and answers all else. */
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
-                           struct bag_service *service, const struct bag_listener *listener,
-                           bool infers, struct bag_problem *problem);
+                           struct bag_service *service, struct bag_reader *reader,
+                           const struct bag_listener *listener, bool infers,
+                           struct bag_problem *problem);
 
 /* Lets the daemon do what it can at once; to be called after every resume. */
 void bag_http_server_run(struct bag_http_server *server);

@@ -10,7 +10,7 @@
 
 #include "ops.h"
 #include "proto/v2_reply.h"
-#include "server/table/registry.h"
+#include "server/table/snapshot.h"
 
 /* What one request may ask for. */
 struct bag_infer_limits {

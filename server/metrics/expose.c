@@ -1,6 +1,8 @@
 /* The counters in Prometheus' text format and as statistics; see expose.h. */
 #include "expose.h"
 
+#include "server/log.h"
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +77,7 @@ void bag_process_sample(struct bag_process_stats *counters)
     if (getrlimit(RLIMIT_NOFILE, &fds) == 0)
         counters->max_fds = fds.rlim_cur;
     counters->open_fds = count_open_fds();
+    counters->dropped_lines = bag_log_dropped();
     read_stat(counters);
 }
 
@@ -343,36 +346,51 @@ static void write_head(struct bag_prometheus *out, const struct family *family)
 
 /* Triton's sums: of a histogram that has its own family, in microseconds. */
 static void write_sum(struct bag_prometheus *out, const char *name, const char *sentence,
-                      const struct bag_model *models, size_t num_models,
+                      const struct bag_snapshot *snapshot,
                       const struct bag_model_counters *counters, size_t offset)
 {
     bag_prometheus_family(out, name, "counter", sentence, "microseconds");
-    for (size_t i = 0; i < num_models; i++) {
+    for (size_t i = 0; i < snapshot->count; i++) {
         const bag_counter *histogram =
             (const bag_counter *)&counters[i] + offset / sizeof *histogram;
         bag_prometheus_sample(out, name, "");
-        bag_prometheus_label(out, "model", models[i].name);
-        bag_prometheus_label(out, "version", models[i].version);
+        bag_prometheus_label(out, "model", snapshot->models[i]->name);
+        bag_prometheus_label(out, "version", snapshot->models[i]->version);
         bag_prometheus_value(out, bag_counter_get(&histogram[BAG_SLOTS_SECONDS - 1]) / 1000, false);
     }
 }
 
-static void write_models(struct bag_prometheus *out, const struct bag_metrics *metrics,
-                         const struct bag_model_counters *counters, size_t num_models)
+/* One sample a model: the state that it is in. */
+static void write_states(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
 {
-    const struct bag_model *models = metrics->registry->models;
+    static const char name[] = "bagserve_model_state";
+    bag_prometheus_family(out, name, "gauge", "The state of a model, as a label.", "1");
+    for (size_t i = 0; i < snapshot->count; i++) {
+        bag_prometheus_sample(out, name, "");
+        bag_prometheus_label(out, "model", snapshot->models[i]->name);
+        bag_prometheus_label(out, "version", snapshot->models[i]->version);
+        bag_prometheus_label(out, "state", bag_model_state_names[snapshot->models[i]->state]);
+        bag_prometheus_value(out, 1, false);
+    }
+}
+
+static void write_models(struct bag_prometheus *out, const struct bag_metrics *metrics,
+                         const struct bag_snapshot *snapshot,
+                         const struct bag_model_counters *counters)
+{
     for (size_t i = 0; i < COUNT_OF(model_families); i++) {
         write_head(out, &model_families[i]);
-        for (size_t j = 0; j < num_models; j++)
-            write_samples(out, metrics, &models[j], &model_families[i], &counters[j]);
+        for (size_t j = 0; j < snapshot->count; j++)
+            write_samples(out, metrics, snapshot->models[j], &model_families[i], &counters[j]);
     }
-    write_sum(out, "nv_inference_request_duration_us", "Time of all stages together.", models,
-              num_models, counters, offsetof(struct bag_model_counters, duration));
-#define BAG_X(id, value, name, sentence)                         \
-    write_sum(out, name, sentence, models, num_models, counters, \
+    write_sum(out, "nv_inference_request_duration_us", "Time of all stages together.", snapshot,
+              counters, offsetof(struct bag_model_counters, duration));
+#define BAG_X(id, value, name, sentence)               \
+    write_sum(out, name, sentence, snapshot, counters, \
               offsetof(struct bag_model_counters, stage[BAG_STAGE_##id]));
     BAG_STAGES(BAG_X)
 #undef BAG_X
+    write_states(out, snapshot);
 }
 
 static void write_loops(struct bag_prometheus *out, const struct bag_metrics *metrics)
@@ -403,16 +421,16 @@ static void write_process(struct bag_prometheus *out, const char *version)
     bag_prometheus_value(out, 1, false);
 }
 
-char *bag_expose_prometheus(const struct bag_metrics *metrics, size_t num_models,
+char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
                             const char *version)
 {
     struct bag_prometheus out = {0};
-    struct bag_model_counters *counters = malloc((num_models + 1) * sizeof *counters);
+    struct bag_model_counters *counters = malloc((snapshot->count + 1) * sizeof *counters);
     if (!counters)
         return NULL;
-    for (size_t i = 0; i < num_models; i++)
-        bag_metrics_sum_model(metrics, i, &counters[i]);
-    write_models(&out, metrics, counters, num_models);
+    for (size_t i = 0; i < snapshot->count; i++)
+        bag_metrics_sum_model(metrics, snapshot->models[i], &counters[i]);
+    write_models(&out, metrics, snapshot, counters);
     write_loops(&out, metrics);
     write_process(&out, version);
     free(counters);
@@ -432,7 +450,7 @@ void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_m
 {
     struct bag_model_counters counters;
     uint64_t failures_count = 0;
-    bag_metrics_sum_model(metrics, (size_t)(model - metrics->registry->models), &counters);
+    bag_metrics_sum_model(metrics, model, &counters);
     for (int i = 0; i < BAG_FAILURE_COUNT; i++)
         failures_count += bag_counter_get(counters.failure[i]);
     *statistics = (struct bag_v2_statistics){

@@ -49,9 +49,9 @@ char *bag_prometheus_end(struct bag_prometheus *out);
 
 /* ---- everything ------------------------------------------------------------------------------ */
 
-/* Everything in Prometheus' text format; the caller frees it. NULL without memory. The first
- * `num_models` of the registry are there: 0 while it is filled. */
-char *bag_expose_prometheus(const struct bag_metrics *metrics, size_t num_models,
+/* Everything in Prometheus' text format; the caller frees it. NULL without memory. The snapshot is
+ * one that the caller has acquired. */
+char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
                             const char *version);
 
 /* One model's statistics. */

@@ -4,11 +4,14 @@
 #include <stdlib.h>
 #include <time.h>
 
+/* Counters of models come in blocks, which stay where they are as models are added. */
+#define BLOCK_SLOTS 64
+#define MAX_BLOCKS  (BAG_METRICS_MAX_SLOTS / BLOCK_SLOTS)
+
 struct bag_recorder {
     struct bag_recorder *next;
-    const struct bag_registry *registry;
     struct bag_loop_counters loop;
-    struct bag_model_counters models[]; /* as in the registry */
+    struct bag_model_counters *blocks[MAX_BLOCKS]; /* owned; by slot */
 };
 
 #define BAG_X(bound) UINT64_C(bound),
@@ -41,8 +44,7 @@ static void find_first(const uint64_t *bounds, uint8_t *first)
     }
 }
 
-void bag_metrics_init(struct bag_metrics *metrics, bool on, const struct bag_registry *registry,
-                      size_t max_models)
+void bag_metrics_init(struct bag_metrics *metrics, bool on)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -50,7 +52,7 @@ void bag_metrics_init(struct bag_metrics *metrics, bool on, const struct bag_reg
         bag_ticks_init();
     find_first(bag_seconds_bounds, bag_seconds_first);
     find_first(bag_sizes_bounds, bag_sizes_first);
-    *metrics = (struct bag_metrics){.on = on, .registry = registry, .max_models = max_models};
+    *metrics = (struct bag_metrics){.on = on};
     metrics->epoch_ms =
         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 - uv_hrtime() / 1000000;
 }
@@ -59,9 +61,38 @@ void bag_metrics_free(struct bag_metrics *metrics)
 {
     while (metrics->first) {
         struct bag_recorder *next = metrics->first->next;
+        for (size_t i = 0; i < MAX_BLOCKS; i++)
+            free(metrics->first->blocks[i]);
         free(metrics->first);
         metrics->first = next;
     }
+}
+
+static bool make_block(struct bag_recorder *recorder, size_t block)
+{
+    if (!recorder->blocks[block])
+        recorder->blocks[block] = calloc(BLOCK_SLOTS, sizeof **recorder->blocks);
+    return recorder->blocks[block];
+}
+
+static struct bag_model_counters *counters_at(const struct bag_recorder *recorder, size_t slot)
+{
+    return &recorder->blocks[slot / BLOCK_SLOTS][slot % BLOCK_SLOTS];
+}
+
+bool bag_metrics_begin_slot(void *context, size_t slot)
+{
+    struct bag_metrics *metrics = context;
+    if (slot >= BAG_METRICS_MAX_SLOTS)
+        return false;
+    for (struct bag_recorder *at = metrics->first; at; at = at->next) {
+        if (!make_block(at, slot / BLOCK_SLOTS))
+            return false;
+        memset(counters_at(at, slot), 0, sizeof(struct bag_model_counters));
+    }
+    if (metrics->num_slots <= slot)
+        metrics->num_slots = slot + 1;
+    return true;
 }
 
 bool bag_metrics_add_loop(struct bag_metrics *metrics, struct bag_recorder **recorder)
@@ -69,13 +100,15 @@ bool bag_metrics_add_loop(struct bag_metrics *metrics, struct bag_recorder **rec
     *recorder = NULL;
     if (!metrics->on)
         return true;
-    *recorder =
-        calloc(1, sizeof **recorder + metrics->max_models * sizeof(struct bag_model_counters));
+    *recorder = calloc(1, sizeof **recorder);
     if (!*recorder)
         return false;
-    (*recorder)->registry = metrics->registry;
     (*recorder)->next = metrics->first;
     metrics->first = *recorder;
+    for (size_t slot = 0; slot < metrics->num_slots; slot += BLOCK_SLOTS) {
+        if (!make_block(*recorder, slot / BLOCK_SLOTS))
+            return false;
+    }
     return true;
 }
 
@@ -84,7 +117,7 @@ bool bag_metrics_add_loop(struct bag_metrics *metrics, struct bag_recorder **rec
 static struct bag_model_counters *counters_of(struct bag_recorder *recorder,
                                               const struct bag_model *model)
 {
-    return &recorder->models[model - recorder->registry->models];
+    return counters_at(recorder, model->slot);
 }
 
 void bag_metrics_on_queued(struct bag_recorder *recorder, const struct bag_model *model)
@@ -196,13 +229,13 @@ static void add_implied(struct bag_model_counters *sum)
                         bag_counter_get(&sum->stage[i][BAG_SLOTS_SECONDS - 1]));
 }
 
-void bag_metrics_sum_model(const struct bag_metrics *metrics, size_t index,
+void bag_metrics_sum_model(const struct bag_metrics *metrics, const struct bag_model *model,
                            struct bag_model_counters *sum)
 {
     uint64_t last_ms = 0;
     memset(sum, 0, sizeof *sum);
     for (const struct bag_recorder *at = metrics->first; at; at = at->next) {
-        const struct bag_model_counters *counters = &at->models[index];
+        const struct bag_model_counters *counters = counters_at(at, model->slot);
         uint64_t its_last_ms = bag_counter_get(counters->last[0]);
         add_all((bag_counter *)sum, (const bag_counter *)counters, sizeof *sum);
         last_ms = its_last_ms > last_ms ? its_last_ms : last_ms;

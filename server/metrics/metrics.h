@@ -7,7 +7,7 @@
 #define BAG_METRICS_H
 
 #include "clock.h"
-#include "server/table/registry.h"
+#include "server/table/snapshot.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -119,17 +119,23 @@ static inline void bag_observe_size(bag_counter *histogram, uint64_t size)
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
+/* Most names and versions that are there at one time. */
+#define BAG_METRICS_MAX_SLOTS ((size_t)65536)
+
 /* Of the server. Set up before the loops start. */
 struct bag_metrics {
     bool on;
-    const struct bag_registry *registry; /* borrowed */
-    size_t max_models;                   /* that it will hold */
-    uint64_t epoch_ms;                   /* when uv_now was 0, since 1970 */
-    struct bag_recorder *first;          /* owned; one for each loop */
+    size_t num_slots;           /* that have begun */
+    uint64_t epoch_ms;          /* when uv_now was 0, since 1970 */
+    struct bag_recorder *first; /* owned; one for each loop */
 };
 
-void bag_metrics_init(struct bag_metrics *metrics, bool on, const struct bag_registry *registry,
-                      size_t max_models);
+void bag_metrics_init(struct bag_metrics *metrics, bool on);
+
+/* Sets the counters of a slot to 0, with room for them where there was none; `metrics` is a struct
+ * bag_metrics. Nobody uses the slot: the snapshot that does is published later. False without
+ * memory, or beyond BAG_METRICS_MAX_SLOTS. */
+bool bag_metrics_begin_slot(void *metrics, size_t slot);
 
 /* Frees all recorders; their loops have ended. */
 void bag_metrics_free(struct bag_metrics *metrics);
@@ -176,8 +182,8 @@ void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metri
 
 /* ---- adding up ------------------------------------------------------------------------------- */
 
-/* The sum over all loops; `index` is the model's position in the registry. */
-void bag_metrics_sum_model(const struct bag_metrics *metrics, size_t index,
+/* The sum over all loops, of a model in a snapshot that the caller has acquired. */
+void bag_metrics_sum_model(const struct bag_metrics *metrics, const struct bag_model *model,
                            struct bag_model_counters *sum);
 void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_counters *sum);
 

@@ -72,7 +72,9 @@
       "Resident memory.")                                                                          \
     X(virtual_bytes, "gauge", WHOLE, "process_virtual_memory_bytes", "bytes", "Virtual memory.")   \
     X(open_fds, "gauge", WHOLE, "process_open_fds", "descriptors", "Open file descriptors.")       \
-    X(max_fds, "gauge", WHOLE, "process_max_fds", "descriptors", "Most that may be open.")
+    X(max_fds, "gauge", WHOLE, "process_max_fds", "descriptors", "Most that may be open.")         \
+    X(dropped_lines, "counter", WHOLE, "bagserve_dropped_log_lines_total", "lines",                \
+      "Lines of the log that were dropped because their reader did not keep up.")
 
 /* ---- the values of labels -------------------------------------------------------------------- */
 

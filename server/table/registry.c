@@ -1,202 +1,232 @@
-/* The models that are served; see registry.h. */
+/* Publishing snapshots and freeing them; see registry.h. */
 #include "registry.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-bool bag_registry_init(struct bag_registry *registry, size_t capacity)
+bool bag_registry_init(struct bag_registry *registry, size_t max_readers)
 {
-    registry->count = 0;
-    registry->models = calloc(capacity ? capacity : 1, sizeof *registry->models);
-    return registry->models != NULL;
+    *registry = (struct bag_registry){.max_readers = max_readers};
+    return pthread_mutex_init(&registry->lock, NULL) == 0;
 }
 
-static void free_model(struct bag_model *model)
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static bool has_slot(const struct bag_registry *registry, size_t slot,
+                     const struct bag_model *model)
 {
-    for (size_t i = 0; model->features && i < model->num_features; i++) {
-        free(model->features[i].name);
-        bag_projection_free(model->features[i].projection);
+    return slot < registry->num_slots && registry->slots[slot].name &&
+           strcmp(registry->slots[slot].name, model->name) == 0 &&
+           strcmp(registry->slots[slot].version, model->version) == 0;
+}
+
+static size_t find_slot(const struct bag_registry *registry, const struct bag_model *model)
+{
+    for (size_t i = 0; i < registry->num_slots; i++) {
+        if (has_slot(registry, i, model))
+            return i;
     }
-    if (model->memory)
-        bag_table_unload(model->memory);
-    free(model->memory);
-    free(model->sorted);
-    free(model->features);
-    free(model->name);
-    free(model->version);
+    return SIZE_MAX;
+}
+
+/* A slot that no snapshot has, or a new one; SIZE_MAX without memory. */
+static size_t find_free_slot(struct bag_registry *registry)
+{
+    size_t count = registry->num_slots, room = count ? 2 * count : 64;
+    for (size_t i = 0; i < count; i++) {
+        if (!registry->slots[i].name)
+            return i;
+    }
+    struct bag_slot *slots = realloc(registry->slots, room * sizeof *slots);
+    if (!slots)
+        return SIZE_MAX;
+    memset(slots + count, 0, (room - count) * sizeof *slots);
+    registry->slots = slots;
+    registry->num_slots = room;
+    return count;
+}
+
+static void free_slot(struct bag_slot *slot)
+{
+    free(slot->name);
+    free(slot->version);
+    *slot = (struct bag_slot){0};
+}
+
+static size_t make_slot(struct bag_registry *registry, const struct bag_model *model)
+{
+    size_t i = find_free_slot(registry);
+    if (i == SIZE_MAX)
+        return SIZE_MAX;
+    struct bag_slot *slot = &registry->slots[i];
+    *slot = (struct bag_slot){.name = strdup(model->name), .version = strdup(model->version)};
+    if (slot->name && slot->version &&
+        (!registry->on_slot || registry->on_slot(registry->slot_context, i)))
+        return i;
+    free_slot(slot);
+    return SIZE_MAX;
+}
+
+static void drop_slots(struct bag_registry *registry, const struct bag_snapshot *snapshot,
+                       size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct bag_slot *slot = &registry->slots[snapshot->models[i]->slot];
+        if (--slot->snapshots == 0)
+            free_slot(slot);
+    }
+}
+
+/* Gives every model its slot. One that is published already keeps its own, and is not written to:
+ * loops are reading it. */
+static bool take_slots(struct bag_registry *registry, struct bag_snapshot *snapshot,
+                       struct bag_problem *problem)
+{
+    for (size_t i = 0; i < snapshot->count; i++) {
+        struct bag_model *model = snapshot->models[i];
+        size_t slot = model->slot;
+        if (!has_slot(registry, slot, model))
+            slot = find_slot(registry, model);
+        if (slot == SIZE_MAX)
+            slot = make_slot(registry, model);
+        if (slot == SIZE_MAX) {
+            drop_slots(registry, snapshot, i);
+            return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                                   "model '%s' version %s: no memory for its counters", model->name,
+                                   model->version);
+        }
+        if (model->slot != slot)
+            model->slot = slot;
+        registry->slots[slot].snapshots++;
+    }
+    return true;
+}
+
+/* ---- the changer ----------------------------------------------------------------------------- */
+
+/* One reader less, or no longer the current one. The last one to leave has seen what all others
+ * did with it. */
+static void leave(struct bag_registry *registry, struct bag_snapshot *snapshot)
+{
+    if (atomic_fetch_sub_explicit(&snapshot->readers, 1, memory_order_acq_rel) > 1)
+        return;
+    pthread_mutex_lock(&registry->lock);
+    snapshot->next = registry->left;
+    registry->left = snapshot;
+    pthread_mutex_unlock(&registry->lock);
+    if (registry->on_left)
+        registry->on_left(registry->left_context);
+}
+
+bool bag_registry_publish(struct bag_registry *registry, struct bag_snapshot *snapshot,
+                          struct bag_problem *problem)
+{
+    struct bag_snapshot *old = atomic_load_explicit(&registry->current, memory_order_relaxed);
+    size_t readers = 1;
+    if (!take_slots(registry, snapshot, problem))
+        return false;
+    snapshot->generation = ++registry->generation;
+    pthread_mutex_lock(&registry->lock);
+    for (const struct bag_reader *at = registry->readers; at; at = at->next)
+        readers++;
+    atomic_init(&snapshot->readers, readers);
+    if (old)
+        old->next = snapshot;
+    atomic_store_explicit(&registry->current, snapshot, memory_order_release);
+    for (const struct bag_reader *at = registry->readers; at; at = at->next)
+        at->wake(at->context);
+    pthread_mutex_unlock(&registry->lock);
+    if (old)
+        leave(registry, old);
+    return true;
+}
+
+static void free_snapshot(struct bag_registry *registry, struct bag_snapshot *snapshot)
+{
+    drop_slots(registry, snapshot, snapshot->count);
+    bag_snapshot_free(snapshot);
+}
+
+size_t bag_registry_collect(struct bag_registry *registry)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&registry->lock);
+    struct bag_snapshot *snapshot = registry->left;
+    registry->left = NULL;
+    pthread_mutex_unlock(&registry->lock);
+    for (struct bag_snapshot *next; snapshot; snapshot = next, count++) {
+        next = snapshot->next;
+        free_snapshot(registry, snapshot);
+    }
+    return count;
 }
 
 void bag_registry_free(struct bag_registry *registry)
 {
-    for (size_t i = 0; i < registry->count; i++)
-        free_model(&registry->models[i]);
-    free(registry->models);
-    registry->models = NULL;
-    registry->count = 0;
+    struct bag_snapshot *current = atomic_load_explicit(&registry->current, memory_order_acquire);
+    bag_registry_collect(registry);
+    if (current)
+        free_snapshot(registry, current);
+    for (size_t i = 0; i < registry->num_slots; i++)
+        free_slot(&registry->slots[i]);
+    free(registry->slots);
+    pthread_mutex_destroy(&registry->lock);
 }
 
-static int compare(const struct bag_model *model, const char *name, uint64_t version_number)
-{
-    int order = strcmp(model->name, name);
-    if (order)
-        return order;
-    return (model->version_number > version_number) - (model->version_number < version_number);
-}
+/* ---- readers --------------------------------------------------------------------------------- */
 
-/* Puts a complete model in its place. */
-static void insert(struct bag_registry *registry, const struct bag_model *model)
+bool bag_reader_open(struct bag_reader *reader, struct bag_registry *registry,
+                     void (*wake)(void *context), void *context)
 {
-    size_t at = registry->count;
-    for (; at > 0 && compare(&registry->models[at - 1], model->name, model->version_number) > 0;
-         at--)
-        registry->models[at] = registry->models[at - 1];
-    registry->models[at] = *model;
-    registry->count++;
-}
-
-/* A model with room for features, and for the index of their names; false without memory, and then
- * it holds nothing. */
-static bool make_model(const char *name, const char *version, size_t num_features,
-                       struct bag_model *model)
-{
-    *model = (struct bag_model){.name = strdup(name),
-                                .version = strdup(version),
-                                .version_number = strtoull(version, NULL, 10),
-                                .features = calloc(num_features, sizeof *model->features),
-                                .num_features = num_features,
-                                .sorted = calloc(num_features, sizeof *model->sorted)};
-    if (model->name && model->version && model->features && model->sorted)
-        return true;
-    free_model(model);
-    return false;
-}
-
-bool bag_registry_add(struct bag_registry *registry, const char *name, const char *version,
-                      const struct bag_rules *rules, const struct bag_table_memory *memory,
-                      struct bag_projection_memory *projection)
-{
-    struct bag_model model;
-    if (!make_model(name, version, 1, &model))
-        return false;
-    struct bag_table_memory *own = malloc(sizeof *own);
-    model.features[0] = (struct bag_feature){strdup(BAG_EMBEDDINGS), model.name, *rules, own, NULL};
-    if (!own || !model.features[0].name) {
-        free(own);
-        free_model(&model);
-        return false;
+    pthread_mutex_lock(&registry->lock);
+    bool has_room = registry->num_readers < registry->max_readers;
+    if (has_room) {
+        *reader = (struct bag_reader){
+            .registry = registry,
+            .index = registry->num_readers++,
+            .at = atomic_load_explicit(&registry->current, memory_order_relaxed),
+            .wake = wake,
+            .context = context,
+            .next = registry->readers};
+        atomic_fetch_add_explicit(&reader->at->readers, 1, memory_order_relaxed);
+        registry->readers = reader;
     }
-    *own = *memory;
-    model.memory = own;
-    model.features[0].projection = projection;
-    model.projects = projection != NULL;
-    model.sorted[0] = &model.features[0];
-    model.typical_row_bytes = bag_row_bytes(&memory->table);
-    insert(registry, &model);
-    return true;
+    pthread_mutex_unlock(&registry->lock);
+    return has_room;
 }
 
-static int compare_features(const void *a, const void *b)
+void bag_reader_leave(struct bag_reader *reader, struct bag_snapshot *snapshot)
 {
-    const struct bag_feature *const *x = a, *const *y = b;
-    return strcmp((*x)->name, (*y)->name);
+    leave(reader->registry, snapshot);
 }
 
-/* Takes a copy of a feature, with its table's memory. */
-static bool take_feature(const struct bag_registry *registry, const struct bag_feature *feature,
-                         struct bag_feature *copy)
+/* A snapshot's `next` is written before the one that it names can be seen. */
+static void move_to(struct bag_reader *reader, const struct bag_snapshot *current)
 {
-    const struct bag_model *table = bag_registry_find(registry, feature->table, "");
-    *copy = (struct bag_feature){strdup(feature->name), table->name, feature->rules, table->memory,
-                                 NULL};
-    return copy->name;
-}
-
-bool bag_registry_add_collection(struct bag_registry *registry, const char *name,
-                                 const char *version, const struct bag_feature *features,
-                                 size_t count)
-{
-    struct bag_model model;
-    size_t row_bytes = 0;
-    if (!make_model(name, version, count, &model))
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        if (!take_feature(registry, &features[i], &model.features[i])) {
-            free_model(&model);
-            return false;
-        }
-        model.sorted[i] = &model.features[i];
-        row_bytes += bag_row_bytes(&model.features[i].memory->table) / count;
+    while (reader->at != current) {
+        struct bag_snapshot *old = reader->at;
+        reader->at = old->next;
+        if (old->leases[reader->index].requests == 0)
+            leave(reader->registry, old);
     }
-    for (size_t i = 0; i < count; i++) {
-        model.features[i].projection = features[i].projection;
-        model.projects |= features[i].projection != NULL;
-    }
-    qsort(model.sorted, count, sizeof *model.sorted, compare_features);
-    model.typical_row_bytes = row_bytes;
-    insert(registry, &model);
-    return true;
 }
 
-/* As strcmp, of a name that need not end with a NUL. */
-static int compare_name(const char *name, size_t name_bytes, const char *other)
+void bag_reader_move(struct bag_reader *reader)
 {
-    size_t other_bytes = strlen(other);
-    int order = memcmp(name, other, name_bytes < other_bytes ? name_bytes : other_bytes);
-    return order ? order : (name_bytes > other_bytes) - (name_bytes < other_bytes);
+    move_to(reader, atomic_load_explicit(&reader->registry->current, memory_order_acquire));
 }
 
-const struct bag_feature *bag_model_feature(const struct bag_model *model, const char *name,
-                                            size_t name_bytes)
+void bag_reader_close(struct bag_reader *reader)
 {
-    size_t low = 0, high = model->num_features;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = compare_name(name, name_bytes, model->sorted[middle]->name);
-        if (order == 0)
-            return model->sorted[middle];
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
-}
-
-/* The position of the first model that is not before name and version. */
-static size_t lower_bound(const struct bag_registry *registry, const char *name,
-                          uint64_t version_number)
-{
-    size_t low = 0, high = registry->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (compare(&registry->models[middle], name, version_number) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-const struct bag_model *bag_registry_versions(const struct bag_registry *registry, const char *name,
-                                              size_t *count)
-{
-    size_t first = lower_bound(registry, name, 0), end = first;
-    while (end < registry->count && strcmp(registry->models[end].name, name) == 0)
-        end++;
-    *count = end - first;
-    return *count ? &registry->models[first] : NULL;
-}
-
-const struct bag_model *bag_registry_find(const struct bag_registry *registry, const char *name,
-                                          const char *version)
-{
-    size_t count;
-    const struct bag_model *models = bag_registry_versions(registry, name, &count);
-    if (!models || !*version)
-        return models ? &models[count - 1] : NULL;
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(models[i].version, version) == 0)
-            return &models[i];
-    }
-    return NULL;
+    struct bag_registry *registry = reader->registry;
+    pthread_mutex_lock(&registry->lock);
+    struct bag_reader **link = &registry->readers;
+    while (*link != reader)
+        link = &(*link)->next;
+    *link = reader->next;
+    struct bag_snapshot *current = atomic_load_explicit(&registry->current, memory_order_acquire);
+    pthread_mutex_unlock(&registry->lock);
+    /* What is published from here on does not count this reader. */
+    move_to(reader, current);
+    leave(registry, current);
 }

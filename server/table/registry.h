@@ -1,87 +1,102 @@
-/* The models that are served: tables and collections, their versions and rules.
+/* The snapshot that requests read, and who reads it.
  *
- * Filled while starting, by one thread; from then on read by all without a lock. Owns the names and
- * the tables' memory. */
-#ifndef BAG_REGISTRY_H
-#define BAG_REGISTRY_H
+ * One thread at a time changes the tables: it makes the next snapshot beside the current one,
+ * publishes it, and collects those that nobody reads any more. Every loop is a reader. A request
+ * acquires the current snapshot at its head and releases it when its reply is sent; the loop counts
+ * them in its own lease of the snapshot, without an atomic operation that others share.
+ *
+ * Why nothing is freed too early: a snapshot counts the readers that have not left it, from before
+ * it is published. A reader leaves a snapshot, on its own thread, when it has moved on to a later
+ * one and its last request there is released; only the last one to leave hands it to the changer.
+ * An idle loop is woken to move on. */
+#ifndef BAG_TABLE_REGISTRY_H
+#define BAG_TABLE_REGISTRY_H
 
-#include "load.h"
+#include "snapshot.h"
 
-/* The name of a table model's output, and of the one that holds a collection's features side by
- * side. */
-#define BAG_EMBEDDINGS "embeddings"
+#include <pthread.h>
 
-/* What a model pools: the bags of one table. */
-struct bag_feature {
-    char *name;                            /* of its output; owned */
-    const char *table;                     /* the name of the model whose table it is; borrowed */
-    struct bag_rules rules;                /* complete: output_dtype is set */
-    const struct bag_table_memory *memory; /* borrowed from that model */
-    struct bag_projection_memory *projection; /* owned; NULL: none */
-};
-
-/* A model of a table has one feature, named BAG_EMBEDDINGS, and its memory is its own. A collection
- * has features of other models. */
-struct bag_model {
-    char *name;
-    char *version; /* decimal, from 1 */
-    uint64_t version_number;
-    struct bag_table_memory *memory; /* owned; NULL: a collection */
-    struct bag_feature *features;    /* owned */
-    size_t num_features;
-    const struct bag_feature **sorted; /* owned; a collection's features by name */
-    size_t typical_row_bytes;          /* the mean over the features */
-    bool projects;                     /* some feature does */
+/* A name and version that some snapshot has, with its place in all counters. */
+struct bag_slot {
+    char *name, *version; /* owned; NULL: the slot is free */
+    size_t snapshots;     /* that have it */
 };
 
 struct bag_registry {
-    struct bag_model *models; /* sorted by name, then by version */
-    size_t count;
+    _Atomic(struct bag_snapshot *) current; /* owned */
+    size_t max_readers;
+
+    /* The changer's. */
+    uint64_t generation;
+    struct bag_slot *slots; /* owned */
+    size_t num_slots;
+    /* Told before a slot is used for another name and version; false where it cannot be. */
+    bool (*on_slot)(void *context, size_t slot);
+    void *slot_context;
+
+    pthread_mutex_t lock;       /* guards what follows */
+    struct bag_reader *readers; /* borrowed */
+    size_t num_readers;         /* that have ever been opened */
+    struct bag_snapshot *left;  /* owned; that nobody reads */
+    /* Told when there is something to collect, on the thread of the loop that left last. */
+    void (*on_left)(void *context);
+    void *left_context;
 };
 
-/* Room for `capacity` models. */
-bool bag_registry_init(struct bag_registry *registry, size_t capacity);
+/* A loop. Its thread alone uses it, but for `wake`. */
+struct bag_reader {
+    struct bag_registry *registry;
+    size_t index;
+    struct bag_snapshot *at;     /* the one that requests acquire, until it moves on */
+    void (*wake)(void *context); /* asks the loop for bag_reader_move; called on any thread */
+    void *context;
+    struct bag_reader *next;
+};
+
+/* Without a snapshot. The callbacks may be set before the first is published. */
+bool bag_registry_init(struct bag_registry *registry, size_t max_readers);
+
+/* Frees everything, when all readers are closed. */
 void bag_registry_free(struct bag_registry *registry);
 
-/* Adds a model of a table under copies of its name and version and takes over `memory` and
- * `projection`, which may be NULL. Name and
- * version are valid and not there yet, and there is room (the configuration has seen to both).
- * False without memory; then both stay the caller's. */
-bool bag_registry_add(struct bag_registry *registry, const char *name, const char *version,
-                      const struct bag_rules *rules, const struct bag_table_memory *memory,
-                      struct bag_projection_memory *projection);
+/* ---- the changer ----------------------------------------------------------------------------- */
 
-/* Adds a collection likewise, of copies of `count` features, at least 1. What is looked at of them
- * is their names, rules and projections, which are taken over, and `table`, a model of a table that
- * has been added: its highest version gives the memory, and must not be freed before the
- * collection. */
-bool bag_registry_add_collection(struct bag_registry *registry, const char *name,
-                                 const char *version, const struct bag_feature *features,
-                                 size_t count);
+/* Gives every model its slot and makes the snapshot, which is taken over, the current one. False
+ * with *problem where there is no slot; then it stays the caller's. */
+bool bag_registry_publish(struct bag_registry *registry, struct bag_snapshot *snapshot,
+                          struct bag_problem *problem);
 
-/* The feature of that name, which need not end with a NUL; NULL where there is none. */
-const struct bag_feature *bag_model_feature(const struct bag_model *model, const char *name,
-                                            size_t name_bytes);
+/* Frees the snapshots that nobody reads; returns how many those were. */
+size_t bag_registry_collect(struct bag_registry *registry);
 
-/* The elements of a feature's output after the first dimension. */
-static inline size_t bag_feature_columns(const struct bag_feature *feature)
+/* ---- readers --------------------------------------------------------------------------------- */
+
+/* After the first snapshot is published. False where there are max_readers already. */
+bool bag_reader_open(struct bag_reader *reader, struct bag_registry *registry,
+                     void (*wake)(void *context), void *context);
+
+/* When all requests are released; `wake` is not called any more from then on. */
+void bag_reader_close(struct bag_reader *reader);
+
+/* Moves on to the current snapshot, leaving those in between. */
+void bag_reader_move(struct bag_reader *reader);
+
+/* Leaves a snapshot for good. */
+void bag_reader_leave(struct bag_reader *reader, struct bag_snapshot *snapshot);
+
+/* The current snapshot, for one request. */
+static inline struct bag_snapshot *bag_snapshot_acquire(struct bag_reader *reader)
 {
-    return feature->projection ? feature->projection->projection.columns
-                               : feature->memory->table.row_elements;
+    if (atomic_load_explicit(&reader->registry->current, memory_order_acquire) != reader->at)
+        bag_reader_move(reader);
+    reader->at->leases[reader->index].requests++;
+    return reader->at;
 }
 
-static inline bool bag_model_is_collection(const struct bag_model *model)
+static inline void bag_snapshot_release(struct bag_reader *reader, struct bag_snapshot *snapshot)
 {
-    return !model->memory;
+    if (--snapshot->leases[reader->index].requests == 0 && snapshot != reader->at)
+        bag_reader_leave(reader, snapshot);
 }
-
-/* All versions of a model: the first of them, and how many follow it (itself included); NULL where
- * the name is unknown. */
-const struct bag_model *bag_registry_versions(const struct bag_registry *registry, const char *name,
-                                              size_t *count);
-
-/* A version of a model; the highest one where `version` is empty. NULL where there is none. */
-const struct bag_model *bag_registry_find(const struct bag_registry *registry, const char *name,
-                                          const char *version);
 
 #endif

@@ -3,27 +3,34 @@
 
 #include "server/http/request.h"
 
-/* What the index says to a body in a state; the caller frees it. */
-static char *ask(enum bag_service_state state, const char *body)
+/* What the index says to a body where both versions are in that state and the server is in its own;
+ * the caller frees it. */
+static char *ask(enum bag_service_state state, enum bag_model_state model_state, const char *body)
 {
-    struct bag_model_config models[] = {
-        {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "1"},
-        {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "12"},
+    char *reason = (char *)(uintptr_t)(model_state == BAG_MODEL_READY ? "" : "because");
+    struct bag_model models[] = {
+        {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "1", .reason = reason},
+        {.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "12", .reason = reason},
     };
-    struct bag_config config = {.models = models, .num_models = COUNT_OF(models)};
-    struct bag_service service = {.config = &config, .state = state};
+    struct bag_model *both[] = {&models[0], &models[1]};
+    struct bag_snapshot snapshot = {.models = both, .listed = both, .count = 2};
+    struct bag_service service = {.state = state};
     struct bag_http_context context = {.service = &service};
-    struct bag_http_request request = {
-        .context = &context, .body = exact_copy(body, strlen(body)), .body_bytes = strlen(body)};
+    struct bag_http_request request = {.context = &context,
+                                       .snapshot = &snapshot,
+                                       .body = exact_copy(body, strlen(body)),
+                                       .body_bytes = strlen(body)};
+    models[0].state = models[1].state = model_state;
     assert_int_equal(bag_http_post_index(&request), BAG_HTTP_DONE);
     assert_int_equal(request.reply.status, 200);
     free(request.body);
     return request.reply.body;
 }
 
-static void expect_index(enum bag_service_state state, const char *body, const char *want)
+static void expect_index(enum bag_service_state state, enum bag_model_state model_state,
+                         const char *body, const char *want)
 {
-    char *got = ask(state, body);
+    char *got = ask(state, model_state, body);
     assert_string_equal(got, want);
     free(got);
 }
@@ -35,18 +42,21 @@ static void expect_index(enum bag_service_state state, const char *body, const c
 static void test_states(void **state)
 {
     (void)state;
-    expect_index(BAG_SERVICE_READY, "", BOTH("READY", ""));
-    expect_index(BAG_SERVICE_LOADING, "", BOTH("LOADING", "the tables are still being loaded"));
-    expect_index(BAG_SERVICE_DRAINING, "{}", BOTH("UNLOADING", "the server is stopping"));
+    expect_index(BAG_SERVICE_READY, BAG_MODEL_READY, "", BOTH("READY", ""));
+    expect_index(BAG_SERVICE_LOADING, BAG_MODEL_LOADING, "", BOTH("LOADING", "because"));
+    expect_index(BAG_SERVICE_READY, BAG_MODEL_UNAVAILABLE, "", BOTH("UNAVAILABLE", "because"));
+    expect_index(BAG_SERVICE_READY, BAG_MODEL_UNLOADING, "", BOTH("UNLOADING", "because"));
+    expect_index(BAG_SERVICE_DRAINING, BAG_MODEL_READY, "{}",
+                 BOTH("UNLOADING", "the server is stopping"));
 }
 
 static void test_ready_only(void **state)
 {
     (void)state;
-    expect_index(BAG_SERVICE_READY, "{\"ready\":true}", BOTH("READY", ""));
-    expect_index(BAG_SERVICE_LOADING, "{\"ready\":true}", "[]");
-    expect_index(BAG_SERVICE_DRAINING, "{\"ready\":true}", "[]");
-    expect_index(BAG_SERVICE_DRAINING, "{\"ready\":false}",
+    expect_index(BAG_SERVICE_READY, BAG_MODEL_READY, "{\"ready\":true}", BOTH("READY", ""));
+    expect_index(BAG_SERVICE_LOADING, BAG_MODEL_LOADING, "{\"ready\":true}", "[]");
+    expect_index(BAG_SERVICE_DRAINING, BAG_MODEL_READY, "{\"ready\":true}", "[]");
+    expect_index(BAG_SERVICE_DRAINING, BAG_MODEL_READY, "{\"ready\":false}",
                  BOTH("UNLOADING", "the server is stopping"));
 }
 

@@ -3,21 +3,26 @@
 
 #include "server/metrics/expose.h"
 
-static struct bag_model models[2];
-static struct bag_registry registry = {models, 2};
+static struct bag_model models[2], *both[2] = {&models[0], &models[1]};
 static struct bag_metrics metrics;
 static struct bag_recorder *first, *second;
 
 static int set_up(void **state)
 {
     (void)state;
-    models[0] =
-        (struct bag_model){.name = (char *)(uintptr_t) "a", .version = (char *)(uintptr_t) "1"};
-    models[1] =
-        (struct bag_model){.name = (char *)(uintptr_t) "b", .version = (char *)(uintptr_t) "7"};
-    bag_metrics_init(&metrics, true, &registry, 2);
+    models[0] = (struct bag_model){.name = (char *)(uintptr_t) "a",
+                                   .version = (char *)(uintptr_t) "1",
+                                   .state = BAG_MODEL_READY,
+                                   .slot = 3};
+    models[1] = (struct bag_model){.name = (char *)(uintptr_t) "b",
+                                   .version = (char *)(uintptr_t) "7",
+                                   .state = BAG_MODEL_UNAVAILABLE,
+                                   .slot = 130};
+    bag_metrics_init(&metrics, true);
+    assert_true(bag_metrics_begin_slot(&metrics, 3));
     assert_true(bag_metrics_add_loop(&metrics, &first));
     assert_true(bag_metrics_add_loop(&metrics, &second));
+    assert_true(bag_metrics_begin_slot(&metrics, 130));
     assert_non_null(first);
     assert_non_null(second);
     return 0;
@@ -132,7 +137,7 @@ static void test_loops_add_up(void **state)
     bag_metrics_on_queued(first, &models[0]);
     bag_metrics_on_queued(second, &models[0]);
     bag_metrics_on_taken(first, &models[0]);
-    bag_metrics_sum_model(&metrics, 0, &sum);
+    bag_metrics_sum_model(&metrics, &models[0], &sum);
     assert_int_equal(only(sum.success[0]), 2);
     assert_int_equal(only(sum.bags[0]), 6);
     assert_int_equal(only(sum.rows[0]), 10);
@@ -145,11 +150,28 @@ static void test_loops_add_up(void **state)
     assert_int_equal(only(&sum.stage[BAG_STAGE_OUTPUT][BAG_SLOTS_SECONDS - 1]), 4400);
     assert_int_equal(only(&sum.stage[BAG_STAGE_QUEUE][0]), 2);
     assert_int_equal(only(sum.last[0]), 500);
-    bag_metrics_sum_model(&metrics, 1, &sum);
+    bag_metrics_sum_model(&metrics, &models[1], &sum);
     assert_int_equal(only(sum.success[0]), 2);
     assert_int_equal(only(&sum.stage[BAG_STAGE_OUTPUT][0]), 2);
     assert_int_equal(only(sum.last[0]), 300);
     assert_int_equal(only(sum.pending[0]), 0);
+}
+
+/* A slot that another model gets begins at 0; the others keep what they have. */
+static void test_slots_begin_at_zero(void **state)
+{
+    struct bag_model_counters sum;
+    (void)state;
+    succeed(first, &models[0], 1000, 500);
+    succeed(second, &models[1], 1000, 500);
+    assert_true(bag_metrics_begin_slot(&metrics, 130));
+    bag_metrics_sum_model(&metrics, &models[1], &sum);
+    assert_int_equal(only(sum.success[0]), 0);
+    assert_int_equal(only(sum.last[0]), 0);
+    bag_metrics_sum_model(&metrics, &models[0], &sum);
+    assert_int_equal(only(sum.success[0]), 1);
+    assert_true(bag_metrics_begin_slot(&metrics, BAG_METRICS_MAX_SLOTS - 1));
+    assert_false(bag_metrics_begin_slot(&metrics, BAG_METRICS_MAX_SLOTS));
 }
 
 static void test_levels_of_loops_add_up(void **state)
@@ -191,11 +213,11 @@ static void test_rejections_have_reasons(void **state)
         struct bag_loop_counters before, after;
         struct bag_model_counters model_before, model_after;
         bag_metrics_sum_loops(&metrics, &before);
-        bag_metrics_sum_model(&metrics, 1, &model_before);
+        bag_metrics_sum_model(&metrics, &models[1], &model_before);
         bag_metrics_on_rejection(first, &models[1], cases[i].rejection);
         bag_metrics_on_rejection(second, NULL, cases[i].rejection);
         bag_metrics_sum_loops(&metrics, &after);
-        bag_metrics_sum_model(&metrics, 1, &model_after);
+        bag_metrics_sum_model(&metrics, &models[1], &model_after);
         for (int j = 0; j < BAG_REJECTION_COUNT; j++)
             assert_int_equal(only(after.rejectd[j]) - only(before.rejectd[j]),
                              j == (int)cases[i].rejection ? 2 : 0);
@@ -230,7 +252,8 @@ static void test_nothing_is_counted_when_off(void **state)
     struct bag_recorder *none = first;
     struct bag_metrics_levels levels = {0};
     (void)state;
-    bag_metrics_init(&off, false, &registry, 2);
+    bag_metrics_init(&off, false);
+    assert_true(bag_metrics_begin_slot(&off, 0));
     assert_true(bag_metrics_add_loop(&off, &none));
     assert_null(none);
     succeed(none, &models[0], 1, 1);
@@ -299,7 +322,8 @@ static void test_exposes_every_loop_and_model(void **state)
     succeed(first, &models[0], 1000, 1);
     succeed(second, &models[1], 500, 1);
     succeed(second, &models[1], 2000, 1);
-    char *text = bag_expose_prometheus(&metrics, 2, "1.2.3");
+    struct bag_snapshot snapshot = {.models = both, .count = 2};
+    char *text = bag_expose_prometheus(&metrics, &snapshot, "1.2.3");
     expect_line(text, "nv_inference_request_success{model=\"a\",version=\"1\"} 1");
     expect_line(text, "nv_inference_request_success{model=\"b\",version=\"7\"} 2");
     expect_line(text, "nv_inference_request_duration_us{model=\"b\",version=\"7\"} 25");
@@ -312,8 +336,11 @@ static void test_exposes_every_loop_and_model(void **state)
                       "\"queue\"} 0.0000025");
     expect_line(text, "bagserve_request_duration_seconds_count{model=\"b\",version=\"7\"} 2");
     expect_line(text, "bagserve_build_info{version=\"1.2.3\"} 1");
+    expect_line(text, "bagserve_model_state{model=\"a\",version=\"1\",state=\"READY\"} 1");
+    expect_line(text, "bagserve_model_state{model=\"b\",version=\"7\",state=\"UNAVAILABLE\"} 1");
     free(text);
-    text = bag_expose_prometheus(&metrics, 0, "1.2.3");
+    snapshot.count = 0;
+    text = bag_expose_prometheus(&metrics, &snapshot, "1.2.3");
     assert_null(strstr(text, "model="));
     free(text);
 }
@@ -359,12 +386,19 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_bounds_are_inclusive),         TEST(test_histograms_keep_every_value),
-        TEST(test_stopwatch_adds_laps),          TEST(test_loops_add_up),
-        TEST(test_levels_of_loops_add_up),       TEST(test_rejections_have_reasons),
-        TEST(test_statuses_are_counted),         TEST(test_nothing_is_counted_when_off),
-        TEST(test_writes_the_text_format),       TEST(test_text_grows),
-        TEST(test_exposes_every_loop_and_model), TEST(test_statistics),
+        TEST(test_bounds_are_inclusive),
+        TEST(test_histograms_keep_every_value),
+        TEST(test_stopwatch_adds_laps),
+        TEST(test_loops_add_up),
+        TEST(test_slots_begin_at_zero),
+        TEST(test_levels_of_loops_add_up),
+        TEST(test_rejections_have_reasons),
+        TEST(test_statuses_are_counted),
+        TEST(test_nothing_is_counted_when_off),
+        TEST(test_writes_the_text_format),
+        TEST(test_text_grows),
+        TEST(test_exposes_every_loop_and_model),
+        TEST(test_statistics),
         TEST(test_statistics_are_integers),
     };
 #undef TEST

@@ -1,19 +1,42 @@
-/* Models by name and version: order, the highest version, what is not there. */
+/* Snapshots of models: what they hold, how requests hold them, and when they are freed. */
 #include "testing.h"
 
 #include "server/table/registry.h"
 
-static void add(struct bag_registry *registry, const char *name, const char *version)
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static struct bag_model *make(const char *name, const char *version)
 {
     struct bag_rules rules = {.default_index = -1};
     struct bag_table_memory memory = {.rank = 1};
-    assert_true(bag_registry_add(registry, name, version, &rules, &memory, NULL));
+    struct bag_model *model = bag_model_of_table(name, version, &rules, &memory, NULL);
+    assert_non_null(model);
+    return model;
 }
 
-static void finds(const struct bag_registry *registry, const char *name, const char *version,
+/* A snapshot that alone holds the models. */
+static struct bag_snapshot *snapshot_of(struct bag_model *const *models, size_t count)
+{
+    struct bag_snapshot *snapshot = bag_snapshot_make(models, count, 4);
+    assert_non_null(snapshot);
+    for (size_t i = 0; i < count; i++)
+        bag_model_drop(models[i]);
+    return snapshot;
+}
+
+static void publish(struct bag_registry *registry, struct bag_snapshot *snapshot)
+{
+    struct bag_problem problem;
+    if (!bag_registry_publish(registry, snapshot, &problem))
+        fail_msg("%s", problem.text);
+}
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+static void finds(const struct bag_snapshot *snapshot, const char *name, const char *version,
                   const char *found)
 {
-    const struct bag_model *model = bag_registry_find(registry, name, version);
+    const struct bag_model *model = bag_snapshot_find(snapshot, name, version);
     if (!found) {
         assert_null(model);
         return;
@@ -25,74 +48,356 @@ static void finds(const struct bag_registry *registry, const char *name, const c
 
 static void test_finds_versions(void **state)
 {
-    struct bag_registry registry;
+    struct bag_model *models[] = {make("users", "2"), make("items", "10"), make("items", "9"),
+                                  make("items", "1"), make("item", "3"),   make("users", "1")};
+    struct bag_snapshot *snapshot = snapshot_of(models, COUNT_OF(models));
     size_t count;
     (void)state;
-    assert_true(bag_registry_init(&registry, 6));
-    add(&registry, "users", "2");
-    add(&registry, "items", "10");
-    add(&registry, "items", "9");
-    add(&registry, "items", "1");
-    add(&registry, "item", "3");
-    add(&registry, "users", "1");
-    finds(&registry, "items", "", "10");
-    finds(&registry, "items", "9", "9");
-    finds(&registry, "items", "1", "1");
-    finds(&registry, "items", "2", NULL);
-    finds(&registry, "items", "010", NULL);
-    finds(&registry, "item", "", "3");
-    finds(&registry, "users", "", "2");
-    finds(&registry, "", "", NULL);
-    finds(&registry, "zebras", "", NULL);
-    const struct bag_model *models = bag_registry_versions(&registry, "items", &count);
+    finds(snapshot, "items", "", "10");
+    finds(snapshot, "items", "9", "9");
+    finds(snapshot, "items", "1", "1");
+    finds(snapshot, "items", "2", NULL);
+    finds(snapshot, "items", "010", NULL);
+    finds(snapshot, "item", "", "3");
+    finds(snapshot, "users", "", "2");
+    finds(snapshot, "", "", NULL);
+    finds(snapshot, "zebras", "", NULL);
+    struct bag_model *const *versions = bag_snapshot_versions(snapshot, "items", &count);
     assert_int_equal(count, 3);
-    assert_string_equal(models[0].version, "1");
-    assert_string_equal(models[1].version, "9");
-    assert_string_equal(models[2].version, "10");
-    assert_null(bag_registry_versions(&registry, "itemsx", &count));
+    assert_string_equal(versions[0]->version, "1");
+    assert_string_equal(versions[1]->version, "9");
+    assert_string_equal(versions[2]->version, "10");
+    assert_null(bag_snapshot_versions(snapshot, "itemsx", &count));
     assert_int_equal(count, 0);
-    bag_registry_free(&registry);
+    assert_null(snapshot->not_ready);
+    bag_snapshot_free(snapshot);
 }
 
-static void test_an_empty_registry_finds_nothing(void **state)
+static void test_an_empty_snapshot_finds_nothing(void **state)
 {
-    struct bag_registry registry;
+    struct bag_snapshot *snapshot = snapshot_of(NULL, 0);
     (void)state;
-    assert_true(bag_registry_init(&registry, 0));
-    finds(&registry, "items", "", NULL);
-    bag_registry_free(&registry);
+    finds(snapshot, "items", "", NULL);
+    assert_null(snapshot->not_ready);
+    bag_snapshot_free(snapshot);
+}
+
+/* Without a version the highest that answers, or else the highest that there is. */
+static void test_the_default_version_is_ready(void **state)
+{
+    struct bag_model *models[] = {
+        make("a", "1"), make("a", "2"),
+        bag_model_without_table("a", "3", BAG_MODEL_UNAVAILABLE, "half copied"),
+        bag_model_without_table("b", "1", BAG_MODEL_LOADING, "soon"),
+        bag_model_without_table("b", "2", BAG_MODEL_UNLOADING, "late")};
+    struct bag_snapshot *snapshot = snapshot_of(models, COUNT_OF(models));
+    (void)state;
+    finds(snapshot, "a", "", "2");
+    finds(snapshot, "a", "3", "3");
+    finds(snapshot, "b", "", "2");
+    assert_int_equal(bag_snapshot_find(snapshot, "a", "3")->state, BAG_MODEL_UNAVAILABLE);
+    assert_string_equal(bag_snapshot_find(snapshot, "a", "3")->reason, "half copied");
+    assert_string_equal(bag_snapshot_find(snapshot, "a", "2")->reason, "");
+    assert_ptr_equal(snapshot->not_ready, bag_snapshot_find(snapshot, "a", "3"));
+    bag_snapshot_free(snapshot);
 }
 
 static void test_features_are_found_by_name(void **state)
 {
     static const char *const names[] = {"user", "a", "user.recent", "user.", "use", "zz"};
     struct bag_feature features[COUNT_OF(names)] = {{.name = NULL}};
-    struct bag_registry registry;
+    struct bag_model *items = make("items", "2");
     (void)state;
-    assert_true(bag_registry_init(&registry, 3));
-    add(&registry, "items", "1");
-    add(&registry, "items", "2");
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         features[i].name = (char *)(uintptr_t)names[i];
-        features[i].table = "items";
+        features[i].model = items;
         features[i].rules.default_index = (int64_t)i;
     }
-    assert_true(bag_registry_add_collection(&registry, "c", "1", features, COUNT_OF(names)));
-    const struct bag_model *model = bag_registry_find(&registry, "c", "");
+    struct bag_model *model = bag_model_of_features("c", "1", features, COUNT_OF(names));
+    assert_non_null(model);
     assert_true(bag_model_is_collection(model));
+    bag_model_drop(items); /* the collection holds it */
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         const struct bag_feature *feature = bag_model_feature(model, names[i], strlen(names[i]));
         assert_ptr_equal(feature, &model->features[i]);
         assert_int_equal(feature->rules.default_index, i);
-        assert_ptr_equal(feature->memory, bag_registry_find(&registry, "items", "2")->memory);
+        assert_ptr_equal(feature->memory, items->memory);
+        assert_string_equal(feature->model->name, "items");
     }
     assert_ptr_equal(bag_model_feature(model, "user.recent", 4), &model->features[0]);
     assert_null(bag_model_feature(model, "a\0b", 3));
     assert_null(bag_model_feature(model, "", 0));
     assert_null(bag_model_feature(model, "zzz", 3));
-    const struct bag_model *items = bag_registry_find(&registry, "items", "1");
     assert_ptr_equal(bag_model_feature(items, BAG_EMBEDDINGS, strlen(BAG_EMBEDDINGS)),
                      &items->features[0]);
+    bag_model_drop(model);
+}
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+static void count_call(void *context)
+{
+    ++*(int *)context;
+}
+
+/* A registry with a first snapshot of one model, and a reader of it. */
+struct world {
+    struct bag_registry registry;
+    struct bag_reader reader;
+    int woken, left;
+};
+
+static void set_up(struct world *world)
+{
+    struct bag_model *models[] = {make("a", "1")};
+    *world = (struct world){0};
+    assert_true(bag_registry_init(&world->registry, 4));
+    world->registry.on_left = count_call;
+    world->registry.left_context = &world->left;
+    publish(&world->registry, snapshot_of(models, 1));
+    assert_true(bag_reader_open(&world->reader, &world->registry, count_call, &world->woken));
+}
+
+static void tear_down(struct world *world)
+{
+    bag_reader_close(&world->reader);
+    bag_registry_free(&world->registry);
+}
+
+static void publish_one(struct world *world, const char *version)
+{
+    struct bag_model *models[] = {make("a", version)};
+    publish(&world->registry, snapshot_of(models, 1));
+}
+
+/* A request keeps the snapshot that it began with; the next one has the new one; the old one is
+ * left with its last request, and only then freed. */
+static void test_a_request_keeps_its_snapshot(void **state)
+{
+    struct world world;
+    (void)state;
+    set_up(&world);
+    struct bag_snapshot *first = bag_snapshot_acquire(&world.reader);
+    assert_ptr_equal(bag_snapshot_acquire(&world.reader), first);
+    publish_one(&world, "2");
+    assert_int_equal(world.woken, 1);
+    struct bag_snapshot *second = bag_snapshot_acquire(&world.reader);
+    assert_ptr_not_equal(second, first);
+    assert_true(second->generation > first->generation);
+    finds(first, "a", "", "1");
+    finds(second, "a", "", "2");
+    bag_snapshot_release(&world.reader, first);
+    assert_int_equal(world.left, 0);
+    assert_int_equal(bag_registry_collect(&world.registry), 0);
+    finds(first, "a", "", "1");
+    bag_snapshot_release(&world.reader, first);
+    assert_int_equal(world.left, 1);
+    assert_int_equal(bag_registry_collect(&world.registry), 1);
+    assert_int_equal(bag_registry_collect(&world.registry), 0);
+    bag_snapshot_release(&world.reader, second);
+    assert_int_equal(world.left, 1); /* the current one is not left */
+    tear_down(&world);
+}
+
+/* An idle loop moves on when it is woken, past snapshots that it never read. */
+static void test_an_idle_reader_moves_on(void **state)
+{
+    struct world world;
+    (void)state;
+    set_up(&world);
+    publish_one(&world, "2");
+    publish_one(&world, "3");
+    assert_int_equal(world.woken, 2);
+    assert_int_equal(world.left, 0);
+    bag_reader_move(&world.reader);
+    assert_int_equal(world.left, 2);
+    assert_int_equal(bag_registry_collect(&world.registry), 2);
+    bag_reader_move(&world.reader);
+    assert_int_equal(world.left, 2);
+    tear_down(&world);
+}
+
+/* The last of several readers leaves it to be freed; one that is closed counts no more. */
+static void test_all_readers_must_leave(void **state)
+{
+    struct world world;
+    struct bag_reader second, third, beyond[2];
+    (void)state;
+    set_up(&world);
+    assert_true(bag_reader_open(&second, &world.registry, count_call, &world.woken));
+    assert_true(bag_reader_open(&third, &world.registry, count_call, &world.woken));
+    assert_true(bag_reader_open(&beyond[0], &world.registry, count_call, &world.woken));
+    assert_false(bag_reader_open(&beyond[1], &world.registry, count_call, &world.woken));
+    bag_reader_close(&beyond[0]);
+    struct bag_snapshot *held = bag_snapshot_acquire(&second);
+    publish_one(&world, "2");
+    assert_int_equal(world.woken, 3);
+    bag_reader_move(&world.reader);
+    bag_reader_move(&second);
+    bag_reader_close(&third);
+    assert_int_equal(world.left, 0);
+    bag_snapshot_release(&second, held);
+    assert_int_equal(world.left, 1);
+    assert_int_equal(bag_registry_collect(&world.registry), 1);
+    bag_reader_close(&second);
+    publish_one(&world, "3");
+    assert_int_equal(world.woken, 4); /* of the one that is left */
+    tear_down(&world);
+}
+
+/* A model that both snapshots have is freed with the second of them. */
+static void test_snapshots_share_models(void **state)
+{
+    struct world world;
+    (void)state;
+    set_up(&world);
+    struct bag_model *shared = bag_snapshot_acquire(&world.reader)->models[0];
+    struct bag_model *models[] = {shared, make("b", "1")};
+    shared->holders++; /* this test's, which snapshot_of drops */
+    publish(&world.registry, snapshot_of(models, 2));
+    bag_snapshot_release(&world.reader, world.reader.at);
+    bag_reader_move(&world.reader);
+    assert_int_equal(bag_registry_collect(&world.registry), 1);
+    assert_ptr_equal(bag_snapshot_find(world.reader.at, "a", ""), shared);
+    assert_int_equal(shared->holders, 1);
+    tear_down(&world);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static struct {
+    size_t begun[8], count;
+    bool fail;
+} slots;
+
+static bool begin_slot(void *context, size_t slot)
+{
+    (void)context;
+    slots.begun[slots.count++] = slot;
+    return !slots.fail;
+}
+
+static size_t slot_of(struct world *world, const char *name, const char *version)
+{
+    return bag_snapshot_find(atomic_load(&world->registry.current), name, version)->slot;
+}
+
+/* A name and version keeps its slot as others come and go, also when it is loaded anew; another
+ * one gets a slot only when no snapshot has it any more. */
+static void test_slots_are_stable(void **state)
+{
+    struct world world;
+    struct bag_problem problem;
+    (void)state;
+    memset(&slots, 0, sizeof slots);
+    set_up(&world);
+    world.registry.on_slot = begin_slot;
+    assert_int_equal(slot_of(&world, "a", "1"), 0);
+    struct bag_model *both[] = {make("a", "2"), make("a", "1")};
+    publish(&world.registry, snapshot_of(both, 2));
+    assert_int_equal(slot_of(&world, "a", "1"), 0);
+    assert_int_equal(slot_of(&world, "a", "2"), 1);
+    publish_one(&world, "2");
+    assert_int_equal(slot_of(&world, "a", "2"), 1);
+    struct bag_model *early[] = {make("a", "2"), make("a", "3")};
+    publish(&world.registry, snapshot_of(early, 2)); /* 0 is still read */
+    assert_int_equal(slot_of(&world, "a", "3"), 2);
+    bag_reader_move(&world.reader);
+    bag_registry_collect(&world.registry);
+    struct bag_model *late[] = {make("a", "2"), make("a", "4")};
+    publish(&world.registry, snapshot_of(late, 2));
+    assert_int_equal(slot_of(&world, "a", "4"), 0);
+    assert_int_equal(slots.count, 3);
+    assert_int_equal(slots.begun[2], 0);
+    slots.fail = true;
+    struct bag_model *last[] = {make("a", "2"), make("a", "5")};
+    struct bag_snapshot *rejected = snapshot_of(last, 2);
+    assert_false(bag_registry_publish(&world.registry, rejected, &problem));
+    assert_string_equal(problem.text, "model 'a' version 5: no memory for its counters");
+    bag_snapshot_free(rejected);
+    assert_int_equal(slot_of(&world, "a", "4"), 0);
+    tear_down(&world);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+#define THREADS   3
+#define SNAPSHOTS 300
+
+static atomic_bool stop;
+
+/* A loop: holds up to 8 requests at a time, each of which sees one version in all models. */
+static void *read_on(void *context)
+{
+    struct bag_reader *reader = context;
+    struct bag_snapshot *held[8] = {NULL};
+    for (size_t i = 0; !atomic_load(&stop); i++) {
+        struct bag_snapshot **request = &held[i * 7 % 8];
+        if (*request) {
+            uint64_t version = bag_snapshot_find(*request, "a", "")->version_number;
+            assert_int_equal(bag_snapshot_find(*request, "b", "")->version_number, version);
+            assert_true(*(const uint64_t *)(*request)->models[0]->memory->mapping == version);
+            bag_snapshot_release(reader, *request);
+        }
+        *request = bag_snapshot_acquire(reader);
+    }
+    for (size_t i = 0; i < 8; i++) {
+        if (held[i])
+            bag_snapshot_release(reader, held[i]);
+    }
+    bag_reader_close(reader);
+    return NULL;
+}
+
+static void ignore(void *context)
+{
+    (void)context;
+}
+
+/* A model whose memory holds its version. */
+static struct bag_model *make_full(const char *name, uint64_t version)
+{
+    char text[24];
+    struct bag_rules rules = {.default_index = -1};
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)version);
+    assert_true(bag_table_create(BAG_U64, 1, (int64_t[]){1}, &memory, &problem));
+    memcpy(memory.mapping, &version, sizeof version);
+    struct bag_model *model = bag_model_of_table(name, text, &rules, &memory, NULL);
+    assert_non_null(model);
+    return model;
+}
+
+static void publish_full(struct bag_registry *registry, uint64_t version)
+{
+    struct bag_model *models[] = {make_full("a", version), make_full("b", version)};
+    publish(registry, snapshot_of(models, 2));
+}
+
+static void test_threads_read_while_snapshots_change(void **state)
+{
+    struct bag_registry registry;
+    struct bag_reader readers[THREADS];
+    pthread_t threads[THREADS];
+    size_t freed = 0;
+    (void)state;
+    atomic_store(&stop, false);
+    assert_true(bag_registry_init(&registry, THREADS));
+    publish_full(&registry, 1);
+    for (int i = 0; i < THREADS; i++) {
+        assert_true(bag_reader_open(&readers[i], &registry, ignore, NULL));
+        assert_int_equal(pthread_create(&threads[i], NULL, read_on, &readers[i]), 0);
+    }
+    for (uint64_t version = 2; version <= SNAPSHOTS; version++) {
+        publish_full(&registry, version);
+        freed += bag_registry_collect(&registry);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    freed += bag_registry_collect(&registry);
+    assert_int_equal(freed, SNAPSHOTS - 1);
     bag_registry_free(&registry);
 }
 
@@ -100,8 +405,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finds_versions),
-        cmocka_unit_test(test_an_empty_registry_finds_nothing),
+        cmocka_unit_test(test_an_empty_snapshot_finds_nothing),
+        cmocka_unit_test(test_the_default_version_is_ready),
         cmocka_unit_test(test_features_are_found_by_name),
+        cmocka_unit_test(test_a_request_keeps_its_snapshot),
+        cmocka_unit_test(test_an_idle_reader_moves_on),
+        cmocka_unit_test(test_all_readers_must_leave),
+        cmocka_unit_test(test_snapshots_share_models),
+        cmocka_unit_test(test_slots_are_stable),
+        cmocka_unit_test(test_threads_read_while_snapshots_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ static struct {
     struct bag_table_memory memory;
     struct bag_feature feature;
     struct bag_model model;
+    struct bag_reader reader;
     bool connected;
     unsigned resumed; /* calls of the connection's resume */
     struct bag_http_request *request;
@@ -43,6 +44,21 @@ static bool is_connected(const struct bag_http_request *request)
 
 static const struct bag_http_connection_calls calls = {on_resume, is_connected};
 
+static void on_publish(void *context)
+{
+    (void)context;
+}
+
+/* A snapshot of the one model, which is not freed with it. */
+static void publish(void)
+{
+    struct bag_model *models[] = {&world.model};
+    struct bag_problem problem;
+    struct bag_snapshot *snapshot = bag_snapshot_make(models, 1, 1);
+    assert_non_null(snapshot);
+    assert_true(bag_registry_publish(&world.service.registry, snapshot, &problem));
+}
+
 static int set_up(void **state)
 {
     static float rows[4] = {1, 2, 4, 8};
@@ -65,11 +81,16 @@ static int set_up(void **state)
     world.model = (struct bag_model){.name = (char *)(uintptr_t) "m",
                                      .version = (char *)(uintptr_t) "1",
                                      .memory = &world.memory,
+                                     .state = BAG_MODEL_READY,
+                                     .reason = (char *)(uintptr_t) "",
+                                     .holders = 1,
+                                     .slot = SIZE_MAX,
                                      .features = &world.feature,
                                      .num_features = 1,
                                      .typical_row_bytes = sizeof(float)};
     struct bag_http_context *context = &world.context;
     context->service = &world.service;
+    assert_true(bag_registry_init(&world.service.registry, 1));
     context->infers = true;
     context->inline_cost_ns = UINT64_MAX;
     context->infer_limits = (struct bag_infer_limits){
@@ -79,11 +100,9 @@ static int set_up(void **state)
     assert_true(bag_engine_init(&context->engine, &world.loop, &world.workers, &limits));
     context->engine.on_turn = on_turn;
     assert_true(bag_buffers_init(&context->buffers, false));
-    /* The registry is empty: the model is found as the one that was asked last. */
-    struct bag_http_target target;
-    struct bag_http_reply reply;
-    bag_http_route_cache_keep(&context->route_cache, INFER,
-                              bag_http_route("POST", INFER, &target, &reply), &world.model);
+    publish();
+    assert_true(bag_reader_open(&world.reader, &world.service.registry, on_publish, NULL));
+    context->reader = &world.reader;
     return 0;
 }
 
@@ -94,6 +113,8 @@ static int tear_down(void **state)
         bag_engine_stop(&world.context.engine);
     uv_run(&world.loop, UV_RUN_DEFAULT);
     bag_workers_stop(&world.workers);
+    bag_reader_close(&world.reader);
+    bag_registry_free(&world.service.registry);
     bag_http_requests_free(&world.context);
     bag_engine_free(&world.context.engine);
     bag_header_cache_free(&world.context.header_cache);
@@ -271,6 +292,30 @@ static void test_client_that_leaves(void **state)
     end();
 }
 
+/* The tables change between a request's head and its end: it has those that it began with, and
+ * holds them until its reply has left; the next one has the new ones, also where it asks for what
+ * was asked last. */
+static void test_tables_that_change(void **state)
+{
+    struct bag_registry *registry = &world.service.registry;
+    struct bag_problem problem;
+    (void)state;
+    assert_int_equal(begin_post(INFER, sizeof BODY - 1), BAG_HTTP_READ);
+    struct bag_http_request *early = world.request;
+    struct bag_snapshot *empty = bag_snapshot_make(NULL, 0, 1);
+    assert_true(bag_registry_publish(registry, empty, &problem));
+    assert_int_equal(begin_post(INFER, 5), BAG_HTTP_READ);
+    assert_int_equal(world.request->reply.status, 404);
+    bag_http_request_end(world.request, false);
+    world.request = early;
+    assert_int_equal(send_body(BODY, 7), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_end(early), BAG_HTTP_SEND);
+    check_reply(200, "\"data\":[6.0]", false);
+    assert_int_equal(bag_registry_collect(registry), 0);
+    end();
+    assert_int_equal(bag_registry_collect(registry), 1);
+}
+
 /* A chunked body that passes the limit is cut off where it does. */
 static void test_limit_of_a_body(void **state)
 {
@@ -307,7 +352,7 @@ static void test_admin(void **state)
     assert_int_equal(begin_post("/v2/repository/index", 2), BAG_HTTP_READ);
     assert_int_equal(send_body("{}", 2), BAG_HTTP_READ);
     assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
-    check_reply(200, "[]", false);
+    check_reply(200, "[{\"name\":\"m\"", false);
     end();
 }
 
@@ -399,6 +444,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_infers_at_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_infers_in_the_engine, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_client_that_leaves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_tables_that_change, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_limit_of_a_body, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_admin, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_draining, set_up, tear_down),

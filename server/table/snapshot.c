@@ -1,0 +1,255 @@
+/* Models and snapshots of them; see snapshot.h. */
+#include "snapshot.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const bag_model_state_names[] = {
+#define BAG_X(state) #state,
+    BAG_MODEL_STATES(BAG_X)
+#undef BAG_X
+};
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static void free_model(struct bag_model *model)
+{
+    for (size_t i = 0; model->features && i < model->num_features; i++) {
+        free(model->features[i].name);
+        bag_projection_free(model->features[i].projection);
+        if (model->features[i].model != model)
+            bag_model_drop(model->features[i].model);
+    }
+    if (model->memory)
+        bag_table_unload(model->memory);
+    free(model->memory);
+    free(model->sorted);
+    free(model->features);
+    free(model->name);
+    free(model->version);
+    free(model->reason);
+    free(model);
+}
+
+void bag_model_drop(struct bag_model *model)
+{
+    if (model && --model->holders == 0)
+        free_model(model);
+}
+
+/* A READY model with room for features, and for the index of their names; NULL without memory. */
+static struct bag_model *make_model(const char *name, const char *version, size_t num_features)
+{
+    struct bag_model *model = calloc(1, sizeof *model);
+    if (!model)
+        return NULL;
+    *model = (struct bag_model){.name = strdup(name),
+                                .version = strdup(version),
+                                .version_number = strtoull(version, NULL, 10),
+                                .state = BAG_MODEL_READY,
+                                .reason = strdup(""),
+                                .slot = SIZE_MAX,
+                                .features = calloc(num_features + 1, sizeof *model->features),
+                                .num_features = num_features,
+                                .sorted = calloc(num_features + 1, sizeof *model->sorted),
+                                .holders = 1};
+    if (model->name && model->version && model->reason && model->features && model->sorted)
+        return model;
+    free_model(model);
+    return NULL;
+}
+
+struct bag_model *bag_model_of_table(const char *name, const char *version,
+                                     const struct bag_rules *rules,
+                                     const struct bag_table_memory *memory,
+                                     struct bag_projection_memory *projection)
+{
+    struct bag_model *model = make_model(name, version, 1);
+    struct bag_table_memory *own = malloc(sizeof *own);
+    char *output = strdup(BAG_EMBEDDINGS);
+    if (!model || !own || !output) {
+        bag_model_drop(model);
+        free(own);
+        free(output);
+        return NULL;
+    }
+    *own = *memory;
+    model->memory = own;
+    model->features[0] = (struct bag_feature){output, model, *rules, own, projection};
+    model->projects = projection != NULL;
+    model->sorted[0] = &model->features[0];
+    model->typical_row_bytes = bag_row_bytes(&memory->table);
+    return model;
+}
+
+static int compare_features(const void *a, const void *b)
+{
+    const struct bag_feature *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* Takes a copy of a feature without its projection, and holds its model. */
+static bool copy_feature(const struct bag_feature *feature, struct bag_feature *copy)
+{
+    *copy = (struct bag_feature){strdup(feature->name), feature->model, feature->rules,
+                                 feature->model->memory, NULL};
+    feature->model->holders++;
+    return copy->name;
+}
+
+struct bag_model *bag_model_of_features(const char *name, const char *version,
+                                        const struct bag_feature *features, size_t count)
+{
+    struct bag_model *model = make_model(name, version, count);
+    if (!model)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (!copy_feature(&features[i], &model->features[i])) {
+            model->num_features = i + 1;
+            bag_model_drop(model);
+            return NULL;
+        }
+        model->sorted[i] = &model->features[i];
+        model->typical_row_bytes += bag_row_bytes(&model->features[i].memory->table) / count;
+    }
+    for (size_t i = 0; i < count; i++) {
+        model->features[i].projection = features[i].projection;
+        model->projects |= features[i].projection != NULL;
+    }
+    qsort(model->sorted, count, sizeof *model->sorted, compare_features);
+    return model;
+}
+
+struct bag_model *bag_model_without_table(const char *name, const char *version,
+                                          enum bag_model_state state, const char *reason)
+{
+    struct bag_model *model = make_model(name, version, 0);
+    char *copy = strdup(reason);
+    if (!model || !copy) {
+        bag_model_drop(model);
+        free(copy);
+        return NULL;
+    }
+    free(model->reason);
+    model->reason = copy;
+    model->state = state;
+    return model;
+}
+
+/* As strcmp, of a name that need not end with a NUL. */
+static int compare_name(const char *name, size_t name_bytes, const char *other)
+{
+    size_t other_bytes = strlen(other);
+    int order = memcmp(name, other, name_bytes < other_bytes ? name_bytes : other_bytes);
+    return order ? order : (name_bytes > other_bytes) - (name_bytes < other_bytes);
+}
+
+const struct bag_feature *bag_model_feature(const struct bag_model *model, const char *name,
+                                            size_t name_bytes)
+{
+    size_t low = 0, high = model->num_features;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = compare_name(name, name_bytes, model->sorted[middle]->name);
+        if (order == 0)
+            return model->sorted[middle];
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+static int compare(const struct bag_model *model, const char *name, uint64_t version_number)
+{
+    int order = strcmp(model->name, name);
+    if (order)
+        return order;
+    return (model->version_number > version_number) - (model->version_number < version_number);
+}
+
+static int compare_models(const void *a, const void *b)
+{
+    const struct bag_model *const *x = a, *const *y = b;
+    return compare(*x, (*y)->name, (*y)->version_number);
+}
+
+struct bag_snapshot *bag_snapshot_make(struct bag_model *const *models, size_t count,
+                                       size_t max_readers)
+{
+    size_t bytes = sizeof(struct bag_snapshot) + max_readers * sizeof(struct bag_lease);
+    struct bag_snapshot *snapshot = aligned_alloc(_Alignof(struct bag_lease), bytes);
+    struct bag_model **own = calloc(count + 1, sizeof *own);
+    struct bag_model **listed = calloc(count + 1, sizeof *listed);
+    if (!snapshot || !own || !listed) {
+        free(snapshot);
+        free(own);
+        free(listed);
+        return NULL;
+    }
+    memset(snapshot, 0, bytes);
+    snapshot->models = own;
+    snapshot->listed = listed;
+    snapshot->count = count;
+    for (size_t i = 0; i < count; i++) {
+        own[i] = listed[i] = models[i];
+        own[i]->holders++;
+    }
+    qsort(own, count, sizeof *own, compare_models);
+    for (size_t i = count; i-- > 0;) {
+        if (own[i]->state != BAG_MODEL_READY)
+            snapshot->not_ready = own[i];
+    }
+    return snapshot;
+}
+
+void bag_snapshot_free(struct bag_snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->count; i++)
+        bag_model_drop(snapshot->models[i]);
+    free(snapshot->models);
+    free(snapshot->listed);
+    free(snapshot);
+}
+
+/* The position of the first model that is not before name and version. */
+static size_t lower_bound(const struct bag_snapshot *snapshot, const char *name,
+                          uint64_t version_number)
+{
+    size_t low = 0, high = snapshot->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (compare(snapshot->models[middle], name, version_number) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct bag_model *const *bag_snapshot_versions(const struct bag_snapshot *snapshot,
+                                               const char *name, size_t *count)
+{
+    size_t first = lower_bound(snapshot, name, 0), end = first;
+    while (end < snapshot->count && strcmp(snapshot->models[end]->name, name) == 0)
+        end++;
+    *count = end - first;
+    return *count ? &snapshot->models[first] : NULL;
+}
+
+const struct bag_model *bag_snapshot_find(const struct bag_snapshot *snapshot, const char *name,
+                                          const char *version)
+{
+    size_t count;
+    struct bag_model *const *models = bag_snapshot_versions(snapshot, name, &count);
+    for (size_t i = count; i-- > 0;) {
+        bool fits = *version ? strcmp(models[i]->version, version) == 0
+                             : models[i]->state == BAG_MODEL_READY;
+        if (fits)
+            return models[i];
+    }
+    return count && !*version ? models[count - 1] : NULL;
+}

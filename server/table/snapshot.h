@@ -1,0 +1,137 @@
+/* The models at one moment: tables and collections, their versions, rules and states.
+ *
+ * A snapshot never changes once it is published (registry.h), so that whoever has acquired it reads
+ * it without a lock. Snapshots share the models that are the same in both: each counts how many
+ * hold it. Models and snapshots are made and freed by one thread at a time, the one that changes
+ * the tables; what is published may be read by all. */
+#ifndef BAG_TABLE_SNAPSHOT_H
+#define BAG_TABLE_SNAPSHOT_H
+
+#include "load.h"
+
+#include <stdatomic.h>
+
+/* The name of a table model's output, and of the one that holds a collection's features side by
+ * side. */
+#define BAG_EMBEDDINGS "embeddings"
+
+/* X(STATE): as the repository's index shows them. */
+#define BAG_MODEL_STATES(X)                       \
+    X(LOADING)     /* its files are being read */ \
+    X(READY)       /* it answers */               \
+    X(UNAVAILABLE) /* it could not be loaded */   \
+    X(UNLOADING)   /* it answers what was asked before */
+
+enum bag_model_state {
+#define BAG_X(state) BAG_MODEL_##state,
+    BAG_MODEL_STATES(BAG_X)
+#undef BAG_X
+        BAG_MODEL_STATE_COUNT
+};
+extern const char *const bag_model_state_names[BAG_MODEL_STATE_COUNT];
+
+/* What a model pools: the bags of one table. */
+struct bag_feature {
+    char *name;                               /* of its output; owned */
+    struct bag_model *model;                  /* whose table it is; a collection holds it */
+    struct bag_rules rules;                   /* complete: output_dtype is set */
+    const struct bag_table_memory *memory;    /* borrowed from that model */
+    struct bag_projection_memory *projection; /* owned; NULL: none */
+};
+
+/* One version of a model. A model of a table has one feature, named BAG_EMBEDDINGS, and its memory
+ * is its own; a collection has features of other models. One that is not READY has neither. */
+struct bag_model {
+    char *name;
+    char *version; /* decimal, from 1 */
+    uint64_t version_number;
+    enum bag_model_state state;
+    char *reason;                    /* why it is not READY; "" where it is */
+    size_t slot;                     /* of its counters; set by bag_registry_publish */
+    struct bag_table_memory *memory; /* owned; NULL: a collection */
+    struct bag_feature *features;    /* owned */
+    size_t num_features;
+    const struct bag_feature **sorted; /* owned; a collection's features by name */
+    size_t typical_row_bytes;          /* the mean over the features */
+    bool projects;                     /* some feature does */
+    size_t holders;                    /* snapshots, collections and makers that hold it */
+};
+
+/* What one loop has acquired of a snapshot. Written by the loop's thread alone, and on a cache line
+ * of its own, so that acquiring costs what a plain counter does. */
+struct bag_lease {
+    _Alignas(64) size_t requests;
+};
+
+struct bag_snapshot {
+    struct bag_model **models; /* owned, each held; sorted by name, then by version */
+    struct bag_model **listed; /* owned; the same as bag_snapshot_make was given them */
+    size_t count;
+    const struct bag_model *not_ready; /* the first that is not READY; NULL: all are */
+    uint64_t generation;               /* no two that are published have the same; from 1 */
+
+    /* The registry's. */
+    struct bag_snapshot *next; /* that was published after it; later, that was left after it */
+    atomic_size_t readers;     /* that have not left it, and 1 while it is the current one */
+    struct bag_lease leases[]; /* one for each reader, by its index */
+};
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* Makes a READY model of a table under copies of its name and version, which takes over `memory`
+ * and `projection` (NULL: none). NULL without memory; then both stay the caller's. The caller holds
+ * the model. */
+struct bag_model *bag_model_of_table(const char *name, const char *version,
+                                     const struct bag_rules *rules,
+                                     const struct bag_table_memory *memory,
+                                     struct bag_projection_memory *projection);
+
+/* Makes a READY collection of copies of `count` features, at least 1. What is used of them is their
+ * names, rules, models of tables, and projections, which are taken over. NULL without memory. */
+struct bag_model *bag_model_of_features(const char *name, const char *version,
+                                        const struct bag_feature *features, size_t count);
+
+/* Makes one that is not READY. NULL without memory. */
+struct bag_model *bag_model_without_table(const char *name, const char *version,
+                                          enum bag_model_state state, const char *reason);
+
+/* The caller no longer holds the model: the last one frees it. NULL is ignored. */
+void bag_model_drop(struct bag_model *model);
+
+/* The feature of that name, which need not end with a NUL; NULL where there is none. */
+const struct bag_feature *bag_model_feature(const struct bag_model *model, const char *name,
+                                            size_t name_bytes);
+
+/* The elements of a feature's output after the first dimension. */
+static inline size_t bag_feature_columns(const struct bag_feature *feature)
+{
+    return feature->projection ? feature->projection->projection.columns
+                               : feature->memory->table.row_elements;
+}
+
+static inline bool bag_model_is_collection(const struct bag_model *model)
+{
+    return !model->memory;
+}
+
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+/* Makes a snapshot that holds these models, for up to `max_readers` readers; no two have the same
+ * name and version. NULL without memory. It is not published yet: bag_snapshot_free. */
+struct bag_snapshot *bag_snapshot_make(struct bag_model *const *models, size_t count,
+                                       size_t max_readers);
+
+/* Frees a snapshot that nobody reads, and drops its models. */
+void bag_snapshot_free(struct bag_snapshot *snapshot);
+
+/* All versions of a model: the first of them, and how many follow it (itself included); NULL where
+ * the name is unknown. */
+struct bag_model *const *bag_snapshot_versions(const struct bag_snapshot *snapshot,
+                                               const char *name, size_t *count);
+
+/* A version of a model. Where `version` is empty, the highest one that is READY, or the highest one
+ * of all where none is. NULL where there is none. */
+const struct bag_model *bag_snapshot_find(const struct bag_snapshot *snapshot, const char *name,
+                                          const char *version);
+
+#endif
