@@ -1,0 +1,194 @@
+/* Makes calls of a program fail on purpose: preloaded (LD_PRELOAD) by tests/torture.
+ *
+ * The file that FAIL_CONTROL names is mapped and shared with the test, which arms it at any moment:
+ * the Nth call of one kind fails, or every one from the Nth on, with an errno; or system calls are
+ * cut short to one byte. Calls are counted while armed. Nothing here allocates. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum kind { NOTHING, ALLOCATION, ACCEPT, RECEIVE, SEND, READ, EPOLL, EVENTFD, THREAD, MAP };
+enum mode { ONCE, FROM, SHORT };
+
+/* As tests/torture writes it: seven 64-bit words, little-endian. */
+struct control {
+    _Atomic uint64_t kind, mode, at, error;
+    _Atomic uint64_t armed;
+    _Atomic uint64_t calls;  /* of that kind, since it was armed */
+    _Atomic uint64_t failed; /* of these */
+};
+
+static struct control unarmed;
+static struct control *control = &unarmed;
+
+__attribute__((constructor)) static void map_control(void)
+{
+    const char *path = getenv("FAIL_CONTROL");
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    void *mapped = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped != MAP_FAILED)
+        control = mapped;
+    close(fd);
+}
+
+/* Whether this call is hit; counts it. */
+static bool hit(enum kind kind)
+{
+    if (!control->armed || control->kind != kind)
+        return false;
+    uint64_t call = atomic_fetch_add(&control->calls, 1) + 1;
+    bool fails = control->mode == ONCE ? call == control->at : call >= control->at;
+    if (fails)
+        atomic_fetch_add(&control->failed, 1);
+    return fails;
+}
+
+static bool fails(enum kind kind)
+{
+    if (control->mode == SHORT || !hit(kind))
+        return false;
+    errno = (int)control->error;
+    return true;
+}
+
+/* How many bytes a call may move. */
+static size_t shortened(enum kind kind, size_t bytes)
+{
+    return control->mode == SHORT && bytes > 1 && hit(kind) ? 1 : bytes;
+}
+
+#define REAL(name)                 \
+    static __typeof__(name) *real; \
+    if (!real)                     \
+    *(void **)&real = dlsym(RTLD_NEXT, #name)
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* dlsym may allocate, so that these go to the C library by its own names. */
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *memory, size_t bytes);
+extern void *__libc_memalign(size_t alignment, size_t bytes);
+
+void *malloc(size_t bytes)
+{
+    return fails(ALLOCATION) ? NULL : __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    return fails(ALLOCATION) ? NULL : __libc_calloc(count, bytes);
+}
+
+void *realloc(void *memory, size_t bytes)
+{
+    return fails(ALLOCATION) ? NULL : __libc_realloc(memory, bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    return fails(ALLOCATION) ? NULL : __libc_memalign(alignment, bytes);
+}
+
+int posix_memalign(void **memory, size_t alignment, size_t bytes)
+{
+    void *got = fails(ALLOCATION) ? NULL : __libc_memalign(alignment, bytes);
+    if (!got)
+        return ENOMEM;
+    *memory = got;
+    return 0;
+}
+
+void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    REAL(mmap);
+    return fails(MAP) ? MAP_FAILED : real(address, bytes, protection, flags, fd, offset);
+}
+
+/* ---- system calls ---------------------------------------------------------------------------- */
+
+int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags)
+{
+    REAL(accept4);
+    return fails(ACCEPT) ? -1 : real(fd, address, bytes, flags);
+}
+
+int accept(int fd, struct sockaddr *address, socklen_t *bytes)
+{
+    REAL(accept);
+    return fails(ACCEPT) ? -1 : real(fd, address, bytes);
+}
+
+ssize_t recv(int fd, void *bytes, size_t count, int flags)
+{
+    REAL(recv);
+    return fails(RECEIVE) ? -1 : real(fd, bytes, shortened(RECEIVE, count), flags);
+}
+
+ssize_t send(int fd, const void *bytes, size_t count, int flags)
+{
+    REAL(send);
+    return fails(SEND) ? -1 : real(fd, bytes, shortened(SEND, count), flags);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    REAL(sendmsg);
+    if (fails(SEND))
+        return -1;
+    struct msghdr one = *message;
+    struct iovec first;
+    if (message->msg_iovlen > 0 && shortened(SEND, 2) == 1) {
+        first = message->msg_iov[0];
+        first.iov_len = first.iov_len ? 1 : 0;
+        one.msg_iov = &first;
+        one.msg_iovlen = 1;
+    }
+    return real(fd, &one, flags);
+}
+
+ssize_t read(int fd, void *bytes, size_t count)
+{
+    REAL(read);
+    return fails(READ) ? -1 : real(fd, bytes, shortened(READ, count));
+}
+
+ssize_t pread(int fd, void *bytes, size_t count, off_t offset)
+{
+    REAL(pread);
+    return fails(READ) ? -1 : real(fd, bytes, shortened(READ, count), offset);
+}
+
+int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
+{
+    REAL(epoll_ctl);
+    return operation != EPOLL_CTL_DEL && fails(EPOLL) ? -1 : real(epoll, operation, fd, event);
+}
+
+int eventfd(unsigned count, int flags)
+{
+    REAL(eventfd);
+    return fails(EVENTFD) ? -1 : real(count, flags);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                   void *argument)
+{
+    REAL(pthread_create);
+    return fails(THREAD) ? (int)control->error : real(thread, attributes, run, argument);
+}
