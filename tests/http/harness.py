@@ -235,11 +235,11 @@ class Server:
             print(said, file=sys.stderr)
 
 
-def wait_until(condition, text):
+def wait_until(condition, text, timeout_s=TIMEOUT_S):
     """Asks until `condition()` holds; each asking must itself take the time of a request."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while not condition():
-        expect(time.monotonic() < deadline, f"{text} after {TIMEOUT_S} s")
+        expect(time.monotonic() < deadline, f"{text} after {timeout_s} s")
 
 
 def free_port():

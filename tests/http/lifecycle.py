@@ -1,9 +1,10 @@
-"""What test_start.py and test_lifecycle.py share: one small table, saved and asked for."""
+"""What tests of a server's life share: one small table, saved and asked for; and all connections that
+a server takes."""
 
 import numpy as np
 
-from harness import expect
-from v2 import Tensor
+from harness import Failure, expect, wait_until
+from v2 import Raw, Tensor, head
 
 TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -19,3 +20,19 @@ def check_table(client, table=TABLE, model="items", **options):
     indices = Tensor("indices", np.arange(4).reshape(4, 1))
     got = client.infer(model, [indices], **options).embeddings()
     expect(np.array_equal(got, table), f"{model}: {got} instead of {table}")
+
+
+def fill(server, stack):
+    """Connections until the library accepts no more, each with half a request; and one that waits
+    to be accepted, with a whole one."""
+    raws = []
+    while True:
+        before = server.descriptors()
+        raw = stack.enter_context(Raw(server))
+        try:
+            wait_until(lambda: server.descriptors() > before, "it is not accepted", 0.5)
+        except Failure:
+            raw.send(head("GET", "/v2/health/live"))
+            return raws, raw
+        raw.send(head("GET", "/v2/health/live")[:-2])
+        raws.append(raw)

@@ -10,14 +10,17 @@ A longer run: tests/run-one http/test_drain.py --requests 30000 --rounds 1
 """
 
 import collections
+import contextlib
+import select
 import socket
 import threading
+import time
 
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, scaled
-from lifecycle import save
+from harness import SANITIZED, Server, expect, expect_equal, scaled, wait_until
+from lifecycle import TABLE, fill, save
 from v2 import Raw, Tensor, head, infer_body
 
 CLIENTS = 16
@@ -111,3 +114,51 @@ def test_stop_under_load(directory, pytestconfig, loops):
     for i in range(pytestconfig.getoption("rounds")):
         counts = stop_under_load(path, requests, *pytestconfig.getoption("server_option"), *loops)
         print(f"{loops} round {i + 1}: {dict(counts)}; none lost, exit code 0", flush=True)
+
+
+# ---- the stages -------------------------------------------------------------------------------
+def connects(server):
+    """How an attempt to connect ends."""
+    try:
+        with socket.create_connection((server.host, server.port), 0.4):
+            return "connected"
+    except TimeoutError:
+        return "no answer"
+    except ConnectionRefusedError:
+        return "refused"
+
+
+def test_stages(directory):
+    """New connections are taken while a request is in flight, but for no longer than half of the
+    drain's time. Then none begins, without a word; one that has begun is still accepted and answered,
+    however long it has to wait for that, and so is the request."""
+    timeout_s = 20 if SANITIZED else 6
+    body, headers = infer_body([Tensor("indices", np.array([[1, 2]]))], binary=True)
+    request = head("POST", "/v2/models/items/infer", headers, body)
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--max-connections", 1, "--drain-timeout-s",
+                timeout_s) as server, Raw(server) as asking, contextlib.ExitStack() as stack:
+        asking.send(request[:-1])
+        raws, waiting = fill(server, stack)
+        server.send()
+        server.wait_event("draining")
+        begun = time.monotonic()
+        expect_equal(connects(server), "connected", "a connection at once")
+
+        def is_refused():
+            expect(not select.select([waiting.socket], [], [], 0.1)[0], "no longer waiting")
+            return connects(server) != "connected"
+
+        wait_until(is_refused, "new connections are taken", timeout_s)
+        took_s = time.monotonic() - begun
+        expect(took_s > timeout_s / 4, f"no connection any more after {took_s} s")
+        expect_equal(connects(server), "no answer", "a connection now")
+        for raw in raws:
+            raw.close()
+        reply = waiting.reply()
+        expect(reply is not None, "a connection that had begun was closed without an answer")
+        waiting.close()
+        asking.send(request[-1:])
+        reply = asking.reply()
+        expect(np.array_equal(reply.embeddings(), [TABLE[1] + TABLE[2]]), "a wrong answer")
+        server.check_end()

@@ -1,15 +1,18 @@
 """Several I/O loops: every one of them answers, alike, and the figures are their sum."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import re
+import select
+import signal
 
 import numpy as np
 
 from harness import Server, expect, expect_equal, run, scaled, wait_until
 from lifecycle import TABLE, check_table, save
-from v2 import Client, Tensor
+from v2 import Client, Raw, Tensor, head, infer_body
 
 LOOPS = 3
 
@@ -84,6 +87,36 @@ def test_limit_of_connections_is_shared(directory):
         wait_until(has_room, "no connection after one has closed")
         for client in clients:
             client.close()
+
+
+def test_queue_limits_are_shared(directory):
+    """Each loop's queue has its share of the limit, so that all together keep it."""
+    path = save(directory / "items.npy")
+    loops, limit = 2, 4
+    with Server("--table", f"items={path}", "--loops", loops, "--workers", 1, "--max-queue-size",
+                limit, "--preferred-batch-size", 100, "--max-queue-delay-microseconds",
+                60_000_000, "--inline-work-microseconds", 0) as server, \
+            contextlib.ExitStack() as stack, Client(server) as client:
+        body, headers = infer_body([Tensor("indices", np.ones((1, 1), np.int64))], binary=True)
+        raws = [stack.enter_context(Raw(server)) for _ in range(32)]
+        for raw in raws:
+            raw.send(head("POST", "/v2/models/items/infer", headers, body))
+
+        def refused():
+            return metric(client, "nv_inference_request_failure")
+
+        def waiting():
+            return metric(client, "bagserve_queue_requests")
+
+        wait_until(lambda: refused() + waiting() == len(raws), "not all were queued or refused")
+        expect(limit // loops <= waiting() <= limit, f"{waiting()} wait; the limit is {limit}")
+        told = [raw.reply() for raw in raws if select.select([raw.socket], [], [], 0)[0]]
+        expect_equal(len(told), refused(), "refusals")
+        for reply in told:
+            expect("queue is full" in reply.expect(503).error(), reply)
+            expect(f"(max_queue_size) is {limit // loops}" in reply.error(), reply.error())
+        server.kill()  # those that wait would be waited for
+        server.check_end(-signal.SIGKILL)
 
 
 def test_refuses_other_numbers(directory):

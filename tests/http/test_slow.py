@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from harness import TIMEOUT_S, Server, expect, expect_equal, wait_until
-from lifecycle import check_table, save
+from lifecycle import check_table, fill, save
 from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
 
 INFER = "/v2/models/items/infer"
@@ -171,6 +171,42 @@ def test_too_few_descriptors(directory):
             raws[-1].reply().expect(200)
         with Client(server) as client:
             check_table(client)
+
+
+def test_accepts_again(directory):
+    """A connection that ends at the limit makes room for one that waits, though nothing else
+    happens."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--max-connections", 1, "--idle-timeout-s", 3600,
+                "--request-timeout-s", 3600) as server, contextlib.ExitStack() as stack:
+        raws, waiting = fill(server, stack)
+        expect(is_quiet(waiting, 0.5), "a connection beyond the limit is answered")
+        raws[0].close()
+        expect(not is_quiet(waiting, 20), "nobody is accepted after a connection has ended")
+        expect(waiting.reply() is not None, "closed without an answer")
+
+
+def test_lingering_close_ends(directory):
+    """A client that was refused before its body, and then neither sends nor closes, is forgotten
+    soon; not before it can have read its answer."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--max-body-bytes", 1 << 20) as server, \
+            Client(server) as other:
+        check_table(other)
+        before = server.descriptors()
+        with Raw(server) as raw:
+            raw.send(head("POST", INFER, {"Content-Length": str(1 << 30)}))
+            raw.reply().expect(413)
+            started = time.monotonic()
+            expect(raw.at_end(), "the server sends no end")
+
+            def is_forgotten():
+                check_table(other)
+                return server.descriptors() == before
+
+            wait_until(is_forgotten, "the refused connection is kept", 20)
+            took_s = time.monotonic() - started
+            expect(1 < took_s, f"forgotten after {took_s} s")
 
 
 def test_connections_of_one_client(directory):
