@@ -18,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What this file defines takes the place of the C library's. */
@@ -165,9 +166,14 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     return real(fd, &one, flags);
 }
 
+/* Reads of files alone: those of an event's descriptor do not fail in a sound system. */
 ssize_t read(int fd, void *bytes, size_t count)
 {
     REAL(read);
+    struct stat status;
+    if (!control->armed || control->kind != READ || fstat(fd, &status) != 0 ||
+        !S_ISREG(status.st_mode))
+        return real(fd, bytes, count);
     return fails(READ) ? -1 : real(fd, bytes, shortened(READ, count));
 }
 
