@@ -120,4 +120,10 @@ bool bag_model_name_valid(const char *name);
 /* Prints the flags with their variables, units, defaults and sentences, for `serve --help`. */
 void bag_config_print_help(FILE *stream);
 
+/* Prints the manual page, in roff with the macros of man(7). */
+void bag_config_print_manual(FILE *stream, const char *version);
+
+/* Prints what completes commands and flags in "bash", "zsh" or "fish"; false for another shell. */
+bool bag_config_print_completion(FILE *stream, const char *shell);
+
 #endif

@@ -43,9 +43,9 @@ static void print_entry(FILE *stream, const char *name, const char *follows,
     print_wrapped(stream, sentence);
 }
 
-/* What follows the flag: SECONDS, BYTES, text|json. */
-static void describe_value(const struct bag_setting *setting, char *text, size_t text_bytes)
+void bag_option_value_text(const struct bag_option *option, char *text, size_t text_bytes)
 {
+    const struct bag_setting *setting = &option->setting;
     size_t used = 0;
     if (setting->type != BAG_SETTING_CHOICE) {
         snprintf(text, text_bytes, "%s", setting->unit[0] ? setting->unit : "number");
@@ -58,7 +58,7 @@ static void describe_value(const struct bag_setting *setting, char *text, size_t
                                  setting->words.names[i]);
 }
 
-static void describe_default(const struct bag_option *option, char *text, size_t text_bytes)
+void bag_option_default_text(const struct bag_option *option, char *text, size_t text_bytes)
 {
     switch (option->setting.type) {
     case BAG_SETTING_TEXT:
@@ -78,8 +78,8 @@ static void describe_default(const struct bag_option *option, char *text, size_t
 static void print_option(FILE *stream, const struct bag_option *option)
 {
     char follows[40], default_text[32];
-    describe_value(&option->setting, follows, sizeof follows);
-    describe_default(option, default_text, sizeof default_text);
+    bag_option_value_text(option, follows, sizeof follows);
+    bag_option_default_text(option, default_text, sizeof default_text);
     print_entry(stream, bag_flag_of(option->setting.key).text, follows, default_text,
                 bag_variable_of(option->setting.key).text, option->sentence);
     if (bag_option_alias(option))

@@ -150,6 +150,15 @@
     X(DEMO, "demo", "", "Serve the built-in demonstration tables.")                                \
     X(CHECK, "check", "", "Check the configuration and the tables' files, then exit.")             \
     X(HELP, "help", "", "Print this and exit.")
+
+/* The program's commands. X(name, "what follows", "sentence") */
+#define BAG_COMMANDS(X)                                                                            \
+    X(serve, "[flags]", "Load tables and answer requests; serve --help lists the flags.")        \
+    X(health, "[flags]", "Exit with 0 if the server on --host and --port is ready.")             \
+    X(completion, "bash|zsh|fish", "Print what completes commands and flags in a shell.")        \
+    X(manual, "", "Print the manual page, for man.")                                             \
+    X(version, "", "Print the version.")                                                         \
+    X(help, "", "Print this.")
 /* clang-format on */
 
 enum bag_log_format {
@@ -214,5 +223,9 @@ const struct bag_option *bag_option_find(struct bag_text text,
 
 /* The alias of an option's key; NULL where it has none. */
 const char *bag_option_alias(const struct bag_option *option);
+
+/* What follows the flag (SECONDS, BYTES, text|json), and the default as --help shows it. */
+void bag_option_value_text(const struct bag_option *option, char *text, size_t text_bytes);
+void bag_option_default_text(const struct bag_option *option, char *text, size_t text_bytes);
 
 #endif

@@ -201,6 +201,51 @@ static void test_readme_has_every_key(void **state)
     free(readme);
 }
 
+/* ---- the manual page and completions ----------------------------------------------------------
+ */
+
+static char *manual_text(void)
+{
+    FILE *stream = tmpfile();
+    assert_non_null(stream);
+    bag_config_print_manual(stream, "1.2.3");
+    rewind(stream);
+    return read_all(stream);
+}
+
+static void test_manual_has_every_option_once(void **state)
+{
+    (void)state;
+    char *text = manual_text();
+    assert_non_null(strstr(text, "bagserve 1.2.3"));
+    for (size_t i = 0; i < bag_num_options; i++) {
+        char variable[96];
+        snprintf(variable, sizeof variable, "Variable: %s.\n",
+                 bag_variable_of(bag_options[i].setting.key).text);
+        if (times(text, variable) != 1)
+            fail_msg("the manual must name %s once", variable);
+    }
+    assert_null(strstr(text, "\n--")); /* every hyphen of a flag is escaped */
+    free(text);
+}
+
+static void test_completions_know_every_flag(void **state)
+{
+    (void)state;
+    const char *shells[] = {"bash", "zsh", "fish"};
+    for (size_t s = 0; s < 3; s++) {
+        FILE *stream = tmpfile();
+        assert_non_null(stream);
+        assert_true(bag_config_print_completion(stream, shells[s]));
+        rewind(stream);
+        char *text = read_all(stream);
+        for (size_t i = 0; i < bag_num_options; i++)
+            assert_non_null(strstr(text, bag_flag_of(bag_options[i].setting.key).text + 2));
+        free(text);
+    }
+    assert_false(bag_config_print_completion(stdout, "tcsh"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +254,8 @@ int main(void)
         TEST(test_suggestions),
         TEST(test_examples),
         TEST(test_readme_has_every_key),
+        TEST(test_manual_has_every_option_once),
+        TEST(test_completions_know_every_flag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
