@@ -3,7 +3,6 @@
 
 #include "json_scan.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,65 +93,76 @@ struct bag_json_position bag_json_locate(const char *text, size_t text_bytes, co
     return position_of(text, find_node(text, text + text_bytes, index));
 }
 
-/* ---- duplicate keys and numbers beyond a double ---------------------------------------------- */
+/* ---- duplicate keys -------------------------------------------------------------------------- */
 
 static int compare_keys(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A key that is duplicated among the `count` members, or NULL. Few members are compared pairwise;
- * many are sorted, so that a hostile object costs no more than its size. */
-static const char *duplicate_key(const cJSON *object, size_t count)
+/* A key that is duplicated among few members, which are compared pairwise. */
+static const char *find_among_few(const cJSON *object)
 {
-    if (count <= 16) {
-        for (const cJSON *a = object->child; a; a = a->next) {
-            for (const cJSON *b = a->next; b; b = b->next) {
-                if (strcmp(a->string, b->string) == 0)
-                    return b->string;
-            }
+    for (const cJSON *a = object->child; a; a = a->next) {
+        for (const cJSON *b = a->next; b; b = b->next) {
+            if (strcmp(a->string, b->string) == 0)
+                return b->string;
         }
-        return NULL;
     }
-    const char **keys = malloc(count * sizeof *keys);
-    const char *found = keys ? NULL : "";
-    size_t i = 0;
-    for (const cJSON *a = object->child; keys && a; a = a->next)
-        keys[i++] = a->string;
-    if (keys)
-        qsort(keys, count, sizeof *keys, compare_keys);
-    for (i = 1; keys && !found && i < count; i++) {
-        if (strcmp(keys[i - 1], keys[i]) == 0)
-            found = keys[i];
-    }
-    free(keys);
-    return found;
+    return NULL;
 }
 
-/* The node at fault, with the problem set, or NULL. Recursion is bounded by BAG_JSON_MAX_DEPTH,
- * which the scanner has checked. */
-static const cJSON *find_fault(const cJSON *item, struct bag_problem *problem)
+/* The same among many, which are sorted, so that a hostile object costs no more than its size.
+ * False without memory. */
+static bool find_among_many(const cJSON *object, size_t count, const char **duplicate)
+{
+    size_t i = 0;
+    const char **keys = malloc(count * sizeof *keys);
+    if (!keys)
+        return false;
+    for (const cJSON *a = object->child; a; a = a->next)
+        keys[i++] = a->string;
+    qsort(keys, count, sizeof *keys, compare_keys);
+    for (i = 1; i < count && !*duplicate; i++) {
+        if (strcmp(keys[i - 1], keys[i]) == 0)
+            *duplicate = keys[i];
+    }
+    free(keys);
+    return true;
+}
+
+static bool reject_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory to read the JSON text");
+}
+
+/* Checks one object; on failure *fault is the member with the duplicated key. */
+static bool check_keys(const cJSON *object, size_t count, const cJSON **fault,
+                       struct bag_problem *problem)
+{
+    const char *duplicate = NULL;
+    if (count <= 16)
+        duplicate = find_among_few(object);
+    else if (!find_among_many(object, count, &duplicate))
+        return reject_memory(problem);
+    if (!duplicate)
+        return true;
+    *fault = object->child;
+    while ((*fault)->string != duplicate)
+        *fault = (*fault)->next;
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "key \"%s\" is duplicated in one object",
+                           bag_quote(duplicate, strlen(duplicate)).text);
+}
+
+/* Checks all objects of a tree. Recursion is bounded by the scanner's limit of depth. */
+static bool check_tree(const cJSON *item, const cJSON **fault, struct bag_problem *problem)
 {
     size_t children = 0;
-    if (cJSON_IsNumber(item) && !isfinite(item->valuedouble)) {
-        bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "a number is too large to be represented");
-        return item;
-    }
     for (const cJSON *child = item->child; child; child = child->next, children++) {
-        const cJSON *fault = find_fault(child, problem);
-        if (fault)
-            return fault;
+        if (!check_tree(child, fault, problem))
+            return false;
     }
-    const char *twice = cJSON_IsObject(item) ? duplicate_key(item, children) : NULL;
-    if (!twice)
-        return NULL;
-    bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "key \"%s\" is duplicated in one object",
-                    bag_quote(twice, strlen(twice)).text);
-    for (const cJSON *child = item->child; child; child = child->next) {
-        if (child->string == twice)
-            return child;
-    }
-    return item;
+    return !cJSON_IsObject(item) || check_keys(item, children, fault, problem);
 }
 
 /* The tree of a text that the scanner has passed. `original` is the document that `text` is a
@@ -160,16 +170,15 @@ static const cJSON *find_fault(const cJSON *item, struct bag_problem *problem)
 static cJSON *build_tree(const char *text, size_t bytes, const struct bag_text *original,
                          struct bag_problem *problem)
 {
+    const cJSON *fault = NULL;
     cJSON *tree = cJSON_ParseWithLengthOpts(text, bytes, NULL, false);
     if (!tree) {
-        bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
-                        "not enough memory to read the JSON document");
+        reject_memory(problem);
         return NULL;
     }
-    const cJSON *fault = find_fault(tree, problem);
-    if (!fault)
+    if (check_tree(tree, &fault, problem))
         return tree;
-    if (original) {
+    if (original && fault) {
         struct bag_json_position at = bag_json_locate(original->data, original->bytes, tree, fault);
         bag_problem_prefix(problem, "line %zu, column %zu", at.line, at.column);
     }
@@ -177,32 +186,72 @@ static cJSON *build_tree(const char *text, size_t bytes, const struct bag_text *
     return NULL;
 }
 
-/* ---- documents ------------------------------------------------------------------------------- */
+/* ---- what the scanner finds wrong ------------------------------------------------------------ */
 
-static void describe_line(const struct bag_json_scan *scan, struct bag_problem *problem)
+static void describe_fault(const struct bag_json_fault *fault, struct bag_problem *problem)
+{
+    if (fault->unit)
+        bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s %zu %s", fault->wrong, fault->limit,
+                        fault->unit);
+    else
+        bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", fault->wrong);
+}
+
+static void describe_document(const struct bag_json_scan *scan, struct bag_problem *problem)
 {
     struct bag_json_position at = position_of(scan->text, scan->at);
-    bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "line %zu, column %zu: %s", at.line, at.column,
-                    scan->wrong);
+    describe_fault(&scan->fault, problem);
+    bag_problem_prefix(problem, "line %zu, column %zu", at.line, at.column);
 }
+
+/* Limits are passed by JSON that is not malformed: the tensor is named instead. */
+static void describe_header(const struct bag_json_scan *scan, struct bag_problem *problem)
+{
+    size_t at = (size_t)(scan->at - scan->text);
+    describe_fault(&scan->fault, problem);
+    if (!scan->fault.unit)
+        bag_problem_prefix(problem, "malformed JSON at byte %zu", at);
+    else if (!scan->tensor_kind)
+        bag_problem_prefix(problem, "JSON header, at byte %zu", at);
+    else if (!scan->name.data)
+        bag_problem_prefix(problem, "%ss[%zu], at byte %zu", scan->tensor_kind, scan->tensor, at);
+    else
+        bag_problem_prefix(problem, "%s '%s', at byte %zu", scan->tensor_kind,
+                           bag_quote(scan->name.data, scan->name.bytes).text, at);
+}
+
+/* ---- documents ------------------------------------------------------------------------------- */
+
+const struct bag_json_limits bag_json_default_limits = {
+    .max_tensors = BAG_JSON_MAX_TENSORS,
+    .max_dimensions = BAG_MAX_RANK,
+    .max_parameters = BAG_JSON_MAX_PARAMETERS,
+    .max_values = BAG_JSON_MAX_VALUES,
+    .max_bytes = BAG_JSON_MAX_BYTES,
+    .max_depth = BAG_JSON_MAX_DEPTH,
+};
+
+/* A document that is ours or the operator's: only recursion must be bounded. */
+static const struct bag_json_limits document_limits = {
+    SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX, BAG_JSON_MAX_DEPTH,
+};
 
 cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *problem)
 {
-    struct bag_json_scan scan = {.text = text, .at = text, .end = text + text_bytes};
+    struct bag_json_scan scan;
     struct bag_text original = {text, text_bytes};
     cJSON *tree = NULL;
-    char *copy = malloc(bag_json_copy_bytes(text_bytes));
+    bag_json_scan_init(&scan, text, text_bytes, &document_limits);
+    char *copy = malloc(bag_json_copy_bytes(&scan));
     if (!copy) {
-        bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
-                        "not enough memory to read the JSON document");
+        reject_memory(problem);
         return NULL;
     }
     scan.copy = copy;
-    scan.copying = true;
     if (bag_json_scan_document(&scan, BAG_JSON_PLAIN))
         tree = build_tree(copy, (size_t)(scan.copy - copy), &original, problem);
     else
-        describe_line(&scan, problem);
+        describe_document(&scan, problem);
     free(copy);
     return tree;
 }
@@ -212,19 +261,23 @@ void bag_json_free(cJSON *tree)
     cJSON_Delete(tree);
 }
 
-bool bag_json_parse_header(const char *text, size_t text_bytes, struct bag_arena *arena,
+bool bag_json_parse_header(const char *text, size_t text_bytes,
+                           const struct bag_json_limits *limits, struct bag_arena *arena,
                            struct bag_json_header *header, struct bag_problem *problem)
 {
-    struct bag_json_scan scan = {
-        .text = text, .at = text, .end = text + text_bytes, .arena = arena, .copying = true};
-    char *copy = bag_arena_alloc(arena, bag_json_copy_bytes(text_bytes));
+    struct bag_json_scan scan;
+    bag_json_scan_init(&scan, text, text_bytes, limits);
+    scan.arena = arena;
+    char *copy = bag_arena_alloc(arena, bag_json_copy_bytes(&scan));
     if (!copy)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
-                               "not enough memory to decode the request");
+        return reject_memory(problem);
     scan.copy = copy;
-    if (!bag_json_scan_document(&scan, BAG_JSON_ROOT))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "malformed JSON at byte %zu: %s",
-                               (size_t)(scan.at - text), scan.wrong);
+    if (!bag_json_scan_document(&scan, BAG_JSON_ROOT)) {
+        if (scan.no_memory)
+            return reject_memory(problem);
+        describe_header(&scan, problem);
+        return false;
+    }
     header->tree = build_tree(copy, (size_t)(scan.copy - copy), NULL, problem);
     header->data = scan.data;
     header->num_data = scan.num_data;

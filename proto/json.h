@@ -1,23 +1,21 @@
 /* Strict JSON on top of cJSON: for JSON headers and configuration, never for tensor data.
  *
  * cJSON alone takes trailing garbage, duplicate keys, 01, 1e999 and broken UTF-8. Here the grammar
- * of RFC 8259 is checked first, byte by byte, then cJSON builds the tree, then the tree is checked
- * for duplicate keys and numbers beyond a double. Trees are owned by the caller and freed with
+ * of RFC 8259 and the range of numbers are checked first, byte by byte, then cJSON builds the tree,
+ * then the tree is checked for duplicate keys. Trees are owned by the caller and freed with
  * bag_json_free. */
 #ifndef BAG_JSON_H
 #define BAG_JSON_H
 
 #include "arena.h"
+#include "json_limits.h"
 #include "problem.h"
 #include "text.h"
 
 #include <cjson/cJSON.h>
 
-/* Containers may nest this deep; BAG_MAX_RANK of them can be a tensor's data. */
-#define BAG_JSON_MAX_DEPTH 128
-
-/* Parses one document; NULL with *problem (status 400, with line and column) where it is not
- * strict JSON. */
+/* Parses one document; NULL with *problem: BAD_REQUEST with line and column where it is not strict
+ * JSON, NO_MEMORY. */
 cJSON *bag_json_parse(const char *text, size_t text_bytes, struct bag_problem *problem);
 
 void bag_json_free(cJSON *tree);
@@ -40,9 +38,10 @@ struct bag_json_header {
 
 /* Parses a JSON header of the V2 protocol: like bag_json_parse, but the arrays at inputs[*].data
  * are checked for balance only and cut out (numbers.h reads them), and unknown top-level members
- * are checked and dropped. Messages give the byte in the body. On failure nothing needs to be
- * freed. */
-bool bag_json_parse_header(const char *text, size_t text_bytes, struct bag_arena *arena,
+ * are checked and dropped. Takes from the arena twice the bytes outside of "data" and 16 bytes for
+ * each "data". Messages give the byte in the body. On failure nothing needs to be freed. */
+bool bag_json_parse_header(const char *text, size_t text_bytes,
+                           const struct bag_json_limits *limits, struct bag_arena *arena,
                            struct bag_json_header *header, struct bag_problem *problem);
 
 #endif

@@ -2,7 +2,6 @@
 #include "json_scan.h"
 #include "decimal.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,21 +9,46 @@
 /* cJSON reads numbers through a buffer of 63 characters; longer ones are written anew. */
 #define LONGEST_NUMBER 60
 
-size_t bag_json_copy_bytes(size_t text_bytes)
+/* No token but strings and numbers is longer. */
+#define LONGEST_TOKEN 12
+
+void bag_json_scan_init(struct bag_json_scan *scan, const char *text, size_t text_bytes,
+                        const struct bag_json_limits *limits)
 {
-    /* Two things grow: a dropped "":0 becomes "":null, and "data":[] gets a number of an input for
-     * its brackets. Neither doubles. */
-    return 2 * text_bytes + 32;
+    size_t bytes = text_bytes < limits->max_bytes ? text_bytes : limits->max_bytes;
+    *scan = (struct bag_json_scan){.text = text,
+                                   .at = text,
+                                   .end = text + bytes,
+                                   .text_end = text + text_bytes,
+                                   .copying = true,
+                                   .limits = limits};
+}
+
+size_t bag_json_copy_bytes(const struct bag_json_scan *scan)
+{
+    /* Data is cut out. Two things grow: a dropped "":0 becomes "":null, and "data":[] gets a number
+     * of an input for its brackets. Neither doubles. */
+    return 2 * (size_t)(scan->end - scan->text) + 32;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Notes what is wrong, keeping the first finding; returns false. */
+/* Notes that something has more than `limit` units; returns false. */
+static bool fail_limit(struct bag_json_scan *scan, const char *wrong, size_t limit,
+                       const char *unit)
+{
+    if (!scan->fault.wrong)
+        scan->fault = (struct bag_json_fault){wrong, limit, unit};
+    return false;
+}
+
+/* Notes what is wrong, keeping the first finding; returns false. Where the text goes on behind what
+ * may be read, it is the limit that cut the token. */
 static bool fail(struct bag_json_scan *scan, const char *wrong)
 {
-    if (!scan->wrong)
-        scan->wrong = wrong;
-    return false;
+    if (scan->end < scan->text_end && scan->end - scan->at < LONGEST_TOKEN)
+        return fail_limit(scan, "more than", scan->limits->max_bytes, "bytes outside of \"data\"");
+    return fail_limit(scan, wrong, 0, NULL);
 }
 
 /* Copies bytes, where the scan is copying. */
@@ -142,22 +166,27 @@ static size_t scan_digits(struct bag_json_scan *scan)
     return (size_t)(scan->at - start);
 }
 
-static void put_number(struct bag_json_scan *scan, const char *start)
+/* Copies the number from `start` on. One that cJSON's buffer or a double could not hold is read. */
+static bool put_number(struct bag_json_scan *scan, const char *start, bool has_exponent)
 {
     size_t bytes = (size_t)(scan->at - start);
+    uint64_t bits = 0;
+    if (bytes > LONGEST_NUMBER || has_exponent)
+        bag_decimal_read(start + (*start == '-'), scan->at, BAG_F64_FORMAT, &bits);
+    if (bits >= BAG_F64_FORMAT.infinity) {
+        scan->at = start;
+        return fail(scan, "the number is too large to be represented");
+    }
     if (bytes <= LONGEST_NUMBER) {
         put(scan, start, bytes);
-        return;
+    } else {
+        char text[32];
+        double number;
+        memcpy(&number, &bits, sizeof number);
+        put(scan, text,
+            (size_t)snprintf(text, sizeof text, "%.17g", *start == '-' ? -number : number));
     }
-    /* The byte after a number is never part of one, and strtod stops there: the text goes on with
-     * at least the container's end, since a bare number is no document that anybody asks for. */
-    char text[32];
-    double value = strtod(start, NULL);
-    /* cJSON knows no word for what is beyond a double, but a number that is. */
-    if (!isfinite(value))
-        put(scan, "1e999", 5);
-    else
-        put(scan, text, (size_t)snprintf(text, sizeof text, "%.17g", value));
+    return true;
 }
 
 static bool scan_number(struct bag_json_scan *scan)
@@ -174,7 +203,8 @@ static bool scan_number(struct bag_json_scan *scan)
         if (!scan_digits(scan))
             return fail(scan, "a digit must follow the decimal point");
     }
-    if (next_is(scan, 'e') || next_is(scan, 'E')) {
+    bool has_exponent = next_is(scan, 'e') || next_is(scan, 'E');
+    if (has_exponent) {
         scan->at++;
         if (next_is(scan, '+') || next_is(scan, '-'))
             scan->at++;
@@ -183,10 +213,7 @@ static bool scan_number(struct bag_json_scan *scan)
     }
     if (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
         return fail(scan, "a number must not start with a superfluous 0");
-    if (scan->at == scan->end && scan->at - start > LONGEST_NUMBER)
-        return fail(scan, "the text ends too early");
-    put_number(scan, start);
-    return true;
+    return put_number(scan, start, has_exponent);
 }
 
 static bool scan_word(struct bag_json_scan *scan, const char *word)
@@ -221,25 +248,39 @@ static bool key_is(const char *key, const char *end, const char *name)
     return key == end && !*name;
 }
 
-static enum bag_json_place place_of_member(enum bag_json_place place, const char *key,
+/* The members that matter. Others are plain, but for the header's own, which are dropped. */
+static const struct {
+    enum bag_json_place object;
+    const char *key;
+    enum bag_json_place value;
+} members[] = {
+    {BAG_JSON_ROOT, "id", BAG_JSON_ID},
+    {BAG_JSON_ROOT, "inputs", BAG_JSON_INPUTS},
+    {BAG_JSON_ROOT, "outputs", BAG_JSON_OUTPUTS},
+    {BAG_JSON_ROOT, "parameters", BAG_JSON_PARAMETERS},
+    {BAG_JSON_INPUT, "name", BAG_JSON_NAME},
+    {BAG_JSON_INPUT, "shape", BAG_JSON_SHAPE},
+    {BAG_JSON_INPUT, "parameters", BAG_JSON_PARAMETERS},
+    {BAG_JSON_INPUT, "data", BAG_JSON_DATA},
+    {BAG_JSON_OUTPUT, "name", BAG_JSON_NAME},
+    {BAG_JSON_OUTPUT, "parameters", BAG_JSON_PARAMETERS},
+};
+
+static enum bag_json_place place_of_member(enum bag_json_place object, const char *key,
                                            const char *end)
 {
-    if (place == BAG_JSON_INPUT)
-        return key_is(key, end, "data") ? BAG_JSON_DATA : BAG_JSON_PLAIN;
-    if (place != BAG_JSON_ROOT)
-        return BAG_JSON_PLAIN;
-    if (key_is(key, end, "id"))
-        return BAG_JSON_ID;
-    if (key_is(key, end, "inputs"))
-        return BAG_JSON_INPUTS;
-    return key_is(key, end, "outputs") || key_is(key, end, "parameters") ? BAG_JSON_PLAIN
-                                                                         : BAG_JSON_DROPPED;
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        if (members[i].object == object && key_is(key, end, members[i].key))
+            return members[i].value;
+    }
+    return object == BAG_JSON_ROOT ? BAG_JSON_DROPPED : BAG_JSON_PLAIN;
 }
 
 static bool open_container(struct bag_json_scan *scan)
 {
-    if (++scan->depth > BAG_JSON_MAX_DEPTH)
-        return fail(scan, "arrays and objects are nested more than 128 deep");
+    if (++scan->depth > scan->limits->max_depth)
+        return fail_limit(scan, "arrays and objects are nested more than", scan->limits->max_depth,
+                          "deep");
     put(scan, scan->at++, 1);
     skip_space(scan);
     return true;
@@ -249,6 +290,34 @@ static bool close_container(struct bag_json_scan *scan)
 {
     scan->depth--;
     put(scan, scan->at++, 1);
+    return true;
+}
+
+/* Checks how many members an object has so far; only parameters have a limit of their own. */
+static bool check_members(struct bag_json_scan *scan, enum bag_json_place place, size_t count)
+{
+    return place != BAG_JSON_PARAMETERS || count <= scan->limits->max_parameters ||
+           fail_limit(scan, "\"parameters\" has more than", scan->limits->max_parameters,
+                      "members");
+}
+
+/* Checks how many elements an array has with the one that begins, and notes which tensor it is. */
+static bool check_elements(struct bag_json_scan *scan, enum bag_json_place place, size_t count)
+{
+    const struct bag_json_limits *limits = scan->limits;
+    bool is_input = place == BAG_JSON_INPUTS;
+    if (place == BAG_JSON_SHAPE)
+        return count <= limits->max_dimensions ||
+               fail_limit(scan, "\"shape\" has more than", limits->max_dimensions, "dimensions");
+    if (!is_input && place != BAG_JSON_OUTPUTS)
+        return true;
+    scan->tensor_kind = NULL;
+    if (count > limits->max_tensors)
+        return fail_limit(scan, is_input ? "\"inputs\" has more than" : "\"outputs\" has more than",
+                          limits->max_tensors, "tensors");
+    scan->tensor_kind = is_input ? "input" : "output";
+    scan->tensor = count - 1;
+    scan->name = (struct bag_text){0};
     return true;
 }
 
@@ -266,12 +335,13 @@ static bool scan_member(struct bag_json_scan *scan, enum bag_json_place place)
 
 static bool scan_object(struct bag_json_scan *scan, enum bag_json_place place)
 {
+    size_t count = 0;
     if (!open_container(scan))
         return false;
     if (next_is(scan, '}'))
         return close_container(scan);
     for (;;) {
-        if (!scan_member(scan, place))
+        if (!check_members(scan, place, ++count) || !scan_member(scan, place))
             return false;
         if (next_is(scan, '}'))
             return close_container(scan);
@@ -281,21 +351,28 @@ static bool scan_object(struct bag_json_scan *scan, enum bag_json_place place)
     }
 }
 
+static enum bag_json_place place_of_element(enum bag_json_place array)
+{
+    return array == BAG_JSON_INPUTS    ? BAG_JSON_INPUT
+           : array == BAG_JSON_OUTPUTS ? BAG_JSON_OUTPUT
+                                       : BAG_JSON_PLAIN;
+}
+
 static bool scan_array(struct bag_json_scan *scan, enum bag_json_place place)
 {
-    enum bag_json_place inner = place == BAG_JSON_INPUTS ? BAG_JSON_INPUT : BAG_JSON_PLAIN;
+    size_t count = 0;
     if (!open_container(scan))
         return false;
-    if (next_is(scan, ']'))
-        return close_container(scan);
-    for (;;) {
-        if (!scan_value(scan, inner))
+    while (!next_is(scan, ']')) {
+        if (count && !expect(scan, ',', "expected ',' or ']'"))
             return false;
-        if (next_is(scan, ']'))
-            return close_container(scan);
-        if (!expect(scan, ',', "expected ',' or ']'"))
+        skip_space(scan);
+        if (!check_elements(scan, place, ++count) || !scan_value(scan, place_of_element(place)))
             return false;
     }
+    if (place == BAG_JSON_INPUTS || place == BAG_JSON_OUTPUTS)
+        scan->tensor_kind = NULL;
+    return close_container(scan);
 }
 
 /* Skips what can be neither a bracket nor a quote, eight bytes at a time: of all bytes only those
@@ -342,8 +419,10 @@ static bool remember_data(struct bag_json_scan *scan, const char *start)
     if (scan->num_data == scan->max_data) {
         size_t more = scan->max_data ? 2 * scan->max_data : 8;
         struct bag_text *data = bag_arena_array(scan->arena, more, sizeof *data);
-        if (!data)
-            return fail(scan, "the request is too large to be decoded");
+        if (!data) {
+            scan->no_memory = true;
+            return false;
+        }
         if (scan->num_data)
             memcpy(data, scan->data, scan->num_data * sizeof *data);
         scan->data = data;
@@ -354,14 +433,19 @@ static bool remember_data(struct bag_json_scan *scan, const char *start)
     return true;
 }
 
+/* Data may be of any length: only the bytes around it are limited. */
 static bool cut_data(struct bag_json_scan *scan)
 {
-    const char *start = scan->at;
+    const char *start = scan->at, *end = scan->end;
     char text[24];
     bool copying = scan->copying;
     scan->copying = false;
+    scan->end = scan->text_end;
     if (!skip_balanced(scan) || !remember_data(scan, start))
         return false;
+    size_t bytes = (size_t)(scan->at - start);
+    if ((size_t)(scan->text_end - end) > bytes)
+        scan->end = end + bytes;
     scan->copying = copying;
     put(scan, text, (size_t)snprintf(text, sizeof text, "%zu", scan->num_data++));
     return true;
@@ -377,28 +461,6 @@ static bool drop_value(struct bag_json_scan *scan, const char *instead)
     scan->copying = copying;
     put(scan, instead, strlen(instead));
     return true;
-}
-
-static bool scan_id(struct bag_json_scan *scan)
-{
-    const char *start = scan->at;
-    if (next_is(scan, '"')) {
-        if (!scan_string(scan))
-            return false;
-        scan->id.data = start;
-        scan->id.bytes = (size_t)(scan->at - start);
-        return true;
-    }
-    return next_is(scan, 'n') ? scan_word(scan, "null") : fail(scan, "\"id\" must be a string");
-}
-
-/* An array is cut out. Anything else but null is wrong, which the copy's false tells the reader of
- * inputs, who knows the tensor's name. */
-static bool scan_data(struct bag_json_scan *scan)
-{
-    if (next_is(scan, '['))
-        return cut_data(scan);
-    return drop_value(scan, next_is(scan, 'n') ? "null" : "false");
 }
 
 static bool scan_plain(struct bag_json_scan *scan, enum bag_json_place place)
@@ -423,28 +485,73 @@ static bool scan_plain(struct bag_json_scan *scan, enum bag_json_place place)
     }
 }
 
+static bool scan_id(struct bag_json_scan *scan)
+{
+    const char *start = scan->at;
+    if (next_is(scan, '"')) {
+        if (!scan_string(scan))
+            return false;
+        scan->id.data = start;
+        scan->id.bytes = (size_t)(scan->at - start);
+        return true;
+    }
+    return next_is(scan, 'n') ? scan_word(scan, "null") : fail(scan, "\"id\" must be a string");
+}
+
+static bool scan_name(struct bag_json_scan *scan)
+{
+    const char *start = scan->at;
+    if (!next_is(scan, '"'))
+        return scan_plain(scan, BAG_JSON_PLAIN);
+    if (!scan_string(scan))
+        return false;
+    scan->name = (struct bag_text){start + 1, (size_t)(scan->at - start) - 2};
+    return true;
+}
+
+/* An array is cut out. Anything else but null is wrong, which the copy's false tells the reader of
+ * inputs, who knows the tensor's name. */
+static bool scan_data(struct bag_json_scan *scan)
+{
+    if (next_is(scan, '['))
+        return cut_data(scan);
+    return drop_value(scan, next_is(scan, 'n') ? "null" : "false");
+}
+
+static bool scan_in_place(struct bag_json_scan *scan, enum bag_json_place place)
+{
+    switch (place) {
+    case BAG_JSON_DROPPED:
+        return drop_value(scan, "null");
+    case BAG_JSON_ID:
+        return scan_id(scan);
+    case BAG_JSON_NAME:
+        return scan_name(scan);
+    case BAG_JSON_DATA:
+        return scan_data(scan);
+    default:
+        return scan_plain(scan, place);
+    }
+}
+
 /* Any value with the white space around it. */
 static bool scan_value(struct bag_json_scan *scan, enum bag_json_place place)
 {
-    bool ok;
     skip_space(scan);
-    if (place == BAG_JSON_DROPPED)
-        ok = drop_value(scan, "null");
-    else if (place == BAG_JSON_ID)
-        ok = scan_id(scan);
-    else if (place == BAG_JSON_DATA)
-        ok = scan_data(scan);
-    else
-        ok = scan_plain(scan, place);
+    if (scan->copying && ++scan->num_values > scan->limits->max_values)
+        return fail_limit(scan, "more than", scan->limits->max_values,
+                          "values outside of \"data\"");
+    if (!scan_in_place(scan, place))
+        return false;
     skip_space(scan);
-    return ok;
+    return true;
 }
 
 bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place place)
 {
     if (!scan_value(scan, place))
         return false;
-    if (scan->at != scan->end)
+    if (scan->at != scan->text_end)
         return fail(scan, place == BAG_JSON_ROOT
                               ? "nothing may follow the document; where binary tensors "
                                 "do, Inference-Header-Content-Length must say where it "

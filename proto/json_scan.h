@@ -6,34 +6,58 @@
 
 #include "json.h"
 
-/* Where in a JSON header a value stands; what is copied and what is cut follows from it. */
+/* Where in a JSON header a value is: decides what is copied, cut out and counted. */
 enum bag_json_place {
-    BAG_JSON_PLAIN,   /* checked and copied */
-    BAG_JSON_DROPPED, /* checked; the copy gets null */
-    BAG_JSON_ROOT,    /* the JSON header's object */
-    BAG_JSON_ID,      /* its "id" */
-    BAG_JSON_INPUTS,  /* its "inputs" */
-    BAG_JSON_INPUT,   /* an element of them */
-    BAG_JSON_DATA     /* an element's "data": an array is cut out */
+    BAG_JSON_PLAIN,      /* checked and copied */
+    BAG_JSON_DROPPED,    /* checked; the copy gets null */
+    BAG_JSON_ROOT,       /* the JSON header's object */
+    BAG_JSON_ID,         /* its "id" */
+    BAG_JSON_INPUTS,     /* its "inputs" */
+    BAG_JSON_OUTPUTS,    /* its "outputs" */
+    BAG_JSON_INPUT,      /* an element of its "inputs" */
+    BAG_JSON_OUTPUT,     /* an element of its "outputs" */
+    BAG_JSON_NAME,       /* a tensor's "name" */
+    BAG_JSON_SHAPE,      /* an input's "shape" */
+    BAG_JSON_PARAMETERS, /* the header's or a tensor's "parameters" */
+    BAG_JSON_DATA        /* an input's "data": an array is cut out */
+};
+
+/* What is wrong with a text: "wrong", or "wrong limit unit" where something is above a limit. */
+struct bag_json_fault {
+    const char *wrong; /* NULL while all is well */
+    size_t limit;
+    const char *unit;
 };
 
 struct bag_json_scan {
-    const char *text, *at, *end;
-    char *copy;              /* where the next byte of the copy goes */
-    bool copying;            /* false inside a dropped value */
-    unsigned depth;          /* of open containers */
+    const char *text, *at;
+    const char *end;      /* of what may be read: where max_bytes outside of data would be passed */
+    const char *text_end; /* of the text; not before `end` */
+    char *copy;           /* where the next byte of the copy goes */
+    bool copying;         /* false inside a dropped value */
+    unsigned depth;       /* of open containers */
+    size_t num_values;    /* that were copied */
+    const struct bag_json_limits *limits;
     struct bag_arena *arena; /* for `data`; may be NULL where no place is a JSON header's */
     struct bag_text *data;
     size_t num_data, max_data;
     struct bag_text id;
-    const char *wrong; /* what is wrong at `at`; NULL while all is well */
+    const char *tensor_kind;     /* "input" or "output" inside of a tensor, otherwise NULL */
+    size_t tensor;               /* its position */
+    struct bag_text name;        /* its "name" without quotes, where that came already */
+    bool no_memory;              /* the arena is used up */
+    struct bag_json_fault fault; /* at `at` */
 };
 
+/* Starts a scan of a text. */
+void bag_json_scan_init(struct bag_json_scan *scan, const char *text, size_t text_bytes,
+                        const struct bag_json_limits *limits);
+
 /* Checks the one value that the text must hold. `copy` has room for bag_json_copy_bytes. Returns
- * false with scan->wrong and scan->at set. */
+ * false with scan->fault and scan->at set, or scan->no_memory. */
 bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place place);
 
-/* Room that a copy of `text_bytes` needs, whatever it holds. */
-size_t bag_json_copy_bytes(size_t text_bytes);
+/* Room that a copy of the text needs, whatever it holds. */
+size_t bag_json_copy_bytes(const struct bag_json_scan *scan);
 
 #endif

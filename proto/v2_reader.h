@@ -28,7 +28,7 @@ bool bag_v2_integer(const cJSON *item, double low, double high, int64_t *value);
 const cJSON *bag_v2_member(const cJSON *object, const char *key);
 
 /* Elements of `bytes` each, one for each tensor of the list under `key`; *count says how many. NULL
- * with the problem set where it is no list, or a longer one than is read. */
+ * with the problem set where it is no list. */
 void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,
                       size_t bytes, size_t *count);
 

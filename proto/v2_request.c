@@ -37,12 +37,6 @@ void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON
         return NULL;
     }
     *count = (size_t)cJSON_GetArraySize(list);
-    if (*count > BAG_V2_MAX_TENSORS) {
-        bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                        "\"%s\" has %zu tensors; at most %d are read", key, *count,
-                        BAG_V2_MAX_TENSORS);
-        return NULL;
-    }
     void *elements = bag_arena_array(reader->arena, *count, bytes);
     if (!elements)
         bag_v2_reject_memory(reader->problem);
@@ -269,8 +263,8 @@ bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_b
 }
 
 bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_bytes,
-                           struct bag_arena *arena, struct bag_v2_request *request,
-                           struct bag_problem *problem)
+                           const struct bag_json_limits *limits, struct bag_arena *arena,
+                           struct bag_v2_request *request, struct bag_problem *problem)
 {
     struct bag_v2_reader reader = {.body = body,
                                    .body_bytes = body_bytes,
@@ -283,7 +277,7 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
     if (header_bytes == 0)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the body is empty; it must be a JSON object with \"inputs\"");
-    if (!bag_json_parse_header(body, header_bytes, arena, &reader.header, problem))
+    if (!bag_json_parse_header(body, header_bytes, limits, arena, &reader.header, problem))
         return false;
     bool ok = true;
     if (!cJSON_IsObject(reader.header.tree))

@@ -8,11 +8,9 @@
 #define BAG_V2_REQUEST_H
 
 #include "arena.h"
+#include "json_limits.h"
 #include "problem.h"
 #include "text.h"
-
-/* More inputs or outputs than this are rejected: a thousand features of three tensors fit. */
-#define BAG_V2_MAX_TENSORS 4096
 
 /* An input tensor as the JSON header announces it. */
 struct bag_v2_input {
@@ -62,10 +60,11 @@ bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_b
 
 /* Decodes a body whose first `header_bytes` are the JSON header and whose rest are the binary
  * tensors (header_bytes == body_bytes for a body of plain JSON). Repeated input or output names,
- * shared memory, sizes that do not match, missing and left-over bytes are rejected. */
+ * shared memory, sizes that do not match, missing and left-over bytes, and headers beyond `limits`
+ * are rejected. */
 bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_bytes,
-                           struct bag_arena *arena, struct bag_v2_request *request,
-                           struct bag_problem *problem);
+                           const struct bag_json_limits *limits, struct bag_arena *arena,
+                           struct bag_v2_request *request, struct bag_problem *problem);
 
 /* Makes a decoded request point into another body of the same size with the same JSON header. */
 void bag_v2_request_rebind(struct bag_v2_request *request, const char *body);

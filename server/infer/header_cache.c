@@ -66,8 +66,8 @@ static struct bag_cached_header *make_header(const char *body, size_t body_bytes
     header->header_bytes = header_bytes;
     header->body_bytes = body_bytes;
     memcpy(header->header, body, header_bytes);
-    bool ok = bag_v2_request_decode(body, body_bytes, header_bytes, &header->arena,
-                                    &header->request, &problem);
+    bool ok = bag_v2_request_decode(body, body_bytes, header_bytes, &bag_json_default_limits,
+                                    &header->arena, &header->request, &problem);
     for (size_t i = 0; ok && i < header->request.num_inputs; i++)
         ok = header->request.inputs[i].binary;
     if (ok)

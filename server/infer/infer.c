@@ -3,9 +3,10 @@
 
 #include "reply.h"
 
-/* Decoding may take this many times the body: 64-bit integers from two bytes of text, a copy of the
- * JSON header, and its tree. */
-#define ARENA_FACTOR     16
+/* Decoding and sorting take at most this many times the body: 48 bytes for an index and its segment
+ * of one digit and a comma each (two 64-bit integers, and twice 16 bytes for sorting). A JSON header
+ * without its data takes twice its bytes. The base is for what is counted by features. */
+#define ARENA_FACTOR     12
 #define ARENA_BASE_BYTES (4 << 20)
 
 /* Rough costs, for choosing between the I/O thread and a worker. Being wrong by a factor of two
@@ -69,7 +70,7 @@ static const struct bag_v2_request *decode(struct bag_infer *infer, struct bag_h
     if (kept)
         return kept;
     if (!bag_v2_request_decode(input->body, input->body_bytes, input->header_bytes,
-                               &infer->scratch.arena, fresh, problem))
+                               &bag_json_default_limits, &infer->scratch.arena, fresh, problem))
         return NULL;
     if (cache)
         bag_header_cache_learn(cache, input->body, input->body_bytes, input->header_bytes);

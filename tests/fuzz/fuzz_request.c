@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* As much as the server would give, in proportion. */
-#define ARENA_BYTES(body_bytes) (((size_t)4 << 20) + 16 * (body_bytes))
+#define ARENA_BYTES(body_bytes) (((size_t)4 << 20) + 12 * (body_bytes))
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
@@ -46,8 +46,8 @@ static void read_inputs(const struct bag_v2_request *request, struct bag_arena *
 static void check_request(const struct bag_v2_request *request, const char *body, size_t body_bytes)
 {
     require(request->encoding != BAG_V2_DEFAULT);
-    require(request->num_inputs <= BAG_V2_MAX_TENSORS &&
-            request->num_outputs <= BAG_V2_MAX_TENSORS);
+    require(request->num_inputs <= BAG_JSON_MAX_TENSORS &&
+            request->num_outputs <= BAG_JSON_MAX_TENSORS);
     if (request->id.bytes)
         require_within(request->id, body, body_bytes);
     for (size_t i = 0; i < request->num_inputs; i++) {
@@ -71,7 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     char *body = malloc(body_bytes); /* of exactly that size: one byte beyond is found */
     memcpy(body, bytes + 2, body_bytes);
     bag_arena_init(&arena, ARENA_BYTES(body_bytes));
-    if (bag_v2_request_decode(body, body_bytes, header_bytes, &arena, &request, &problem)) {
+    if (bag_v2_request_decode(body, body_bytes, header_bytes, &bag_json_default_limits, &arena,
+                              &request, &problem)) {
         check_request(&request, body, body_bytes);
         read_inputs(&request, &arena);
     } else {

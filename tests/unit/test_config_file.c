@@ -37,7 +37,7 @@ static void test_what_is_no_configuration(void **state)
         {"{\"http\": {\"host\": \"\xff\"}}", AT(1, 20) "invalid UTF-8"},
         {"{\"http\": {\"port\": 1,\n\"p\\u006frt\": 2}}",
          AT(2, 1) "key \"port\" is duplicated in one object"},
-        {"{\"http\": {\"port\":\n1e999}}", AT(1, 11) "a number is too large to be represented"},
+        {"{\"http\": {\"port\":\n1e999}}", AT(2, 1) "the number is too large to be represented"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         file(*state, cases[i][0], cases[i][1]);

@@ -181,7 +181,8 @@ static void test_cuts_data_out_of_a_header(void **state)
     char *copy = exact_copy(text, strlen(text));
     (void)state;
     bag_arena_init(&arena, 1 << 20);
-    assert_true(bag_json_parse_header(copy, strlen(text), &arena, &header, &problem));
+    assert_true(bag_json_parse_header(copy, strlen(text), &bag_json_default_limits, &arena, &header,
+                                      &problem));
     span_is(header.id, "\"a\\u0000b\"");
     assert_int_equal(header.num_data, 2);
     span_is(header.data[0], "[1, [2,\"]\"]]");
@@ -208,7 +209,8 @@ static void test_cuts_many_arrays(void **state)
         sprintf(text + strlen(text), "%s{\"data\":[%d]}", i ? "," : "", i);
     strcat(text, "]}");
     bag_arena_init(&arena, 1 << 20);
-    assert_true(bag_json_parse_header(text, strlen(text), &arena, &header, &problem));
+    assert_true(bag_json_parse_header(text, strlen(text), &bag_json_default_limits, &arena, &header,
+                                      &problem));
     assert_int_equal(header.num_data, 33);
     span_is(header.data[0], "[0]");
     span_is(header.data[32], "[32]");
@@ -232,7 +234,8 @@ static void test_finds_the_end_of_data_at_any_distance(void **state)
                     "12345678901234567");
             sprintf(text, "{\"inputs\":[{\"data\":%s,\"name\":\"x\"}]}", data);
             bag_arena_init(&arena, 1 << 20);
-            assert_true(bag_json_parse_header(text, strlen(text), &arena, &header, &problem));
+            assert_true(bag_json_parse_header(text, strlen(text), &bag_json_default_limits, &arena,
+                                              &header, &problem));
             span_is(header.data[0], data);
             bag_json_free(header.tree);
             bag_arena_free(&arena);
@@ -261,7 +264,8 @@ static void test_rejects_bad_headers(void **state)
         struct bag_arena arena;
         bag_arena_init(&arena, 1 << 20);
         char *copy = exact_copy(cases[i][0], strlen(cases[i][0]));
-        assert_false(bag_json_parse_header(copy, strlen(cases[i][0]), &arena, &header, &problem));
+        assert_false(bag_json_parse_header(copy, strlen(cases[i][0]), &bag_json_default_limits,
+                                           &arena, &header, &problem));
         if (!strstr(problem.text, cases[i][1]))
             fail_msg("%s: '%s' does not contain '%s'", cases[i][0], problem.text, cases[i][1]);
         free(copy);
@@ -282,11 +286,193 @@ static void test_rejects_every_truncation(void **state)
         struct bag_arena arena;
         bag_arena_init(&arena, 1 << 20);
         char *copy = exact_copy(text, bytes);
-        assert_false(bag_json_parse_header(copy, bytes, &arena, &header, &problem));
+        assert_false(bag_json_parse_header(copy, bytes, &bag_json_default_limits, &arena, &header,
+                                           &problem));
         assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
         free(copy);
         bag_arena_free(&arena);
     }
+}
+
+/* ---- limits of JSON headers ------------------------------------------------------------------ */
+
+static const struct bag_json_limits small = {
+    .max_tensors = 3,
+    .max_dimensions = 4,
+    .max_parameters = 2,
+    .max_values = 20,
+    .max_bytes = 200,
+    .max_depth = 6,
+};
+
+/* Parses a header under limits; "" where it is accepted, otherwise what is wrong. */
+static struct bag_problem parse_limited(const char *text, size_t bytes,
+                                        const struct bag_json_limits *limits)
+{
+    struct bag_problem problem = {.text = ""};
+    struct bag_json_header header;
+    struct bag_arena arena;
+    char *copy = exact_copy(text, bytes);
+    bag_arena_init(&arena, 8 << 20);
+    if (bag_json_parse_header(copy, bytes, limits, &arena, &header, &problem))
+        bag_json_free(header.tree);
+    bag_arena_free(&arena);
+    free(copy);
+    return problem;
+}
+
+static void limited(const char *text, const char *wanted)
+{
+    struct bag_problem problem = parse_limited(text, strlen(text), &small);
+    assert_string_equal(problem.text, wanted);
+    if (*wanted)
+        assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
+}
+
+static void test_limits_tensors_and_their_parts(void **state)
+{
+    (void)state;
+    limited("{\"inputs\":[{},{},{}],\"outputs\":[1,2,3]}", "");
+    limited("{\"inputs\":[{},{},{},{}]}",
+            "JSON header, at byte 20: \"inputs\" has more than 3 tensors");
+    limited("{\"inputs\":[{}],\"outputs\":[[],0,null, \"\"]}",
+            "JSON header, at byte 37: \"outputs\" has more than 3 tensors");
+    limited("{\"inputs\":[{\"shape\":[1,2,3,4]}]}", "");
+    limited("{\"inputs\":[{},{\"shape\":[1,2,3,4,5]}]}",
+            "inputs[1], at byte 32: \"shape\" has more than 4 dimensions");
+    limited("{\"inputs\":[{\"n\\u0061me\":\"a\\\"b\",\"sh\\u0061pe\":[1,2,3,4,5]}]}",
+            "input 'a\\x5c\\x22b', at byte 53: \"shape\" has more than 4 dimensions");
+    limited("{\"outputs\":[{\"shape\":[1,2,3,4,5]}]}", ""); /* which outputs do not have */
+    limited("{\"parameters\":{\"a\":1,\"b\":2}}", "");
+    limited("{\"parameters\":{\"a\":1,\"b\":2,\"c\":3}}",
+            "JSON header, at byte 27: \"parameters\" has more than 2 members");
+    limited("{\"inputs\":[{\"name\":\"x\",\"parameters\":{\"a\":1,\"b\":2,\"c\":3}}]}",
+            "input 'x', at byte 49: \"parameters\" has more than 2 members");
+    limited("{\"outputs\":[{\"name\":\"y\",\"parameters\":{\"a\":1,\"b\":2,\"c\":3}}]}",
+            "output 'y', at byte 50: \"parameters\" has more than 2 members");
+    limited("{\"inputs\":[{\"name\":\"x\"}],\"parameters\":{\"a\":1,\"b\":2,\"c\":3}}",
+            "JSON header, at byte 51: \"parameters\" has more than 2 members");
+}
+
+static void test_limits_values_and_depth(void **state)
+{
+    (void)state;
+    /* The object, "inputs", its element, its member and 16 more. */
+    limited("{\"inputs\":[{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6],\"data\":[1,2,3]}]}",
+            "inputs[0], at byte 57: more than 20 values outside of \"data\"");
+    limited("{\"inputs\":[{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5],\"data\":[1,2,3]}]}", "");
+    limited("{\"x\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0]}", ""); /* which are dropped */
+    limited("{\"x\":[[[[[]]]]]}", "");
+    limited("{\"x\":[[[[[[]]]]]]}",
+            "JSON header, at byte 10: arrays and objects are nested more than 6 deep");
+    limited("{\"inputs\":[{\"data\":[[[[[[[]]]]]]]}]}", "");
+}
+
+/* Limits of bytes: data of any length does not count, everything else does. */
+static void test_limits_bytes(void **state)
+{
+    char text[1024], wanted[128];
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        int around = (int)strlen("{\"inputs\":[{\"data\":,\"name\":\"\"}]}");
+        sprintf(text, "{\"inputs\":[{\"data\":[%0300d],\"name\":\"%0*d\"}]}", 7,
+                (int)small.max_bytes - around + over, 1);
+        limited(text, over ? "JSON header, at byte 502: more than 200 bytes "
+                             "outside of \"data\""
+                           : "");
+    }
+    /* Wherever the limit cuts a token, the limit is what is told. */
+    for (int before = 150; before < 200; before++) {
+        sprintf(text, "{\"x\":\"%0*d\",\"parameters\":{\"\\ud834\\udd1e\":false,\"a\":-1.5e+300}}",
+                before, 1);
+        struct bag_problem problem = parse_limited(text, strlen(text), &small);
+        sprintf(wanted, "more than 200 bytes outside of \"data\"");
+        assert_non_null(strstr(problem.text, wanted));
+    }
+}
+
+/* A text of `count` equal pieces between a start and an end; freed by the caller. */
+static char *repeated(const char *start, const char *piece, size_t count, const char *end)
+{
+    size_t bytes = strlen(piece);
+    char *text = malloc(strlen(start) + bytes * count + strlen(end) + 1), *at = text;
+    at += sprintf(at, "%s", start);
+    for (size_t i = 0; i < count; i++, at += bytes)
+        memcpy(at, piece, bytes);
+    strcpy(at, end);
+    return text;
+}
+
+/* The defaults at their bounds, and far beyond. */
+static void test_default_limits(void **state)
+{
+    static const struct {
+        const char *start, *piece, *end;
+        size_t most; /* pieces; the end has one more */
+        const char *words;
+    } cases[] = {
+        {"{\"inputs\":[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
+         "\"inputs\" has more than 4096 tensors"},
+        {"{\"outputs\":[", "{},", "{}]}", BAG_JSON_MAX_TENSORS - 1,
+         "\"outputs\" has more than 4096 tensors"},
+        {"{\"inputs\":[{\"shape\":[", "1,", "1]}]}", BAG_MAX_RANK - 1,
+         "inputs[0], at byte 85: \"shape\" has more than 32 dimensions"},
+        {"{\"inputs\":[{\"x\":[", "[],", "0]}]}", BAG_JSON_MAX_VALUES - 5,
+         "more than 65536 values outside"},
+        {"{\"id\":\"", "x", "\"}", BAG_JSON_MAX_BYTES - 9,
+         "JSON header, at byte 2097152: more than 2097152 bytes outside of "
+         "\"data\""},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        for (size_t over = 0; over < 3; over++) {
+            size_t count = cases[i].most + (over < 2 ? over : 1000000);
+            char *text = repeated(cases[i].start, cases[i].piece, count, cases[i].end);
+            struct bag_problem problem =
+                parse_limited(text, strlen(text), &bag_json_default_limits);
+            if (over == 0)
+                assert_string_equal(problem.text, "");
+            else if (!strstr(problem.text, cases[i].words))
+                fail_msg("'%s' does not contain '%s'", problem.text, cases[i].words);
+            free(text);
+        }
+    }
+}
+
+static void test_lack_of_memory_is_told_as_such(void **state)
+{
+    const char *text = "{\"inputs\":[{\"data\":[1]}]}";
+    struct bag_problem problem;
+    struct bag_json_header header;
+    struct bag_arena arena;
+    (void)state;
+    /* Of two allocations first the one for the copy fails, then the one for the data. */
+    for (size_t bytes = 16; bytes < 96 + 128; bytes += 16) {
+        bag_arena_init(&arena, bytes);
+        assert_false(bag_json_parse_header(text, strlen(text), &bag_json_default_limits, &arena,
+                                           &header, &problem));
+        assert_int_equal(problem.kind, BAG_ERROR_NO_MEMORY);
+        bag_arena_free(&arena);
+    }
+}
+
+static void test_rejects_numbers_out_of_range(void **state)
+{
+    char text[512], nines[400];
+    struct bag_problem problem;
+    (void)state;
+    memset(nines, '9', sizeof nines);
+    for (int digits = 300; digits < 400; digits++) {
+        sprintf(text, "{\"inputs\":[{\"shape\":[-%.*s]}]}", digits, nines);
+        problem = parse_limited(text, strlen(text), &bag_json_default_limits);
+        assert_string_equal(problem.text,
+                            digits < 309 ? ""
+                                         : "malformed JSON at byte 21: the number is too large to "
+                                           "be represented");
+    }
+    rejects("[1e309]", "line 1, column 2: the number is too large to be represented");
+    rejects("[1,-1.8e308]", "line 1, column 4: the number is too large to be represented");
+    accepts("[1.7e308,1e-999,0e999]");
 }
 
 int main(void)
@@ -301,6 +487,12 @@ int main(void)
         cmocka_unit_test(test_finds_the_end_of_data_at_any_distance),
         cmocka_unit_test(test_rejects_bad_headers),
         cmocka_unit_test(test_rejects_every_truncation),
+        cmocka_unit_test(test_limits_tensors_and_their_parts),
+        cmocka_unit_test(test_limits_values_and_depth),
+        cmocka_unit_test(test_limits_bytes),
+        cmocka_unit_test(test_default_limits),
+        cmocka_unit_test(test_lack_of_memory_is_told_as_such),
+        cmocka_unit_test(test_rejects_numbers_out_of_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

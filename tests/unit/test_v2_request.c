@@ -16,7 +16,8 @@ static bool decode(struct decoded *decoded, const char *body, size_t bytes, size
     bag_arena_init(&decoded->arena, 1 << 20);
     decoded->body = exact_copy(body, bytes);
     return bag_v2_request_decode(decoded->body, bytes, header_bytes ? header_bytes : bytes,
-                                 &decoded->arena, &decoded->request, &decoded->problem);
+                                 &bag_json_default_limits, &decoded->arena, &decoded->request,
+                                 &decoded->problem);
 }
 
 static bool decode_json(struct decoded *decoded, const char *text)
@@ -286,6 +287,26 @@ static void test_ignores_empty_ids(void **state)
     }
 }
 
+/* A tensor never has more dimensions than there is room for, whatever the caller's limits. */
+static void test_never_reads_more_dimensions_than_fit(void **state)
+{
+    struct bag_json_limits limits = bag_json_default_limits;
+    struct bag_v2_request request;
+    struct bag_problem problem;
+    struct bag_arena arena;
+    char text[256] = "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"INT64\",\"data\":[1],\"shape\":[";
+    (void)state;
+    for (int i = 0; i < BAG_MAX_RANK; i++)
+        strcat(text, "1,");
+    strcat(text, "1]}]}");
+    limits.max_dimensions = SIZE_MAX;
+    bag_arena_init(&arena, 1 << 20);
+    assert_false(bag_v2_request_decode(text, strlen(text), strlen(text), &limits, &arena, &request,
+                                       &problem));
+    assert_string_equal(problem.text, "input 'a': \"shape\" has more than 32 dimensions");
+    bag_arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_reads_the_header_length),
         cmocka_unit_test(test_chooses_encodings),
         cmocka_unit_test(test_ignores_empty_ids),
+        cmocka_unit_test(test_never_reads_more_dimensions_than_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
