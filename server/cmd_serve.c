@@ -20,6 +20,10 @@
 /* Smaller blocks are too many for a mapping each. */
 #define LARGE_BLOCK_BYTES (1 << 20)
 
+/* Caught: SIGTERM and SIGINT stop the server. */
+static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
+#define NUM_SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
+
 struct serve {
     struct bag_config config;
     struct bag_loader loader;
@@ -29,7 +33,7 @@ struct serve {
     struct bag_loops loops;
     int exit_code;
     uv_loop_t loop;
-    uv_signal_t signals[2]; /* SIGTERM, SIGINT */
+    uv_signal_t signals[NUM_SIGNALS];
     uv_timer_t drain_timer, watchdog;
     uv_async_t loaded;
 };
@@ -40,7 +44,7 @@ struct serve {
 static void on_ended(void *context)
 {
     struct serve *serve = context;
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < NUM_SIGNALS; i++)
         uv_close((uv_handle_t *)&serve->signals[i], NULL);
     uv_close((uv_handle_t *)&serve->drain_timer, NULL);
     uv_close((uv_handle_t *)&serve->watchdog, NULL);
@@ -53,6 +57,7 @@ static void stop_hard(const struct serve *serve, const char *why, size_t in_flig
     bag_log(BAG_LOG_LEVEL_WARNING, "stopped", BAG_LOG_TEXT("reason", why),
             BAG_LOG_NUMBER("requests_cut_off", in_flight));
     bag_listeners_abandon(&serve->listeners);
+    bag_log_stop();
     _exit(exit_code);
 }
 
@@ -76,6 +81,12 @@ static void on_signal(uv_signal_t *handle, int signal_number)
 {
     struct serve *serve = handle->data;
     size_t in_flight = bag_loops_in_flight(&serve->loops);
+    if (signal_number == SIGHUP) {
+        bag_log(BAG_LOG_LEVEL_WARNING, "not reloaded",
+                BAG_LOG_TEXT("reason", "SIGHUP changes nothing: a reload is not available; restart "
+                                       "the server to load other tables"));
+        return;
+    }
     if (serve->service.state == BAG_SERVICE_LOADING)
         stop_hard(serve, "signal while loading", 0, BAG_EXIT_OK);
     if (serve->service.state == BAG_SERVICE_DRAINING)
@@ -163,15 +174,26 @@ static void raise_descriptor_limit(void)
     }
 }
 
-static void catch_signals(struct serve *serve)
+/* Signals that would end the process with all requests in flight; SIGHUP until it is caught. */
+static void ignore_signals(void)
 {
-    static const int numbers[] = {SIGTERM, SIGINT};
-    signal(SIGPIPE, SIG_IGN);
-    for (int i = 0; i < 2; i++) {
-        uv_signal_init(&serve->loop, &serve->signals[i]);
+    static const int numbers[] = {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        signal(numbers[i], SIG_IGN);
+}
+
+static bool catch_signals(struct serve *serve, struct bag_problem *problem)
+{
+    for (size_t i = 0; i < NUM_SIGNALS; i++) {
+        int error = uv_signal_init(&serve->loop, &serve->signals[i]);
         serve->signals[i].data = serve;
-        uv_signal_start(&serve->signals[i], on_signal, numbers[i]);
+        if (!error)
+            error = uv_signal_start(&serve->signals[i], on_signal, signal_numbers[i]);
+        if (error)
+            return bag_problem_set(problem, BAG_ERROR_SYSTEM, "signals cannot be caught: %s",
+                                   uv_strerror(error));
     }
+    return true;
 }
 
 static void on_watchdog(uv_timer_t *timer)
@@ -203,7 +225,8 @@ static bool start_serving(struct serve *serve, struct bag_problem *problem)
         return false;
     uv_timer_init(&serve->loop, &serve->drain_timer);
     serve->drain_timer.data = serve;
-    catch_signals(serve);
+    if (!catch_signals(serve, problem))
+        return false;
     start_watchdog(serve);
     bag_listeners_log(&serve->listeners, options);
     bag_systemd_notify("STATUS=Loading %zu models", serve->config.num_models);
@@ -234,6 +257,8 @@ static bool run(struct serve *serve, struct bag_problem *problem)
         return false;
     raise_descriptor_limit();
     give_large_blocks_back();
+    if (!bag_log_start(problem))
+        return false;
     uv_loop_init(&serve->loop);
     bool has_workers = start_workers(serve, problem);
     bool started = has_workers && start_serving(serve, problem);
@@ -264,6 +289,7 @@ int bag_cmd_serve(int argc, char *argv[])
         return BAG_EXIT_OK;
     }
     bool ok = configure(serve, argc, argv, &problem);
+    ignore_signals();
     if (ok && serve->config.check)
         printf("The configuration is valid: %zu model%s, %zu bytes of table files.\n",
                serve->config.num_models, serve->config.num_models == 1 ? "" : "s",
@@ -275,6 +301,7 @@ int bag_cmd_serve(int argc, char *argv[])
         serve->exit_code = BAG_EXIT_FAILED;
     }
     int exit_code = serve->exit_code;
+    bag_log_stop();
     bag_loader_close(&serve->loader);
     bag_config_free(&serve->config);
     free(serve);

@@ -145,25 +145,38 @@ static void run_thread(void *argument)
     uv_run(loop->loop, UV_RUN_DEFAULT);
 }
 
-/* The library stops accepting at its limit, and when descriptors run out; clients then wait and are
- * told nothing. So its limit leaves descriptors for other things, and ours is well below it: those
- * in between are told to come back. One loop may hold all connections, and its share of these. */
+/* Room for connections that are told to come back. */
+static size_t surplus_of(size_t connections)
+{
+    return connections / 8 + 16;
+}
+
+struct bag_connection_limits bag_loops_limit_connections(size_t wanted, size_t descriptors,
+                                                         size_t loops)
+{
+    size_t usable = descriptors / 4 * 3, connections = wanted;
+    if (wanted + surplus_of(wanted) > usable)
+        connections = usable > surplus_of(0) ? (usable - surplus_of(0)) / 9 * 8 : 1;
+    if (connections == 0)
+        connections = 1;
+    return (struct bag_connection_limits){connections,
+                                          connections + surplus_of(connections) / loops};
+}
+
 static void limit_connections(struct bag_service *service)
 {
     const struct bag_option_values *options = &service->config->options;
-    struct rlimit descriptors = {0};
-    size_t limit = (size_t)(options->max_connections + options->max_connections / 8 + 16);
-    size_t most = (size_t)options->max_connections;
-    if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0 && limit > descriptors.rlim_cur / 4 * 3)
-        limit = descriptors.rlim_cur / 4 * 3;
-    if (most > limit - limit / 8) {
-        most = limit - limit / 8;
+    struct rlimit descriptors = {.rlim_cur = RLIM_INFINITY};
+    getrlimit(RLIMIT_NOFILE, &descriptors);
+    struct bag_connection_limits limits = bag_loops_limit_connections(
+        (size_t)options->max_connections, descriptors.rlim_cur, (size_t)options->loops);
+    if (limits.connections < (size_t)options->max_connections)
         bag_log(BAG_LOG_LEVEL_WARNING, "fewer connections",
                 BAG_LOG_TEXT("reason", "the limit of open files (ulimit -n)"),
-                BAG_LOG_NUMBER("max_connections", most));
-    }
-    service->max_connections = most;
-    service->most_in_library = (unsigned)(most + (limit - most) / (size_t)options->loops);
+                BAG_LOG_NUMBER("open_files", descriptors.rlim_cur),
+                BAG_LOG_NUMBER("max_connections", limits.connections));
+    service->max_connections = limits.connections;
+    service->most_in_library = (unsigned)limits.in_library;
 }
 
 static bool start_server(struct bag_loop *loop, const struct bag_listener *listener, bool infers,

@@ -183,6 +183,16 @@ def test_signal_while_loading(directory):
         server.stop()
 
 
+def test_other_signals(directory):
+    """Signals that are meant for a reload, or for nothing here, end no request."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}") as server, Client(server) as client:
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGHUP):
+            server.send(number)
+        expect("SIGHUP" in server.wait_event("not reloaded")["reason"], "no word of SIGHUP")
+        check_table(client)
+
+
 # ---- logs -------------------------------------------------------------------------------------
 def ask_a_lot(client):
     for _ in range(100):
@@ -203,6 +213,39 @@ def test_json_logs(directory):
             for key in ("time", "level", "event"):
                 expect(isinstance(event.get(key), str), f"no {key}: {line}")
             expect(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", event["time"]), line)
+
+
+def test_log_that_nobody_reads(directory):
+    """Requests are answered, and the server stops; what was dropped is counted and said."""
+    path = save(directory / "items.npy")
+    port = free_port()
+    command = [PROGRAM, "serve", "--port", str(port), "--table", f"items={path}", "--access-log",
+               "on", "--log-format", "json"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        try:
+            for line in process.stderr:
+                if json.loads(line)["event"] == "ready":
+                    break
+            dropped = 0
+            with Client(address(port)) as client:
+                while not dropped:  # a pipe takes 64 KiB, and the server keeps 256 KiB
+                    for _ in range(100):
+                        client.get("/v2/" + 1000 * "x").expect(404)
+                    text = client.get("/metrics").body.decode()
+                    dropped = int(re.search(r"^bagserve_dropped_log_lines_total (\d+)$", text,
+                                            re.MULTILINE).group(1))
+                read_on = []
+                while not any(e["event"] == "log lines dropped" for e in read_on):
+                    read_on.append(json.loads(process.stderr.readline()))
+                expect(read_on[-1]["count"] >= dropped, f"{read_on[-1]} of {dropped}")
+                text = client.get("/metrics").body.decode()
+                expect(f"bagserve_dropped_log_lines_total {read_on[-1]['count']}\n" in text, text)
+                for _ in range(400):
+                    client.get("/v2/" + 1000 * "x").expect(404)
+            process.terminate()
+            expect_equal(process.wait(TIMEOUT_S), 0, "the exit code")
+        finally:
+            process.kill()
 
 
 def address(port):

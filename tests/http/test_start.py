@@ -8,13 +8,22 @@ import os
 import re
 import socket
 import subprocess
+import types
 
 import numpy as np
 
 from harness import (PROGRAM, TIMEOUT_S, Failure, Server, environment, expect, expect_equal,
-                     free_port, run, write_json)
+                     free_port, run, wait_until, write_json)
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Tensor
+
+
+def is_ready(address):
+    try:
+        with Client(address) as client:
+            return client.get("/v2/health/ready").status == 200
+    except OSError:
+        return False
 
 
 # ---- where tables come from -------------------------------------------------------------------
@@ -363,3 +372,31 @@ def test_health_of_strangers():
                     connection.recv(4096)
                     connection.sendall(answer)
                 expect_equal(health.wait(TIMEOUT_S), 1, f"exit code for {answer}")
+
+
+def test_default_limits():
+    """At its defaults a server warns of nothing and takes 4096 connections."""
+    with Server("--demo") as server:
+        expect_equal([e for e in server.events() if e["level"] == "warning"], [])
+
+
+def test_closed_descriptors():
+    """Standard streams that are closed at the start become /dev/null."""
+    port = free_port()
+
+    def close_all():
+        for descriptor in range(3):
+            os.close(descriptor)
+
+    with subprocess.Popen([PROGRAM, "serve", "--demo", "--port", str(port)], env=environment(),
+                          preexec_fn=close_all) as process:
+        try:
+            address = types.SimpleNamespace(host="127.0.0.1", port=port)
+            wait_until(lambda: process.poll() is not None or is_ready(address), "not ready")
+            expect_equal(process.poll(), None, "the exit code")
+            for descriptor in range(3):
+                expect_equal(os.readlink(f"/proc/{process.pid}/fd/{descriptor}"), "/dev/null")
+            process.terminate()
+            expect_equal(process.wait(TIMEOUT_S), 0, "the exit code")
+        finally:
+            process.kill()
