@@ -50,9 +50,13 @@
       "Address of the second listener; absent: that of the first.")                                \
     X(max_body_bytes, "http", "max_body_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",     \
       "Largest request body; a larger one is answered 413 before it is read.")                     \
-    X(max_reply_bytes, "http", "max_reply_bytes", BYTES, BAG_GIB, 1, 64 * BAG_GIB, "bytes",        \
+    X(max_reply_bytes, "http", "max_reply_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",        \
       "Largest reply; a request that would need more is answered 400 before any memory is asked "  \
       "for.")                                                                                      \
+    X(max_memory, "http", "max_memory", BYTES, 0, 0, 1024 * BAG_GIB, "bytes",                      \
+      "Most memory that requests hold together: bodies as they arrive, decompressed bodies, results, " \
+      "and replies until they are sent; further ones are answered 503. 0: half of what the machine " \
+      "and the control group have left beside the tables.")                                        \
     X(max_connections, "http", "max_connections", COUNT, 4096, 1, 1000000, "connections",          \
       "Most open connections; a request on a further one is answered 503.")                        \
     X(max_connections_per_client, "http", "max_connections_per_client", COUNT, 0, 0, 1000000,      \

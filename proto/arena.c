@@ -14,12 +14,32 @@
 struct bag_arena_block {
     struct bag_arena_block *next;
     size_t bytes;
+    const struct bag_memory_source *source; /* NULL: the heap */
     max_align_t memory[];
 };
 
 void bag_arena_init(struct bag_arena *arena, size_t max_bytes)
 {
     *arena = (struct bag_arena){.max_bytes = max_bytes};
+}
+
+static struct bag_arena_block *make_block(const struct bag_memory_source *source, size_t bytes)
+{
+    struct bag_arena_block *block = source ? source->get(source->context, sizeof *block + bytes)
+                                           : malloc(sizeof *block + bytes);
+    if (block) {
+        block->bytes = bytes;
+        block->source = source;
+    }
+    return block;
+}
+
+static void free_block(struct bag_arena_block *block)
+{
+    if (block->source)
+        block->source->put(block);
+    else
+        free(block);
 }
 
 static bool add_block(struct bag_arena *arena, size_t bytes)
@@ -30,11 +50,11 @@ static bool add_block(struct bag_arena *arena, size_t bytes)
         block_bytes = left;
     if (bytes > block_bytes || block_bytes > SIZE_MAX - sizeof(struct bag_arena_block))
         return false;
-    struct bag_arena_block *block = malloc(sizeof *block + block_bytes);
+    struct bag_arena_block *block =
+        make_block(block_bytes > BLOCK_BYTES ? arena->source : NULL, block_bytes);
     if (!block)
         return false;
     block->next = arena->blocks;
-    block->bytes = block_bytes;
     arena->blocks = block;
     arena->used_bytes += block_bytes;
     arena->next = (char *)block->memory;
@@ -78,8 +98,10 @@ void bag_arena_free(struct bag_arena *arena)
 {
     while (arena->blocks) {
         struct bag_arena_block *next = arena->blocks->next;
-        free(arena->blocks);
+        free_block(arena->blocks);
         arena->blocks = next;
     }
+    const struct bag_memory_source *source = arena->source;
     bag_arena_init(arena, arena->max_bytes);
+    arena->source = source;
 }

@@ -7,7 +7,18 @@
 
 #include <stddef.h>
 
+/* Where large memory comes from: `get` gives `bytes`, aligned to 16, or NULL; `put` takes it
+ * back. */
+struct bag_memory_source {
+    void *(*get)(void *context, size_t bytes);
+    void (*put)(void *memory);
+    void *context;
+};
+
 struct bag_arena {
+    const struct bag_memory_source
+        *source;                    /* of large blocks, borrowed; NULL: the heap. May be
+                                     set at any time; blocks go back to where they are from */
     struct bag_arena_block *blocks; /* newest first; owned */
     char *next, *end;               /* free part of the newest block */
     size_t used_bytes;              /* of all blocks, against max_bytes */

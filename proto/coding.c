@@ -110,7 +110,7 @@ struct inflation {
     const char *in, *end;
     char *out;
     size_t used, room, max_bytes;
-    const struct bag_coding_memory *memory;
+    const struct bag_memory_source *memory;
     struct bag_problem *problem;
 };
 
@@ -205,7 +205,7 @@ static bool inflate_all(struct inflation *inflation)
 }
 
 char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes, size_t max_bytes,
-                  const struct bag_coding_memory *memory, size_t *bytes,
+                  const struct bag_memory_source *memory, size_t *bytes,
                   struct bag_problem *problem)
 {
     struct inflation inflation = {.coding = coding,

@@ -6,6 +6,7 @@
 #ifndef BAG_CODING_H
 #define BAG_CODING_H
 
+#include "arena.h"
 #include "problem.h"
 
 /* X(ID, name in Content-Encoding) */
@@ -30,19 +31,12 @@ bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_prob
 /* The coding that an Accept-Encoding asks for most; IDENTITY where it asks for none of ours. */
 enum bag_coding bag_coding_choose(const char *accept);
 
-/* Memory that grows: `get` gives `bytes` or NULL, `put` takes it back. */
-struct bag_coding_memory {
-    void *(*get)(void *context, size_t bytes);
-    void (*put)(void *memory);
-    void *context;
-};
-
 /* Decompresses a body into memory that is the caller's from then on. gzip may have several members
  * one after the other; anything else behind the end, an early end, a wrong checksum and a preset
  * dictionary are rejected (400), and more than `max_bytes` (413) before more than one byte of it is
  * made. NULL with *problem set. */
 char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes, size_t max_bytes,
-                  const struct bag_coding_memory *memory, size_t *bytes,
+                  const struct bag_memory_source *memory, size_t *bytes,
                   struct bag_problem *problem);
 
 /* Compresses into `room` bytes at `out`, fast rather than small; the size, or 0 where it does not

@@ -260,6 +260,9 @@ static bool run(struct serve *serve, struct bag_problem *problem)
     if (!bag_log_start(problem))
         return false;
     uv_loop_init(&serve->loop);
+    bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
+                    serve->loader.sources.total_bytes);
+    serve->service.metrics.budget = &serve->service.budget;
     bool has_workers = start_workers(serve, problem);
     bool started = has_workers && start_serving(serve, problem);
     if (started)

@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "server/engine/workers.h"
+#include "server/memory/budget.h"
 #include "server/metrics/metrics.h"
 #include "server/table/registry.h"
 
@@ -25,6 +26,7 @@ struct bag_service {
     unsigned most_in_library;    /* likewise, for each loop's daemon; some more */
     atomic_size_t connections;   /* of all loops */
     struct bag_workers *workers; /* borrowed; of all loops */
+    struct bag_budget budget;    /* of the memory of all requests */
     struct bag_metrics metrics;  /* of all loops */
 };
 

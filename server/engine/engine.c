@@ -284,13 +284,13 @@ static bool init_tasks(struct bag_engine *engine)
 }
 
 bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_workers *workers,
-                     const struct bag_engine_limits *limits)
+                     struct bag_budget *budget, const struct bag_engine_limits *limits)
 {
     *engine = (struct bag_engine){
         .loop = loop, .workers = workers, .limits = *limits, .cost_scale = 1, .wake_fd = -1};
     engine->last = &engine->first;
     engine->wake.data = engine->delay.data = engine;
-    return init_tasks(engine) && bag_buffers_init(&engine->buffers, true) &&
+    return init_tasks(engine) && bag_buffers_init(&engine->buffers, true, budget) &&
            uv_timer_init(loop, &engine->delay) == 0 && init_wake(engine);
 }
 

@@ -76,7 +76,7 @@ struct bag_engine {
 };
 
 bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_workers *workers,
-                     const struct bag_engine_limits *limits);
+                     struct bag_budget *budget, const struct bag_engine_limits *limits);
 
 /* Closes the handles. All jobs are done. */
 void bag_engine_stop(struct bag_engine *engine);

@@ -137,6 +137,7 @@ static bool set_body(struct bag_http_request *request)
     infer->input.body = request->body ? request->body : "";
     infer->input.body_bytes = infer->input.header_bytes = request->body_bytes;
     infer->input.limits = &request->context->infer_limits;
+    infer->input.memory = &request->context->engine.buffers;
     request->job.planned = false;
     infer->input.coding = request->coding;
     infer->input.header_length = request->head.json_length;

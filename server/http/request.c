@@ -148,9 +148,10 @@ static bool keep(struct bag_http_request *request, const char *data, size_t byte
                   : needed < limit / 2     ? 2 * needed
                                            : limit;
     if (needed > request->body_room && !reserve(request, room)) {
-        bag_http_reply_error(&request->reply, BAG_ERROR_NO_MEMORY,
-                             "not enough memory for a body of %zu bytes",
-                             request->head.has_length ? room : needed);
+        struct bag_problem problem;
+        bag_budget_reject(request->context->buffers.budget, "a body",
+                          request->head.has_length ? room : needed, &problem);
+        bag_http_reply_problem(&request->reply, &problem);
         return false;
     }
     memcpy(request->body + request->body_bytes, data, bytes);

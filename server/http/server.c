@@ -11,6 +11,9 @@
  * time; below 16 KiB small requests gain no more and large bodies take twice as long. */
 #define CONNECTION_BYTES (16 << 10)
 
+/* How often memory that was not needed in the meantime is given back. */
+#define TRIM_MS 1000
+
 /* libmicrohttpd formats its messages as vprintf does. */
 __attribute__((format(printf, 2, 0))) static void log_library(void *context, const char *format,
                                                               va_list arguments)
@@ -89,6 +92,14 @@ void bag_http_server_run(struct bag_http_server *server)
         uv_timer_stop(&server->timer);
 }
 
+/* After a burst the process becomes small again. */
+static void on_trim(uv_timer_t *trim)
+{
+    struct bag_http_server *server = trim->data;
+    bag_buffers_trim(&server->context.buffers);
+    bag_buffers_trim(&server->context.engine.buffers);
+}
+
 static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
 {
     const struct bag_option_values *options = &server->context.service->config->options;
@@ -141,9 +152,9 @@ static bool start_engine(struct bag_http_server *server)
         .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,
     };
     bag_http_connections_init(&server->connections, server->loop, &connection_limits);
-    if (!bag_buffers_init(&server->context.buffers, false) ||
+    if (!bag_buffers_init(&server->context.buffers, false, &server->context.service->budget) ||
         !bag_engine_init(&server->context.engine, server->loop, server->context.service->workers,
-                         &limits) ||
+                         &server->context.service->budget, &limits) ||
         !bag_metrics_add_loop(&server->context.service->metrics, &server->context.recorder))
         return false;
     server->context.engine.recorder = server->context.recorder;
@@ -184,6 +195,9 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
         MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
     uv_timer_init(loop, &server->timer);
     server->timer.data = server;
+    uv_timer_init(loop, &server->trim);
+    server->trim.data = server;
+    uv_timer_start(&server->trim, on_trim, TRIM_MS, TRIM_MS);
     uv_idle_init(loop, &server->again);
     server->again.data = server;
     uv_poll_init(loop, &server->poll, info->epoll_fd);
@@ -203,6 +217,7 @@ void bag_http_server_stop(struct bag_http_server *server)
     bag_engine_stop(&server->context.engine);
     uv_close((uv_handle_t *)&server->poll, NULL);
     uv_close((uv_handle_t *)&server->timer, NULL);
+    uv_close((uv_handle_t *)&server->trim, NULL);
     uv_close((uv_handle_t *)&server->again, NULL);
 }
 

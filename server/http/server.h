@@ -18,6 +18,7 @@ struct bag_http_server {
     struct MHD_Daemon *daemon;    /* owned */
     uv_poll_t poll;               /* on the daemon's epoll descriptor */
     uv_timer_t timer;             /* the daemon's next time-out */
+    uv_timer_t trim;              /* of kept memory */
     uv_idle_t again;              /* runs while the daemon has more to do at once */
 };
 

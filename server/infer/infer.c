@@ -33,21 +33,15 @@ void bag_infer_reset(struct bag_infer *infer)
     infer->output.bytes = infer->output.header_bytes = infer->output.default_bags = 0;
 }
 
-static void *get_buffer(void *buffers, size_t bytes)
-{
-    return bag_buffers_get(buffers, bytes);
-}
-
 bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size_t max_bytes,
                       struct bag_problem *problem)
 {
-    struct bag_coding_memory memory = {get_buffer, bag_buffers_put, buffers};
     struct bag_infer_input *input = &infer->input;
     size_t bytes;
     if (input->coding == BAG_CODING_IDENTITY)
         return true;
-    char *unpacked = bag_inflate(input->coding, input->body, input->body_bytes, max_bytes, &memory,
-                                 &bytes, problem);
+    char *unpacked = bag_inflate(input->coding, input->body, input->body_bytes, max_bytes,
+                                 &buffers->source, &bytes, problem);
     if (!unpacked)
         return false;
     infer->scratch.unpacked = unpacked;
@@ -83,6 +77,7 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cac
     const struct bag_infer_input *input = &infer->input;
     struct bag_arena *arena = &infer->scratch.arena;
     struct bag_v2_request fresh;
+    arena->source = input->memory ? &input->memory->source : NULL;
     bag_arena_reset(arena, ARENA_BASE_BYTES + ARENA_FACTOR * input->body_bytes);
     const struct bag_v2_request *request = decode(infer, header_cache, &fresh, problem);
     if (!request ||
@@ -108,8 +103,8 @@ static bool sort_segments(struct bag_infer *infer)
 
 static bool reject_memory(const struct bag_infer *infer, struct bag_problem *problem)
 {
-    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
-                           "not enough memory for a reply of %zu bytes", infer->output.bytes);
+    return bag_budget_reject(infer->scratch.buffers->budget, "a reply", infer->output.bytes,
+                             problem);
 }
 
 /* All but what is needed to project. */

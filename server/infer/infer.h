@@ -31,6 +31,7 @@ struct bag_infer_input {
     enum bag_coding coding;    /* of the body; IDENTITY after bag_infer_unpack */
     const char *header_length; /* of a compressed body: Inference-Header-Content-Length, or NULL */
     enum bag_coding reply_coding; /* that the client would like */
+    struct bag_buffers *memory;   /* for decoding; a shared pool */
 };
 
 /* What is left at the end. */

@@ -10,8 +10,12 @@
 #define ALIGNMENT      64
 #define SMALLEST_SHIFT 10
 
-/* What a pool holds back from the system at most. */
+/* What a pool holds back from the system at most; and of its budget no more than this part. */
 #define MAX_KEPT_BYTES ((size_t)64 << 20)
+#define KEPT_PART      16
+
+/* What bag_buffers_trim frees at most: the loop has to wait for it. */
+#define MAX_TRIM_BYTES ((size_t)16 << 20)
 
 /* From here on memory is mapped in huge pages where the system has them: to fault in and to unmap
  * small ones costs 0.2 us each, 3 ms for 60 MB, which the loop's thread has not. */
@@ -22,7 +26,7 @@ struct bag_buffer {
     struct bag_buffers *home;
     struct bag_buffer *next;
     unsigned size_class; /* BAG_BUFFER_CLASSES: too large to be kept */
-    size_t mapped_bytes; /* of all, where it is mapped; 0: it is the heap's */
+    size_t bytes;        /* of all, as taken from the budget */
 };
 
 static unsigned class_of(size_t bytes)
@@ -50,6 +54,16 @@ static void unlock(struct bag_buffers *buffers)
         uv_mutex_unlock(&buffers->lock);
 }
 
+/* Takes the first kept buffer of the class out of its list. */
+static struct bag_buffer *remove_kept(struct bag_buffers *buffers, unsigned size_class)
+{
+    struct bag_buffer *buffer = buffers->free[size_class];
+    buffers->free[size_class] = buffer->next;
+    buffers->num_free[size_class]--;
+    buffers->kept_bytes -= class_bytes(size_class);
+    return buffer;
+}
+
 /* A kept buffer of the class, or NULL. */
 static struct bag_buffer *take_kept(struct bag_buffers *buffers, unsigned size_class)
 {
@@ -58,13 +72,19 @@ static struct bag_buffer *take_kept(struct bag_buffers *buffers, unsigned size_c
     lock(buffers);
     struct bag_buffer *buffer = buffers->free[size_class];
     if (buffer) {
-        buffers->free[size_class] = buffer->next;
-        buffers->kept_bytes -= class_bytes(size_class);
+        remove_kept(buffers, size_class);
+        if (buffers->num_free[size_class] < buffers->least_free[size_class])
+            buffers->least_free[size_class] = buffers->num_free[size_class];
     }
     unlock(buffers);
     return buffer;
 }
 
+static size_t max_kept_bytes(const struct bag_buffers *buffers)
+{
+    size_t part = buffers->budget ? buffers->budget->max_bytes / KEPT_PART : SIZE_MAX;
+    return part < MAX_KEPT_BYTES ? part : MAX_KEPT_BYTES;
+}
 /* Keeps a buffer; false where it should be freed. */
 static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
 {
@@ -72,57 +92,98 @@ static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
     if (size_class == BAG_BUFFER_CLASSES)
         return false;
     lock(buffers);
-    bool room = class_bytes(size_class) <= MAX_KEPT_BYTES - buffers->kept_bytes;
+    bool room = class_bytes(size_class) + buffers->kept_bytes <= max_kept_bytes(buffers);
     if (room) {
         buffer->next = buffers->free[size_class];
         buffers->free[size_class] = buffer;
+        buffers->num_free[size_class]++;
         buffers->kept_bytes += class_bytes(size_class);
     }
     unlock(buffers);
     return room;
 }
 
-static struct bag_buffer *make_buffer(size_t bytes, unsigned size_class)
+static void free_buffer(struct bag_buffer *buffer)
+{
+    bag_budget_give(buffer->home->budget, buffer->bytes);
+    if (buffer->bytes >= MAPPED_BYTES)
+        bag_memory_unmap(buffer, buffer->bytes);
+    else
+        free(buffer);
+}
+
+/* Frees kept buffers of the class until `left` are left, or until no more than *bytes were to be
+ * freed. */
+static void free_kept(struct bag_buffers *buffers, unsigned size_class, unsigned left,
+                      size_t *bytes)
+{
+    while (buffers->num_free[size_class] > left && class_bytes(size_class) <= *bytes) {
+        *bytes -= class_bytes(size_class);
+        free_buffer(remove_kept(buffers, size_class));
+    }
+}
+
+static void free_all_kept(struct bag_buffers *buffers)
+{
+    size_t bytes = SIZE_MAX;
+    lock(buffers);
+    for (unsigned i = 0; i < BAG_BUFFER_CLASSES; i++)
+        free_kept(buffers, i, 0, &bytes);
+    unlock(buffers);
+}
+
+void bag_buffers_trim(struct bag_buffers *buffers)
+{
+    size_t bytes = MAX_TRIM_BYTES;
+    lock(buffers);
+    for (unsigned i = BAG_BUFFER_CLASSES; i-- > 0;) {
+        free_kept(buffers, i, buffers->num_free[i] - buffers->least_free[i], &bytes);
+        buffers->least_free[i] = buffers->num_free[i];
+    }
+    unlock(buffers);
+}
+
+static struct bag_buffer *make_buffer(struct bag_buffers *buffers, size_t bytes,
+                                      unsigned size_class)
 {
     size_t room = size_class == BAG_BUFFER_CLASSES ? bytes : class_bytes(size_class);
     struct bag_problem ignored;
     if (room > SIZE_MAX - 2 * ALIGNMENT)
         return NULL;
     room = ALIGNMENT + (room + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    bool mapped = room >= MAPPED_BYTES;
+    if (!bag_budget_take(buffers->budget, room)) {
+        free_all_kept(buffers);
+        if (!bag_budget_take(buffers->budget, room))
+            return NULL;
+    }
     struct bag_buffer *buffer =
-        mapped ? bag_memory_map(room, &ignored) : aligned_alloc(ALIGNMENT, room);
-    if (!buffer)
+        room >= MAPPED_BYTES ? bag_memory_map(room, &ignored) : aligned_alloc(ALIGNMENT, room);
+    if (!buffer) {
+        bag_budget_give(buffers->budget, room);
         return NULL;
+    }
     buffer->size_class = size_class;
-    buffer->mapped_bytes = mapped ? room : 0;
+    buffer->bytes = room;
     return buffer;
 }
 
-static void free_buffer(struct bag_buffer *buffer)
+static void *get_source(void *buffers, size_t bytes)
 {
-    if (buffer->mapped_bytes)
-        bag_memory_unmap(buffer, buffer->mapped_bytes);
-    else
-        free(buffer);
+    return bag_buffers_get(buffers, bytes);
 }
 
-bool bag_buffers_init(struct bag_buffers *buffers, bool shared)
+bool bag_buffers_init(struct bag_buffers *buffers, bool shared, struct bag_budget *budget)
 {
     memset(buffers, 0, sizeof *buffers);
     buffers->shared = shared;
+    buffers->budget = budget;
+    buffers->source = (struct bag_memory_source){get_source, bag_buffers_put, buffers};
     return !shared || uv_mutex_init(&buffers->lock) == 0;
 }
 
 void bag_buffers_free(struct bag_buffers *buffers)
 {
-    for (unsigned i = 0; i < BAG_BUFFER_CLASSES; i++) {
-        while (buffers->free[i]) {
-            struct bag_buffer *next = buffers->free[i]->next;
-            free_buffer(buffers->free[i]);
-            buffers->free[i] = next;
-        }
-    }
+    free_all_kept(buffers);
     if (buffers->shared)
         uv_mutex_destroy(&buffers->lock);
 }
@@ -132,7 +193,7 @@ void *bag_buffers_get(struct bag_buffers *buffers, size_t bytes)
     unsigned size_class = class_of(bytes);
     struct bag_buffer *buffer = take_kept(buffers, size_class);
     if (!buffer)
-        buffer = make_buffer(bytes, size_class);
+        buffer = make_buffer(buffers, bytes, size_class);
     if (!buffer)
         return NULL;
     buffer->home = buffers;

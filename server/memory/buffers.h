@@ -2,29 +2,41 @@
  *
  * Fresh memory costs a page fault for every 4 KiB; recycled memory costs nothing. Sizes are rounded
  * up to powers of two, of which only the touched pages are real. A pool belongs to one thread, or
- * is shared between several and takes a lock. Memory goes back to the pool it came from. */
+ * is shared between several and takes a lock. Memory goes back to the pool it came from. All that a
+ * pool has, in use or kept, is taken from a budget. */
 #ifndef BAG_BUFFERS_H
 #define BAG_BUFFERS_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "budget.h"
+#include "proto/arena.h"
+
 #include <uv.h>
 
 #define BAG_BUFFER_CLASSES 15 /* 1 KiB to 16 MiB; larger ones are not kept */
 
 struct bag_buffers {
+    struct bag_budget *budget; /* borrowed; NULL: without a bound */
     struct bag_buffer *free[BAG_BUFFER_CLASSES];
+    unsigned num_free[BAG_BUFFER_CLASSES];
+    unsigned least_free[BAG_BUFFER_CLASSES]; /* since the last bag_buffers_trim */
     size_t kept_bytes;
     bool shared;
-    uv_mutex_t lock; /* of a shared pool */
+    uv_mutex_t lock;                 /* of a shared pool */
+    struct bag_memory_source source; /* this pool, for arenas and decompression */
 };
 
-bool bag_buffers_init(struct bag_buffers *buffers, bool shared);
+/* Once initialised the pool must not move. */
+bool bag_buffers_init(struct bag_buffers *buffers, bool shared, struct bag_budget *budget);
 
 /* Frees what the pool keeps. All its memory has come back. */
 void bag_buffers_free(struct bag_buffers *buffers);
 
-/* At least `bytes` of memory, aligned to 64, not cleared; NULL without memory. */
+/* Frees some of what was not needed since the last call. To be called about once a second: after a
+ * burst the process becomes small again, and a steady load keeps what it uses. */
+void bag_buffers_trim(struct bag_buffers *buffers);
+
+/* At least `bytes` of memory, aligned to 64, not cleared; NULL where the budget or the system has
+ * no more. */
 void *bag_buffers_get(struct bag_buffers *buffers, size_t bytes);
 
 /* Gives memory back to its pool; NULL is ignored. */

@@ -232,12 +232,23 @@ static void look_at_machine(const char *proc, struct room *room)
         room->bytes = kib > SIZE_MAX / 1024 ? SIZE_MAX : kib * 1024;
 }
 
-bool bag_memory_check_in(const char *proc, const char *sys, size_t needed_bytes,
-                         struct bag_problem *problem)
+static struct room find_room(const char *proc, const char *sys)
 {
     struct room room = {.bytes = SIZE_MAX};
     look_at_machine(proc, &room);
     look_at_membership(proc, sys, &room);
+    return room;
+}
+
+size_t bag_memory_left(void)
+{
+    return find_room("/proc", "/sys").bytes;
+}
+
+bool bag_memory_check_in(const char *proc, const char *sys, size_t needed_bytes,
+                         struct bag_problem *problem)
+{
+    struct room room = find_room(proc, sys);
     if (needed_bytes <= room.bytes)
         return true;
     if (!room.group[0])

@@ -21,6 +21,10 @@ void *bag_memory_map(size_t bytes, struct bag_problem *problem);
 /* Gives back what bag_memory_map(bytes) returned. NULL is allowed. */
 void bag_memory_unmap(void *memory, size_t bytes);
 
+/* What is left of the machine's memory and of the control groups' limits, by the files below;
+ * SIZE_MAX where no limit is known. */
+size_t bag_memory_left(void);
+
 /* Rejects where `needed_bytes` pass what `proc`/meminfo calls available, or what is left to one of
  * the control groups (version 1 or 2) that `proc`/self/cgroup names, or to a group around it, as
  * found under `sys`/fs/cgroup. A file that is missing limits nothing. Page cache that a group

@@ -403,11 +403,16 @@ static void write_loops(struct bag_prometheus *out, const struct bag_metrics *me
     }
 }
 
-static void write_process(struct bag_prometheus *out, const char *version)
+static void write_process(struct bag_prometheus *out, const struct bag_budget *budget,
+                          const char *version)
 {
     enum { WHOLE, NS };
     struct bag_process_stats counters;
     bag_process_sample(&counters);
+    if (budget) {
+        counters.request_bytes = atomic_load(&budget->used_bytes);
+        counters.max_request_bytes = budget->max_bytes;
+    }
 #define BAG_X(member, type, SCALE, name, unit, sentence)    \
     bag_prometheus_family(out, name, type, sentence, unit); \
     bag_prometheus_sample(out, name, "");                   \
@@ -432,7 +437,7 @@ char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_
         bag_metrics_sum_model(metrics, snapshot->models[i], &counters[i]);
     write_models(&out, metrics, snapshot, counters);
     write_loops(&out, metrics);
-    write_process(&out, version);
+    write_process(&out, metrics->budget, version);
     free(counters);
     return bag_prometheus_end(&out);
 }

@@ -7,6 +7,7 @@
 #define BAG_METRICS_H
 
 #include "clock.h"
+#include "server/memory/budget.h"
 #include "server/table/snapshot.h"
 
 #include <stdatomic.h>
@@ -125,9 +126,10 @@ static inline void bag_observe_size(bag_counter *histogram, uint64_t size)
 /* Of the server. Set up before the loops start. */
 struct bag_metrics {
     bool on;
-    size_t num_slots;           /* that have begun */
-    uint64_t epoch_ms;          /* when uv_now was 0, since 1970 */
-    struct bag_recorder *first; /* owned; one for each loop */
+    const struct bag_budget *budget; /* borrowed; of requests' memory; NULL: none is shown */
+    size_t num_slots;                /* that have begun */
+    uint64_t epoch_ms;               /* when uv_now was 0, since 1970 */
+    struct bag_recorder *first;      /* owned; one for each loop */
 };
 
 void bag_metrics_init(struct bag_metrics *metrics, bool on);

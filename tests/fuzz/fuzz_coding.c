@@ -24,7 +24,7 @@ static void *get(void *context, size_t bytes)
     return malloc(bytes);
 }
 
-static const struct bag_coding_memory memory = {get, free, NULL};
+static const struct bag_memory_source memory = {get, free, NULL};
 
 static void check_body(enum bag_coding coding, const char *packed, size_t packed_bytes)
 {

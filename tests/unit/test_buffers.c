@@ -8,7 +8,7 @@ static void test_memory_is_aligned_and_large_enough(void **state)
     static const size_t sizes[] = {0, 1, 1023, 1024, 1025, 4096, 4097, 1 << 24, (1 << 24) + 1};
     struct bag_buffers buffers;
     (void)state;
-    assert_true(bag_buffers_init(&buffers, false));
+    assert_true(bag_buffers_init(&buffers, false, NULL));
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         char *memory = bag_buffers_get(&buffers, sizes[i]);
         assert_non_null(memory);
@@ -25,7 +25,7 @@ static void test_memory_is_recycled_by_class(void **state)
     struct bag_buffers buffers;
     (void)state;
     for (int shared = 0; shared < 2; shared++) {
-        assert_true(bag_buffers_init(&buffers, shared));
+        assert_true(bag_buffers_init(&buffers, shared, NULL));
         char *small = bag_buffers_get(&buffers, 1000), *large = bag_buffers_get(&buffers, 1025);
         bag_buffers_put(small);
         bag_buffers_put(large);
@@ -45,7 +45,7 @@ static void test_a_pool_is_bounded(void **state)
     struct bag_buffers buffers;
     char *memory[6];
     (void)state;
-    assert_true(bag_buffers_init(&buffers, false));
+    assert_true(bag_buffers_init(&buffers, false, NULL));
     for (int i = 0; i < 5; i++)
         memory[i] = bag_buffers_get(&buffers, 16 << 20);
     memory[5] = bag_buffers_get(&buffers, (16 << 20) + 1);
@@ -59,10 +59,84 @@ static void test_sizes_do_not_overflow(void **state)
 {
     struct bag_buffers buffers;
     (void)state;
-    assert_true(bag_buffers_init(&buffers, false));
+    assert_true(bag_buffers_init(&buffers, false, NULL));
     assert_null(bag_buffers_get(&buffers, SIZE_MAX));
     assert_null(bag_buffers_get(&buffers, SIZE_MAX - 63));
     bag_buffers_free(&buffers);
+}
+
+/* All that a pool has counts, kept or in use; what is kept goes before anything is refused. */
+static void test_a_budget_bounds_all_pools(void **state)
+{
+    struct bag_budget budget;
+    struct bag_buffers one, two;
+    (void)state;
+    bag_budget_init(&budget, 64 << 20, 0);
+    assert_true(bag_buffers_init(&one, false, &budget));
+    assert_true(bag_buffers_init(&two, true, &budget));
+    void *large = bag_buffers_get(&one, (40 << 20) - 64);
+    assert_non_null(large);
+    assert_int_equal(budget.used_bytes, 40 << 20);
+    assert_null(bag_buffers_get(&two, 16 << 20)); /* 56 MiB are for large ones */
+    void *medium = bag_buffers_get(&two, (16 << 20) - 128 + 1 - (1 << 20));
+    assert_null(medium); /* its class is as large */
+    medium = bag_buffers_get(&two, 8 << 20);
+    assert_non_null(medium);
+    void *small[8];
+    for (size_t i = 0; i < COUNT_OF(small); i++) {
+        small[i] = bag_buffers_get(&two, 500 << 10);
+        assert_non_null(small[i]);
+    }
+    assert_null(bag_buffers_get(&one, 8 << 20));
+    for (size_t i = 0; i < COUNT_OF(small); i++)
+        bag_buffers_put(small[i]);
+    bag_buffers_put(large);
+    assert_true(two.kept_bytes > 0);
+    size_t before = budget.used_bytes;
+    assert_null(bag_buffers_get(&two, 48 << 20));
+    assert_int_equal(two.kept_bytes, 0);
+    assert_true(budget.used_bytes < before);
+    bag_buffers_put(medium);
+    bag_buffers_free(&one);
+    bag_buffers_free(&two);
+    assert_int_equal(budget.used_bytes, 0);
+}
+
+/* What was needed since the last time stays. */
+static void test_unused_memory_goes_back(void **state)
+{
+    struct bag_budget budget;
+    struct bag_buffers buffers;
+    void *memory[4];
+    (void)state;
+    bag_budget_init(&budget, (size_t)1 << 30, 0);
+    assert_true(bag_buffers_init(&buffers, false, &budget));
+    for (int i = 0; i < 4; i++)
+        memory[i] = bag_buffers_get(&buffers, 1024);
+    for (int i = 0; i < 4; i++)
+        bag_buffers_put(memory[i]);
+    bag_buffers_trim(&buffers); /* all were in use since the beginning */
+    assert_int_equal(buffers.kept_bytes, 4096);
+    memory[0] = bag_buffers_get(&buffers, 1024);
+    bag_buffers_put(memory[0]);
+    bag_buffers_trim(&buffers);
+    assert_int_equal(buffers.kept_bytes, 1024);
+    bag_buffers_trim(&buffers);
+    assert_int_equal(buffers.kept_bytes, 0);
+    assert_int_equal(budget.used_bytes, 0);
+    bag_buffers_free(&buffers);
+}
+
+static void test_the_default_is_half_of_what_is_left(void **state)
+{
+    struct bag_budget all, half;
+    (void)state;
+    bag_budget_init(&all, 0, 0);
+    bag_budget_init(&half, 0, all.max_bytes);
+    assert_true(all.max_bytes >= 64 << 20);
+    assert_in_range(half.max_bytes, all.max_bytes / 4, all.max_bytes / 4 * 3);
+    bag_budget_init(&all, 0, SIZE_MAX);
+    assert_int_equal(all.max_bytes, 64 << 20);
 }
 
 int main(void)
@@ -72,6 +146,9 @@ int main(void)
         cmocka_unit_test(test_memory_is_recycled_by_class),
         cmocka_unit_test(test_a_pool_is_bounded),
         cmocka_unit_test(test_sizes_do_not_overflow),
+        cmocka_unit_test(test_a_budget_bounds_all_pools),
+        cmocka_unit_test(test_unused_memory_goes_back),
+        cmocka_unit_test(test_the_default_is_half_of_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

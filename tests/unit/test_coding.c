@@ -35,7 +35,7 @@ static char *inflate_bytes(enum bag_coding coding, const char *packed, size_t pa
                            size_t max_bytes, size_t most, size_t *bytes,
                            struct bag_problem *problem)
 {
-    struct bag_coding_memory memory = {get, put, &most};
+    struct bag_memory_source memory = {get, put, &most};
     char *copy = exact_copy(packed, packed_bytes);
     char *out = bag_inflate(coding, copy, packed_bytes, max_bytes, &memory, bytes, problem);
     assert_int_equal(outstanding, out != NULL);

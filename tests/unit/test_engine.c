@@ -74,7 +74,7 @@ static void set_up(unsigned workers, size_t max_queue_size)
                                      .typical_row_bytes = COLUMNS * sizeof(float)};
     assert_int_equal(uv_loop_init(&world.loop), 0);
     assert_true(bag_workers_start(&world.workers, workers, "", 0, &problem));
-    assert_true(bag_engine_init(&world.engine, &world.loop, &world.workers, &limits));
+    assert_true(bag_engine_init(&world.engine, &world.loop, &world.workers, NULL, &limits));
     world.engine.on_turn = on_turn;
 }
 

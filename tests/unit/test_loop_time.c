@@ -389,7 +389,7 @@ static void test_no_inference_holds_the_loop(void **state)
     ask_json("JSON, 1 bag of 3000", "sorted", make_json(1, 3000, ""), "");
     ask_json("JSON, 1 bag of 3 M", "sorted", make_json(1, 3000000, ""), "");
     ask_json("JSON, 1 bag of 16 M", "sorted", make_json(1, 16000000, ""), "");
-    ask_json("JSON, 100,000 bags of 10", "sorted", make_json(100000, 10, ""), "");
+    ask_json("JSON, 50,000 bags of 20", "sorted", make_json(50000, 20, ""), "");
     ask_binary("binary, 3 M ids", "sorted", make_binary(3000, 1000, false, binary));
     ask_binary("binary, 16 M ids", "sorted", make_binary(3000, 5333, false, binary));
     ask_binary("binary, 8 M unsorted ids", "unsorted", make_binary(3000, 2667, true, binary));

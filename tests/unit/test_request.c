@@ -97,9 +97,9 @@ static int set_up(void **state)
         .max_body_bytes = 100000, .max_reply_bytes = 100000, .max_ids = 1000, .max_bags = 1000};
     assert_int_equal(uv_loop_init(&world.loop), 0);
     assert_true(bag_workers_start(&world.workers, 1, "", 0, &problem));
-    assert_true(bag_engine_init(&context->engine, &world.loop, &world.workers, &limits));
+    assert_true(bag_engine_init(&context->engine, &world.loop, &world.workers, NULL, &limits));
     context->engine.on_turn = on_turn;
-    assert_true(bag_buffers_init(&context->buffers, false));
+    assert_true(bag_buffers_init(&context->buffers, false, NULL));
     publish();
     assert_true(bag_reader_open(&world.reader, &world.service.registry, on_publish, NULL));
     context->reader = &world.reader;
