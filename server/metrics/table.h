@@ -71,9 +71,9 @@
     X(resident_bytes, "gauge", WHOLE, "process_resident_memory_bytes", "bytes",                    \
       "Resident memory.")                                                                          \
     X(virtual_bytes, "gauge", WHOLE, "process_virtual_memory_bytes", "bytes", "Virtual memory.")   \
-    X(request_bytes, "gauge", WHOLE, "bagserve_request_memory_bytes", "bytes",                     \
+    X(request_bytes, "gauge", WHOLE, "bagserve_memory_bytes", "bytes",                     \
       "Memory that requests hold, or that is kept for the next ones.")                             \
-    X(max_request_bytes, "gauge", WHOLE, "bagserve_request_memory_limit_bytes", "bytes",           \
+    X(max_request_bytes, "gauge", WHOLE, "bagserve_memory_limit_bytes", "bytes",           \
       "Most of it (max_memory).")                                                                  \
     X(open_fds, "gauge", WHOLE, "process_open_fds", "descriptors", "Open file descriptors.")       \
     X(max_fds, "gauge", WHOLE, "process_max_fds", "descriptors", "Most that may be open.")         \

@@ -17,7 +17,7 @@ from test_conformance import check_words
 from v2 import Client, Raw, Tensor, head
 
 MAX_BODY_BYTES = 1024 * 1024
-MAX_REPLY_BYTES = 1024 * 1024 * 1024
+MAX_REPLY_BYTES = 64 * 1024 * 1024
 MAX_MESSAGE_BYTES = 512
 WIDE = 4096
 
