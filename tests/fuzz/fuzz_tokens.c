@@ -1,0 +1,64 @@
+/* libFuzzer: files of access tokens, and the Authorization header. The first line is a header, what
+ * follows is a file; whatever the file accepts must be found, and grant what its line says. */
+#include "proto/tokens.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+
+static void require(bool promise)
+{
+    if (!promise)
+        abort();
+}
+
+/* The scopes of a token whose text and length are those of a part of the file. */
+static void check_known(const struct bag_tokens *tokens, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i + BAG_TOKEN_MIN_BYTES <= bytes; i++) {
+        struct bag_text part = {text + i, BAG_TOKEN_MIN_BYTES};
+        unsigned scopes = bag_tokens_find(tokens, part);
+        require(scopes < 1u << BAG_SCOPE_COUNT);
+        require(scopes == 0 || memchr(part.data, ' ', part.bytes) == NULL);
+    }
+}
+
+static void check_file(const char *text, size_t bytes)
+{
+    struct bag_problem problem = {.kind = BAG_ERROR_COUNT};
+    struct bag_tokens *tokens = bag_tokens_parse(text, bytes, &problem);
+    if (!tokens) {
+        require(problem.kind == BAG_ERROR_CONFIGURATION && problem.text[0]);
+        return;
+    }
+    require(bag_tokens_count(tokens) > 0);
+    require(bag_tokens_find(tokens, (struct bag_text){text, 0}) == 0);
+    check_known(tokens, text, bytes);
+    bag_tokens_free(tokens);
+}
+
+static void check_header(const char *text, size_t bytes)
+{
+    struct bag_text token;
+    char *value = malloc(bytes + 1);
+    memcpy(value, text, bytes);
+    value[bytes] = 0;
+    if (bag_bearer_read(value, &token))
+        require(token.bytes > 0 && token.data + token.bytes == value + strlen(value));
+    free(value);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
+{
+    if (count == 0)
+        return 0;
+    char *text = malloc(count); /* exact: one byte beyond is found */
+    memcpy(text, bytes, count);
+    const char *newline = memchr(text, '\n', count);
+    size_t header_bytes = newline ? (size_t)(newline - text) : count;
+    check_header(text, header_bytes);
+    if (newline)
+        check_file(newline + 1, count - header_bytes - 1);
+    free(text);
+    return 0;
+}
