@@ -382,15 +382,6 @@ static bool apply_section(const struct bag_config_json *json, const cJSON *secti
     return true;
 }
 
-static bool apply_models_dir(const struct bag_config_json *json, const cJSON *item,
-                             struct bag_config *config)
-{
-    const struct bag_setting *setting = &find_option("models")->setting;
-    if (!bag_config_json_apply(json, item, "", setting, config))
-        return false;
-    return bag_config_json_join(json, &config->models_dir);
-}
-
 static bool reject_at_top(const struct bag_config_json *json, const cJSON *item)
 {
     struct bag_suggestion suggestion = {.written = item->string};
@@ -418,7 +409,8 @@ static bool apply_document(const struct bag_config_json *json, struct bag_config
         if (strcmp(item->string, "models") == 0)
             applied = apply_models(json, item, config);
         else if (strcmp(item->string, "models_dir") == 0)
-            applied = apply_models_dir(json, item, config);
+            applied =
+                bag_config_json_apply(json, item, "", &find_option("models")->setting, config);
         else if (is_section(item->string))
             applied = apply_section(json, item, config);
         else

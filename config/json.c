@@ -48,6 +48,35 @@ bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *it
                                   nearest);
 }
 
+/* ---- paths ----------------------------------------------------------------------------------- */
+
+char *bag_config_json_path(const struct bag_config_json *json, const char *path)
+{
+    const char *slash = path[0] == '/' ? NULL : strrchr(json->file_name, '/');
+    size_t folder_bytes = slash ? (size_t)(slash - json->file_name) + 1 : 0;
+    size_t path_bytes = strlen(path) + 1;
+    char *joined = malloc(folder_bytes + path_bytes);
+    if (!joined)
+        return NULL;
+    memcpy(joined, json->file_name, folder_bytes);
+    memcpy(joined + folder_bytes, path, path_bytes);
+    return joined;
+}
+
+/* Puts the document's folder in front of a path that was just set; an empty one stays empty. */
+static bool join(const struct bag_config_json *json, char **path)
+{
+    if (!**path)
+        return true;
+    char *joined = bag_config_json_path(json, *path);
+    if (!joined)
+        return bag_problem_set(json->problem, BAG_ERROR_NO_MEMORY,
+                               "not enough memory for the configuration");
+    free(*path);
+    *path = joined;
+    return true;
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* A scalar as a text that settings read and messages show. */
@@ -121,36 +150,8 @@ bool bag_config_json_apply(const struct bag_config_json *json, const cJSON *item
     if (!type_fits(item, setting->type))
         bag_setting_describe(setting, &reason);
     else if (bag_setting_apply(setting, base, scalar.text, &reason))
-        return true;
+        return !setting->is_path || join(json, (char **)((char *)base + setting->offset));
     return reject_value(json, item, where, &scalar, &reason);
-}
-
-/* ---- paths ----------------------------------------------------------------------------------- */
-
-char *bag_config_json_path(const struct bag_config_json *json, const char *path)
-{
-    const char *slash = path[0] == '/' ? NULL : strrchr(json->file_name, '/');
-    size_t folder_bytes = slash ? (size_t)(slash - json->file_name) + 1 : 0;
-    size_t path_bytes = strlen(path) + 1;
-    char *joined = malloc(folder_bytes + path_bytes);
-    if (!joined)
-        return NULL;
-    memcpy(joined, json->file_name, folder_bytes);
-    memcpy(joined + folder_bytes, path, path_bytes);
-    return joined;
-}
-
-bool bag_config_json_join(const struct bag_config_json *json, char **path)
-{
-    if (!**path)
-        return true;
-    char *joined = bag_config_json_path(json, *path);
-    if (!joined)
-        return bag_problem_set(json->problem, BAG_ERROR_NO_MEMORY,
-                               "not enough memory for the configuration");
-    free(*path);
-    *path = joined;
-    return true;
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
@@ -204,7 +205,7 @@ static bool apply_value(const struct bag_entry *entry, const cJSON *item,
     /* Every index can be the padding one, so that no value of the member means "none". */
     if (member == &rules->padding_idx)
         rules->has_padding_idx = true;
-    return setting->type != BAG_SETTING_TEXT || bag_config_json_join(entry->json, member);
+    return true;
 }
 
 bool bag_entry_apply(const struct bag_entry *entry, void *base, struct bag_rules *rules)

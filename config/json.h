@@ -29,13 +29,9 @@ bool bag_config_json_reject(const struct bag_config_json *json, const cJSON *ite
 bool bag_config_json_unknown(const struct bag_config_json *json, const cJSON *item,
                              const char *where, const char *nearest);
 
-/* Sets the member in `base` from the value of a key. */
+/* Sets the member in `base` from the value of a key; paths get the document's folder in front. */
 bool bag_config_json_apply(const struct bag_config_json *json, const cJSON *item, const char *where,
                            const struct bag_setting *setting, void *base);
-
-/* Puts the document's folder in front of a path that a setting has just set: *path is replaced.
- * Empty ones stay empty. */
-bool bag_config_json_join(const struct bag_config_json *json, char **path);
 
 /* A copy of `path`, joined to the document's folder unless it is absolute; NULL without memory.
  * The caller frees it. */
@@ -72,7 +68,7 @@ bool bag_entry_unknown(const struct bag_entry *entry, const cJSON *item, bool wi
 bool bag_entry_check_keys(const struct bag_entry *entry);
 
 /* Sets what the object says of the settings in `base`, the struct that they are of; `rules` is the
- * part of it that says how to pool. Texts are paths and get the document's folder in front. */
+ * part of it that says how to pool. */
 bool bag_entry_apply(const struct bag_entry *entry, void *base, struct bag_rules *rules);
 
 /* A member of the object; NULL where it is not there. */

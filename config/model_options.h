@@ -31,7 +31,7 @@
  *
  *   COUNT     an integer from minimum to maximum
  *   BOOL      true or false
- *   TEXT      a text
+ *   FILE      a path, relative to the document's folder
  *   CHOICE_*  one of the names of an enum
  *   EITHER_*  one of two words, the second of which sets the member */
 #define BAG_FILE_KEYS(X)                                                                           \
@@ -69,12 +69,12 @@
       "out of its bag.")
 
 /* What is done with what was pooled; of a model, or of a feature for itself. Columns as above, with
- * texts of minimum to maximum bytes; these name files. */
+ * paths of minimum to maximum bytes. */
 #define BAG_PROJECTION_KEYS(X)                                                                     \
-    X(projection, "projection", TEXT, 0, 4095,                                                     \
+    X(projection, "projection", FILE, 0, 4095,                                                     \
       "A .npy file, FP32 of shape [dim, out]: pooled rows are multiplied by it; empty, as if "     \
       "absent, for none.")                                                                         \
-    X(bias, "bias", TEXT, 0, 4095,                                                                 \
+    X(bias, "bias", FILE, 0, 4095,                                                                 \
       "A .npy file, FP32 of shape [out]: added to rows that were projected.")
 
 /* Of a model of a table. */

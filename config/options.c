@@ -21,6 +21,7 @@ static const char *const switches[] = {BAG_SWITCHES(BAG_X)};
 #define BAG_DEFAULT_COUNT             .default_number
 #define BAG_DEFAULT_BYTES             .default_number
 #define BAG_DEFAULT_TEXT              .default_text
+#define BAG_DEFAULT_FILE              .default_text
 #define BAG_DEFAULT_CHOICE_LOG_FORMAT .default_number
 #define BAG_DEFAULT_CHOICE_LOG_LEVEL  .default_number
 #define BAG_DEFAULT_CHOICE_SWITCH     .default_number

@@ -10,6 +10,7 @@
  *   COUNT     an integer of the unit, from minimum to maximum
  *   BYTES     the same in bytes, which may be written 64MiB, 1GiB, 500KB
  *   TEXT      a string; minimum and maximum bound its length
+ *   FILE      a path, likewise; in a configuration file relative to that file's folder
  *   CHOICE_*  one of the words of a list below
  *
  * The unit stands in messages and, in capitals, behind the flag; "" where a number has none. */
@@ -74,6 +75,9 @@
       64 * BAG_GIB, "bytes", "Smaller replies are never compressed.")                              \
     X(explain, "http", "explain", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                          \
       "Whether a request's parameter explain adds to its reply what became of every bag.")         \
+    X(token_file, "http", "token_file", FILE, NULL, 1, 4095, "file",                               \
+      "File of access tokens, a line each: SCOPE TOKEN, with the scope infer, read or admin. "     \
+      "Requests but those for health need one; absent: none does. SIGHUP reads it again.")         \
     X(cors_origins, "http", "cors_origins", TEXT, NULL, 1, 4095, "origins",                        \
       "Origins whose pages may ask from a browser, with commas between them, or * for all; "       \
       "absent: none.")                                                                             \
@@ -122,6 +126,9 @@
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
     X(metrics, "metrics", "metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                       \
       "Whether requests are counted and timed, for /metrics and /v2/models/stats.")                \
+    X(public_metrics, "metrics", "public_metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",         \
+      "Whether /metrics is for all; off: for the second listener (admin_port), and for requests "  \
+      "with a token.")                                                                             \
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \
       "How log lines on standard error look.")                                                     \
     X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, BAG_LOG_LEVEL_INFO, 0, 0, "",               \
@@ -142,9 +149,9 @@
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */
 #define BAG_SOURCES(X)                                                                             \
-    X(config_path, "", "config", TEXT, NULL, 1, 4095, "file",                                      \
+    X(config_path, "", "config", FILE, NULL, 1, 4095, "file",                                      \
       "Configuration file (JSON); variables and flags override what it says.")                     \
-    X(models_dir, "", "models", TEXT, NULL, 1, 4095, "dir",                                        \
+    X(models_dir, "", "models", FILE, NULL, 1, 4095, "dir",                                        \
       "Folder of models: DIR/NAME.npy, or DIR/NAME/VERSION/ with one table file and an optional "  \
       "config.json. In the file: \"models_dir\".")
 
@@ -189,6 +196,7 @@ enum bag_switch {
 #define BAG_C_COUNT             int64_t
 #define BAG_C_BYTES             int64_t
 #define BAG_C_TEXT              char *
+#define BAG_C_FILE              char *
 #define BAG_C_CHOICE_LOG_FORMAT enum bag_log_format
 #define BAG_C_CHOICE_LOG_LEVEL  enum bag_log_level
 #define BAG_C_CHOICE_SWITCH     enum bag_switch

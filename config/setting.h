@@ -30,6 +30,7 @@ struct bag_setting {
     enum bag_setting_type type;
     size_t offset; /* of the member in the struct that all settings of the list are kept in */
     int64_t minimum, maximum;
+    bool is_path;     /* of a file: in a document relative to the document's folder */
     const char *unit; /* "seconds"; "" where there is none */
     struct bag_words words;
 };
@@ -38,6 +39,7 @@ struct bag_setting {
 #define BAG_TYPE_COUNT        .type = BAG_SETTING_COUNT
 #define BAG_TYPE_BYTES        .type = BAG_SETTING_BYTES
 #define BAG_TYPE_TEXT         .type = BAG_SETTING_TEXT
+#define BAG_TYPE_FILE         .type = BAG_SETTING_TEXT, .is_path = true
 #define BAG_TYPE_BOOL         .type = BAG_SETTING_BOOL, .words = BAG_WORDS(bag_bool_words)
 #define BAG_TYPE_CHOICE(list) .type = BAG_SETTING_CHOICE, .words = BAG_WORDS(list)
 #define BAG_TYPE_EITHER(list) .type = BAG_SETTING_EITHER, .words = BAG_WORDS(list)

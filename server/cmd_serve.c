@@ -4,6 +4,7 @@
 #include "backend.h"
 #include "commands.h"
 #include "configure.h"
+#include "http/authorize.h"
 #include "loader.h"
 #include "log.h"
 #include "loops.h"
@@ -20,7 +21,7 @@
 /* Smaller blocks are too many for a mapping each. */
 #define LARGE_BLOCK_BYTES (1 << 20)
 
-/* Caught: SIGTERM and SIGINT stop the server. */
+/* Caught: SIGTERM and SIGINT stop the server, SIGHUP reloads the access tokens. */
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
 #define NUM_SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
 
@@ -28,6 +29,7 @@ struct serve {
     struct bag_config config;
     struct bag_loader loader;
     struct bag_service service;
+    struct bag_http_tokens tokens; /* where there is a file of them */
     struct bag_workers workers;
     struct bag_listeners listeners;
     struct bag_loops loops;
@@ -77,14 +79,27 @@ static void drain(struct serve *serve)
     bag_loops_drain(&serve->loops);
 }
 
+static void reload(struct serve *serve)
+{
+    const char *path = serve->config.options.token_file;
+    struct bag_problem problem;
+    if (!path)
+        bag_log(BAG_LOG_LEVEL_WARNING, "not reloaded",
+                BAG_LOG_TEXT("reason", "SIGHUP changes nothing without a token_file; restart the "
+                                       "server to load other tables"));
+    else if (!bag_http_tokens_load(&serve->tokens, path, &problem))
+        bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
+    else
+        bag_log(BAG_LOG_LEVEL_INFO, "reloaded",
+                BAG_LOG_NUMBER("tokens", bag_http_tokens_count(&serve->tokens)));
+}
+
 static void on_signal(uv_signal_t *handle, int signal_number)
 {
     struct serve *serve = handle->data;
     size_t in_flight = bag_loops_in_flight(&serve->loops);
     if (signal_number == SIGHUP) {
-        bag_log(BAG_LOG_LEVEL_WARNING, "not reloaded",
-                BAG_LOG_TEXT("reason", "SIGHUP changes nothing: a reload is not available; restart "
-                                       "the server to load other tables"));
+        reload(serve);
         return;
     }
     if (serve->service.state == BAG_SERVICE_LOADING)
@@ -123,6 +138,17 @@ static void on_loaded(uv_async_t *loaded)
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
+static bool load_tokens(struct serve *serve, struct bag_problem *problem)
+{
+    const char *path = serve->config.options.token_file;
+    if (!path)
+        return true;
+    if (!bag_http_tokens_init(&serve->tokens))
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    serve->service.tokens = &serve->tokens;
+    return bag_http_tokens_load(&serve->tokens, path, problem);
+}
+
 static bool configure(struct serve *serve, int argc, char *argv[], struct bag_problem *problem)
 {
     struct bag_config *config = &serve->config;
@@ -140,7 +166,7 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
                                "%s: no models in it, and none are named elsewhere",
                                config->models_dir);
     cpu_set_t processors;
-    return bag_config_validate(config, problem) &&
+    return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
            bag_workers_parse_cpus(config->options.worker_cpus, &processors, problem) &&
            bag_loader_open(&serve->loader, config, problem);
 }
@@ -305,6 +331,8 @@ int bag_cmd_serve(int argc, char *argv[])
     }
     int exit_code = serve->exit_code;
     bag_log_stop();
+    if (serve->service.tokens)
+        bag_http_tokens_free(&serve->tokens);
     bag_loader_close(&serve->loader);
     bag_config_free(&serve->config);
     free(serve);

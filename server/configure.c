@@ -37,9 +37,10 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)used;
 }
 
-char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem)
+/* Reads the file and closes it. */
+static char *read_file(int fd, const char *path, size_t max_bytes, size_t *bytes,
+                       struct bag_problem *problem)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
     char *text = fd >= 0 ? malloc(max_bytes + 2) : NULL;
     ssize_t count = text ? read_all(fd, text, max_bytes + 1) : -1;
     int error = errno;
@@ -55,6 +56,31 @@ char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct ba
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be read: %s", path, strerror(error));
     else
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: larger than %zu bytes", path, max_bytes);
+    return NULL;
+}
+
+char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem)
+{
+    return read_file(open(path, O_RDONLY | O_CLOEXEC), path, max_bytes, bytes, problem);
+}
+
+/* Does not wait for the writer of a pipe. */
+char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
+                            struct bag_problem *problem)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat facts;
+    if (fd < 0 || fstat(fd, &facts) != 0)
+        return read_file(fd, path, max_bytes, bytes, problem);
+    if (S_ISREG(facts.st_mode) && (facts.st_mode & (S_IRWXG | S_IRWXO)) == 0)
+        return read_file(fd, path, max_bytes, bytes, problem);
+    close(fd);
+    if (S_ISREG(facts.st_mode))
+        bag_problem_set(problem, BAG_ERROR_FILE,
+                        "%s: others than its owner may use it (mode %03o); chmod 600 it", path,
+                        (unsigned)facts.st_mode & 0777);
+    else
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: is not a regular file", path);
     return NULL;
 }
 

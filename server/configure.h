@@ -29,4 +29,8 @@ bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem);
  * and sets *bytes; or NULL with *problem naming the path. */
 char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem);
 
+/* The same for a file of secrets; rejected where others than its owner may read or write it. */
+char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
+                            struct bag_problem *problem);
+
 #endif

@@ -12,6 +12,8 @@
 
 #include <stdatomic.h>
 
+struct bag_http_tokens;
+
 enum bag_service_state {
     BAG_SERVICE_LOADING,  /* listening, while the first tables are loaded */
     BAG_SERVICE_READY,    /* serving */
@@ -22,12 +24,13 @@ struct bag_service {
     const struct bag_config *config;
     struct bag_registry registry; /* each loop is a reader of it */
     _Atomic enum bag_service_state state;
-    size_t max_connections;      /* as the option says, or as descriptors allow */
-    unsigned most_in_library;    /* likewise, for each loop's daemon; some more */
-    atomic_size_t connections;   /* of all loops */
-    struct bag_workers *workers; /* borrowed; of all loops */
-    struct bag_budget budget;    /* of the memory of all requests */
-    struct bag_metrics metrics;  /* of all loops */
+    size_t max_connections;         /* as the option says, or as descriptors allow */
+    unsigned most_in_library;       /* likewise, for each loop's daemon; some more */
+    atomic_size_t connections;      /* of all loops */
+    struct bag_workers *workers;    /* borrowed; of all loops */
+    struct bag_budget budget;       /* of the memory of all requests */
+    struct bag_metrics metrics;     /* of all loops */
+    struct bag_http_tokens *tokens; /* borrowed; NULL: requests need none */
 };
 
 #endif

@@ -235,6 +235,8 @@ static void keep(struct bag_http_head *head, const char *name, size_t bytes, con
         head->chunked = true;
     } else if (is(name, bytes, "Expect")) {
         head->expects_continue = true;
+    } else if (is(name, bytes, "Authorization")) {
+        head->authorization = head->authorization ? "" : value;
     } else if (is(name, bytes, "Origin")) {
         head->origin = value;
     } else if (is(name, bytes, "Access-Control-Request-Method")) {

@@ -47,15 +47,16 @@ struct bag_http_head {
     struct bag_guard guard;
     bool has_length; /* Content-Length, which libmicrohttpd has checked to be a number */
     uint64_t length;
-    bool chunked;            /* Transfer-Encoding */
-    bool expects_continue;   /* Expect */
-    const char *json_length; /* Inference-Header-Content-Length */
-    const char *encoding;    /* Content-Encoding; several are no coding's name */
-    const char *accept;      /* Accept-Encoding */
-    const char *origin;      /* Origin */
-    bool preflight;          /* Access-Control-Request-Method */
-    const char *request_id;  /* X-Request-Id; for logs and the reply */
-    const char *traceparent; /* traceparent (W3C), likewise */
+    bool chunked;              /* Transfer-Encoding */
+    bool expects_continue;     /* Expect */
+    const char *json_length;   /* Inference-Header-Content-Length */
+    const char *encoding;      /* Content-Encoding; several are no coding's name */
+    const char *accept;        /* Accept-Encoding */
+    const char *authorization; /* Authorization; empty where there are several */
+    const char *origin;        /* Origin */
+    bool preflight;            /* Access-Control-Request-Method */
+    const char *request_id;    /* X-Request-Id; for logs and the reply */
+    const char *traceparent;   /* traceparent (W3C), likewise */
 };
 
 /* bag_guard_line, which also keeps what the server wants to know. */

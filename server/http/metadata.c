@@ -208,10 +208,24 @@ static bool are_metrics_on(struct bag_http_request *request)
     return on;
 }
 
+/* Whether the request's listener shows them; otherwise the reply is filled. A request that came
+ * here with a token has one that covers them. */
+static bool are_metrics_here(struct bag_http_request *request)
+{
+    const struct bag_service *service = request->context->service;
+    bool is_public = service->config->options.public_metrics == BAG_SWITCH_ON;
+    if (is_public || service->tokens || !request->context->infers)
+        return true;
+    bag_http_reply_error(&request->reply, BAG_ERROR_WRONG_PORT,
+                         "metrics are not for this port (public_metrics); ask the one for admin "
+                         "(admin_port)");
+    return false;
+}
+
 enum bag_http_outcome bag_http_get_metrics(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
-    if (!are_metrics_on(request))
+    if (!are_metrics_on(request) || !are_metrics_here(request))
         return BAG_HTTP_DONE;
     char *text = bag_expose_prometheus(&service->metrics, request->snapshot, BAG_VERSION);
     answer(request, 200, text);

@@ -115,7 +115,8 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
     }
     find_route(request);
     const struct bag_http_route *route = request->route;
-    bool accepted = route && (!route->accept || route->accept(request));
+    bool accepted =
+        route && bag_http_authorize(request) && (!route->accept || route->accept(request));
     request->stage = accepted && route->accept ? BAG_HTTP_BODY : BAG_HTTP_DROPPING;
     if (accepted || bag_http_head_may_drop(&request->head))
         return BAG_HTTP_READ;

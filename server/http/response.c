@@ -136,7 +136,7 @@ static void add_cors(struct headers *headers, const struct bag_http_reply *reply
         return;
     add(headers, "Access-Control-Allow-Methods", reply->allow);
     add(headers, "Access-Control-Allow-Headers",
-        "Content-Type, Content-Encoding, " BAG_HEADER_JSON_LENGTH);
+        "Authorization, Content-Type, Content-Encoding, " BAG_HEADER_JSON_LENGTH);
     add_number(headers, "Access-Control-Max-Age", PREFLIGHT_MAX_AGE_S);
 }
 
@@ -156,6 +156,7 @@ bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_hea
     add(&headers, BAG_HEADER_REQUEST_ID, reply->request_id);
     add(&headers, BAG_HEADER_TRACEPARENT, reply->traceparent);
     add(&headers, "Allow", reply->allow);
+    add(&headers, "WWW-Authenticate", reply->challenge);
     if (reply->retry_after_s)
         add_number(&headers, "Retry-After", reply->retry_after_s);
     if (reply->close)

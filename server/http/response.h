@@ -21,6 +21,7 @@ struct bag_http_reply {
     bool prometheus;        /* the body is in Prometheus' text format, and not JSON */
     size_t header_bytes;    /* of the JSON in front of binary tensors; 0: there are none */
     const char *allow;      /* of a 405 and of OPTIONS: the methods that there are; static */
+    const char *challenge;  /* for WWW-Authenticate of a 401 or 403; static; NULL: none */
     unsigned retry_after_s; /* of a 503; 0: none */
 
     /* As the request had them; borrowed; NULL: it had none. */

@@ -6,31 +6,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Methods, and what is asked before the body. */
+/* Methods, and what is asked before the body; scopes. */
 #define GET   "GET, HEAD, OPTIONS", NULL
 #define POST  "POST, OPTIONS", bag_http_accept_small
-#define INFER "POST, OPTIONS", bag_http_accept_infer, bag_http_post_infer
+#define INFER "POST, OPTIONS", bag_http_accept_infer, bag_http_post_infer, BAG_SCOPE_INFER
+#define READ  BAG_SCOPE_READ
+#define OPEN  BAG_HTTP_NO_SCOPE
 
 static const struct bag_http_route routes[] = {
-    {"/", GET, bag_http_get_root},
-    {"/openapi.json", GET, bag_http_get_openapi},
-    {"/metrics", GET, bag_http_get_metrics},
-    {"/v2", GET, bag_http_get_server},
-    {"/v2/health/live", GET, bag_http_get_live},
-    {"/v2/health/ready", GET, bag_http_get_ready},
-    {"/v2/models", GET, bag_http_get_models},
-    {"/v2/models/stats", GET, bag_http_get_all_statistics},
-    {"/v2/models/{model}", GET, bag_http_get_model},
-    {"/v2/models/{model}/ready", GET, bag_http_get_model_ready},
-    {"/v2/models/{model}/config", GET, bag_http_get_model_config},
-    {"/v2/models/{model}/stats", GET, bag_http_get_statistics},
+    {"/", GET, bag_http_get_root, READ},
+    {"/openapi.json", GET, bag_http_get_openapi, READ},
+    {"/metrics", GET, bag_http_get_metrics, READ},
+    {"/v2", GET, bag_http_get_server, READ},
+    {"/v2/health/live", GET, bag_http_get_live, OPEN},
+    {"/v2/health/ready", GET, bag_http_get_ready, OPEN},
+    {"/v2/models", GET, bag_http_get_models, READ},
+    {"/v2/models/stats", GET, bag_http_get_all_statistics, READ},
+    {"/v2/models/{model}", GET, bag_http_get_model, READ},
+    {"/v2/models/{model}/ready", GET, bag_http_get_model_ready, READ},
+    {"/v2/models/{model}/config", GET, bag_http_get_model_config, READ},
+    {"/v2/models/{model}/stats", GET, bag_http_get_statistics, READ},
     {"/v2/models/{model}/infer", INFER},
-    {"/v2/models/{model}/versions/{version}", GET, bag_http_get_model},
-    {"/v2/models/{model}/versions/{version}/ready", GET, bag_http_get_model_ready},
-    {"/v2/models/{model}/versions/{version}/config", GET, bag_http_get_model_config},
-    {"/v2/models/{model}/versions/{version}/stats", GET, bag_http_get_statistics},
+    {"/v2/models/{model}/versions/{version}", GET, bag_http_get_model, READ},
+    {"/v2/models/{model}/versions/{version}/ready", GET, bag_http_get_model_ready, READ},
+    {"/v2/models/{model}/versions/{version}/config", GET, bag_http_get_model_config, READ},
+    {"/v2/models/{model}/versions/{version}/stats", GET, bag_http_get_statistics, READ},
     {"/v2/models/{model}/versions/{version}/infer", INFER},
-    {"/v2/repository/index", POST, bag_http_post_index},
+    {"/v2/repository/index", POST, bag_http_post_index, READ},
 };
 
 /* Takes a segment as the model's name or version; false where it cannot be one. */

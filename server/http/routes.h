@@ -4,6 +4,7 @@
 #ifndef BAG_HTTP_ROUTES_H
 #define BAG_HTTP_ROUTES_H
 
+#include "proto/tokens.h"
 #include "response.h"
 #include "server/service.h"
 
@@ -27,11 +28,15 @@ typedef enum bag_http_outcome bag_http_handler(struct bag_http_request *request)
  * and returns false. */
 typedef bool bag_http_accept(struct bag_http_request *request);
 
+/* Of routes that no token is needed for. */
+#define BAG_HTTP_NO_SCOPE (-1)
+
 struct bag_http_route {
     const char *pattern;     /* "/v2/models/{model}/infer" */
     const char *methods;     /* for Allow: "GET, HEAD, OPTIONS" or "POST, OPTIONS" */
     bag_http_accept *accept; /* NULL: takes no body, and one that comes is dropped */
     bag_http_handler *handler;
+    int scope; /* enum bag_scope, which a token must cover; or BAG_HTTP_NO_SCOPE */
 };
 
 /* The route of a path as the request line has it, without its query. Fills `target`. NULL with a

@@ -13,7 +13,7 @@ from example import EXAMPLE, INPUTS
 from harness import ROOT, Server, expect, expect_equal, scratch
 from v2 import HEADER_LENGTH, Client, infer_body
 
-METHODS = {"GET": "get", "POST": "post"}
+METHODS = {"GET": "get", "POST": "post", "INFER": "post"}
 DOCUMENT = json.loads((ROOT / "proto" / "openapi.json").read_text())
 
 
@@ -59,7 +59,7 @@ def test_head_of_the_document(client):
 
 def test_every_route_is_described():
     text = (ROOT / "server" / "http" / "routes.c").read_text()
-    routes = set(re.findall(r'^    \{"(/[^"]*)", (GET|POST), \w+\},$', text, re.MULTILINE))
+    routes = set(re.findall(r'^    \{"(/[^"]*)", (GET|POST|INFER)(?:, \w+)*\},$', text, re.MULTILINE))
     expect(len(routes) > 10, "the routes were not found in routes.c")
     expect_equal({(path, METHODS[methods]) for path, methods in routes},
                  {(path, method) for path, method, _, _ in operations()}, "routes")
@@ -111,8 +111,9 @@ def check_answer(operation, reply, where):
     if kind == "application/octet-stream":
         schema = DOCUMENT["components"]["schemas"]["InferReply"]
         expect(HEADER_LENGTH in response["headers"], where)
-    if "retry-after" in reply.headers:
-        expect("Retry-After" in response.get("headers", {}), f"{where}: Retry-After")
+    for name in ("Retry-After", "WWW-Authenticate"):
+        if name.lower() in reply.headers:
+            expect(name in response.get("headers", {}), f"{where}: {name}")
     for problem in validator(schema).iter_errors(value):
         raise AssertionError(f"{where}: {problem.message} in {value}")
 
@@ -152,6 +153,23 @@ def test_bad_bodies(client):
                                       (b"{}", {"Content-Encoding": "br"}, 415)):
             reply = client.request("POST", url(path), body, headers).expect(status)
             check_answer(operation, reply, f"{method} {path}")
+
+
+def test_without_a_token(directory):
+    """401 where a token is needed, and 403 for one of another scope."""
+    tokens = directory / "tokens"
+    tokens.touch(0o600)
+    tokens.write_text("infer 0123456789abcdef\nread fedcba9876543210\n")
+    with Server("--demo", "--token-file", tokens) as server, Client(server) as client:
+        for path, method, _, operation in operations():
+            where = f"{method} {path}"
+            is_open = operation.get("security") == []
+            other = "fedcba9876543210" if path.endswith("/infer") else "0123456789abcdef"
+            reply = client.request(method.upper(), url(path), "{}")
+            check_answer(operation, reply.expect(200 if is_open else 401), where)
+            reply = client.request(method.upper(), url(path), "{}",
+                                   {"Authorization": f"Bearer {other}"})
+            check_answer(operation, reply.expect(200 if is_open else 403), where)
 
 
 def test_binary_infer(client):

@@ -124,7 +124,7 @@ static void test_defaults_of_a_model(void **state)
 #define BAG_NOT_SET_BOOL(member)                assert_false(model->member);
 #define BAG_NOT_SET_EITHER_OUT_OF_RANGE(member) assert_false(model->member);
 #define BAG_NOT_SET_COUNT(member)
-#define BAG_NOT_SET_TEXT(member) assert_null(model->member);
+#define BAG_NOT_SET_FILE(member) assert_null(model->member);
 #define BAG_NOT_SET_CHOICE_DTYPE(member)
 #define BAG_NOT_SET_CHOICE_REDUCTION(member)
 #define BAG_NOT_SET_CHOICE_ROW_FORMAT(member) assert_int_equal(model->member, BAG_ROWS_PLAIN);
@@ -151,7 +151,7 @@ static void test_switches(void **state)
     entry(fixture, keys, rejection);
 #define BAG_SWITCH_EITHER_OUT_OF_RANGE(member, key)
 #define BAG_SWITCH_COUNT(member, key)
-#define BAG_SWITCH_TEXT(member, key)
+#define BAG_SWITCH_FILE(member, key)
 #define BAG_SWITCH_CHOICE_DTYPE(member, key)
 #define BAG_SWITCH_CHOICE_REDUCTION(member, key)
 #define BAG_SWITCH_CHOICE_ROW_FORMAT(member, key)
