@@ -5,7 +5,7 @@
  *   #define BODY_DTYPE BAG_F32 or BAG_F64
  *   #define BODY_DIVISOR  the function that finds a bag's divisor
  *
- * and what pool_instances.h defines about tiles and prefetching, and defines BODY_pool_bags. The
+ * and what pool_instances.h defines about prefetching, and defines BODY_pool_bags. The
  * number of a tile's vectors is a constant of each instance. The last vector of a tile ends where
  * the tile ends, overlapping the one before it where the columns do not divide evenly: columns are
  * independent, so what is computed twice has the same bits. */
@@ -82,7 +82,7 @@ BAG_LANE int64_t V(id_ahead)(const struct bag_tile_task *task, enum bag_mode mod
 /* Prefetches a tile of the row `ahead` of an entry; with the first of several tiles also scale and
  * bias, which every tile reads. */
 BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
-                       int vectors, size_t num_tiles, const struct V(tile) * tile, size_t entry)
+                       int vectors, const struct V(tile) * tile, size_t entry)
 {
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
     bool has_trailer = kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
@@ -90,11 +90,12 @@ BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind,
         (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(task, mode, entry) * task->row_bytes;
     bag_fetch_lines(&task->fetch, BAG_FAR_CACHE == 1 || task->fetch.near, (const char *)row,
                     tile_bytes, (const char *)(row + tile->last_byte));
-    if (has_trailer && num_tiles > 1 && tile->column == task->first_column)
+    if (has_trailer && task->num_tiles > 1 && tile->column == task->first_column)
         __builtin_prefetch((const char *)(row + tile->trailer), 0, 2);
 }
 
-/* Adds one row to the sums, or takes the larger. */
+/* Adds one row to the sums, or takes the larger. In the general mode the weight may be 1, which
+ * gives the bits of a plain addition. */
 BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind kind,
                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
                           size_t entry, int64_t id, bool is_first, BODY *sums)
@@ -102,30 +103,31 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
     const struct bag_pool_args *args = task->args;
     struct V(row) row = V(open)(kind, tile->rows + (size_t)id * task->row_bytes, tile->trailer);
     bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && args->weights);
-    BODY weight = weighted ? V(all)(V(weight)(kind, args, entry)) : V(zero)();
+    BODY weight = weighted ? V(weight)(kind, args, entry) : V(all)(1);
 #pragma GCC unroll 8
     for (int i = 0; i < vectors; i++) {
         BODY values = V(columns)(kind, &row, V(column)(tile, vectors, i));
         if (mode == BAG_MODE_GENERAL && args->reduction == BAG_MAX)
             sums[i] = is_first ? values : V(larger)(sums[i], values);
-        else if (weighted)
-            sums[i] = V(fused)(weight, values, sums[i]);
-        else
+        else if (mode == BAG_MODE_PLAIN)
             sums[i] = V(add)(sums[i], values);
+        else
+            sums[i] = V(fused)(weight, values, sums[i]);
     }
 }
 
 /* Adds the entries [entry, end), prefetching or not, and returns where it stopped. Which entries
  * stay is tested in the general mode only. */
 BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                            enum bag_mode mode, int vectors, size_t num_tiles,
-                            const struct V(tile) * tile, bool fetches, size_t entry, size_t end,
+                            enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                            enum bag_prefetching prefetching, size_t entry, size_t end,
                             bool *is_first, BODY *sums)
 {
     for (; entry < end; entry++) {
         int64_t id = V(id)(task, mode, entry);
-        if (fetches)
-            V(fetch)(task, kind, mode, vectors, num_tiles, tile, entry);
+        if (prefetching == BAG_PREFETCH ||
+            (prefetching == BAG_PREFETCH_SOME && entry < task->fetch.end))
+            V(fetch)(task, kind, mode, vectors, tile, entry);
         if (mode == BAG_MODE_GENERAL && !bag_keeps(task->args, entry, id))
             continue;
         V(take_row)(task, kind, mode, vectors, tile, entry, id, *is_first, sums);
@@ -134,19 +136,36 @@ BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind 
     return entry;
 }
 
-/* Pools the entries [first, end): those that have a row to prefetch, then the rest. */
+/* Adds the entries [first, end) to the sums: those that have a row to prefetch, then the rest; the
+ * general mode, which is slower anyway, has one loop for both. */
 BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors, size_t num_tiles,
-                           const struct V(tile) * tile, size_t first, size_t end, BODY *sums)
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                           size_t first, size_t end, BODY *sums)
 {
     size_t fetch_end = task->fetch.end < end ? task->fetch.end : end;
     bool is_first = true;
+    if (mode == BAG_MODE_GENERAL) {
+        V(take_run)
+        (task, kind, mode, vectors, tile, BAG_PREFETCH_SOME, first, end, &is_first, sums);
+        return;
+    }
+    first = V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH, first, fetch_end, &is_first,
+                        sums);
+    V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH_NONE, first, end, &is_first, sums);
+}
+
+BAG_LANE void V(clear)(BODY *sums, int vectors)
+{
 #pragma GCC unroll 8
     for (int i = 0; i < vectors; i++)
         sums[i] = V(zero)();
-    first = V(take_run)(task, kind, mode, vectors, num_tiles, tile, true, first, fetch_end,
-                        &is_first, sums);
-    V(take_run)(task, kind, mode, vectors, num_tiles, tile, false, first, end, &is_first, sums);
+}
+
+BAG_LANE void V(copy)(BODY *to, const BODY *from, int vectors)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < vectors; i++)
+        to[i] = from[i];
 }
 
 /* Called once per bag: not worth a copy in every instance. */
@@ -204,108 +223,84 @@ BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, const str
         return;
     }
     BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
-#pragma GCC unroll 8
-    for (int i = 0; i < vectors; i++)
-        spilled[i] = sums[i];
+    V(copy)(spilled, sums, vectors);
     V(store_narrow)(spilled, (size_t)vectors, dtype, out, tile->last_vector);
-}
-
-/* The tile of that number; `only` where there is but one. */
-BAG_LANE struct V(tile)
-    V(tile_of)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors,
-               size_t num_tiles, const struct V(tile) * only, size_t number)
-{
-    return num_tiles == 1 ? *only : V(tile_at)(task, kind, vectors, number);
 }
 
 /* Copies a tile of one row, widened where it is narrow, to the result of a bag. */
 BAG_LANE void V(pass)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
-                      int vectors, size_t num_tiles, const struct V(tile) * tile, size_t entry,
-                      size_t bag)
+                      int vectors, const struct V(tile) * tile, size_t entry, size_t bag)
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     if (entry < task->fetch.end)
-        V(fetch)(task, kind, mode, vectors, num_tiles, tile, entry);
-#pragma GCC unroll 8
-    for (int i = 0; i < vectors; i++)
-        sums[i] = V(zero)();
+        V(fetch)(task, kind, mode, vectors, tile, entry);
+    V(clear)(sums, vectors);
     V(take_row)(task, kind, mode, vectors, tile, entry, V(id)(task, mode, entry), true, sums);
     V(store_all)(tile, vectors, tile->out + bag * task->out_bytes, sums);
 }
 
-/* The same for a row of several tiles. */
-BAG_LANE void V(pass_tiles)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                            enum bag_mode mode, int vectors, size_t num_tiles, size_t entry,
-                            size_t bag)
-{
-    for (size_t number = 0; number < num_tiles; number++) {
-        struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
-        V(pass)(task, kind, mode, vectors, num_tiles, &tile, entry, bag);
-    }
-}
-
 /* Bags of one entry are copies of rows: nothing is summed, divided or converted, and few
- * instructions let many rows be loaded at once. Returns the first bag of another length. */
+ * instructions let many rows be loaded at once. Returns the first bag of another length. `only` is
+ * the tile of rows that have one, or NULL. */
 BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                                enum bag_mode mode, int vectors, size_t num_tiles,
-                                const struct V(tile) * only, size_t bag)
+                                enum bag_mode mode, int vectors, const struct V(tile) * only,
+                                size_t bag)
 {
     const size_t *bounds = task->bounds, end_bag = task->num_bags;
-    for (; bag < end_bag && bounds[bag + 1] - bounds[bag] == 1; bag++)
-        if (num_tiles == 1)
-            V(pass)(task, kind, mode, vectors, 1, only, bounds[bag], bag);
-        else
-            V(pass_tiles)(task, kind, mode, vectors, num_tiles, bounds[bag], bag);
+    for (; bag < end_bag && bounds[bag + 1] - bounds[bag] == 1; bag++) {
+        if (only)
+            V(pass)(task, kind, mode, vectors, only, bounds[bag], bag);
+        for (size_t number = 0; !only && number < task->num_tiles; number++) {
+            struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
+            V(pass)(task, kind, mode, vectors, &tile, bounds[bag], bag);
+        }
+    }
     return bag;
 }
 
-/* Every tile of a bag before the next bag, while its pages are in the TLB. */
-BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                          enum bag_mode mode, int vectors, size_t num_tiles,
-                          const struct V(tile) * only, size_t bag)
+/* A tile of a bag. */
+BAG_LANE void V(pool_tile)(const struct bag_tile_task *task, enum bag_row_kind kind,
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile, size_t bag,
+                           size_t kept)
 {
     size_t first = task->bounds[bag], end = task->bounds[bag + 1];
-    size_t kept = end - first;
-    if (mode == BAG_MODE_GENERAL)
-        kept = bag_count_kept(task->args, first, end);
+    BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+    V(clear)(sums, vectors);
+    V(take_rows)(task, kind, mode, vectors, tile, first, end, sums);
+    V(finish)(task, vectors, tile, first, end, kept, tile->out + bag * task->out_bytes, sums);
+}
+
+/* Every tile of a bag before the next bag, while its pages are in the TLB. `only` is the tile of
+ * rows that have one, or NULL. */
+BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind kind,
+                          enum bag_mode mode, int vectors, const struct V(tile) * only, size_t bag)
+{
+    size_t first = task->bounds[bag], end = task->bounds[bag + 1];
+    size_t kept = mode == BAG_MODE_GENERAL ? bag_count_kept(task->args, first, end) : end - first;
     if (kept == 0) {
         bag_ref_empty(task->block, bag);
         return;
     }
-    for (size_t number = 0; number < num_tiles; number++) {
-        struct V(tile) tile = V(tile_of)(task, kind, vectors, num_tiles, only, number);
-        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-        V(take_rows)(task, kind, mode, vectors, num_tiles, &tile, first, end, sums);
-        V(finish)(task, vectors, &tile, first, end, kept, tile.out + bag * task->out_bytes, sums);
+    for (size_t number = 0; number < (only ? 1 : task->num_tiles); number++) {
+        struct V(tile) tile = only ? *only : V(tile_at)(task, kind, vectors, number);
+        V(pool_tile)(task, kind, mode, vectors, &tile, bag, kept);
     }
 }
 
-BAG_LANE void V(pool_tiles)(const struct bag_tile_task *given, enum bag_row_kind kind,
-                            enum bag_mode mode, int vectors, size_t num_tiles)
+BAG_LANE void V(pool_bags)(const struct bag_tile_task *given, enum bag_row_kind kind,
+                           enum bag_mode mode, int vectors, bool is_split)
 {
     /* A copy whose address does not escape: writing results cannot change it, so it stays in
      * registers. */
     const struct bag_tile_task copy = *given, *task = &copy;
-    const struct V(tile) only = V(only_tile)(task, kind);
+    const struct V(tile) whole = V(only_tile)(task, kind), *only = is_split ? NULL : &whole;
     for (size_t bag = 0; bag < task->num_bags; bag++) {
         if (mode != BAG_MODE_GENERAL && task->singles_pass)
-            bag = V(pool_singles)(task, kind, mode, vectors, num_tiles, &only, bag);
+            bag = V(pool_singles)(task, kind, mode, vectors, only, bag);
         if (bag == task->num_bags)
             return;
-        V(pool_bag)(task, kind, mode, vectors, num_tiles, &only, bag);
+        V(pool_bag)(task, kind, mode, vectors, only, bag);
     }
-}
-
-/* A single tile gets a loop of its own. Rows of several tiles have tiles of more than half of the
- * largest width. */
-BAG_LANE void V(pool_bags)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors)
-{
-    bool splits = vectors > BAG_LONG_TILE_VECTORS / 2 && vectors <= BAG_LONG_TILE_VECTORS;
-    if (splits && task->num_tiles > 1)
-        V(pool_tiles)(task, kind, mode, vectors, task->num_tiles);
-    else
-        V(pool_tiles)(task, kind, mode, vectors, 1);
 }
 
 #undef V

@@ -20,6 +20,21 @@ enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, si
     return BAG_ENTRY_PRUNED;
 }
 
+bool bag_weight_counts(const struct bag_pool_args *args, size_t entry)
+{
+    if (args->weights_dtype == BAG_F64)
+        return bag_load_f64(args->weights, entry) > 0;
+    if (bag_dtypes[args->weights_dtype].kind == BAG_KIND_FLOAT)
+        return bag_weight_f32(args, entry) > 0;
+    size_t bytes = bag_dtypes[args->weights_dtype].bytes;
+    const char *at = (const char *)args->weights + entry * bytes;
+    uint64_t bits = 0;
+    memcpy(&bits, at, bytes);
+    bool negative =
+        bag_dtypes[args->weights_dtype].kind == BAG_KIND_SIGNED && (bits >> (8 * bytes - 1) & 1);
+    return bits != 0 && !negative;
+}
+
 size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end)
 {
     if (bag_keeps_all(args))

@@ -2,11 +2,17 @@
 #if defined(__aarch64__)
 #include "simd_neon.h"
 
-#define BAG_KERNELS           bag_neon_kernels
-#define BAG_BELOW(kind)       bag_ref_block
-#define BAG_WHOLE_VECTORS     8
-#define BAG_LONG_TILE_VECTORS 8
-#define BAG_FAR_BYTES         8192
-#define BAG_FAR_CACHE         2
+#define BAG_KERNELS     bag_neon_kernels
+#define BAG_BELOW(kind) bag_ref_block
+/* clang-format off */
+#define BAG_WHOLE_TILES(X, ...) \
+    X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
+    X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
+/* clang-format on */
+#define BAG_SPLIT_TILES(X, ...) \
+    X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
+#define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
+#define BAG_FAR_BYTES            8192
+#define BAG_FAR_CACHE            2
 #include "pool_instances.h"
 #endif

@@ -76,15 +76,20 @@ static void place_ids(struct bag_tile_task *task)
         task->ids_ahead += task->fetch.ahead * task->id_bytes;
 }
 
-/* Splits the columns into tiles of about the same width; returns their number of vectors. */
-static size_t split(struct bag_tile_task *task, const struct bag_tile_set *set)
+/* Chooses the instance and splits the columns into its tiles, as few and as narrow as can be. */
+static bag_tile_fn *choose(struct bag_tile_task *task, const struct bag_tile_set *set)
 {
+    enum bag_mode mode = mode_of(task->args);
     size_t columns = task->end_column - task->first_column;
     size_t vectors = (columns + set->lanes - 1) / set->lanes;
     task->num_tiles = 1;
-    if (vectors > set->whole_vectors)
-        task->num_tiles = (vectors + set->tile_vectors - 1) / set->tile_vectors;
-    return (vectors + task->num_tiles - 1) / task->num_tiles;
+    if (vectors <= BAG_TILE_VECTORS && set->whole[mode][vectors - 1])
+        return set->whole[mode][vectors - 1];
+    task->num_tiles = (vectors + set->largest_tile - 1) / set->largest_tile;
+    size_t tile_vectors = (vectors + task->num_tiles - 1) / task->num_tiles;
+    while (!set->split[mode][tile_vectors - 1])
+        tile_vectors++;
+    return set->split[mode][tile_vectors - 1];
 }
 
 /* Prefetches the first rows of a range, which no earlier entry has prefetched; for tables beyond
@@ -130,9 +135,9 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         .sums_pass = sums_pass(args),
         .fetch = fetch_for(block, set->far_bytes),
     };
-    size_t vectors = split(&task, set);
+    bag_tile_fn *pool = choose(&task, set);
     place_ids(&task);
     if (block->is_first && !task.fetch.near)
         prefetch_first_rows(&task, set);
-    set->pool[mode_of(args)][vectors - 1](&task);
+    pool(&task);
 }

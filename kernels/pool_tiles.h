@@ -67,15 +67,20 @@ typedef void bag_tile_fn(const struct bag_tile_task *task);
 
 /* The instances for one kind of rows. */
 struct bag_tile_set {
-    bag_tile_fn *pool[BAG_MODE_COUNT][BAG_TILE_VECTORS]; /* one vector first */
-    size_t bits;                                         /* of an element */
-    size_t lanes;                                        /* of a vector */
-    size_t whole_vectors;                                /* rows of up to so many are one tile */
-    size_t tile_vectors; /* longer rows are split into tiles of at most so many */
+    /* Rows of one tile, of one vector first; NULL: such rows are split. */
+    bag_tile_fn *whole[BAG_MODE_COUNT][BAG_TILE_VECTORS];
+    /* Rows of several tiles of so many vectors each; NULL: those of the next larger are taken. */
+    bag_tile_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS];
+    size_t largest_tile; /* vectors of the largest of them */
+    size_t bits;         /* of an element */
+    size_t lanes;        /* of a vector */
     size_t far_bytes;    /* how far ahead the rows of large tables are prefetched */
     int far_cache;       /* into which cache they are: 1 or 2 */
     bag_block_fn *below; /* pools what is narrower than one vector */
 };
+
+/* How a loop prefetches: with no entry, with those before fetch.end, or with all. */
+enum bag_prefetching { BAG_PREFETCH_NONE, BAG_PREFETCH_SOME, BAG_PREFETCH };
 
 static inline __attribute__((always_inline)) unsigned bag_kind_bits(enum bag_row_kind kind)
 {

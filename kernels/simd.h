@@ -48,11 +48,12 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, s
     }
 }
 
-BAG_LANE float f32v_weight(enum bag_row_kind kind, const struct bag_pool_args *args, size_t entry)
+/* The weight of an entry in every lane. */
+BAG_LANE f32v f32v_weight(enum bag_row_kind kind, const struct bag_pool_args *args, size_t entry)
 {
     if (kind == BAG_KIND_OF_F16 || kind == BAG_KIND_OF_BF16)
-        return bag_weight_f32(args, entry);
-    return bag_load_f32(args->weights, entry);
+        return f32v_all(bag_weight_f32(args, entry));
+    return f32v_all(bag_load_f32(args->weights, entry));
 }
 
 BAG_LANE void f32v_store(enum bag_dtype dtype, char *row, size_t column, f32v values)
@@ -84,10 +85,10 @@ BAG_LANE f64v f64v_columns(enum bag_row_kind kind, const struct f64v_row *row, s
     return f64v_load_f64(row->codes + column * sizeof(double));
 }
 
-BAG_LANE double f64v_weight(enum bag_row_kind kind, const struct bag_pool_args *args, size_t entry)
+BAG_LANE f64v f64v_weight(enum bag_row_kind kind, const struct bag_pool_args *args, size_t entry)
 {
     (void)kind;
-    return bag_weight_f64(args, entry);
+    return f64v_all(bag_weight_f64(args, entry));
 }
 
 BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v values)
