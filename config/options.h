@@ -51,6 +51,9 @@
       "Address of the second listener; absent: that of the first.")                                \
     X(max_body_bytes, "http", "max_body_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",     \
       "Largest request body; a larger one is answered 413 before it is read.")                     \
+    X(max_decompression_ratio, "http", "max_decompression_ratio", COUNT, 100, 1, 10000, "",        \
+      "How many times its bytes a compressed body of more than 1 MiB may become; one that becomes " \
+      "more is answered 413.")                                                                     \
     X(max_reply_bytes, "http", "max_reply_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",        \
       "Largest reply; a request that would need more is answered 400 before any memory is asked "  \
       "for.")                                                                                      \

@@ -109,7 +109,10 @@ struct inflation {
     enum bag_coding coding;
     const char *in, *end;
     char *out;
-    size_t used, room, max_bytes;
+    size_t used, room;
+    size_t max_bytes; /* the smaller of both limits */
+    size_t packed_bytes;
+    const struct bag_inflate_limits *limits;
     const struct bag_memory_source *memory;
     struct bag_problem *problem;
 };
@@ -127,15 +130,28 @@ static bool reject_memory(struct bag_problem *problem)
                            "not enough memory to decompress the body");
 }
 
+static bool reject_size(struct inflation *inflation)
+{
+    if (inflation->max_bytes == inflation->limits->max_bytes)
+        return bag_problem_set(inflation->problem, BAG_ERROR_TOO_LARGE,
+                               "the decompressed body is larger than the limit (max_body_bytes) "
+                               "of %zu bytes",
+                               inflation->max_bytes);
+    return bag_problem_set(
+        inflation->problem, BAG_ERROR_TOO_LARGE,
+        "the decompressed body is larger than %zu bytes; from the %zu bytes that "
+        "were sent it may become %zu times as many (max_decompression_ratio), or "
+        "%zu bytes",
+        inflation->max_bytes, inflation->packed_bytes, inflation->limits->max_ratio,
+        BAG_INFLATE_ANY_RATIO);
+}
+
 /* Twice the room, up to one byte more than is allowed: that byte tells of too many. */
 static bool grow(struct inflation *inflation)
 {
     size_t most = inflation->max_bytes + 1, room = inflation->room;
     if (room == most)
-        return bag_problem_set(inflation->problem, BAG_ERROR_TOO_LARGE,
-                               "the decompressed body is larger than the limit (max_body_bytes) "
-                               "of %zu bytes",
-                               inflation->max_bytes);
+        return reject_size(inflation);
     if (room == 0)
         room = (size_t)(inflation->end - inflation->in) / 2 * USUAL_RATIO;
     room = room < LEAST_ROOM ? LEAST_ROOM : 2 * room;
@@ -204,14 +220,27 @@ static bool inflate_all(struct inflation *inflation)
     }
 }
 
-char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes, size_t max_bytes,
-                  const struct bag_memory_source *memory, size_t *bytes,
-                  struct bag_problem *problem)
+/* What both limits allow for a body of `packed_bytes`. */
+static size_t most_bytes(const struct bag_inflate_limits *limits, size_t packed_bytes)
+{
+    size_t most;
+    if (__builtin_mul_overflow(packed_bytes, limits->max_ratio, &most))
+        most = SIZE_MAX;
+    if (most < BAG_INFLATE_ANY_RATIO)
+        most = BAG_INFLATE_ANY_RATIO;
+    return most < limits->max_bytes ? most : limits->max_bytes;
+}
+
+char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes,
+                  const struct bag_inflate_limits *limits, const struct bag_memory_source *memory,
+                  size_t *bytes, struct bag_problem *problem)
 {
     struct inflation inflation = {.coding = coding,
                                   .in = packed,
                                   .end = packed + packed_bytes,
-                                  .max_bytes = max_bytes,
+                                  .max_bytes = most_bytes(limits, packed_bytes),
+                                  .packed_bytes = packed_bytes,
+                                  .limits = limits,
                                   .memory = memory,
                                   .problem = problem};
     if (inflateInit2(&inflation.stream, WINDOW_BITS(coding)) != Z_OK) {

@@ -31,13 +31,22 @@ bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_prob
 /* The coding that an Accept-Encoding asks for most; IDENTITY where it asks for none of ours. */
 enum bag_coding bag_coding_choose(const char *accept);
 
+/* How large a decompressed body may be. */
+struct bag_inflate_limits {
+    size_t max_bytes;
+    size_t max_ratio; /* of its bytes to those sent; not up to BAG_INFLATE_ANY_RATIO bytes */
+};
+
+/* A body of up to this many bytes may come from any number of them. */
+#define BAG_INFLATE_ANY_RATIO ((size_t)1 << 20)
+
 /* Decompresses a body into memory that is the caller's from then on. gzip may have several members
  * one after the other; anything else behind the end, an early end, a wrong checksum and a preset
- * dictionary are rejected (400), and more than `max_bytes` (413) before more than one byte of it is
- * made. NULL with *problem set. */
-char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes, size_t max_bytes,
-                  const struct bag_memory_source *memory, size_t *bytes,
-                  struct bag_problem *problem);
+ * dictionary are rejected (BAD_REQUEST), and what is larger than the limits (TOO_LARGE) before more
+ * than one byte beyond them is made. NULL with *problem set. */
+char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_bytes,
+                  const struct bag_inflate_limits *limits, const struct bag_memory_source *memory,
+                  size_t *bytes, struct bag_problem *problem);
 
 /* Compresses into `room` bytes at `out`, fast rather than small; the size, or 0 where it does not
  * fit or there is no memory. */

@@ -139,6 +139,7 @@ static bool start_engine(struct bag_http_server *server)
     server->context.inline_cost_ns = (uint64_t)options->inline_work_us * 1000;
     server->context.infer_limits = (struct bag_infer_limits){
         .max_body_bytes = (size_t)options->max_body_bytes,
+        .max_decompression_ratio = (size_t)options->max_decompression_ratio,
         .max_reply_bytes = (size_t)options->max_reply_bytes,
         .least_packed_bytes = (size_t)options->reply_compression_min_bytes,
         .max_ids = (size_t)options->max_ids,

@@ -4,8 +4,8 @@
 #include "reply.h"
 
 /* Decoding and sorting take at most this many times the body: 48 bytes for an index and its segment
- * of one digit and a comma each (two 64-bit integers, and twice 16 bytes for sorting). A JSON header
- * without its data takes twice its bytes. The base is for what is counted by features. */
+ * of one digit and a comma each (two 64-bit integers, and twice 16 bytes for sorting). A JSON
+ * header without its data takes twice its bytes. The base is for what is counted by features. */
 #define ARENA_FACTOR     12
 #define ARENA_BASE_BYTES (4 << 20)
 
@@ -37,10 +37,11 @@ bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size
                       struct bag_problem *problem)
 {
     struct bag_infer_input *input = &infer->input;
+    struct bag_inflate_limits limits = {max_bytes, input->limits->max_decompression_ratio};
     size_t bytes;
     if (input->coding == BAG_CODING_IDENTITY)
         return true;
-    char *unpacked = bag_inflate(input->coding, input->body, input->body_bytes, max_bytes,
+    char *unpacked = bag_inflate(input->coding, input->body, input->body_bytes, &limits,
                                  &buffers->source, &bytes, problem);
     if (!unpacked)
         return false;

@@ -14,7 +14,8 @@
 
 /* What one request may ask for. */
 struct bag_infer_limits {
-    size_t max_body_bytes; /* decompressed */
+    size_t max_body_bytes;          /* decompressed */
+    size_t max_decompression_ratio; /* as in struct bag_inflate_limits */
     size_t max_reply_bytes;
     size_t max_ids;            /* indices, of all features together */
     size_t max_bags;           /* of all features together */

@@ -25,13 +25,13 @@ static void *get(void *context, size_t bytes)
 }
 
 static const struct bag_memory_source memory = {get, free, NULL};
+static const struct bag_inflate_limits limits = {MAX_BODY_BYTES, 100};
 
 static void check_body(enum bag_coding coding, const char *packed, size_t packed_bytes)
 {
     struct bag_problem problem = {.text = ""};
     size_t bytes, again;
-    char *plain =
-        bag_inflate(coding, packed, packed_bytes, MAX_BODY_BYTES, &memory, &bytes, &problem);
+    char *plain = bag_inflate(coding, packed, packed_bytes, &limits, &memory, &bytes, &problem);
     if (!plain) {
         require((problem.kind == BAG_ERROR_BAD_REQUEST || problem.kind == BAG_ERROR_TOO_LARGE) &&
                 problem.text[0]);
@@ -41,7 +41,7 @@ static void check_body(enum bag_coding coding, const char *packed, size_t packed
     char *out = malloc(room);
     size_t out_bytes = bag_deflate(coding, plain, bytes, out, room);
     require(out_bytes > 0);
-    char *back = bag_inflate(coding, out, out_bytes, MAX_BODY_BYTES, &memory, &again, &problem);
+    char *back = bag_inflate(coding, out, out_bytes, &limits, &memory, &again, &problem);
     require(back && again == bytes && memcmp(back, plain, bytes) == 0);
     free(back);
     free(out);

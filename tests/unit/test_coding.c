@@ -15,6 +15,9 @@ static const char zlib_bytes[] =
 
 static size_t outstanding;
 
+/* More than any body of zlib's has. */
+static size_t max_ratio = 2000;
+
 static void *get(void *context, size_t bytes)
 {
     size_t *most = context;
@@ -36,8 +39,9 @@ static char *inflate_bytes(enum bag_coding coding, const char *packed, size_t pa
                            struct bag_problem *problem)
 {
     struct bag_memory_source memory = {get, put, &most};
+    struct bag_inflate_limits limits = {max_bytes, max_ratio};
     char *copy = exact_copy(packed, packed_bytes);
-    char *out = bag_inflate(coding, copy, packed_bytes, max_bytes, &memory, bytes, problem);
+    char *out = bag_inflate(coding, copy, packed_bytes, &limits, &memory, bytes, problem);
     assert_int_equal(outstanding, out != NULL);
     free(copy);
     return out;
@@ -86,6 +90,41 @@ static void test_limit(void **state)
                    BAG_ERROR_TOO_LARGE, "26 bytes");
     expect_rejectd(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 0, BAG_ERROR_TOO_LARGE,
                    "max_body_bytes");
+}
+
+/* Zeros shrink to less than a hundredth. Up to 1 MiB that is fine, beyond it the ratio counts, to
+ * the byte that one ratio allows and the next smaller one does not. */
+static void test_limit_of_the_ratio(void **state)
+{
+    size_t room = 4 << 20, free_bytes = 1 << 20;
+    char *zeros = calloc(room, 1), *packed = malloc(room), words[256];
+    (void)state;
+    for (enum bag_coding coding = BAG_CODING_GZIP; coding < BAG_CODING_COUNT; coding++) {
+        size_t bytes = bag_deflate(coding, zeros, free_bytes, packed, room);
+        assert_in_range(bytes, 1, free_bytes / 100);
+        max_ratio = 1;
+        expect_plain(coding, packed, bytes, room, zeros, free_bytes);
+        bytes = bag_deflate(coding, zeros, free_bytes + 1, packed, room);
+        snprintf(words, sizeof words,
+                 "larger than 1048576 bytes; from the %zu bytes that were sent it may become 1 "
+                 "times as many",
+                 bytes);
+        expect_rejectd(coding, packed, bytes, room, BAG_ERROR_TOO_LARGE, words);
+        expect_rejectd(coding, packed, bytes, free_bytes, BAG_ERROR_TOO_LARGE, "max_body_bytes");
+        max_ratio = free_bytes / bytes + 1;
+        expect_plain(coding, packed, bytes, room, zeros, free_bytes + 1);
+        max_ratio--;
+        expect_rejectd(coding, packed, bytes, room, BAG_ERROR_TOO_LARGE, "larger than 1048576");
+        bytes = bag_deflate(coding, zeros, room, packed, room);
+        max_ratio = room / bytes;
+        snprintf(words, sizeof words, "larger than %zu bytes;", max_ratio * bytes);
+        expect_rejectd(coding, packed, bytes, SIZE_MAX - 1, BAG_ERROR_TOO_LARGE, words);
+        max_ratio = SIZE_MAX;
+        expect_plain(coding, packed, bytes, SIZE_MAX - 1, zeros, room);
+        max_ratio = 2000;
+    }
+    free(packed);
+    free(zeros);
 }
 
 static void test_every_prefix_is_rejectd(void **state)
@@ -251,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_bytes),
         cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_limit_of_the_ratio),
         cmocka_unit_test(test_every_prefix_is_rejectd),
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_bad_bytes),
