@@ -94,6 +94,10 @@ void bag_engine_reject(const struct bag_engine *engine, struct bag_job *job);
 /* Queues a job; its `done` is called later, never from here. */
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job);
 
+/* Gives a job back to the loop, which calls its `done`; neither it nor its `task` may be touched
+ * afterwards. Any thread. One that was never submitted has no task. */
+void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job);
+
 /* Hands what waits to idle workers; to be called at the end of a turn. */
 void bag_engine_dispatch(struct bag_engine *engine);
 

@@ -33,9 +33,6 @@ struct bag_task {
 /* Runs a task on a worker. */
 void bag_task_run(struct bag_work *work);
 
-/* Gives a job back to the loop; neither it nor its `task` may be touched afterwards. Any thread. */
-void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job);
-
 /* Whether a job has waited longer than the server or, once it is decoded, its request allows. */
 bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job, uint64_t now_ns);
 

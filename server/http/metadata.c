@@ -1,5 +1,5 @@
 /* Handlers of metadata and statistics: what the server is, whether it is ready, which models it
- * has, and what it has counted. All answer at once. */
+ * has, and what it has counted. What grows with the number of models is made by a worker. */
 #include "kernels/dispatch.h"
 #include "proto/v2_documents.h"
 #include "proto/v2_request.h"
@@ -222,20 +222,24 @@ static bool are_metrics_here(struct bag_http_request *request)
     return false;
 }
 
-enum bag_http_outcome bag_http_get_metrics(struct bag_http_request *request)
+static void make_metrics(struct bag_http_request *request)
 {
-    const struct bag_service *service = request->context->service;
-    if (!are_metrics_on(request) || !are_metrics_here(request))
-        return BAG_HTTP_DONE;
-    char *text = bag_expose_prometheus(&service->metrics, request->snapshot, BAG_VERSION);
+    char *text =
+        bag_expose_prometheus(&request->context->service->metrics, request->snapshot, BAG_VERSION);
     answer(request, 200, text);
     request->reply.prometheus = text != NULL;
-    return BAG_HTTP_DONE;
+}
+
+enum bag_http_outcome bag_http_get_metrics(struct bag_http_request *request)
+{
+    return are_metrics_on(request) && are_metrics_here(request)
+               ? bag_http_request_on_worker(request, make_metrics)
+               : BAG_HTTP_DONE;
 }
 
 /* The statistics of those of the models that answer. */
-static enum bag_http_outcome answer_statistics(struct bag_http_request *request,
-                                               struct bag_model *const *models, size_t count)
+static void answer_statistics(struct bag_http_request *request, struct bag_model *const *models,
+                              size_t count)
 {
     struct bag_v2_statistics *statistics = malloc((count + 1) * sizeof *statistics);
     size_t ready = 0;
@@ -246,14 +250,17 @@ static enum bag_http_outcome answer_statistics(struct bag_http_request *request,
     }
     answer(request, 200, statistics ? bag_v2_describe_statistics(statistics, ready) : NULL);
     free(statistics);
-    return BAG_HTTP_DONE;
+}
+
+static void make_all_statistics(struct bag_http_request *request)
+{
+    answer_statistics(request, request->snapshot->models, request->snapshot->count);
 }
 
 enum bag_http_outcome bag_http_get_all_statistics(struct bag_http_request *request)
 {
-    if (!are_metrics_on(request))
-        return BAG_HTTP_DONE;
-    return answer_statistics(request, request->snapshot->models, request->snapshot->count);
+    return are_metrics_on(request) ? bag_http_request_on_worker(request, make_all_statistics)
+                                   : BAG_HTTP_DONE;
 }
 
 /* All versions of a model, or the one that the path names. */
@@ -270,5 +277,6 @@ enum bag_http_outcome bag_http_get_statistics(struct bag_http_request *request)
             models++;
         count = 1;
     }
-    return answer_statistics(request, models, count);
+    answer_statistics(request, models, count);
+    return BAG_HTTP_DONE;
 }

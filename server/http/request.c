@@ -1,6 +1,7 @@
 /* One request and its reply; see request.h. */
 #include "request.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,30 @@ void bag_http_request_resume(struct bag_http_request *request)
     if (request->suspended)
         request->calls->resume(request);
     request->suspended = false;
+}
+
+static void run_on_worker(struct bag_work *work)
+{
+    struct bag_http_request *request =
+        (void *)((char *)work - offsetof(struct bag_http_request, work));
+    request->make_reply(request);
+    bag_job_push_finished(&request->context->engine, &request->job);
+}
+
+static void on_made(struct bag_job *job)
+{
+    bag_http_request_resume((void *)((char *)job - offsetof(struct bag_http_request, job)));
+}
+
+enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *request,
+                                                 void (*make_reply)(struct bag_http_request *))
+{
+    request->make_reply = make_reply;
+    request->work.run = run_on_worker;
+    request->job.done = on_made;
+    request->job.task = NULL;
+    bag_workers_push(request->context->engine.workers, &request->work, true);
+    return BAG_HTTP_SUSPEND;
 }
 
 /* ---- the head -------------------------------------------------------------------------------- */

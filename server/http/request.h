@@ -70,9 +70,11 @@ struct bag_http_request {
     char *body;                  /* owned, from the context's buffers; NULL: nothing has come */
     size_t body_bytes, body_room;
     struct bag_http_access access;
-    struct bag_job job;          /* an inference's; its model is NULL in other requests */
-    enum bag_coding coding;      /* of the body */
-    uint64_t expected_ns;        /* work that the announced body lets expect; 0: not known */
+    struct bag_job job;     /* an inference's; its model is NULL in other requests */
+    enum bag_coding coding; /* of the body */
+    uint64_t expected_ns;   /* work that the announced body lets expect; 0: not known */
+    struct bag_work work;   /* of bag_http_request_on_worker */
+    void (*make_reply)(struct bag_http_request *request);
     struct bag_http_reply reply; /* see response.h for who owns its body */
 };
 
@@ -104,6 +106,11 @@ void bag_http_requests_free(struct bag_http_context *context);
 
 /* The reply of a handler that returned SUSPEND is filled. */
 void bag_http_request_resume(struct bag_http_request *request);
+
+/* For a handler to return: `make_reply` fills the reply on a worker, where making it takes longer
+ * than a turn of the loop should. It may read the snapshot and what never changes. */
+enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *request,
+                                                 void (*make_reply)(struct bag_http_request *));
 
 /* Parts of a bag_http_accept. Whether the head's Content-Encoding is known, and the length that it
  * announces is at most max_bytes, of which messages name the option as " (option)" or "". Otherwise

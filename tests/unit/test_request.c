@@ -282,6 +282,23 @@ static void test_infers_in_the_engine(void **state)
     end();
 }
 
+/* What is long with many models is made by a worker, from the models that the request began with.
+ */
+static void test_metrics_are_made_by_a_worker(void **state)
+{
+    (void)state;
+    world.service.metrics.on = true;
+    world.config.options.public_metrics = BAG_SWITCH_ON;
+    assert_int_equal(bag_http_request_on_head(begin("GET", "/metrics"), NULL), BAG_HTTP_READ);
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_WAIT);
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    assert_int_equal(world.resumed, 1);
+    assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
+    check_reply(200, "bagserve_model_state{model=\"m\",version=\"1\",state=\"READY\"} 1\n", false);
+    assert_true(world.request->reply.prometheus);
+    end();
+}
+
 static void test_client_that_leaves(void **state)
 {
     (void)state;
@@ -443,6 +460,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rejected_body, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_infers_at_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_infers_in_the_engine, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_metrics_are_made_by_a_worker, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_client_that_leaves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tables_that_change, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_limit_of_a_body, set_up, tear_down),
