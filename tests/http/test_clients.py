@@ -2,8 +2,10 @@
 and the examples that their files show.
 """
 
+import contextlib
 import json
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -202,7 +204,7 @@ def test_addresses(client):
     for address_ in (plain, f"http://{plain}", f"http://{plain}/"):
         with bc.Client(address_) as other:
             expect(other.is_ready(), address_)
-    for wrong in (f"https://{plain}", f"{plain}/v2"):
+    for wrong in (f"ftp://{plain}", f"https://{plain}/v2", f"{plain}/v2", "a://http://b"):
         expect_raises(ValueError, lambda address_=wrong: bc.Client(address_), wrong, "HOST:PORT")
 
 
@@ -218,6 +220,89 @@ def test_time_out():
         except BlockingIOError:
             return
         raise Failure("asked twice")
+
+
+# ---- tokens and TLS ---------------------------------------------------------------------------
+TOKEN, OTHER = "infer-0123456789abcdef", "read-0123456789abcdef"
+
+
+class Proxy:
+    """Ends TLS in front of a server, for any number of connections."""
+
+    def __init__(self, server, directory):
+        self.certificate = directory / "certificate.pem"
+        key = directory / "key.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                        "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=test",
+                        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out",
+                        self.certificate], check=True, capture_output=True, timeout=TIMEOUT_S)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, key)
+        self.behind = (server.host, server.port)
+        self.listener = context.wrap_socket(socket.create_server(("127.0.0.1", 0)),
+                                            server_side=True)
+        self.url = "https://127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                peer, _ = self.listener.accept()
+            except ssl.SSLError:  # a client that does not trust the certificate
+                continue
+            except OSError:
+                return
+            behind = socket.create_connection(self.behind)
+            for pair in ((peer, behind), (behind, peer)):
+                threading.Thread(target=self._copy, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _copy(source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+
+@pytest.fixture(scope="module", name="guarded")
+def serve_with_tokens(shared_directory):
+    tokens = shared_directory / "tokens"
+    tokens.touch(0o600)
+    tokens.write_text(f"infer {TOKEN}\nread {OTHER}\n")
+    with Server("--demo", "--token-file", tokens) as server:
+        yield server
+
+
+def test_tokens(guarded):
+    ids, url = [[1, 2]], f"http://{address(guarded)}"
+    with bc.Client(url, token=TOKEN) as client:
+        expect_equal(client.packed("items", ids).shape, (1, 64))
+        expect(client.is_ready(), "health needs no token")
+        problem = expect_raises(bc.Unauthorized, client.models, "scope read")
+        expect_equal(problem.status, 403)
+    with bc.Client(url, token=OTHER) as client:
+        expect("items" in client.models(), "read")
+        expect_raises(bc.Unauthorized, lambda: client.packed("items", ids), "scope infer")
+    for token in (None, TOKEN + "x"):
+        with bc.Client(url, token=token) as client:
+            problem = expect_raises(bc.Unauthorized, client.models, "token")
+            expect_equal(problem.status, 401)
+
+
+def test_tls(guarded, directory):
+    with Proxy(guarded, directory) as proxy:
+        context = ssl.create_default_context(cafile=proxy.certificate)
+        with bc.Client(proxy.url + "/", token=TOKEN, ssl_context=context) as client:
+            for _ in range(2):
+                expect_equal(client.packed("items", [[1, 2]]).shape, (1, 64))
+        with bc.Client(proxy.url, retries=0) as client:
+            expect_raises(bc.ConnectionFailed, client.models, "certificate verify failed")
 
 
 def test_python_example():
@@ -321,6 +406,49 @@ def test_c_calls(client):
         check_rows(np.array(line.split()[2:], np.float32), np.asarray(want, np.float32).ravel())
     expect(features[2].startswith("5 ") and "room" in features[2], features[2])
     expect(unavailable.startswith("2 ") and "127.0.0.1 port 1 " in unavailable, unavailable)
+
+
+C_TOKENS = r'''
+static void ask(struct bagserve_client *client, const char *token)
+{
+    const int64_t ids[] = {1, 2};
+    struct bagserve_rows rows;
+    enum bagserve_result result = bagserve_set_token(client, token);
+    if (result == BAGSERVE_OK)
+        result = bagserve_packed(client, "items", ids, 1, 2, NULL, &rows);
+    printf("%d %s\n", (int)result, bagserve_error(client));
+}
+
+int main(int argc, char *argv[])
+{
+    struct bagserve_client *client = bagserve_open(argv[argc - 2], 20000);
+    if (argv[argc - 1][0])
+        curl_easy_setopt(client->curl, CURLOPT_CAINFO, argv[argc - 1]);
+    ask(client, "infer-0123456789abcdef");
+    ask(client, "read-0123456789abcdef");
+    ask(client, "a\r\nX: b");
+    ask(client, NULL);
+    bagserve_close(client);
+    return 0;
+}
+'''
+
+
+def test_c_tokens(guarded, directory):
+    program = compile_c(directory, C_TOKENS)
+    with Proxy(guarded, directory) as proxy:
+        for url, authority in ((f"http://{address(guarded)}", ""),
+                               (proxy.url, str(proxy.certificate))):
+            done = subprocess.run([program, url, authority], capture_output=True, text=True,
+                                  check=False, timeout=TIMEOUT_S)
+            expect_equal((done.returncode, done.stderr), (0, ""), "the C program")
+            lines = done.stdout.splitlines()
+            for line, code, words in zip(lines, "0636", ("", "scope infer", "ASCII", "is needed"),
+                                         strict=True):
+                expect(line.startswith(code + " ") and words in line, f"{url}: {line}")
+        done = subprocess.run([program, proxy.url, ""], capture_output=True, text=True, check=False,
+                              timeout=TIMEOUT_S)
+        expect(done.stdout.startswith("2 ") and "certificate" in done.stdout, done.stdout)
 
 
 def test_c_example():

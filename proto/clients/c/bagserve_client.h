@@ -15,6 +15,9 @@
  *         printf("%s has %zu rows\n", outputs[0].name, outputs[0].rows.count);
  *     bagserve_close(client);
  *
+ * A server with a token_file wants bagserve_set_token after bagserve_open. https:// is verified by
+ * the system's certificates; CURLOPT_CAINFO on client->curl names others.
+ *
  * Tables and weights of FP32 are spoken of here, and results come as FP32. Tensors travel as raw
  * bytes, so the machine must be little-endian. A client keeps its connection; it is for one thread
  * at a time. The caller calls curl_global_init where several threads start clients.
@@ -38,7 +41,8 @@ enum bagserve_result {
     BAGSERVE_NO_ANSWER,   /* no connection, a broken one, or no answer in time */
     BAGSERVE_REFUSED,     /* the request is wrong, and will be wrong again */
     BAGSERVE_UNAVAILABLE, /* loading, stopping, or too much to do: try again later */
-    BAGSERVE_BAD_ANSWER   /* not what this client understands */
+    BAGSERVE_BAD_ANSWER,  /* not what this client understands */
+    BAGSERVE_UNAUTHORIZED /* no token, an unknown one, or one whose scope does not cover the call */
 };
 
 /* FP32 rows, [count, width]; the client's until its next call or its end. */
@@ -56,6 +60,7 @@ struct bagserve_output {
 struct bagserve_client {
     CURL *curl;
     char *url;           /* without a slash at its end */
+    char *authorization; /* owned; the header of a token; NULL: none */
     char *body, *answer; /* owned; of the last call */
     size_t answer_bytes, answer_room, body_room;
     size_t header_bytes; /* of the answer's JSON; 0: all is JSON */
@@ -65,7 +70,8 @@ struct bagserve_client {
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-/* `url` as "http://HOST:PORT", or with a slash at its end. NULL without memory. */
+/* `url` as "http://HOST:PORT" or "https://HOST:PORT", or with a slash at its end. NULL without
+ * memory. */
 static inline struct bagserve_client *bagserve_open(const char *url, long timeout_ms)
 {
     struct bagserve_client *client = calloc(1, sizeof *client);
@@ -96,6 +102,7 @@ static inline void bagserve_close(struct bagserve_client *client)
         return;
     curl_easy_cleanup(client->curl);
     free(client->url);
+    free(client->authorization);
     free(client->body);
     free(client->answer);
     free(client->values);
@@ -108,14 +115,35 @@ static inline const char *bagserve_error(const struct bagserve_client *client)
     return client->error;
 }
 
-/* ---- the rest is not for callers ------------------------------------------------------------- */
-
+/* Not for callers. */
 static inline enum bagserve_result bagserve_fail_(struct bagserve_client *client,
                                                   enum bagserve_result result, const char *text)
 {
     snprintf(client->error, sizeof client->error, "%s", text);
     return result;
 }
+
+/* Sends this token with every call from now on; NULL: none. The client keeps a copy. */
+static inline enum bagserve_result bagserve_set_token(struct bagserve_client *client,
+                                                      const char *token)
+{
+    static const char name[] = "Authorization: Bearer ";
+    char *header = NULL;
+    for (const char *at = token; at && *at; at++) {
+        if (*at < 0x21 || *at > 0x7E)
+            return bagserve_fail_(client, BAGSERVE_REFUSED,
+                                  "a token must be of visible ASCII characters");
+    }
+    if (token && !(header = malloc(sizeof name + strlen(token))))
+        return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
+    if (header)
+        strcat(strcpy(header, name), token);
+    free(client->authorization);
+    client->authorization = header;
+    return BAGSERVE_OK;
+}
+
+/* ---- the rest is not for callers ------------------------------------------------------------- */
 
 static inline size_t bagserve_on_body_(char *data, size_t size, size_t count, void *context)
 {
@@ -154,13 +182,27 @@ static inline void bagserve_take_error_(struct bagserve_client *client, long sta
         snprintf(client->error, sizeof client->error, "status %ld", status);
 }
 
+/* A list of headers; NULL without memory. */
+static inline struct curl_slist *bagserve_headers_(const char *const *lines, size_t count)
+{
+    struct curl_slist *headers = NULL, *longer;
+    for (size_t i = 0; i < count; i++, headers = longer) {
+        longer = curl_slist_append(headers, lines[i]);
+        if (!longer) {
+            curl_slist_free_all(headers);
+            return NULL;
+        }
+    }
+    return headers;
+}
+
 /* Sends the body; the answer is in client->answer then. */
 static inline enum bagserve_result bagserve_post_(struct bagserve_client *client, const char *model,
                                                   size_t header_bytes, size_t body_bytes)
 {
     char length[64], url[1024], *name = curl_easy_escape(client->curl, model, 0);
     long status = 0;
-    struct curl_slist *headers, *first;
+    struct curl_slist *headers;
     if (!name)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     int url_bytes = snprintf(url, sizeof url, "%s/v2/models/%s/infer", client->url, name);
@@ -168,13 +210,11 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
     if (url_bytes < 0 || (size_t)url_bytes >= sizeof url)
         return bagserve_fail_(client, BAGSERVE_REFUSED, "the model's name is too long");
     snprintf(length, sizeof length, "Inference-Header-Content-Length: %zu", header_bytes);
-    first = curl_slist_append(NULL, length);
     /* No waiting for "100 Continue" with large bodies. */
-    headers = first ? curl_slist_append(first, "Expect:") : NULL;
-    if (!headers) {
-        curl_slist_free_all(first);
+    const char *const lines[] = {length, "Expect:", client->authorization};
+    headers = bagserve_headers_(lines, client->authorization ? 3 : 2);
+    if (!headers)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
-    }
     client->answer_bytes = client->header_bytes = 0;
     client->error[0] = 0;
     curl_easy_setopt(client->curl, CURLOPT_URL, url);
@@ -196,9 +236,10 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
     if (status == 200)
         return BAGSERVE_OK;
     bagserve_take_error_(client, status);
-    return status == 503   ? BAGSERVE_UNAVAILABLE
-           : status >= 500 ? BAGSERVE_NO_ANSWER
-                           : BAGSERVE_REFUSED;
+    return status == 503                    ? BAGSERVE_UNAVAILABLE
+           : status >= 500                  ? BAGSERVE_NO_ANSWER
+           : status == 401 || status == 403 ? BAGSERVE_UNAUTHORIZED
+                                            : BAGSERVE_REFUSED;
 }
 
 /* Reads the name and the shape of the output that begins at *at, and moves *at behind them. */

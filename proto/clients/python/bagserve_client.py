@@ -9,11 +9,13 @@
 Tensors travel as raw bytes both ways. A client keeps one connection and reuses it; it is not for
 use by several threads at once: make one for each.
 
-Calls raise BadRequest, NotFound, TooLarge or Unavailable (all of them ServerError) with the
-server's own words, and ConnectionFailed where there was no whole answer. Pooling changes nothing on
-the server, so every call may be sent again without harm: a call is repeated when the kept
-connection turns out to be closed, and, up to `retries` times, after 503 and after a connection that
-cannot be made; never after a time-out, which the work itself may have caused.
+A server with a token_file wants Client(..., token=TOKEN), and behind TLS Client("https://HOST").
+
+Calls raise BadRequest, Unauthorized, NotFound, TooLarge or Unavailable (all of them ServerError)
+with the server's own words, and ConnectionFailed where there was no whole answer. Pooling changes
+nothing on the server, so every call may be sent again without harm: a call is repeated when the
+kept connection turns out to be closed, and, up to `retries` times, after 503 and after a connection
+that cannot be made; never after a time-out, which the work itself may have caused.
 """
 
 import http.client
@@ -41,7 +43,7 @@ class ConnectionFailed(BagserveError):
 
 
 class ServerError(BagserveError):
-    """The server refused; `status` is HTTP's, the text the server's."""
+    """The server rejected the call; `status` is HTTP's, the text the server's."""
 
     def __init__(self, status, text):
         super().__init__(text)
@@ -50,6 +52,10 @@ class ServerError(BagserveError):
 
 class BadRequest(ServerError):
     """400, 415: the request itself is wrong, and will be wrong again."""
+
+
+class Unauthorized(ServerError):
+    """401, 403: no access token, an unknown one, or one whose scope does not cover the call."""
 
 
 class NotFound(ServerError):
@@ -64,7 +70,8 @@ class Unavailable(ServerError):
     """503, also after the retries: loading, stopping, or too much to do."""
 
 
-_ERRORS = {400: BadRequest, 404: NotFound, 413: TooLarge, 415: BadRequest, 503: Unavailable}
+_ERRORS = {400: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound, 413: TooLarge,
+           415: BadRequest, 503: Unavailable}
 
 
 # ---- tensors ----------------------------------------------------------------------------------
@@ -88,7 +95,8 @@ def _tensor(values, kind=None):
                                  else np.asarray(values, kind)).reshape(np.shape(values))
     if array.dtype.newbyteorder("=") not in _V2:
         raise TypeError(f"no V2 datatype for {array.dtype}")
-    return _V2[array.dtype.newbyteorder("=")], array.astype(array.dtype.newbyteorder("<"), copy=False)
+    kind = array.dtype.newbyteorder("<")
+    return _V2[array.dtype.newbyteorder("=")], array.astype(kind, copy=False)
 
 
 def _encode(inputs, outputs, parameters, request_id):
@@ -128,13 +136,24 @@ def _decode(headers, body):
 
 # ---- the client -------------------------------------------------------------------------------
 class Client:
-    """Calls to one server, over one connection; `address` is HOST:PORT or http://HOST:PORT."""
+    """Calls to one server, over one connection; `address` is HOST:PORT or a URL without a path.
 
-    def __init__(self, address="127.0.0.1:8000", timeout_s=30.0, retries=2):
-        self._address = address.removeprefix("http://").rstrip("/")
-        if "/" in self._address:
-            raise ValueError(f"'{address}' is neither HOST:PORT nor http://HOST:PORT")
-        self._connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
+    `token` is sent with every call. https:// is verified as `ssl_context` (an ssl.SSLContext) says,
+    or else by the system's certificates.
+    """
+
+    def __init__(self, address="127.0.0.1:8000", timeout_s=30.0, retries=2, token=None,
+                 ssl_context=None):
+        scheme, _, rest = address.rpartition("://")
+        self._address = rest.rstrip("/")
+        if scheme not in ("", "http", "https") or "/" in self._address:
+            raise ValueError(f"'{address}' is not HOST:PORT, http://HOST:PORT or https://HOST:PORT")
+        if scheme == "https":
+            self._connection = http.client.HTTPSConnection(self._address, timeout=timeout_s,
+                                                           context=ssl_context)
+        else:
+            self._connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._retries = retries
 
     def close(self):
@@ -232,7 +251,8 @@ class Client:
         """(headers, body) of a 200; everything else is raised."""
         left = self._retries if retries is None else retries
         while True:
-            status, reply_headers, reply, failure = self._attempt(method, path, body, headers or {})
+            status, reply_headers, reply, failure = self._attempt(
+                method, path, body, self._headers | (headers or {}))
             if failure is None and status == 200:
                 return reply_headers, reply
             if left == 0 or (failure is None and status != 503):
