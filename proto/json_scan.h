@@ -6,6 +6,8 @@
 
 #include "json.h"
 
+#include <string.h>
+
 /* Where in a JSON header a value is: decides what is copied, cut out and counted. */
 enum bag_json_place {
     BAG_JSON_PLAIN,      /* checked and copied */
@@ -59,5 +61,45 @@ bool bag_json_scan_document(struct bag_json_scan *scan, enum bag_json_place plac
 
 /* Room that a copy of the text needs, whatever it holds. */
 size_t bag_json_copy_bytes(const struct bag_json_scan *scan);
+
+/* ---- tokens (json_token.c) ------------------------------------------------------------------- */
+
+/* Copies bytes, where the scan is copying. */
+static inline void bag_json_put(struct bag_json_scan *scan, const char *bytes, size_t count)
+{
+    if (!scan->copying)
+        return;
+    memcpy(scan->copy, bytes, count);
+    scan->copy += count;
+}
+
+static inline bool bag_json_next_is(const struct bag_json_scan *scan, char byte)
+{
+    return scan->at < scan->end && *scan->at == byte;
+}
+
+static inline void bag_json_skip_space(struct bag_json_scan *scan)
+{
+    while (scan->at < scan->end &&
+           (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\r' || *scan->at == '\t'))
+        scan->at++;
+}
+
+/* Note what is wrong, that something has more than `limit` units or anything else, keeping the
+ * first finding; return false. */
+bool bag_json_fail_limit(struct bag_json_scan *scan, const char *wrong, size_t limit,
+                         const char *unit);
+bool bag_json_fail(struct bag_json_scan *scan, const char *wrong);
+
+/* Takes `byte`, or fails with `wrong`. */
+bool bag_json_expect(struct bag_json_scan *scan, char byte, const char *wrong);
+
+/* Take and copy one string, number or word. */
+bool bag_json_scan_string(struct bag_json_scan *scan);
+bool bag_json_scan_number(struct bag_json_scan *scan);
+bool bag_json_scan_word(struct bag_json_scan *scan, const char *word);
+
+/* Whether the key between its quotes is `name`, escapes included. */
+bool bag_json_key_is(const char *key, const char *end, const char *name);
 
 #endif

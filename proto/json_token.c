@@ -1,0 +1,205 @@
+/* The tokens of JSON: strings, numbers, words and keys; see json_scan.h. */
+#include "json_scan.h"
+
+#include "decimal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* cJSON reads numbers through a buffer of 63 characters; longer ones are written anew. */
+#define LONGEST_NUMBER 60
+
+/* No token but strings and numbers is longer. */
+#define LONGEST_TOKEN 12
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+bool bag_json_fail_limit(struct bag_json_scan *scan, const char *wrong, size_t limit,
+                         const char *unit)
+{
+    if (!scan->fault.wrong)
+        scan->fault = (struct bag_json_fault){wrong, limit, unit};
+    return false;
+}
+
+/* Where the text goes on behind what may be read, it is the limit that cut the token. */
+bool bag_json_fail(struct bag_json_scan *scan, const char *wrong)
+{
+    if (scan->end < scan->text_end && scan->end - scan->at < LONGEST_TOKEN)
+        return bag_json_fail_limit(scan, "more than", scan->limits->max_bytes,
+                                   "bytes outside of \"data\"");
+    return bag_json_fail_limit(scan, wrong, 0, NULL);
+}
+
+bool bag_json_expect(struct bag_json_scan *scan, char byte, const char *wrong)
+{
+    if (!bag_json_next_is(scan, byte))
+        return bag_json_fail(scan, scan->at == scan->end ? "the text ends too early" : wrong);
+    bag_json_put(scan, scan->at++, 1);
+    return true;
+}
+
+/* ---- strings --------------------------------------------------------------------------------- */
+
+/* The four digits of \uXXXX that start `at`; -1 where they are not that. */
+static int hex4(const char *at, const char *end)
+{
+    int value = 0;
+    if (end - at < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        int digit = bag_hex_digit(at[i]);
+        if (digit < 0)
+            return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+/* \uXXXX, or two of them for a character beyond the first plane. */
+static bool scan_unicode_escape(struct bag_json_scan *scan)
+{
+    const char *start = scan->at;
+    int unit = hex4(start + 2, scan->end);
+    if (unit < 0)
+        return bag_json_fail(scan, "\\u must be followed by four hexadecimal digits");
+    scan->at += 6;
+    if (unit >= 0xDC00 && unit <= 0xDFFF)
+        return bag_json_fail(scan, "a low surrogate without a high one before it");
+    if (unit >= 0xD800 && unit <= 0xDBFF) {
+        int low = scan->end - scan->at >= 6 && scan->at[0] == '\\' && scan->at[1] == 'u'
+                      ? hex4(scan->at + 2, scan->end)
+                      : -1;
+        if (low < 0xDC00 || low > 0xDFFF)
+            return bag_json_fail(scan, "a high surrogate must be followed by a low one");
+        scan->at += 6;
+    }
+    /* cJSON ends strings at a NUL: let it see a character that no name of ours has. */
+    bag_json_put(scan, unit == 0 ? "\\ufffd" : start, (size_t)(scan->at - start));
+    return true;
+}
+
+static bool scan_escape(struct bag_json_scan *scan)
+{
+    if (scan->end - scan->at < 2)
+        return bag_json_fail(scan, "the text ends too early");
+    if (scan->at[1] == 'u')
+        return scan_unicode_escape(scan);
+    if (!scan->at[1] || !strchr("\"\\/bfnrt", scan->at[1]))
+        return bag_json_fail(scan, "unknown escape in a string");
+    bag_json_put(scan, scan->at, 2);
+    scan->at += 2;
+    return true;
+}
+
+bool bag_json_scan_string(struct bag_json_scan *scan)
+{
+    if (!bag_json_expect(scan, '"', "expected a string in double quotes"))
+        return false;
+    while (scan->at < scan->end && *scan->at != '"') {
+        unsigned char byte = (unsigned char)*scan->at;
+        size_t bytes = 1;
+        if (byte == '\\') {
+            if (!scan_escape(scan))
+                return false;
+            continue;
+        }
+        if (byte < 0x20)
+            return bag_json_fail(scan, "control characters in strings must be escaped");
+        if (byte >= 0x80 && !(bytes = bag_utf8_bytes(scan->at, scan->end)))
+            return bag_json_fail(scan, "invalid UTF-8");
+        bag_json_put(scan, scan->at, bytes);
+        scan->at += bytes;
+    }
+    return bag_json_expect(scan, '"', "a string must end with a double quote");
+}
+
+/* ---- numbers and words ----------------------------------------------------------------------- */
+
+static size_t scan_digits(struct bag_json_scan *scan)
+{
+    const char *start = scan->at;
+    while (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
+        scan->at++;
+    return (size_t)(scan->at - start);
+}
+
+/* Copies the number from `start` on. One that cJSON's buffer or a double could not hold is read. */
+static bool put_number(struct bag_json_scan *scan, const char *start, bool has_exponent)
+{
+    size_t bytes = (size_t)(scan->at - start);
+    uint64_t bits = 0;
+    if (bytes > LONGEST_NUMBER || has_exponent)
+        bag_decimal_read(start + (*start == '-'), scan->at, BAG_F64_FORMAT, &bits);
+    if (bits >= BAG_F64_FORMAT.infinity) {
+        scan->at = start;
+        return bag_json_fail(scan, "the number is too large to be represented");
+    }
+    if (bytes <= LONGEST_NUMBER) {
+        bag_json_put(scan, start, bytes);
+    } else {
+        char text[32];
+        double number;
+        memcpy(&number, &bits, sizeof number);
+        bag_json_put(
+            scan, text,
+            (size_t)snprintf(text, sizeof text, "%.17g", *start == '-' ? -number : number));
+    }
+    return true;
+}
+
+bool bag_json_scan_number(struct bag_json_scan *scan)
+{
+    const char *start = scan->at;
+    if (bag_json_next_is(scan, '-'))
+        scan->at++;
+    if (bag_json_next_is(scan, '0'))
+        scan->at++;
+    else if (!scan_digits(scan))
+        return bag_json_fail(scan, "expected a value");
+    if (bag_json_next_is(scan, '.')) {
+        scan->at++;
+        if (!scan_digits(scan))
+            return bag_json_fail(scan, "a digit must follow the decimal point");
+    }
+    bool has_exponent = bag_json_next_is(scan, 'e') || bag_json_next_is(scan, 'E');
+    if (has_exponent) {
+        scan->at++;
+        if (bag_json_next_is(scan, '+') || bag_json_next_is(scan, '-'))
+            scan->at++;
+        if (!scan_digits(scan))
+            return bag_json_fail(scan, "a digit must follow the exponent sign");
+    }
+    if (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
+        return bag_json_fail(scan, "a number must not start with a superfluous 0");
+    return put_number(scan, start, has_exponent);
+}
+
+bool bag_json_scan_word(struct bag_json_scan *scan, const char *word)
+{
+    size_t bytes = strlen(word);
+    if ((size_t)(scan->end - scan->at) < bytes || memcmp(scan->at, word, bytes) != 0)
+        return bag_json_fail(scan, "expected a value");
+    bag_json_put(scan, scan->at, bytes);
+    scan->at += bytes;
+    return true;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+bool bag_json_key_is(const char *key, const char *end, const char *name)
+{
+    for (; key < end && *name; name++) {
+        int c = (unsigned char)*key;
+        if (c == '\\' && key[1] == 'u') {
+            c = hex4(key + 2, end);
+            key += 5;
+        } else if (c == '\\') {
+            return false; /* no name here holds a character with a short escape */
+        }
+        if (c != (unsigned char)*name)
+            return false;
+        key++;
+    }
+    return key == end && !*name;
+}
