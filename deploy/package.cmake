@@ -1,0 +1,65 @@
+# What `cmake --install` puts where, and the Debian package that `cpack` makes of the same.
+#
+# The program writes its own manual page and completions, so that they have every option.
+include(GNUInstallDirs)
+
+set(generated ${CMAKE_BINARY_DIR}/package)
+file(MAKE_DIRECTORY ${generated})
+add_custom_command(OUTPUT ${generated}/bagserve.1.gz ${generated}/bagserve ${generated}/_bagserve
+        ${generated}/bagserve.fish ${generated}/bagserve.service ${generated}/changelog.gz
+    COMMAND bagserve manual > ${generated}/bagserve.1
+    COMMAND gzip -9nf ${generated}/bagserve.1
+    COMMAND bagserve completion bash > ${generated}/bagserve
+    COMMAND bagserve completion zsh > ${generated}/_bagserve
+    COMMAND bagserve completion fish > ${generated}/bagserve.fish
+    COMMAND sed -e "s|/usr/local/bin/|${CMAKE_INSTALL_FULL_BINDIR}/|"
+        -e "s|/etc/bagserve.json|/etc/bagserve/bagserve.json|"
+        ${CMAKE_SOURCE_DIR}/deploy/systemd/bagserve.service > ${generated}/bagserve.service
+    COMMAND gzip -9nc ${CMAKE_SOURCE_DIR}/deploy/debian/changelog > ${generated}/changelog.gz
+    DEPENDS bagserve deploy/systemd/bagserve.service deploy/debian/changelog
+    VERBATIM)
+add_custom_target(package_files ALL DEPENDS ${generated}/bagserve.1.gz)
+
+install(TARGETS bagserve RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES ${generated}/bagserve.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${generated}/bagserve
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${generated}/_bagserve DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+install(FILES ${generated}/bagserve.fish
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+install(FILES proto/clients/c/bagserve_client.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES deploy/debian/copyright ${generated}/changelog.gz README.md CHANGELOG.md
+        proto/PROTOCOL.md
+    DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME bagserve)
+set(CPACK_PACKAGE_CONTACT "bagserve maintainers <maintainers@bagserve.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference server for embedding bags")
+set(CPACK_PACKAGE_DESCRIPTION
+"Keeps embedding tables in memory, takes lists of ids over HTTP, pools the rows
+of each bag and sends back one vector per bag. Speaks the Open Inference
+Protocol (KServe V2) with Triton's binary tensor extension.")
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+# Loaded by models with a projection alone.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libopenblas0-pthread")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "haproxy | nginx, prometheus")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
+    ${CMAKE_SOURCE_DIR}/deploy/debian/conffiles ${CMAKE_SOURCE_DIR}/deploy/debian/postinst
+    ${CMAKE_SOURCE_DIR}/deploy/debian/prerm ${CMAKE_SOURCE_DIR}/deploy/debian/postrm)
+# Of the package alone: the units, and paths outside of any prefix.
+set(of_package COMPONENT package EXCLUDE_FROM_ALL)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
+set(CPACK_COMPONENTS_ALL Unspecified package)
+install(FILES ${generated}/bagserve.service deploy/systemd/bagserve.socket
+    deploy/systemd/bagserve-admin.socket DESTINATION lib/systemd/system ${of_package})
+install(FILES deploy/debian/bagserve.json DESTINATION /etc/bagserve ${of_package})
+install(DIRECTORY DESTINATION /var/lib/bagserve/models ${of_package})
+include(CPack)
