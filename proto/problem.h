@@ -22,6 +22,7 @@
     X(CONFLICT)             /* with the present state of what it would change */            \
     X(TOO_LARGE)            /* the body, as sent or decompressed */                         \
     X(UNSUPPORTED_ENCODING) /* of the body: an unknown or forbidden Content-Encoding */     \
+    X(TARGET_TOO_LONG)      /* of the first line */                                         \
     X(HEADERS_TOO_LARGE)                                                                    \
     X(NOT_IMPLEMENTED)       /* a feature of HTTP that is not supported */                  \
     X(VERSION_NOT_SUPPORTED) /* of HTTP */                                                  \

@@ -137,12 +137,37 @@ void bag_http_connections_close_idle(struct bag_http_connections *connections, u
 
 /* ---- a connection's life --------------------------------------------------------------------- */
 
+/* Makes room for a descriptor in by_fd. */
+static bool reserve(struct bag_http_connections *connections, size_t fd)
+{
+    size_t count = connections->max_fds ? connections->max_fds : 64;
+    while (count <= fd)
+        count *= 2;
+    if (count == connections->max_fds)
+        return true;
+    void *larger = realloc(connections->by_fd, count * sizeof *connections->by_fd);
+    if (!larger)
+        return false;
+    connections->by_fd = larger;
+    memset(connections->by_fd + connections->max_fds, 0,
+           (count - connections->max_fds) * sizeof *connections->by_fd);
+    connections->max_fds = count;
+    return true;
+}
+
+struct bag_http_connection *bag_http_connection_find(const struct bag_http_connections *connections,
+                                                     int fd)
+{
+    return fd >= 0 && (size_t)fd < connections->max_fds ? connections->by_fd[fd] : NULL;
+}
+
 struct bag_http_connection *bag_http_connection_add(struct bag_http_connections *connections,
                                                     int fd)
 {
-    struct bag_http_connection *connection = calloc(1, sizeof *connection);
-    if (!connection)
+    struct bag_http_connection *connection = NULL;
+    if (!reserve(connections, (size_t)fd) || !(connection = calloc(1, sizeof *connection)))
         return NULL;
+    connections->by_fd[fd] = connection;
     connection->fd = fd;
     connection->surplus =
         atomic_fetch_add(connections->limits.total, 1) >= connections->limits.connections;
@@ -165,10 +190,13 @@ void bag_http_connection_remove(struct bag_http_connections *connections,
         connection->previous->next = connection->next;
     else
         connections->first = connection->next;
+    connections->by_fd[connection->fd] = NULL;
     connections->ended = true;
     atomic_fetch_sub(connections->limits.total, 1);
     if (--connections->count == 0)
         uv_timer_stop(&connections->timer);
+    bag_guard_free(&connection->guard);
+    free(connection->fault);
     free(connection);
 }
 
@@ -312,4 +340,9 @@ void bag_http_connections_stop(struct bag_http_connections *connections)
     while (connections->first_lingering)
         end_lingering(connections->first_lingering);
     uv_close((uv_handle_t *)&connections->timer, NULL);
+}
+
+void bag_http_connections_free(struct bag_http_connections *connections)
+{
+    free(connections->by_fd);
 }

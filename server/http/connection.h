@@ -13,6 +13,8 @@
 #ifndef BAG_HTTP_CONNECTION_H
 #define BAG_HTTP_CONNECTION_H
 
+#include "guard.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,9 +41,11 @@ struct bag_http_connection {
     bool surplus; /* beyond max_connections: is told so, and closed */
     bool late;    /* its request came while the server drains */
     enum bag_http_connection_stage stage;
-    uint64_t since_ms;        /* on uv_now's clock */
-    const char *target_end;   /* of the last request, in the library's memory */
-    const char *target_fault; /* what is wrong with it; NULL: nothing */
+    uint64_t since_ms;         /* on uv_now's clock */
+    struct bag_guard guard;    /* checks what it receives */
+    unsigned requests;         /* that the library has handed out */
+    struct bag_problem *fault; /* owned; ends the connection once the request in front of it is
+                                  answered; NULL: none */
 };
 
 struct bag_http_connection_limits {
@@ -53,7 +57,9 @@ struct bag_http_connection_limits {
 struct bag_http_connections {
     struct bag_http_connection *first;
     size_t count;
-    bool ended; /* set when a connection has; its reader clears it */
+    struct bag_http_connection **by_fd; /* owned; NULL where a descriptor is none's */
+    size_t max_fds;                     /* elements of by_fd */
+    bool ended;                         /* set when a connection has; its reader clears it */
     struct bag_http_connection_limits limits;
     uv_timer_t timer;                           /* runs while there are connections */
     struct bag_http_lingering *first_lingering; /* owned */
@@ -66,9 +72,16 @@ void bag_http_connections_init(struct bag_http_connections *connections, uv_loop
 /* Ends lingering closes and closes the handles. All connections have ended. */
 void bag_http_connections_stop(struct bag_http_connections *connections);
 
+/* Frees what they hold, after their loop has ended. */
+void bag_http_connections_free(struct bag_http_connections *connections);
+
 /* A connection on a socket, which remains the library's. NULL without memory. */
 struct bag_http_connection *bag_http_connection_add(struct bag_http_connections *connections,
                                                     int fd);
+
+/* The connection on a socket; NULL: it is none's. */
+struct bag_http_connection *bag_http_connection_find(const struct bag_http_connections *connections,
+                                                     int fd);
 
 /* Its socket is about to be closed. */
 void bag_http_connection_remove(struct bag_http_connections *connections,

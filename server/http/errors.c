@@ -15,6 +15,7 @@
     X(CONFLICT,              409, CONFLICT)             \
     X(TOO_LARGE,             413, TOO_LARGE)            \
     X(UNSUPPORTED_ENCODING,  415, ENCODING)             \
+    X(TARGET_TOO_LONG,       414, HEADERS)              \
     X(HEADERS_TOO_LARGE,     431, HEADERS)              \
     X(NOT_IMPLEMENTED,       501, NOT_SUPPORTED)        \
     X(VERSION_NOT_SUPPORTED, 505, NOT_SUPPORTED)        \

@@ -1,5 +1,4 @@
-/* Heads: what is rejected for its form, and what is kept; see guard.h. Numbers in comments are of
- * RFC 9112. */
+/* Which bytes are requests; see guard.h. Numbers in comments are of RFC 9112. */
 #include "guard.h"
 
 #include <stdlib.h>
@@ -8,7 +7,7 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Where a byte may stand: in a token, in a value, in a target, in a Host. */
+/* Where a byte may be: in a token, in a value, in a target, in a Host. */
 #define T 1
 #define V 2
 #define U 4
@@ -47,7 +46,7 @@ static const unsigned char places[256] = {
     [128 ... 255] = V,
 };
 
-/* Whether all bytes may stand there. All are read: most are valid, and this has no branch. */
+/* Whether all bytes may be there. All are read: most are valid, and this has no branch. */
 static bool all_in(const char *text, size_t bytes, unsigned place)
 {
     unsigned common = place;
@@ -56,208 +55,411 @@ static bool all_in(const char *text, size_t bytes, unsigned place)
     return common != 0;
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
-
-#define VERSION_BYTES 8 /* HTTP/1.1 */
-#define CRLF_BYTES    2
-
-bool bag_guard_first_line(struct bag_guard *guard, const char *method, const char *target,
-                          const char *target_end, const char *version, struct bag_problem *problem)
+static bool starts(const char *text, size_t bytes, const char *lower_case)
 {
-    size_t method_bytes = strlen(method);
-    *guard = (struct bag_guard){.next = version + VERSION_BYTES + CRLF_BYTES,
-                                .http_1_0 = strcmp(version, "HTTP/1.0") == 0};
-    if (!guard->http_1_0 && strcmp(version, "HTTP/1.1") != 0)
-        return bag_problem_set(problem, BAG_ERROR_VERSION_NOT_SUPPORTED,
-                               "%s is not supported; use HTTP/1.1",
-                               bag_quote(version, strlen(version)).text);
-    if (!all_in(method, method_bytes, T))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the method '%s' must be a token",
-                               bag_quote(method, method_bytes).text);
-    if (method + method_bytes + 1 != target || target_end + 1 != version)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "the first line must be a method, a target and a "
-                               "version, with one blank between them");
-    return true;
+    size_t length = strlen(lower_case);
+    return bytes >= length && strncasecmp(text, lower_case, length) == 0;
 }
 
-/* Names the line that is wrong: where there is a gap in front of a line, it hides another one. */
-static bool reject_line(bool begins, const char *name, size_t name_bytes,
-                        struct bag_problem *problem)
+static bool is(const char *text, size_t bytes, const char *lower_case)
 {
-    struct bag_quoted quoted = bag_quote(name, name_bytes);
-    if (!begins)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "header '%s', or what is in front of it, is not a "
-                               "name, a colon and a value in one line that ends with CR LF",
-                               quoted.text);
-    if (!all_in(name, name_bytes, T))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "header '%s': the name must be a token, directly "
-                               "followed by a colon",
-                               quoted.text);
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "header '%s': the value must not hold control characters", quoted.text);
+    return bytes == strlen(lower_case) && starts(text, bytes, lower_case);
 }
 
-bool bag_guard_line(struct bag_guard *guard, const char *name, size_t name_bytes, const char *value,
-                    size_t value_bytes, struct bag_problem *problem)
+/* Copies what fits, and a NUL. */
+static void keep(char *kept, size_t room, const char *text, size_t bytes)
 {
-    const char *behind_colon = name + name_bytes + 1;
-    bool begins = name == guard->next && value >= behind_colon &&
-                  (size_t)(value - behind_colon) == strspn(behind_colon, " \t");
-    guard->next = value + value_bytes + CRLF_BYTES;
-    if (begins && all_in(name, name_bytes, T) && all_in(value, value_bytes, V))
+    bytes = bytes < room ? bytes : room - 1;
+    memcpy(kept, text, bytes);
+    kept[bytes] = 0;
+}
+
+static bool reject(struct bag_problem *problem, const char *sentence)
+{
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", sentence);
+}
+
+/* ---- the first line -------------------------------------------------------------------------- */
+
+#define FIRST_LINE_FORM                                                                         \
+    "the first line must be a method, a target and a version, with one blank between them and " \
+    "CR LF at its end"
+
+/* 2.3: two digits. The minor version 0 has no chunks and needs no Host. */
+static bool check_version(struct bag_guard *guard, const char *version, size_t bytes,
+                          struct bag_problem *problem)
+{
+    guard->http_1_0 = bytes == 8 && memcmp(version, "HTTP/1.0", 8) == 0;
+    if (guard->http_1_0 || (bytes == 8 && memcmp(version, "HTTP/1.1", 8) == 0))
         return true;
-    return reject_line(begins, name, name_bytes, problem);
+    if (bytes == 8 && memcmp(version, "HTTP/", 5) == 0 && version[6] == '.' && version[5] >= '0' &&
+        version[5] <= '9' && version[7] >= '0' && version[7] <= '9')
+        return bag_problem_set(problem, BAG_ERROR_VERSION_NOT_SUPPORTED,
+                               "%s is not supported; use HTTP/1.1", bag_quote(version, bytes).text);
+    return reject(problem, FIRST_LINE_FORM);
 }
 
-/* ---- the whole head -------------------------------------------------------------------------- */
-
-/* 3.2: one Host, also beside a whole URL; HTTP/1.0 did not know it yet. */
-static bool check_host(const struct bag_guard *guard, struct bag_problem *problem)
+/* 3.2: a path, or a whole URL with a host, or an asterisk. */
+static bool check_target(const char *target, size_t bytes, struct bag_problem *problem)
 {
-    if (guard->hosts != 1 && !(guard->http_1_0 && guard->hosts == 0))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "the request has %u Host headers; it must have one", guard->hosts);
-    if (guard->hosts && !all_in(guard->host, strlen(guard->host), H))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "header 'Host': '%s' is not a valid host",
-                               bag_quote(guard->host, strlen(guard->host)).text);
+    size_t scheme_bytes = starts(target, bytes, "http://")    ? 7
+                          : starts(target, bytes, "https://") ? 8
+                                                              : 0;
+    if (bytes > BAG_GUARD_MAX_TARGET_BYTES)
+        return bag_problem_set(problem, BAG_ERROR_TARGET_TOO_LONG,
+                               "the target has %zu bytes; the limit is %d", bytes,
+                               BAG_GUARD_MAX_TARGET_BYTES);
+    if (!all_in(target, bytes, U))
+        return reject(problem, "the target has a character that must be percent-encoded");
+    if (scheme_bytes && (bytes == scheme_bytes || strchr("/?", target[scheme_bytes])))
+        return reject(problem, "the target is a URL without a host");
+    if (!scheme_bytes && !(bytes && *target == '/') && !is(target, bytes, "*"))
+        return reject(problem,
+                      "the target must be a path that begins with /, or a whole http:// URL");
     return true;
+}
+
+static bool check_first_line(struct bag_guard *guard, const char *line, size_t bytes,
+                             struct bag_problem *problem)
+{
+    const char *first = memchr(line, ' ', bytes), *last = memrchr(line, ' ', bytes);
+    keep(guard->first_line, sizeof guard->first_line, line, bytes);
+    guard->stage = BAG_GUARD_HEADERS;
+    if (!first || first == last)
+        return reject(problem, FIRST_LINE_FORM);
+    if (!check_version(guard, last + 1, (size_t)(line + bytes - last - 1), problem))
+        return false;
+    if (first == line || !all_in(line, (size_t)(first - line), T))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the method '%s' must be a token",
+                               bag_quote(line, (size_t)(first - line)).text);
+    return check_target(first + 1, (size_t)(last - first - 1), problem);
+}
+
+/* 2.2: an empty line in front of a request is ignored, but no more than one. */
+static bool check_empty_line(struct bag_guard *guard, struct bag_problem *problem)
+{
+    guard->line_bytes = 0;
+    return ++guard->empty_lines <= 1 || reject(problem, FIRST_LINE_FORM);
+}
+
+/* What a length may be: more is not even counted. */
+#define MAX_BODY_BYTES ((uint64_t)INT64_MAX)
+
+/* ---- header lines ---------------------------------------------------------------------------- */
+
+/* A line of digits alone, of a number that a body can have. */
+static bool check_length_value(struct bag_guard *guard, const char *value, size_t bytes,
+                               struct bag_problem *problem)
+{
+    guard->length = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned digit = (unsigned char)value[i] - '0';
+        if (digit > 9)
+            break;
+        if (guard->length > (MAX_BODY_BYTES - digit) / 10)
+            return bag_problem_set(problem, BAG_ERROR_TOO_LARGE,
+                                   "Content-Length '%s' is larger than any limit",
+                                   bag_quote(value, bytes).text);
+        guard->length = guard->length * 10 + digit;
+        if (i + 1 == bytes)
+            return true;
+    }
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "Content-Length '%s' must be a number of decimal digits",
+                           bag_quote(value, bytes).text);
+}
+
+static bool reject_coding(const char *coding, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NOT_IMPLEMENTED,
+                           "Transfer-Encoding '%s' is not supported; it must be chunked",
+                           bag_quote(coding, strlen(coding)).text);
+}
+
+static bool check_host(const char *value, size_t bytes, struct bag_problem *problem)
+{
+    return all_in(value, bytes, H) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "header 'Host': '%s' is not a valid host", bag_quote(value, bytes).text);
 }
 
 static bool reject_repeated(const char *name, unsigned count, struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "the request has %u %s headers; it must have at most one", count, name);
+                           "the request has %u %s headers; it must have %sone", count, name,
+                           *name == 'H' ? "" : "at most ");
 }
 
-/* 6.1 to 6.3: where the body ends. */
-static bool check_length(const struct bag_guard *guard, struct bag_problem *problem)
+/* The headers that say whose the request is and where its body ends. An id is kept for the log of
+ * a request that is rejected. */
+static bool check_meaning(struct bag_guard *guard, const char *name, size_t name_bytes,
+                          const char *value, size_t bytes, struct bag_problem *problem)
 {
-    if (guard->lengths > 1)
-        return reject_repeated("Content-Length", guard->lengths, problem);
-    if (!guard->codings)
+    if (is(name, name_bytes, "host"))
+        return ++guard->hosts > 1 ? reject_repeated("Host", guard->hosts, problem)
+                                  : check_host(value, bytes, problem);
+    if (is(name, name_bytes, "content-length"))
+        return ++guard->lengths > 1 ? reject_repeated("Content-Length", guard->lengths, problem)
+                                    : check_length_value(guard, value, bytes, problem);
+    if (is(name, name_bytes, "x-request-id"))
+        keep(guard->request_id, sizeof guard->request_id, value, bytes);
+    if (!is(name, name_bytes, "transfer-encoding"))
         return true;
-    if (guard->lengths)
+    guard->chunked = is(value, bytes, "chunked");
+    keep(guard->coding, sizeof guard->coding, value, bytes);
+    return ++guard->codings == 1 || reject_repeated("Transfer-Encoding", guard->codings, problem);
+}
+
+/* Finds the parts of a line, also of a trailer's. */
+static bool split_line(const char *line, size_t bytes, size_t *name_bytes, const char **value,
+                       struct bag_problem *problem)
+{
+    const char *colon = memchr(line, ':', bytes), *end = line + bytes;
+    if (*line == ' ' || *line == '\t')
+        return reject(problem, "a header line begins with a blank: folded lines are not accepted");
+    *name_bytes = colon ? (size_t)(colon - line) : bytes;
+    if (!colon || colon == line || !all_in(line, *name_bytes, T))
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "the request has both Content-Length and "
-                               "Transfer-Encoding; it must have at most one of them");
-    if (guard->http_1_0)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding");
-    if (guard->codings > 1)
-        return reject_repeated("Transfer-Encoding", guard->codings, problem);
-    if (strcasecmp(guard->coding, "chunked") != 0)
-        return bag_problem_set(problem, BAG_ERROR_NOT_IMPLEMENTED,
-                               "Transfer-Encoding '%s' is not supported; it must be "
-                               "chunked",
-                               bag_quote(guard->coding, strlen(guard->coding)).text);
+                               "header '%s': the name must be a token, directly followed by a "
+                               "colon",
+                               bag_quote(line, *name_bytes).text);
+    *value = colon + 1;
+    while (*value < end && (**value == ' ' || **value == '\t'))
+        ++*value;
+    return all_in(*value, (size_t)(end - *value), V) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "header '%s': the value must not hold control characters",
+                           bag_quote(line, *name_bytes).text);
+}
+
+static bool check_header(struct bag_guard *guard, const char *line, size_t bytes,
+                         struct bag_problem *problem)
+{
+    size_t name_bytes;
+    const char *value;
+    guard->line_bytes += BAG_GUARD_LINE_BYTES;
+    return split_line(line, bytes, &name_bytes, &value, problem) &&
+           (guard->stage == BAG_GUARD_TRAILER ||
+            check_meaning(guard, line, name_bytes, value, (size_t)(line + bytes - value), problem));
+}
+
+/* ---- the ends of heads and requests ---------------------------------------------------------- */
+
+static bool end_request(struct bag_guard *guard)
+{
+    guard->stage = BAG_GUARD_FIRST_LINE;
+    guard->empty_lines = guard->hosts = guard->lengths = guard->codings = 0;
+    guard->line_bytes = 0;
+    guard->length = 0;
+    guard->chunked = false;
+    guard->first_line[0] = guard->request_id[0] = 0;
     return true;
 }
 
-bool bag_guard_end(const struct bag_guard *guard, const char *end, struct bag_problem *problem)
+/* 3.2: one Host, also beside a whole URL; HTTP/1.0 did not know it yet. 6.1 to 6.3: where the body
+ * ends. */
+static bool end_head(struct bag_guard *guard, struct bag_problem *problem)
 {
-    if (guard->next + CRLF_BYTES != end)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "the last header is not a name, a colon and a value "
-                               "in one line that ends with CR LF");
-    return check_host(guard, problem) && check_length(guard, problem);
+    guard->heads++;
+    if (guard->hosts != 1 && !guard->http_1_0)
+        return reject(problem, "the request has 0 Host headers; it must have one");
+    if (guard->codings && guard->lengths)
+        return reject(problem, "the request has both Content-Length and Transfer-Encoding; it must "
+                               "have at most one of them");
+    if (guard->codings && guard->http_1_0)
+        return reject(problem, "HTTP/1.0 has no Transfer-Encoding");
+    if (guard->codings && !guard->chunked)
+        return reject_coding(guard->coding, problem);
+    guard->line_bytes = 0;
+    guard->left = guard->length;
+    guard->stage = guard->chunked ? BAG_GUARD_CHUNK_SIZE : BAG_GUARD_BODY;
+    return guard->chunked || guard->left || end_request(guard);
 }
 
-/* ---- targets --------------------------------------------------------------------------------- */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 
-/* The authority of a whole URL (3.2.2), or NULL. */
-static const char *authority_of(const char *target)
+static unsigned hex_digit(char digit)
 {
-    if (strncasecmp(target, "http://", 7) == 0)
-        return target + 7;
-    return strncasecmp(target, "https://", 8) == 0 ? target + 8 : NULL;
+    if (digit >= '0' && digit <= '9')
+        return (unsigned)(digit - '0');
+    unsigned letter = (unsigned char)(digit | 0x20) - 'a';
+    return letter < 6 ? letter + 10 : 16;
 }
 
-const char *bag_guard_target(const char *target)
+/* 7.1: a size in hexadecimal digits, and perhaps extensions, which mean nothing here. */
+static bool check_chunk_size(struct bag_guard *guard, const char *line, size_t bytes,
+                             struct bag_problem *problem)
 {
-    const char *authority = *target == '/' ? NULL : authority_of(target);
-    if (*target != '/' && !authority && strcmp(target, "*") != 0)
-        return "the target must be a path that begins with /, or a whole http:// URL";
-    if (authority && (!*authority || strchr("/?", *authority)))
-        return "the target is a URL without a host";
-    if (!all_in(target, strlen(target), U))
-        return "the target has a character that must be percent-encoded";
-    return NULL;
+    size_t digits = 0;
+    guard->left = 0;
+    for (unsigned digit; digits < bytes && (digit = hex_digit(line[digits])) < 16; digits++) {
+        if (guard->left > (MAX_BODY_BYTES - digit) / 16)
+            return bag_problem_set(problem, BAG_ERROR_TOO_LARGE,
+                                   "chunk size '%s' is larger than any limit",
+                                   bag_quote(line, bytes).text);
+        guard->left = guard->left * 16 + digit;
+    }
+    if (!digits || (digits < bytes && line[digits] != ';') ||
+        !all_in(line + digits, bytes - digits, V))
+        return bag_problem_set(
+            problem, BAG_ERROR_BAD_REQUEST,
+            "chunk size '%s' must be hexadecimal digits, and perhaps a semicolon "
+            "with extensions",
+            bag_quote(line, bytes).text);
+    guard->line_bytes = 0;
+    guard->stage = guard->left ? BAG_GUARD_CHUNK : BAG_GUARD_TRAILER;
+    return true;
 }
 
-const char *bag_guard_path(const char *target)
+static bool check_chunk_end(struct bag_guard *guard, size_t bytes, struct bag_problem *problem)
 {
-    const char *authority = *target == '/' ? NULL : authority_of(target);
-    if (!authority)
-        return target;
-    authority += strcspn(authority, "/");
-    return *authority ? authority : "/";
+    guard->line_bytes = 0;
+    guard->stage = BAG_GUARD_CHUNK_SIZE;
+    return bytes == 0 || reject(problem, "a chunk must end with CR LF after as many bytes as its "
+                                         "size says");
 }
 
-/* ---- what the server wants to know ----------------------------------------------------------- */
-
-/* A rejected request's body is read to its end up to this. */
-#define DROP_BYTES (1 << 20)
-
-/* A longer one is not passed through. */
-#define MAX_TRACE_BYTES 256
-
-static bool is(const char *name, size_t bytes, const char *wanted)
+/* Passes over bytes of a body or a chunk. */
+static const char *skip(struct bag_guard *guard, const char *at, const char *end)
 {
-    return bytes == strlen(wanted) && strncasecmp(name, wanted, bytes) == 0;
+    size_t bytes = (size_t)(end - at);
+    if (bytes < guard->left) {
+        guard->left -= bytes;
+        return end;
+    }
+    bytes = (size_t)guard->left;
+    if (guard->stage == BAG_GUARD_CHUNK)
+        guard->stage = BAG_GUARD_CHUNK_END;
+    else
+        end_request(guard);
+    return at + bytes;
 }
 
-static const char *traceable(const char *value)
-{
-    return strlen(value) <= MAX_TRACE_BYTES ? value : NULL;
-}
+/* ---- lines ----------------------------------------------------------------------------------- */
 
-static void keep(struct bag_http_head *head, const char *name, size_t bytes, const char *value)
+/* A whole line, without its CR LF. */
+static bool check_line(struct bag_guard *guard, const char *line, size_t bytes,
+                       struct bag_problem *problem)
 {
-    if (is(name, bytes, "Host")) {
-        head->guard.hosts++;
-        head->guard.host = value;
-    } else if (is(name, bytes, "Content-Length")) {
-        head->guard.lengths++;
-        head->has_length = true;
-        head->length = strtoull(value, NULL, 10);
-    } else if (is(name, bytes, BAG_HEADER_JSON_LENGTH)) {
-        head->json_length = value;
-    } else if (is(name, bytes, "Content-Encoding")) {
-        head->encoding = head->encoding ? "several headers" : value;
-    } else if (is(name, bytes, "Accept-Encoding")) {
-        head->accept = value;
-    } else if (is(name, bytes, "Transfer-Encoding")) {
-        head->guard.codings++;
-        head->guard.coding = value;
-        head->chunked = true;
-    } else if (is(name, bytes, "Expect")) {
-        head->expects_continue = true;
-    } else if (is(name, bytes, "Authorization")) {
-        head->authorization = head->authorization ? "" : value;
-    } else if (is(name, bytes, "Origin")) {
-        head->origin = value;
-    } else if (is(name, bytes, "Access-Control-Request-Method")) {
-        head->preflight = true;
-    } else if (is(name, bytes, BAG_HEADER_REQUEST_ID)) {
-        head->request_id = traceable(value);
-    } else if (is(name, bytes, BAG_HEADER_TRACEPARENT)) {
-        head->traceparent = traceable(value);
+    switch (guard->stage) {
+    case BAG_GUARD_FIRST_LINE:
+        return bytes ? check_first_line(guard, line, bytes, problem)
+                     : check_empty_line(guard, problem);
+    case BAG_GUARD_HEADERS:
+        return bytes ? check_header(guard, line, bytes, problem) : end_head(guard, problem);
+    case BAG_GUARD_CHUNK_SIZE:
+        return check_chunk_size(guard, line, bytes, problem);
+    case BAG_GUARD_CHUNK_END:
+        return check_chunk_end(guard, bytes, problem);
+    default:
+        return bytes ? check_header(guard, line, bytes, problem) : end_request(guard);
     }
 }
 
-bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
-                        const char *value, size_t value_bytes, struct bag_problem *problem)
+/* Lines with their ends, of which the last may be incomplete. */
+static bool check_room(struct bag_guard *guard, size_t bytes, struct bag_problem *problem)
 {
-    if (!bag_guard_line(&head->guard, name, name_bytes, value, value_bytes, problem))
-        return false;
-    keep(head, name, name_bytes, value);
+    static const size_t limits[] = {
+        [BAG_GUARD_FIRST_LINE] = BAG_GUARD_MAX_TARGET_BYTES + 1024,
+        [BAG_GUARD_HEADERS] = BAG_GUARD_MAX_HEAD_BYTES,
+        [BAG_GUARD_CHUNK_SIZE] = BAG_GUARD_MAX_CHUNK_LINE_BYTES,
+        [BAG_GUARD_CHUNK_END] = 2,
+        [BAG_GUARD_TRAILER] = BAG_GUARD_MAX_TRAILER_BYTES,
+    };
+    guard->line_bytes += bytes;
+    if (guard->line_bytes <= limits[guard->stage])
+        return true;
+    switch (guard->stage) {
+    case BAG_GUARD_FIRST_LINE:
+        return bag_problem_set(problem, BAG_ERROR_TARGET_TOO_LONG,
+                               "the first line is longer than the limit of %zu bytes",
+                               limits[BAG_GUARD_FIRST_LINE]);
+    case BAG_GUARD_CHUNK_SIZE:
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the line of a chunk's size, with its extensions, is longer than "
+                               "the limit of %d bytes",
+                               BAG_GUARD_MAX_CHUNK_LINE_BYTES);
+    case BAG_GUARD_CHUNK_END:
+        return check_chunk_end(guard, bytes, problem);
+    default:
+        return bag_problem_set(problem, BAG_ERROR_HEADERS_TOO_LARGE,
+                               "the %s take more than the limit of %zu bytes, where each line "
+                               "counts %d bytes more than it has",
+                               guard->stage == BAG_GUARD_HEADERS ? "headers" : "trailers",
+                               limits[guard->stage], BAG_GUARD_LINE_BYTES);
+    }
+}
+
+/* Checks a line that ends with LF. */
+static bool end_line(struct bag_guard *guard, const char *line, size_t bytes,
+                     struct bag_problem *problem)
+{
+    if (bytes >= 2 && line[bytes - 2] == '\r')
+        return check_line(guard, line, bytes - 2, problem);
+    return reject(problem, guard->stage == BAG_GUARD_FIRST_LINE
+                               ? FIRST_LINE_FORM
+                               : "a line ends with LF alone; every line must end with CR LF");
+}
+
+/* Keeps what has come of a line. A limit bounds it. */
+static bool keep_piece(struct bag_guard *guard, const char *data, size_t bytes,
+                       struct bag_problem *problem)
+{
+    char *piece = realloc(guard->piece, guard->piece_bytes + bytes);
+    if (!piece)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory for a head");
+    memcpy(piece + guard->piece_bytes, data, bytes);
+    guard->piece = piece;
+    guard->piece_bytes += bytes;
     return true;
 }
 
-bool bag_http_head_may_drop(const struct bag_http_head *head)
+/* What can begin neither a method nor an empty line is not HTTP, whatever follows: TLS, for one. */
+static bool check_beginning(const struct bag_guard *guard, const char *data,
+                            struct bag_problem *problem)
 {
-    return !head->chunked && head->length <= DROP_BYTES && !head->expects_continue;
+    return guard->stage != BAG_GUARD_FIRST_LINE || guard->piece || *data == '\r' ||
+           all_in(data, 1, T) || reject(problem, FIRST_LINE_FORM);
+}
+
+/* Checks the next line, or keeps what there is of it; returns what is behind it, NULL with *problem
+ * where it is wrong. */
+static const char *take_line(struct bag_guard *guard, const char *at, const char *end,
+                             struct bag_problem *problem)
+{
+    const char *lf = memchr(at, '\n', (size_t)(end - at));
+    size_t bytes = (size_t)((lf ? lf + 1 : end) - at);
+    bool ok = check_beginning(guard, at, problem) && check_room(guard, bytes, problem);
+    if (ok && lf && !guard->piece)
+        return end_line(guard, at, bytes, problem) ? lf + 1 : NULL;
+    ok = ok && keep_piece(guard, at, bytes, problem);
+    if (!ok || !lf)
+        return ok ? end : NULL;
+    ok = end_line(guard, guard->piece, guard->piece_bytes, problem);
+    bag_guard_free(guard);
+    return ok ? lf + 1 : NULL;
+}
+
+bool bag_guard_check(struct bag_guard *guard, const char *data, size_t bytes, size_t *valid_bytes,
+                     struct bag_problem *problem)
+{
+    const char *end = data + bytes;
+    *valid_bytes = 0;
+    for (const char *at = data; at < end;) {
+        bool inside = guard->stage != BAG_GUARD_FIRST_LINE;
+        if (guard->stage == BAG_GUARD_BODY || guard->stage == BAG_GUARD_CHUNK)
+            at = skip(guard, at, end);
+        else if (!(at = take_line(guard, at, end, problem)))
+            return false;
+        if (inside && guard->stage == BAG_GUARD_FIRST_LINE)
+            *valid_bytes = (size_t)(at - data);
+    }
+    return true;
+}
+
+void bag_guard_free(struct bag_guard *guard)
+{
+    free(guard->piece);
+    guard->piece = NULL;
+    guard->piece_bytes = 0;
 }

@@ -1,77 +1,67 @@
-/* Which requests are rejected for their form, before anything is done with them.
+/* Which bytes are requests: every byte that a connection receives is checked here before
+ * libmicrohttpd has it (see intercept.h).
  *
- * libmicrohttpd lets pass what another server in front of this one may read differently: two
- * lengths, a length beside chunks, a folded line. Where two readers can differ about where a
- * request ends, one client can write another's request; such a request is rejected and its
- * connection closed. */
+ * Two reasons. The library accepts what another server in front of this one may read differently:
+ * two lengths, a length beside chunks, folded lines, lines and chunks that end with LF alone. Where
+ * two readers can differ about where a request ends, one client can write another's request. And it
+ * answers what it rejects itself with HTML, some of it twice, and spins on a chunk extension that
+ * is longer than its memory. So a request that is not exactly of RFC 9112's form, or too long, ends
+ * its connection with an error in JSON.
+ *
+ * No heap but for a line that comes in pieces, no sockets; one for each connection, used by its
+ * loop's thread. */
 #ifndef BAG_HTTP_GUARD_H
 #define BAG_HTTP_GUARD_H
 
 #include "proto/problem.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
-#define BAG_HEADER_JSON_LENGTH "Inference-Header-Content-Length"
-#define BAG_HEADER_REQUEST_ID  "X-Request-Id"
-#define BAG_HEADER_TRACEPARENT "traceparent"
+/* A first line's target is at most this long, and a head with all its lines: what the library keeps
+ * of one must fit into a connection's memory beside the reply's head. */
+#define BAG_GUARD_MAX_TARGET_BYTES 8000
+#define BAG_GUARD_MAX_HEAD_BYTES   (13 << 10)
 
-/* A head is checked in three steps, as its parts are handed out: the first line, each header line,
- * the end. The texts must lie in one memory as they came, with NULs only where a part ends: what
- * the library joined, cut or left out then shows as a gap between two of them. */
+/* What each header line counts on top of its bytes. */
+#define BAG_GUARD_LINE_BYTES 64
+
+/* The line of a chunk's size with its extension, and a trailer with all its lines. */
+#define BAG_GUARD_MAX_CHUNK_LINE_BYTES 256
+#define BAG_GUARD_MAX_TRAILER_BYTES    1024
+
+enum bag_guard_stage {
+    BAG_GUARD_FIRST_LINE,
+    BAG_GUARD_HEADERS,
+    BAG_GUARD_BODY,       /* of a known length */
+    BAG_GUARD_CHUNK_SIZE, /* the line in front of a chunk */
+    BAG_GUARD_CHUNK,
+    BAG_GUARD_CHUNK_END, /* the CR LF behind it */
+    BAG_GUARD_TRAILER,
+};
+
+/* All zero: a new connection. */
 struct bag_guard {
-    const char *next; /* where the next line must begin */
-    bool http_1_0;
+    enum bag_guard_stage stage;
+    unsigned heads;       /* complete so far */
+    unsigned empty_lines; /* in front of a first line */
+    size_t line_bytes;    /* of the head or the trailer so far, as they count */
+    uint64_t left;        /* of the body or the chunk */
+    bool http_1_0, chunked;
     unsigned hosts, lengths, codings; /* how many lines of each there are */
-    const char *host, *coding;        /* the last one's value */
-};
-
-/* The target goes from `target` to `target_end`, where a blank was. */
-bool bag_guard_first_line(struct bag_guard *guard, const char *method, const char *target,
-                          const char *target_end, const char *version, struct bag_problem *problem);
-
-/* One name, which is a token, and one value, without control bytes. */
-bool bag_guard_line(struct bag_guard *guard, const char *name, size_t name_bytes, const char *value,
-                    size_t value_bytes, struct bag_problem *problem);
-
-/* The head ends at `end`, and its headers, taken together, say in one way where the body does. */
-bool bag_guard_end(const struct bag_guard *guard, const char *end, struct bag_problem *problem);
-
-/* The first line as it was sent, on which socket. The texts are the connection's. */
-struct bag_http_first_line {
-    const char *method, *target, *version;
-    int fd;
-};
-
-/* What the server wants to know of a head. The texts are the connection's; NULL: absent. */
-struct bag_http_head {
-    struct bag_guard guard;
-    bool has_length; /* Content-Length, which libmicrohttpd has checked to be a number */
     uint64_t length;
-    bool chunked;              /* Transfer-Encoding */
-    bool expects_continue;     /* Expect */
-    const char *json_length;   /* Inference-Header-Content-Length */
-    const char *encoding;      /* Content-Encoding; several are no coding's name */
-    const char *accept;        /* Accept-Encoding */
-    const char *authorization; /* Authorization; empty where there are several */
-    const char *origin;        /* Origin */
-    bool preflight;            /* Access-Control-Request-Method */
-    const char *request_id;    /* X-Request-Id; for logs and the reply */
-    const char *traceparent;   /* traceparent (W3C), likewise */
+    char coding[32];      /* the Transfer-Encoding, cut */
+    char first_line[256]; /* the request's, for logs, cut; empty: it has not come */
+    char request_id[257]; /* X-Request-Id, likewise */
+    char *piece;          /* owned: a line whose end has not come; NULL: none */
+    size_t piece_bytes;
 };
 
-/* bag_guard_line, which also keeps what the server wants to know. */
-bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
-                        const char *value, size_t value_bytes, struct bag_problem *problem);
+/* Checks what has been received. False with *problem where it is not HTTP: *valid_bytes is then how
+ * much of it belongs to complete requests in front of the one that is wrong. */
+bool bag_guard_check(struct bag_guard *guard, const char *data, size_t bytes, size_t *valid_bytes,
+                     struct bag_problem *problem);
 
-/* Whether a body that is not wanted is short enough to be read to its end, so that the connection
- * can be kept; its sender must be about to send it. */
-bool bag_http_head_may_drop(const struct bag_http_head *head);
-
-/* Why a request's target cannot be one, as a sentence; NULL where it can. `target` is all between
- * the method and the version. */
-const char *bag_guard_target(const char *target);
-
-/* The path of a valid target, which may be a whole URL. */
-const char *bag_guard_path(const char *target);
+void bag_guard_free(struct bag_guard *guard);
 
 #endif

@@ -33,7 +33,7 @@ static bool find_model(struct bag_http_request *request)
     if (!request->job.infer.input.model)
         return false;
     bag_http_route_cache_keep(&context->route_cache, request->snapshot,
-                              bag_guard_path(request->line.target), request->route,
+                              bag_http_head_path(request->line.target), request->route,
                               request->job.infer.input.model);
     return true;
 }

@@ -1,7 +1,12 @@
 /* libmicrohttpd's callbacks; see mhd.h. */
 #include "mhd.h"
 
+#include "server/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
@@ -66,62 +71,43 @@ static enum MHD_Result go_on(struct bag_http_mhd *mhd, struct bag_http_connectio
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-struct head_reader {
-    struct bag_http_head *head;
-    struct bag_problem *problem;
-    bool rejected;
-};
-
-static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const char *name,
+static enum MHD_Result on_header(void *head, enum MHD_ValueKind kind, const char *name,
                                  size_t name_bytes, const char *value, size_t value_bytes)
 {
-    struct head_reader *reader = context;
-    (void)kind;
-    reader->rejected =
-        !bag_http_head_line(reader->head, name, name_bytes, value, value_bytes, reader->problem);
-    return reader->rejected ? MHD_NO : MHD_YES;
+    (void)kind, (void)value_bytes;
+    bag_http_head_line(head, name, name_bytes, value);
+    return MHD_YES;
 }
 
-static bool read_lines(struct MHD_Connection *handle, const char *head_begin,
-                       struct bag_http_head *head, struct bag_problem *problem)
+/* The guard has seen the head of every request that the library hands out. */
+static bool is_checked(struct bag_http_connection *connection)
 {
-    struct head_reader reader = {.head = head, .problem = problem};
-    MHD_get_connection_values_n(handle, MHD_HEADER_KIND, on_header, &reader);
-    if (reader.rejected)
-        return false;
-    size_t bytes =
-        MHD_get_connection_info(handle, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)->header_size;
-    return bag_guard_end(&head->guard, head_begin + bytes, problem);
-}
-
-/* False where the request is rejected for its form, or for its connection. */
-static bool read_head(const struct bag_http_connection *connection, struct bag_problem *problem)
-{
-    struct bag_http_request *request = connection->request;
-    const struct bag_http_first_line *line = &request->line;
-    request->head = (struct bag_http_head){.has_length = false};
-    if (!bag_guard_first_line(&request->head.guard, line->method, line->target,
-                              connection->target_end, line->version, problem) ||
-        !read_lines(connection->handle, line->method, &request->head, problem))
-        return false;
-    if (connection->target_fault)
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", connection->target_fault);
-    if (connection->surplus)
-        return bag_problem_set(problem, BAG_ERROR_TOO_MANY_CONNECTIONS,
-                               "too many connections (max_connections)");
-    return true;
+    if (connection->requests++ < connection->guard.heads)
+        return true;
+    bag_log(BAG_LOG_LEVEL_ERROR, "unchecked request",
+            BAG_LOG_TEXT("message", "libmicrohttpd does not read by recv(): this version of it "
+                                    "cannot be used"));
+    return false;
 }
 
 static enum MHD_Result begin(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
                              const struct bag_http_first_line *line)
 {
-    struct bag_problem problem;
+    struct bag_problem surplus;
+    if (!is_checked(connection))
+        return MHD_NO;
     connection->request = bag_http_request_begin(mhd->context, &calls, connection, line);
     if (!connection->request)
         return MHD_NO;
     connection->late = bag_http_drain_on_begin(mhd->drain);
-    const struct bag_problem *fault = read_head(connection, &problem) ? NULL : &problem;
-    return go_on(mhd, connection, bag_http_request_on_head(connection->request, fault));
+    MHD_get_connection_values_n(connection->handle, MHD_HEADER_KIND, on_header,
+                                &connection->request->head);
+    if (connection->surplus)
+        bag_problem_set(&surplus, BAG_ERROR_TOO_MANY_CONNECTIONS,
+                        "too many connections (max_connections)");
+    return go_on(
+        mhd, connection,
+        bag_http_request_on_head(connection->request, connection->surplus ? &surplus : NULL));
 }
 
 enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *handle,
@@ -162,6 +148,87 @@ void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, voi
     bag_http_drain_on_end(mhd->drain, connection->late);
 }
 
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Splits the first line, as far as it came, for the log. */
+static struct bag_http_first_line split_first_line(char *text, int fd)
+{
+    struct bag_http_first_line line = {.method = strsep(&text, " "), .fd = fd};
+    line.target = text ? strsep(&text, " ") : "";
+    line.version = text ? text : "";
+    return line;
+}
+
+/* A request of which the library will not know, for its metrics and its line in the log. */
+static struct bag_http_request *begin_rejected(struct bag_http_mhd *mhd,
+                                               struct bag_http_connection *connection)
+{
+    struct bag_guard *guard = &connection->guard;
+    struct bag_http_first_line line = split_first_line(guard->first_line, connection->fd);
+    struct bag_http_request *request =
+        bag_http_request_begin(mhd->context, &calls, connection, &line);
+    if (request && *guard->request_id)
+        request->head.request_id = guard->request_id;
+    return request;
+}
+
+/* Answers a request of which nothing was answered yet, past the library. */
+static void answer_fault(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+                         const struct bag_problem *fault)
+{
+    struct bag_http_request *request = connection->request;
+    if (!request && !(request = begin_rejected(mhd, connection)))
+        return;
+    bag_http_request_reject(request, fault);
+    if (bag_http_connection_send_raw(connection, &request->reply))
+        bag_http_connection_linger(mhd->connections, connection->fd);
+    if (!connection->request)
+        bag_http_request_end(request, true);
+}
+
+/* Ends a connection, as far as the library knows by a reset. */
+static ssize_t end_by_fault(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+                            const struct bag_problem *fault)
+{
+    if (connection->stage != BAG_HTTP_CONNECTION_CUT_OFF)
+        answer_fault(mhd, connection, fault);
+    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_CUT_OFF);
+    errno = ECONNRESET;
+    return -1;
+}
+
+/* Keeps a fault until the requests in front of it are answered. The library reads again then, for
+ * the socket has nothing more to read. */
+static ssize_t put_off(struct bag_http_connection *connection, const struct bag_problem *fault,
+                       size_t valid_bytes)
+{
+    connection->fault = malloc(sizeof *fault);
+    if (!connection->fault) {
+        errno = ECONNRESET;
+        return -1;
+    }
+    *connection->fault = *fault;
+    shutdown(connection->fd, SHUT_RD);
+    return (ssize_t)valid_bytes;
+}
+
+ssize_t bag_http_mhd_on_received(void *context, int fd, const char *data, ssize_t bytes)
+{
+    struct bag_http_mhd *mhd = context;
+    struct bag_http_connection *connection = bag_http_connection_find(mhd->connections, fd);
+    struct bag_problem problem;
+    size_t valid_bytes;
+    if (!connection)
+        return bytes;
+    if (connection->fault)
+        return end_by_fault(mhd, connection, connection->fault);
+    if (bytes <= 0 ||
+        bag_guard_check(&connection->guard, data, (size_t)bytes, &valid_bytes, &problem))
+        return bytes;
+    return valid_bytes ? put_off(connection, &problem, valid_bytes)
+                       : end_by_fault(mhd, connection, &problem);
+}
+
 /* ---- connections ----------------------------------------------------------------------------- */
 
 void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, void **connection,
@@ -179,12 +246,11 @@ void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, vo
 void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Connection *handle)
 {
     struct bag_http_mhd *mhd = context;
+    (void)target;
     struct bag_http_connection *connection =
         MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     if (!connection)
         return NULL;
-    connection->target_end = target + strlen(target);
-    connection->target_fault = bag_guard_target(target);
     if (connection->stage == BAG_HTTP_CONNECTION_IDLE)
         bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_SENDING);
     else if (connection->stage == BAG_HTTP_CONNECTION_BEGINNING)

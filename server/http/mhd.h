@@ -8,6 +8,7 @@
 #include "request.h"
 
 #include <microhttpd.h>
+#include <sys/types.h>
 
 /* The context of all callbacks; a member of the server. */
 struct bag_http_mhd {
@@ -19,6 +20,10 @@ struct bag_http_mhd {
 /* MHD_NotifyConnectionCallback: a connection has begun, or ends. */
 void bag_http_mhd_on_connection(void *mhd, struct MHD_Connection *handle, void **connection,
                                 enum MHD_ConnectionNotificationCode what);
+
+/* bag_http_observer: the library is about to see these bytes. Where they are not HTTP the client is
+ * told so, and the library that the connection has broken. */
+ssize_t bag_http_mhd_on_received(void *mhd, int fd, const char *data, ssize_t bytes);
 
 /* MHD_OPTION_URI_LOG_CALLBACK: the first line of a request is here. Returns the connection (NULL
  * without memory), which is the state of all further callbacks of the request. */

@@ -78,7 +78,7 @@ enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *reques
 static void find_route(struct bag_http_request *request)
 {
     const struct bag_http_route_cache *cache = &request->context->route_cache;
-    const char *path = bag_guard_path(request->line.target);
+    const char *path = bag_http_head_path(request->line.target);
     if (bag_http_route_cache_is_of(cache, request->snapshot, request->line.method, path)) {
         request->route = cache->route;
         request->job.infer.input.model = cache->model;
@@ -130,13 +130,21 @@ bool bag_http_accept_small(struct bag_http_request *request)
     return false;
 }
 
+void bag_http_request_reject(struct bag_http_request *request, const struct bag_problem *fault)
+{
+    request->rejected = true;
+    bag_http_reply_drop(&request->reply);
+    bag_http_reply_problem(&request->reply, fault);
+    finish(request);
+}
+
 enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
                                             const struct bag_problem *fault)
 {
     request->rejected = request->body_unread = fault != NULL;
     if (fault) {
-        bag_http_reply_problem(&request->reply, fault);
-        return send_reply(request);
+        bag_http_request_reject(request, fault);
+        return BAG_HTTP_SEND;
     }
     find_route(request);
     const struct bag_http_route *route = request->route;
@@ -245,7 +253,8 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->snapshot = bag_snapshot_acquire(context->reader);
     request->line = *line;
     request->route = NULL;
-    request->suspended = false;
+    request->suspended = request->body_unread = false;
+    request->head = (struct bag_http_head){.has_length = false};
     request->expected_ns = 0;
     request->job.infer.input.model = NULL;
     request->reply.status = 0;

@@ -84,8 +84,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
                                                 void *connection,
                                                 const struct bag_http_first_line *line);
 
-/* The head is here, the body is not. `fault` says why it is rejected; NULL: request->head is
- * filled. */
+/* The head is here, the body is not. `fault` says why it is rejected; NULL: it is not. */
 enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
                                             const struct bag_problem *fault);
 
@@ -95,6 +94,9 @@ enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, co
 
 /* The body is complete, or the connection was resumed. */
 enum bag_http_next bag_http_request_on_end(struct bag_http_request *request);
+
+/* What has come is not HTTP: the reply, which ends the connection, says so. */
+void bag_http_request_reject(struct bag_http_request *request, const struct bag_problem *fault);
 
 /* The reply was sent, or never will be. A suspended request is resumed first. */
 void bag_http_request_end(struct bag_http_request *request, bool sent);

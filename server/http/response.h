@@ -7,7 +7,7 @@
 #ifndef BAG_HTTP_RESPONSE_H
 #define BAG_HTTP_RESPONSE_H
 
-#include "guard.h"
+#include "head.h"
 #include "proto/problem.h"
 
 struct bag_http_reply {

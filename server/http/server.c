@@ -1,6 +1,7 @@
 /* libmicrohttpd on a libuv loop; see server.h. */
 #include "server.h"
 
+#include "intercept.h"
 #include "server/log.h"
 
 #include <stdio.h>
@@ -78,7 +79,9 @@ void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
     server->connections.ended = false;
+    bag_http_intercept(bag_http_mhd_on_received, &server->mhd);
     MHD_run(server->daemon);
+    bag_http_intercept(NULL, NULL);
     bag_engine_dispatch(&server->context.engine);
     bool timed = MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES;
     if ((timed && timeout_ms == 0) || server->connections.ended)
@@ -227,6 +230,7 @@ void bag_http_server_free(struct bag_http_server *server)
     if (server->context.service->tokens)
         bag_http_tokens_release(server->context.service->tokens, &server->context.tokens);
     bag_engine_free(&server->context.engine);
+    bag_http_connections_free(&server->connections);
     bag_http_requests_free(&server->context);
     bag_header_cache_free(&server->context.header_cache);
     bag_buffers_free(&server->context.buffers);

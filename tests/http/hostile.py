@@ -1,8 +1,8 @@
 """Requests that no honest client sends, as a table for test_hostile.py.
 
 A case is (name, bytes, statuses): what is sent on a connection of its own, and the statuses of all
-that comes back before the server closes it. OURS are refusals in JSON, after which nothing of what
-follows is read; LIBRARY are made by libmicrohttpd itself, as HTML, and only their status counts.
+that comes back before the server closes it. Every refusal is in JSON, and nothing of what follows it
+is read.
 """
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\n"
@@ -14,16 +14,8 @@ CHUNK = b"%x\r\n%s\r\n" % (len(BODY), BODY)
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
 
-class Library(tuple):
-    """Statuses that the library gives."""
-
-
 def ours(*statuses):
     return statuses
-
-
-def library(*statuses):
-    return Library(statuses)
 
 
 def get(*lines, first=LIVE, host=HOST):
@@ -89,26 +81,26 @@ SOUND = [
 FIRST_LINES = [
     ("HTTP/1.2", line(b"GET /v2/health/live HTTP/1.2") + NEXT, ours(505)),
     ("HTTP/1.9", line(b"GET /v2/health/live HTTP/1.9") + NEXT, ours(505)),
-    ("HTTP/2.0", line(b"GET /v2/health/live HTTP/2.0") + NEXT, library(505)),
-    ("HTTP/3.0", line(b"GET /v2/health/live HTTP/3.0"), library(505)),
-    ("HTTP/0.9", line(b"GET /v2/health/live HTTP/0.9"), library(505)),
-    ("HTTP/11", line(b"GET /v2/health/live HTTP/11"), library(400)),
-    ("HTTP/1.10", line(b"GET /v2/health/live HTTP/1.10"), library(400)),
-    ("HTTP/01.1", line(b"GET /v2/health/live HTTP/01.1"), library(400)),
-    ("HTTP/1", line(b"GET /v2/health/live HTTP/1"), library(400)),
-    ("HTTP/1.", line(b"GET /v2/health/live HTTP/1."), library(400)),
-    ("HTTP/A.1", line(b"GET /v2/health/live HTTP/A.1"), library(400)),
-    ("http/1.1", line(b"GET /v2/health/live http/1.1"), library(400)),
-    ("HTTP 1.1", line(b"GET /v2/health/live HTTP 1.1"), library(400)),
-    ("HTTPS/1.1", line(b"GET /v2/health/live HTTPS/1.1"), library(400)),
-    ("a blank behind the version", line(b"GET /v2/health/live HTTP/1.1 "), library(400)),
+    ("HTTP/2.0", line(b"GET /v2/health/live HTTP/2.0") + NEXT, ours(505)),
+    ("HTTP/3.0", line(b"GET /v2/health/live HTTP/3.0"), ours(505)),
+    ("HTTP/0.9", line(b"GET /v2/health/live HTTP/0.9"), ours(505)),
+    ("HTTP/11", line(b"GET /v2/health/live HTTP/11"), ours(400)),
+    ("HTTP/1.10", line(b"GET /v2/health/live HTTP/1.10"), ours(400)),
+    ("HTTP/01.1", line(b"GET /v2/health/live HTTP/01.1"), ours(400)),
+    ("HTTP/1", line(b"GET /v2/health/live HTTP/1"), ours(400)),
+    ("HTTP/1.", line(b"GET /v2/health/live HTTP/1."), ours(400)),
+    ("HTTP/A.1", line(b"GET /v2/health/live HTTP/A.1"), ours(400)),
+    ("http/1.1", line(b"GET /v2/health/live http/1.1"), ours(400)),
+    ("HTTP 1.1", line(b"GET /v2/health/live HTTP 1.1"), ours(400)),
+    ("HTTPS/1.1", line(b"GET /v2/health/live HTTPS/1.1"), ours(400)),
+    ("a blank behind the version", line(b"GET /v2/health/live HTTP/1.1 "), ours(400)),
     ("two blanks behind the method", line(b"GET  /v2/health/live HTTP/1.1"), ours(400)),
     ("a first line that ends with LF", b"GET /v2 HTTP/1.1\n" + HOST + b"\r\n", ours(400)),
-    ("a tab for a blank", line(b"GET\t/v2/health/live\tHTTP/1.1"), library()),
-    ("no version", line(b"GET /v2/health/live"), library(400)),
-    ("only a method", line(b"GET"), library()),
-    ("a method and a blank", line(b"GET "), library(400)),
-    ("no method", line(b" /v2/health/live HTTP/1.1"), library()),
+    ("a tab for a blank", line(b"GET\t/v2/health/live\tHTTP/1.1"), ours(400)),
+    ("no version", line(b"GET /v2/health/live"), ours(400)),
+    ("only a method", line(b"GET"), ours(400)),
+    ("a method and a blank", line(b"GET "), ours(400)),
+    ("no method", line(b" /v2/health/live HTTP/1.1"), ours(400)),
     ("a method with a colon", line(b"GE:T /v2/health/live HTTP/1.1"), ours(400)),
     ("a method with a bracket", line(b"G(T /v2/health/live HTTP/1.1"), ours(400)),
     ("a method with a control byte", line(b"GE\x01T /v2/health/live HTTP/1.1"), ours(400)),
@@ -119,14 +111,14 @@ FIRST_LINES = [
     ("TRACE", line(b"TRACE /v2/health/live HTTP/1.1"), ours(405)),
     ("CONNECT", line(b"CONNECT example.org:80 HTTP/1.1") + NEXT, ours(400)),
     ("OPTIONS *", line(b"OPTIONS * HTTP/1.1"), ours(204)),
-    ("PRI, as HTTP/2 begins", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", library(505)),
+    ("PRI, as HTTP/2 begins", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ours(505)),
     ("a TLS handshake", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x5c" * 64 + b"\r\n",
-     library()),
-    ("NULs", b"\0" * 64 + b"\r\n\r\n", library()),
-    ("random bytes", bytes(range(255, 127, -1)) + b"\r\n\r\n", library()),
-    ("only LFs, then nothing", b"\n" * 1000, library()),
-    ("33,000 bytes without an end", b"G" * 33000, library(414)),
-    ("a target of 40,000 bytes", line(b"GET /" + b"a" * 40000 + b" HTTP/1.1"), library(414)),
+     ours(400)),
+    ("NULs", b"\0" * 64 + b"\r\n\r\n", ours(400)),
+    ("random bytes", bytes(range(255, 127, -1)) + b"\r\n\r\n", ours(400)),
+    ("only LFs, then nothing", b"\n" * 1000, ours(400)),
+    ("33,000 bytes without an end", b"G" * 33000, ours(414)),
+    ("a target of 40,000 bytes", line(b"GET /" + b"a" * 40000 + b" HTTP/1.1"), ours(414)),
 ]
 
 # ---- targets ----------------------------------------------------------------------------------
@@ -182,11 +174,11 @@ HEADERS = [
     ("a folded first line", LIVE + b" " + HOST + b"\r\n" + NEXT, ours(400)),
     ("a name that folding makes", post(b"Transfer-: chunked\r\n Encoding", body=b"0\r\n\r\n" + NEXT),
      ours(400)),
-    ("a header without a colon", get(b"nonsense") + NEXT, library(400)),
-    ("a NUL in a name", get(b"X\0: y") + NEXT, library(400)),
-    ("headers of 40,000 bytes", get(b"X: " + b"y" * 40000), library(431)),
-    ("10,000 headers", get(*(b"X-%d: y" % i for i in range(10000))), library(431)),
-    ("a name of 40,000 bytes", get(b"X" * 40000 + b": y"), library(431)),
+    ("a header without a colon", get(b"nonsense") + NEXT, ours(400)),
+    ("a NUL in a name", get(b"X\0: y") + NEXT, ours(400)),
+    ("headers of 40,000 bytes", get(b"X: " + b"y" * 40000), ours(431)),
+    ("10,000 headers", get(*(b"X-%d: y" % i for i in range(10000))), ours(431)),
+    ("a name of 40,000 bytes", get(b"X" * 40000 + b": y"), ours(431)),
     ("no Host", get(host=b"") + NEXT, ours(400)),
     ("two Hosts", get(b"Host: example.org") + NEXT, ours(400)),
     ("two Hosts in HTTP/1.0", b"GET /v2 HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", ours(400)),
@@ -232,7 +224,7 @@ FRAMING = [
      post(b"Content-Length : 5", body=b"hello" + NEXT), ours(400)),
 ] + [
     (f"length {text.decode('latin-1')!r}", post(length(text), body=b"hello" + NEXT),
-     library(status))
+     ours(status))
     for status, text in [(400, b"-5"), (400, b"+5"), (400, b"5,5"), (400, b"5, 5"), (400, b"5;"),
                          (400, b"0x5"), (400, b"5.0"), (400, b"5e0"), (400, b"5 5"), (400, b"five"),
                          (400, b""), (400, b'"5"'), (413, b"99999999999999999999"),
@@ -246,19 +238,111 @@ FRAMING = [
      post(b"Expect: 100-continue", length(b"5"), length(b"6")), ours(400)),
 ] + [
     (f"chunk size {text.decode('latin-1')!r}", chunks(text + b"\r\nhello\r\n0\r\n\r\n" + NEXT),
-     library(status))
+     ours(status))
     for status, text in [(400, b"-5"), (400, b"+5"), (400, b"0x5"), (400, b"g"), (400, b" 5"),
                          (400, b"5 5"), (400, b""), (400, b";a"), (400, b"5\0"),
                          (413, b"10000000000000005"), (413, b"f" * 17)]
 ] + [
-    ("a chunk longer than its size", chunks(b"3\r\nhello\r\n0\r\n\r\n" + NEXT), library(400)),
+    ("a chunk longer than its size", chunks(b"3\r\nhello\r\n0\r\n\r\n" + NEXT), ours(400)),
     ("a chunk of 2^60 bytes", chunks(b"1000000000000000\r\nhello"), ours(408)),
+]
+
+# ---- chunks: CR LF everywhere, and bounded lines ------------------------------------------------
+SIZE, LAST = b"%x" % len(BODY), b"0\r\n\r\n"
+CHUNK_LINE_BYTES = 256
+TRAILER_BYTES, TRAILER_LINE_BYTES = 1024, 64
+
+
+def extended(count):
+    """A chunk with an extension of so many bytes, behind its semicolon."""
+    return chunks(SIZE + b";" + b"x" * count + b"\r\n" + BODY + b"\r\n" + LAST) + NEXT
+
+
+def trailer(count):
+    """A trailer of one line, which counts `count` bytes with the empty line at its end."""
+    line_bytes = count - TRAILER_LINE_BYTES - 2
+    return chunks(CHUNK + b"0\r\nX:" + b"y" * (line_bytes - 4) + b"\r\n\r\n") + NEXT
+
+
+LONGEST_EXTENSION = CHUNK_LINE_BYTES - len(SIZE + b";\r\n")
+CHUNK_FORMS = [
+    (f"an extension of {count} bytes", extended(count), ours(200, 200))
+    for count in (0, 1, LONGEST_EXTENSION - 1, LONGEST_EXTENSION)
+] + [
+    (f"an extension of {count} bytes", extended(count), ours(400))
+    for count in (LONGEST_EXTENSION + 1, 1000, 8000, 16000, 16100, 16200, 16384, 20000, 65536,
+                  1 << 20)
+] + [
+    (f"chunks with {name}", chunks(body) + NEXT, ours(400))
+    for name, body in [
+        ("LF behind the size", SIZE + b"\n" + BODY + b"\r\n" + LAST),
+        ("LF behind an extension", SIZE + b";a\n" + BODY + b"\r\n" + LAST),
+        ("LF in an extension", SIZE + b";a\nb\r\n" + BODY + b"\r\n" + LAST),
+        ("CR in an extension", SIZE + b";a\rb\r\n" + BODY + b"\r\n" + LAST),
+        ("a NUL in an extension", SIZE + b";a\0\r\n" + BODY + b"\r\n" + LAST),
+        ("LF behind the data", SIZE + b"\r\n" + BODY + b"\n" + LAST),
+        ("nothing behind the data", SIZE + b"\r\n" + BODY + LAST),
+        ("two ends behind the data", SIZE + b"\r\n" + BODY + b"\r\n\r\n" + LAST),
+        ("LF behind the last size", CHUNK + b"0\n\r\n"),
+        ("LF at the end", CHUNK + b"0\r\n\n"),
+        ("LF alone at the end", CHUNK + b"0\n\n"),
+        ("LF behind a trailer", CHUNK + b"0\r\nX: y\n\r\n"),
+        ("LF behind trailers", CHUNK + b"0\r\nX: y\r\n\n"),
+        ("a folded trailer", CHUNK + b"0\r\nX: y\r\n z\r\n\r\n"),
+        ("a trailer without a colon", CHUNK + b"0\r\nX\r\n\r\n"),
+        ("a trailer with a blank in its name", CHUNK + b"0\r\nX : y\r\n\r\n"),
+        ("a blank behind the size", SIZE + b" \r\n" + BODY + b"\r\n" + LAST),
+        ("a blank in front of an extension", SIZE + b" ;a\r\n" + BODY + b"\r\n" + LAST)]
+] + [
+    ("the longest trailer but one", trailer(TRAILER_BYTES - 1), ours(200, 200)),
+    ("the longest trailer", trailer(TRAILER_BYTES), ours(200, 200)),
+    ("too long a trailer", trailer(TRAILER_BYTES + 1), ours(431)),
+    ("an endless trailer", chunks(CHUNK + b"0\r\n" + b"X: y\r\n" * 100000), ours(431)),
+    ("zeros in front of a chunk size", chunks(b"0" * 200 + CHUNK + LAST) + NEXT, ours(200, 200)),
+    ("a chunk of 2^63 bytes", chunks(b"8000000000000000\r\nhello"), ours(413)),
+]
+
+# ---- the sizes of heads -----------------------------------------------------------------------
+TARGET_BYTES = 8000
+HEAD_BYTES, LINE_BYTES = 13 << 10, 64
+
+
+def target(count):
+    return line(b"GET /v2/health/live?" + b"a" * (count - 16) + b" HTTP/1.1") + NEXT
+
+
+def long_head(count, lines):
+    """A head that counts `count` bytes: its bytes, and LINE_BYTES for each of its lines."""
+    rest = count - len(get(*[b"X: " for _ in range(lines)])) - LINE_BYTES * (lines + 1)
+    share, more = divmod(rest, lines)
+    return get(*[b"X: " + b"y" * (share + (more if i == 0 else 0)) for i in range(lines)]) + NEXT
+
+
+SIZES = [
+    ("the longest target but one", target(TARGET_BYTES - 1), ours(200, 200)),
+    ("the longest target", target(TARGET_BYTES), ours(200, 200)),
+    ("too long a target", target(TARGET_BYTES + 1), ours(414)),
+] + [
+    (f"a head of {'the most' if not over else over} bytes in {lines} lines",
+     long_head(HEAD_BYTES + over, lines), ours(200, 200) if over <= 0 else ours(431))
+    for over in (-1, 0, 1) for lines in (1, 2, 20, 150)
+]
+
+# ---- behind other requests --------------------------------------------------------------------
+BEHIND = [
+    (f"{name} behind {count} good requests", NEXT * count + bad + NEXT,
+     ours(*[200] * count, status))
+    for count in (1, 3) for name, bad, status in [
+        ("TLS", b"\x16\x03\x01\x02\x00\x01", 400), ("HTTP/2.0", line(b"GET / HTTP/2.0"), 505),
+        ("a bad length", post(length(b"five")), 400), ("LF", LIVE + HOST + b"\n", 400),
+        ("a bad chunk", chunks(b"5\nhello\r\n" + LAST), 400),
+        ("a long target", target(20000), 414)]
 ]
 
 # ---- requests without an end, which their deadline ends ---------------------------------------
 SLOW = [
-    ("half a method", b"GE", library()),
-    ("half a first line", b"GET /v2/heal", library()),
+    ("half a method", b"GE", ours()),
+    ("half a first line", b"GET /v2/heal", ours()),
     ("no end of the head", LIVE + HOST, ours(408)),
     ("half a header", LIVE + HOST + b"X: ", ours(408)),
     ("half a body", post(length(b"100"), body=b"hello"), ours(408)),
@@ -270,4 +354,4 @@ SLOW = [
     ("no body behind 100", post(b"Expect: 100-continue", length(b"100")), ours(100, 408)),
 ]
 
-CASES = SOUND + FIRST_LINES + TARGETS + HEADERS + FRAMING + SLOW
+CASES = (SOUND + FIRST_LINES + TARGETS + HEADERS + FRAMING + CHUNK_FORMS + SIZES + BEHIND + SLOW)
