@@ -36,7 +36,7 @@ install_packages() {
     local packages missing
     packages=$(packages_of "$@" | paste -sd ' ')
     command -v dpkg-query > /dev/null || die "this is not Debian. Install what stands for these" \
-        "packages of Debian 12, then build with cmake: $packages"
+        "packages of Debian 12 or 13, then build with cmake: $packages"
     # shellcheck disable=SC2086  # one word per package
     missing=$(missing_of $packages)
     [ -n "$missing" ] || return 0

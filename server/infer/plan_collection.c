@@ -92,7 +92,7 @@ static bool read_tensors(struct bag_planner *planner)
         return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
                                "not enough memory to decode the request");
     for (size_t i = 0; i < request->num_inputs; i++) {
-        const struct bag_tensor **place;
+        const struct bag_tensor **place = NULL;
         if (!find_place(planner, request->inputs[i].name, &place) ||
             !bag_v2_input_read(&request->inputs[i], planner->arena, &tensors[i], planner->problem))
             return false;

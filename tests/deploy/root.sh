@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A minimal Debian 12 root made from the packages this machine's own apt uses: what stands for a
-# newcomer's fresh machine, and for the image debian:bookworm-slim.
+# A minimal root of Debian 12 or 13 made from the archive this machine's own apt uses: what stands for
+# a newcomer's fresh machine, and for the image debian:trixie-slim.
 #
 # Sourced by the tests of this folder, which run as root in namespaces of their own: mounts and
 # processes end with them, whichever way they end.
@@ -10,8 +10,16 @@ REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$REPOSITORY/deploy/lib.sh"
 
 WORK=$REPOSITORY/build/deploy
-BASE=$WORK/base
-RELEASE=bookworm
+
+# choose_release 12|13
+choose_release() {
+    case $1 in
+    12) RELEASE=bookworm ;;
+    13) RELEASE=trixie ;;
+    *) die "there is no Debian \"$1\" here; there are 12 and 13" ;;
+    esac
+    BASE=$WORK/base-$RELEASE
+}
 
 # enter_namespaces ARGUMENT... starts the calling script again with private mounts and processes.
 enter_namespaces() {
@@ -70,11 +78,17 @@ free_port() {
 
 # --- the root ------------------------------------------------------------------------------------
 
-# The archive that apt here takes this release's main packages from.
+# The release of this machine.
+own_release() {
+    # shellcheck source=/dev/null
+    (. /etc/os-release && echo "$VERSION_CODENAME")
+}
+
+# The archive that apt here takes its release's main packages from: it has all releases.
 archive() {
     # shellcheck disable=SC2016  # it is apt-get that fills this in
     apt-get indextargets --format '$(REPO_URI)' \
-        "Codename: $RELEASE" "Component: main" "Created-By: Packages" | head -n 1
+        "Codename: $(own_release)" "Component: main" "Created-By: Packages" | head -n 1
 }
 
 # Makes BASE once; later runs take it as it is. Remove build/deploy for a new one.
@@ -82,7 +96,7 @@ make_base() {
     local uri
     [ ! -e "$BASE.done" ] || return 0
     uri=$(archive)
-    [ -n "$uri" ] || die "apt on this machine knows no archive of Debian $RELEASE to build a root from"
+    [ -n "$uri" ] || die "apt on this machine knows no archive to build a root from"
     rm -rf "$BASE"
     mkdir -p "$BASE"
     debootstrap --variant=minbase "$RELEASE" "$BASE" "$uri" > "$WORK/debootstrap.log" ||
@@ -101,6 +115,9 @@ copy_apt_configuration() {
     done
     mkdir -p "$root/usr/share/keyrings"
     cp -an /usr/share/keyrings/. "$root/usr/share/keyrings/"
+    # The same sources, of the root's release.
+    find "$root/etc/apt" \( -name '*.list' -o -name '*.sources' \) \
+        -exec sed -i "s/\b$(own_release)\b/$RELEASE/g" {} +
     apt-config dump | grep '^Acquire::' > "$root/etc/apt/apt.conf.d/90-machine"
     cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
     if [ -r /etc/ssl/certs/ca-certificates.crt ]; then

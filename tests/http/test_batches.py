@@ -1,5 +1,5 @@
-"""What forms a batch: one model's requests, as many bags as a batch may have, as many requests as are
-worth waiting for.
+"""What forms a batch: one model's requests, as many bags as a batch may have, as many requests as
+are worth waiting for.
 
 All requests go to the one worker, and wait until as many are there as are preferred.
 """

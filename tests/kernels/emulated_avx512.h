@@ -77,10 +77,16 @@ static inline __m256i emulated_cvtepi32_epi16(simde__m512i numbers)
     return result;
 }
 
+/* Newer versions of SIMDe have some of them. */
 #undef _mm512_cvtepi32_ps
-#define _mm512_cvtepi32_ps emulated_cvtepi32_ps
-#define _mm512_cvtph_ps    emulated_cvtph_ps
+#undef _mm512_cvtph_ps
 #undef _mm512_cvtps_ph
+#undef _mm512_cvtepu8_epi32
+#undef _mm512_cvtepu8_epi64
+#undef _mm512_cvtepu16_epi32
+#undef _mm512_cvtepi32_epi16
+#define _mm512_cvtepi32_ps                emulated_cvtepi32_ps
+#define _mm512_cvtph_ps                   emulated_cvtph_ps
 #define _mm512_cvtps_ph(values, rounding) emulated_cvtps_ph(values)
 #define _mm512_cvtepu8_epi32              emulated_cvtepu8_epi32
 #define _mm512_cvtepu8_epi64              emulated_cvtepu8_epi64
