@@ -36,7 +36,7 @@ def serve(config):
 def test_number_of_tensors(client, key):
     """Up to the limit each tensor is looked at: the first one's name is then what is wrong."""
     indices = {"name": "indices", "shape": [1, 1], "datatype": "INT64", "data": [0]}
-    for count, words in ((MAX_TENSORS, "'t0'"), (MAX_TENSORS + 1, f"at most {MAX_TENSORS}")):
+    for count, words in ((MAX_TENSORS, "'t0'"), (MAX_TENSORS + 1, f"more than {MAX_TENSORS} tensors")):
         request = {"inputs": [indices]} | {key: [indices | {"name": f"t{i}"} if key == "inputs"
                                                  else {"name": f"t{i}"} for i in range(count)]}
         reply = client.request("POST", "/v2/models/items/infer", json.dumps(request))
