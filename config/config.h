@@ -52,8 +52,8 @@ struct bag_config {
     char *models_dir;  /* --models, BAGSERVE_MODELS or "models_dir"; NULL: none */
 };
 
-/* Everything at its default. */
-void bag_config_init(struct bag_config *config);
+/* Everything at its default. False without memory; in any case bag_config_free is due. */
+bool bag_config_init(struct bag_config *config);
 void bag_config_free(struct bag_config *config);
 
 /* Finds --config among the flags or BAGSERVE_CONFIG in the environment, before anything else is

@@ -115,26 +115,30 @@ const char *bag_option_alias(const struct bag_option *option)
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-static void set_default(const struct bag_option *option, struct bag_config *config)
+/* False without memory. */
+static bool set_default(const struct bag_option *option, struct bag_config *config)
 {
     void *member = (char *)config + option->setting.offset;
     switch (option->setting.type) {
     case BAG_SETTING_TEXT:
         *(char **)member = option->default_text ? strdup(option->default_text) : NULL;
-        break;
+        return *(char **)member || !option->default_text;
     case BAG_SETTING_CHOICE:
         *(unsigned *)member = (unsigned)option->default_number;
-        break;
+        return true;
     default:
         *(int64_t *)member = option->default_number;
+        return true;
     }
 }
 
-void bag_config_init(struct bag_config *config)
+bool bag_config_init(struct bag_config *config)
 {
+    bool ok = true;
     memset(config, 0, sizeof *config);
     for (size_t i = 0; i < bag_num_options; i++)
-        set_default(&bag_options[i], config);
+        ok &= set_default(&bag_options[i], config);
+    return ok;
 }
 
 void bag_config_free(struct bag_config *config)

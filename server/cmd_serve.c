@@ -10,6 +10,8 @@
 #include "loops.h"
 #include "systemd.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +22,9 @@
 
 /* Smaller blocks are too many for a mapping each. */
 #define LARGE_BLOCK_BYTES (1 << 20)
+
+/* Of libuv, libmicrohttpd and the engine, and for a first connection. */
+#define DESCRIPTORS_PER_LOOP 12
 
 /* Caught: SIGTERM and SIGINT stop the server, SIGHUP reloads the access tokens. */
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
@@ -124,6 +129,7 @@ static void on_loaded(uv_async_t *loaded)
 {
     struct serve *serve = loaded->data;
     size_t count = serve->config.num_models;
+    signal(SIGABRT, SIG_DFL);
     if (serve->loader.failed) {
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", serve->loader.problem.text));
         serve->exit_code = BAG_EXIT_FAILED;
@@ -237,29 +243,64 @@ static void start_watchdog(struct serve *serve)
         uv_timer_start(&serve->watchdog, on_watchdog, 0, interval_ms);
 }
 
-static bool start_serving(struct serve *serve, struct bag_problem *problem)
+/* libuv calls abort() where a loop cannot have the pipes that it needs. */
+static bool check_descriptors(size_t loops, struct bag_problem *problem)
 {
-    const struct bag_option_values *options = &serve->config.options;
+    size_t needed = 8 + DESCRIPTORS_PER_LOOP * loops, had = 0;
+    int *fds = calloc(needed, sizeof *fds);
+    if (!fds)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    while (had < needed && (fds[had] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
+        had++;
+    int error = errno;
+    for (size_t i = 0; i < had; i++)
+        close(fds[i]);
+    free(fds);
+    return had == needed ||
+           bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                           "%zu loops need %zu file descriptors, and %zu can be had: %s; raise the "
+                           "limit of open files (ulimit -n)",
+                           loops, needed, had, strerror(error));
+}
+
+static bool init_loop(struct serve *serve, struct bag_problem *problem)
+{
+    int error = uv_loop_init(&serve->loop);
+    return !error || bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
+                                     uv_strerror(error));
+}
+
+/* What the first loop watches besides its server. */
+static bool init_handles(struct serve *serve, struct bag_problem *problem)
+{
+    uv_timer_init(&serve->loop, &serve->drain_timer);
+    serve->drain_timer.data = serve->loaded.data = serve;
+    int error = uv_async_init(&serve->loop, &serve->loaded, on_loaded);
+    if (error)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
+                               uv_strerror(error));
+    start_watchdog(serve);
+    return catch_signals(serve, problem);
+}
+
+static bool start_loops(struct serve *serve, struct bag_problem *problem)
+{
     serve->loops.on_ended = on_ended;
     serve->loops.context = serve;
-    if (!bag_listeners_open(&serve->listeners, options, problem))
+    if (!bag_listeners_open(&serve->listeners, &serve->config.options, problem))
         return false;
     bool started =
         bag_loops_start(&serve->loops, &serve->loop, &serve->service, &serve->listeners, problem);
     bag_listeners_close(&serve->listeners);
-    if (!started)
-        return false;
-    uv_timer_init(&serve->loop, &serve->drain_timer);
-    serve->drain_timer.data = serve;
-    if (!catch_signals(serve, problem))
-        return false;
-    start_watchdog(serve);
-    bag_listeners_log(&serve->listeners, options);
+    return started;
+}
+
+static bool start_loader(struct serve *serve, struct bag_problem *problem)
+{
+    bag_listeners_log(&serve->listeners, &serve->config.options);
     bag_systemd_notify("STATUS=Loading %zu models", serve->config.num_models);
-    serve->loaded.data = serve;
     serve->loader.on_loaded = tell_loaded;
     serve->loader.context = serve;
-    uv_async_init(&serve->loop, &serve->loaded, on_loaded);
     return bag_loader_start(&serve->loader, problem);
 }
 
@@ -275,56 +316,74 @@ static bool start_registry(struct serve *serve, struct bag_problem *problem)
     return bag_loader_announce(&serve->loader, &service->registry, problem);
 }
 
-static bool run(struct serve *serve, struct bag_problem *problem)
+static bool start(struct serve *serve, struct bag_problem *problem)
 {
-    serve->service.config = &serve->config;
-    serve->service.state = BAG_SERVICE_LOADING;
-    if (!start_registry(serve, problem))
-        return false;
     raise_descriptor_limit();
     give_large_blocks_back();
-    if (!bag_log_start(problem))
-        return false;
-    uv_loop_init(&serve->loop);
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
                     serve->loader.sources.total_bytes);
     serve->service.metrics.budget = &serve->service.budget;
-    bool has_workers = start_workers(serve, problem);
-    bool started = has_workers && start_serving(serve, problem);
-    if (started)
-        uv_run(&serve->loop, UV_RUN_DEFAULT);
-    if (has_workers)
-        bag_workers_stop(&serve->workers);
-    if (started) {
-        bag_loader_stop(&serve->loader);
-        bag_loops_free(&serve->loops);
-        bag_log(BAG_LOG_LEVEL_INFO, "stopped");
+    return bag_log_start(problem) && start_workers(serve, problem) &&
+           check_descriptors((size_t)serve->config.options.loops, problem) &&
+           init_loop(serve, problem) && start_loops(serve, problem) &&
+           init_handles(serve, problem) && start_loader(serve, problem);
+}
+
+/* libuv aborts where the system refuses what it counts on, and says nothing. */
+static void on_abort(int signal_number)
+{
+    static const char text[] =
+        "bagserve: the start was aborted: the system lacks memory, descriptors or threads\n";
+    (void)signal_number;
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
+        _exit(BAG_EXIT_FAILED);
+    _exit(BAG_EXIT_FAILED);
+}
+
+/* A start that fails does not undo what it began: threads may run already. */
+static void run(struct serve *serve)
+{
+    struct bag_problem problem;
+    serve->service.config = &serve->config;
+    serve->service.state = BAG_SERVICE_LOADING;
+    signal(SIGABRT, on_abort);
+    if (!start_registry(serve, &problem) || !start(serve, &problem)) {
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", problem.text));
+        bag_listeners_abandon(&serve->listeners);
+        bag_log_stop();
+        _exit(BAG_EXIT_FAILED);
     }
+    uv_run(&serve->loop, UV_RUN_DEFAULT);
+    bag_workers_stop(&serve->workers);
+    bag_loader_stop(&serve->loader);
+    bag_loops_free(&serve->loops);
+    bag_log(BAG_LOG_LEVEL_INFO, "stopped");
     uv_loop_close(&serve->loop);
     bag_metrics_free(&serve->service.metrics);
     bag_registry_free(&serve->service.registry);
-    return started;
 }
 
 int bag_cmd_serve(int argc, char *argv[])
 {
     struct serve *serve = calloc(1, sizeof *serve);
     struct bag_problem problem;
-    if (!serve)
+    if (!serve) {
+        fputs("bagserve: not enough memory\n", stderr);
         return BAG_EXIT_FAILED;
+    }
     if (bag_arguments_have(argc, argv, "--help")) {
         bag_config_print_help(stdout);
         free(serve);
         return BAG_EXIT_OK;
     }
-    bool ok = configure(serve, argc, argv, &problem);
     ignore_signals();
+    bool ok = configure(serve, argc, argv, &problem);
     if (ok && serve->config.check)
         printf("The configuration is valid: %zu model%s, %zu bytes of table files.\n",
                serve->config.num_models, serve->config.num_models == 1 ? "" : "s",
                serve->loader.sources.total_bytes);
     else if (ok)
-        ok = run(serve, &problem);
+        run(serve);
     if (!ok) {
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", problem.text));
         serve->exit_code = BAG_EXIT_FAILED;

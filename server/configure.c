@@ -98,7 +98,8 @@ static bool apply_file(struct bag_config *config, const char *path, struct bag_p
 bool bag_configure(struct bag_config *config, int argc, char *argv[], struct bag_problem *problem)
 {
     const char *path = bag_config_find_path(argc, argv, environ);
-    bag_config_init(config);
+    if (!bag_config_init(config))
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     return (!path || apply_file(config, path, problem)) &&
            bag_config_apply_environment(config, environ, problem) &&
            bag_config_apply_flags(config, argc, argv, problem);

@@ -184,10 +184,11 @@ static bool start_server(struct bag_loop *loop, const struct bag_listener *liste
 {
     struct bag_service *service = loop->loops->service;
     loop->order.data = loop->published.data = loop;
-    uv_async_init(loop->loop, &loop->order, on_order);
-    uv_async_init(loop->loop, &loop->published, on_published);
-    return bag_reader_open(&loop->reader, &service->registry, wake_reader, loop) &&
-           bag_http_server_start(&loop->server, loop->loop, service, &loop->reader, listener,
+    if (uv_async_init(loop->loop, &loop->order, on_order) != 0 ||
+        uv_async_init(loop->loop, &loop->published, on_published) != 0 ||
+        !bag_reader_open(&loop->reader, &service->registry, wake_reader, loop))
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
+    return bag_http_server_start(&loop->server, loop->loop, service, &loop->reader, listener,
                                  infers, problem);
 }
 
@@ -220,8 +221,9 @@ bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_servi
     if (!loops->loops)
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     limit_connections(service);
-    uv_async_init(first, &loops->ended, on_ended);
     loops->ended.data = loops;
+    if (uv_async_init(first, &loops->ended, on_ended) != 0)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
     if (!start_servers(loops, first, listeners, problem))
         return false;
     /* All recorders of the metrics are there before the first request is. */

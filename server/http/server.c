@@ -204,7 +204,8 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     uv_timer_start(&server->trim, on_trim, TRIM_MS, TRIM_MS);
     uv_idle_init(loop, &server->again);
     server->again.data = server;
-    uv_poll_init(loop, &server->poll, info->epoll_fd);
+    if (!info || uv_poll_init(loop, &server->poll, info->epoll_fd) != 0)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
     server->poll.data = server;
     uv_poll_start(&server->poll, UV_READABLE, on_poll);
     bag_http_server_run(server);
