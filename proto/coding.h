@@ -25,7 +25,7 @@ enum bag_coding {
 /* Indexed by enum bag_coding. */
 extern const char *const bag_coding_names[BAG_CODING_COUNT];
 
-/* The value of Content-Encoding; rejects (415) what is not one known coding. */
+/* The value of Content-Encoding; rejects what is not one known coding. */
 bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_problem *problem);
 
 /* The coding that an Accept-Encoding asks for most; IDENTITY where it asks for none of ours. */

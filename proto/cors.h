@@ -11,7 +11,7 @@
  * is found when the server starts and not by a browser. */
 bool bag_cors_check(const char *origins, struct bag_problem *problem);
 
-/* Whether the list stands for every origin. */
+/* Whether the list is "*", which is every origin. */
 bool bag_cors_is_any(const char *origins);
 
 /* Whether the list, which bag_cors_check accepts, has this origin. */

@@ -91,7 +91,7 @@ struct decimal {
 /* No halfway point between doubles has more digits than 767. */
 #define SETTLING_DIGITS 800
 
-/* Copies the digits after leading zeros, at most SETTLING_DIGITS; one more, a 1, stands for all
+/* Copies the digits after leading zeros, at most SETTLING_DIGITS; one more, a 1, replaces all
  * that follow if any of these is not 0. Returns how many were written. */
 static int copy_digits(const struct decimal *decimal, char *out)
 {

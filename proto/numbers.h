@@ -16,7 +16,7 @@
  * (one byte, 1 or 0). FP16, BF16 and BYTES have no JSON form and are the caller's to reject.
  *
  * The number of elements must be exactly `count`; `out` is not written beyond. On success *end is
- * just after the ']'. On failure returns false; *problem (status 400) says which element (flat
+ * just after the ']'. On failure returns false; *problem (BAD_REQUEST) says which element (flat
  * position), what was there and what is allowed, or how many elements there are; *error_at is the
  * byte in `text`, for a wrong count that of the first element too many or of the last ']'. */
 bool bag_numbers_parse(const char *text, size_t text_bytes, enum bag_dtype dtype, size_t count,

@@ -64,7 +64,8 @@ static inline char *put_bool(char *out, uint8_t yes)
     return out + (yes ? 4 : 5);
 }
 
-/* ---- floats: where the point stands and when there is an exponent ---------------------------- */
+/* ---- floats: the place of the point, and when there is an exponent ----------------------------
+ */
 
 #define F64_DIGITS 17
 

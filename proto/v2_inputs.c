@@ -170,8 +170,8 @@ bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena
                                "input '%s': %s has no JSON form; send it as a binary tensor "
                                "(parameters.binary_data_size), or use an FP32 table",
                                bag_quote(input->name.data, input->name.bytes).text, dtype->name);
-    /* There are fewer elements than bytes of text, whatever the shape says. */
-    size_t room = input->count < input->raw.bytes ? input->count : input->raw.bytes;
+    /* An element takes two bytes of text with its comma or bracket, whatever the shape says. */
+    size_t most = input->raw.bytes / 2, room = input->count < most ? input->count : most;
     void *data = bag_arena_array(arena, room, dtype->bytes);
     if (!data)
         return bag_v2_reject_memory(problem);

@@ -34,7 +34,7 @@ size_t bag_v2_reply_bound(const struct bag_v2_reply *reply);
  * that the raw tensors after it start at a multiple of 64 bytes from `out`. */
 char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out);
 
-/* False, with status 400 and the two ways out, for an output that has no JSON form. */
+/* False, with BAD_REQUEST and the two ways out, for an output that has no JSON form. */
 bool bag_v2_reply_check_json(const char *name, enum bag_dtype dtype, struct bag_problem *problem);
 
 /* The most bytes that bag_v2_explain writes for that pool and name; SIZE_MAX where it cannot be

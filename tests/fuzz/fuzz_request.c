@@ -1,5 +1,6 @@
 /* libFuzzer: bodies of inference. The first two bytes say how long the JSON header is, 0 that all
- * is JSON; the rest is the body. What is decoded must lie within the body or the arena. */
+ * is JSON, and with the highest bit that the JSON header has small limits; the rest is the body.
+ * What is decoded must lie within the body or the arena. */
 #include "proto/v2_request.h"
 
 #include <stdlib.h>
@@ -7,6 +8,15 @@
 
 /* As much as the server would give, in proportion. */
 #define ARENA_BYTES(body_bytes) (((size_t)4 << 20) + 12 * (body_bytes))
+
+static const struct bag_json_limits small_limits = {
+    .max_tensors = 3,
+    .max_dimensions = 2,
+    .max_parameters = 3,
+    .max_values = 24,
+    .max_bytes = 200,
+    .max_depth = 5,
+};
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
@@ -43,16 +53,17 @@ static void read_inputs(const struct bag_v2_request *request, struct bag_arena *
     }
 }
 
-static void check_request(const struct bag_v2_request *request, const char *body, size_t body_bytes)
+static void check_request(const struct bag_v2_request *request,
+                          const struct bag_json_limits *limits, const char *body, size_t body_bytes)
 {
     require(request->encoding != BAG_V2_DEFAULT);
-    require(request->num_inputs <= BAG_JSON_MAX_TENSORS &&
-            request->num_outputs <= BAG_JSON_MAX_TENSORS);
+    require(request->num_inputs <= limits->max_tensors &&
+            request->num_outputs <= limits->max_tensors);
     if (request->id.bytes)
         require_within(request->id, body, body_bytes);
     for (size_t i = 0; i < request->num_inputs; i++) {
         const struct bag_v2_input *input = &request->inputs[i];
-        require(input->rank <= BAG_MAX_RANK && input->dtype < BAG_DTYPE_COUNT);
+        require(input->rank <= limits->max_dimensions && input->dtype < BAG_DTYPE_COUNT);
         require_within(input->raw, body, body_bytes);
         require(input->raw.data == body + input->position);
     }
@@ -65,15 +76,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     struct bag_arena arena;
     if (count < 3)
         return 0;
-    size_t body_bytes = count - 2, header_bytes = (size_t)bytes[0] | (size_t)bytes[1] << 8;
+    size_t body_bytes = count - 2, header_bytes = (size_t)bytes[0] | (size_t)(bytes[1] & 127) << 8;
+    const struct bag_json_limits *limits =
+        bytes[1] > 127 ? &small_limits : &bag_json_default_limits;
     if (header_bytes == 0 || header_bytes > body_bytes)
         header_bytes = body_bytes;
     char *body = malloc(body_bytes); /* of exactly that size: one byte beyond is found */
     memcpy(body, bytes + 2, body_bytes);
     bag_arena_init(&arena, ARENA_BYTES(body_bytes));
-    if (bag_v2_request_decode(body, body_bytes, header_bytes, &bag_json_default_limits, &arena,
-                              &request, &problem)) {
-        check_request(&request, body, body_bytes);
+    if (bag_v2_request_decode(body, body_bytes, header_bytes, limits, &arena, &request, &problem)) {
+        check_request(&request, limits, body, body_bytes);
         read_inputs(&request, &arena);
     } else {
         require(problem.kind == BAG_ERROR_BAD_REQUEST && problem.text[0]);

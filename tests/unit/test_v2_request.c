@@ -287,6 +287,57 @@ static void test_ignores_empty_ids(void **state)
     }
 }
 
+/* Keys of 64 bits, in both forms, at both ends of their range. */
+static void test_reads_uint64(void **state)
+{
+    static const uint64_t keys[] = {0, INT64_MAX, UINT64_C(1) << 63, UINT64_MAX};
+    const char *json = "{\"inputs\":[{\"name\":\"indices\",\"datatype\":\"UINT64\",\"shape\":[2,2],"
+                       "\"data\":[0,9223372036854775807,[9223372036854775808,"
+                       "18446744073709551615]]}]}";
+    const char *header =
+        "{\"inputs\":[{\"name\":\"indices\",\"datatype\":\"UINT64\",\"shape\":[2,2],"
+        "\"parameters\":{\"binary_data_size\":32}}]}";
+    char body[512];
+    (void)state;
+    memcpy(stpcpy(body, header), keys, sizeof keys);
+    for (int binary = 0; binary < 2; binary++) {
+        struct decoded decoded;
+        struct bag_tensor tensor;
+        size_t header_bytes = strlen(header);
+        assert_true(binary ? decode(&decoded, body, header_bytes + sizeof keys, header_bytes)
+                           : decode_json(&decoded, json));
+        assert_true(
+            bag_v2_input_read(decoded.request.inputs, &decoded.arena, &tensor, &decoded.problem));
+        assert_int_equal(tensor.dtype, BAG_U64);
+        assert_int_equal(tensor.count, 4);
+        assert_memory_equal(tensor.data, keys, sizeof keys);
+        release(&decoded);
+    }
+}
+
+/* Memory is taken by the text that is there, and not by the shape. */
+static void test_takes_memory_for_the_text_alone(void **state)
+{
+    char text[4096] = "{\"inputs\":[{\"name\":\"a\",\"datatype\":\"INT64\",\"shape\":[1000000000],"
+                      "\"data\":[";
+    struct decoded decoded;
+    struct bag_tensor tensor;
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        strcat(text, "1,");
+    strcat(text, "1]}]}");
+    assert_true(decode_json(&decoded, text));
+    for (size_t room = 8000; room <= 8032; room += 16) { /* 1001 elements, aligned to 16 bytes */
+        struct bag_arena arena;
+        bag_arena_init(&arena, room);
+        assert_false(bag_v2_input_read(decoded.request.inputs, &arena, &tensor, &decoded.problem));
+        assert_int_equal(decoded.problem.kind,
+                         room < 8016 ? BAG_ERROR_NO_MEMORY : BAG_ERROR_BAD_REQUEST);
+        bag_arena_free(&arena);
+    }
+    release(&decoded);
+}
+
 /* A tensor never has more dimensions than there is room for, whatever the caller's limits. */
 static void test_never_reads_more_dimensions_than_fit(void **state)
 {
@@ -319,6 +370,8 @@ int main(void)
         cmocka_unit_test(test_chooses_encodings),
         cmocka_unit_test(test_ignores_empty_ids),
         cmocka_unit_test(test_never_reads_more_dimensions_than_fit),
+        cmocka_unit_test(test_reads_uint64),
+        cmocka_unit_test(test_takes_memory_for_the_text_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
