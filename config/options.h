@@ -57,6 +57,9 @@
     X(max_reply_bytes, "http", "max_reply_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",        \
       "Largest reply; a request that would need more is answered 400 before any memory is asked "  \
       "for.")                                                                                      \
+    X(max_reply_ratio, "http", "max_reply_ratio", COUNT, 1000, 0, 1000000000, "times",             \
+      "Largest reply in relation to the request's body, decompressed; a request that would need "  \
+      "more is answered 400. 0: any.")                                                             \
     X(max_memory, "http", "max_memory", BYTES, 0, 0, 1024 * BAG_GIB, "bytes",                      \
       "Most memory that requests hold together: bodies as they arrive, decompressed bodies, results, " \
       "and replies until they are sent; further ones are answered 503. 0: half of what the machine " \
@@ -123,6 +126,10 @@
       "Most indices in one request; more are answered 400.")                                       \
     X(max_bags, "engine", "max_bags", COUNT, INT64_C(1) << 32, 1, INT64_C(1) << 40, "bags",        \
       "Most bags in one request; more are answered 400.")                                          \
+    X(max_work_us_per_byte, "engine", "max_work_us_per_byte", COUNT, 50, 0, 1000000000,            \
+      "microseconds",                                                                              \
+      "Most work that a request may be for each byte of its body, decompressed, or of 1000 bytes " \
+      "where it is shorter, by estimate; more is answered 400. 0: any.")                           \
     X(isa, "engine", "isa", TEXT, "", 1, 64, "name",                                               \
       "Instruction set of the kernels: avx512, avx2, neon or generic. Empty: the best one.")       \
     X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \

@@ -144,6 +144,8 @@ static bool start_engine(struct bag_http_server *server)
         .max_body_bytes = (size_t)options->max_body_bytes,
         .max_decompression_ratio = (size_t)options->max_decompression_ratio,
         .max_reply_bytes = (size_t)options->max_reply_bytes,
+        .max_reply_ratio = (size_t)options->max_reply_ratio,
+        .max_work_ns_per_byte = (size_t)options->max_work_us_per_byte * 1000,
         .least_packed_bytes = (size_t)options->reply_compression_min_bytes,
         .max_ids = (size_t)options->max_ids,
         .max_bags = (size_t)options->max_bags,

@@ -18,6 +18,12 @@
 #define PACK_NS_PER_BYTE          10
 #define PRODUCTS_PER_NS           16
 #define BAG_NS                    10
+#define WRITE_BYTES_PER_NS        4
+#define SORT_NS_PER_INDEX         30
+#define EXPLAIN_BYTES_PER_NS      1
+
+/* A shorter body may be as much work as one of this size. */
+#define LEAST_WORK_BYTES ((size_t)1000)
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
@@ -72,6 +78,23 @@ static const struct bag_v2_request *decode(struct bag_infer *infer, struct bag_h
     return fresh;
 }
 
+/* A few bytes can ask for much: many bags without an index, wide projections. */
+static bool check_work(const struct bag_infer *infer, struct bag_problem *problem)
+{
+    const struct bag_infer_input *input = &infer->input;
+    size_t bytes = input->body_bytes < LEAST_WORK_BYTES ? LEAST_WORK_BYTES : input->body_bytes;
+    uint64_t cost_ns = bag_infer_cost_ns(infer), limit_ns;
+    if (input->limits->max_work_ns_per_byte == 0 ||
+        __builtin_mul_overflow(bytes, input->limits->max_work_ns_per_byte, &limit_ns) ||
+        cost_ns <= limit_ns)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "the request would be about %llu ms of work; a body of %zu bytes may be "
+                           "%llu ms (max_work_us_per_byte)",
+                           (unsigned long long)cost_ns / 1000000, input->body_bytes,
+                           (unsigned long long)limit_ns / 1000000);
+}
+
 bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cache,
                     struct bag_problem *problem)
 {
@@ -85,7 +108,7 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cac
         !bag_plan_make(&infer->plan, input->model, request, input->limits, arena, problem))
         return false;
     bag_stopwatch_lap(&infer->watch, BAG_STAGE_INPUT);
-    return bag_reply_bound(infer, problem);
+    return bag_reply_bound(infer, problem) && check_work(infer, problem);
 }
 
 static bool sort_segments(struct bag_infer *infer)
@@ -216,12 +239,15 @@ uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer)
 uint64_t bag_infer_pool_cost_ns(const struct bag_infer *infer)
 {
     const struct bag_ops_work *work = &infer->plan.work;
-    return work->bytes / GATHER_BYTES_PER_NS + work->bags * BAG_NS;
+    return work->bytes / GATHER_BYTES_PER_NS + work->bags * BAG_NS +
+           infer->plan.result_bytes / WRITE_BYTES_PER_NS;
 }
 
 uint64_t bag_infer_cost_ns(const struct bag_infer *infer)
 {
-    return bag_infer_pool_cost_ns(infer) + infer->plan.project_products / PRODUCTS_PER_NS +
+    return bag_infer_pool_cost_ns(infer) + infer->plan.work.unsorted * SORT_NS_PER_INDEX +
+           infer->scratch.explanation_bytes / EXPLAIN_BYTES_PER_NS +
+           infer->plan.project_products / PRODUCTS_PER_NS +
            bag_reply_count_printed(infer) * PRINT_NS_PER_NUMBER +
            bag_reply_count_packed(infer) * (uint64_t)PACK_NS_PER_BYTE;
 }

@@ -48,6 +48,7 @@ struct bag_ops_work bag_ops_count_work(const struct bag_op *ops, size_t count)
         work.bags += args->num_bags;
         work.rows += args->indices.count;
         work.bytes += args->indices.count * bag_row_bytes(&args->table);
+        work.unsorted += args->unsorted ? args->indices.count : 0;
     }
     return work;
 }

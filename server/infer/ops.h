@@ -45,6 +45,7 @@ void bag_ops_run(const struct bag_op *ops, struct bag_split split);
 /* How much a list pools. Indices that are shared by two ops count twice. */
 struct bag_ops_work {
     size_t bags, rows, bytes; /* bytes of the rows */
+    size_t unsorted;          /* rows whose segments are yet to be sorted */
 };
 struct bag_ops_work bag_ops_count_work(const struct bag_op *ops, size_t count);
 

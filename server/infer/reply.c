@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* A number of FP32 in JSON, with its comma. */
+#define USUAL_NUMBER_BYTES 12
+
 /* ---- explanations ---------------------------------------------------------------------------- */
 
 /* Whether an earlier op is of the same bags: features may be pooled for two outputs. */
@@ -76,22 +79,46 @@ static struct bag_v2_reply reply_of(const struct bag_infer *infer)
                                  .explanation = {scratch->explanation, scratch->explanation_bytes}};
 }
 
-bool bag_reply_bound(struct bag_infer *infer, struct bag_problem *problem)
+static bool check_most(const struct bag_infer *infer, struct bag_problem *problem)
 {
-    const struct bag_plan *plan = &infer->plan;
-    struct bag_infer_output *output = &infer->output;
     size_t max_bytes = infer->input.limits->max_reply_bytes;
-    infer->scratch.explanation_bytes = plan->explains ? explain_bound(plan, infer->input.model) : 0;
-    struct bag_v2_reply reply = reply_of(infer);
-    if (__builtin_add_overflow(bag_v2_reply_bound(&reply), plan->binary_bytes, &output->bytes))
-        output->bytes = SIZE_MAX;
-    if (output->bytes <= max_bytes)
+    if (infer->output.bytes <= max_bytes)
         return true;
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                            "the reply of %zu bags could take %zu bytes%s; the limit "
                            "(max_reply_bytes) is %zu bytes",
-                           plan->work.bags, output->bytes,
-                           plan->binary ? "" : " as JSON (binary output is smaller)", max_bytes);
+                           infer->plan.work.bags, infer->output.bytes,
+                           infer->plan.binary ? "" : " as JSON (binary output is smaller)",
+                           max_bytes);
+}
+
+/* By what is usual, not by the most: few numbers have all of their digits. */
+static bool check_ratio(const struct bag_infer *infer, struct bag_problem *problem)
+{
+    const struct bag_infer_input *input = &infer->input;
+    size_t ratio = input->limits->max_reply_ratio, max_bytes;
+    size_t expected = infer->plan.binary_bytes + infer->scratch.explanation_bytes +
+                      (size_t)bag_reply_count_printed(infer) * USUAL_NUMBER_BYTES;
+    if (ratio == 0 || __builtin_mul_overflow(ratio, input->body_bytes, &max_bytes) ||
+        expected <= max_bytes)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "the reply of %zu bags takes about %zu bytes%s, the request's body %zu; "
+                           "the limit (max_reply_ratio) is %zu times as many",
+                           infer->plan.work.bags, expected,
+                           infer->plan.binary ? "" : " as JSON (binary output is smaller)",
+                           input->body_bytes, ratio);
+}
+
+bool bag_reply_bound(struct bag_infer *infer, struct bag_problem *problem)
+{
+    const struct bag_plan *plan = &infer->plan;
+    struct bag_infer_output *output = &infer->output;
+    infer->scratch.explanation_bytes = plan->explains ? explain_bound(plan, infer->input.model) : 0;
+    struct bag_v2_reply reply = reply_of(infer);
+    if (__builtin_add_overflow(bag_v2_reply_bound(&reply), plan->binary_bytes, &output->bytes))
+        output->bytes = SIZE_MAX;
+    return check_most(infer, problem) && check_ratio(infer, problem);
 }
 
 static size_t output_bytes(const struct bag_v2_reply_output *output)

@@ -39,7 +39,7 @@ static struct {
     atomic_uint plans;
     char *reply;
     size_t reply_room;
-    char excerpt[700]; /* of the last reply but those of health checks */
+    char excerpt[700]; /* of the first bytes of the last reply that was an error */
 } world;
 
 /* ---- what the server's calls go through ------------------------------------------------------ */
@@ -187,6 +187,8 @@ static int read_reply(int fd, size_t *body_bytes)
         end = strstr(world.reply, "\r\n\r\n");
     }
     assert_int_equal(sscanf(world.reply, "HTTP/1.1 %d", &status), 1);
+    if (status != 200)
+        snprintf(world.excerpt, sizeof world.excerpt, "%s", world.reply);
     length = strcasestr(world.reply, "\r\nContent-Length: ");
     assert_non_null(length);
     *body_bytes = strtoul(length + strlen("\r\nContent-Length: "), NULL, 10);
@@ -226,7 +228,6 @@ static int ask(const struct message *message, size_t *reply_bytes)
     close(fd);
     struct message health = {"/v2/health/live", "", NULL, 0};
     if (strcmp(message->path, health.path) != 0) {
-        snprintf(world.excerpt, sizeof world.excerpt, "%s", world.reply);
         uint64_t longest_ns = atomic_load(&world.longest_turn_ns);
         unsigned plans = atomic_load(&world.plans);
         size_t ignored;
@@ -438,9 +439,9 @@ static void test_no_small_request_holds_the_loop(void **state)
     static const char segments[] =
         "{\"inputs\":[{\"name\":\"indices\",\"shape\":[0],\"datatype\":\"INT64\",\"data\":[]},"
         "{\"name\":\"segment_ids\",\"shape\":[0],\"datatype\":\"INT64\",\"data\":[]},"
-        "{\"name\":\"num_segments\",\"shape\":[1],\"datatype\":\"INT64\",\"data\":[1000]}]}";
+        "{\"name\":\"num_segments\",\"shape\":[1],\"datatype\":\"INT64\",\"data\":[100]}]}";
     message = (struct message){"/v2/models/mean/infer", "", segments, sizeof segments - 1};
-    expect_short_turns("1,000 default rows as JSON", 200, &message);
+    expect_short_turns("100 default rows as JSON", 200, &message);
 }
 
 static void test_no_document_holds_the_loop(void **state)

@@ -98,6 +98,14 @@ static void test_all_work_is_run_once(void **state)
     }
 }
 
+static bool has_waiting(void)
+{
+    uv_mutex_lock(&world.workers.lock);
+    bool waiting = world.workers.first != NULL;
+    uv_mutex_unlock(&world.workers.lock);
+    return waiting;
+}
+
 /* One worker: what is urgent goes first, all else in its order. */
 static void test_urgent_work_goes_first(void **state)
 {
@@ -106,7 +114,7 @@ static void test_urgent_work_goes_first(void **state)
     start(1, "", 0);
     world.work[0].run = wait_at_gate;
     bag_workers_push(&world.workers, &world.work[0], false);
-    while (atomic_load(&world.workers.started) == 0 || world.workers.first)
+    while (has_waiting())
         sched_yield();
     push(1, false);
     push(2, false);

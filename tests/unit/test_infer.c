@@ -1,0 +1,165 @@
+/* One inference: what a plan costs and what it may ask for. Limits are met exactly, and passed by
+ * one byte. */
+#include "testing.h"
+
+#include "server/infer/infer.h"
+
+#define ROWS    100
+#define COLUMNS 64
+
+static struct {
+    struct bag_model model;
+    struct bag_feature feature;
+    struct bag_table_memory memory;
+    struct bag_infer_limits limits;
+    struct bag_infer infer;
+    float rows[ROWS * COLUMNS];
+} world;
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(&world, 0, sizeof world);
+    world.limits = (struct bag_infer_limits){.max_body_bytes = 1 << 20,
+                                             .max_reply_bytes = 64 << 20,
+                                             .max_ids = 1 << 20,
+                                             .max_bags = 1 << 30,
+                                             .explains = true};
+    world.memory = (struct bag_table_memory){
+        .table = {.rows = world.rows, .dtype = BAG_F32, .num_rows = ROWS, .row_elements = COLUMNS},
+        .rank = 2,
+        .shape = {ROWS, COLUMNS}};
+    world.feature = (struct bag_feature){.name = (char *)(uintptr_t)BAG_EMBEDDINGS,
+                                         .rules = {.default_index = -1, .output_dtype = BAG_F32},
+                                         .memory = &world.memory};
+    world.model = (struct bag_model){.name = (char *)(uintptr_t) "m",
+                                     .version = (char *)(uintptr_t) "1",
+                                     .memory = &world.memory,
+                                     .features = &world.feature,
+                                     .num_features = 1,
+                                     .typical_row_bytes = COLUMNS * sizeof(float)};
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    bag_infer_free(&world.infer);
+    return 0;
+}
+
+/* So many bags without an index. */
+static void write_body(char *body, size_t room, size_t bags, const char *parameters)
+{
+    int bytes = snprintf(
+        body, room,
+        "{%s\"inputs\":[{\"name\":\"indices\",\"shape\":[0],\"datatype\":\"INT64\",\"data\":[]},"
+        "{\"name\":\"segment_ids\",\"shape\":[0],\"datatype\":\"INT64\",\"data\":[]},"
+        "{\"name\":\"num_segments\",\"shape\":[1],\"datatype\":\"INT64\",\"data\":[%zu]}]}",
+        parameters, bags);
+    assert_in_range(bytes, 1, room - 1);
+}
+
+/* Plans the body; the problem's text must have the words, NULL: there is none. */
+static void plan(const char *body, const char *words)
+{
+    struct bag_problem problem;
+    size_t bytes = strlen(body);
+    bag_infer_reset(&world.infer);
+    world.infer.input = (struct bag_infer_input){.model = &world.model,
+                                                 .limits = &world.limits,
+                                                 .body = body,
+                                                 .body_bytes = bytes,
+                                                 .header_bytes = bytes};
+    bool planned = bag_infer_plan(&world.infer, NULL, &problem);
+    if (planned && words)
+        fail_msg("planned, without '%s'", words);
+    if (!planned && (!words || !strstr(problem.text, words)))
+        fail_msg("'%s' lacks '%s'", problem.text, words ? words : "nothing");
+    if (!planned)
+        assert_int_equal(problem.kind, BAG_ERROR_BAD_REQUEST);
+}
+
+static const char binary[] = "\"parameters\":{\"binary_data_output\":true},";
+
+static void test_a_reply_is_bounded_by_its_request(void **state)
+{
+    char body[512];
+    (void)state;
+    world.limits.max_reply_ratio = 1000;
+    write_body(body, sizeof body, 900, binary);
+    size_t bags = 1000 * strlen(body) / (COLUMNS * sizeof(float)); /* also of three digits */
+    assert_in_range(bags, 100, 999);
+    write_body(body, sizeof body, bags, binary);
+    plan(body, NULL);
+    write_body(body, sizeof body, bags + 1, binary);
+    plan(body, "max_reply_ratio");
+    world.limits.max_reply_ratio = 0;
+    plan(body, NULL);
+    /* As JSON, 12 bytes for a number. */
+    world.limits.max_reply_ratio = 1000;
+    write_body(body, sizeof body, 100, "");
+    bags = 1000 * strlen(body) / (COLUMNS * 12);
+    write_body(body, sizeof body, bags, "");
+    plan(body, NULL);
+    write_body(body, sizeof body, bags + 1, "");
+    plan(body, "max_reply_ratio");
+}
+
+static void test_explanations_count_as_replies(void **state)
+{
+    char body[512];
+    (void)state;
+    world.limits.max_reply_ratio = 1000;
+    write_body(body, sizeof body, 800, binary);
+    plan(body, NULL);
+    write_body(body, sizeof body, 800,
+               "\"parameters\":{\"binary_data_output\":true,\"explain\":true},");
+    world.limits.max_reply_ratio = 800 * COLUMNS * sizeof(float) / strlen(body) + 1;
+    plan(body, "max_reply_ratio");
+}
+
+/* Work is counted from bags and bytes of the result, too, and by no less than 1000 bytes. */
+static void test_work_is_bounded_by_the_request(void **state)
+{
+    char body[512];
+    (void)state;
+    write_body(body, sizeof body, 4000, binary);
+    plan(body, NULL);
+    uint64_t cost_ns = bag_infer_cost_ns(&world.infer);
+    assert_true(cost_ns >= 4000 * COLUMNS * sizeof(float) / 8);
+    world.limits.max_work_ns_per_byte = (cost_ns + 999) / 1000;
+    plan(body, NULL);
+    world.limits.max_work_ns_per_byte = (cost_ns - 1) / 1000;
+    plan(body, "max_work_us_per_byte");
+}
+
+static void test_sorting_and_explaining_are_work(void **state)
+{
+    static const char body[] =
+        "{\"inputs\":[{\"name\":\"indices\",\"shape\":[4],\"datatype\":\"INT64\",\"data\":[1,2,3,4]"
+        "},"
+        "{\"name\":\"segment_ids\",\"shape\":[4],\"datatype\":\"INT64\",\"data\":[0,0,1,1]}]}";
+    (void)state;
+    plan(body, NULL);
+    uint64_t sorted_ns = bag_infer_cost_ns(&world.infer);
+    world.feature.rules.unsorted_segments = true;
+    plan(body, NULL);
+    assert_true(bag_infer_cost_ns(&world.infer) > sorted_ns);
+    world.feature.rules.unsorted_segments = false;
+    char explained[512];
+    snprintf(explained, sizeof explained, "{\"parameters\":{\"explain\":true},%s", body + 1);
+    plan(explained, NULL);
+    assert_true(bag_infer_cost_ns(&world.infer) > sorted_ns);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_reply_is_bounded_by_its_request, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_explanations_count_as_replies, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_work_is_bounded_by_the_request, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sorting_and_explaining_are_work, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
