@@ -132,6 +132,9 @@
       "where it is shorter, by estimate; more is answered 400. 0: any.")                           \
     X(isa, "engine", "isa", TEXT, "", 1, 64, "name",                                               \
       "Instruction set of the kernels: avx512, avx2, neon or generic. Empty: the best one.")       \
+    X(drain_delay_s, "engine", "drain_delay_s", COUNT, 0, 0, 86400, "seconds",                     \
+      "After SIGTERM, how long everything is still served, while readiness is 503 already, so "    \
+      "that a load balancer can turn away first.")                                                 \
     X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
     X(metrics, "metrics", "metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                       \

@@ -78,10 +78,27 @@ static void on_drain_timeout(uv_timer_t *timer)
 static void drain(struct serve *serve)
 {
     serve->service.state = BAG_SERVICE_DRAINING;
+    bag_log(BAG_LOG_LEVEL_INFO, "draining",
+            BAG_LOG_NUMBER("in_flight", bag_loops_in_flight(&serve->loops)));
     bag_systemd_notify("STOPPING=1\nSTATUS=Finishing requests");
     uv_timer_start(&serve->drain_timer, on_drain_timeout,
                    (uint64_t)serve->config.options.drain_timeout_s * 1000, 0);
     bag_loops_drain(&serve->loops);
+}
+
+static void on_delay_passed(uv_timer_t *timer)
+{
+    drain(timer->data);
+}
+
+/* A load balancer needs the time between two of its health checks to turn away. */
+static void leave(struct serve *serve)
+{
+    uint64_t delay_s = (uint64_t)serve->config.options.drain_delay_s;
+    serve->service.state = BAG_SERVICE_LEAVING;
+    bag_log(BAG_LOG_LEVEL_INFO, "leaving", BAG_LOG_NUMBER("drain_delay_s", delay_s));
+    bag_systemd_notify("STOPPING=1\nSTATUS=Serving until load balancers have turned away");
+    uv_timer_start(&serve->drain_timer, on_delay_passed, delay_s * 1000, 0);
 }
 
 static void reload(struct serve *serve)
@@ -110,11 +127,13 @@ static void on_signal(uv_signal_t *handle, int signal_number)
     if (serve->service.state == BAG_SERVICE_LOADING)
         stop_hard(serve, "signal while loading", 0, BAG_EXIT_OK);
     if (serve->service.state == BAG_SERVICE_DRAINING)
-        stop_hard(serve, "second signal", in_flight, BAG_EXIT_FAILED);
-    bag_log(BAG_LOG_LEVEL_INFO, "draining",
-            BAG_LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"),
-            BAG_LOG_NUMBER("in_flight", in_flight));
-    drain(serve);
+        stop_hard(serve, "signal while draining", in_flight, BAG_EXIT_FAILED);
+    bag_log(BAG_LOG_LEVEL_INFO, "stopping",
+            BAG_LOG_TEXT("signal", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"));
+    if (serve->service.state == BAG_SERVICE_READY && serve->config.options.drain_delay_s > 0)
+        leave(serve);
+    else
+        drain(serve);
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */

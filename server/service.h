@@ -17,6 +17,7 @@ struct bag_http_tokens;
 enum bag_service_state {
     BAG_SERVICE_LOADING,  /* listening, while the first tables are loaded */
     BAG_SERVICE_READY,    /* serving */
+    BAG_SERVICE_LEAVING,  /* serving as before, but readiness is 503 (drain_delay_s) */
     BAG_SERVICE_DRAINING, /* finishing what runs, taking nothing new */
 };
 

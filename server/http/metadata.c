@@ -16,6 +16,15 @@ static enum bag_http_outcome answer(struct bag_http_request *request, int status
     return BAG_HTTP_DONE;
 }
 
+/* The same of what changes from one moment to the next. */
+static enum bag_http_outcome answer_now(struct bag_http_request *request, int status,
+                                        char *document)
+{
+    answer(request, status, document);
+    request->reply.no_store = true;
+    return BAG_HTTP_DONE;
+}
+
 /* ---- the server ------------------------------------------------------------------------------ */
 
 enum bag_http_outcome bag_http_get_root(struct bag_http_request *request)
@@ -38,23 +47,25 @@ enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)
 {
-    return answer(request, 200, bag_v2_describe_health("live", true, NULL));
+    return answer_now(request, 200, bag_v2_describe_health("live", true, NULL));
 }
 
 /* Answers with what was described: 503 where it is not ready, or the server drains. */
 static enum bag_http_outcome answer_readiness(struct bag_http_request *request, bool is_ready,
-                                              bool is_draining, char *document)
+                                              bool stops, char *document)
 {
     if (is_ready)
-        return answer(request, 200, document);
-    bag_http_reply_failure(&request->reply, is_draining ? BAG_ERROR_DRAINING : BAG_ERROR_NOT_READY,
+        return answer_now(request, 200, document);
+    bag_http_reply_failure(&request->reply, stops ? BAG_ERROR_DRAINING : BAG_ERROR_NOT_READY,
                            document);
+    request->reply.no_store = true;
     return BAG_HTTP_DONE;
 }
 
-static bool drains(const struct bag_http_request *request)
+/* From the signal on, also while everything is still served. */
+static bool is_stopping(const struct bag_http_request *request)
 {
-    return request->context->service->state == BAG_SERVICE_DRAINING;
+    return request->context->service->state >= BAG_SERVICE_LEAVING;
 }
 
 static const char stopping[] = "the server is stopping";
@@ -62,15 +73,15 @@ static const char stopping[] = "the server is stopping";
 enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
 {
     const struct bag_model *not_ready = request->snapshot->not_ready;
-    bool is_draining = drains(request);
+    bool stops = is_stopping(request);
     char text[BAG_PROBLEM_TEXT_BYTES];
-    const char *why = is_draining ? stopping : not_ready ? not_ready->reason : NULL;
-    if (!is_draining && not_ready && not_ready->state != BAG_MODEL_LOADING) {
+    const char *why = stops ? stopping : not_ready ? not_ready->reason : NULL;
+    if (!stops && not_ready && not_ready->state != BAG_MODEL_LOADING) {
         snprintf(text, sizeof text, "model '%s' version %s is %s: %s", not_ready->name,
                  not_ready->version, bag_model_state_names[not_ready->state], not_ready->reason);
         why = text;
     }
-    return answer_readiness(request, !why, is_draining, bag_v2_describe_health("ready", !why, why));
+    return answer_readiness(request, !why, stops, bag_v2_describe_health("ready", !why, why));
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -153,31 +164,31 @@ enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
     const struct bag_http_target *target = &request->target;
     const struct bag_model *model =
         bag_snapshot_find(request->snapshot, target->model, target->version);
-    bool is_draining = drains(request);
+    bool stops = is_stopping(request);
     if (!model) {
         bag_http_find_model(request->snapshot, target, &request->reply);
         return BAG_HTTP_DONE;
     }
-    bool ready = !is_draining && model->state == BAG_MODEL_READY;
-    const char *why = ready ? NULL : is_draining ? stopping : model->reason;
-    return answer_readiness(request, ready, is_draining,
+    bool ready = !stops && model->state == BAG_MODEL_READY;
+    const char *why = ready ? NULL : stops ? stopping : model->reason;
+    return answer_readiness(request, ready, stops,
                             bag_v2_describe_readiness(target->model, ready, why));
 }
 
 /* A server that stops unloads all that it had. */
-static struct bag_v2_index_entry describe_state(const struct bag_model *model, bool is_draining)
+static struct bag_v2_index_entry describe_state(const struct bag_model *model, bool stops)
 {
-    enum bag_model_state state = is_draining ? BAG_MODEL_UNLOADING : model->state;
+    enum bag_model_state state = stops ? BAG_MODEL_UNLOADING : model->state;
     return (struct bag_v2_index_entry){.name = model->name,
                                        .version = model->version,
                                        .state = bag_model_state_names[state],
-                                       .reason = is_draining ? stopping : model->reason};
+                                       .reason = stops ? stopping : model->reason};
 }
 
 enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
 {
     const struct bag_snapshot *snapshot = request->snapshot;
-    bool is_draining = drains(request), ready_only;
+    bool stops = is_stopping(request), ready_only;
     struct bag_problem problem;
     size_t count = 0;
     if (!bag_v2_index_read(request->body ? request->body : "", request->body_bytes, &ready_only,
@@ -188,8 +199,8 @@ enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
     struct bag_v2_index_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
     for (size_t i = 0; entries && i < snapshot->count; i++) {
         const struct bag_model *model = snapshot->listed[i];
-        if (!ready_only || (!is_draining && model->state == BAG_MODEL_READY))
-            entries[count++] = describe_state(model, is_draining);
+        if (!ready_only || (!stops && model->state == BAG_MODEL_READY))
+            entries[count++] = describe_state(model, stops);
     }
     answer(request, 200, entries ? bag_v2_describe_index(entries, count) : NULL);
     free(entries);
@@ -226,7 +237,7 @@ static void make_metrics(struct bag_http_request *request)
 {
     char *text =
         bag_expose_prometheus(&request->context->service->metrics, request->snapshot, BAG_VERSION);
-    answer(request, 200, text);
+    answer_now(request, 200, text);
     request->reply.prometheus = text != NULL;
 }
 
@@ -248,7 +259,7 @@ static void answer_statistics(struct bag_http_request *request, struct bag_model
             bag_expose_statistics(&request->context->service->metrics, models[i],
                                   &statistics[ready++]);
     }
-    answer(request, 200, statistics ? bag_v2_describe_statistics(statistics, ready) : NULL);
+    answer_now(request, 200, statistics ? bag_v2_describe_statistics(statistics, ready) : NULL);
     free(statistics);
 }
 

@@ -149,6 +149,8 @@ bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_hea
     if (reply->header_bytes)
         add_number(&headers, BAG_HEADER_JSON_LENGTH, reply->header_bytes);
     add(&headers, "Content-Encoding", reply->coding);
+    if (reply->no_store)
+        add(&headers, "Cache-Control", "no-store");
     if (reply->varies_by_coding)
         add(&headers, "Vary", "Accept-Encoding");
     if (reply->varies_by_origin || reply->allow_origin)

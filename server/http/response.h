@@ -18,6 +18,7 @@ struct bag_http_reply {
     size_t body_bytes;
     const char *coding;     /* for Content-Encoding; static; NULL: the body is as it is */
     bool varies_by_coding;  /* other requests get it compressed otherwise */
+    bool no_store;          /* it is out of date at once: no cache may keep it */
     bool prometheus;        /* the body is in Prometheus' text format, and not JSON */
     size_t header_bytes;    /* of the JSON in front of binary tensors; 0: there are none */
     const char *allow;      /* of a 405 and of OPTIONS: the methods that there are; static */

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 import types
 
 import numpy as np
@@ -149,6 +150,32 @@ def test_second_signal(directory):
             server.wait_event("draining")
             server.send(signal.SIGINT)
             server.check_end(exit_code=1)
+
+
+def test_drain_delay(directory):
+    """After the signal readiness is withdrawn, and everything is served until the delay is over or
+    another signal ends it."""
+    path = save(directory / "items.npy")
+    for impatient in (False, True):
+        delay_s = 10 * TIMEOUT_S if impatient else 2
+        with Server("--table", f"items={path}", "--drain-delay-s", str(delay_s)) as server, \
+                Client(server) as kept:
+            check_table(kept)
+            begun = time.monotonic()
+            server.send()
+            wait_until(lambda: ready_while_draining(server) == 503, "readiness is not withdrawn")
+            for client in (kept, Client(server)):  # on an old connection and on a new one
+                check_table(client)
+                reply = client.get("/v2/models/items/ready").expect(503)
+                expect_equal(reply.headers.get("connection"), None, "Connection")
+                client.get("/v2/health/live").expect(200)
+            if impatient:
+                server.send()
+            server.check_end()
+            expect(impatient or time.monotonic() - begun >= delay_s, "the delay was cut short")
+            events = [e["event"] for e in server.events()]
+            expect_equal([e for e in events if e in ("leaving", "draining", "stopped")],
+                         ["leaving", "draining", "stopped"])
 
 
 def sparse_table(path, rows):

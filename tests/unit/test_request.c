@@ -427,10 +427,12 @@ static void test_headers(void **state)
                                    .coding = "gzip",
                                    .varies_by_coding = true,
                                    .header_bytes = 7,
+                                   .no_store = true,
                                    .close = true};
     static const char want[] = "Content-Type: application/octet-stream\n"
                                "Inference-Header-Content-Length: 7\n"
                                "Content-Encoding: gzip\n"
+                               "Cache-Control: no-store\n"
                                "Vary: Accept-Encoding\n"
                                "Vary: Origin\n"
                                "Access-Control-Allow-Origin: http://a\n"
