@@ -145,12 +145,18 @@ size_t bag_tokens_count(const struct bag_tokens *tokens)
 /* 1 where the texts are equal, otherwise 0; takes as long for every pair of these lengths. */
 static unsigned is_equal(struct bag_text a, struct bag_text b)
 {
-    unsigned difference = 0;
+    uint64_t difference = 0, left, right;
+    size_t i = 0;
     if (a.bytes != b.bytes)
         return 0;
-    for (size_t i = 0; i < a.bytes; i++)
+    for (; i + sizeof left <= a.bytes; i += sizeof left) {
+        memcpy(&left, a.data + i, sizeof left);
+        memcpy(&right, b.data + i, sizeof right);
+        difference |= left ^ right;
+    }
+    for (; i < a.bytes; i++)
         difference |= (unsigned char)(a.data[i] ^ b.data[i]);
-    return (difference - 1) >> 31;
+    return !difference;
 }
 
 unsigned bag_tokens_find(const struct bag_tokens *tokens, struct bag_text token)

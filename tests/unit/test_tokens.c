@@ -118,6 +118,29 @@ static void test_edges(void **state)
     bag_tokens_free(NULL);
 }
 
+/* A token that differs in one bit, at every place of every length. */
+static void test_compares_every_byte(void **state)
+{
+    char text[6 + 40], other[40];
+    struct bag_problem problem;
+    (void)state;
+    for (size_t bytes = BAG_TOKEN_MIN_BYTES; bytes <= sizeof other; bytes++) {
+        memcpy(text, "infer ", 6);
+        memset(text + 6, 'p', bytes);
+        char *copy = exact_copy(text, 6 + bytes);
+        struct bag_tokens *tokens = bag_tokens_parse(copy, 6 + bytes, &problem);
+        assert_non_null(tokens);
+        for (size_t i = 0; i < bytes; i++) {
+            memset(other, 'p', bytes);
+            assert_int_equal(bag_tokens_find(tokens, (struct bag_text){other, bytes}), BIT(INFER));
+            other[i] = 'q';
+            assert_int_equal(bag_tokens_find(tokens, (struct bag_text){other, bytes}), 0);
+        }
+        bag_tokens_free(tokens);
+        free(copy);
+    }
+}
+
 static void test_scopes(void **state)
 {
     (void)state;
@@ -153,8 +176,11 @@ static void test_bearer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_files), cmocka_unit_test(test_rejects_files),
-        cmocka_unit_test(test_edges),       cmocka_unit_test(test_scopes),
+        cmocka_unit_test(test_reads_files),
+        cmocka_unit_test(test_rejects_files),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_scopes),
+        cmocka_unit_test(test_compares_every_byte),
         cmocka_unit_test(test_bearer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
