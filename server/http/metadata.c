@@ -86,14 +86,27 @@ enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
+/* Whether another version of a model stands before it in the configured order. */
+static bool is_repeated(const struct bag_snapshot *snapshot, size_t position)
+{
+    const char *name = snapshot->listed[position]->name;
+    size_t versions, i = 0;
+    bag_snapshot_versions(snapshot, name, &versions);
+    if (versions == 1)
+        return false;
+    while (strcmp(snapshot->listed[i]->name, name) != 0)
+        i++;
+    return i < position;
+}
+
 enum bag_http_outcome bag_http_get_models(struct bag_http_request *request)
 {
     const struct bag_snapshot *snapshot = request->snapshot;
     const char **names = malloc((snapshot->count + 1) * sizeof *names);
     size_t count = 0;
     for (size_t i = 0; names && i < snapshot->count; i++) {
-        if (i == 0 || strcmp(snapshot->models[i]->name, snapshot->models[i - 1]->name) != 0)
-            names[count++] = snapshot->models[i]->name;
+        if (!is_repeated(snapshot, i))
+            names[count++] = snapshot->listed[i]->name;
     }
     answer(request, 200, names ? bag_v2_describe_models(names, count) : NULL);
     free(names);

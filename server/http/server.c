@@ -232,9 +232,10 @@ void bag_http_server_free(struct bag_http_server *server)
 {
     if (server->context.service->tokens)
         bag_http_tokens_release(server->context.service->tokens, &server->context.tokens);
-    bag_engine_free(&server->context.engine);
     bag_http_connections_free(&server->connections);
+    /* Spare requests keep memory of the engine's buffers. */
     bag_http_requests_free(&server->context);
+    bag_engine_free(&server->context.engine);
     bag_header_cache_free(&server->context.header_cache);
     bag_buffers_free(&server->context.buffers);
 }
