@@ -92,13 +92,22 @@ static bool scan_escape(struct bag_json_scan *scan)
     return true;
 }
 
+/* Takes the ASCII bytes of a string up to its end, an escape or a control character. */
+static void scan_plain_run(struct bag_json_scan *scan)
+{
+    const char *start = scan->at, *at = start;
+    while (at < scan->end && (signed char)*at >= 0x20 && *at != '"' && *at != '\\')
+        at++;
+    scan->at = at;
+    bag_json_put(scan, start, (size_t)(at - start));
+}
+
 bool bag_json_scan_string(struct bag_json_scan *scan)
 {
     if (!bag_json_expect(scan, '"', "expected a string in double quotes"))
         return false;
-    while (scan->at < scan->end && *scan->at != '"') {
+    for (scan_plain_run(scan); scan->at < scan->end && *scan->at != '"'; scan_plain_run(scan)) {
         unsigned char byte = (unsigned char)*scan->at;
-        size_t bytes = 1;
         if (byte == '\\') {
             if (!scan_escape(scan))
                 return false;
@@ -106,7 +115,8 @@ bool bag_json_scan_string(struct bag_json_scan *scan)
         }
         if (byte < 0x20)
             return bag_json_fail(scan, "control characters in strings must be escaped");
-        if (byte >= 0x80 && !(bytes = bag_utf8_bytes(scan->at, scan->end)))
+        size_t bytes = bag_utf8_bytes(scan->at, scan->end);
+        if (bytes == 0)
             return bag_json_fail(scan, "invalid UTF-8");
         bag_json_put(scan, scan->at, bytes);
         scan->at += bytes;
