@@ -21,11 +21,13 @@ enum {
     MAX_ROWS = 60,
     MAX_ENTRIES = 1400,
     MAX_BAGS = 300,
-    AROUND = 64
+    AROUND = 64,
+    LARGE_BYTES = 92 << 20
 };
 
-static const size_t dims[] = {1,  2,  3,  4,  5,  6,   7,   8,   9,   15,  16,  17,  31,
-                              32, 33, 63, 64, 65, 100, 127, 128, 129, 256, 257, 1000};
+static const size_t dims[] = {1,   2,   3,   4,   5,   6,   7,   8,   9,   15,  16,  17,
+                              31,  32,  33,  47,  48,  63,  64,  65,  80,  96,  100, 112,
+                              113, 127, 128, 129, 144, 192, 200, 256, 257, 500, 512, 1000};
 static const size_t bag_counts[] = {0, 1, 2, 7, 300};
 static const size_t bag_lengths[] = {0, 1, 1, 2, 3, 7, 40, 300};
 
@@ -59,6 +61,9 @@ static unsigned char index_memory[MAX_ENTRIES * 8 + 8], weight_memory[MAX_ENTRIE
 static int64_t offsets[MAX_BAGS + 1];
 static unsigned char wanted[MAX_BAGS * (MAX_COLUMNS + MAX_GAP) * 8 + 2 * AROUND + 8];
 static unsigned char got[sizeof wanted];
+
+/* LARGE_BYTES whose every word is a finite number of every type. */
+static unsigned char *large_memory;
 
 struct call {
     struct bag_table table;
@@ -149,24 +154,40 @@ static void fill_quantised(const struct bag_table *table, unsigned char *rows, b
             rows[i] &= 0xbf;
 }
 
+static void choose_rows(struct bag_table *table)
+{
+    unsigned char *rows = row_memory + (one_in(2) ? 0 : below(64));
+    bool special = one_in(3);
+    table->rows = rows;
+    table->num_rows = 1 + (int64_t)below(MAX_ROWS);
+    if (table->row_format == BAG_ROWS_PLAIN)
+        fill_plain(table, rows, special);
+    else
+        fill_quantised(table, rows, special);
+}
+
+/* A table of one of the sizes at which rows are prefetched in another way, around the borders. */
+static void choose_large_rows(struct bag_table *table)
+{
+    static const size_t sizes[] = {200 << 10, 400 << 10, 3 << 20, 20 << 20, 30 << 20, 90 << 20};
+    table->rows = large_memory + (one_in(2) ? 0 : below(64));
+    table->num_rows = (int64_t)(sizes[below(COUNT_OF(sizes))] / bag_row_bytes(table));
+}
+
 static void choose_table(struct call *call)
 {
     static const enum bag_dtype dtypes[] = {BAG_F32, BAG_F32, BAG_F16, BAG_BF16, BAG_F64,
                                             BAG_F32, BAG_I8,  BAG_U16, BAG_I32,  BAG_U64};
     struct bag_table *table = &call->table;
-    unsigned char *rows = row_memory + (one_in(2) ? 0 : below(64));
-    table->rows = rows;
     table->dtype = dtypes[below(COUNT_OF(dtypes))];
     table->row_format = BAG_ROWS_PLAIN;
     if (table->dtype == BAG_F32 && !one_in(3))
         table->row_format = (enum bag_row_format)below(BAG_ROW_FORMAT_COUNT);
-    table->num_rows = 1 + (int64_t)below(MAX_ROWS);
     table->row_elements = dims[below(COUNT_OF(dims))];
-    bool special = one_in(3);
-    if (table->row_format == BAG_ROWS_PLAIN)
-        fill_plain(table, rows, special);
+    if (one_in(4))
+        choose_large_rows(table);
     else
-        fill_quantised(table, rows, special);
+        choose_rows(table);
 }
 
 static bool converts(enum bag_dtype dtype)
@@ -262,8 +283,21 @@ static void claim_rows(struct call *call)
 {
     static const int64_t claims[] = {30000, 2000000, 1000000000, INT64_C(1) << 33};
     int64_t claimed = claims[below(COUNT_OF(claims))];
-    if (one_in(2) && !call->rules.skip_out_of_range)
+    if (one_in(2) && !call->rules.skip_out_of_range && call->table.num_rows <= MAX_ROWS)
         call->table.num_rows = claimed;
+}
+
+static bool fill_large_memory(void)
+{
+    void *memory =
+        mmap(NULL, LARGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    uint64_t *words = memory;
+    for (size_t i = 0; i < LARGE_BYTES / sizeof *words; i++)
+        words[i] = UINT64_C(0x3d003c003d003c00) | (draw() & UINT64_C(0x80ff80ff80ff80ff));
+    large_memory = memory;
+    return true;
 }
 
 static void choose_call(uint64_t seed, struct call *call)
@@ -325,9 +359,9 @@ static size_t first_difference(const struct bag_pool_args *args, const struct ca
 
 static void print_call(uint64_t seed, enum bag_isa isa, const struct call *call, size_t at)
 {
-    printf("FAILED seed %llu isa %s: %s rows of %zu %s, %s into %s%s, %zu bags, %zu %s ids, "
+    printf("FAILED seed %llu isa %s: %lld %s rows of %zu %s, %s into %s%s, %zu bags, %zu %s ids, "
            "bags [%zu, %zu), columns [%zu, %zu), byte %zd of the result is %02x instead of %02x\n",
-           (unsigned long long)seed, bag_isa_names[isa],
+           (unsigned long long)seed, bag_isa_names[isa], (long long)call->table.num_rows,
            bag_row_format_names[call->table.row_format], call->table.row_elements,
            bag_dtypes[call->table.dtype].name, bag_reduction_names[call->rules.reduction],
            bag_dtypes[call->rules.output_dtype].name, call->is_weighted ? ", weighted" : "",
@@ -440,6 +474,10 @@ int main(int argc, char *argv[])
         if (bag_isa_usable((enum bag_isa)isa))
             printf(" %s", bag_isa_names[isa]);
     printf("\n");
+    if (!fill_large_memory()) {
+        printf("FAILED: no memory of %d bytes\n", LARGE_BYTES);
+        return 1;
+    }
     failed += check_many_rows();
     for (uint64_t i = 0; i < calls && failed < 10; i++)
         failed += check(seed + i);
