@@ -6,11 +6,16 @@
 #include <cpuid.h>
 #endif
 
-const struct bag_kernels bag_generic_kernels = {.pool = {
+const struct bag_kernels bag_generic_kernels = {
+    .pool =
+        {
 #define BAG_X(id, bits, vector) [BAG_KIND_OF_##id] = bag_ref_block,
-                                                    BAG_ROW_KINDS(BAG_X)
+            BAG_ROW_KINDS(BAG_X)
 #undef BAG_X
-                                                        [BAG_KIND_OF_INTEGERS] = bag_ref_block}};
+                [BAG_KIND_OF_INTEGERS] = bag_ref_block,
+        },
+    .ids_valid = bag_ref_ids_valid,
+};
 
 /* NULL where this build has none. */
 static const struct bag_kernels *const kernels_of[BAG_ISA_COUNT] = {
@@ -135,4 +140,9 @@ static enum bag_row_kind kind_of(const struct bag_table *table)
 bag_block_fn *bag_kernel_for(const struct bag_table *table)
 {
     return kernels_of[used]->pool[kind_of(table)];
+}
+
+bag_ids_fn *bag_ids_kernel(void)
+{
+    return kernels_of[used]->ids_valid;
 }

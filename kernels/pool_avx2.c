@@ -13,6 +13,7 @@
 #define BAG_SPLIT_TILES(X, ...) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
+#define BAG_ID_VECTOR_BYTES      32
 #define BAG_FAR_BYTES            4096
 #define BAG_FAR_CACHE            1
 #include "pool_instances.h"

@@ -13,6 +13,7 @@
 /* clang-format on */
 #define BAG_SPLIT_TILES(X, ...)  X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 4)
+#define BAG_ID_VECTOR_BYTES      64
 #define BAG_FAR_BYTES            16384
 #define BAG_FAR_CACHE            2
 #include "pool_instances.h"

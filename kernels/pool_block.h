@@ -29,6 +29,11 @@ void bag_ref_block(const struct bag_block *block);
 /* Writes bag number `bag` of the block, in which no entry is left: the default row, or zeros. */
 void bag_ref_empty(const struct bag_block *block, size_t bag);
 
+/* Whether all ids are within the bounds. */
+typedef bool bag_ids_fn(const struct bag_ids *ids, const struct bag_id_bounds *bounds);
+
+bag_ids_fn bag_ref_ids_valid;
+
 /* ---- kernels by instruction set -------------------------------------------------------------- */
 
 /* The kinds of rows that kernels differ by. X(ID, bits of an element, vector type that sums it) */
@@ -52,6 +57,7 @@ enum bag_row_kind {
 
 struct bag_kernels {
     bag_block_fn *pool[BAG_ROW_KIND_COUNT];
+    bag_ids_fn *ids_valid;
 };
 
 /* Those of other processor families are not linked in. */
@@ -60,5 +66,8 @@ extern const struct bag_kernels bag_generic_kernels, bag_neon_kernels, bag_avx2_
 
 /* The kernel in use for the table's rows. */
 bag_block_fn *bag_kernel_for(const struct bag_table *table);
+
+/* The check of ids in use. */
+bag_ids_fn *bag_ids_kernel(void);
 
 #endif

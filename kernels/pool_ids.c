@@ -1,78 +1,22 @@
-/* Whole arrays of ids: the loops that run once over everything a client sent.
- *
- * An array is first checked as a whole, without a branch, a comparison or an early exit, so that
- * the compiler vectorises the loop even where vectors cannot compare 64-bit integers: every fault
- * shows in the sign of a difference. Only a bad array is searched for its first bad position. */
+/* Whole arrays of ids. An array is first checked as a whole by the instruction set in use; only a
+ * bad one is searched for its first bad position. */
 #include "pool_ids.h"
+#include "pool_block.h"
 
-/* The sign says whether `id`, unless it is negative, is above `high`, which is at least -1. */
-static inline int64_t above(int64_t id, int64_t high)
-{
-    return (int64_t)((uint64_t)high - (uint64_t)id);
-}
+#define BAG_ID_VECTOR_BYTES 16
+#include "simd_ids.h"
 
-static inline int64_t without_negative(int64_t id)
-{
-    return id & ~(id >> 63);
-}
+/* Arrays of so many ids are searched at once. */
+#define SHORT_COUNT 4
 
-/* A difference that overflows needs a negative id, whose own sign says enough. */
-static inline int64_t descent(int64_t before, int64_t id)
+bool bag_ref_ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
 {
-    return (int64_t)((uint64_t)id - (uint64_t)before);
-}
-
-/* Whether no id is negative or less than the one before it, and the last, then the largest, is not
- * above `high`. */
-static inline __attribute__((always_inline)) bool judge_order(const struct bag_ids *ids,
-                                                              int64_t high)
-{
-    int64_t negative = bag_id_at(ids, 0), descends = above(bag_id_at(ids, ids->count - 1), high);
-#pragma GCC unroll 4
-    for (size_t i = 1; i < ids->count; i++) {
-        negative |= bag_id_at(ids, i);
-        descends |= descent(bag_id_at(ids, i - 1), bag_id_at(ids, i));
-    }
-    return (negative | descends) >= 0;
-}
-
-/* Whether all ids are within the bounds; `wide` and what is asked are constants of each call. The
- * two kinds of signs are gathered apart, or each step would wait for the one before it. */
-static inline __attribute__((always_inline)) bool
-judge(struct bag_ids ids, bool wide, bool any_negative, bool ascending, int64_t high)
-{
-    int64_t negative = 0, outside = 0;
-    ids.wide = wide;
-    if (ids.count == 0)
-        return true;
-    if (ascending)
-        return judge_order(&ids, high);
-#pragma GCC unroll 4
-    for (size_t i = 0; i < ids.count; i++) {
-        int64_t id = bag_id_at(&ids, i);
-        id = any_negative ? without_negative(id) : id;
-        negative |= id;
-        outside |= above(id, high);
-    }
-    return (negative | outside) >= 0;
-}
-
-static bool all_good(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
-{
-    int64_t high = bounds->high;
-    if (bounds->any_negative)
-        return ids->wide ? judge(*ids, true, true, false, high)
-                         : judge(*ids, false, true, false, high);
-    if (bounds->ascending)
-        return ids->wide ? judge(*ids, true, false, true, high)
-                         : judge(*ids, false, false, true, high);
-    return ids->wide ? judge(*ids, true, false, false, high)
-                     : judge(*ids, false, false, false, high);
+    return ids_valid(ids, bounds);
 }
 
 size_t bag_ids_first_bad(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
 {
-    if (all_good(ids, bounds))
+    if (ids->count > SHORT_COUNT && bag_ids_kernel()(ids, bounds))
         return ids->count;
     for (size_t i = 0; i < ids->count; i++) {
         int64_t id = bag_id_at(ids, i);

@@ -6,10 +6,12 @@
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
  *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
+ *   #define BAG_ID_VECTOR_BYTES      bytes of the vectors that check ids
  *   #define BAG_FAR_BYTES            how far ahead the rows of large tables are prefetched
  *   #define BAG_FAR_CACHE            into which cache they are: 1 or 2 */
 #include "pool_tiles.h"
 #include "simd.h"
+#include "simd_ids.h"
 
 #define BODY         f32v
 #define BODY_REAL    float
@@ -79,8 +81,13 @@
 BAG_ROW_KINDS(BAG_X)
 #undef BAG_X
 
-const struct bag_kernels BAG_KERNELS = {.pool = {
+const struct bag_kernels BAG_KERNELS = {
+    .pool =
+        {
 #define BAG_X(id, bits, vector) [BAG_KIND_OF_##id] = pool_##id,
-                                            BAG_ROW_KINDS(BAG_X)
+            BAG_ROW_KINDS(BAG_X)
 #undef BAG_X
-                                                [BAG_KIND_OF_INTEGERS] = bag_ref_block}};
+                [BAG_KIND_OF_INTEGERS] = bag_ref_block,
+        },
+    .ids_valid = ids_valid,
+};

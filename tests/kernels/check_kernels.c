@@ -6,7 +6,7 @@
  * A failure prints the call and its seed; `check_kernels SEED 1` repeats it. NaNs are equal
  * whatever their payload. */
 #include "kernels/dispatch.h"
-#include "kernels/pool.h"
+#include "kernels/pool_ids.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -464,6 +464,101 @@ static int check_many_rows(void)
     return failed;
 }
 
+/* ---- the check of ids ---------------------------------------------------------------------------
+ */
+
+enum { MAX_IDS = 70 };
+
+/* Ids in order, all within the bounds, but for one of `bad` at `position`. */
+static void place_ids(struct bag_ids *ids, unsigned char *memory, int64_t step, size_t position,
+                      int64_t bad)
+{
+    size_t bytes = ids->wide ? sizeof(int64_t) : sizeof(int32_t);
+    ids->data = memory;
+    for (size_t i = 0; i < ids->count; i++) {
+        int64_t id = i == position ? bad : (int64_t)i * step;
+        int32_t narrow = (int32_t)id;
+        memcpy(memory + i * bytes, ids->wide ? (void *)&id : (void *)&narrow, bytes);
+    }
+}
+
+/* Ids of that width that are out of bounds. */
+static size_t bad_ids(const struct bag_ids *ids, const struct bag_id_bounds *bounds, int64_t *bad)
+{
+    size_t count = 0;
+    int64_t least = ids->wide ? INT64_MIN : INT32_MIN, most = ids->wide ? INT64_MAX : INT32_MAX;
+    if (!bounds->any_negative) {
+        bad[count++] = -1;
+        bad[count++] = least;
+        bad[count++] = least + 1;
+    }
+    if (bounds->high < most) {
+        bad[count++] = bounds->high + 1;
+        bad[count++] = most;
+    }
+    return count;
+}
+
+static bool finds(const struct bag_ids *ids, const struct bag_id_bounds *bounds, size_t expected)
+{
+    size_t found = bag_ids_first_bad(ids, bounds);
+    if (found == expected)
+        return true;
+    printf("FAILED ids, %s: position %zu instead of %zu of %zu, int%d, %s%s, up to %lld\n",
+           bag_isa_names[bag_isa_used()], found, expected, ids->count, ids->wide ? 64 : 32,
+           bounds->ascending ? "ascending" : "in any order",
+           bounds->any_negative ? " or negative" : "", (long long)bounds->high);
+    return false;
+}
+
+/* One bad id at each position of arrays of each length, and none. */
+static int check_ids_of(struct bag_ids *ids, const struct bag_id_bounds *bounds)
+{
+    static unsigned char memory[MAX_IDS * 8 + 8];
+    int64_t bad[5], step = bounds->high >= MAX_IDS ? bounds->high / MAX_IDS : 0;
+    size_t num_bad = bad_ids(ids, bounds, bad);
+    unsigned char *at = memory + below(8);
+    if (!ids->wide && step > INT32_MAX / MAX_IDS)
+        step = INT32_MAX / MAX_IDS;
+    int failed = 0;
+    for (ids->count = 0; ids->count <= MAX_IDS; ids->count++) {
+        place_ids(ids, at, step, SIZE_MAX, 0);
+        failed += !finds(ids, bounds, ids->count);
+        for (size_t position = 0; position < ids->count; position++) {
+            for (size_t i = 0; i < num_bad; i++) {
+                place_ids(ids, at, step, position, bad[i]);
+                failed += !finds(ids, bounds, position);
+            }
+            /* Of ids that must ascend the one after is wrong, if it is less. */
+            place_ids(ids, at, step, position, bounds->high);
+            bool descends = bounds->ascending && position + 1 < ids->count &&
+                            (int64_t)(position + 1) * step < bounds->high;
+            failed += !finds(ids, bounds, descends ? position + 1 : ids->count);
+        }
+    }
+    return failed;
+}
+
+static int check_ids(void)
+{
+    static const int64_t highs[] = {0, 5, 1000, INT32_MAX - 1, INT32_MAX, INT64_MAX - 1, INT64_MAX};
+    int failed = 0;
+    for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
+        if (!bag_isa_usable((enum bag_isa)isa))
+            continue;
+        bag_isa_use((enum bag_isa)isa);
+        for (size_t i = 0; i < COUNT_OF(highs); i++)
+            for (int kind = 0; kind < 6; kind++) {
+                struct bag_ids ids = {.wide = kind % 2};
+                struct bag_id_bounds bounds = {
+                    .high = highs[i], .ascending = kind / 2 == 1, .any_negative = kind / 2 == 2};
+                if (ids.wide || highs[i] <= INT32_MAX)
+                    failed += check_ids_of(&ids, &bounds);
+            }
+    }
+    return failed;
+}
+
 int main(int argc, char *argv[])
 {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
@@ -479,6 +574,7 @@ int main(int argc, char *argv[])
         return 1;
     }
     failed += check_many_rows();
+    failed += check_ids();
     for (uint64_t i = 0; i < calls && failed < 10; i++)
         failed += check(seed + i);
     printf("%llu calls from seed %llu, %d differences\n", (unsigned long long)calls,

@@ -1,0 +1,99 @@
+/* Checking whole arrays of ids with vectors of BAG_ID_VECTOR_BYTES, which is defined before this is
+ * included: once for plain C, once for each instruction set.
+ *
+ * There is no branch, no comparison and no early exit in the loops, as most instruction sets
+ * compare 64-bit integers slowly: every fault shows in the sign of a difference. */
+#include "pool_ids.h"
+
+/* Keeps a vector in its register: GCC would load it anew for each use, which takes twice as long.
+ */
+#if defined(__x86_64__) && (BAG_ID_VECTOR_BYTES <= 32 || defined(__AVX512F__))
+#define BAG_KEEP_LOADED(vector) __asm__("" : "+x"(vector))
+#elif defined(__aarch64__)
+#define BAG_KEEP_LOADED(vector) __asm__("" : "+w"(vector))
+#else
+#define BAG_KEEP_LOADED(vector) (void)(vector)
+#endif
+
+/* Which ids are wrong: negative ones, unless they are allowed, those above `high` (at least -1),
+ * and those less than the one before them where `ascending`. A difference that overflows needs a
+ * negative id, whose own sign is enough. `any_negative` and `ascending` are constants of each call.
+ */
+#define BAG_DEFINE_IDS_VALID(bits)                                                                \
+    typedef uint##bits##_t ids##bits##v __attribute__((vector_size(BAG_ID_VECTOR_BYTES)));        \
+                                                                                                  \
+    static inline uint##bits##_t id##bits##_at(const char *ids, size_t position)                  \
+    {                                                                                             \
+        uint##bits##_t id;                                                                        \
+        memcpy(&id, ids + position * sizeof id, sizeof id);                                       \
+        return id;                                                                                \
+    }                                                                                             \
+                                                                                                  \
+    static inline ids##bits##v ids##bits##_at(const char *ids, size_t position)                   \
+    {                                                                                             \
+        ids##bits##v some;                                                                        \
+        memcpy(&some, ids + position * sizeof(uint##bits##_t), sizeof some);                      \
+        return some;                                                                              \
+    }                                                                                             \
+                                                                                                  \
+    static inline bool ascends_##bits(const char *ids, size_t count)                              \
+    {                                                                                             \
+        const size_t lanes = BAG_ID_VECTOR_BYTES * 8 / bits;                                      \
+        ids##bits##v negative = {0}, descends = {0};                                              \
+        uint##bits##_t signs = id##bits##_at(ids, 0);                                             \
+        size_t i = 1;                                                                             \
+        for (; i + lanes <= count; i += lanes) {                                                  \
+            ids##bits##v some = ids##bits##_at(ids, i);                                           \
+            BAG_KEEP_LOADED(some);                                                                \
+            negative |= some;                                                                     \
+            descends |= some - ids##bits##_at(ids, i - 1);                                        \
+        }                                                                                         \
+        for (; i < count; i++)                                                                    \
+            signs |= id##bits##_at(ids, i) | (id##bits##_at(ids, i) - id##bits##_at(ids, i - 1)); \
+        negative |= descends;                                                                     \
+        for (size_t lane = 0; count > lanes && lane < lanes; lane++)                              \
+            signs |= negative[lane];                                                              \
+        return !(signs >> (bits - 1));                                                            \
+    }                                                                                             \
+                                                                                                  \
+    static inline __attribute__((always_inline)) bool in_range_##bits(                            \
+        const char *ids, size_t count, uint##bits##_t high, bool any_negative)                    \
+    {                                                                                             \
+        const size_t lanes = BAG_ID_VECTOR_BYTES * 8 / bits;                                      \
+        ids##bits##v negative = {0}, above = {0};                                                 \
+        uint##bits##_t signs = 0;                                                                 \
+        size_t i = 0;                                                                             \
+        for (; i + lanes <= count; i += lanes) {                                                  \
+            ids##bits##v some = ids##bits##_at(ids, i);                                           \
+            BAG_KEEP_LOADED(some);                                                                \
+            negative |= some;                                                                     \
+            above |= any_negative ? (high - some) & ~some : high - some;                          \
+        }                                                                                         \
+        for (; i < count; i++) {                                                                  \
+            uint##bits##_t id = id##bits##_at(ids, i);                                            \
+            signs |= any_negative ? (high - id) & ~id : (high - id) | id;                         \
+        }                                                                                         \
+        above |= any_negative ? above : negative;                                                 \
+        for (size_t lane = 0; count >= lanes && lane < lanes; lane++)                             \
+            signs |= above[lane];                                                                 \
+        return !(signs >> (bits - 1));                                                            \
+    }
+
+BAG_DEFINE_IDS_VALID(32)
+BAG_DEFINE_IDS_VALID(64)
+
+static bool ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
+{
+    /* No int32 is above INT32_MAX. */
+    uint32_t high = bounds->high > INT32_MAX ? INT32_MAX : (uint32_t)bounds->high;
+    if (ids->count == 0)
+        return true;
+    if (bounds->ascending)
+        return bag_id_at(ids, ids->count - 1) <= bounds->high &&
+               (ids->wide ? ascends_64(ids->data, ids->count) : ascends_32(ids->data, ids->count));
+    if (bounds->any_negative)
+        return ids->wide ? in_range_64(ids->data, ids->count, (uint64_t)bounds->high, true)
+                         : in_range_32(ids->data, ids->count, high, true);
+    return ids->wide ? in_range_64(ids->data, ids->count, (uint64_t)bounds->high, false)
+                     : in_range_32(ids->data, ids->count, high, false);
+}
