@@ -380,6 +380,24 @@ static bool add_duration(cJSON *tree, const char *key, struct bag_v2_duration du
            add_integer(object, "ns", duration.ns);
 }
 
+/* A model whose max_batch_size is 0 has one size of batches, 1, and all its executions are of it.
+ */
+static bool add_batches(cJSON *tree, const struct bag_v2_statistics *model)
+{
+    cJSON *list = cJSON_AddArrayToObject(tree, "batch_stats");
+    if (!list || model->execution_count == 0)
+        return list;
+    cJSON *batch = add_item(list);
+    uint64_t count = model->execution_count;
+    return batch && add_integer(batch, "batch_size", 1) &&
+           add_duration(batch, "compute_input",
+                        (struct bag_v2_duration){count, model->compute_input.ns}) &&
+           add_duration(batch, "compute_infer",
+                        (struct bag_v2_duration){count, model->compute_infer.ns}) &&
+           add_duration(batch, "compute_output",
+                        (struct bag_v2_duration){count, model->compute_output.ns});
+}
+
 static bool add_statistics(cJSON *list, const struct bag_v2_statistics *model)
 {
     cJSON *tree = add_item(list);
@@ -393,7 +411,7 @@ static bool add_statistics(cJSON *list, const struct bag_v2_statistics *model)
 #define BAG_X(member) whole = whole && add_duration(durations, #member, model->member);
     BAG_V2_DURATIONS(BAG_X)
 #undef BAG_X
-    return whole && cJSON_AddArrayToObject(tree, "batch_stats");
+    return whole && add_batches(tree, model);
 }
 
 char *bag_v2_describe_statistics(const struct bag_v2_statistics *models, size_t count)

@@ -48,7 +48,7 @@ static void count(const struct bag_http_access *access, const struct bag_job *jo
                           reply->body_bytes);
     if (reply->status >= 400)
         bag_metrics_on_rejection(access->recorder, job->infer.input.model,
-                                 bag_http_error_reason(reply->error));
+                                 bag_http_error_reason(reply->error), &job->infer.watch);
     else if (job->infer.input.model)
         count_success(access->recorder, &job->infer, now_ms);
 }

@@ -257,6 +257,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->head = (struct bag_http_head){.has_length = false};
     request->expected_ns = 0;
     request->job.infer.input.model = NULL;
+    request->job.infer.watch.runs = false;
     request->reply.status = 0;
     request->access.options = options_of(request);
     request->access.recorder = context->recorder;

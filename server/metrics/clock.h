@@ -83,4 +83,15 @@ static inline void bag_stopwatch_lap(struct bag_stopwatch *watch, enum bag_stage
     watch->mark = now;
 }
 
+/* The time from its start until now; 0 for one that does not run. */
+static inline uint64_t bag_stopwatch_ns(const struct bag_stopwatch *watch)
+{
+    if (!watch->runs)
+        return 0;
+    uint64_t ns = bag_ticks_ns(watch->mark, bag_ticks_now());
+    for (size_t i = 0; i < BAG_STAGE_COUNT; i++)
+        ns += watch->stage_ns[i];
+    return ns;
+}
+
 #endif

@@ -222,7 +222,7 @@ char *bag_prometheus_end(struct bag_prometheus *out)
     return NULL;
 }
 
-enum type { COUNTER, GAUGE, SECONDS, SIZES, MOMENT };
+enum type { COUNTER, TIME, GAUGE, SECONDS, SIZES, MOMENT };
 
 /* The values of a label. */
 struct label {
@@ -272,6 +272,7 @@ static const struct {
     const uint64_t *bounds; /* NULL: no histogram */
 } types[] = {
     [COUNTER] = {"counter", BAG_SLOTS_COUNTER, 0, NULL},
+    [TIME] = {"counter", BAG_SLOTS_TIME, 0, NULL},
     [GAUGE] = {"gauge", BAG_SLOTS_GAUGE, 0, NULL},
     [MOMENT] = {"gauge", BAG_SLOTS_MOMENT, 0, NULL},
     [SECONDS] = {"histogram", BAG_SLOTS_SECONDS, BAG_SECONDS_BOUND_COUNT, bag_seconds_bounds},
@@ -332,7 +333,7 @@ static void write_samples(struct bag_prometheus *out, const struct bag_metrics *
             bag_prometheus_value(
                 out, bag_metrics_epoch_ms(metrics, bag_counter_get(counter)) * 1000000, true);
         else
-            bag_prometheus_value(out, bag_counter_get(counter), false);
+            bag_prometheus_value(out, bag_counter_get(counter), family->type == TIME);
     }
 }
 
@@ -465,7 +466,7 @@ void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_m
         .inference_count = bag_counter_get(counters.bags[0]),
         .execution_count = bag_counter_get(counters.executions[0]),
         .success = duration_of(counters.duration[0]),
-        .fail = {.count = failures_count},
+        .fail = {failures_count, bag_counter_get(counters.failure_ns[0])},
         .queue = duration_of(counters.stage[BAG_STAGE_QUEUE]),
         .compute_input = duration_of(counters.stage[BAG_STAGE_INPUT]),
         .compute_infer = duration_of(counters.stage[BAG_STAGE_INFER]),

@@ -171,13 +171,16 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
 }
 
 void bag_metrics_on_rejection(struct bag_recorder *recorder, const struct bag_model *model,
-                              enum bag_rejection rejection)
+                              enum bag_rejection rejection, const struct bag_stopwatch *watch)
 {
     if (!recorder)
         return;
     bag_counter_add(recorder->loop.rejectd[rejection], 1);
-    if (model)
-        bag_counter_add(counters_of(recorder, model)->failure[failures[rejection]], 1);
+    if (!model)
+        return;
+    struct bag_model_counters *counters = counters_of(recorder, model);
+    bag_counter_add(counters->failure[failures[rejection]], 1);
+    bag_counter_add(counters->failure_ns[0], bag_stopwatch_ns(watch));
 }
 
 void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_t body_bytes,

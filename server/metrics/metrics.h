@@ -48,6 +48,7 @@ enum { BAG_ONE_COUNT = 1, BAG_STATUS_LABEL_COUNT = BAG_HTTP_STATUSES(BAG_X) + 1 
 /* How many figures a metric has for each value of its label; a histogram's are one for each bound,
  * one for what is beyond the last, and the sum. */
 #define BAG_SLOTS_COUNTER 1
+#define BAG_SLOTS_TIME    1
 #define BAG_SLOTS_GAUGE   1
 #define BAG_SLOTS_MOMENT  1
 #define BAG_SLOTS_SECONDS (BAG_SECONDS_BOUND_COUNT + 2)
@@ -165,9 +166,10 @@ struct bag_metrics_work {
 void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_model *model,
                             const struct bag_metrics_work *work);
 
-/* A request was answered with an error; `model` is NULL where it was for none. */
+/* A request was answered with an error; `model` is NULL where it was for none, `watch` does not run
+ * where its body was not looked at. */
 void bag_metrics_on_rejection(struct bag_recorder *recorder, const struct bag_model *model,
-                              enum bag_rejection rejection);
+                              enum bag_rejection rejection, const struct bag_stopwatch *watch);
 
 /* Any request was answered. */
 void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_t body_bytes,

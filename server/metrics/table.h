@@ -4,6 +4,7 @@
  * X(member, TYPE, LABEL, "name", "unit", "sentence"). TYPE is
  *
  *   COUNTER  only ever grows
+ *   TIME     the same of durations, kept in ns
  *   GAUGE    is as it is; loops add up to the whole
  *   SECONDS  a histogram of durations, kept in ns
  *   SIZES    a histogram of small numbers
@@ -23,6 +24,8 @@
       "Inference requests that were answered with their result.")                                  \
     X(failure, COUNTER, FAILURE, "nv_inference_request_failure", "requests",                       \
       "Inference requests that were answered with an error.")                                      \
+    X(failure_ns, TIME, ONE, "bagserve_failed_request_duration_seconds_total", "seconds",          \
+      "From the last byte of a request's body to its reply, where that is an error.")              \
     X(bags, COUNTER, ONE, "nv_inference_count", "bags", "Bags that were pooled.")                  \
     X(executions, COUNTER, ONE, "nv_inference_exec_count", "batches",                              \
       "Batches that were pooled; a request that is answered at once is one.")                      \

@@ -64,6 +64,16 @@ def pick(changes, prefix):
             and not ("duration" in key[0] and not key[0].endswith("_count"))}
 
 
+def check_batches(entry):
+    """One size of batches, 1, with all executions and the times of the requests in them."""
+    want = []
+    if entry["execution_count"]:
+        stats = entry["inference_stats"]
+        want = [{"batch_size": 1} | {key: {"count": entry["execution_count"], "ns": stats[key]["ns"]}
+                                     for key in ("compute_input", "compute_infer", "compute_output")}]
+    expect_equal(entry["batch_stats"], want, "batch_stats")
+
+
 def statistics(client, path="/v2/models/stats"):
     """Model statistics by name and version; every key is checked on the way."""
     value = client.get(path).expect().json()
@@ -81,8 +91,20 @@ def statistics(client, path="/v2/models/stats"):
                    ("last_inference", "inference_count", "execution_count")), f"{entry}")
         expect(isinstance(entry["version"], str) and isinstance(entry["batch_stats"], list),
                f"{entry}")
+        check_batches(entry)
         found[entry["name"], entry["version"]] = entry
     return found
+
+
+def test_failures_take_time(client):
+    def failed():
+        return statistics(client, "/v2/models/items/stats")["items", "1"]["inference_stats"]["fail"]
+
+    before = failed()
+    client.request("POST", "/v2/models/items/infer", b'{"inputs":[{}]}').expect(400)
+    after = failed()
+    expect_equal(after["count"], before["count"] + 1)
+    expect(after["ns"] > before["ns"], f"{after} after {before}")
 
 
 # ---- counts -----------------------------------------------------------------------------------

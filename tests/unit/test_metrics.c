@@ -6,6 +6,7 @@
 static struct bag_model models[2], *both[2] = {&models[0], &models[1]};
 static struct bag_metrics metrics;
 static struct bag_recorder *first, *second;
+static const struct bag_stopwatch unused; /* of a request whose body was not looked at */
 
 static int set_up(void **state)
 {
@@ -214,8 +215,8 @@ static void test_rejections_have_reasons(void **state)
         struct bag_model_counters model_before, model_after;
         bag_metrics_sum_loops(&metrics, &before);
         bag_metrics_sum_model(&metrics, &models[1], &model_before);
-        bag_metrics_on_rejection(first, &models[1], cases[i].rejection);
-        bag_metrics_on_rejection(second, NULL, cases[i].rejection);
+        bag_metrics_on_rejection(first, &models[1], cases[i].rejection, &unused);
+        bag_metrics_on_rejection(second, NULL, cases[i].rejection, &unused);
         bag_metrics_sum_loops(&metrics, &after);
         bag_metrics_sum_model(&metrics, &models[1], &model_after);
         for (int j = 0; j < BAG_REJECTION_COUNT; j++)
@@ -260,7 +261,7 @@ static void test_nothing_is_counted_when_off(void **state)
     bag_metrics_on_batch(none, &models[0], 1);
     bag_metrics_on_queued(none, &models[0]);
     bag_metrics_on_taken(none, &models[0]);
-    bag_metrics_on_rejection(none, NULL, BAG_REJECTION_BAD_REQUEST);
+    bag_metrics_on_rejection(none, NULL, BAG_REJECTION_BAD_REQUEST, &unused);
     bag_metrics_on_answer(none, 200, 1, 1);
     bag_metrics_on_end(none, false);
     bag_metrics_on_levels(none, &levels);
@@ -352,20 +353,30 @@ static void test_statistics(void **state)
     succeed(first, &models[1], 10, 5);
     succeed(second, &models[1], 20, 6);
     bag_metrics_on_batch(first, &models[1], 2);
-    bag_metrics_on_rejection(first, &models[1], BAG_REJECTION_BAD_REQUEST);
-    bag_metrics_on_rejection(first, &models[1], BAG_REJECTION_TIMEOUT);
+    bag_metrics_on_rejection(first, &models[1], BAG_REJECTION_BAD_REQUEST, &unused);
+    /* One that waited for 700 ns in its first stages, and since then for as long as this takes. */
+    struct bag_stopwatch watch;
+    bag_stopwatch_start(&watch, true);
+    watch.stage_ns[BAG_STAGE_QUEUE] = 600;
+    watch.stage_ns[BAG_STAGE_INPUT] = 100;
+    uint64_t begun_ns = uv_hrtime();
+    bag_metrics_on_rejection(first, &models[1], BAG_REJECTION_TIMEOUT, &watch);
     bag_expose_statistics(&metrics, &models[1], &statistics);
+    assert_in_range(statistics.fail.ns, 700, 700 + 2 * (uv_hrtime() - begun_ns) + 100000);
+    statistics.fail.ns = 707;
     char *text = bag_v2_describe_statistics(&statistics, 1);
     char want[1024];
     snprintf(
         want, sizeof want,
         "{\"model_stats\":[{\"name\":\"b\",\"version\":\"7\",\"last_inference\":%llu,"
         "\"inference_count\":6,\"execution_count\":1,\"inference_stats\":{"
-        "\"success\":{\"count\":2,\"ns\":300},\"fail\":{\"count\":2,\"ns\":0},"
+        "\"success\":{\"count\":2,\"ns\":300},\"fail\":{\"count\":2,\"ns\":707},"
         "\"queue\":{\"count\":2,\"ns\":30},\"compute_input\":{\"count\":2,\"ns\":60},"
         "\"compute_infer\":{\"count\":2,\"ns\":90},\"compute_output\":{\"count\":2,\"ns\":120},"
         "\"cache_hit\":{\"count\":0,\"ns\":0},\"cache_miss\":{\"count\":0,\"ns\":0}},"
-        "\"batch_stats\":[]}]}",
+        "\"batch_stats\":[{\"batch_size\":1,\"compute_input\":{\"count\":1,\"ns\":60},"
+        "\"compute_infer\":{\"count\":1,\"ns\":90},\"compute_output\":{\"count\":1,\"ns\":120}}]}]"
+        "}",
         (unsigned long long)metrics.epoch_ms + 6);
     assert_string_equal(text, want);
     free(text);
