@@ -440,20 +440,44 @@ static const char *take_line(struct bag_guard *guard, const char *at, const char
     return ok ? lf + 1 : NULL;
 }
 
-bool bag_guard_check(struct bag_guard *guard, const char *data, size_t bytes, size_t *valid_bytes,
+/* Moves what the library gets to the front; returns its end. */
+static char *pass(char *to, const char *from, size_t bytes)
+{
+    if (to != from)
+        memmove(to, from, bytes);
+    return to + bytes;
+}
+
+/* The same for bytes of a chunk's size line: its extension stays behind. */
+static char *pass_size_line(struct bag_guard *guard, char *to, const char *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        bool ends = from[i] == '\r' || from[i] == '\n';
+        guard->in_extension = !ends && (guard->in_extension || from[i] == ';');
+        if (!guard->in_extension)
+            *to++ = from[i];
+    }
+    return to;
+}
+
+bool bag_guard_check(struct bag_guard *guard, char *data, size_t bytes, size_t *passed_bytes,
                      struct bag_problem *problem)
 {
     const char *end = data + bytes;
-    *valid_bytes = 0;
-    for (const char *at = data; at < end;) {
-        bool inside = guard->stage != BAG_GUARD_FIRST_LINE;
-        if (guard->stage == BAG_GUARD_BODY || guard->stage == BAG_GUARD_CHUNK)
-            at = skip(guard, at, end);
-        else if (!(at = take_line(guard, at, end, problem)))
+    char *to = data;
+    *passed_bytes = 0;
+    for (const char *at = data, *next; at < end; at = next) {
+        enum bag_guard_stage stage = guard->stage;
+        if (stage == BAG_GUARD_BODY || stage == BAG_GUARD_CHUNK)
+            next = skip(guard, at, end);
+        else if (!(next = take_line(guard, at, end, problem)))
             return false;
-        if (inside && guard->stage == BAG_GUARD_FIRST_LINE)
-            *valid_bytes = (size_t)(at - data);
+        to = stage == BAG_GUARD_CHUNK_SIZE ? pass_size_line(guard, to, at, (size_t)(next - at))
+                                           : pass(to, at, (size_t)(next - at));
+        if (stage != BAG_GUARD_FIRST_LINE && guard->stage == BAG_GUARD_FIRST_LINE)
+            *passed_bytes = (size_t)(to - data);
     }
+    *passed_bytes = (size_t)(to - data);
     return true;
 }
 

@@ -48,6 +48,7 @@ struct bag_guard {
     size_t line_bytes;    /* of the head or the trailer so far, as they count */
     uint64_t left;        /* of the body or the chunk */
     bool http_1_0, chunked;
+    bool in_extension;                /* of a chunk's size line */
     unsigned hosts, lengths, codings; /* how many lines of each there are */
     uint64_t length;
     char coding[32];      /* the Transfer-Encoding, cut */
@@ -57,9 +58,10 @@ struct bag_guard {
     size_t piece_bytes;
 };
 
-/* Checks what has been received. False with *problem where it is not HTTP: *valid_bytes is then how
- * much of it belongs to complete requests in front of the one that is wrong. */
-bool bag_guard_check(struct bag_guard *guard, const char *data, size_t bytes, size_t *valid_bytes,
+/* Checks what has been received, and leaves in `data` the first *passed_bytes for the library: all
+ * but extensions of chunks, which libmicrohttpd 1.0 cannot read. False with *problem where it is
+ * not HTTP: then they are those of complete requests in front of the one that is wrong. */
+bool bag_guard_check(struct bag_guard *guard, char *data, size_t bytes, size_t *passed_bytes,
                      struct bag_problem *problem);
 
 void bag_guard_free(struct bag_guard *guard);

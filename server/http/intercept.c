@@ -18,8 +18,12 @@ void bag_http_intercept(bag_http_observer *observer, void *context)
 
 __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t bytes, int flags)
 {
-    ssize_t result = recvfrom(fd, data, bytes, flags, NULL, NULL);
-    if (!current.observer || flags)
-        return result;
-    return current.observer(current.context, fd, data, result);
+    ssize_t result, passed;
+    do {
+        result = recvfrom(fd, data, bytes, flags, NULL, NULL);
+        if (!current.observer || flags)
+            return result;
+        passed = current.observer(current.context, fd, data, result);
+    } while (result > 0 && passed == 0);
+    return passed;
 }

@@ -11,8 +11,9 @@
 #include <sys/types.h>
 
 /* Gets a socket, what was read and recv's result (errno is set where it is -1); returns the result
- * for the caller, with errno likewise. */
-typedef ssize_t bag_http_observer(void *context, int fd, const char *data, ssize_t result);
+ * for the caller, with errno likewise. It may take bytes out of what was read; where none is left,
+ * more is read. */
+typedef ssize_t bag_http_observer(void *context, int fd, char *data, ssize_t result);
 
 /* From now on this thread's plain recv() calls (without flags) are observed; NULL: no more. */
 void bag_http_intercept(bag_http_observer *observer, void *context);

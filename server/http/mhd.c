@@ -212,21 +212,22 @@ static ssize_t put_off(struct bag_http_connection *connection, const struct bag_
     return (ssize_t)valid_bytes;
 }
 
-ssize_t bag_http_mhd_on_received(void *context, int fd, const char *data, ssize_t bytes)
+ssize_t bag_http_mhd_on_received(void *context, int fd, char *data, ssize_t bytes)
 {
     struct bag_http_mhd *mhd = context;
     struct bag_http_connection *connection = bag_http_connection_find(mhd->connections, fd);
     struct bag_problem problem;
-    size_t valid_bytes;
+    size_t passed_bytes;
     if (!connection)
         return bytes;
     if (connection->fault)
         return end_by_fault(mhd, connection, connection->fault);
-    if (bytes <= 0 ||
-        bag_guard_check(&connection->guard, data, (size_t)bytes, &valid_bytes, &problem))
+    if (bytes <= 0)
         return bytes;
-    return valid_bytes ? put_off(connection, &problem, valid_bytes)
-                       : end_by_fault(mhd, connection, &problem);
+    if (bag_guard_check(&connection->guard, data, (size_t)bytes, &passed_bytes, &problem))
+        return (ssize_t)passed_bytes;
+    return passed_bytes ? put_off(connection, &problem, passed_bytes)
+                        : end_by_fault(mhd, connection, &problem);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ void bag_http_mhd_on_connection(void *mhd, struct MHD_Connection *handle, void *
 
 /* bag_http_observer: the library is about to see these bytes. Where they are not HTTP the client is
  * told so, and the library that the connection has broken. */
-ssize_t bag_http_mhd_on_received(void *mhd, int fd, const char *data, ssize_t bytes);
+ssize_t bag_http_mhd_on_received(void *mhd, int fd, char *data, ssize_t bytes);
 
 /* MHD_OPTION_URI_LOG_CALLBACK: the first line of a request is here. Returns the connection (NULL
  * without memory), which is the state of all further callbacks of the request. */

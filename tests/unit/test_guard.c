@@ -218,6 +218,33 @@ static void test_valid_bytes(void **state)
     bag_guard_free(&guard);
 }
 
+/* What the library gets of a chunked body in steps of any size: no extension, and all else. */
+static void test_extensions_are_taken_out(void **state)
+{
+    static const char text[] =
+        CHUNKED "2;a=\"b;c\"\r\n;\r\r\n1\r\n;\r\n0;x\r\nT: ;y\r\n\r\n" GET "Host: a;b\r\n\r\n";
+    static const char want[] =
+        CHUNKED "2\r\n;\r\r\n1\r\n;\r\n0\r\nT: ;y\r\n\r\n" GET "Host: a;b\r\n\r\n";
+    (void)state;
+    for (size_t step = 1; step < sizeof text; step++) {
+        struct bag_guard guard = {0};
+        struct bag_problem problem;
+        char got[sizeof text] = "";
+        size_t bytes = 0, passed_bytes;
+        for (size_t at = 0; at < sizeof text - 1; at += step) {
+            size_t count = step < sizeof text - 1 - at ? step : sizeof text - 1 - at;
+            char *copy = exact_copy(text + at, count);
+            assert_true(bag_guard_check(&guard, copy, count, &passed_bytes, &problem));
+            memcpy(got + bytes, copy, passed_bytes);
+            bytes += passed_bytes;
+            free(copy);
+        }
+        assert_int_equal(bytes, sizeof want - 1);
+        assert_memory_equal(got, want, bytes);
+        bag_guard_free(&guard);
+    }
+}
+
 static void test_targets(void **state)
 {
     static const struct {
@@ -267,7 +294,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepts),        cmocka_unit_test(test_rejects_heads),
         cmocka_unit_test(test_rejects_chunks), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_valid_bytes),    cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_valid_bytes),    cmocka_unit_test(test_extensions_are_taken_out),
+        cmocka_unit_test(test_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
