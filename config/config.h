@@ -1,12 +1,11 @@
 /* What an operator may choose: options and models, from a file, the environment and flags.
  *
- * Each later source overrides the earlier: defaults < file < BAGSERVE_* < flags, and they are
- * applied in that order. What fails leaves the configuration half applied: free it and stop. One
- * table in options.h declares every option, one in model_options.h every key of a model; parsing,
- * --help and error messages are made from them.
+ * Sources are applied in this order, and each overrides those before: defaults, file, BAGSERVE_*
+ * variables, flags. After a failure the configuration is partly applied and can only be freed. The
+ * table in options.h declares every option, the one in model_options.h every key of a model;
+ * parsing, --help and messages are made from them.
  *
- * Must not know: files, directories, the process's environment. Texts and vectors come in as
- * arguments; the server reads them. */
+ * Texts and vectors come in as arguments: the server reads files and the environment. */
 #ifndef BAG_CONFIG_H
 #define BAG_CONFIG_H
 
@@ -56,8 +55,8 @@ struct bag_config {
 bool bag_config_init(struct bag_config *config);
 void bag_config_free(struct bag_config *config);
 
-/* Finds --config among the flags or BAGSERVE_CONFIG in the environment, before anything else is
- * read: the file comes first in order. NULL where there is none. The pointer is into its source. */
+/* The path in --config among the flags, or else in BAGSERVE_CONFIG in the environment; to be called
+ * first, because the file is applied first. NULL where there is none. Borrowed from its source. */
 const char *bag_config_find_path(int argc, char *const argv[], char *const environment[]);
 
 /* Applies the text of a configuration file (JSON, as README's configuration section shows).
@@ -76,10 +75,9 @@ bool bag_config_apply_environment(struct bag_config *config, char *const environ
 bool bag_config_apply_flags(struct bag_config *config, int argc, char *const argv[],
                             struct bag_problem *problem);
 
-/* Adds one model; `name`, `path` and `version` are copied; a collection has no path, and gets its
- * features later. Rejects a bad name, a bad version, and a
- * name and version that are already there (naming both paths). The model pools by the defaults of
- * model_options.h. */
+/* Adds a model with the defaults of model_options.h. `name`, `path` and `version` are copied; a
+ * collection has no path, and gets its features later. Rejects an invalid name or version, and a
+ * name and version that another model has (naming both paths). */
 bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,
                           const char *version, struct bag_problem *problem);
 
@@ -88,11 +86,11 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
 bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
                                  const char *text, size_t text_bytes, struct bag_problem *problem);
 
-/* What only the whole can tell: that there is something to serve, that features name tables that
- * are there, and what a type does not say. */
+/* Checks what depends on several options or models: that there is something to serve, that features
+ * name tables that exist, that origins are well-formed. */
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem);
 
-/* The part of it about features and projections. */
+/* The part of bag_config_validate about features and projections. */
 bool bag_config_check_models(const struct bag_config *config, struct bag_problem *problem);
 
 /* The highest version of the model of that name; NULL where there is none. */

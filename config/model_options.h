@@ -1,6 +1,6 @@
-/* The one table of a model's keys: in an entry of the configuration file's "models", and in the
- * config.json of a model's own folder; and of a feature's, in the "features" of either. A line here
- * is a key, a line of --help and a member of struct bag_model_config or bag_feature_config. */
+/* The table of the keys of models and features: those of "models" in the configuration file, and of
+ * the config.json in a model's folder. A line here is a key, a line of --help and a member of
+ * struct bag_model_config or bag_feature_config. */
 #ifndef BAG_MODEL_OPTIONS_H
 #define BAG_MODEL_OPTIONS_H
 
@@ -12,9 +12,8 @@
     X(SKIP, "skip")
 
 /* clang-format off */
-/* Which model it is. But for features, these do not stand in a folder's config.json: the folder
- * says them.
- * X("key", "sentence") */
+/* Which model it is. X("key", "sentence"). A config.json in a model's folder has only "features" of
+ * these: the folder gives the others. */
 #define BAG_MODEL_IDENTITY(X)                                                                      \
     X("name", "Name in URLs: 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front. Required.")       \
     X("path", "The table's file; relative to the configuration file's folder. Required, or "       \

@@ -1,8 +1,6 @@
 /* One value that can be set: its type, its bounds, where it is kept, and how a text becomes it.
  * Options and the keys of a model are lists of these, so that a value means the same and is
- * rejected in the same words wherever it is written.
- *
- * Must not know: where the text came from. */
+ * rejected in the same words wherever it is written. */
 #ifndef BAG_SETTING_H
 #define BAG_SETTING_H
 

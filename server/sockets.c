@@ -80,12 +80,12 @@ static bool remove_stale(const char *path, const struct sockaddr_un *address)
     if (!S_ISSOCK(there.st_mode))
         return false;
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool rejectd = probe >= 0 &&
-                   connect(probe, (const struct sockaddr *)address, sizeof *address) != 0 &&
-                   errno == ECONNREFUSED;
+    bool rejected = probe >= 0 &&
+                    connect(probe, (const struct sockaddr *)address, sizeof *address) != 0 &&
+                    errno == ECONNREFUSED;
     if (probe >= 0)
         close(probe);
-    return rejectd && unlink(path) == 0;
+    return rejected && unlink(path) == 0;
 }
 
 int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem)

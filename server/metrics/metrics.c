@@ -175,7 +175,7 @@ void bag_metrics_on_rejection(struct bag_recorder *recorder, const struct bag_mo
 {
     if (!recorder)
         return;
-    bag_counter_add(recorder->loop.rejectd[rejection], 1);
+    bag_counter_add(recorder->loop.rejected[rejection], 1);
     if (!model)
         return;
     struct bag_model_counters *counters = counters_of(recorder, model);

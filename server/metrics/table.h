@@ -48,7 +48,7 @@
 #define BAG_LOOP_METRICS(X)                                                                        \
     X(responses, COUNTER, STATUS, "bagserve_http_responses_total", "responses",                    \
       "Answers to requests of any kind, by HTTP status.")                                          \
-    X(rejectd, COUNTER, REJECTION, "bagserve_refused_requests_total", "requests",                    \
+    X(rejected, COUNTER, REJECTION, "bagserve_refused_requests_total", "requests",                    \
       "Requests of any kind that were answered with an error, by its reason.")                     \
     X(aborted, COUNTER, ONE, "bagserve_aborted_requests_total", "requests",                        \
       "Requests whose connection ended before their reply had left.")                              \

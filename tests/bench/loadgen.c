@@ -74,8 +74,8 @@ static void count_reply(struct loadgen *loadgen, const struct bench_connection *
         if (loadgen->at < loadgen->options.num_phases)
             loadgen->phases[loadgen->at].answered++;
     } else if (connection->status == 503) {
-        bench_latency_add(&phase->rejectd, ns);
-        bench_latency_add(&phase->rejectd_once_sent, now - connection->sent_ns);
+        bench_latency_add(&phase->rejected, ns);
+        bench_latency_add(&phase->rejected_once_sent, now - connection->sent_ns);
     } else {
         phase->other++;
     }

@@ -29,7 +29,7 @@ static double settled_ms(const struct bench_phase *phase)
 static uint64_t unanswered(const struct bench_phase *phase)
 {
     return phase->due - phase->unsent - phase->lost - phase->other - phase->ok.total -
-           phase->rejectd.total;
+           phase->rejected.total;
 }
 
 static void print_phase_row(const struct bench_phase *phase)
@@ -38,8 +38,8 @@ static void print_phase_row(const struct bench_phase *phase)
             phase->rate, (double)phase->answered / phase->seconds,
             bench_latency_us(&phase->ok, 0.5), bench_latency_us(&phase->ok, 0.99),
             bench_latency_us(&phase->ok, 0.999), bench_latency_us(&phase->ok, 1),
-            (unsigned long long)phase->rejectd.total, bench_latency_us(&phase->rejectd, 0.99),
-            bench_latency_us(&phase->rejectd_once_sent, 0.99), (unsigned long long)phase->unsent,
+            (unsigned long long)phase->rejected.total, bench_latency_us(&phase->rejected, 0.99),
+            bench_latency_us(&phase->rejected_once_sent, 0.99), (unsigned long long)phase->unsent,
             (unsigned long long)phase->lost, (unsigned long long)phase->other,
             (unsigned long long)unanswered(phase));
     if (phase->windows)
@@ -72,11 +72,11 @@ static void print_phase_json(const struct bench_phase *phase)
            (double)phase->answered / phase->seconds, bench_latency_us(&phase->ok, 0.5),
            bench_latency_us(&phase->ok, 0.9), bench_latency_us(&phase->ok, 0.99),
            bench_latency_us(&phase->ok, 0.999), bench_latency_us(&phase->ok, 1));
-    printf("\"ok\":%llu,\"refused\":%llu,\"rejectd_p50_us\":%.1f,\"rejectd_p99_us\":%.1f,"
-           "\"rejectd_once_sent_p99_us\":%.1f,",
-           (unsigned long long)phase->ok.total, (unsigned long long)phase->rejectd.total,
-           bench_latency_us(&phase->rejectd, 0.5), bench_latency_us(&phase->rejectd, 0.99),
-           bench_latency_us(&phase->rejectd_once_sent, 0.99));
+    printf("\"ok\":%llu,\"refused\":%llu,\"rejected_p50_us\":%.1f,\"rejected_p99_us\":%.1f,"
+           "\"rejected_once_sent_p99_us\":%.1f,",
+           (unsigned long long)phase->ok.total, (unsigned long long)phase->rejected.total,
+           bench_latency_us(&phase->rejected, 0.5), bench_latency_us(&phase->rejected, 0.99),
+           bench_latency_us(&phase->rejected_once_sent, 0.99));
     printf("\"unsent\":%llu,\"lost\":%llu,\"other\":%llu,\"unanswered\":%llu,"
            "\"late_p99_us\":%.1f,\"normal_after_ms\":%.0f}",
            (unsigned long long)phase->unsent, (unsigned long long)phase->lost,

@@ -19,15 +19,15 @@ struct bench_window {
 struct bench_phase {
     double rate, seconds;
     uint64_t start_ns, end_ns;
-    uint64_t due;                     /* requests that were to be sent */
-    uint64_t unsent;                  /* of them: not sent, since every connection was busy */
-    uint64_t lost;                    /* closed or reset before the answer */
-    uint64_t other;                   /* answers that are neither 200 nor 503, or not HTTP */
-    uint64_t answered;                /* 200s that came during the phase, whenever they were due */
-    struct bench_latency ok, rejectd; /* times of 200 and 503, from when the request was due */
-    struct bench_latency rejectd_once_sent; /* the 503s' times without the generator's lateness */
-    struct bench_latency late;              /* how long after it was due a request was sent */
-    struct bench_window *windows;           /* owned; NULL in a closed loop */
+    uint64_t due;                      /* requests that were to be sent */
+    uint64_t unsent;                   /* of them: not sent, since every connection was busy */
+    uint64_t lost;                     /* closed or reset before the answer */
+    uint64_t other;                    /* answers that are neither 200 nor 503, or not HTTP */
+    uint64_t answered;                 /* 200s that came during the phase, whenever they were due */
+    struct bench_latency ok, rejected; /* times of 200 and 503, from when the request was due */
+    struct bench_latency rejected_once_sent; /* the 503s' times without the generator's lateness */
+    struct bench_latency late;               /* how long after it was due a request was sent */
+    struct bench_window *windows;            /* owned; NULL in a closed loop */
     size_t num_windows;
 };
 

@@ -47,8 +47,8 @@ static char *inflate_bytes(enum bag_coding coding, const char *packed, size_t pa
     return out;
 }
 
-static void expect_rejectd(enum bag_coding coding, const char *packed, size_t packed_bytes,
-                           size_t max_bytes, enum bag_error kind, const char *words)
+static void expect_rejected(enum bag_coding coding, const char *packed, size_t packed_bytes,
+                            size_t max_bytes, enum bag_error kind, const char *words)
 {
     struct bag_problem problem;
     size_t bytes;
@@ -86,10 +86,10 @@ static void test_limit(void **state)
     size_t plain = strlen(PLAIN);
     (void)state;
     expect_plain(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain, PLAIN, plain);
-    expect_rejectd(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain - 1,
-                   BAG_ERROR_TOO_LARGE, "26 bytes");
-    expect_rejectd(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 0, BAG_ERROR_TOO_LARGE,
-                   "max_body_bytes");
+    expect_rejected(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, plain - 1,
+                    BAG_ERROR_TOO_LARGE, "26 bytes");
+    expect_rejected(BAG_CODING_GZIP, gzip_bytes, sizeof gzip_bytes - 1, 0, BAG_ERROR_TOO_LARGE,
+                    "max_body_bytes");
 }
 
 /* Zeros shrink to less than a hundredth. Up to 1 MiB that is fine, beyond it the ratio counts, to
@@ -109,16 +109,16 @@ static void test_limit_of_the_ratio(void **state)
                  "larger than 1048576 bytes; from the %zu bytes that were sent it may become 1 "
                  "times as many",
                  bytes);
-        expect_rejectd(coding, packed, bytes, room, BAG_ERROR_TOO_LARGE, words);
-        expect_rejectd(coding, packed, bytes, free_bytes, BAG_ERROR_TOO_LARGE, "max_body_bytes");
+        expect_rejected(coding, packed, bytes, room, BAG_ERROR_TOO_LARGE, words);
+        expect_rejected(coding, packed, bytes, free_bytes, BAG_ERROR_TOO_LARGE, "max_body_bytes");
         max_ratio = free_bytes / bytes + 1;
         expect_plain(coding, packed, bytes, room, zeros, free_bytes + 1);
         max_ratio--;
-        expect_rejectd(coding, packed, bytes, room, BAG_ERROR_TOO_LARGE, "larger than 1048576");
+        expect_rejected(coding, packed, bytes, room, BAG_ERROR_TOO_LARGE, "larger than 1048576");
         bytes = bag_deflate(coding, zeros, room, packed, room);
         max_ratio = room / bytes;
         snprintf(words, sizeof words, "larger than %zu bytes;", max_ratio * bytes);
-        expect_rejectd(coding, packed, bytes, SIZE_MAX - 1, BAG_ERROR_TOO_LARGE, words);
+        expect_rejected(coding, packed, bytes, SIZE_MAX - 1, BAG_ERROR_TOO_LARGE, words);
         max_ratio = SIZE_MAX;
         expect_plain(coding, packed, bytes, SIZE_MAX - 1, zeros, room);
         max_ratio = 2000;
@@ -127,15 +127,15 @@ static void test_limit_of_the_ratio(void **state)
     free(zeros);
 }
 
-static void test_every_prefix_is_rejectd(void **state)
+static void test_every_prefix_is_rejected(void **state)
 {
     (void)state;
     for (size_t bytes = 0; bytes < sizeof gzip_bytes - 1; bytes++)
-        expect_rejectd(BAG_CODING_GZIP, gzip_bytes, bytes, 1000, BAG_ERROR_BAD_REQUEST,
-                       "ends too early");
+        expect_rejected(BAG_CODING_GZIP, gzip_bytes, bytes, 1000, BAG_ERROR_BAD_REQUEST,
+                        "ends too early");
     for (size_t bytes = 0; bytes < sizeof zlib_bytes - 1; bytes++)
-        expect_rejectd(BAG_CODING_DEFLATE, zlib_bytes, bytes, 1000, BAG_ERROR_BAD_REQUEST,
-                       "ends too early");
+        expect_rejected(BAG_CODING_DEFLATE, zlib_bytes, bytes, 1000, BAG_ERROR_BAD_REQUEST,
+                        "ends too early");
 }
 
 static void test_members(void **state)
@@ -146,37 +146,37 @@ static void test_members(void **state)
     memcpy(twice, gzip_bytes, bytes);
     memcpy(twice + bytes, gzip_bytes, bytes);
     expect_plain(BAG_CODING_GZIP, twice, 2 * bytes, 1000, PLAIN PLAIN, 2 * strlen(PLAIN));
-    expect_rejectd(BAG_CODING_GZIP, twice, 2 * bytes, 2 * strlen(PLAIN) - 1, BAG_ERROR_TOO_LARGE,
-                   "limit");
-    expect_rejectd(BAG_CODING_GZIP, twice, bytes + 1, 1000, BAG_ERROR_BAD_REQUEST,
-                   "ends too early");
+    expect_rejected(BAG_CODING_GZIP, twice, 2 * bytes, 2 * strlen(PLAIN) - 1, BAG_ERROR_TOO_LARGE,
+                    "limit");
+    expect_rejected(BAG_CODING_GZIP, twice, bytes + 1, 1000, BAG_ERROR_BAD_REQUEST,
+                    "ends too early");
     twice[bytes + 1] ^= 1;
-    expect_rejectd(BAG_CODING_GZIP, twice, 2 * bytes, 1000, BAG_ERROR_BAD_REQUEST, "gzip");
+    expect_rejected(BAG_CODING_GZIP, twice, 2 * bytes, 1000, BAG_ERROR_BAD_REQUEST, "gzip");
     twice[bytes] = 0;
-    expect_rejectd(BAG_CODING_GZIP, twice, bytes + 1, 1000, BAG_ERROR_BAD_REQUEST, "follow");
+    expect_rejected(BAG_CODING_GZIP, twice, bytes + 1, 1000, BAG_ERROR_BAD_REQUEST, "follow");
     memset(zeros, 0, sizeof zeros);
     memcpy(zeros, zlib_bytes, sizeof zlib_bytes - 1);
-    expect_rejectd(BAG_CODING_DEFLATE, zeros, sizeof zlib_bytes, 1000, BAG_ERROR_BAD_REQUEST,
-                   "follow");
+    expect_rejected(BAG_CODING_DEFLATE, zeros, sizeof zlib_bytes, 1000, BAG_ERROR_BAD_REQUEST,
+                    "follow");
 }
 
 static void test_bad_bytes(void **state)
 {
     char bytes[sizeof gzip_bytes];
     (void)state;
-    expect_rejectd(BAG_CODING_GZIP, zlib_bytes, sizeof zlib_bytes - 1, 1000, BAG_ERROR_BAD_REQUEST,
-                   "gzip");
-    expect_rejectd(BAG_CODING_DEFLATE, gzip_bytes, sizeof gzip_bytes - 1, 1000,
-                   BAG_ERROR_BAD_REQUEST, "deflate");
+    expect_rejected(BAG_CODING_GZIP, zlib_bytes, sizeof zlib_bytes - 1, 1000, BAG_ERROR_BAD_REQUEST,
+                    "gzip");
+    expect_rejected(BAG_CODING_DEFLATE, gzip_bytes, sizeof gzip_bytes - 1, 1000,
+                    BAG_ERROR_BAD_REQUEST, "deflate");
     /* The bare stream, without zlib's two bytes in front. */
-    expect_rejectd(BAG_CODING_DEFLATE, zlib_bytes + 2, sizeof zlib_bytes - 3, 1000,
-                   BAG_ERROR_BAD_REQUEST, "deflate");
+    expect_rejected(BAG_CODING_DEFLATE, zlib_bytes + 2, sizeof zlib_bytes - 3, 1000,
+                    BAG_ERROR_BAD_REQUEST, "deflate");
     /* A dictionary that nobody has. */
-    expect_rejectd(BAG_CODING_DEFLATE, "\x78\xbb\x01\x02\x03\x04zzzz", 10, 1000,
-                   BAG_ERROR_BAD_REQUEST, "dictionary");
+    expect_rejected(BAG_CODING_DEFLATE, "\x78\xbb\x01\x02\x03\x04zzzz", 10, 1000,
+                    BAG_ERROR_BAD_REQUEST, "dictionary");
     memcpy(bytes, gzip_bytes, sizeof bytes);
     bytes[sizeof gzip_bytes - 9] ^= 1; /* its checksum */
-    expect_rejectd(BAG_CODING_GZIP, bytes, sizeof bytes - 1, 1000, BAG_ERROR_BAD_REQUEST, "gzip");
+    expect_rejected(BAG_CODING_GZIP, bytes, sizeof bytes - 1, 1000, BAG_ERROR_BAD_REQUEST, "gzip");
 }
 
 static void test_bombs_stop_at_the_limit(void **state)
@@ -189,7 +189,8 @@ static void test_bombs_stop_at_the_limit(void **state)
         size_t packed_bytes = bag_deflate(coding, plain, plain_bytes, packed, plain_bytes);
         assert_in_range(packed_bytes, 1, 100000);
         expect_plain(coding, packed, packed_bytes, plain_bytes, plain, plain_bytes);
-        expect_rejectd(coding, packed, packed_bytes, plain_bytes - 1, BAG_ERROR_TOO_LARGE, "limit");
+        expect_rejected(coding, packed, packed_bytes, plain_bytes - 1, BAG_ERROR_TOO_LARGE,
+                        "limit");
         /* No buffer is larger than the limit and the byte that tells. */
         assert_null(inflate_bytes(coding, packed, packed_bytes, 100000, 100001, &bytes, &problem));
         assert_int_equal(problem.kind, BAG_ERROR_TOO_LARGE);
@@ -230,8 +231,8 @@ static void test_reads_names(void **state)
         {"x-gzip", BAG_CODING_GZIP},       {"deflate", BAG_CODING_DEFLATE},
         {"identity", BAG_CODING_IDENTITY},
     };
-    static const char *const rejectd[] = {"",   "br",  "gzip, gzip", "gzip,",
-                                          "gz", "zip", "gzip;q=1",   "identity, gzip"};
+    static const char *const rejected[] = {"",   "br",  "gzip, gzip", "gzip,",
+                                           "gz", "zip", "gzip;q=1",   "identity, gzip"};
     struct bag_problem problem;
     enum bag_coding coding;
     (void)state;
@@ -239,8 +240,8 @@ static void test_reads_names(void **state)
         assert_true(bag_coding_read(cases[i].value, &coding, &problem));
         assert_int_equal(coding, cases[i].coding);
     }
-    for (size_t i = 0; i < COUNT_OF(rejectd); i++) {
-        assert_false(bag_coding_read(rejectd[i], &coding, &problem));
+    for (size_t i = 0; i < COUNT_OF(rejected); i++) {
+        assert_false(bag_coding_read(rejected[i], &coding, &problem));
         assert_int_equal(problem.kind, BAG_ERROR_UNSUPPORTED_ENCODING);
         assert_non_null(strstr(problem.text, "Content-Encoding"));
     }
@@ -291,7 +292,7 @@ int main(void)
         cmocka_unit_test(test_known_bytes),
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_limit_of_the_ratio),
-        cmocka_unit_test(test_every_prefix_is_rejectd),
+        cmocka_unit_test(test_every_prefix_is_rejected),
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_bad_bytes),
         cmocka_unit_test(test_bombs_stop_at_the_limit),

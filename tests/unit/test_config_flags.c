@@ -16,7 +16,7 @@ static void test_both_forms(void **state)
     expect(fixture, bag_config_apply_flags(&fixture->config, 0, NULL, &fixture->problem), NULL);
 }
 
-static void test_rejectd_flags(void **state)
+static void test_rejected_flags(void **state)
 {
     struct fixture *fixture = *state;
     FLAGS(fixture, "--port 99999: must be from 0 to 65535", "--port", "99999");
@@ -160,7 +160,7 @@ static void test_variables_of_kubernetes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_both_forms), TEST(test_rejectd_flags),
+        TEST(test_both_forms), TEST(test_rejected_flags),
         TEST(test_tables),     TEST(test_finds_the_configuration_file),
         TEST(test_variables),  TEST(test_variables_of_kubernetes),
     };

@@ -46,35 +46,35 @@ static void range_text(const struct bag_option *option, char *text, size_t bytes
 }
 
 /* Gives one value to one option through each of the three sources, by its key or its alias.
- * `rejectd` is the reason, or NULL where the value must be taken. */
+ * `rejected` is the reason, or NULL where the value must be taken. */
 static void through_all_as(struct fixture *fixture, const struct bag_option *option,
-                           const char *key, int64_t value, const char *rejectd)
+                           const char *key, int64_t value, const char *rejected)
 {
     char flag[128], entry[128], document[128], expected[256];
     snprintf(flag, sizeof flag, "%" PRId64, value);
     snprintf(expected, sizeof expected, "%s %s: %s", bag_flag_of(key).text, flag,
-             rejectd ? rejectd : "");
-    FLAGS(fixture, rejectd ? expected : NULL, bag_flag_of(key).text, flag);
-    if (!rejectd)
+             rejected ? rejected : "");
+    FLAGS(fixture, rejected ? expected : NULL, bag_flag_of(key).text, flag);
+    if (!rejected)
         assert_int_equal(number_of(fixture, option), value);
 
     snprintf(entry, sizeof entry, "%s=%" PRId64, bag_variable_of(key).text, value);
-    snprintf(expected, sizeof expected, "%s: %s", entry, rejectd ? rejectd : "");
-    variable(fixture, entry, rejectd ? expected : NULL);
+    snprintf(expected, sizeof expected, "%s: %s", entry, rejected ? rejected : "");
+    variable(fixture, entry, rejected ? expected : NULL);
 
     snprintf(document, sizeof document, "{\"%s\": {\"%s\": %" PRId64 "}}", option->section, key,
              value);
     snprintf(expected, sizeof expected, "bagserve.json: line 1, column %zu: %s %s in '%s': %s",
-             strlen(option->section) + 7, key, flag, option->section, rejectd ? rejectd : "");
-    file(fixture, document, rejectd ? expected : NULL);
+             strlen(option->section) + 7, key, flag, option->section, rejected ? rejected : "");
+    file(fixture, document, rejected ? expected : NULL);
 }
 
 static void through_all(struct fixture *fixture, const struct bag_option *option, int64_t value,
-                        const char *rejectd)
+                        const char *rejected)
 {
-    through_all_as(fixture, option, option->setting.key, value, rejectd);
+    through_all_as(fixture, option, option->setting.key, value, rejected);
     if (bag_option_alias(option))
-        through_all_as(fixture, option, bag_option_alias(option), value, rejectd);
+        through_all_as(fixture, option, bag_option_alias(option), value, rejected);
 }
 
 static void test_numbers_at_and_beyond_their_bounds(void **state)

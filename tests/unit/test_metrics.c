@@ -220,7 +220,7 @@ static void test_rejections_have_reasons(void **state)
         bag_metrics_sum_loops(&metrics, &after);
         bag_metrics_sum_model(&metrics, &models[1], &model_after);
         for (int j = 0; j < BAG_REJECTION_COUNT; j++)
-            assert_int_equal(only(after.rejectd[j]) - only(before.rejectd[j]),
+            assert_int_equal(only(after.rejected[j]) - only(before.rejected[j]),
                              j == (int)cases[i].rejection ? 2 : 0);
         for (int j = 0; j < BAG_FAILURE_COUNT; j++)
             assert_int_equal(only(model_after.failure[j]) - only(model_before.failure[j]),
