@@ -15,7 +15,7 @@
 /* A longer line is cut; the message of a rejected file, with its path, fits. */
 #define LINE_BYTES 8192
 
-/* Values end here at the latest: what stands around them is short. */
+/* Values end here at the latest: what is around them is short. */
 #define VALUES_BYTES (LINE_BYTES - 1024)
 
 static enum bag_log_format line_format = BAG_LOG_FORMAT_TEXT;
@@ -218,7 +218,7 @@ static void tell_dropped(void)
     make_line(&line, BAG_LOG_LEVEL_WARNING, "log lines dropped",
               (const struct bag_log_field[]){
                   BAG_LOG_NUMBER("count", waiting.dropped - waiting.told),
-                  BAG_LOG_TEXT("reason", "whoever reads the log does not keep up"),
+                  BAG_LOG_TEXT("reason", "the reader of the log does not keep up"),
                   {0}});
     if (put(&line))
         waiting.told = waiting.dropped;

@@ -38,7 +38,7 @@ static void *map_anonymous(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Maps a huge page more than needed and gives back what stands out on both sides. */
+/* Maps a huge page more than needed and gives back what is left over on both sides. */
 static void *map_huge(size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -88,7 +88,7 @@ struct room {
 
 /* ---- small files ----------------------------------------------------------------------------- */
 
-/* Reads the file into text[FILE_BYTES], cut to what fits, with a NUL after it. */
+/* Reads the file into text[FILE_BYTES], as far as it fits, with a NUL after it. */
 static bool read_text(const char *path, char *text)
 {
     ssize_t got;
@@ -148,8 +148,8 @@ static const struct hierarchy version_2 = {
     "", "memory.max", "memory.current", {"inactive_file", "active_file"}};
 
 /* One group, `directory` + its files. A file that is missing, as the root's, limits nothing. */
-static void look_at_group(const struct hierarchy *hierarchy, const char *directory,
-                          const char *group, struct room *room)
+static void check_group(const struct hierarchy *hierarchy, const char *directory, const char *group,
+                        struct room *room)
 {
     char path[PATH_BYTES + 64], text[FILE_BYTES];
     size_t limit, usage, cache;
@@ -173,8 +173,8 @@ static void look_at_group(const struct hierarchy *hierarchy, const char *directo
 
 /* The group and all around it, up to the root: each may have a limit. In a container the path may
  * be the host's, whose directories are not there; its own group is then the root that it sees. */
-static void look_at_groups(const char *sys, const struct hierarchy *hierarchy, const char *group,
-                           struct room *room)
+static void check_groups(const char *sys, const struct hierarchy *hierarchy, const char *group,
+                         struct room *room)
 {
     char path[PATH_BYTES];
     int written = snprintf(path, sizeof path, "%s/fs/cgroup%s%s", sys, hierarchy->mount, group);
@@ -182,7 +182,7 @@ static void look_at_groups(const char *sys, const struct hierarchy *hierarchy, c
         return;
     char *root = path + strlen(sys) + strlen("/fs/cgroup") + strlen(hierarchy->mount);
     for (;;) {
-        look_at_group(hierarchy, path, *root ? root : "/", room);
+        check_group(hierarchy, path, *root ? root : "/", room);
         char *slash = strrchr(root, '/');
         if (!slash)
             return;
@@ -202,7 +202,7 @@ static bool controls_memory(const char *controllers)
 }
 
 /* Lines are "number:controllers:path"; version 2 has the number 0 and no controllers. */
-static void look_at_membership(const char *proc, const char *sys, struct room *room)
+static void check_membership(const char *proc, const char *sys, struct room *room)
 {
     char path[PATH_BYTES], text[FILE_BYTES], *rest = NULL;
     snprintf(path, sizeof path, "%s/self/cgroup", proc);
@@ -215,15 +215,15 @@ static void look_at_membership(const char *proc, const char *sys, struct room *r
             continue;
         *group++ = '\0';
         if (strcmp(line, "0:") == 0)
-            look_at_groups(sys, &version_2, group, room);
+            check_groups(sys, &version_2, group, room);
         else if (controls_memory(controllers + 1))
-            look_at_groups(sys, &version_1, group, room);
+            check_groups(sys, &version_1, group, room);
     }
 }
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-static void look_at_machine(const char *proc, struct room *room)
+static void check_machine(const char *proc, struct room *room)
 {
     char path[PATH_BYTES], text[FILE_BYTES];
     size_t kib;
@@ -235,8 +235,8 @@ static void look_at_machine(const char *proc, struct room *room)
 static struct room find_room(const char *proc, const char *sys)
 {
     struct room room = {.bytes = SIZE_MAX};
-    look_at_machine(proc, &room);
-    look_at_membership(proc, sys, &room);
+    check_machine(proc, &room);
+    check_membership(proc, sys, &room);
     return room;
 }
 

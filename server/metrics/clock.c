@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How long the two clocks are compared: the scale is as exact as a look at them is short of it. */
+/* How long the two clocks are compared: the scale is as exact as a sample is short of it. */
 #define COMPARE_NS 2000000
-#define LOOKS      16
+#define SAMPLES    16
 
 uint64_t bag_ticks_scale;
 
@@ -25,21 +25,21 @@ static bool is_trusted(void)
 }
 
 #ifdef __x86_64__
-struct look {
+struct sample {
     uint64_t ns, ticks;
 };
 
-/* Both clocks at about one moment: of several looks the one that was over soonest, so that being
+/* Both clocks at about one moment: of several samples the one that was over soonest, so that being
  * held up between the two does not count. */
-static struct look look(void)
+static struct sample take_sample(void)
 {
-    struct look best = {0};
+    struct sample best = {0};
     uint64_t shortest_ns = UINT64_MAX;
-    for (int i = 0; i < LOOKS; i++) {
+    for (int i = 0; i < SAMPLES; i++) {
         uint64_t before_ns = uv_hrtime(), ticks = __rdtsc(), took_ns = uv_hrtime() - before_ns;
         if (took_ns < shortest_ns) {
             shortest_ns = took_ns;
-            best = (struct look){before_ns + took_ns / 2, ticks};
+            best = (struct sample){before_ns + took_ns / 2, ticks};
         }
     }
     return best;
@@ -51,9 +51,9 @@ void bag_ticks_init(void)
 #ifdef __x86_64__
     if (bag_ticks_scale || !is_trusted())
         return;
-    struct look begin = look(), end;
+    struct sample begin = take_sample(), end;
     do
-        end = look();
+        end = take_sample();
     while (end.ns - begin.ns < COMPARE_NS);
     bag_ticks_scale =
         (uint64_t)(((unsigned __int128)(end.ns - begin.ns) << 32) / (end.ticks - begin.ticks));

@@ -44,7 +44,7 @@ static uint64_t boot_s(void)
     return seconds;
 }
 
-/* What stands in /proc/self/stat behind the name, which may hold anything: the start is the 22nd
+/* What is in /proc/self/stat behind the name, which may hold anything: the start is the 22nd
  * field, sizes the 23rd (bytes) and 24th (pages). */
 static void read_stat(struct bag_process_stats *counters)
 {
@@ -226,7 +226,7 @@ enum type { COUNTER, TIME, GAUGE, SECONDS, SIZES, MOMENT };
 
 /* The values of a label. */
 struct label {
-    const char *key; /* NULL: there is one figure, without this label */
+    const char *key; /* NULL: there is one counter, without this label */
     const char *const *values;
     size_t count;
 };
@@ -235,7 +235,7 @@ struct family {
     const char *name, *unit, *sentence;
     enum type type;
     const struct label *label;
-    size_t offset; /* in the struct of figures */
+    size_t offset; /* in the struct of counters */
 };
 
 /* ---- the lists of table.h -------------------------------------------------------------------- */

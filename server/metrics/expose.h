@@ -17,7 +17,7 @@ struct bag_process_stats {
 #undef BAG_X
 };
 
-/* A figure that cannot be had is 0. */
+/* A number that cannot be had is 0. */
 void bag_process_sample(struct bag_process_stats *counters);
 
 /* ---- Prometheus' text format, version 0.0.4 -------------------------------------------------- */

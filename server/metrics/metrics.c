@@ -221,7 +221,7 @@ static void add_all(bag_counter *sum, const bag_counter *counters, size_t bytes)
         bag_counter_add(&sum[i], bag_counter_get(&counters[i]));
 }
 
-/* What follows from other figures is not counted for every request. */
+/* What follows from other counters is not counted for every request. */
 static void add_implied(struct bag_model_counters *sum)
 {
     for (size_t i = 0; i <= BAG_SIZES_BOUND_COUNT; i++)

@@ -45,7 +45,7 @@ enum bag_rejection {
 enum { BAG_ONE_COUNT = 1, BAG_STATUS_LABEL_COUNT = BAG_HTTP_STATUSES(BAG_X) + 1 };
 #undef BAG_X
 
-/* How many figures a metric has for each value of its label; a histogram's are one for each bound,
+/* How many counters a metric has for each value of its label; a histogram's are one for each bound,
  * one for what is beyond the last, and the sum. */
 #define BAG_SLOTS_COUNTER 1
 #define BAG_SLOTS_TIME    1
@@ -86,7 +86,7 @@ static inline void bag_counter_add(bag_counter *counter, uint64_t value)
     bag_counter_set(counter, bag_counter_get(counter) + value);
 }
 
-/* A histogram's bounds, each at least twice the one before. Behind the last stands UINT64_MAX. */
+/* A histogram's bounds, each at least twice the one before. After the last comes UINT64_MAX. */
 extern const uint64_t bag_seconds_bounds[BAG_SECONDS_BOUND_COUNT + 1]; /* in ns */
 extern const uint64_t bag_sizes_bounds[BAG_SIZES_BOUND_COUNT + 1];
 
@@ -167,7 +167,7 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
                             const struct bag_metrics_work *work);
 
 /* A request was answered with an error; `model` is NULL where it was for none, `watch` does not run
- * where its body was not looked at. */
+ * where its body was not read. */
 void bag_metrics_on_rejection(struct bag_recorder *recorder, const struct bag_model *model,
                               enum bag_rejection rejection, const struct bag_stopwatch *watch);
 

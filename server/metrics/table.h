@@ -10,7 +10,7 @@
  *   SIZES    a histogram of small numbers
  *   MOMENT   when something was last, kept in ms of uv_now; the latest of all loops
  *
- * and LABEL is ONE for a single figure, or names a list below with a figure for each value.
+ * and LABEL is ONE for a single counter, or names a list below with a counter for each value.
  *
  * The names that begin with nv_ are Triton's, so that dashboards made for it work. */
 #ifndef BAG_METRICS_TABLE_H

@@ -12,7 +12,7 @@
 
 #include <time.h>
 
-/* A table file that was looked at: its header is sound and its size is right. */
+/* A table file whose header is valid and whose size is right. */
 struct bag_table_file {
     const char *path; /* borrowed */
     struct bag_npy npy;
