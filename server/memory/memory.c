@@ -32,6 +32,9 @@ struct bag_format_bytes bag_format_bytes(size_t bytes)
  * huge page must begin at a multiple of its size, and mmap alone promises only 4 KiB. */
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
+/* What is given back at a time: a millisecond's work. */
+#define SLICE_BYTES ((size_t)16 << 20)
+
 static void *map_anonymous(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -67,10 +70,15 @@ void *bag_memory_map(size_t bytes, struct bag_problem *problem)
     return memory;
 }
 
+/* In slices: whoever else maps memory, or takes its first page, waits for each. */
 void bag_memory_unmap(void *memory, size_t bytes)
 {
-    if (memory)
-        munmap(memory, bytes);
+    char *rest = memory;
+    if (!memory)
+        return;
+    for (; bytes > SLICE_BYTES; rest += SLICE_BYTES, bytes -= SLICE_BYTES)
+        munmap(rest, SLICE_BYTES);
+    munmap(rest, bytes);
 }
 
 /* ---- small files ----------------------------------------------------------------------------- */
