@@ -18,12 +18,13 @@
 /* One feature of a collection as configured: the bags of another model's table. Strings are owned.
  */
 struct bag_feature_config {
-    char *name;                     /* as a model's; not "embeddings" */
-    char *model;                    /* whose table it is */
-    uint32_t set;                   /* bit i: the i-th of BAG_POOLING_KEYS is set here */
-    struct bag_rules rules;         /* what of them is set */
-    enum bag_dtype output_datatype; /* likewise */
-    char *projection, *bias;        /* files; NULL: not set */
+    char *name;                             /* as a model's; not "embeddings" */
+    char *model;                            /* whose table it is */
+    uint32_t set;                           /* bit i: the i-th of BAG_POOLING_KEYS is set here */
+    struct bag_rules rules;                 /* what of them is set */
+    enum bag_dtype output_datatype;         /* likewise */
+    enum bag_missing out_of_range, missing; /* likewise */
+    char *projection, *bias;                /* files; NULL: not set */
 };
 
 /* One model as configured: a table, or a collection of features. All strings are owned by the
@@ -36,9 +37,14 @@ struct bag_model_config {
     char *version;           /* a decimal number from 1, "1" where nothing says otherwise */
     enum bag_dtype datatype; /* of the file's elements; BAG_DTYPE_COUNT: what the file says */
     enum bag_row_format row_format; /* of a file of bytes that stand for FP32 rows */
+    char *tensor, *keys_tensor;     /* names in the file; NULL or empty: not said */
+    char *keys;                     /* a file; NULL or empty: not said */
+    struct bag_shape shape;         /* of a file without a header */
     enum bag_dtype output_datatype; /* BAG_DTYPE_COUNT: the table's */
-    struct bag_rules rules;         /* output_dtype is not set here: the table decides it */
-    char *projection, *bias;        /* files; NULL or empty: none */
+    struct bag_rules rules; /* output_dtype, missing and keyed are not set: the table decides */
+    enum bag_missing out_of_range, missing; /* of dense and of keyed tables; BAG_MISSING_COUNT: not
+                                               said */
+    char *projection, *bias;                /* files; NULL or empty: none */
 };
 
 struct bag_config {
@@ -81,6 +87,11 @@ bool bag_config_apply_flags(struct bag_config *config, int argc, char *const arg
 bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,
                           const char *version, struct bag_problem *problem);
 
+/* Sets a key of BAG_MODEL_KEYS for the model at config->models[index] from a text, as the flag
+ * --table NAME=PATH,key=value does. Rejects an unknown key, naming the nearest one. */
+bool bag_config_set_model_key(struct bag_config *config, size_t index, const char *key,
+                              const char *value, struct bag_problem *problem);
+
 /* Applies the text of a model's own config.json (the same keys as an entry of "models", without
  * name, path and version, which its folder says) to the model at config->models[index]. */
 bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
@@ -97,11 +108,12 @@ bool bag_config_check_models(const struct bag_config *config, struct bag_problem
 const struct bag_model_config *bag_config_find_model(const struct bag_config *config,
                                                      const char *name);
 
-/* How a feature pools: as its table's model says, but for what is set for itself. output_dtype is
- * not set; *output_datatype is what is configured, as in struct bag_model_config. */
-void bag_config_feature_rules(const struct bag_model_config *table,
-                              const struct bag_feature_config *feature, struct bag_rules *rules,
-                              enum bag_dtype *output_datatype);
+/* How a feature pools: as its table's model says, but for what is set for itself. Fills of *pooling
+ * what BAG_POOLING_KEYS are, with the meanings of struct bag_model_config. `feature` is NULL for
+ * the table's own model. */
+void bag_config_pooling(const struct bag_model_config *table,
+                        const struct bag_feature_config *feature,
+                        struct bag_feature_config *pooling);
 
 /* The file of the matrix that a model's pooled rows are multiplied by, and that of the bias; those
  * of a feature, which takes over both from its table's model where it has no matrix of its own.

@@ -27,12 +27,14 @@ static const char *const dtypes[] = {
 static const char *const reductions[] = {BAG_REDUCTIONS(BAG_X)};
 static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
 static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};
+static const char *const missings[] = {BAG_MISSINGS(BAG_X)};
 #undef BAG_X
 
 #define BAG_TYPE_CHOICE_DTYPE        BAG_TYPE_CHOICE(dtypes)
 #define BAG_TYPE_CHOICE_REDUCTION    BAG_TYPE_CHOICE(reductions)
 #define BAG_TYPE_CHOICE_ROW_FORMAT   BAG_TYPE_CHOICE(row_formats)
-#define BAG_TYPE_EITHER_OUT_OF_RANGE BAG_TYPE_EITHER(out_of_range)
+#define BAG_TYPE_CHOICE_OUT_OF_RANGE BAG_TYPE_CHOICE(out_of_range)
+#define BAG_TYPE_CHOICE_MISSING      BAG_TYPE_CHOICE(missings)
 
 /* The initialiser of one key's setting, for a member of `type`. */
 #define BAG_MODEL_SETTING(type, member, key_, TYPE, minimum_, maximum_)                \
@@ -281,6 +283,27 @@ static bool apply_models(const struct bag_config_json *json, const cJSON *models
         if (!apply_model_entry(json, object, position++, config))
             return false;
     }
+    return true;
+}
+
+bool bag_config_set_model_key(struct bag_config *config, size_t index, const char *key,
+                              const char *value, struct bag_problem *problem)
+{
+    struct bag_model_config *model = &config->models[index];
+    struct bag_entry entry = {.keys = &model_keys};
+    const struct bag_setting *setting = bag_entry_setting(&entry, key);
+    struct bag_suggestion suggestion = {.written = key};
+    struct bag_reason reason;
+    for (size_t i = 0; !setting && i < model_keys.num_settings; i++)
+        bag_suggest_offer(&suggestion, model_settings[i].key);
+    if (!setting)
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown key '%s'; did you mean '%s'?",
+                               bag_quote(key, strlen(key)).text, suggestion.nearest);
+    if (!bag_setting_apply(setting, model, value, &reason))
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "%s %s: %s", key,
+                               bag_quote(value, strlen(value)).text, reason.text);
+    model->rules.has_padding_idx |= strcmp(key, "padding_idx") == 0;
+    model->rules.has_default_index |= strcmp(key, "default_index") == 0;
     return true;
 }
 

@@ -207,6 +207,55 @@ static bool reject_form(const struct flag *flag, struct bag_problem *problem)
                            reason.text);
 }
 
+/* Where "#TENSOR" begins: at the first '#' behind a known extension, or behind a folder, whose name
+ * has no dot; NULL: nowhere. */
+static char *find_tensor(char *path)
+{
+    static const char *const extensions[] = {".safetensors", ".index.json", ".npz"};
+    for (char *at = strchr(path, '#'); at; at = strchr(at + 1, '#')) {
+        char *name = at;
+        while (name > path && name[-1] != '/')
+            name--;
+        if (!memchr(name, '.', (size_t)(at - name)))
+            return at;
+        for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+            size_t bytes = strlen(extensions[i]);
+            if ((size_t)(at - path) > bytes && memcmp(at - bytes, extensions[i], bytes) == 0)
+                return at;
+        }
+    }
+    return NULL;
+}
+
+/* The last comma that ",word=" begins with; NULL: there is none. */
+static char *find_key(char *text)
+{
+    for (size_t at = strlen(text); at-- > 0;) {
+        char *comma = text + at;
+        size_t bytes = strspn(comma + 1, "abcdefghijklmnopqrstuvwxyz_");
+        if (*comma == ',' && bytes > 0 && comma[1 + bytes] == '=')
+            return comma;
+    }
+    return NULL;
+}
+
+/* Splits "PATH#TENSOR,key=value,..." from its end and applies the keys; *path is left. */
+static bool apply_table_keys(struct bag_config *config, char *path, size_t index,
+                             struct bag_problem *problem)
+{
+    for (char *comma; (comma = find_key(path));) {
+        char *equals = strchr(comma, '=');
+        *comma = *equals = 0;
+        if (!bag_config_set_model_key(config, index, comma + 1, equals + 1, problem))
+            return false;
+    }
+    char *tensor = find_tensor(path);
+    if (!tensor)
+        return true;
+    *tensor = 0;
+    return bag_config_set_model_key(config, index, "tensor", tensor + 1, problem);
+}
+
 static bool apply_table(struct bag_config *config, const char *value, struct bag_problem *problem)
 {
     const char *equals = strchr(value, '=');
@@ -217,7 +266,9 @@ static bool apply_table(struct bag_config *config, const char *value, struct bag
         bag_problem_set(problem, BAG_ERROR_USAGE, "--table %s: write NAME=PATH", shown.text);
     else if (!name)
         bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "--table %s: not enough memory", shown.text);
-    else if (!(added = bag_config_add_model(config, name, equals + 1, "1", problem)))
+    else if (!(added = bag_config_add_model(config, name, equals + 1, "1", problem) &&
+                       apply_table_keys(config, config->models[config->num_models - 1].path,
+                                        config->num_models - 1, problem)))
         bag_problem_prefix(problem, "--table %s", shown.text);
     free(name);
     return added;

@@ -79,10 +79,11 @@ static bool join(const struct bag_config_json *json, char **path)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* A scalar as a text that settings read and messages show. */
+/* A scalar, or an array of numbers, as a text that settings read and messages show. */
 struct scalar {
     const char *text; /* NULL: not a scalar */
     char number[32];
+    char shape[800];
 };
 
 /* Integers in full, so that they are read as such; all others by their shortest digits, so that
@@ -100,10 +101,33 @@ static void write_number(double value, struct scalar *scalar)
         snprintf(text, sizeof scalar->number, "%.17g", value);
 }
 
+/* Dimensions of an array, as "[100,64]"; no text where something else is in it, or too much. */
+static void write_shape(const cJSON *array, struct scalar *scalar)
+{
+    size_t used = 0;
+    char separator = '[';
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array)
+    {
+        struct scalar size = {.text = NULL};
+        if (cJSON_IsNumber(item))
+            write_number(item->valuedouble, &size);
+        if (!size.text || used + sizeof size.number >= sizeof scalar->shape)
+            return;
+        used += (size_t)snprintf(scalar->shape + used, sizeof scalar->shape - used, "%c%s",
+                                 separator, size.text);
+        separator = ',';
+    }
+    snprintf(scalar->shape + used, sizeof scalar->shape - used, "%s", used ? "]" : "[]");
+    scalar->text = scalar->shape;
+}
+
 static void read_scalar(const cJSON *item, struct scalar *scalar)
 {
     scalar->text = NULL;
-    if (cJSON_IsString(item))
+    if (cJSON_IsArray(item))
+        write_shape(item, scalar);
+    else if (cJSON_IsString(item))
         scalar->text = item->valuestring;
     else if (cJSON_IsBool(item))
         scalar->text = bag_bool_words[cJSON_IsTrue(item)];
@@ -119,11 +143,14 @@ static bool type_fits(const cJSON *item, enum bag_setting_type type)
         return cJSON_IsNumber(item);
     case BAG_SETTING_BYTES:
         return cJSON_IsNumber(item) || cJSON_IsString(item);
+    case BAG_SETTING_KEY: /* beyond 2^53 a number would be another one */
+        return cJSON_IsString(item) || (cJSON_IsNumber(item) && fabs(item->valuedouble) < 0x1p53);
     case BAG_SETTING_BOOL:
         return cJSON_IsBool(item);
+    case BAG_SETTING_SHAPE:
+        return cJSON_IsArray(item);
     case BAG_SETTING_TEXT:
     case BAG_SETTING_CHOICE:
-    case BAG_SETTING_EITHER:
         break;
     }
     return cJSON_IsString(item);
@@ -133,10 +160,10 @@ static bool reject_value(const struct bag_config_json *json, const cJSON *item, 
                          const struct scalar *scalar, const struct bag_reason *reason)
 {
     const char *quote = cJSON_IsString(item) ? "\"" : "";
-    const char *shown = scalar->text          ? scalar->text
-                        : cJSON_IsNull(item)  ? "null"
-                        : cJSON_IsArray(item) ? "[...]"
-                                              : "{...}";
+    const char *shown = cJSON_IsArray(item)  ? "[...]"
+                        : scalar->text       ? scalar->text
+                        : cJSON_IsNull(item) ? "null"
+                                             : "{...}";
     return bag_config_json_reject(json, item, "%s %s%s%s%s: %s", item->string, quote,
                                   bag_quote(shown, strlen(shown)).text, quote, where, reason->text);
 }
@@ -147,7 +174,7 @@ bool bag_config_json_apply(const struct bag_config_json *json, const cJSON *item
     struct scalar scalar;
     struct bag_reason reason;
     read_scalar(item, &scalar);
-    if (!type_fits(item, setting->type))
+    if (!type_fits(item, setting->type) || !scalar.text)
         bag_setting_describe(setting, &reason);
     else if (bag_setting_apply(setting, base, scalar.text, &reason))
         return !setting->is_path || join(json, (char **)((char *)base + setting->offset));
@@ -200,11 +227,17 @@ static bool apply_value(const struct bag_entry *entry, const cJSON *item,
                         const struct bag_setting *setting, void *base, struct bag_rules *rules)
 {
     void *member = (char *)base + setting->offset;
-    if (!bag_config_json_apply(entry->json, item, entry->where, setting, base))
+    bool absent = setting->type == BAG_SETTING_KEY && cJSON_IsNull(item);
+    if (!absent && !bag_config_json_apply(entry->json, item, entry->where, setting, base))
         return false;
-    /* Every index can be the padding one, so that no value of the member means "none". */
+    /* Every index can be the padding one, and every key the default: no value of the member means
+     * "none". */
     if (member == &rules->padding_idx)
-        rules->has_padding_idx = true;
+        rules->has_padding_idx = !absent;
+    if (member == &rules->default_index)
+        rules->has_default_index = !absent;
+    if (absent)
+        *(int64_t *)member = -1;
     return true;
 }
 

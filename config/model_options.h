@@ -7,17 +7,20 @@
 /* Beyond 2^53 a JSON number is not exact. */
 #define BAG_LARGEST_EXACT ((INT64_C(1) << 53) - 1)
 
+/* The words that dense tables know, of BAG_MISSINGS in kernels/pool.h. */
 #define BAG_OUT_OF_RANGE(X) \
     X(ERROR, "error")       \
-    X(SKIP, "skip")
+    X(SKIP, "skip")         \
+    X(DEFAULT, "default")
 
 /* clang-format off */
 /* Which model it is. X("key", "sentence"). A config.json in a model's folder has only "features" of
  * these: the folder gives the others. */
 #define BAG_MODEL_IDENTITY(X)                                                                      \
     X("name", "Name in URLs: 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front. Required.")       \
-    X("path", "The table's file; relative to the configuration file's folder. Required, or "       \
-      "features.")                                                                                 \
+    X("path", "The table: a file (.npy, .npz, .safetensors, or the index of one in parts) or a "   \
+      "folder with keys.npy and values.npy; relative to the configuration file's folder. "         \
+      "Required, or features.")                                                                                 \
     X("version", "A whole number from 1, as a number or a string; 1 if absent.")                   \
     X("features", "In place of a path: a list of features, which make the model a collection.")
 
@@ -30,24 +33,40 @@
  *
  *   COUNT     an integer from minimum to maximum
  *   BOOL      true or false
+ *   KEY       an integer of 64 bits: a number, or beyond 2^53 a text of its digits
+ *   TEXT      a text
  *   FILE      a path, relative to the document's folder
+ *   SHAPE     an array of dimensions
  *   CHOICE_*  one of the names of an enum
- *   EITHER_*  one of two words, the second of which sets the member */
+ */
 #define BAG_FILE_KEYS(X)                                                                           \
     X(datatype, "datatype", CHOICE_DTYPE, 0, 0,                                                    \
       "Type of the table's elements where the file cannot say it, as BF16 in .npy.")               \
     X(row_format, "row_format", CHOICE_ROW_FORMAT, 0, 0,                                           \
       "What the bytes of a 2-D UINT8 table stand for: plain for themselves, or FP32 rows as "      \
-      "int8, int4, f8_e4m3 or f8_e5m2.")
+      "int8, int4, f8_e4m3 or f8_e5m2.")                                                           \
+    X(tensor, "tensor", TEXT, 0, 4095,                                                             \
+      "The tensor of a safetensors file, or the array of an .npz file, that is the table: "        \
+      "values, or the only one of 2 dimensions, if absent.")                                       \
+    X(keys, "keys", FILE, 0, 4095,                                                                 \
+      "A file of the rows' keys, INT64 or UINT64 [rows]: requests send keys, not row numbers. "    \
+      "Beside values.npy keys.npy is found by itself.")                                            \
+    X(keys_tensor, "keys_tensor", TEXT, 0, 4095,                                                   \
+      "The tensor that holds the keys: keys, if there is one, unless tensor names another table.") \
+    X(shape, "shape", SHAPE, 0, 0,                                                                 \
+      "Shape of a file without a header, little-endian, beside its datatype; the first may be -1, " \
+      "for as many rows as there are.")
 
 /* How it pools; a feature may set these for itself. Columns as above. */
 #define BAG_POOLING_KEYS(X)                                                                        \
     X(rules.reduction, "reduction", CHOICE_REDUCTION, 0, 0,                                        \
       "How a bag's rows become one: sum by default.")                                              \
-    X(rules.default_index, "default_index", COUNT, -1, BAG_LARGEST_EXACT,                          \
-      "Row that an empty bag gets; -1, as if absent, for zeros.")                                  \
-    X(rules.padding_idx, "padding_idx", COUNT, -BAG_LARGEST_EXACT, BAG_LARGEST_EXACT,              \
-      "Index whose entries leave the bag; a negative one counts from the table's end.")            \
+    X(rules.default_index, "default_index", KEY, 0, 0,                                             \
+      "Row that an empty bag gets; -1, as if absent, for zeros. Of a keyed table its key, "        \
+      "whatever its sign.")                                                                        \
+    X(rules.padding_idx, "padding_idx", KEY, 0, 0,                                                 \
+      "Index whose entries leave the bag; a negative one counts from the table's end. Of a keyed " \
+      "table a key.")                                                                              \
     X(rules.include_last_offset, "include_last_offset", BOOL, 0, 0,                                \
       "offsets has one element more, the end of the last bag.")                                    \
     X(rules.weighted_mean, "weighted_mean", BOOL, 0, 0,                                            \
@@ -63,9 +82,14 @@
       "Reject index tensors of different types.")                                                  \
     X(output_datatype, "output_datatype", CHOICE_DTYPE, 0, 0,                                      \
       "Type of the result: the table's, or FP16, BF16 and FP32 among each other.")                 \
-    X(rules.skip_out_of_range, "out_of_range", EITHER_OUT_OF_RANGE, 0, 0,                          \
+    X(out_of_range, "out_of_range", CHOICE_OUT_OF_RANGE, 0, 0,                                     \
       "What an index outside the table does: error rejects the request, skip leaves the entry "    \
-      "out of its bag.")
+      "out of its bag, default pools the row default_index in its place.")                         \
+    X(missing, "missing", CHOICE_MISSING, 0, 0,                                                    \
+      "What a key that a keyed table does not have does: error, skip and default as "              \
+      "out_of_range; hash takes one of the first hash_rows rows.")                                 \
+    X(rules.hash_rows, "hash_rows", COUNT, 0, BAG_LARGEST_EXACT,                                   \
+      "Rows, from the first, that missing keys are spread over by hash.")
 
 /* What is done with what was pooled; of a model, or of a feature for itself. Columns as above, with
  * paths of minimum to maximum bytes. */

@@ -84,6 +84,9 @@ void bag_model_config_free(struct bag_model_config *model)
     free(model->features);
     free(model->projection);
     free(model->bias);
+    free(model->tensor);
+    free(model->keys_tensor);
+    free(model->keys);
     free(model->name);
     free(model->path);
     free(model->version);
@@ -94,6 +97,8 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
 {
     struct bag_model_config model = {.datatype = BAG_DTYPE_COUNT,
                                      .output_datatype = BAG_DTYPE_COUNT,
+                                     .out_of_range = BAG_MISSING_COUNT,
+                                     .missing = BAG_MISSING_COUNT,
                                      .rules = {.reduction = BAG_SUM, .default_index = -1}};
     if (!check_identity(config, name, path, version, problem))
         return false;
@@ -183,24 +188,21 @@ bool bag_config_check_models(const struct bag_config *config, struct bag_problem
     return true;
 }
 
-void bag_config_feature_rules(const struct bag_model_config *table,
-                              const struct bag_feature_config *feature, struct bag_rules *rules,
-                              enum bag_dtype *output_datatype)
+void bag_config_pooling(const struct bag_model_config *table,
+                        const struct bag_feature_config *feature,
+                        struct bag_feature_config *pooling)
 {
-    struct {
-        struct bag_rules rules;
-        enum bag_dtype output_datatype;
-    } merged = {table->rules, table->output_datatype};
-    uint32_t bit = 1;
-#define BAG_X(member, ...)               \
-    if (feature->set & bit)              \
-        merged.member = feature->member; \
+    uint32_t set = feature ? feature->set : 0, bit = 1;
+    pooling->rules = table->rules;
+#define BAG_X(member, key, ...)                                              \
+    pooling->member = (set & bit) ? feature->member : table->member;         \
+    if ((set & bit) && strcmp(key, "padding_idx") == 0)                      \
+        pooling->rules.has_padding_idx = feature->rules.has_padding_idx;     \
+    if ((set & bit) && strcmp(key, "default_index") == 0)                    \
+        pooling->rules.has_default_index = feature->rules.has_default_index; \
     bit <<= 1;
     BAG_POOLING_KEYS(BAG_X)
 #undef BAG_X
-    merged.rules.has_padding_idx |= feature->rules.has_padding_idx;
-    *rules = merged.rules;
-    *output_datatype = merged.output_datatype;
 }
 
 const char *bag_config_projection(const struct bag_model_config *table,

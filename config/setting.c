@@ -52,6 +52,19 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     case BAG_SETTING_BYTES:
         describe_size(setting, true, reason);
         break;
+    case BAG_SETTING_KEY:
+        snprintf(
+            reason->text, sizeof reason->text,
+            "must be an integer of 64 bits: a number from -2^53 + 1 to 2^53 - 1, or a text, such "
+            "as \"18446744073709551615\"");
+        break;
+    case BAG_SETTING_SHAPE:
+        snprintf(
+            reason->text, sizeof reason->text,
+            "must be an array of 1 to %d whole numbers, such as [-1, 64]: only the first may be "
+            "-1, for any",
+            BAG_MAX_RANK);
+        break;
     case BAG_SETTING_TEXT:
         snprintf(reason->text, sizeof reason->text,
                  "must be a text of %" PRId64 " to %" PRId64 " bytes", setting->minimum,
@@ -61,7 +74,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
         snprintf(reason->text, sizeof reason->text, "must be true or false");
         break;
     case BAG_SETTING_CHOICE:
-    case BAG_SETTING_EITHER:
         describe_words(&setting->words, reason);
         break;
     }
@@ -90,6 +102,43 @@ static bool apply_number(const struct bag_setting *setting, int64_t *member, con
         return false;
     }
     *member = value;
+    return true;
+}
+
+static bool apply_key(const struct bag_setting *setting, int64_t *member, const char *text,
+                      struct bag_reason *reason)
+{
+    return bag_key_parse(text, member) || reject(setting, reason);
+}
+
+/* One dimension and what ends it, ',' or ']'; NULL where there is none. */
+static const char *read_dimension(const char *at, int64_t least, int64_t *size)
+{
+    char number[24];
+    at += strspn(at, " ");
+    size_t bytes = strcspn(at, ",] ");
+    snprintf(number, sizeof number, "%.*s", bytes < sizeof number ? (int)bytes : 0, at);
+    at += bytes + strspn(at + bytes, " ");
+    bool ok = bag_integer_parse(number, size) && *size >= least && (*at == ',' || *at == ']');
+    return ok ? at : NULL;
+}
+
+/* "[100, 64]" */
+static bool apply_shape(const struct bag_setting *setting, struct bag_shape *member,
+                        const char *text, struct bag_reason *reason)
+{
+    struct bag_shape shape = {.rank = 0};
+    const char *at = *text == '[' ? text : NULL;
+    do {
+        if (at && shape.rank < BAG_MAX_RANK)
+            at = read_dimension(at + 1, shape.rank ? 0 : -1, &shape.sizes[shape.rank]);
+        else
+            at = NULL;
+        shape.rank++;
+    } while (at && *at == ',');
+    if (!at || at[1])
+        return reject(setting, reason);
+    *member = shape;
     return true;
 }
 
@@ -132,10 +181,13 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
     case BAG_SETTING_COUNT:
     case BAG_SETTING_BYTES:
         return apply_number(setting, member, text, reason);
+    case BAG_SETTING_KEY:
+        return apply_key(setting, member, text, reason);
+    case BAG_SETTING_SHAPE:
+        return apply_shape(setting, member, text, reason);
     case BAG_SETTING_TEXT:
         return apply_text(setting, member, text, reason);
     case BAG_SETTING_CHOICE:
-    case BAG_SETTING_EITHER:
     case BAG_SETTING_BOOL:
         break;
     }

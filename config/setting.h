@@ -4,6 +4,8 @@
 #ifndef BAG_SETTING_H
 #define BAG_SETTING_H
 
+#include "kernels/bag.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,10 +13,17 @@
 enum bag_setting_type {
     BAG_SETTING_COUNT,  /* int64_t */
     BAG_SETTING_BYTES,  /* int64_t */
+    BAG_SETTING_KEY,    /* int64_t: 64 bits, with or without a sign */
     BAG_SETTING_TEXT,   /* char *, owned; minimum and maximum bound its length */
+    BAG_SETTING_SHAPE,  /* struct bag_shape: "[100, 64]" */
     BAG_SETTING_CHOICE, /* an enum: the position among the words */
-    BAG_SETTING_EITHER, /* bool: whether it is the second of two words */
     BAG_SETTING_BOOL    /* bool: true or false, which JSON has without quotes */
+};
+
+/* Dimensions, of which the first may be -1 for any. */
+struct bag_shape {
+    uint32_t rank; /* 0: not set */
+    int64_t sizes[BAG_MAX_RANK];
 };
 
 /* Indexed by the enum; NULL where a member of the enum may not be chosen. */
@@ -38,9 +47,10 @@ struct bag_setting {
 #define BAG_TYPE_BYTES        .type = BAG_SETTING_BYTES
 #define BAG_TYPE_TEXT         .type = BAG_SETTING_TEXT
 #define BAG_TYPE_FILE         .type = BAG_SETTING_TEXT, .is_path = true
+#define BAG_TYPE_KEY          .type = BAG_SETTING_KEY
+#define BAG_TYPE_SHAPE        .type = BAG_SETTING_SHAPE
 #define BAG_TYPE_BOOL         .type = BAG_SETTING_BOOL, .words = BAG_WORDS(bag_bool_words)
 #define BAG_TYPE_CHOICE(list) .type = BAG_SETTING_CHOICE, .words = BAG_WORDS(list)
-#define BAG_TYPE_EITHER(list) .type = BAG_SETTING_EITHER, .words = BAG_WORDS(list)
 #define BAG_WORDS(list)                       \
     {                                         \
         (list), sizeof(list) / sizeof *(list) \

@@ -27,6 +27,12 @@ const char *const bag_status_keywords[BAG_STATUS_COUNT] = {
 #undef BAG_X
 };
 
+const char *const bag_missing_names[BAG_MISSING_COUNT] = {
+#define BAG_X(id, name) [BAG_MISSING_##id] = name,
+    BAG_MISSINGS(BAG_X)
+#undef BAG_X
+};
+
 const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT] = {
 #define BAG_X(id, name) [BAG_ROWS_##id] = name,
     BAG_ROW_FORMATS(BAG_X)

@@ -127,6 +127,9 @@ struct bag_tensor {
     X(OFFSET_OUT_OF_RANGE, "offset_out_of_range")                   \
     X(OFFSETS_NOT_MONOTONIC, "offsets_not_monotonic")               \
     X(OFFSETS_NOT_STARTING_AT_ZERO, "offsets_not_starting_at_zero") \
+    X(KEY_MISSING, "key_missing")                                   \
+    X(DEFAULT_KEY_MISSING, "default_key_missing")                   \
+    X(DEFAULT_ROW_NEEDED, "default_row_needed")                     \
     X(INDEX_OUT_OF_RANGE, "index_out_of_range")                     \
     X(SEGMENT_ID_OUT_OF_RANGE, "segment_id_out_of_range")           \
     X(SEGMENT_IDS_NOT_SORTED, "segment_ids_not_sorted")             \

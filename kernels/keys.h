@@ -73,4 +73,29 @@ size_t bag_keys_find(const struct bag_keys *keys, const struct bag_ids *ids,
  * and the row is floor(z * num_rows / 2^64), exactly. */
 int64_t bag_keys_hashed_row(uint64_t key, int64_t num_rows);
 
+/* ---- a checked call -------------------------------------------------------------------------- */
+
+/* Whether rows must take the place of indices after bag_pool_check, before anything else is done
+ * with its args: those of keyed tables, and of dense ones where a default row takes the place of
+ * what is outside. */
+static inline bool bag_needs_rows(const struct bag_rules *rules)
+{
+    return rules->keyed || rules->missing == BAG_MISSING_DEFAULT;
+}
+
+struct bag_resolving {
+    const struct bag_keys *keys;     /* NULL: a dense table */
+    const struct bag_rules *rules;   /* as bag_pool_check got them */
+    const struct bag_inputs *inputs; /* likewise */
+    bool fetches;                    /* the rows are asked into the cache */
+    int64_t *rows;                   /* room for one for each index; args points at it afterwards */
+    uint8_t *replaced;               /* room for as many, for args->replaced; NULL: not wanted */
+    size_t num_missing;              /* set: keys, or indices, that the table does not have */
+};
+
+/* Puts rows in the place of the indices of `args` and of default_index. Keys that are padding leave
+ * first; then missing ones are rejected, skipped or given a row. */
+enum bag_status bag_keys_resolve(struct bag_resolving *resolving, struct bag_pool_args *args,
+                                 struct bag_fault *fault);
+
 #endif

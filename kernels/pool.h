@@ -64,18 +64,43 @@ size_t bag_row_bytes(const struct bag_table *table);
  * an even number: the file does not say whether the last four bits count. */
 size_t bag_row_elements(enum bag_row_format format, size_t row_bytes);
 
-/* How a model pools: fixed by its configuration, some of it changed by a request's parameters. */
+/* What an index outside a dense table does, or a key that a keyed one does not have.
+ * X(ID, name in a configuration). HASH is for keys alone. */
+#define BAG_MISSINGS(X)   \
+    X(ERROR, "error")     \
+    X(SKIP, "skip")       \
+    X(DEFAULT, "default") \
+    X(HASH, "hash")
+
+/* ERROR    rejects the request
+ * SKIP     leaves the entry out of its bag
+ * DEFAULT  pools the row of default_index in its place
+ * HASH     pools a row that follows from the key, see keys.h */
+enum bag_missing {
+#define BAG_X(id, name) BAG_MISSING_##id,
+    BAG_MISSINGS(BAG_X)
+#undef BAG_X
+        BAG_MISSING_COUNT
+};
+
+extern const char *const bag_missing_names[BAG_MISSING_COUNT];
+
+/* How a model pools: fixed by its configuration, some of it changed by a request's parameters. Of a
+ * keyed table default_index and padding_idx are keys, bit patterns of 64 bits. */
 struct bag_rules {
     enum bag_reduction reduction;
     enum bag_dtype output_dtype; /* the table's, or FP16/BF16/FP32 among each other */
-    int64_t default_index;       /* row of empty bags; -1: zeros */
+    int64_t default_index;       /* row of empty bags; -1: zeros, unless it is a key */
+    bool has_default_index;      /* keyed tables: there is one */
     bool has_padding_idx;
     int64_t padding_idx;      /* [-num_rows, num_rows); its entries leave the bag */
     bool include_last_offset; /* offsets has B+1 elements, the last one ends the last bag */
     bool weighted_mean;       /* weights with mean: divide by the sum of the weights */
     bool prune_invalid;       /* entries with a negative index leave the bag; for mean and sqrtn
                                  also those whose weight is not above zero */
-    bool skip_out_of_range;   /* entries with an index outside the table leave the bag */
+    enum bag_missing missing; /* indices outside the table, or keys that it does not have */
+    int64_t hash_rows;        /* HASH: the first so many rows, from 1 */
+    bool keyed;               /* indices are keys: see keys.h */
     bool unsorted_segments;   /* segment ids in any order */
     bool require_zero_first_offset;
     bool require_matching_index_types;
@@ -94,7 +119,7 @@ struct bag_inputs {
 
 enum bag_form { BAG_FORM_OFFSETS, BAG_FORM_PACKED, BAG_FORM_SEGMENTS };
 
-/* int32 or int64 elements at any alignment. */
+/* int32 or int64 elements at any alignment; keys may be uint64, too. */
 struct bag_ids {
     const void *data;
     size_t count;
@@ -121,6 +146,9 @@ struct bag_pool_args {
     bool last_offset_ends;        /* offsets: the last element ends the last bag */
     bool skip_outside;            /* entries with an index outside the table leave the bag */
     bool prunes;                  /* those with a negative one are said to be pruned */
+    bool keyed;                   /* the indices were keys: those outside are missing ones */
+    const uint8_t *replaced;      /* 1 for each entry that was outside or missing, and has another
+                                     row now; NULL: not known. Only to explain a result */
     bool skip_unweighted;         /* entries whose weight is not above zero leave the bag */
     bool unsorted;                /* segments: bag_pool_sort must run before bag_pool_run */
 };
@@ -129,7 +157,9 @@ struct bag_pool_args {
  * `args`. The form follows from the inputs present: offsets, segment_ids, or 2-D indices alone.
  * A result of more than `max_result_bytes` is rejected; the computation of its size does not
  * overflow. On a fault the status is returned, `*fault` says where, `*args` is unspecified.
- * Fails on the first bad position of the tensor at fault. */
+ * Fails on the first bad position of the tensor at fault. Where the rules say that the table is
+ * keyed, the indices and default_index are not judged: `args` has the keys and no default row, and
+ * bag_keys_resolve (keys.h) must follow. */
 enum bag_status bag_pool_check(const struct bag_table *table, const struct bag_rules *rules,
                                const struct bag_inputs *inputs, size_t max_result_bytes,
                                struct bag_pool_args *args, struct bag_fault *fault);

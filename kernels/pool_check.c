@@ -32,6 +32,8 @@ enum bag_status bag_rules_check(const struct bag_table *table, const struct bag_
         return fault->status = BAG_STATUS_OUTPUT_DTYPE;
     }
     int64_t last_row = table->num_rows - 1;
+    if (rules->keyed)
+        return BAG_STATUS_OK;
     if (rules->default_index < -1 || rules->default_index > last_row)
         return out_of_range(BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE, rules->default_index, 0,
                             last_row, fault);
@@ -63,9 +65,11 @@ static const struct bag_tensor *input(const struct bag_check *check, enum bag_in
     return check->inputs->tensor[which];
 }
 
-static bool is_index_type(enum bag_dtype dtype)
+/* Keys may be UINT64, too; offsets and the like are no keys. */
+static bool is_index_type(const struct bag_check *check, enum bag_input which, enum bag_dtype dtype)
 {
-    return dtype == BAG_I32 || dtype == BAG_I64;
+    bool is_key = check->rules->keyed && (which == BAG_INDICES || which == BAG_DEFAULT_INDEX);
+    return dtype == BAG_I32 || dtype == BAG_I64 || (is_key && dtype == BAG_U64);
 }
 
 static enum bag_status find_form(const struct bag_check *check, enum bag_form *form)
@@ -90,7 +94,7 @@ static enum bag_status check_ids(const struct bag_check *check, enum bag_input w
                                  enum bag_status wrong_dtype, enum bag_status wrong_rank)
 {
     const struct bag_tensor *tensor = input(check, which);
-    if (tensor && !is_index_type(tensor->dtype))
+    if (tensor && !is_index_type(check, which, tensor->dtype))
         return fails(
             check, (struct bag_fault){.status = wrong_dtype, .input = which, .got = tensor->dtype});
     if (tensor && tensor->rank != rank)
@@ -105,7 +109,7 @@ static enum bag_status check_scalar(const struct bag_check *check, enum bag_inpu
                                     enum bag_status wrong_dtype, enum bag_status not_scalar)
 {
     const struct bag_tensor *tensor = input(check, which);
-    if (tensor && !is_index_type(tensor->dtype))
+    if (tensor && !is_index_type(check, which, tensor->dtype))
         return fails(
             check, (struct bag_fault){.status = wrong_dtype, .input = which, .got = tensor->dtype});
     if (tensor && (tensor->rank > 1 || tensor->count != 1))
@@ -218,7 +222,7 @@ static enum bag_status check_weights(const struct bag_check *check)
 
 static struct bag_ids ids_of(const struct bag_tensor *tensor)
 {
-    return (struct bag_ids){tensor->data, tensor->count, tensor->dtype == BAG_I64};
+    return (struct bag_ids){tensor->data, tensor->count, bag_dtypes[tensor->dtype].bytes == 8};
 }
 
 static int64_t scalar_of(const struct bag_tensor *tensor)
@@ -232,6 +236,15 @@ static enum bag_status take_default_row(const struct bag_check *check, struct ba
     const struct bag_tensor *tensor = check->inputs->tensor[BAG_DEFAULT_INDEX];
     int64_t last_row = check->table->num_rows - 1;
     args->default_row = tensor ? scalar_of(tensor) : check->rules->default_index;
+    if (check->rules->keyed) {
+        args->default_row = -1;
+        return BAG_STATUS_OK;
+    }
+    if (args->default_row == -1 && check->rules->missing == BAG_MISSING_DEFAULT)
+        return fails(check, (struct bag_fault){.status = BAG_STATUS_DEFAULT_ROW_NEEDED,
+                                               .input = BAG_DEFAULT_INDEX,
+                                               .low = 0,
+                                               .high = last_row});
     if (args->default_row >= -1 && args->default_row <= last_row)
         return BAG_STATUS_OK;
     return fails(check, (struct bag_fault){.status = BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE,
@@ -372,7 +385,7 @@ static enum bag_status check_indices(const struct bag_check *check,
 {
     struct bag_id_bounds bounds = {.any_negative = check->rules->prune_invalid,
                                    .high = check->table->num_rows - 1};
-    if (check->rules->skip_out_of_range)
+    if (check->rules->keyed || check->rules->missing != BAG_MISSING_ERROR)
         return BAG_STATUS_OK;
     size_t bad = bag_ids_first_bad(&args->indices, &bounds);
     if (bad == args->indices.count)
@@ -397,12 +410,14 @@ static void take_rules(const struct bag_check *check, enum bag_form form,
         .weights_dtype = weights ? weights->dtype : check->table->dtype,
         .padding_row = -1,
         .last_offset_ends = rules->include_last_offset,
-        .skip_outside = rules->skip_out_of_range || rules->prune_invalid,
+        .skip_outside =
+            !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid),
         .prunes = rules->prune_invalid,
         .skip_unweighted = weights && rules->prune_invalid && weight_divides,
         .unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS,
     };
-    if (rules->has_padding_idx)
+    args->keyed = rules->keyed;
+    if (rules->has_padding_idx && !rules->keyed)
         args->padding_row = rules->padding_idx < 0 ? rules->padding_idx + check->table->num_rows
                                                    : rules->padding_idx;
 }

@@ -13,6 +13,8 @@ enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, si
     int64_t row = bag_id_at(&args->indices, entry);
     if (bag_keeps(args, entry, row))
         return BAG_ENTRY_KEPT;
+    if (args->keyed)
+        return row == BAG_ROW_PADDING ? BAG_ENTRY_PADDING : BAG_ENTRY_MISSING;
     if (args->padding_row >= 0 && row == args->padding_row)
         return BAG_ENTRY_PADDING;
     if (row >= args->table.num_rows || (row < 0 && !args->prunes))
@@ -33,6 +35,13 @@ bool bag_weight_counts(const struct bag_pool_args *args, size_t entry)
     bool negative =
         bag_dtypes[args->weights_dtype].kind == BAG_KIND_SIGNED && (bits >> (8 * bytes - 1) & 1);
     return bits != 0 && !negative;
+}
+
+enum bag_entry_status bag_pool_entry_origin(const struct bag_pool_args *args, size_t entry)
+{
+    if (!args->replaced || !args->replaced[entry])
+        return BAG_ENTRY_KEPT;
+    return args->keyed ? BAG_ENTRY_MISSING : BAG_ENTRY_OUTSIDE;
 }
 
 size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end)

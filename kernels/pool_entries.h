@@ -9,11 +9,12 @@
 /* ---- status, to explain a result ------------------------------------------------------------- */
 
 /* X(ID, name) */
-#define BAG_ENTRY_STATUSES(X) \
-    X(KEPT, "kept")           \
-    X(PADDING, "padding")     \
-    X(PRUNED, "pruned")       \
-    X(OUTSIDE, "out_of_range")
+#define BAG_ENTRY_STATUSES(X)  \
+    X(KEPT, "kept")            \
+    X(PADDING, "padding")      \
+    X(PRUNED, "pruned")        \
+    X(OUTSIDE, "out_of_range") \
+    X(MISSING, "missing")
 
 enum bag_entry_status {
 #define BAG_X(id, name) BAG_ENTRY_##id,
@@ -24,8 +25,16 @@ enum bag_entry_status {
 
 extern const char *const bag_entry_status_names[BAG_ENTRY_COUNT];
 
+/* What stands in the indices of a keyed table in place of keys that have no row. */
+#define BAG_ROW_MISSING (-1)
+#define BAG_ROW_PADDING (-2)
+
 /* Whether the entry counts, and if not, why. */
 enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, size_t entry);
+
+/* What an entry's own index or key was, before another row took its place: OUTSIDE or MISSING. KEPT
+ * where it was not replaced. */
+enum bag_entry_status bag_pool_entry_origin(const struct bag_pool_args *args, size_t entry);
 
 /* ---- bags ------------------------------------------------------------------------------------ */
 

@@ -19,8 +19,10 @@ static bool check_tensor(const struct bag_kjt *kjt, enum bag_kjt_input which,
     if (!tensor)
         return true;
     bool is_weights = which == BAG_KJT_WEIGHTS;
+    /* Which features take UINT64, as keys, each of them says itself. */
     bool fits = is_weights ? tensor->dtype == BAG_F32
-                           : tensor->dtype == BAG_I32 || tensor->dtype == BAG_I64;
+                           : tensor->dtype == BAG_I32 || tensor->dtype == BAG_I64 ||
+                                 (tensor->dtype == BAG_U64 && which == BAG_KJT_VALUES);
     if (!fits)
         return bag_problem_set(
             problem, BAG_ERROR_BAD_REQUEST, "'%s' has datatype %s; it must be %s", name,

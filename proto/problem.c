@@ -104,6 +104,13 @@ static const char *const fault_texts[BAG_STATUS_COUNT] = {
                                          "{low} before it; offsets must not decrease",
     [BAG_STATUS_OFFSETS_NOT_STARTING_AT_ZERO] =
         "'offsets' at position 0 is {value}; this model requires it to be 0",
+    [BAG_STATUS_KEY_MISSING] =
+        "'indices' at position {position} is {key}, a key that the table does not have",
+    [BAG_STATUS_DEFAULT_KEY_MISSING] =
+        "'default_index' is {key}, a key that the table does not have",
+    [BAG_STATUS_DEFAULT_ROW_NEEDED] =
+        "'default_index' is -1, but indices outside the table are to get its row: it must be from "
+        "{low} to {high}",
     [BAG_STATUS_INDEX_OUT_OF_RANGE] = "'indices' at position {position} is {value}; it must be "
                                       "from {low} to {high}, the last row",
     [BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE] =
@@ -133,6 +140,9 @@ static int put_field(char *out, size_t room, const char *field, const struct bag
         return snprintf(out, room, "%s", bag_reduction_names[fault->reduction]);
     if (strncmp(field, "want}", 5) == 0)
         return snprintf(out, room, "%s", bag_dtypes[fault->want].name);
+    if (strncmp(field, "key}", 4) == 0)
+        return snprintf(out, room, fault->got == BAG_U64 ? "%llu" : "%lld",
+                        (unsigned long long)fault->value);
     int64_t number = strncmp(field, "position", 8) == 0 ? fault->position
                      : strncmp(field, "value", 5) == 0  ? fault->value
                      : strncmp(field, "low", 3) == 0    ? fault->low

@@ -7,6 +7,8 @@
  *   parts     the index of a file in parts */
 #include "safetensors.h"
 
+#include "json.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -333,7 +335,7 @@ void bag_safetensors_free(struct bag_safetensors *file)
 
 /* ---- one ------------------------------------------------------------------------------------- */
 
-const char *bag_safetensors_next(const struct bag_safetensors *file, const cJSON **cursor)
+const char *bag_safetensors_next(const struct bag_safetensors *file, const struct cJSON **cursor)
 {
     const cJSON *item = *cursor ? (*cursor)->next : file->tree->child;
     if (item && is_metadata(item))
@@ -427,7 +429,7 @@ const char *bag_safetensors_index_file(const struct bag_safetensors_index *index
 }
 
 const char *bag_safetensors_index_next(const struct bag_safetensors_index *index,
-                                       const cJSON **cursor)
+                                       const struct cJSON **cursor)
 {
     const cJSON *item = *cursor ? (*cursor)->next : member(index->tree, "weight_map")->child;
     *cursor = item;

@@ -10,9 +10,10 @@
 #ifndef BAG_SAFETENSORS_H
 #define BAG_SAFETENSORS_H
 
-#include "json.h"
 #include "kernels/pool.h"
 #include "npy.h"
+
+struct cJSON; /* which only the parser knows */
 
 /* The longest header that is read, in bytes, and the longest index. */
 #define BAG_SAFETENSORS_MAX_HEADER_BYTES ((size_t)100 * 1000 * 1000)
@@ -21,7 +22,7 @@
 #define BAG_SAFETENSORS_PREAMBLE_BYTES 8
 
 struct bag_safetensors {
-    cJSON *tree;        /* of the header; owned */
+    struct cJSON *tree; /* of the header; owned */
     size_t data_offset; /* of the first tensor in the file */
 };
 
@@ -46,7 +47,7 @@ void bag_safetensors_free(struct bag_safetensors *file);
 
 /* The names of the tensors in the header's order, one with each call; NULL after the last. *cursor
  * is NULL before the first. */
-const char *bag_safetensors_next(const struct bag_safetensors *file, const cJSON **cursor);
+const char *bag_safetensors_next(const struct bag_safetensors *file, const struct cJSON **cursor);
 
 /* Whether there is a tensor of that name, of whatever type. */
 bool bag_safetensors_has(const struct bag_safetensors *file, const char *name);
@@ -60,7 +61,7 @@ bool bag_safetensors_describe(const struct bag_safetensors *file, const char *na
 
 /* model.safetensors.index.json: {"weight_map": {tensor: file}, ...}. */
 struct bag_safetensors_index {
-    cJSON *tree; /* owned */
+    struct cJSON *tree; /* owned */
 };
 
 /* Reads the index. Every file must be a plain name, in the index's own folder. */
@@ -75,6 +76,6 @@ const char *bag_safetensors_index_file(const struct bag_safetensors_index *index
 
 /* The names of the tensors, as bag_safetensors_next. */
 const char *bag_safetensors_index_next(const struct bag_safetensors_index *index,
-                                       const cJSON **cursor);
+                                       const struct cJSON **cursor);
 
 #endif

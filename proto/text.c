@@ -2,8 +2,10 @@
 #include "text.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 bool bag_text_is(struct bag_text text, const char *name)
 {
@@ -91,6 +93,18 @@ bool bag_integer_parse(const char *text, int64_t *value)
 {
     const char *end = take_integer(text, value);
     return end && !*end;
+}
+
+bool bag_key_parse(const char *text, int64_t *bits)
+{
+    errno = 0;
+    if (!bag_integer_parse(text, bits))
+        return false;
+    if (*text == '-')
+        *bits = (int64_t)strtoll(text, NULL, 10);
+    else
+        *bits = (int64_t)strtoull(text, NULL, 10);
+    return errno == 0;
 }
 
 bool bag_size_parse(const char *text, int64_t *bytes)

@@ -70,6 +70,9 @@ bool bag_integer_parse(const char *text, int64_t *value);
  * 1000). */
 bool bag_size_parse(const char *text, int64_t *bytes);
 
+/* Such an integer of 64 bits, with or without a sign: from -2^63 to 2^64 - 1, as its bits. */
+bool bag_key_parse(const char *text, int64_t *bits);
+
 /* "64 MiB", "1 byte", "1000 bytes": exact, in the largest unit of 1024 that divides it. By value,
  * so that it can stand in an argument list: bag_size_text(n).text */
 struct bag_size_text {

@@ -6,6 +6,7 @@
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- parts of trees -------------------------------------------------------------------------- */
 
@@ -154,8 +155,15 @@ static bool collection_input(size_t position, struct tensor *tensor)
 /* A model's inputs one by one; false where there is no such one. */
 static bool model_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
 {
-    return model->is_collection ? collection_input(position, tensor)
-                                : table_input(model, position, tensor);
+    if (model->is_collection)
+        return collection_input(position, tensor);
+    if (!table_input(model, position, tensor))
+        return false;
+    bool is_key = strcmp(tensor->name, bag_input_names[BAG_INDICES]) == 0 ||
+                  strcmp(tensor->name, bag_input_names[BAG_DEFAULT_INDEX]) == 0;
+    if (is_key && model->features->rules->keyed)
+        tensor->dtype = model->features->keys_dtype;
+    return true;
 }
 
 /* All features side by side, where they have one type. */
@@ -213,6 +221,29 @@ static bool add_tensor(cJSON *list, const struct tensor *tensor)
            add_dimensions(item, "shape", tensor);
 }
 
+/* {"keyed": true} where a table has keys; of a collection "<feature>.keyed", and the type of the
+ * keys, which `values` does not say. */
+static bool add_keyed(cJSON *tree, const struct bag_v2_model *model)
+{
+    cJSON *object = NULL;
+    for (size_t i = 0; i < model->num_features; i++) {
+        const struct bag_v2_feature *feature = &model->features[i];
+        char key[192];
+        if (!feature->rules->keyed)
+            continue;
+        if (!object && !(object = cJSON_AddObjectToObject(tree, "parameters")))
+            return false;
+        bool named = model->is_collection;
+        snprintf(key, sizeof key, "%s%skeyed", named ? feature->name : "", named ? "." : "");
+        if (!cJSON_AddTrueToObject(object, key))
+            return false;
+        snprintf(key, sizeof key, "%s.keys_datatype", feature->name);
+        if (named && !cJSON_AddStringToObject(object, key, bag_dtypes[feature->keys_dtype].name))
+            return false;
+    }
+    return true;
+}
+
 char *bag_v2_describe_model(const struct bag_v2_model *model)
 {
     struct tensor tensor;
@@ -227,6 +258,7 @@ char *bag_v2_describe_model(const struct bag_v2_model *model)
         whole = add_tensor(inputs, &tensor);
     for (size_t i = 0; whole && model_output(model, i, &tensor); i++)
         whole = add_tensor(outputs, &tensor);
+    whole = whole && add_keyed(tree, model);
     return print_tree(tree, whole);
 }
 
@@ -307,11 +339,27 @@ static bool add_flag(const struct parameters *parameters, const char *key, bool 
     return add_parameter(parameters, key, value ? "true" : "false");
 }
 
+/* A keyed table has a key, or none; a dense one a row, or -1. */
+static bool add_default(const struct parameters *to, const struct bag_rules *rules)
+{
+    return (rules->keyed && !rules->has_default_index) ||
+           add_number(to, "default_index", rules->default_index);
+}
+
+static bool add_missing(const struct parameters *to, const struct bag_rules *rules)
+{
+    const char *policy = bag_missing_names[rules->missing];
+    if (!rules->keyed)
+        return add_parameter(to, "out_of_range", policy);
+    return add_flag(to, "keyed", true) && add_parameter(to, "missing", policy) &&
+           (rules->missing != BAG_MISSING_HASH || add_number(to, "hash_rows", rules->hash_rows));
+}
+
 /* How bags are pooled, under the keys of the configuration. */
 static bool add_rules(const struct parameters *to, const struct bag_rules *rules)
 {
     return add_parameter(to, "reduction", bag_reduction_names[rules->reduction]) &&
-           add_number(to, "default_index", rules->default_index) &&
+           add_default(to, rules) &&
            (!rules->has_padding_idx || add_number(to, "padding_idx", rules->padding_idx)) &&
            add_flag(to, "include_last_offset", rules->include_last_offset) &&
            add_flag(to, "weighted_mean", rules->weighted_mean) &&
@@ -319,7 +367,7 @@ static bool add_rules(const struct parameters *to, const struct bag_rules *rules
            add_flag(to, "unsorted_segments", rules->unsorted_segments) &&
            add_flag(to, "require_zero_first_offset", rules->require_zero_first_offset) &&
            add_flag(to, "require_matching_index_types", rules->require_matching_index_types) &&
-           add_parameter(to, "out_of_range", rules->skip_out_of_range ? "skip" : "error");
+           add_missing(to, rules);
 }
 
 static bool add_parameters(cJSON *tree, const struct bag_v2_model *model)
@@ -401,11 +449,13 @@ static bool add_batches(cJSON *tree, const struct bag_v2_statistics *model)
 static bool add_statistics(cJSON *list, const struct bag_v2_statistics *model)
 {
     cJSON *tree = add_item(list);
-    bool whole = tree && cJSON_AddStringToObject(tree, "name", model->name) &&
-                 cJSON_AddStringToObject(tree, "version", model->version) &&
-                 add_integer(tree, "last_inference", model->last_inference_ms) &&
-                 add_integer(tree, "inference_count", model->inference_count) &&
-                 add_integer(tree, "execution_count", model->execution_count);
+    bool whole =
+        tree && cJSON_AddStringToObject(tree, "name", model->name) &&
+        cJSON_AddStringToObject(tree, "version", model->version) &&
+        add_integer(tree, "last_inference", model->last_inference_ms) &&
+        add_integer(tree, "inference_count", model->inference_count) &&
+        add_integer(tree, "execution_count", model->execution_count) &&
+        (!model->keyed || add_integer(tree, "missing_key_count", model->missing_key_count));
     cJSON *durations = cJSON_AddObjectToObject(tree, "inference_stats");
     whole = whole && durations;
 #define BAG_X(member) whole = whole && add_duration(durations, #member, model->member);

@@ -31,7 +31,8 @@ struct bag_v2_feature {
     const char *name;  /* of the output */
     const char *table; /* the model whose table it is */
     enum bag_dtype weights_dtype, output_dtype;
-    const int64_t *row_shape; /* the output's dimensions after the first */
+    enum bag_dtype keys_dtype; /* of a keyed table */
+    const int64_t *row_shape;  /* the output's dimensions after the first */
     uint32_t row_rank;
     size_t row_elements; /* their product */
     const struct bag_rules *rules;
@@ -87,6 +88,8 @@ struct bag_v2_statistics {
     uint64_t last_inference_ms; /* since 1970 */
     uint64_t inference_count;   /* bags */
     uint64_t execution_count;   /* batches */
+    bool keyed;                 /* some table has keys: only then missing ones are shown */
+    uint64_t missing_key_count;
 #define BAG_X(member) struct bag_v2_duration member;
     BAG_V2_DURATIONS(BAG_X)
 #undef BAG_X

@@ -148,7 +148,8 @@ static char *put_positions(const struct bag_pool_args *args, size_t first, size_
 {
     bool any = false;
     for (size_t entry = first; entry < end; entry++) {
-        if (bag_pool_entry_status(args, entry) != status)
+        if (bag_pool_entry_status(args, entry) != status &&
+            bag_pool_entry_origin(args, entry) != status)
             continue;
         if (!any) {
             out = put(out, ",\"");
@@ -174,7 +175,8 @@ static char *put_bag(const struct bag_pool_args *args, size_t first, size_t end,
     out = bag_digits_put(out, kept);
     out = put(out, ",\"default\":");
     out = put(out, kept == 0 && args->default_row >= 0 ? "true" : "false");
-    for (int status = BAG_ENTRY_KEPT + 1; kept < end - first && status < BAG_ENTRY_COUNT; status++)
+    bool any = kept < end - first || args->replaced;
+    for (int status = BAG_ENTRY_KEPT + 1; any && status < BAG_ENTRY_COUNT; status++)
         out = put_positions(args, first, end, (enum bag_entry_status)status, out);
     *out++ = '}';
     return out;

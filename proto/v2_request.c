@@ -194,21 +194,40 @@ static bool read_output_dtype(const cJSON *item, struct bag_v2_overrides *overri
            reject_word("output_datatype", item, "a datatype such as \"FP32\"", problem);
 }
 
+static bool read_missing(const cJSON *item, const char *key, const char *allowed, bool *has,
+                         enum bag_missing *missing, struct bag_problem *problem)
+{
+    *has = item != NULL;
+    *missing = BAG_MISSING_ERROR;
+    while (item && *missing < BAG_MISSING_COUNT &&
+           !(cJSON_IsString(item) && strcmp(item->valuestring, bag_missing_names[*missing]) == 0))
+        ++*missing;
+    return *missing != BAG_MISSING_COUNT || reject_word(key, item, allowed, problem);
+}
+
+/* A number, or a text of digits for what JSON's numbers do not hold exactly. */
+static bool read_padding(const cJSON *item, struct bag_v2_overrides *overrides,
+                         struct bag_problem *problem)
+{
+    overrides->has_padding_idx = item != NULL;
+    overrides->padding_is_text = cJSON_IsString(item);
+    bool ok = !item || (overrides->padding_is_text
+                            ? bag_key_parse(item->valuestring, &overrides->padding_idx)
+                            : bag_v2_integer(item, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
+                                             &overrides->padding_idx));
+    return ok || bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                 "parameter padding_idx must be an integer");
+}
+
 static bool read_numbers(const cJSON *parameters, struct bag_v2_overrides *overrides,
                          struct bag_problem *problem)
 {
-    const cJSON *padding = bag_v2_member(parameters, "padding_idx");
     const cJSON *timeout = bag_v2_member(parameters, "timeout");
     int64_t timeout_us = 0;
-    if (padding && !bag_v2_integer(padding, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
-                                   &overrides->padding_idx))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "parameter padding_idx must be an integer");
     if (timeout && !bag_v2_integer(timeout, 0, BAG_V2_LARGEST_EXACT, &timeout_us))
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "parameter timeout must be an integer of at least 0, in "
                                "microseconds");
-    overrides->has_padding_idx = padding != NULL;
     overrides->timeout_us = (uint64_t)timeout_us;
     return true;
 }
@@ -234,6 +253,13 @@ static bool read_parameters(struct bag_v2_reader *reader)
     overrides->has_include_last_offset = last != NULL;
     overrides->include_last_offset = cJSON_IsTrue(last);
     return read_numbers(parameters, overrides, reader->problem) &&
+           read_padding(bag_v2_member(parameters, "padding_idx"), overrides, reader->problem) &&
+           read_missing(bag_v2_member(parameters, "missing"), "missing",
+                        "\"error\", \"skip\", \"default\" or \"hash\"", &overrides->has_missing,
+                        &overrides->missing, reader->problem) &&
+           read_missing(bag_v2_member(parameters, "out_of_range"), "out_of_range",
+                        "\"error\", \"skip\" or \"default\"", &overrides->has_out_of_range,
+                        &overrides->out_of_range, reader->problem) &&
            read_reduction(bag_v2_member(parameters, "reduction"), overrides, reader->problem) &&
            read_output_dtype(bag_v2_member(parameters, "output_datatype"), overrides,
                              reader->problem) &&

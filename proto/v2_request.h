@@ -9,6 +9,7 @@
 
 #include "arena.h"
 #include "json_limits.h"
+#include "kernels/pool.h"
 #include "problem.h"
 #include "text.h"
 
@@ -37,6 +38,9 @@ struct bag_v2_overrides {
     bool has_reduction, has_padding_idx, has_include_last_offset, has_output_dtype;
     enum bag_reduction reduction;
     int64_t padding_idx;
+    bool padding_is_text; /* of digits, for keys beyond 2^53 */
+    bool has_missing, has_out_of_range;
+    enum bag_missing missing, out_of_range;
     bool include_last_offset;
     enum bag_dtype output_dtype;
     uint64_t timeout_us; /* how long the request may wait in a queue; 0: not said */

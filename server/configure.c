@@ -116,12 +116,33 @@ bool bag_arguments_have(int argc, char *argv[], const char *flag)
 
 /* ---- a directory of models ------------------------------------------------------------------- */
 
+/* What a table's file may end with; a model of its own in a folder of models is an .npy file. */
 #define TABLE_SUFFIX ".npy"
+static const char *const table_suffixes[] = {TABLE_SUFFIX, ".npz", ".safetensors"};
+
+/* Names of a pair of files that are one table: the folder they are in stands for it. */
+static const char *const pair_names[] = {"keys.npy", "key", "emb_vector"};
 
 static bool has_suffix(const char *name, const char *suffix)
 {
     size_t bytes = strlen(name), tail = strlen(suffix);
     return bytes > tail && strcmp(name + bytes - tail, suffix) == 0;
+}
+
+static bool is_table(const char *name)
+{
+    bool table = false;
+    for (size_t i = 0; i < sizeof table_suffixes / sizeof *table_suffixes; i++)
+        table |= has_suffix(name, table_suffixes[i]);
+    return table;
+}
+
+static bool is_of_pair(const char *name)
+{
+    bool pair = false;
+    for (size_t i = 0; i < sizeof pair_names / sizeof *pair_names; i++)
+        pair |= strcmp(name, pair_names[i]) == 0;
+    return pair;
 }
 
 static int skip_hidden(const struct dirent *entry)
@@ -167,6 +188,7 @@ struct version {
     struct bag_config *config;
     const char *name, *version;
     char *table, *settings; /* paths; owned */
+    bool pair;              /* the table is the folder */
 };
 
 static bool visit_version_file(const char *path, const char *name, void *context,
@@ -175,7 +197,11 @@ static bool visit_version_file(const char *path, const char *name, void *context
     struct version *version = context;
     bool settings = strcmp(name, "config.json") == 0;
     char **place = settings ? &version->settings : &version->table;
-    if (!settings && !has_suffix(name, TABLE_SUFFIX)) {
+    if (is_of_pair(name)) {
+        version->pair = true;
+        return true;
+    }
+    if (!settings && !is_table(name)) {
         bag_log(BAG_LOG_LEVEL_INFO, "ignored", BAG_LOG_TEXT("path", path));
         return true;
     }
@@ -190,10 +216,11 @@ static bool add_version(struct version *version, const char *path, struct bag_pr
 {
     struct bag_config *config = version->config;
     size_t bytes;
-    if (!version->table && !version->settings)
+    if (!version->table && !version->settings && !version->pair)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: no table (*" TABLE_SUFFIX ") in it", path);
-    if (!bag_config_add_model(config, version->name, version->table, version->version, problem)) {
+    const char *table = version->pair ? path : version->table;
+    if (!bag_config_add_model(config, version->name, table, version->version, problem)) {
         bag_problem_prefix(problem, "%s", path);
         return false;
     }

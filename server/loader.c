@@ -7,6 +7,7 @@
 #include "systemd.h"
 #include "table/progress.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -51,7 +52,28 @@ static void on_progress(void *context, size_t done_bytes, size_t total_bytes)
     bag_progress_update(context, done_bytes, now_ns());
 }
 
+/* Keys are read when the elements are there. */
+struct key_progress {
+    struct bag_progress *progress;
+    size_t before_bytes;
+};
+
+static void on_keys_progress(void *context, size_t done_bytes, size_t total_bytes)
+{
+    const struct key_progress *keys = context;
+    (void)total_bytes;
+    bag_progress_update(keys->progress, keys->before_bytes + done_bytes, now_ns());
+}
+
 /* ---- one table ------------------------------------------------------------------------------- */
+
+static size_t bytes_of(const struct bag_table_file *files, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += bag_table_file_bytes(&files[i]);
+    return bytes;
+}
 
 static bool read_table(const struct bag_source *source, struct bag_table_memory *memory,
                        struct bag_problem *problem)
@@ -59,10 +81,19 @@ static bool read_table(const struct bag_source *source, struct bag_table_memory 
     struct bag_progress progress;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     bag_progress_init(&progress, print_progress, &progress, isatty(STDERR_FILENO));
-    bag_progress_start(&progress, source->model->name, bag_table_file_bytes(&source->file),
+    unsigned threads = processors > 0 ? (unsigned)processors : 1;
+    struct key_progress keys = {&progress, bytes_of(source->files, source->num_files)};
+    bag_progress_start(&progress, source->model->name,
+                       keys.before_bytes + bytes_of(source->key_files, source->num_key_files),
                        now_ns());
-    bool ok = bag_table_load(&source->file, processors > 0 ? (unsigned)processors : 1, on_progress,
-                             &progress, memory, problem);
+    bool ok = bag_table_load_parts(source->files, source->num_files, threads, on_progress,
+                                   &progress, memory, problem);
+    if (ok && bag_source_is_keyed(source) &&
+        !bag_table_load_keys(source->key_files, source->num_key_files, threads, on_keys_progress,
+                             &keys, memory, problem)) {
+        bag_table_unload(memory);
+        ok = false;
+    }
     if (ok)
         bag_progress_finish(&progress, now_ns());
     else
@@ -121,7 +152,10 @@ static struct bag_model *load_table(const struct bag_source *source, bag_gemm_fn
     struct bag_model *model = NULL;
     if (!load_elements(source, &memory, problem))
         return NULL;
-    if (load_projection(&source->features[0], gemm, &projection, problem)) {
+    char what[512];
+    snprintf(what, sizeof what, "model '%s' (%s)", source->model->name, source->model->path);
+    if (bag_source_check_keys(&source->features[0].rules, &memory, what, problem) &&
+        load_projection(&source->features[0], gemm, &projection, problem)) {
         model = bag_model_of_table(source->model->name, source->model->version,
                                    &source->features[0].rules, &memory, projection);
         if (!model)
@@ -132,6 +166,14 @@ static struct bag_model *load_table(const struct bag_source *source, bag_gemm_fn
         bag_table_unload(&memory);
     }
     return model;
+}
+
+static bool check_feature(const struct bag_source *collection, const struct bag_feature *feature,
+                          struct bag_problem *problem)
+{
+    char what[512];
+    snprintf(what, sizeof what, "model '%s', feature '%s'", collection->model->name, feature->name);
+    return bag_source_check_keys(&feature->rules, feature->model->memory, what, problem);
 }
 
 /* When all tables are loaded: `models` are those of the sources, in their order. */
@@ -148,7 +190,8 @@ static struct bag_model *make_collection(const struct bag_loader *loader,
         features[i].name = source->model->features[i].name;
         features[i].model = models[source->features[i].table - loader->sources.sources];
         features[i].rules = source->features[i].rules;
-        ok = load_projection(&source->features[i], loader->gemm, &features[i].projection, problem);
+        ok = check_feature(source, &features[i], problem) &&
+             load_projection(&source->features[i], loader->gemm, &features[i].projection, problem);
     }
     if (ok)
         model = bag_model_of_features(source->model->name, source->model->version, features, count);

@@ -124,6 +124,7 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
             .table = feature->model->name,
             .weights_dtype = feature->memory->table.dtype,
             .output_dtype = feature->rules.output_dtype,
+            .keys_dtype = feature->memory->keys_dtype,
             .row_shape = feature->projection ? &feature->projection->matrix.shape[1]
                                              : &feature->memory->shape[1],
             .row_rank = feature->projection ? 1 : feature->memory->rank - 1,

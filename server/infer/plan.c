@@ -3,6 +3,7 @@
  *   inputs      the request's tensors, sorted by feature (plan_collection.c for several)
  *   pools       of each feature: its rules with what the request changes, and the kernels' check
  *   outputs     what was asked for, and the ops that make it (plan_outputs.c) */
+#include "kernels/keys.h"
 #include "kernels/rowformat.h"
 #include "planner.h"
 
@@ -72,6 +73,10 @@ static bool find_rules(const struct bag_planner *planner, const struct bag_featu
         rules->has_padding_idx = true;
         rules->padding_idx = overrides->padding_idx;
     }
+    if (rules->keyed)
+        rules->missing = overrides->has_missing ? overrides->missing : rules->missing;
+    else
+        rules->missing = overrides->has_out_of_range ? overrides->out_of_range : rules->missing;
     if (overrides->has_include_last_offset)
         rules->include_last_offset = overrides->include_last_offset;
     if (overrides->has_output_dtype)
@@ -135,6 +140,41 @@ static struct bag_inputs inputs_of(const struct bag_planner *planner, size_t fea
                                                                : NULL}};
 }
 
+/* So many bytes of rows still are in the cache when they are pooled. */
+#define FETCHED_BYTES ((size_t)1 << 20)
+
+static bool no_memory(const struct bag_planner *planner)
+{
+    return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
+                           "not enough memory to decode the request");
+}
+
+/* Puts rows in place of keys. False with a problem, or a fault that the caller tells. */
+static bool resolve_keys(const struct bag_planner *planner, size_t i, const struct bag_rules *rules,
+                         const struct bag_inputs *inputs, struct bag_fault *fault)
+{
+    const struct bag_table_memory *memory = planner->model->features[i].memory;
+    struct bag_pool_args *args = &planner->args[i];
+    size_t count = args->indices.count;
+    bool explains = planner->request->overrides.explain;
+    struct bag_resolving resolving = {
+        .keys = rules->keyed ? &memory->index.keys : NULL,
+        .rules = rules,
+        .inputs = inputs,
+        .fetches = count <= FETCHED_BYTES / (bag_row_bytes(&memory->table) + 1),
+        .rows = bag_arena_array(planner->arena, count, sizeof *resolving.rows),
+        .replaced = explains ? bag_arena_alloc(planner->arena, count) : NULL,
+    };
+    fault->status = BAG_STATUS_OK;
+    if (!resolving.rows || (explains && !resolving.replaced))
+        return no_memory(planner);
+    if (bag_keys_resolve(&resolving, args, fault) != BAG_STATUS_OK)
+        return false;
+    if (rules->keyed)
+        planner->plan->missing_keys += resolving.num_missing;
+    return true;
+}
+
 static bool check_pool(const struct bag_planner *planner, size_t i)
 {
     const struct bag_feature *feature = &planner->model->features[i];
@@ -148,19 +188,64 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
         ok = bag_pool_check(&feature->memory->table, &rules, &inputs,
                             planner->limits->max_reply_bytes, &planner->args[i],
                             &fault) == BAG_STATUS_OK;
+        if (ok && bag_needs_rows(&rules))
+            ok = resolve_keys(planner, i, &rules, &inputs, &fault);
     }
-    if (ok)
-        return true;
+    if (ok || fault.status == BAG_STATUS_OK)
+        return ok;
     if (planner->kjt && fault.status == BAG_STATUS_WEIGHTS_NOT_SUPPORTED)
         return reject_weights(planner, feature, rules.reduction);
     bag_problem_from_fault(planner->problem, &fault);
     return name_feature(planner, i);
 }
 
+/* A request may make missing keys an error; what else the model does is not its to say. */
+static bool check_missing(const struct bag_planner *planner, const char *parameter,
+                          enum bag_missing wanted, bool keyed)
+{
+    const struct bag_model *model = planner->model;
+    bool any = false;
+    for (size_t i = 0; i < model->num_features; i++) {
+        const struct bag_rules *rules = &model->features[i].rules;
+        any |= rules->keyed == keyed;
+        if (rules->keyed == keyed && wanted != BAG_MISSING_ERROR && wanted != rules->missing)
+            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                                   "parameter %s is \"%s\"; a request may set it to \"error\" "
+                                   "only, and the model says \"%s\"",
+                                   parameter, bag_missing_names[wanted],
+                                   bag_missing_names[rules->missing]);
+    }
+    return any ||
+           bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                           "parameter %s is for tables %s keys; say %s to this model", parameter,
+                           keyed ? "with" : "without", keyed ? "out_of_range" : "missing");
+}
+
+/* What the request's parameters say of keys. */
+static bool check_overrides(const struct bag_planner *planner)
+{
+    const struct bag_v2_overrides *overrides = &planner->request->overrides;
+    if (overrides->has_missing && !check_missing(planner, "missing", overrides->missing, true))
+        return false;
+    if (overrides->has_out_of_range &&
+        !check_missing(planner, "out_of_range", overrides->out_of_range, false))
+        return false;
+    for (size_t i = 0; overrides->padding_is_text && i < planner->model->num_features; i++) {
+        if (!planner->model->features[i].rules.keyed)
+            return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
+                                   "parameter padding_idx must be an integer; a text of digits is "
+                                   "for tables with keys");
+    }
+    return true;
+}
+
 static bool check_pools(const struct bag_planner *planner)
 {
     const struct bag_model *model = planner->model;
     size_t bags = 0;
+    planner->plan->missing_keys = 0;
+    if (!check_overrides(planner))
+        return false;
     for (size_t i = 0; i < model->num_features; i++) {
         if (bag_model_is_collection(model) && !bag_planner_has(planner, i))
             continue;
@@ -206,8 +291,7 @@ static bool take_memory(struct bag_planner *planner)
         planner->args = bag_arena_array(planner->arena, count, sizeof *planner->args);
     }
     if (!planner->inputs || !planner->args)
-        return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
-                               "not enough memory to decode the request");
+        return no_memory(planner);
     memset(planner->inputs, 0, count * sizeof *planner->inputs);
     return true;
 }

@@ -38,6 +38,7 @@ struct bag_plan {
     struct bag_ops_work work;
     bool projects;             /* some op does */
     bool explains;             /* the reply says what became of every bag */
+    size_t missing_keys;       /* that keyed tables do not have */
     uint64_t project_products; /* multiplications that this takes */
 
     /* What a model of a table needs of these, so that nothing is allocated for it. */

@@ -451,6 +451,14 @@ static struct bag_v2_duration duration_of(const bag_counter *histogram)
                                     bag_counter_get(&histogram[BAG_SLOTS_SECONDS - 1])};
 }
 
+static bool is_keyed(const struct bag_model *model)
+{
+    bool keyed = false;
+    for (size_t i = 0; i < model->num_features; i++)
+        keyed |= model->features[i].rules.keyed;
+    return keyed;
+}
+
 void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_model *model,
                            struct bag_v2_statistics *statistics)
 {
@@ -465,6 +473,8 @@ void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_m
         .last_inference_ms = bag_metrics_epoch_ms(metrics, bag_counter_get(counters.last[0])),
         .inference_count = bag_counter_get(counters.bags[0]),
         .execution_count = bag_counter_get(counters.executions[0]),
+        .keyed = is_keyed(model),
+        .missing_key_count = bag_counter_get(counters.missing[0]),
         .success = duration_of(counters.duration[0]),
         .fail = {failures_count, bag_counter_get(counters.failure_ns[0])},
         .queue = duration_of(counters.stage[BAG_STAGE_QUEUE]),

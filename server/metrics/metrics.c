@@ -167,6 +167,7 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
     bag_counter_add(counters->rows[0], work->rows);
     bag_counter_add(counters->bytes[0], work->bytes);
     bag_counter_add(counters->defaults[0], work->defaults);
+    bag_counter_add(counters->missing[0], work->missing);
     bag_counter_set(counters->last[0], work->now_ms);
 }
 

@@ -41,6 +41,8 @@
     X(bytes, COUNTER, ONE, "bagserve_gathered_bytes_total", "bytes", "Bytes of these rows.")       \
     X(defaults, COUNTER, ONE, "bagserve_default_rows_total", "bags",                               \
       "Bags that came without an index and got the row default_index.")                            \
+    X(missing, COUNTER, ONE, "bagserve_missing_keys_total", "keys",                                \
+      "Keys in answered requests that their table does not have.")                                 \
     X(last, MOMENT, ONE, "bagserve_last_inference_timestamp_seconds", "seconds since 1970",        \
       "When a request was last answered with its result; 0 means never.")
 

@@ -4,6 +4,7 @@
  * locked while a key goes into it. */
 #include "keys_index.h"
 
+#include "file.h"
 #include "server/memory/memory.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #define PIECE_KEYS ((size_t)64 << 10)
 #define MAX_TRIES  4
@@ -275,4 +277,87 @@ void bag_keys_index_free(struct bag_keys_index *index)
 {
     bag_memory_unmap(index->keys.lines, index->mapping_bytes);
     memset(index, 0, sizeof *index);
+}
+
+/* ---- keys in files --------------------------------------------------------------------------- */
+
+/* Files whose keys follow each other, all open. */
+struct key_files {
+    const struct bag_table_file *files;
+    int *fds;
+    size_t count;
+};
+
+/* Reads keys of one file, in the machine's byte order. */
+static bool read_file_keys(const struct bag_table_file *file, int fd, size_t first, size_t count,
+                           uint64_t *keys, struct bag_problem *problem)
+{
+    uint64_t at = file->npy.data_offset + first * sizeof *keys;
+    if (!bag_file_read_at(fd, keys, count * sizeof *keys, at, problem))
+        return bag_file_reject(file->path, problem);
+    for (size_t i = 0; file->npy.swap && i < count; i++)
+        keys[i] = __builtin_bswap64(keys[i]);
+    return true;
+}
+
+static bool read_files(void *context, size_t first, size_t count, uint64_t *keys,
+                       struct bag_problem *problem)
+{
+    const struct key_files *files = context;
+    for (size_t i = 0; i < files->count && count > 0; i++) {
+        size_t here = files->files[i].npy.count;
+        size_t part = first < here ? here - first : 0;
+        part = part < count ? part : count;
+        if (part && !read_file_keys(&files->files[i], files->fds[i], first, part, keys, problem))
+            return false;
+        keys += part;
+        count -= part;
+        first = part ? 0 : first - here;
+    }
+    return true;
+}
+
+static bool check_unchanged(const struct key_files *files, struct bag_problem *problem)
+{
+    for (size_t i = 0; i < files->count; i++) {
+        if (!bag_file_check_unchanged(&files->files[i], files->fds[i], problem))
+            return false;
+    }
+    return true;
+}
+
+static bool build_from(struct key_files *files, unsigned threads, bag_load_progress *progress,
+                       void *context, struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    struct bag_keys_source source = {.read = read_files,
+                                     .context = files,
+                                     .num_keys = (size_t)memory->table.num_rows,
+                                     .is_signed = files->files[0].npy.dtype == BAG_I64};
+    if (!bag_keys_index_build(&source, threads, progress, context, &memory->index, problem))
+        return bag_file_reject(files->files[0].path, problem);
+    memory->keys_dtype = files->files[0].npy.dtype;
+    if (check_unchanged(files, problem))
+        return true;
+    bag_keys_index_free(&memory->index);
+    return false;
+}
+
+bool bag_table_load_keys(const struct bag_table_file *files, size_t count, unsigned threads,
+                         bag_load_progress *progress, void *context,
+                         struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    struct key_files opened = {.files = files, .fds = calloc(count, sizeof *opened.fds)};
+    bool ok = opened.fds != NULL ||
+              bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %zu files", count);
+    while (ok && opened.count < count) {
+        int fd = bag_file_reopen(&files[opened.count], problem);
+        ok = fd >= 0;
+        if (ok)
+            opened.fds[opened.count++] = fd;
+    }
+    ok = ok && build_from(&opened, threads, progress, context, memory, problem);
+    for (size_t i = 0; i < opened.count; i++)
+        close(opened.fds[i]);
+    free(opened.fds);
+    return ok;
 }

@@ -7,7 +7,11 @@
 #define BAG_KEYS_INDEX_H
 
 #include "kernels/keys.h"
-#include "load.h"
+#include "proto/problem.h"
+
+/* Told about progress from the loading thread: `done` of `total` bytes of this table so far. The
+ * last call for a table that was loaded says that all are. */
+typedef void bag_load_progress(void *context, size_t done_bytes, size_t total_bytes);
 
 struct bag_keys_index {
     struct bag_keys keys;

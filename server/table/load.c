@@ -1,18 +1,17 @@
-/* Table files are opened, checked, loaded and unloaded; see load.h.
+/* Table files are loaded and unloaded; see load.h.
  *
  * Elements are read in parallel, in large tiles. A file in C order is split into blocks. Of a
  * column-major one a tile takes a range of as many columns as fit: so each reader writes whole
  * rows, and the table's cache lines are filled at once instead of once per column. */
 #include "load.h"
 
+#include "file.h"
 #include "server/memory/memory.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define TILE_BYTES ((size_t)8 << 20)
@@ -264,117 +263,7 @@ static bool read_all(int fd, const struct bag_npy *npy, unsigned threads,
     return !reading.failed;
 }
 
-/* ---- looking at a file ----------------------------------------------------------------------- */
-
-/* Opens a regular file and no other: a FIFO would block, a device has no size. -1: rejected. */
-static int open_regular(const char *path, struct stat *state, struct bag_problem *problem)
-{
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, state) != 0) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "cannot be opened: %s", strerror(errno));
-    } else if (S_ISDIR(state->st_mode)) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "is a directory; name an .npy file");
-    } else if (!S_ISREG(state->st_mode)) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "is not a regular file; name an .npy file");
-    } else {
-        return fd;
-    }
-    if (fd >= 0)
-        close(fd);
-    return -1;
-}
-
-/* Reads up to `bytes` from the file's start; returns how many there were, or -1. */
-static ssize_t read_start(int fd, void *out, size_t bytes, struct bag_problem *problem)
-{
-    size_t have = 0;
-    while (have < bytes) {
-        ssize_t got = pread(fd, (char *)out + have, bytes - have, (off_t)have);
-        if (got == 0)
-            break;
-        if (got > 0)
-            have += (size_t)got;
-        else if (errno != EINTR) {
-            bag_problem_set(problem, BAG_ERROR_FILE, "reading failed: %s", strerror(errno));
-            return -1;
-        }
-    }
-    return (ssize_t)have;
-}
-
-static bool check_size(const struct bag_npy *npy, size_t file_bytes, struct bag_problem *problem)
-{
-    /* A file that just grew may have a header beyond the size that was seen. */
-    size_t data_bytes = file_bytes < npy->data_offset ? 0 : file_bytes - npy->data_offset;
-    if (data_bytes < npy->data_bytes)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the file is truncated: it has %zu bytes of data, the header "
-                               "promises %zu",
-                               data_bytes, npy->data_bytes);
-    if (data_bytes > npy->data_bytes)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the file is too long: it has %zu bytes of data, the header "
-                               "promises %zu; one file holds one array",
-                               data_bytes, npy->data_bytes);
-    return true;
-}
-
-static bool read_header(int fd, size_t file_bytes, enum bag_dtype override_dtype,
-                        struct bag_npy *npy, struct bag_problem *problem)
-{
-    unsigned char preamble[BAG_NPY_PREAMBLE_BYTES];
-    ssize_t have = read_start(fd, preamble, sizeof preamble, problem);
-    if (have < 0)
-        return false;
-    size_t header_bytes = bag_npy_header_bytes(preamble, (size_t)have);
-    if (header_bytes == 0) /* which the parser explains */
-        return bag_npy_parse(preamble, (size_t)have, override_dtype, npy, problem);
-    char *header = malloc(header_bytes);
-    if (!header)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for a header of %zu bytes",
-                               header_bytes);
-    have = read_start(fd, header, header_bytes, problem);
-    bool ok = have >= 0 && bag_npy_parse(header, (size_t)have, override_dtype, npy, problem);
-    free(header);
-    if (ok && npy->rank == 0) {
-        bag_problem_from_fault(problem, &(struct bag_fault){.status = BAG_STATUS_TABLE_RANK});
-        problem->kind = BAG_ERROR_FILE;
-        return false;
-    }
-    return ok && check_size(npy, file_bytes, problem);
-}
-
-/* Every rejection begins with the file. */
-static bool name_file(const char *path, struct bag_problem *problem)
-{
-    bag_problem_prefix(problem, "%s", path);
-    return false;
-}
-
-bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
-                         struct bag_table_file *file, struct bag_problem *problem)
-{
-    struct stat state;
-    int fd = open_regular(path, &state, problem);
-    if (fd < 0)
-        return name_file(path, problem);
-    bool ok = read_header(fd, (size_t)state.st_size, override_dtype, &file->npy, problem);
-    close(fd);
-    file->path = path;
-    file->device = state.st_dev;
-    file->inode = state.st_ino;
-    file->bytes = (uint64_t)state.st_size;
-    file->modified = state.st_mtim;
-    return ok || name_file(path, problem);
-}
-
-size_t bag_table_file_bytes(const struct bag_table_file *file)
-{
-    return file->npy.data_bytes;
-}
-
-/* ---- memory of tables
- * ---------------------------------------------------------------------------------- */
+/* ---- memory of tables ------------------------------------------------------------------------ */
 
 static bool allocate(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t row_elements,
                      size_t bytes, struct bag_table_memory *memory, struct bag_problem *problem)
@@ -415,66 +304,74 @@ bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
 void bag_table_unload(struct bag_table_memory *memory)
 {
     bag_memory_unmap(memory->mapping, memory->mapping_bytes);
+    bag_keys_index_free(&memory->index);
     memset(memory, 0, sizeof *memory);
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static bool same_state(const struct bag_table_file *file, const struct stat *state)
+/* Reads the elements of one file into place, and makes sure that nobody wrote to it before or
+ * meanwhile. */
+static bool load_file(const struct bag_table_file *file, unsigned threads,
+                      bag_load_progress *progress, void *context, void *rows,
+                      struct bag_problem *problem)
 {
-    return file->device == state->st_dev && file->inode == state->st_ino &&
-           file->bytes == (uint64_t)state->st_size &&
-           file->modified.tv_sec == state->st_mtim.tv_sec &&
-           file->modified.tv_nsec == state->st_mtim.tv_nsec;
+    int fd = bag_file_reopen(file, problem);
+    if (fd < 0)
+        return false;
+    bool ok = (read_all(fd, &file->npy, threads, progress, context, rows, problem) ||
+               bag_file_reject(file->path, problem)) &&
+              bag_file_check_unchanged(file, fd, problem);
+    close(fd);
+    return ok;
 }
 
-static bool reject_changed(const char *when, struct bag_problem *problem)
+/* Progress over all files of a table. */
+struct parts_progress {
+    bag_load_progress *progress;
+    void *context;
+    size_t before_bytes, total_bytes;
+};
+
+static void on_part_progress(void *context, size_t done_bytes, size_t total_bytes)
 {
-    return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "the file changed %s; publish a table by renaming a complete file",
-                           when);
+    const struct parts_progress *parts = context;
+    (void)total_bytes;
+    if (parts->progress)
+        parts->progress(parts->context, parts->before_bytes + done_bytes, parts->total_bytes);
 }
 
-/* Reads the elements, and makes sure that nobody wrote to the file before or meanwhile. */
-static bool read_elements(int fd, const struct bag_table_file *file, unsigned threads,
+bool bag_table_load_parts(const struct bag_table_file *files, size_t count, unsigned threads,
                           bag_load_progress *progress, void *context,
                           struct bag_table_memory *memory, struct bag_problem *problem)
 {
-    struct stat state;
-    if (!read_all(fd, &file->npy, threads, progress, context, memory->mapping, problem))
-        return false;
-    if (fstat(fd, &state) != 0 || !same_state(file, &state))
-        return reject_changed("while it was read", problem);
-    return true;
-}
-
-static bool load_open(int fd, const struct bag_table_file *file, unsigned threads,
-                      bag_load_progress *progress, void *context, struct bag_table_memory *memory,
-                      struct bag_problem *problem)
-{
-    const struct bag_npy *npy = &file->npy;
-    if (!allocate(npy->dtype, npy->rank, npy->shape, npy->row_elements, npy->data_bytes, memory,
+    const struct bag_npy *npy = &files[0].npy;
+    struct parts_progress parts = {.progress = progress, .context = context};
+    int64_t shape[BAG_MAX_RANK];
+    memcpy(shape, npy->shape, sizeof shape);
+    for (size_t i = 1; i < count; i++)
+        shape[0] += files[i].npy.shape[0];
+    for (size_t i = 0; i < count; i++)
+        parts.total_bytes += files[i].npy.data_bytes;
+    if (!allocate(npy->dtype, npy->rank, shape, npy->row_elements, parts.total_bytes, memory,
                   problem))
-        return false;
-    if (read_elements(fd, file, threads, progress, context, memory, problem))
-        return true;
-    bag_table_unload(memory);
-    return false;
+        return bag_file_reject(files[0].path, problem);
+    for (size_t i = 0; i < count; i++) {
+        if (!load_file(&files[i], threads, on_part_progress, &parts,
+                       (char *)memory->mapping + parts.before_bytes, problem)) {
+            bag_table_unload(memory);
+            return false;
+        }
+        parts.before_bytes += files[i].npy.data_bytes;
+    }
+    return true;
 }
 
 bool bag_table_load(const struct bag_table_file *file, unsigned threads,
                     bag_load_progress *progress, void *context, struct bag_table_memory *memory,
                     struct bag_problem *problem)
 {
-    struct stat state;
-    int fd = open_regular(file->path, &state, problem);
-    if (fd < 0)
-        return name_file(file->path, problem);
-    bool ok = same_state(file, &state)
-                  ? load_open(fd, file, threads, progress, context, memory, problem)
-                  : reject_changed("after it was checked", problem);
-    close(fd);
-    return ok || name_file(file->path, problem);
+    return bag_table_load_parts(file, 1, threads, progress, context, memory, problem);
 }
 
 /* ---- projections ----------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 
 #include "kernels/pool.h"
 #include "kernels/project.h"
+#include "keys_index.h"
 #include "proto/npy.h"
 
 #include <time.h>
@@ -27,6 +28,20 @@ struct bag_table_file {
 bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
                          struct bag_table_file *file, struct bag_problem *problem);
 
+/* The same of a tensor in a safetensors file. Of F8 types *row_format is set, of others left alone.
+ */
+bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
+                           enum bag_row_format *row_format, struct bag_problem *problem);
+
+/* The same of an array in an .npz file; `override_dtype` as above. */
+bool bag_table_member_open(const char *path, const char *member, enum bag_dtype override_dtype,
+                           struct bag_table_file *file, struct bag_problem *problem);
+
+/* The same of a file without a header: little-endian elements in C order. The first of the `rank`
+ * dimensions may be -1, for as many as the file holds. */
+bool bag_table_raw_open(const char *path, enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
+                        struct bag_table_file *file, struct bag_problem *problem);
+
 /* Bytes of memory that the table will take. */
 size_t bag_table_file_bytes(const struct bag_table_file *file);
 
@@ -37,11 +52,14 @@ struct bag_table_memory {
     int64_t shape[BAG_MAX_RANK];
     void *mapping; /* owned; NULL for a table without elements */
     size_t mapping_bytes;
+    struct bag_keys_index index; /* owned; no lines: a dense table */
+    enum bag_dtype keys_dtype;   /* of the keys' file: I64 or U64 */
 };
 
-/* Told about progress from the loading thread: `done` of `total` bytes of this table so far. The
- * last call for a table that was loaded says that all are. */
-typedef void bag_load_progress(void *context, size_t done_bytes, size_t total_bytes);
+static inline bool bag_table_is_keyed(const struct bag_table_memory *memory)
+{
+    return memory->index.keys.lines != NULL;
+}
 
 /* Reads the table with `threads` readers (at least 1) in large blocks. On failure nothing stays
  * allocated and *problem names the file and the reason; a file that was replaced or written to
@@ -49,6 +67,18 @@ typedef void bag_load_progress(void *context, size_t done_bytes, size_t total_by
 bool bag_table_load(const struct bag_table_file *file, unsigned threads,
                     bag_load_progress *progress, void *context, struct bag_table_memory *memory,
                     struct bag_problem *problem);
+
+/* The same of a table in several files, whose rows follow each other; all have rows of one type and
+ * shape. */
+bool bag_table_load_parts(const struct bag_table_file *files, size_t count, unsigned threads,
+                          bag_load_progress *progress, void *context,
+                          struct bag_table_memory *memory, struct bag_problem *problem);
+
+/* Builds memory->index of the keys in those files, I64 or U64 of 1 dimension, together as many as
+ * the table has rows. On failure the table stays, dense. */
+bool bag_table_load_keys(const struct bag_table_file *files, size_t count, unsigned threads,
+                         bag_load_progress *progress, void *context,
+                         struct bag_table_memory *memory, struct bag_problem *problem);
 
 /* Memory for a table that is made, not read; zeroed. `shape` has `rank` dimensions, rank >= 1. */
 bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,

@@ -63,7 +63,7 @@ static bool describe_demo(struct bag_source *source, struct bag_problem *problem
 /* Quantised rows: a file of 2-D UINT8 stands for FP32 rows, each with its scale and bias. */
 static bool apply_row_format(struct bag_source *source, struct bag_problem *problem)
 {
-    enum bag_row_format format = source->model->row_format;
+    enum bag_row_format format = source->row_format;
     struct bag_table *table = &source->table;
     const char *name = bag_row_format_names[format];
     if (format == BAG_ROWS_PLAIN)
@@ -88,15 +88,17 @@ static bool apply_row_format(struct bag_source *source, struct bag_problem *prob
 static bool describe_file(struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
-    const struct bag_npy *npy = &source->file.npy;
-    if (!bag_table_file_open(model->path, model->datatype, &source->file, problem)) {
+    if (!bag_source_locate(source, problem)) {
         bag_problem_prefix(problem, "model '%s'", model->name);
         return false;
     }
-    source->table = (struct bag_table){
-        .dtype = npy->dtype, .num_rows = npy->shape[0], .row_elements = npy->row_elements};
+    const struct bag_npy *npy = &source->files[0].npy;
     source->rank = npy->rank;
     memcpy(source->shape, npy->shape, npy->rank * sizeof *npy->shape);
+    for (size_t i = 1; i < source->num_files; i++)
+        source->shape[0] += source->files[i].npy.shape[0];
+    source->table = (struct bag_table){
+        .dtype = npy->dtype, .num_rows = source->shape[0], .row_elements = npy->row_elements};
     if (apply_row_format(source, problem))
         return true;
     bag_problem_prefix(problem, "model '%s' (%s)", model->name, model->path);
@@ -142,12 +144,10 @@ static bool takes_bias(const char *path, const struct bag_npy *npy, int64_t colu
                            (long long)npy->shape[0]);
 }
 
-/* Adds the file's bytes to the total. */
-static bool count_bytes(struct bag_sources *sources, const struct bag_table_file *file,
-                        struct bag_problem *problem)
+/* Adds bytes to the total. */
+static bool count_bytes(struct bag_sources *sources, size_t bytes, struct bag_problem *problem)
 {
-    return !__builtin_add_overflow(sources->total_bytes, bag_table_file_bytes(file),
-                                   &sources->total_bytes) ||
+    return !__builtin_add_overflow(sources->total_bytes, bytes, &sources->total_bytes) ||
            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
 }
 
@@ -175,18 +175,77 @@ static bool open_projection(struct bag_sources *sources, struct bag_feature_sour
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", matrix);
     sources->projects = true;
     return open_files(matrix, bias, &source->table->table, source->projection, problem) &&
-           count_bytes(sources, &source->projection->matrix, problem) &&
-           (!bias || count_bytes(sources, &source->projection->bias, problem));
+           count_bytes(sources, bag_table_file_bytes(&source->projection->matrix), problem) &&
+           (!bias ||
+            count_bytes(sources, bag_table_file_bytes(&source->projection->bias), problem));
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-/* Completes rules with the type of results, for a table of that shape; `what` begins messages. */
-static bool complete_rules(struct bag_feature_source *feature, enum bag_dtype output_datatype,
-                           const char *what, struct bag_problem *problem)
+static bool reject_rules(const char *what, const char *why, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "%s: %s", what, why);
+}
+
+/* What only keyed tables, or only dense ones, are told. */
+static bool check_words(const struct bag_feature_config *pooling, const struct bag_source *source,
+                        const char *what, struct bag_problem *problem)
+{
+    bool keyed = bag_source_is_keyed(source);
+    if (keyed && pooling->out_of_range != BAG_MISSING_COUNT)
+        return reject_rules(what,
+                            "out_of_range is for tables without keys; this one has keys: "
+                            "say missing",
+                            problem);
+    if (!keyed && pooling->missing != BAG_MISSING_COUNT)
+        return reject_rules(what,
+                            "missing is for tables with keys; this one has none: say "
+                            "out_of_range",
+                            problem);
+    if (keyed && pooling->rules.prune_invalid)
+        return reject_rules(what, "prune_invalid does not go with keys, which may have any sign",
+                            problem);
+    if (pooling->rules.hash_rows && pooling->missing != BAG_MISSING_HASH)
+        return reject_rules(what, "hash_rows needs missing to be hash", problem);
+    return true;
+}
+
+/* What a missing key, or an index outside the table, does. */
+static bool complete_missing(struct bag_feature_source *feature,
+                             const struct bag_feature_config *pooling, const char *what,
+                             struct bag_problem *problem)
+{
+    struct bag_rules *rules = &feature->rules;
+    int64_t num_rows = feature->table->table.num_rows;
+    rules->keyed = bag_source_is_keyed(feature->table);
+    rules->missing = rules->keyed ? pooling->missing : pooling->out_of_range;
+    if (rules->missing == BAG_MISSING_COUNT)
+        rules->missing = BAG_MISSING_ERROR;
+    bool has_default = rules->keyed ? rules->has_default_index : rules->default_index >= 0;
+    if (rules->missing == BAG_MISSING_DEFAULT && !has_default)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: %s default needs a default_index, whose row is pooled", what,
+                               rules->keyed ? "missing" : "out_of_range");
+    if (rules->missing == BAG_MISSING_HASH && (rules->hash_rows < 1 || rules->hash_rows > num_rows))
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: missing hash needs hash_rows from 1 to %lld, the table's rows; "
+                               "it is %lld",
+                               what, (long long)num_rows, (long long)rules->hash_rows);
+    return true;
+}
+
+/* Completes rules as configured, for a table of that shape; `what` begins messages. */
+static bool complete_rules(struct bag_feature_source *feature,
+                           const struct bag_feature_config *pooling, const char *what,
+                           struct bag_problem *problem)
 {
     const struct bag_table *table = &feature->table->table;
+    enum bag_dtype output_datatype = pooling->output_datatype;
     struct bag_fault fault;
+    feature->rules = pooling->rules;
+    if (!check_words(pooling, feature->table, what, problem) ||
+        !complete_missing(feature, pooling, what, problem))
+        return false;
     feature->rules.output_dtype =
         output_datatype == BAG_DTYPE_COUNT ? table->dtype : output_datatype;
     if (bag_rules_check(table, &feature->rules, &fault) == BAG_STATUS_OK)
@@ -194,6 +253,28 @@ static bool complete_rules(struct bag_feature_source *feature, enum bag_dtype ou
     bag_problem_from_fault(problem, &fault);
     bag_problem_prefix(problem, "%s", what);
     return false;
+}
+
+bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table_memory *memory,
+                           const char *what, struct bag_problem *problem)
+{
+    uint64_t key = (uint64_t)rules->default_index;
+    if (!rules->keyed || !rules->has_default_index ||
+        bag_keys_find_one(&memory->index.keys, key) >= 0)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "%s: default_index is %lld, a key that the table does not have", what,
+                           (long long)key);
+}
+
+size_t bag_source_bytes(const struct bag_source *source)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < source->num_files; i++)
+        bytes += bag_table_file_bytes(&source->files[i]);
+    if (bag_source_is_keyed(source))
+        bytes += bag_keys_index_bytes((size_t)source->table.num_rows);
+    return bytes;
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -216,10 +297,12 @@ static bool open_table(struct bag_sources *sources, struct bag_source *source,
     if (!make_features(source, 1, problem) ||
         !(is_demo(model) ? describe_demo(source, problem) : describe_file(source, problem)))
         return false;
-    source->features[0] = (struct bag_feature_source){BAG_EMBEDDINGS, source, model->rules, NULL};
-    return complete_rules(&source->features[0], model->output_datatype, what, problem) &&
+    struct bag_feature_config pooling;
+    bag_config_pooling(model, NULL, &pooling);
+    source->features[0] = (struct bag_feature_source){.name = BAG_EMBEDDINGS, .table = source};
+    return complete_rules(&source->features[0], &pooling, what, problem) &&
            open_projection(sources, &source->features[0], NULL, problem) &&
-           (source->make || count_bytes(sources, &source->file, problem));
+           count_bytes(sources, bag_source_bytes(source), problem);
 }
 
 static bool open_feature(struct bag_sources *sources, const struct bag_config *config,
@@ -227,13 +310,13 @@ static bool open_feature(struct bag_sources *sources, const struct bag_config *c
                          struct bag_feature_source *feature, struct bag_problem *problem)
 {
     const struct bag_model_config *model = bag_config_find_model(config, named->model);
-    enum bag_dtype output_datatype;
+    struct bag_feature_config pooling;
     char what[512];
     snprintf(what, sizeof what, "model '%s', feature '%s'", collection->model->name, named->name);
     feature->name = named->name;
     feature->table = &sources->sources[model - config->models];
-    bag_config_feature_rules(model, named, &feature->rules, &output_datatype);
-    return complete_rules(feature, output_datatype, what, problem) &&
+    bag_config_pooling(model, named, &pooling);
+    return complete_rules(feature, &pooling, what, problem) &&
            open_projection(sources, feature, named, problem);
 }
 
@@ -281,6 +364,11 @@ void bag_sources_close(struct bag_sources *sources)
         for (size_t j = 0; j < source->num_features; j++)
             free(source->features[j].projection);
         free(source->features);
+        for (size_t j = 0; j < source->num_paths; j++)
+            free(source->paths[j]);
+        free(source->paths);
+        free(source->files);
+        free(source->key_files);
     }
     free(sources->sources);
     *sources = (struct bag_sources){0};

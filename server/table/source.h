@@ -63,10 +63,15 @@ struct bag_source {
     const struct bag_model_config *model; /* its name and version */
 
     /* Of a model of a table; all 0 for a collection. */
-    bag_demo_maker *make;       /* NULL: the table is read from `file` */
-    struct bag_table_file file; /* unused where it is made */
-    struct bag_table table;     /* as the kernels will see it; it has no rows yet */
-    uint32_t rank;              /* of the table; the first dimension is its rows */
+    bag_demo_maker *make;             /* NULL: the table is read from `files` */
+    struct bag_table_file *files;     /* owned; none where it is made */
+    struct bag_table_file *key_files; /* owned; none: a dense table */
+    size_t num_files, num_key_files;
+    char **paths; /* owned; some of those files' */
+    size_t num_paths;
+    enum bag_row_format row_format; /* configured, or the file's */
+    struct bag_table table;         /* as the kernels will see it; it has no rows yet */
+    uint32_t rank;                  /* of the table; the first dimension is its rows */
     int64_t shape[BAG_MAX_RANK];
 
     struct bag_feature_source *features; /* owned; a model of a table has one */
@@ -85,6 +90,22 @@ struct bag_sources {
 bool bag_sources_open(struct bag_sources *sources, const struct bag_config *config,
                       struct bag_problem *problem);
 void bag_sources_close(struct bag_sources *sources);
+
+/* Finds and opens the files of a model of a table: source->files, key_files and row_format. */
+bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
+
+/* Whether a table's keys hold what the rules need of them, once they are loaded: a configured
+ * default_index. `what` begins messages. */
+bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table_memory *memory,
+                           const char *what, struct bag_problem *problem);
+
+/* Bytes that the table's elements take, and its index of keys. */
+size_t bag_source_bytes(const struct bag_source *source);
+
+static inline bool bag_source_is_keyed(const struct bag_source *source)
+{
+    return source->num_key_files > 0;
+}
 
 static inline bool bag_source_is_collection(const struct bag_source *source)
 {

@@ -17,7 +17,7 @@ static void require(bool promise)
 /* Every tensor is found under its name, inside the file. */
 static void check_promises(const struct bag_safetensors *file, uint64_t file_bytes)
 {
-    const cJSON *cursor = NULL;
+    const struct cJSON *cursor = NULL;
     struct bag_problem problem;
     uint64_t together = 0;
     bool all = true;
@@ -70,7 +70,7 @@ static void parse_index(const uint8_t *bytes, size_t count)
 {
     struct bag_safetensors_index index;
     struct bag_problem problem = {.text = ""};
-    const cJSON *cursor = NULL;
+    const struct cJSON *cursor = NULL;
     if (!bag_safetensors_index_parse((const char *)bytes, count, &index, &problem)) {
         require(problem.kind == BAG_ERROR_FILE && problem.text[0] && !index.tree);
         return;

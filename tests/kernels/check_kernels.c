@@ -211,7 +211,7 @@ static void choose_rules(struct call *call)
     rules->padding_idx = (int64_t)below((size_t)call->table.num_rows);
     rules->weighted_mean = rules->takes_f32_weights = true;
     rules->prune_invalid = one_in(4);
-    rules->skip_out_of_range = one_in(4);
+    rules->missing = one_in(4) ? BAG_MISSING_SKIP : BAG_MISSING_ERROR;
     call->is_weighted = rules->reduction != BAG_MAX && one_in(2);
 }
 
@@ -245,7 +245,7 @@ static void choose_entries(struct call *call, size_t count)
     size_t weight_bytes = bag_dtypes[weights_dtype].bytes;
     for (size_t i = 0; i < count; i++) {
         int64_t id = (int64_t)below((size_t)call->table.num_rows);
-        if (call->rules.skip_out_of_range && one_in(6))
+        if (call->rules.missing == BAG_MISSING_SKIP && one_in(6))
             id = one_in(2) ? -1 - (int64_t)below(1000) : INT32_MAX - (int64_t)below(1000);
         int32_t narrow = (int32_t)id;
         if (wide)
@@ -283,7 +283,7 @@ static void claim_rows(struct call *call)
 {
     static const int64_t claims[] = {30000, 2000000, 1000000000, INT64_C(1) << 33};
     int64_t claimed = claims[below(COUNT_OF(claims))];
-    if (one_in(2) && !call->rules.skip_out_of_range && call->table.num_rows <= MAX_ROWS)
+    if (one_in(2) && call->rules.missing != BAG_MISSING_SKIP && call->table.num_rows <= MAX_ROWS)
         call->table.num_rows = claimed;
 }
 

@@ -18,8 +18,8 @@ static void features(struct fixture *fixture, const char *text, const char *expe
 static void test_overrides(void **state)
 {
     struct fixture *fixture = *state;
-    struct bag_rules rules;
-    enum bag_dtype datatype;
+    struct bag_feature_config pooling;
+    const struct bag_rules *rules = &pooling.rules;
     features(fixture,
              "\"features\": [{\"name\": \"a\", \"model\": \"items\"},"
              "{\"name\": \"b\", \"model\": \"items\", \"reduction\": \"sum\", \"default_index\": 0,"
@@ -30,17 +30,17 @@ static void test_overrides(void **state)
     const struct bag_model_config *collection = &fixture->config.models[1];
     assert_null(collection->path);
     assert_int_equal(collection->num_features, 2);
-    bag_config_feature_rules(items, &collection->features[0], &rules, &datatype);
-    assert_int_equal(rules.reduction, BAG_MEAN);
-    assert_int_equal(rules.default_index, -1);
-    assert_true(rules.has_padding_idx);
-    assert_int_equal(rules.padding_idx, 4);
-    assert_int_equal(datatype, BAG_DTYPE_COUNT);
-    bag_config_feature_rules(items, &collection->features[1], &rules, &datatype);
-    assert_int_equal(rules.reduction, BAG_SUM); /* which is the default, and set all the same */
-    assert_int_equal(rules.default_index, 0);
-    assert_int_equal(rules.padding_idx, -1);
-    assert_int_equal(datatype, BAG_F16);
+    bag_config_pooling(items, &collection->features[0], &pooling);
+    assert_int_equal(rules->reduction, BAG_MEAN);
+    assert_int_equal(rules->default_index, -1);
+    assert_true(rules->has_padding_idx);
+    assert_int_equal(rules->padding_idx, 4);
+    assert_int_equal(pooling.output_datatype, BAG_DTYPE_COUNT);
+    bag_config_pooling(items, &collection->features[1], &pooling);
+    assert_int_equal(rules->reduction, BAG_SUM); /* which is the default, and set all the same */
+    assert_int_equal(rules->default_index, 0);
+    assert_int_equal(rules->padding_idx, -1);
+    assert_int_equal(pooling.output_datatype, BAG_F16);
 }
 
 static void test_rejections(void **state)

@@ -122,9 +122,13 @@ static void test_defaults_of_a_model(void **state)
     assert_int_equal(model->rules.default_index, -1);
     assert_false(model->rules.has_padding_idx);
 #define BAG_NOT_SET_BOOL(member)                assert_false(model->member);
-#define BAG_NOT_SET_EITHER_OUT_OF_RANGE(member) assert_false(model->member);
+#define BAG_NOT_SET_CHOICE_OUT_OF_RANGE(member) assert_int_equal(model->member, BAG_MISSING_COUNT);
+#define BAG_NOT_SET_CHOICE_MISSING(member)      assert_int_equal(model->member, BAG_MISSING_COUNT);
+#define BAG_NOT_SET_KEY(member)
+#define BAG_NOT_SET_SHAPE(member) assert_int_equal(model->member.rank, 0);
 #define BAG_NOT_SET_COUNT(member)
 #define BAG_NOT_SET_FILE(member) assert_null(model->member);
+#define BAG_NOT_SET_TEXT(member) assert_null(model->member);
 #define BAG_NOT_SET_CHOICE_DTYPE(member)
 #define BAG_NOT_SET_CHOICE_REDUCTION(member)
 #define BAG_NOT_SET_CHOICE_ROW_FORMAT(member) assert_int_equal(model->member, BAG_ROWS_PLAIN);
@@ -149,9 +153,13 @@ static void test_switches(void **state)
     snprintf(rejection, sizeof rejection, "%s \"true\" in model 'items': must be true or false", \
              key);                                                                               \
     entry(fixture, keys, rejection);
-#define BAG_SWITCH_EITHER_OUT_OF_RANGE(member, key)
+#define BAG_SWITCH_CHOICE_OUT_OF_RANGE(member, key)
+#define BAG_SWITCH_CHOICE_MISSING(member, key)
+#define BAG_SWITCH_KEY(member, key)
+#define BAG_SWITCH_SHAPE(member, key)
 #define BAG_SWITCH_COUNT(member, key)
 #define BAG_SWITCH_FILE(member, key)
+#define BAG_SWITCH_TEXT(member, key)
 #define BAG_SWITCH_CHOICE_DTYPE(member, key)
 #define BAG_SWITCH_CHOICE_REDUCTION(member, key)
 #define BAG_SWITCH_CHOICE_ROW_FORMAT(member, key)
@@ -162,13 +170,13 @@ static void test_switches(void **state)
     assert_false(fixture->config.models[0].rules.prune_invalid);
     assert_false(fixture->config.models[0].rules.include_last_offset);
     entry(fixture, "\"out_of_range\": \"skip\"", NULL);
-    assert_true(fixture->config.models[0].rules.skip_out_of_range);
+    assert_int_equal(fixture->config.models[0].out_of_range, BAG_MISSING_SKIP);
     entry(fixture, "\"out_of_range\": \"error\"", NULL);
-    assert_false(fixture->config.models[0].rules.skip_out_of_range);
+    assert_int_equal(fixture->config.models[0].out_of_range, BAG_MISSING_ERROR);
     entry(fixture, "\"out_of_range\": \"clip\"",
-          "out_of_range \"clip\" in model 'items': must be one of error, skip");
+          "out_of_range \"clip\" in model 'items': must be one of error, skip, default");
     entry(fixture, "\"out_of_range\": true",
-          "out_of_range true in model 'items': must be one of error, skip");
+          "out_of_range true in model 'items': must be one of error, skip, default");
 }
 
 static void test_words(void **state)
@@ -199,6 +207,70 @@ static void test_words(void **state)
           "reduction \"avg\" in model 'items': must be one of sum, mean, max, sqrtn");
 }
 
+#define NO_KEY                                                                                \
+    "must be an integer of 64 bits: a number from -2^53 + 1 to 2^53 - 1, or a text, such as " \
+    "\"18446744073709551615\""
+
+/* Shapes of files without a header, and where their keys are. */
+static void test_sources(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const bad[] = {"[]", "[-2]", "[1, -1]", "[1.5]", "[\"1\"]", "[[1]]", "3"};
+    char keys[128], rejection[256];
+    entry(fixture, "\"shape\": [-1, 64], \"keys\": \"k.npy\", \"tensor\": \"v\"", NULL);
+    const struct bag_model_config *model = &fixture->config.models[0];
+    assert_int_equal(model->shape.rank, 2);
+    assert_int_equal(model->shape.sizes[0], -1);
+    assert_int_equal(model->shape.sizes[1], 64);
+    assert_string_equal(model->tensor, "v");
+    assert_string_equal(model->keys, "k.npy");
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        snprintf(keys, sizeof keys, "\"shape\": %s", bad[i]);
+        snprintf(rejection, sizeof rejection,
+                 "shape %s in model 'items': must be an array of 1 to 32 whole numbers, such as "
+                 "[-1, 64]: only the first may be -1, for any",
+                 bad[i][0] == '[' ? "[...]" : bad[i]);
+        entry(fixture, keys, rejection);
+    }
+}
+
+/* --table NAME=PATH#TENSOR,key=value */
+static void test_keys_of_a_flag(void **state)
+{
+    static const struct {
+        const char *flag, *path, *tensor;
+    } cases[] = {{"a=x.npy", "x.npy", NULL},
+                 {"a=x.safetensors#t", "x.safetensors", "t"},
+                 {"a=x.npz#t#u", "x.npz", "t#u"},
+                 {"a=d.x/m.safetensors.index.json#t", "d.x/m.safetensors.index.json", "t"},
+                 {"a=d.x/parts#t", "d.x/parts", "t"},
+                 {"a=odd#name.npy", "odd", "name.npy"},
+                 {"a=odd.b#name.npy", "odd.b#name.npy", NULL},
+                 {"a=x,y.npy", "x,y.npy", NULL},
+                 {"a=x.safetensors#a,b", "x.safetensors", "a,b"},
+                 {"a=x.safetensors#t,missing=skip,padding_idx=-3", "x.safetensors", "t"}};
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        bag_config_free(&fixture->config);
+        bag_config_init(&fixture->config);
+        FLAGS(fixture, NULL, "--table", cases[i].flag);
+        const struct bag_model_config *model = &fixture->config.models[0];
+        assert_string_equal(model->path, cases[i].path);
+        if (cases[i].tensor)
+            assert_string_equal(model->tensor, cases[i].tensor);
+        else
+            assert_null(model->tensor);
+    }
+    assert_int_equal(fixture->config.models[0].missing, BAG_MISSING_SKIP);
+    assert_int_equal(fixture->config.models[0].rules.padding_idx, -3);
+    assert_true(fixture->config.models[0].rules.has_padding_idx);
+    FLAGS(fixture, "--table b=x.npy,mising=skip: unknown key 'mising'; did you mean 'missing'?",
+          "--table", "b=x.npy,mising=skip");
+    FLAGS(fixture,
+          "--table c=x.npy,missing=never: missing never: must be one of error, skip, default, hash",
+          "--table", "c=x.npy,missing=never");
+}
+
 static void test_indices(void **state)
 {
     struct fixture *fixture = *state;
@@ -207,12 +279,21 @@ static void test_indices(void **state)
     assert_false(fixture->config.models[0].rules.has_padding_idx);
     entry(fixture, "\"default_index\": 9007199254740991", NULL);
     assert_int_equal(fixture->config.models[0].rules.default_index, INT64_C(9007199254740991));
-    entry(fixture, "\"default_index\": -2",
-          "default_index -2 in model 'items': must be from -1 to 9007199254740991");
+    entry(fixture, "\"default_index\": -2", NULL); /* a key; of a dense table the start says no */
+    assert_true(fixture->config.models[0].rules.has_default_index);
+    entry(fixture, "\"default_index\": \"18446744073709551615\"", NULL);
+    assert_int_equal(fixture->config.models[0].rules.default_index, -1);
+    assert_true(fixture->config.models[0].rules.has_default_index);
+    entry(fixture, "\"default_index\": null", NULL);
+    assert_false(fixture->config.models[0].rules.has_default_index);
+    assert_int_equal(fixture->config.models[0].rules.default_index, -1);
     entry(fixture, "\"default_index\": 9007199254740992",
-          "default_index 9007199254740992 in model 'items': must be from -1 to 9007199254740991");
-    entry(fixture, "\"default_index\": 0.5",
-          "default_index 0.5 in model 'items': must be an integer from -1 to 9007199254740991");
+          "default_index 9007199254740992 in model 'items': " NO_KEY);
+    entry(fixture, "\"default_index\": 0.5", "default_index 0.5 in model 'items': " NO_KEY);
+    entry(fixture, "\"default_index\": \"18446744073709551616\"",
+          "default_index \"18446744073709551616\" in model 'items': " NO_KEY);
+    entry(fixture, "\"default_index\": \"-9223372036854775809\"",
+          "default_index \"-9223372036854775809\" in model 'items': " NO_KEY);
     entry(fixture, "\"default_index\": 1000000000000000", NULL);
     assert_int_equal(fixture->config.models[0].rules.default_index, INT64_C(1000000000000000));
     entry(fixture, "\"padding_idx\": 0", NULL);
@@ -220,11 +301,11 @@ static void test_indices(void **state)
     entry(fixture, "\"padding_idx\": -9007199254740991", NULL);
     assert_int_equal(fixture->config.models[0].rules.padding_idx, INT64_C(-9007199254740991));
     entry(fixture, "\"padding_idx\": -9007199254740992",
-          "padding_idx -9007199254740992 in model 'items': must be from -9007199254740991 to "
-          "9007199254740991");
+          "padding_idx -9007199254740992 in model 'items': " NO_KEY);
+    entry(fixture, "\"padding_idx\": \"-9223372036854775808\"", NULL);
+    assert_int_equal(fixture->config.models[0].rules.padding_idx, INT64_MIN);
     entry(fixture, "\"padding_idx\": 123456789012345.5",
-          "padding_idx 123456789012345.5 in model 'items': must be an integer from "
-          "-9007199254740991 to 9007199254740991");
+          "padding_idx 123456789012345.5 in model 'items': " NO_KEY);
     entry(fixture, "\"reductoin\": \"sum\"",
           "unknown key 'reductoin' in model 'items'; did you mean 'reduction'?");
 }
@@ -267,9 +348,17 @@ static void test_config_of_a_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_names),        TEST(test_versions), TEST(test_doubles),
-        TEST(test_missing_keys), TEST(test_switches), TEST(test_defaults_of_a_model),
-        TEST(test_words),        TEST(test_indices),  TEST(test_config_of_a_folder),
+        TEST(test_names),
+        TEST(test_versions),
+        TEST(test_doubles),
+        TEST(test_missing_keys),
+        TEST(test_switches),
+        TEST(test_defaults_of_a_model),
+        TEST(test_words),
+        TEST(test_indices),
+        TEST(test_sources),
+        TEST(test_keys_of_a_flag),
+        TEST(test_config_of_a_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -399,7 +399,7 @@ static void lets_options_accept_indices_outside(void **state)
     assert_int_equal(check(r), BAG_STATUS_OK);
     r->indices[3] = 5;
     assert_fault_at(r, BAG_STATUS_INDEX_OUT_OF_RANGE, BAG_INDICES, 3, 5, 0, 4);
-    r->rules.skip_out_of_range = true;
+    r->rules.missing = BAG_MISSING_SKIP;
     assert_int_equal(check(r), BAG_STATUS_OK);
     assert_true(r->args.skip_outside);
 }

@@ -92,7 +92,7 @@ static void prunes_by_index_and_by_weight(void **state)
     struct bag_tensor entries = with_shape(TENSOR(I64, 1, ids), 1, 5);
     struct bag_tensor factors = with_shape(TENSOR(F32, 1, weights), 1, 5);
     struct bag_inputs inputs = {{[BAG_INDICES] = &entries}};
-    rules.skip_out_of_range = true;
+    rules.missing = BAG_MISSING_SKIP;
     assert_pools(&table, &rules, &inputs, (float[]){9, -1.5f}, 8);
     rules.prune_invalid = true;
     rules.reduction = BAG_SQRTN;

@@ -60,7 +60,7 @@ static void reads_tensors_and_their_places(void **state)
         "{" TENSOR("b", "F32", "[3, 2]", 5, 29) ", \"__metadata__\": {\"format\": \"pt\"}, " TENSOR(
             "a", "U8", "[5]", 0, 5) "}   ";
     struct bag_safetensors file = accept(header, 29);
-    const cJSON *cursor = NULL;
+    const struct cJSON *cursor = NULL;
     assert_string_equal(bag_safetensors_next(&file, &cursor), "b");
     assert_string_equal(bag_safetensors_next(&file, &cursor), "a");
     assert_null(bag_safetensors_next(&file, &cursor));
@@ -128,7 +128,7 @@ static void reads_tensors_without_elements(void **state)
     assert_int_equal(describe(&file, "s").layout.count, 1);
     bag_safetensors_free(&file);
     file = accept("{}", 0);
-    const cJSON *cursor = NULL;
+    const struct cJSON *cursor = NULL;
     assert_null(bag_safetensors_next(&file, &cursor));
     bag_safetensors_free(&file);
 }
@@ -318,7 +318,7 @@ static void reads_the_index_of_parts(void **state)
         "safetensors\", \"b\": \"m-00002-of-00002.safetensors\"}}";
     struct bag_safetensors_index index;
     struct bag_problem problem;
-    const cJSON *cursor = NULL;
+    const struct cJSON *cursor = NULL;
     assert_true(bag_safetensors_index_parse(text, strlen(text), &index, &problem));
     assert_string_equal(bag_safetensors_index_file(&index, "b"), "m-00002-of-00002.safetensors");
     assert_null(bag_safetensors_index_file(&index, "c"));

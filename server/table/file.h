@@ -1,0 +1,40 @@
+/* Opening and re-opening table files. Private to server/table. */
+#ifndef BAG_TABLE_FILE_H
+#define BAG_TABLE_FILE_H
+
+#include "load.h"
+
+/* Puts the file's path in front of a problem; returns false. */
+bool bag_file_reject(const char *path, struct bag_problem *problem);
+
+/* Opens a file that was looked at again; -1 with the problem set where it is not as it was. */
+int bag_file_reopen(const struct bag_table_file *file, struct bag_problem *problem);
+
+/* Whether the open file is still as it was. */
+bool bag_file_check_unchanged(const struct bag_table_file *file, int fd,
+                              struct bag_problem *problem);
+
+/* Reads `bytes` at a place; fewer are a failure. */
+bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_problem *problem);
+
+/* Names of the tensors of a safetensors file, of its index of parts, or of the members of an .npz
+ * file. */
+struct bag_file_names {
+    char **names; /* owned */
+    size_t count;
+};
+bool bag_file_list_tensors(const char *path, struct bag_file_names *names,
+                           struct bag_problem *problem);
+bool bag_file_list_members(const char *path, struct bag_file_names *names,
+                           struct bag_problem *problem);
+void bag_file_names_free(struct bag_file_names *names);
+
+/* The file of a tensor by the index of files in parts, as a path the caller frees; NULL with the
+ * problem set, where `names` is that of the index's tensors. */
+char *bag_file_find_part(const char *index_path, const char *tensor, struct bag_problem *problem);
+
+/* Says that a name is not among those, and which are; returns false. `what` is "tensor". */
+bool bag_file_reject_name(const char *what, const char *name, const struct bag_file_names *names,
+                          struct bag_problem *problem);
+
+#endif

@@ -1,0 +1,437 @@
+/* Which files a configured table is made of: one file of some format, files in parts, or what
+ * stands in a folder; with keys or without. See bag_source_locate in source.h. */
+#include "file.h"
+#include "source.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- paths and files of a source ------------------------------------------------------------- */
+
+static bool no_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+}
+
+/* Keeps a path that asprintf made, as long as the source lives; NULL without memory. */
+static const char *keep(struct bag_source *source, char *path, struct bag_problem *problem)
+{
+    char **paths = path ? reallocarray(source->paths, source->num_paths + 1, sizeof *paths) : NULL;
+    if (!paths) {
+        free(path);
+        no_memory(problem);
+        return NULL;
+    }
+    source->paths = paths;
+    return source->paths[source->num_paths++] = path;
+}
+
+static const char *join(struct bag_source *source, const char *folder, const char *name,
+                        struct bag_problem *problem)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        path = NULL;
+    return keep(source, path, problem);
+}
+
+/* Room for one file more; NULL without memory. */
+static struct bag_table_file *add_file(struct bag_table_file **files, size_t *count,
+                                       struct bag_problem *problem)
+{
+    struct bag_table_file *grown = reallocarray(*files, *count + 1, sizeof *grown);
+    if (!grown) {
+        no_memory(problem);
+        return NULL;
+    }
+    *files = grown;
+    memset(&grown[*count], 0, sizeof *grown);
+    return &grown[(*count)++];
+}
+
+static struct bag_table_file *add_values(struct bag_source *source, struct bag_problem *problem)
+{
+    return add_file(&source->files, &source->num_files, problem);
+}
+
+static struct bag_table_file *add_keys(struct bag_source *source, struct bag_problem *problem)
+{
+    return add_file(&source->key_files, &source->num_key_files, problem);
+}
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t bytes = strlen(name), tail = strlen(suffix);
+    return bytes > tail && strcmp(name + bytes - tail, suffix) == 0;
+}
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static bool is_set(const char *text)
+{
+    return text && *text;
+}
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+#define VALUES "values"
+#define KEYS   "keys"
+
+/* An archive of named arrays: a safetensors file or an .npz file. */
+struct archive {
+    const char *path;
+    bool tensors; /* safetensors */
+};
+
+static bool list_archive(const struct archive *archive, struct bag_file_names *names,
+                         struct bag_problem *problem)
+{
+    return archive->tensors ? bag_file_list_tensors(archive->path, names, problem)
+                            : bag_file_list_members(archive->path, names, problem);
+}
+
+static bool open_array(const struct archive *archive, const char *name, enum bag_dtype dtype,
+                       struct bag_table_file *file, enum bag_row_format *row_format,
+                       struct bag_problem *problem)
+{
+    return archive->tensors ? bag_table_tensor_open(archive->path, name, file, row_format, problem)
+                            : bag_table_member_open(archive->path, name, dtype, file, problem);
+}
+
+static bool has_name(const struct bag_file_names *names, const char *name)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The only array of 2 dimensions; NULL where there is none or more than one. */
+static const char *find_only_table(const struct archive *archive,
+                                   const struct bag_file_names *names)
+{
+    const char *only = NULL;
+    for (size_t i = 0; i < names->count; i++) {
+        struct bag_table_file file;
+        enum bag_row_format unused;
+        struct bag_problem ignored;
+        if (!open_array(archive, names->names[i], BAG_DTYPE_COUNT, &file, &unused, &ignored) ||
+            file.npy.rank != 2)
+            continue;
+        if (only)
+            return NULL;
+        only = names->names[i];
+    }
+    return only;
+}
+
+static bool reject_choice(const struct archive *archive, const struct bag_file_names *names,
+                          struct bag_problem *problem)
+{
+    bag_file_reject_name("tensor", VALUES, names, problem);
+    bag_problem_prefix(problem, "%s: name the table, as PATH#TENSOR or \"tensor\"", archive->path);
+    return false;
+}
+
+/* The array that is the table, and that of its keys or NULL: as configured, or by their names. */
+static bool choose_arrays(const struct bag_model_config *model, const struct archive *archive,
+                          const struct bag_file_names *names, const char **values,
+                          const char **keys, struct bag_problem *problem)
+{
+    *values = is_set(model->tensor) ? model->tensor : has_name(names, VALUES) ? VALUES : NULL;
+    *keys = is_set(model->keys_tensor) ? model->keys_tensor : NULL;
+    if (!*values)
+        *values = find_only_table(archive, names);
+    if (!*values)
+        return reject_choice(archive, names, problem);
+    if (!*keys && !is_set(model->keys) && strcmp(*values, VALUES) == 0 && has_name(names, KEYS))
+        *keys = KEYS;
+    return true;
+}
+
+static bool open_archive(struct bag_source *source, const struct archive *archive,
+                         struct bag_problem *problem)
+{
+    struct bag_file_names names = {NULL, 0};
+    const char *values, *keys;
+    enum bag_row_format unused;
+    struct bag_table_file *file;
+    bool ok =
+        list_archive(archive, &names, problem) &&
+        choose_arrays(source->model, archive, &names, &values, &keys, problem) &&
+        (file = add_values(source, problem)) &&
+        open_array(archive, values, source->model->datatype, file, &source->row_format, problem) &&
+        (!keys || ((file = add_keys(source, problem)) &&
+                   open_array(archive, keys, BAG_DTYPE_COUNT, file, &unused, problem)));
+    bag_file_names_free(&names);
+    return ok;
+}
+
+/* A tensor of a file in parts, and its keys, which may stand in another part. */
+static bool open_parts(struct bag_source *source, const char *index, struct bag_problem *problem)
+{
+    const struct bag_model_config *model = source->model;
+    const char *values = is_set(model->tensor) ? model->tensor : VALUES;
+    enum bag_row_format unused;
+    const char *path = keep(source, bag_file_find_part(index, values, problem), problem);
+    struct bag_table_file *file = path ? add_values(source, problem) : NULL;
+    if (!file || !bag_table_tensor_open(path, values, file, &source->row_format, problem))
+        return false;
+    if (!is_set(model->keys_tensor))
+        return true;
+    path = keep(source, bag_file_find_part(index, model->keys_tensor, problem), problem);
+    file = path ? add_keys(source, problem) : NULL;
+    return file && bag_table_tensor_open(path, model->keys_tensor, file, &unused, problem);
+}
+
+static bool open_raw(struct bag_source *source, const char *path, struct bag_problem *problem)
+{
+    const struct bag_model_config *model = source->model;
+    struct bag_table_file *file;
+    if (model->datatype == BAG_DTYPE_COUNT)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: a file with a configured shape needs its datatype, too", path);
+    return (file = add_values(source, problem)) &&
+           bag_table_raw_open(path, model->datatype, model->shape.rank, model->shape.sizes, file,
+                              problem);
+}
+
+static bool open_file(struct bag_source *source, const char *path, struct bag_problem *problem)
+{
+    struct bag_table_file *file;
+    if (source->model->shape.rank)
+        return open_raw(source, path, problem);
+    if (has_suffix(path, ".index.json"))
+        return open_parts(source, path, problem);
+    if (has_suffix(path, ".safetensors"))
+        return open_archive(source, &(struct archive){path, true}, problem);
+    if (has_suffix(path, ".npz"))
+        return open_archive(source, &(struct archive){path, false}, problem);
+    return (file = add_values(source, problem)) &&
+           bag_table_file_open(path, source->model->datatype, file, problem);
+}
+
+/* Keys in a file of their own: .npy, or 8 bytes each without a header. */
+static bool open_keys(struct bag_source *source, const char *path, struct bag_problem *problem)
+{
+    static const int64_t any[] = {-1};
+    struct bag_table_file *file = add_keys(source, problem);
+    if (!file)
+        return false;
+    return has_suffix(path, ".npy") ? bag_table_file_open(path, BAG_DTYPE_COUNT, file, problem)
+                                    : bag_table_raw_open(path, BAG_I64, 1, any, file, problem);
+}
+
+/* ---- raw values beside raw keys -------------------------------------------------------------- */
+
+/* FP32 rows as many as there are keys: their width follows from the sizes. */
+static bool open_raw_pair(struct bag_source *source, const char *keys, const char *values,
+                          struct bag_problem *problem)
+{
+    static const int64_t any[] = {-1};
+    struct bag_table_file *file;
+    if (!open_keys(source, keys, problem) || !(file = add_values(source, problem)) ||
+        !bag_table_raw_open(values, BAG_F32, 1, any, file, problem))
+        return false;
+    size_t rows = source->key_files[source->num_key_files - 1].npy.count;
+    size_t columns = rows ? file->npy.count / rows : 0;
+    if (columns * rows != file->npy.count)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: %zu elements of FP32 are no whole rows for the %zu keys in %s",
+                               values, file->npy.count, rows, keys);
+    int64_t shape[] = {(int64_t)rows, (int64_t)columns};
+    return bag_npy_describe(BAG_F32, 2, shape, 0, &file->npy, problem);
+}
+
+/* Files without rows take the width of the others. */
+static bool fit_widths(struct bag_source *source, struct bag_problem *problem)
+{
+    int64_t columns = 0;
+    for (size_t i = 0; i < source->num_files; i++) {
+        const struct bag_npy *npy = &source->files[i].npy;
+        if (npy->shape[0] && columns && npy->shape[1] != columns)
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "%s: rows of %" PRId64 " elements; those of the other files "
+                                   "have %" PRId64,
+                                   source->files[i].path, npy->shape[1], columns);
+        columns = npy->shape[0] ? npy->shape[1] : columns;
+    }
+    for (size_t i = 0; i < source->num_files; i++) {
+        int64_t shape[] = {source->files[i].npy.shape[0], columns};
+        if (!bag_npy_describe(BAG_F32, 2, shape, 0, &source->files[i].npy, problem))
+            return false;
+    }
+    return true;
+}
+
+/* ---- dynamicemb's dumps: T_emb_keys.rank_R.world_size_W -------------------------------------- */
+
+/* Whether the name is that of a file of keys; its table's name and its ranks, where it is. */
+static bool is_dump(const char *name, char table[256], unsigned *rank, unsigned *ranks)
+{
+    int end = 0;
+    const char *mark = strstr(name, "_emb_keys.rank_");
+    if (!mark || mark == name || (size_t)(mark - name) >= 256 ||
+        sscanf(mark, "_emb_keys.rank_%u.world_size_%u%n", rank, ranks, &end) != 2 || mark[end])
+        return false;
+    snprintf(table, 256, "%.*s", (int)(mark - name), name);
+    return *rank < *ranks;
+}
+
+/* Finds the dumped table: the one that the configuration names, or the only one. */
+static bool find_dump(const struct bag_source *source, const char *folder, char table[256],
+                      unsigned *ranks, struct bag_problem *problem)
+{
+    const char *wanted = source->model->tensor;
+    DIR *directory = opendir(folder);
+    bool ok = directory != NULL;
+    *table = 0;
+    if (!directory)
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be read: %s", folder, strerror(errno));
+    for (struct dirent *entry; ok && (entry = readdir(directory));) {
+        char name[256];
+        unsigned rank, of;
+        if (!is_dump(entry->d_name, name, &rank, &of) || (is_set(wanted) && strcmp(name, wanted)))
+            continue;
+        if (*table && (strcmp(table, name) != 0 || *ranks != of))
+            ok = bag_problem_set(problem, BAG_ERROR_FILE,
+                                 "%s: there are dumps of several tables, or of different world "
+                                 "sizes: '%s' and '%s'; name one, as PATH#TABLE",
+                                 folder, bag_quote(table, strlen(table)).text,
+                                 bag_quote(name, strlen(name)).text);
+        memcpy(table, name, sizeof name);
+        *ranks = of;
+    }
+    if (directory)
+        closedir(directory);
+    return ok;
+}
+
+static bool open_dump(struct bag_source *source, const char *folder, const char *table,
+                      unsigned ranks, struct bag_problem *problem)
+{
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        const char *paths[2];
+        for (int i = 0; i < 2; i++) {
+            char *path = NULL;
+            if (asprintf(&path, "%s/%s_emb_%s.rank_%u.world_size_%u", folder, table,
+                         i ? VALUES : KEYS, rank, ranks) < 0)
+                path = NULL;
+            if (!(paths[i] = keep(source, path, problem)))
+                return false;
+        }
+        if (!open_raw_pair(source, paths[0], paths[1], problem))
+            return false;
+    }
+    return fit_widths(source, problem);
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+/* The index of files in parts, of which a folder has one; NULL: none, or *problem is set where
+ * there are several. */
+static bool find_index(struct bag_source *source, const char *folder, const char **index,
+                       struct bag_problem *problem)
+{
+    DIR *directory = opendir(folder);
+    bool ok = true;
+    *index = NULL;
+    for (struct dirent *entry; ok && directory && (entry = readdir(directory));) {
+        if (!has_suffix(entry->d_name, ".safetensors.index.json"))
+            continue;
+        if (*index)
+            ok = bag_problem_set(problem, BAG_ERROR_FILE,
+                                 "%s: there are several *.safetensors.index.json; name one of "
+                                 "them in place of the folder",
+                                 folder);
+        else
+            ok = (*index = join(source, folder, entry->d_name, problem)) != NULL;
+    }
+    if (directory)
+        closedir(directory);
+    return ok;
+}
+
+static bool open_npy_pair(struct bag_source *source, const char *keys, const char *values,
+                          struct bag_problem *problem)
+{
+    return open_keys(source, keys, problem) && open_file(source, values, problem);
+}
+
+static bool open_folder(struct bag_source *source, const char *folder, struct bag_problem *problem)
+{
+    const char *keys = join(source, folder, "keys.npy", problem);
+    const char *values = keys ? join(source, folder, "values.npy", problem) : NULL;
+    const char *key = values ? join(source, folder, "key", problem) : NULL;
+    const char *vector = key ? join(source, folder, "emb_vector", problem) : NULL, *index;
+    char table[256];
+    unsigned ranks = 0;
+    if (!vector || !find_index(source, folder, &index, problem))
+        return false;
+    if (index)
+        return open_parts(source, index, problem);
+    if (exists(keys) || exists(values))
+        return open_npy_pair(source, keys, values, problem);
+    if (exists(key) || exists(vector))
+        return open_raw_pair(source, key, vector, problem);
+    if (!find_dump(source, folder, table, &ranks, problem))
+        return false;
+    if (*table)
+        return open_dump(source, folder, table, ranks, problem);
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "%s: the directory holds no table: neither keys.npy and values.npy, nor "
+                           "key and emb_vector, nor T_emb_keys.rank_R.world_size_W with its "
+                           "values, nor a *.safetensors.index.json",
+                           folder);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static bool check_keys(const struct bag_source *source, struct bag_problem *problem)
+{
+    size_t rows = 0, keys = 0;
+    for (size_t i = 0; i < source->num_files; i++)
+        rows += (size_t)source->files[i].npy.shape[0];
+    for (size_t i = 0; i < source->num_key_files; i++) {
+        const struct bag_npy *npy = &source->key_files[i].npy;
+        if ((npy->dtype != BAG_I64 && npy->dtype != BAG_U64) || npy->rank != 1)
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "%s: keys must be INT64 or UINT64 of 1 dimension; these are %s "
+                                   "of %u",
+                                   source->key_files[i].path, bag_dtypes[npy->dtype].name,
+                                   (unsigned)npy->rank);
+        keys += npy->count;
+    }
+    if (source->num_key_files == 0 || keys == rows)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "%s: %zu keys for the %zu rows of %s; every row needs one",
+                           source->key_files[0].path, keys, rows, source->files[0].path);
+}
+
+bool bag_source_locate(struct bag_source *source, struct bag_problem *problem)
+{
+    const char *path = source->model->path;
+    struct stat state;
+    bool folder = stat(path, &state) == 0 && S_ISDIR(state.st_mode);
+    source->row_format = source->model->row_format;
+    if (!(folder ? open_folder(source, path, problem) : open_file(source, path, problem)))
+        return false;
+    if (is_set(source->model->keys) && source->num_key_files)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: keys are named twice, and stand in %s, too",
+                               source->model->keys, source->key_files[0].path);
+    if (is_set(source->model->keys) && !open_keys(source, source->model->keys, problem))
+        return false;
+    return check_keys(source, problem);
+}

@@ -1,0 +1,457 @@
+"""Tables with keys, and tables of other formats, against NumPy to the bit.
+
+One table of random rows is written in every layout; the answers to random requests are computed from
+a dictionary of its keys: over all policies for missing keys, JSON and binary, every type of indices,
+every form, and collections.
+"""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+import oracle
+from harness import Server, expect, expect_equal, run, scaled, write_json
+from v2 import Client, Tensor
+
+ROWS, COLUMNS, HASH_ROWS = 500, 6, 37
+MASK = 2**64 - 1
+
+
+def hashed_row(key, rows):
+    """The row that stands in for a missing key, as proto/PROTOCOL.md has it."""
+    z = (int(key) + 0x9e3779b97f4a7c15) & MASK
+    z = ((z ^ z >> 30) * 0xbf58476d1ce4e5b9) & MASK
+    z = ((z ^ z >> 27) * 0x94d049bb133111eb) & MASK
+    return (z ^ z >> 31) * rows >> 64
+
+
+def make_keys(rng):
+    """Keys of every kind, none of them twice: 0 and -1, of 32 and of 64 bits."""
+    keys = [0, MASK, 1, 2**63, 2**63 - 1, 2**32, 2**32 - 1, 5, MASK - 4]
+    while len(keys) < ROWS:
+        keys.append(int(rng.integers(0, 2**64, dtype=np.uint64)) if len(keys) % 3
+                    else int(rng.integers(-2**31, 2**31)) & MASK)
+        if keys[-1] in keys[:-1]:
+            keys.pop()
+    order = rng.permutation(ROWS)
+    return np.array(keys, np.uint64)[order]
+
+
+def write_safetensors(path, tensors, metadata=None):
+    """The format's own description, in a few lines: name -> (dtype, array)."""
+    header, data = {}, b""
+    if metadata:
+        header["__metadata__"] = metadata
+    for name, (dtype, array) in tensors.items():
+        raw = array.tobytes()
+        header[name] = {"dtype": dtype, "shape": list(array.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+# ---- models ---------------------------------------------------------------------------------------
+
+POLICIES = {
+    "failing": {},
+    "skipping": {"missing": "skip"},
+    "defaulting": {"missing": "default", "default_index": 5},
+    "hashing": {"missing": "hash", "hash_rows": HASH_ROWS},
+    "padded": {"missing": "skip", "padding_idx": -1},
+    "padding": {"missing": "hash", "hash_rows": 1, "padding_idx": 77777, "reduction": "mean"},
+    "meaning": {"missing": "default", "default_index": str(2**64 - 1), "reduction": "mean",
+                "weighted_mean": True},
+    "largest": {"missing": "skip", "reduction": "max"},
+}
+
+
+class Table:
+    """The rows, and where each key's is."""
+
+    def __init__(self, keys, values):
+        self.keys, self.values = keys, values
+        self.rows = {int(key): row for row, key in enumerate(keys)}
+        self.absent = 77778
+
+    def resolve(self, key, model):
+        """The row of an entry; None: it leaves its bag."""
+        key = int(key) & MASK
+        padding = model.get("padding_idx")
+        if padding is not None and key == int(padding) & MASK:
+            return None
+        if key in self.rows:
+            return self.rows[key]
+        policy = model.get("missing", "error")
+        if policy == "default":
+            return self.rows[int(model["default_index"]) & MASK]
+        return hashed_row(key, model["hash_rows"]) if policy == "hash" else None
+
+    def pool(self, bags, weights, model):
+        """The oracle's answer over row numbers."""
+        default = model.get("default_index")
+        rules = oracle.Rules(reduction=model.get("reduction", "sum"),
+                             default_index=-1 if default is None
+                             else self.rows[int(default) & MASK])
+        rows, kept_weights = [], None if weights is None else []
+        for i, bag in enumerate(bags):
+            found = [self.resolve(key, model) for key in bag]
+            rows.append(np.array([row for row in found if row is not None], np.int64))
+            if weights is not None:
+                kept_weights.append(np.array(
+                    [w for w, row in zip(weights[i], found) if row is not None], np.float32))
+        return oracle.pool(self.values, rows, kept_weights, rules)
+
+    def random_keys(self, rng, count, dtype, model):
+        """Of that type, some missing unless those are errors, some padding."""
+        limits = np.iinfo(dtype)
+        signed = self.keys.view(np.int64) if limits.min else self.keys
+        own = signed[(signed >= limits.min) & (signed <= limits.max)].astype(dtype)
+        keys = rng.choice(own, count)
+        if model.get("missing", "error") != "error":
+            where = rng.integers(0, 4, count) == 0
+            keys[where] = rng.integers(1000, 100000, int(where.sum()))
+        padding = model.get("padding_idx")
+        if padding is not None and limits.min <= padding <= limits.max:
+            keys[rng.integers(0, 5, count) == 0] = padding
+        return keys
+
+
+@pytest.fixture(scope="module", name="table")
+def make_table(rng):
+    return Table(make_keys(rng), rng.standard_normal((ROWS, COLUMNS)).astype(np.float32))
+
+
+def make_config(directory, table):
+    np.save(directory / "values.npy", table.values)
+    np.save(directory / "keys.npy", table.keys.view(np.int64))
+    np.save(directory / "dense.npy", table.values)
+    models = [{"name": name, "path": "values.npy", "keys": "keys.npy", **rules}
+              for name, rules in POLICIES.items()]
+    models.append({"name": "dense", "path": "dense.npy", "out_of_range": "default",
+                   "default_index": 3, "padding_idx": -1})
+    models.append({"name": "pair", "features": [
+        {"name": "skip", "model": "skipping"}, {"name": "hash", "model": "hashing"},
+        {"name": "own", "model": "failing", "missing": "default", "default_index": 5}]})
+    return write_json(directory / "config.json", {"models": models})
+
+
+@pytest.fixture(scope="module", name="server")
+def serve(shared_directory, table):
+    with Server("--config", make_config(shared_directory, table)) as server:
+        yield server
+
+
+# ---- answers --------------------------------------------------------------------------------------
+
+def random_request(rng, table, model):
+    """Inputs in a random form, with the bags and weights that they stand for."""
+    dtype = [np.int32, np.int64, np.uint64][rng.integers(3)]
+    weighted = model.get("reduction", "sum") != "max" and rng.integers(3) == 0 and (
+        model.get("reduction") != "mean" or model.get("weighted_mean"))
+    form = rng.integers(3)
+    lengths = (np.full(int(rng.integers(1, 5)), int(rng.integers(0, 6))) if form == 0
+               else rng.choice([0, 1, 2, 9, 60], int(rng.integers(0, 6))))
+    keys = table.random_keys(rng, int(lengths.sum()), dtype, model)
+    ends = np.cumsum(lengths)
+    weights = rng.standard_normal(len(keys)).astype(np.float32) if weighted else None
+    shape = (len(lengths), int(lengths[0])) if form == 0 else (len(keys),)
+    inputs = [Tensor("indices", keys.reshape(shape))]
+    if form == 1:
+        inputs.append(Tensor("offsets", ends - lengths))
+    elif form == 2:
+        inputs.append(Tensor("segment_ids", np.repeat(np.arange(len(lengths)), lengths)))
+        inputs.append(Tensor("num_segments", np.array(len(lengths))))
+    if weighted:
+        inputs.append(Tensor("per_sample_weights", weights.reshape(shape)))
+    split = ends[:-1] if len(ends) else []
+    bags = np.split(keys, split) if len(lengths) else []
+    return inputs, bags, None if weights is None else np.split(weights, split)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_random_requests(client, rng, table, name):
+    model = POLICIES[name]
+    for _ in range(scaled(150)):
+        inputs, bags, weights = random_request(rng, table, model)
+        binary = bool(rng.integers(2))
+        reply = client.infer(name, inputs, binary=binary,
+                             parameters={"binary_data_output": bool(rng.integers(2))})
+        got = reply.embeddings()
+        want = table.pool(bags, weights, model)
+        expect_equal(got.tobytes(), want.astype(np.float32).tobytes(), f"{name}: {inputs}")
+
+
+def test_default_index_of_a_request(client, table):
+    bags = [np.array([table.keys[3], 77778], np.uint64), np.array([], np.uint64)]
+    for key, dtype in ((table.keys[8], np.uint64), (table.keys.view(np.int64)[9], np.int64)):
+        reply = client.infer("defaulting", [
+            Tensor("indices", np.concatenate(bags)), Tensor("offsets", np.array([0, 2])),
+            Tensor("default_index", np.array([key], dtype))])
+        model = POLICIES["defaulting"] | {"default_index": int(key) & MASK}
+        expect_equal(reply.embeddings().tobytes(), table.pool(bags, None, model).tobytes())
+    reply = client.infer("skipping", [Tensor("indices", np.array([[5]])),
+                                      Tensor("default_index", np.array([77778]))]).expect(400)
+    expect_equal(reply.error(), "'default_index' is 77778, a key that the table does not have")
+
+
+def test_unknown_keys(client, table):
+    indices = np.array([[int(table.keys[0]), 2**64 - 99]], np.uint64)
+    reply = client.infer("failing", [Tensor("indices", indices)]).expect(400)
+    expect_equal(reply.error(), "'indices' at position 1 is 18446744073709551517, a key that the "
+                                "table does not have")
+    reply = client.infer("failing", [Tensor("indices", indices.view(np.int64))]).expect(400)
+    expect_equal(reply.error(), "'indices' at position 1 is -99, a key that the table does not "
+                                "have")
+
+
+# ---- requests' own words --------------------------------------------------------------------------
+
+def test_parameters(client, table):
+    missing = [Tensor("indices", np.array([[77778, 5]]))]
+    ask = lambda model, **parameters: client.infer(model, missing, parameters=parameters)
+    ask("skipping", missing="skip").expect(200)
+    reply = ask("skipping", missing="error").expect(400)
+    expect("position 0 is 77778" in reply.error(), reply.error())
+    for model, parameters, words in [
+            ("skipping", {"missing": "default"}, ['missing is "default"', '"skip"']),
+            ("failing", {"missing": "skip"}, ['missing is "skip"', '"error" only']),
+            ("skipping", {"missing": "never"}, ["missing", "never", "hash"]),
+            ("skipping", {"missing": 1}, ["missing must be a string"]),
+            ("skipping", {"out_of_range": "skip"}, ["out_of_range", "say missing"]),
+            ("dense", {"missing": "error"}, ["missing", "say out_of_range"]),
+            ("dense", {"padding_idx": "0"}, ["padding_idx must be an integer"]),
+            ("skipping", {"padding_idx": "x"}, ["padding_idx must be an integer"])]:
+        reply = ask(model, **parameters).expect(400)
+        for word in words:
+            expect(word in reply.error(), reply.error())
+    key = int(table.keys[table.keys > 2**53][0])
+    bags = [np.array([key, 5], np.uint64)]
+    reply = client.infer("skipping", [Tensor("indices", bags[0].reshape(1, 2))],
+                         parameters={"padding_idx": str(key)})
+    want = table.pool(bags, None, {"missing": "skip", "padding_idx": key})
+    expect_equal(reply.embeddings().tobytes(), want.tobytes())
+
+
+def test_dense_default(client, table):
+    indices = np.array([[0, ROWS, -5], [ROWS - 1, 2**40, 7]])
+    reply = client.infer("dense", [Tensor("indices", indices)], parameters={"explain": True})
+    rows = [np.array([0, 3, 3]), np.array([3, 7])]
+    want = oracle.pool(table.values, rows, None, oracle.Rules())
+    expect_equal(reply.embeddings().tobytes(), want.tobytes())
+    expect_equal(reply.json()["parameters"]["explain"][0]["bags"], [
+        {"rows": 3, "default": False, "out_of_range": [1, 2]},
+        {"rows": 2, "default": False, "padding": [3], "out_of_range": [4]}])
+    reply = client.infer("dense", [Tensor("indices", indices),
+                                   Tensor("default_index", np.array(-1))]).expect(400)
+    expect("default_index" in reply.error() and "-1" in reply.error(), reply.error())
+    client.infer("dense", [Tensor("indices", indices.astype(np.uint64))]).expect(400)
+
+
+def test_explain(client):
+    indices = [Tensor("indices", np.array([[5, 77778, 0], [77779, -1, 77778]]))]
+    for model, bags in [
+            ("skipping", [{"rows": 2, "default": False, "missing": [1]},
+                          {"rows": 1, "default": False, "missing": [3, 5]}]),
+            ("padded", [{"rows": 2, "default": False, "missing": [1]},
+                        {"rows": 0, "default": False, "padding": [4], "missing": [3, 5]}]),
+            ("hashing", [{"rows": 3, "default": False, "missing": [1]},
+                         {"rows": 3, "default": False, "missing": [3, 5]}])]:
+        reply = client.infer(model, indices, parameters={"explain": True})
+        expect_equal(reply.json()["parameters"]["explain"], [{"name": "embeddings", "bags": bags}],
+                     model)
+
+
+# ---- collections ----------------------------------------------------------------------------------
+
+def test_collections(client, rng, table):
+    models = {"skip": POLICIES["skipping"], "hash": POLICIES["hashing"],
+              "own": {"missing": "default", "default_index": 5}}
+    for _ in range(scaled(100)):
+        lengths = rng.integers(0, 4, 6)
+        dtype = [np.int32, np.int64, np.uint64][rng.integers(3)]
+        keys = table.random_keys(rng, int(lengths.sum()), dtype, POLICIES["skipping"])
+        bags = np.split(keys, np.cumsum(lengths)[:-1])
+        reply = client.infer("pair", [Tensor("values", keys), Tensor("lengths", lengths)],
+                             binary=bool(rng.integers(2)))
+        got = reply.outputs()
+        for i, (name, model) in enumerate(models.items()):
+            want = table.pool(bags[2 * i:2 * i + 2], None, model)
+            expect_equal(got[name].array.tobytes(), want.astype(np.float32).tobytes(), name)
+    reply = client.infer("pair", [Tensor("own.indices", np.array([[77778, 5]], np.uint64))])
+    expect_equal(reply.outputs()["own"].array.tobytes(),
+                 table.pool([[77778, 5]], None, models["own"]).tobytes())
+    reply = client.infer("pair", [Tensor("hash.indices", np.array([[77778]]))],
+                         parameters={"missing": "error"}).expect(400)
+    expect("feature 'hash'" in reply.error() and "77778" in reply.error(), reply.error())
+
+
+# ---- documents ------------------------------------------------------------------------------------
+
+def test_metadata(client):
+    document = client.get("/v2/models/failing").json()
+    expect_equal(document["parameters"], {"keyed": True})
+    expect_equal(document["inputs"][0]["datatype"], "INT64")
+    expect("parameters" not in client.get("/v2/models/dense").json(), "a dense table")
+    expect_equal(client.get("/v2/models/pair").json()["parameters"]["hash.keyed"], True)
+    config = client.get("/v2/models/hashing/config").json()["parameters"]
+    expect_equal([config[key]["string_value"] for key in ("keyed", "missing", "hash_rows")],
+                 ["true", "hash", str(HASH_ROWS)])
+    expect("out_of_range" not in config, f"{config}")
+
+
+def missing_keys(client):
+    name = 'bagserve_missing_keys_total{model="skipping",version="1"}'
+    lines = client.get("/metrics").body.decode().splitlines()
+    return [int(line.split()[-1]) for line in lines if line.startswith(name)][0]
+
+
+def test_counters(client):
+    before = missing_keys(client)
+    client.infer("skipping", [Tensor("indices", np.array([[5, 77778, 77779]]))]).expect(200)
+    client.infer("skipping", [Tensor("indices", np.array([[5, 77778]]))],
+                 parameters={"missing": "error"}).expect(400)
+    expect_equal(missing_keys(client) - before, 2)
+    stats = client.get("/v2/models/skipping/stats").json()["model_stats"][0]
+    expect_equal(stats["missing_key_count"], missing_keys(client))
+
+
+# ---- sources --------------------------------------------------------------------------------------
+
+def write_sources(directory, table):
+    """Every layout, as --table names it."""
+    keys, values = table.keys.view(np.int64), table.values
+    half = ROWS // 3
+    for name in ("pair", "hps", "dump", "parts", "models/found/1"):
+        (directory / name).mkdir(parents=True)
+    np.save(directory / "pair" / "keys.npy", table.keys)
+    np.save(directory / "pair" / "values.npy", values)
+    np.save(directory / "models/found/1" / "keys.npy", keys.astype(">i8"))
+    np.save(directory / "models/found/1" / "values.npy", np.asfortranarray(values))
+    keys.tofile(directory / "hps" / "key")
+    values.tofile(directory / "hps" / "emb_vector")
+    for rank, part in enumerate((slice(0, half), slice(half, half), slice(half, None))):
+        end = f"rank_{rank}.world_size_3"
+        keys[part].tofile(directory / "dump" / f"t_emb_keys.{end}")
+        values[part].tofile(directory / "dump" / f"t_emb_values.{end}")
+    tensors = {"odd": ("U8", np.zeros(3, np.uint8)), "values": ("F32", values),
+               "other": ("BOOL", np.zeros(5, np.uint8)), "keys": ("I64", keys)}
+    write_safetensors(directory / "m.safetensors", tensors, {"format": "np"})
+    write_safetensors(directory / "named.safetensors", {"k": ("U64", table.keys),
+                                                        "v": ("F32", values)})
+    np.savez(directory / "z.npz", keys=keys, values=values)
+    write_safetensors(directory / "parts" / "a-1.safetensors", {"v": ("F32", values)})
+    write_safetensors(directory / "parts" / "a-2.safetensors", {"k": ("I64", keys)})
+    index = directory / "parts" / "a.safetensors.index.json"
+    write_json(index, {"weight_map": {"v": "a-1.safetensors", "k": "a-2.safetensors"}})
+    values.tofile(directory / "raw.bin")
+    keys.tofile(directory / "raw.keys")
+    raw = f"{directory}/raw.bin,shape=[-1, {COLUMNS}],datatype=FP32,keys={directory}/raw.keys"
+    return {"pair": "pair", "hps": "hps", "dump": "dump", "one": "m.safetensors",
+            "two": "m.safetensors#values", "named": "named.safetensors#v,keys_tensor=k",
+            "z": "z.npz", "parts": "parts#v,keys_tensor=k",
+            "index": "parts/a.safetensors.index.json#v,keys_tensor=k", "raw": raw}
+
+
+def test_sources(directory, rng, table):
+    sources = write_sources(directory, table)
+    flags = [arg for name, path in sources.items()
+             for arg in ("--table", f"{name}={path if '/raw' in path else directory / path}")]
+    flags += ["--models", directory / "models", "--table",
+              f"tensor={directory}/m.safetensors#values,keys_tensor=keys,missing=skip"]
+    rows = rng.integers(0, ROWS, 40)
+    want = table.values[rows]
+    with Server(*flags) as server, Client(server) as client:
+        for name in [*sources, "found", "tensor"]:
+            indices = Tensor("indices", table.keys[rows].reshape(-1, 1))
+            got = client.infer(name, [indices], binary=True).embeddings()
+            expect_equal(got.tobytes(), want.tobytes(), name)
+        expect_equal(client.get("/v2/models/pair").json()["inputs"][0]["datatype"], "UINT64")
+
+
+F8 = np.arange(256, dtype=np.uint8)
+
+
+def test_types_of_safetensors(directory):
+    """Each numeric type at an odd offset; 8-bit floats and BF16 become FP32."""
+    tensors = {"pad": ("U8", np.zeros(1, np.uint8))}
+    for dtype, code in [("F64", "f8"), ("F32", "f4"), ("F16", "f2"), ("I64", "i8"), ("I32", "i4"),
+                        ("I16", "i2"), ("I8", "i1"), ("U64", "u8"), ("U32", "u4"), ("U16", "u2"),
+                        ("U8", "u1")]:
+        tensors[dtype] = (dtype, np.arange(12).reshape(4, 3).astype(code))
+    tensors["BF16"] = ("BF16", (np.arange(12, dtype="f4").reshape(4, 3).view("u4") >> 16)
+                       .astype("u2"))
+    tensors["F8_E5M2"] = ("F8_E5M2", F8.reshape(64, 4))
+    tensors["F8_E4M3"] = ("F8_E4M3", F8.reshape(64, 4))
+    write_safetensors(directory / "t.safetensors", tensors)
+    names = [name for name in tensors if name != "pad"]
+    flags = [arg for name in names
+             for arg in ("--table", f"{name}={directory}/t.safetensors#{name}")]
+    with Server(*flags) as server, Client(server) as client:
+        for name in names:
+            reply = client.infer(name, [Tensor("indices", np.array([[2]]))], parameters={
+                "output_datatype": "FP32"} if name in ("F16", "BF16") else {})
+            if name.startswith("F8"):
+                expect_equal(reply.embeddings().shape, (1, 4))
+            else:
+                expect_equal(reply.embeddings().ravel().tolist(), [6, 7, 8], name)
+        reply = client.infer("F8_E5M2", [Tensor("indices", np.array([[15]]))])
+        expect_equal(reply.embeddings().tobytes(),
+                     (F8[60:64].astype("u2") << 8).view("f2").astype("f4").tobytes())
+
+
+# ---- what does not start --------------------------------------------------------------------------
+
+def reject(arguments, *words):
+    ended = run("serve", "--port", "0", *arguments)
+    expect(ended.returncode != 0, f"{arguments}: started")
+    for word in words:
+        expect(word in ended.stderr, f"{word!r} is not in {ended.stderr!r}")
+
+
+def config_of(directory, **model):
+    return ("--config", write_json(directory / "c.json",
+                                   {"models": [{"name": "m", "path": "values.npy", **model}]}))
+
+
+def test_rejected_at_the_start(directory):
+    keys = np.arange(10) * 7
+    np.save(directory / "values.npy", np.zeros((10, 2), np.float32))
+    np.save(directory / "keys.npy", keys)
+    np.save(directory / "short.npy", keys[:9])
+    np.save(directory / "wrong.npy", keys.astype(np.int32))
+    np.save(directory / "twice.npy", np.where(np.isin(np.arange(10), [3, 8, 9]), -4, keys))
+    write_safetensors(directory / "m.safetensors", {
+        "weights": ("F32", np.zeros((4, 2), np.float32)), "b": ("BOOL", np.zeros(3, np.uint8)),
+        "weighty": ("F32", np.zeros((4, 2), np.float32))})
+    np.savez_compressed(directory / "packed.npz", values=np.zeros((4, 2), np.float32))
+    (directory / "empty").mkdir()
+    for model, words in [
+            ({"keys": "short.npy"}, ["9 keys for the 10 rows"]),
+            ({"keys": "wrong.npy"}, ["keys must be INT64 or UINT64"]),
+            ({"keys": "twice.npy"}, ["key -4 is duplicated, in rows 3 and 8"]),
+            ({"keys": "no.npy"}, ["no.npy", "cannot be opened"]),
+            ({"keys": "keys.npy", "out_of_range": "skip"}, ["say missing"]),
+            ({"keys": "keys.npy", "prune_invalid": True}, ["prune_invalid"]),
+            ({"keys": "keys.npy", "missing": "default"}, ["needs a default_index"]),
+            ({"keys": "keys.npy", "default_index": 1}, ["default_index is 1, a key that"]),
+            ({"keys": "keys.npy", "missing": "hash"}, ["hash_rows from 1 to 10"]),
+            ({"keys": "keys.npy", "missing": "hash", "hash_rows": 11}, ["it is 11"]),
+            ({"keys": "keys.npy", "hash_rows": 3}, ["hash_rows needs missing to be hash"]),
+            ({"missing": "skip"}, ["say out_of_range"]),
+            ({"out_of_range": "default"}, ["out_of_range default needs a default_index"]),
+            ({"default_index": -2}, ["'default_index' is -2"])]:
+        reject(config_of(directory, **model), *words)
+    for path, words in [
+            ("m.safetensors#weigths", ["no tensor 'weigths'", "did you mean 'weights'",
+                                       "weights, b, weighty"]),
+            ("m.safetensors#b", ["tensor 'b'", "BOOL cannot be pooled"]),
+            ("m.safetensors", ["name the table", "weights, b, weighty"]),
+            ("packed.npz", ["member 'values'", "compressed", "numpy.savez"]),
+            ("empty", ["keys.npy and values.npy", "emb_vector"])]:
+        reject(("--table", f"m={directory / path}"), *words)
+    truncated = (directory / "m.safetensors").read_bytes()[:-1]
+    (directory / "cut.safetensors").write_bytes(truncated)
+    reject(("--table", f"m={directory}/cut.safetensors#weights"), "cut.safetensors", "truncated")
