@@ -35,71 +35,61 @@ static uint64_t scaled_ns(const struct bag_engine *engine, uint64_t cost_ns)
     return (uint64_t)((double)cost_ns * engine->cost_scale);
 }
 
-/* Work that waits for each worker. */
-static uint64_t queued_work_ns(const struct bag_engine *engine)
+/* How long each worker takes for work of that estimate, if all share it. */
+static uint64_t shared_ns(const struct bag_engine *engine, uint64_t cost_ns)
 {
-    return scaled_ns(engine, engine->queued_cost_ns) / engine->workers->count;
+    return scaled_ns(engine, cost_ns) / engine->workers->count;
 }
 
-bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes)
+/* Whether `used` of a limit, `own` of it by the job's flow, leaves room. Beyond the limit a flow
+ * that holds less than an equal part of it has room, until all together have twice as much. */
+static bool is_below(uint64_t limit, uint64_t used, uint64_t own, size_t num_flows)
+{
+    return used < limit || (own < limit / num_flows && used / 2 < limit);
+}
+
+static bool reject_count(const struct bag_engine *engine, struct bag_problem *problem)
+{
+    return bag_problem_set(
+        problem, BAG_ERROR_QUEUE_FULL,
+        "the queue is full: %zu requests wait; the limit (max_queue_size) is %zu",
+        engine->queue.count, engine->limits.max_queue_size);
+}
+
+static bool reject_work(const struct bag_engine *engine, struct bag_problem *problem)
+{
+    uint64_t work_ns = shared_ns(engine, engine->queue.cost_ns);
+    return bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
+                           "the queue is full: %llu ms of work wait for each worker; the limit "
+                           "(max_queue_work_ms) is %llu ms",
+                           (unsigned long long)work_ns / 1000000,
+                           (unsigned long long)engine->limits.max_queue_work_ns / 1000000);
+}
+
+static bool reject_bytes(const struct bag_engine *engine, size_t bytes, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
+                           "the queue is full: %zu bytes wait, and this request has %zu; the limit "
+                           "(max_queue_bytes) is %zu",
+                           engine->queue.bytes, bytes, engine->limits.max_queue_bytes);
+}
+
+bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
 {
     const struct bag_engine_limits *limits = &engine->limits;
-    return engine->queued == 0 || (engine->queued < limits->max_queue_size &&
-                                   queued_work_ns(engine) < limits->max_queue_work_ns &&
-                                   engine->queued_bytes <= limits->max_queue_bytes &&
-                                   bytes <= limits->max_queue_bytes - engine->queued_bytes);
-}
-
-void bag_engine_reject(const struct bag_engine *engine, struct bag_job *job)
-{
-    const struct bag_engine_limits *limits = &engine->limits;
-    struct bag_problem *problem = &job->problem;
-    if (engine->queued >= limits->max_queue_size)
-        bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
-                        "the queue is full: %zu requests wait; the limit (max_queue_size) is %zu",
-                        engine->queued, limits->max_queue_size);
-    else if (queued_work_ns(engine) >= limits->max_queue_work_ns)
-        bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
-                        "the queue is full: %llu ms of work wait for each worker; the limit "
-                        "(max_queue_work_ms) is %llu ms",
-                        (unsigned long long)queued_work_ns(engine) / 1000000,
-                        (unsigned long long)limits->max_queue_work_ns / 1000000);
-    else
-        bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
-                        "the queue is full: %zu bytes wait, and this request has %zu; the limit "
-                        "(max_queue_bytes) is %zu",
-                        engine->queued_bytes, job->infer.input.body_bytes, limits->max_queue_bytes);
-}
-
-static void append(struct bag_engine *engine, struct bag_job *job)
-{
-    job->next = NULL;
-    job->task = NULL;
-    job->cost_ns =
-        job->planned ? bag_infer_cost_ns(&job->infer) : bag_infer_whole_cost_ns(&job->infer);
-    job->bytes = job->infer.input.body_bytes + (job->planned ? job->infer.output.bytes : 0);
-    *engine->last = job;
-    engine->last = &job->next;
-    engine->queued++;
-    engine->queued_bytes += job->bytes;
-    engine->queued_cost_ns += job->cost_ns;
-    bag_metrics_on_queued(engine->recorder, job->infer.input.model);
-}
-
-/* Takes the job that *link points to out of the queue. */
-static struct bag_job *take(struct bag_engine *engine, struct bag_job **link)
-{
-    struct bag_job *job = *link;
-    *link = job->next;
-    if (!*link)
-        engine->last = link;
-    job->next = NULL;
-    engine->queued--;
-    engine->released -= engine->released > 0;
-    engine->queued_bytes -= job->bytes;
-    engine->queued_cost_ns -= job->cost_ns;
-    bag_metrics_on_taken(engine->recorder, job->infer.input.model);
-    return job;
+    const struct bag_queue *queue = &engine->queue;
+    size_t num_flows, bytes = job->infer.input.body_bytes;
+    const struct bag_flow *flow = bag_queue_flow(queue, job, &num_flows);
+    if (queue->count == 0)
+        return true;
+    if (!is_below(limits->max_queue_size, queue->count, flow->count, num_flows))
+        return reject_count(engine, &job->problem);
+    if (!is_below(limits->max_queue_work_ns, shared_ns(engine, queue->cost_ns),
+                  shared_ns(engine, flow->cost_ns), num_flows))
+        return reject_work(engine, &job->problem);
+    if (queue->bytes > limits->max_queue_bytes || bytes > limits->max_queue_bytes - queue->bytes)
+        return reject_bytes(engine, bytes, &job->problem);
+    return true;
 }
 
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
@@ -107,7 +97,19 @@ void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
     job->failed = false;
     job->splits = 0;
     job->queued_ns = uv_hrtime();
-    append(engine, job);
+    job->task = NULL;
+    job->cost_ns =
+        job->planned ? bag_infer_cost_ns(&job->infer) : bag_infer_whole_cost_ns(&job->infer);
+    job->bytes = job->infer.input.body_bytes + (job->planned ? job->infer.output.bytes : 0);
+    bag_queue_add(&engine->queue, job);
+    bag_metrics_on_queued(engine->recorder, job->infer.input.model);
+}
+
+/* Told of every job that leaves the queue. */
+static void on_taken(struct bag_engine *engine, const struct bag_job *job)
+{
+    engine->released -= engine->released > 0;
+    bag_metrics_on_taken(engine->recorder, job->infer.input.model);
 }
 
 /* A job that waited for nothing: its time has passed or its client has gone. */
@@ -122,13 +124,38 @@ static bool is_stale(const struct bag_engine *engine, struct bag_job *job, uint6
     return false;
 }
 
-/* Takes stale jobs from the queue's front. */
-static void drop_stale(struct bag_engine *engine, uint64_t now_ns)
+static void reject_stale(struct bag_engine *engine, struct bag_job *job)
 {
-    while (engine->first && is_stale(engine, engine->first, now_ns)) {
-        struct bag_job *job = take(engine, &engine->first);
-        job->failed = true;
-        bag_job_push_finished(engine, job);
+    job->failed = true;
+    bag_job_push_finished(engine, job);
+}
+
+/* Jobs whose time has passed do not wait for a worker to be told so, if they are their flow's
+ * first. */
+static void drop_late(struct bag_engine *engine, uint64_t now_ns)
+{
+    for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
+        struct bag_flow *flow = &engine->queue.flows[i];
+        while (flow->first && bag_job_is_late(engine, flow->first, now_ns)) {
+            struct bag_job *job = bag_queue_take_first(&engine->queue, flow);
+            on_taken(engine, job);
+            bag_job_reject_late(job);
+            reject_stale(engine, job);
+        }
+    }
+}
+
+/* The next job that somebody still waits for. */
+static struct bag_job *take(struct bag_engine *engine, const struct bag_model *model,
+                            size_t max_bags, uint64_t now_ns)
+{
+    for (;;) {
+        struct bag_job *job = bag_queue_take(&engine->queue, model, max_bags);
+        if (job)
+            on_taken(engine, job);
+        if (!job || !is_stale(engine, job, now_ns))
+            return job;
+        reject_stale(engine, job);
     }
 }
 
@@ -163,36 +190,35 @@ static void end_task(struct bag_engine *engine, struct bag_task *task)
     engine->running--;
 }
 
-/* How much work a batch holds: one idle worker's share of the queue. */
+/* How much work a batch holds: one idle worker's part of the queue. */
 static uint64_t batch_budget_ns(const struct bag_engine *engine)
 {
-    uint64_t share_ns = queued_work_ns(engine) / 2;
-    uint64_t budget_ns = share_ns > LEAST_BATCH_NS ? share_ns : LEAST_BATCH_NS;
+    uint64_t part_ns = shared_ns(engine, engine->queue.cost_ns) / 2;
+    uint64_t budget_ns = part_ns > LEAST_BATCH_NS ? part_ns : LEAST_BATCH_NS;
     return budget_ns < MOST_BATCH_NS ? budget_ns : MOST_BATCH_NS;
 }
 
-/* The oldest job and others of its model, as much as one idle worker's share of the queue. */
-static void start_batch(struct bag_engine *engine)
+/* The next job and others of its model, as much as one idle worker's part of the queue. */
+static void start_batch(struct bag_engine *engine, uint64_t now_ns)
 {
-    const struct bag_model *model = engine->first->infer.input.model;
-    uint64_t budget_ns = batch_budget_ns(engine);
+    uint64_t budget_ns = batch_budget_ns(engine), cost_ns = 0;
     size_t most_bags = engine->limits.max_batch_bags ? engine->limits.max_batch_bags : SIZE_MAX;
-    uint64_t cost_ns = 0;
     size_t bags = 0;
-    struct bag_task *task = get_task(engine);
-    struct bag_job **end = &task->jobs, **link = &engine->first;
-    while (*link && scaled_ns(engine, cost_ns) < budget_ns && bags < most_bags) {
-        if ((*link)->infer.input.model != model ||
-            (bags && (*link)->planned && (*link)->infer.plan.work.bags > most_bags - bags)) {
-            link = &(*link)->next;
-            continue;
-        }
-        *end = take(engine, link);
-        cost_ns += (*end)->cost_ns;
-        bags += (*end)->planned ? (*end)->infer.plan.work.bags : 1;
-        end = &(*end)->next;
+    struct bag_job *jobs = NULL, **end = &jobs;
+    while (scaled_ns(engine, cost_ns) < budget_ns && bags < most_bags) {
+        const struct bag_model *model = jobs ? jobs->infer.input.model : NULL;
+        struct bag_job *job = take(engine, model, jobs ? most_bags - bags : SIZE_MAX, now_ns);
+        if (!job)
+            break;
+        *end = job;
+        end = &job->next;
+        cost_ns += job->cost_ns;
+        bags += job->planned ? job->infer.plan.work.bags : 1;
     }
-    *end = NULL;
+    if (!jobs)
+        return;
+    struct bag_task *task = get_task(engine);
+    task->jobs = jobs;
     task->cost_ns = cost_ns;
     engine->running++;
     bag_workers_push(engine->workers, &task->work, false);
@@ -209,9 +235,10 @@ static void on_delay(uv_timer_t *timer)
 static bool should_wait(struct bag_engine *engine, uint64_t now_ns)
 {
     uint64_t delay_ns = engine->limits.max_queue_delay_us * 1000;
-    uint64_t waited_ns = now_ns - engine->first->queued_ns;
-    if (waited_ns >= delay_ns || engine->queued >= engine->limits.preferred_batch_size)
-        engine->released = engine->queued;
+    uint64_t waited_ns = now_ns - bag_queue_oldest_ns(&engine->queue);
+    size_t count = engine->queue.count;
+    if (waited_ns >= delay_ns || count >= engine->limits.preferred_batch_size)
+        engine->released = count;
     if (engine->released)
         return false;
     uv_timer_start(&engine->delay, on_delay, (delay_ns - waited_ns + 999999) / 1000000, 0);
@@ -220,12 +247,13 @@ static bool should_wait(struct bag_engine *engine, uint64_t now_ns)
 
 void bag_engine_dispatch(struct bag_engine *engine)
 {
-    while (engine->first) {
+    while (engine->queue.count) {
         uint64_t now_ns = uv_hrtime();
-        drop_stale(engine, now_ns);
-        if (!engine->first || engine->running >= engine->num_tasks || should_wait(engine, now_ns))
+        drop_late(engine, now_ns);
+        if (!engine->queue.count || engine->running >= engine->num_tasks ||
+            should_wait(engine, now_ns))
             return;
-        start_batch(engine);
+        start_batch(engine, now_ns);
     }
 }
 
@@ -288,7 +316,7 @@ bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_work
 {
     *engine = (struct bag_engine){
         .loop = loop, .workers = workers, .limits = *limits, .cost_scale = 1, .wake_fd = -1};
-    engine->last = &engine->first;
+    bag_queue_init(&engine->queue);
     engine->wake.data = engine->delay.data = engine;
     return init_tasks(engine) && bag_buffers_init(&engine->buffers, true, budget) &&
            uv_timer_init(loop, &engine->delay) == 0 && init_wake(engine);

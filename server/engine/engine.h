@@ -7,11 +7,12 @@
  * long and other workers are idle, it is split into ranges of bags, or of columns where one bag
  * holds most indices: the bits are those of the whole.
  *
- * One engine for each loop, all with the same workers. All functions and callbacks run on the
- * loop's thread. */
+ * Whose turn it is, queue.h says. One engine for each loop, all with the same workers. All
+ * functions and callbacks run on the loop's thread. */
 #ifndef BAG_ENGINE_H
 #define BAG_ENGINE_H
 
+#include "queue.h"
 #include "server/infer/infer.h"
 #include "server/metrics/metrics.h"
 #include "workers.h"
@@ -34,7 +35,8 @@ struct bag_engine_limits {
  * `done` is called. */
 struct bag_job {
     struct bag_infer infer;
-    bool planned; /* infer has a plan; otherwise the worker makes it */
+    uint64_t flow; /* whose turn it waits for: equal for jobs of one client and model */
+    bool planned;  /* infer has a plan; otherwise the worker makes it */
     void (*done)(struct bag_job *job);
     bool (*is_connected)(struct bag_job *job); /* false: its client has gone */
 
@@ -56,13 +58,11 @@ struct bag_engine {
     uv_loop_t *loop;
     struct bag_workers *workers; /* borrowed */
     struct bag_engine_limits limits;
-    struct bag_job *first, **last; /* the queue */
-    size_t queued, queued_bytes;
-    uint64_t queued_cost_ns; /* as estimated */
-    double cost_scale;       /* by which estimates are multiplied, from the workers' CPU time */
-    size_t released;         /* jobs that no longer wait for a batch of the preferred size */
-    unsigned running;        /* tasks with the workers */
-    struct bag_task *tasks;  /* owned */
+    struct bag_queue queue;
+    double cost_scale;      /* by which estimates are multiplied, from the workers' CPU time */
+    size_t released;        /* jobs that no longer wait for a batch of the preferred size */
+    unsigned running;       /* tasks with the workers */
+    struct bag_task *tasks; /* owned */
     unsigned num_tasks;
     struct bag_task *spare_tasks;
     struct bag_buffers buffers;         /* of replies that workers make */
@@ -85,11 +85,10 @@ void bag_engine_stop(struct bag_engine *engine);
  * back. */
 void bag_engine_free(struct bag_engine *engine);
 
-/* Whether the queue has room for another job of that many bytes. */
-bool bag_engine_has_room(const struct bag_engine *engine, size_t bytes);
-
-/* Says in the job which limit leaves no room, as bag_engine_has_room found for its body. */
-void bag_engine_reject(const struct bag_engine *engine, struct bag_job *job);
+/* Whether the queue has room for a job, of which flow and body_bytes are set; otherwise says in the
+ * job which limit it is. A flow that has less than its share of a full queue still has room: those
+ * who fill it do not lock out others. */
+bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job);
 
 /* Queues a job; its `done` is called later, never from here. */
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job);

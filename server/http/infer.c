@@ -2,7 +2,10 @@
  * Runs on the loop's thread. */
 #include "request.h"
 
+#include <netinet/in.h>
 #include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
 
 /* A body whose length lets expect this many times the work that is done at once goes to the engine,
  * whatever it holds: where the queue is full it need not come. */
@@ -52,18 +55,29 @@ static bool is_surely_expensive(const struct bag_http_request *request)
     return request->expected_ns / SURELY_EXPENSIVE > request->context->inline_cost_ns;
 }
 
-static void reject_queue(struct bag_http_request *request)
+/* Equal for requests of one client address (of IPv6 one /64) to one model. Behind a proxy all have
+ * one address. */
+static uint64_t flow_of(const struct bag_http_request *request)
 {
-    bag_engine_reject(&request->context->engine, &request->job);
-    bag_http_reply_problem(&request->reply, &request->job.problem);
+    struct sockaddr_storage address = {0};
+    socklen_t bytes = sizeof address;
+    uint64_t client = 0;
+    if (getpeername(request->line.fd, (struct sockaddr *)&address, &bytes) != 0)
+        bytes = 0;
+    if (bytes && address.ss_family == AF_INET)
+        client = ((struct sockaddr_in *)&address)->sin_addr.s_addr;
+    if (bytes && address.ss_family == AF_INET6)
+        memcpy(&client, &((struct sockaddr_in6 *)&address)->sin6_addr, sizeof client);
+    return client ^ (uint64_t)(uintptr_t)request->job.infer.input.model << 16;
 }
 
-/* Whether the queue has room for a body of that length; otherwise the reply says so. */
-static bool has_room(struct bag_http_request *request, size_t bytes)
+/* Whether the queue has room for the request; otherwise the reply says so. */
+static bool has_room(struct bag_http_request *request)
 {
-    if (bag_engine_has_room(&request->context->engine, bytes))
+    request->job.flow = flow_of(request);
+    if (bag_engine_has_room(&request->context->engine, &request->job))
         return true;
-    reject_queue(request);
+    bag_http_reply_problem(&request->reply, &request->job.problem);
     return false;
 }
 
@@ -87,7 +101,7 @@ bool bag_http_accept_infer(struct bag_http_request *request)
                                 " (max_body_bytes)"))
         return false;
     request->expected_ns = expected_work_ns(request);
-    return !is_surely_expensive(request) || has_room(request, (size_t)request->head.length);
+    return !is_surely_expensive(request) || has_room(request);
 }
 
 /* ---- with the body --------------------------------------------------------------------------- */
@@ -194,7 +208,7 @@ static bool is_client_connected(struct bag_job *job)
 
 static enum bag_http_outcome hand_over(struct bag_http_request *request)
 {
-    if (!has_room(request, request->body_bytes))
+    if (!has_room(request))
         return BAG_HTTP_DONE;
     request->job.done = on_job_done;
     request->job.is_connected = is_client_connected;
@@ -204,8 +218,7 @@ static enum bag_http_outcome hand_over(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_post_infer(struct bag_http_request *request)
 {
-    if (!set_body(request) ||
-        (is_surely_expensive(request) && !has_room(request, request->body_bytes)))
+    if (!set_body(request) || (is_surely_expensive(request) && !has_room(request)))
         return BAG_HTTP_DONE;
     return infer_inline(request) ? BAG_HTTP_DONE : hand_over(request);
 }

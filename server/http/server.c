@@ -58,8 +58,8 @@ static void report_levels(const struct bag_http_server *server)
         .in_flight = bag_counter_get(&server->drain.in_flight),
         .connections = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
                            ->num_connections,
-        .queued = server->context.engine.queued,
-        .queued_bytes = server->context.engine.queued_bytes,
+        .queued = server->context.engine.queue.count,
+        .queued_bytes = server->context.engine.queue.bytes,
         .running = server->context.engine.running,
     };
     bag_metrics_on_levels(server->context.recorder, &levels);

@@ -129,9 +129,9 @@ static void run(size_t expected)
     bag_engine_dispatch(&world.engine);
     uv_run(&world.loop, UV_RUN_DEFAULT);
     assert_int_equal(world.done, expected);
-    assert_int_equal(world.engine.queued, 0);
-    assert_int_equal(world.engine.queued_bytes, 0);
-    assert_int_equal(world.engine.queued_cost_ns, 0);
+    assert_int_equal(world.engine.queue.count, 0);
+    assert_int_equal(world.engine.queue.bytes, 0);
+    assert_int_equal(world.engine.queue.cost_ns, 0);
     assert_int_equal(world.engine.running, 0);
 }
 
@@ -176,21 +176,106 @@ static void test_a_large_job_is_split(void **state)
     }
 }
 
+static bool has_room(uint64_t flow, size_t bytes)
+{
+    struct bag_job job = {.flow = flow, .infer.input.body_bytes = bytes};
+    return bag_engine_has_room(&world.engine, &job);
+}
+
 static void test_the_queue_is_bounded(void **state)
 {
     (void)state;
     set_up(1, 2);
-    assert_true(bag_engine_has_room(&world.engine, (1 << 20) + 1)); /* alone, any size */
+    assert_true(has_room(0, (1 << 20) + 1)); /* alone, any size */
     bag_engine_submit(&world.engine, make_job(0, 5));
-    assert_true(bag_engine_has_room(&world.engine, 100));
-    assert_false(bag_engine_has_room(&world.engine, 1 << 20));
+    assert_true(has_room(0, 100));
+    assert_false(has_room(0, 1 << 20));
     world.engine.limits.max_queue_work_ns = 1;
-    assert_false(bag_engine_has_room(&world.engine, 100));
+    assert_false(has_room(0, 100));
     world.engine.limits.max_queue_work_ns = UINT64_MAX;
     bag_engine_submit(&world.engine, make_job(1, 5));
-    assert_false(bag_engine_has_room(&world.engine, 0));
+    assert_false(has_room(0, 0));
     run(2);
     tear_down(2);
+}
+
+/* Who fills the queue locks out nobody else, up to twice the limits; what he says of it is exact.
+ */
+static void test_a_full_queue_has_room_for_others(void **state)
+{
+    struct bag_job job = {.flow = 1};
+    (void)state;
+    set_up(1, 4);
+    for (size_t i = 0; i < 7; i++) {
+        make_job(i, 5)->flow = i < 4 ? 1 : i;
+        assert_int_equal(has_room(world.jobs[i].flow, 0), true);
+        bag_engine_submit(&world.engine, &world.jobs[i]);
+        if (i == 3)
+            assert_false(has_room(1, 0));
+    }
+    assert_false(has_room(8, 0)); /* a fifth of 4 requests is none */
+    assert_false(bag_engine_has_room(&world.engine, &job));
+    assert_string_equal(job.problem.text,
+                        "the queue is full: 7 requests wait; the limit (max_queue_size) is 4");
+    run(7);
+    tear_down(7);
+
+    set_up(1, MAX_JOBS);
+    bag_engine_submit(&world.engine, make_job(0, 60000));
+    world.jobs[0].flow = job.flow = 0;
+    world.engine.limits.max_queue_work_ns = 1000000;
+    world.engine.cost_scale = 1e6 / (double)world.jobs[0].cost_ns * 1.5;
+    assert_false(has_room(0, 0));
+    assert_true(has_room(1, 0));
+    world.engine.cost_scale = 1e6 / (double)world.jobs[0].cost_ns * 2.5;
+    assert_false(has_room(1, 0));
+    assert_false(bag_engine_has_room(&world.engine, &job));
+    assert_string_equal(job.problem.text,
+                        "the queue is full: 2 ms of work wait for each worker; the limit "
+                        "(max_queue_work_ms) is 1 ms");
+    world.engine.limits.max_queue_work_ns = UINT64_MAX;
+    world.engine.limits.max_queue_bytes = world.jobs[0].bytes + 9;
+    job.infer.input.body_bytes = 10;
+    assert_false(bag_engine_has_room(&world.engine, &job));
+    assert_non_null(strstr(job.problem.text, "this request has 10; the limit (max_queue_bytes)"));
+    run(1);
+    tear_down(1);
+}
+
+/* Jobs of one flow keep their order; another flow's first job has the next turn, and equal work
+ * gives equal turns. */
+static void test_flows_take_turns(void **state)
+{
+    static const size_t order[] = {0, 4, 5, 1, 6, 7, 2, 3};
+    struct bag_queue queue;
+    (void)state;
+    memset(&world, 0, sizeof world);
+    bag_queue_init(&queue);
+    assert_int_equal(bag_queue_oldest_ns(&queue), UINT64_MAX);
+    for (size_t i = 0; i < 8; i++) {
+        world.jobs[i].flow = i < 4 ? 1 : 2;
+        world.jobs[i].cost_ns = i < 4 ? 2000 : 1000;
+        world.jobs[i].queued_ns = 10 + i;
+        world.jobs[i].bytes = 1;
+        bag_queue_add(&queue, &world.jobs[i]);
+    }
+    assert_int_equal(bag_queue_oldest_ns(&queue), 10);
+    for (size_t i = 0; i < COUNT_OF(order); i++) {
+        struct bag_job *job = bag_queue_take(&queue, NULL, SIZE_MAX);
+        assert_int_equal(job - world.jobs, order[i]);
+    }
+    assert_null(bag_queue_take(&queue, NULL, SIZE_MAX));
+    assert_int_equal(queue.count + queue.bytes + queue.cost_ns + queue.num_flows, 0);
+    /* A flow that was away does not make up for it: it has the next turn, and no more. */
+    bag_queue_add(&queue, &world.jobs[0]);
+    bag_queue_take(&queue, NULL, SIZE_MAX);
+    bag_queue_add(&queue, &world.jobs[1]);
+    bag_queue_take(&queue, NULL, SIZE_MAX);
+    bag_queue_add(&queue, &world.jobs[2]);
+    bag_queue_add(&queue, &world.jobs[4]);
+    bag_queue_add(&queue, &world.jobs[5]);
+    bag_queue_add(&queue, &world.jobs[6]);
+    assert_ptr_equal(bag_queue_take(&queue, NULL, SIZE_MAX), &world.jobs[4]);
 }
 
 /* Work that takes three times what was estimated counts as that in the queue. */
@@ -199,10 +284,10 @@ static void test_the_cost_scale_counts(void **state)
     (void)state;
     set_up(1, MAX_JOBS);
     bag_engine_submit(&world.engine, make_job(0, 5));
-    world.engine.limits.max_queue_work_ns = 2 * world.engine.queued_cost_ns;
-    assert_true(bag_engine_has_room(&world.engine, 100));
+    world.engine.limits.max_queue_work_ns = 2 * world.engine.queue.cost_ns;
+    assert_true(has_room(0, 100));
     world.engine.cost_scale = 3;
-    assert_false(bag_engine_has_room(&world.engine, 100));
+    assert_false(has_room(0, 100));
     run(1);
     assert_true(world.engine.cost_scale != 3);
     tear_down(1);
@@ -269,6 +354,8 @@ int main(void)
         cmocka_unit_test(test_every_job_is_done_once),
         cmocka_unit_test(test_a_large_job_is_split),
         cmocka_unit_test(test_the_queue_is_bounded),
+        cmocka_unit_test(test_a_full_queue_has_room_for_others),
+        cmocka_unit_test(test_flows_take_turns),
         cmocka_unit_test(test_the_cost_scale_counts),
         cmocka_unit_test(test_a_batch_is_short),
         cmocka_unit_test(test_stale_jobs_are_rejected),
