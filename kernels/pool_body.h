@@ -168,6 +168,14 @@ BAG_LANE void V(copy)(BODY *to, const BODY *from, int vectors)
         to[i] = from[i];
 }
 
+/* Puts the columns of all sums in order. */
+BAG_LANE void V(order)(enum bag_row_kind kind, BODY *sums, int vectors)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < vectors; i++)
+        sums[i] = V(in_order)(kind, sums[i]);
+}
+
 /* Called once per bag: not worth a copy in every instance. */
 static __attribute__((noinline)) BODY_REAL V(divisor)(const struct bag_pool_args *args,
                                                       size_t first, size_t end, size_t kept)
@@ -212,10 +220,12 @@ BAG_LANE void V(divide_bag)(const struct bag_pool_args *args, int vectors, size_
 }
 
 /* Turns the sums of one bag into its result and writes it. */
-BAG_LANE void V(finish)(const struct bag_tile_task *task, int vectors, const struct V(tile) * tile,
-                        size_t first, size_t end, size_t kept, char *out, BODY *sums)
+BAG_LANE void V(finish)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors,
+                        const struct V(tile) * tile, size_t first, size_t end, size_t kept,
+                        char *out, BODY *sums)
 {
     enum bag_dtype dtype = task->args->output_dtype;
+    V(order)(kind, sums, vectors);
     if (!task->sums_pass)
         V(divide_bag)(task->args, vectors, first, end, kept, sums);
     if (task->sums_pass || dtype == BODY_DTYPE) {
@@ -236,6 +246,7 @@ BAG_LANE void V(pass)(const struct bag_tile_task *task, enum bag_row_kind kind, 
         V(fetch)(task, kind, mode, vectors, tile, entry);
     V(clear)(sums, vectors);
     V(take_row)(task, kind, mode, vectors, tile, entry, V(id)(task, mode, entry), true, sums);
+    V(order)(kind, sums, vectors);
     V(store_all)(tile, vectors, tile->out + bag * task->out_bytes, sums);
 }
 
@@ -267,7 +278,7 @@ BAG_LANE void V(pool_tile)(const struct bag_tile_task *task, enum bag_row_kind k
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     V(clear)(sums, vectors);
     V(take_rows)(task, kind, mode, vectors, tile, first, end, sums);
-    V(finish)(task, vectors, tile, first, end, kept, tile->out + bag * task->out_bytes, sums);
+    V(finish)(task, kind, vectors, tile, first, end, kept, tile->out + bag * task->out_bytes, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. `only` is the tile of

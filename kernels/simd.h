@@ -9,7 +9,8 @@
  * disappear. */
 struct f32v_row {
     const char *codes;
-    f32v scale, bias; /* of quantised rows */
+    f32v scale, bias;  /* of INT8 rows */
+    struct f32v_u4 u4; /* of INT4 rows */
 };
 
 /* The row whose first column to read is at `at`; scale and bias of a quantised row are `trailer`
@@ -21,8 +22,8 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const char *at, size_
         row.scale = f32v_all(bag_load_f32(at + trailer, 0));
         row.bias = f32v_all(bag_load_f32(at + trailer, 1));
     } else if (kind == BAG_KIND_OF_INT4) {
-        row.scale = f32v_all_f16(at + trailer);
-        row.bias = f32v_all_f16(at + trailer + sizeof(uint16_t));
+        f32v scale = f32v_all_f16(at + trailer);
+        row.u4 = f32v_u4_open(scale, f32v_all_f16(at + trailer + sizeof(uint16_t)));
     }
     return row;
 }
@@ -38,7 +39,7 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, s
     case BAG_KIND_OF_INT8:
         return f32v_fused(f32v_load_u8(row->codes + column), row->scale, row->bias);
     case BAG_KIND_OF_INT4:
-        return f32v_fused(f32v_load_u4(row->codes + column / 2), row->scale, row->bias);
+        return f32v_u4_columns(&row->u4, row->codes + column / 2);
     case BAG_KIND_OF_E4M3:
         return f32v_load_e4m3(row->codes + column);
     case BAG_KIND_OF_E5M2:
@@ -46,6 +47,12 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, s
     default:
         return f32v_load_f32(row->codes + column * sizeof(float));
     }
+}
+
+/* Puts the columns of sums in order, where f32v_columns does not. */
+BAG_LANE f32v f32v_in_order(enum bag_row_kind kind, f32v sums)
+{
+    return kind == BAG_KIND_OF_INT4 ? f32v_u4_in_order(sums) : sums;
 }
 
 /* The weight of an entry in every lane. */
@@ -83,6 +90,12 @@ BAG_LANE f64v f64v_columns(enum bag_row_kind kind, const struct f64v_row *row, s
 {
     (void)kind;
     return f64v_load_f64(row->codes + column * sizeof(double));
+}
+
+BAG_LANE f64v f64v_in_order(enum bag_row_kind kind, f64v sums)
+{
+    (void)kind;
+    return sums;
 }
 
 BAG_LANE f64v f64v_weight(enum bag_row_kind kind, const struct bag_pool_args *args, size_t entry)

@@ -74,14 +74,30 @@ BAG_LANE f32v f32v_load_u8(const char *from)
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8_bytes(from)));
 }
 
-/* Codes of four bits, two to a byte, the low ones first. */
-BAG_LANE f32v f32v_load_u4(const char *from)
+/* A row of four-bit codes, two to a byte, the low ones first. */
+struct f32v_u4 {
+    f32v scale, bias;
+};
+
+BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
+{
+    return (struct f32v_u4){scale, bias};
+}
+
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, const char *from)
 {
     const __m256i places = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     int codes;
     memcpy(&codes, from, sizeof codes);
     __m256i all = _mm256_srlv_epi32(_mm256_set1_epi32(codes), places);
-    return _mm256_cvtepi32_ps(_mm256_and_si256(all, _mm256_set1_epi32(15)));
+    f32v values = _mm256_cvtepi32_ps(_mm256_and_si256(all, _mm256_set1_epi32(15)));
+    return f32v_fused(values, row->scale, row->bias);
+}
+
+/* What f32v_u4_columns returns is in order already. */
+BAG_LANE f32v f32v_u4_in_order(f32v values)
+{
+    return values;
 }
 
 /* One f16 number in every lane. */

@@ -83,20 +83,41 @@ BAG_LANE f32v f32v_load_u8(const char *from)
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(from)));
 }
 
-/* Codes of four bits, two to a byte, the low ones first: each byte goes into two lanes. */
-BAG_LANE f32v f32v_load_u4(const char *from)
-{
-    __m512i pairs = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(const void *)from));
-    __m512i split = _mm512_or_si512(pairs, _mm512_slli_epi64(pairs, 28));
-    return _mm512_cvtepi32_ps(_mm512_and_si512(split, _mm512_set1_epi32(15)));
-}
-
 /* One f16 number in every lane. */
 BAG_LANE f32v f32v_all_f16(const char *from)
 {
     short half;
     memcpy(&half, from, sizeof half);
     return _mm512_cvtph_ps(_mm256_set1_epi16(half));
+}
+
+/* A row of four-bit codes, two to a byte, the low ones first: its 16 possible values, which the
+ * codes select. */
+struct f32v_u4 {
+    f32v values;
+};
+
+BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
+{
+    const f32v codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return (struct f32v_u4){_mm512_fmadd_ps(codes, scale, bias)};
+}
+
+/* The values of 8 bytes, those of the first four bytes in the even lanes: f32v_u4_in_order puts
+ * what becomes of them in order. The selection takes no notice of bits above a code's. */
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, const char *from)
+{
+    const __m512i places =
+        _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+    long long codes;
+    memcpy(&codes, from, sizeof codes);
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(codes), places), row->values);
+}
+
+BAG_LANE f32v f32v_u4_in_order(f32v values)
+{
+    const __m512i places = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return _mm512_permutexvar_ps(places, values);
 }
 
 BAG_LANE f32v f32v_load_e5m2(const char *from)

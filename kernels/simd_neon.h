@@ -101,14 +101,29 @@ BAG_LANE f32v f32v_load_u8(const char *from)
     return from_codes(vmovl_u8(load_8_bytes(from)));
 }
 
-/* Codes of four bits, two to a byte, the low ones first. */
-BAG_LANE f32v f32v_load_u4(const char *from)
+/* A row of four-bit codes, two to a byte, the low ones first. */
+struct f32v_u4 {
+    f32v scale, bias;
+};
+
+BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
+{
+    return (struct f32v_u4){scale, bias};
+}
+
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, const char *from)
 {
     uint32_t four;
     memcpy(&four, from, sizeof four);
     uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(four));
     uint8x8_t codes = vzip1_u8(vand_u8(bytes, vdup_n_u8(15)), vshr_n_u8(bytes, 4));
-    return from_codes(vmovl_u8(codes));
+    return f32v_fused(from_codes(vmovl_u8(codes)), row->scale, row->bias);
+}
+
+/* What f32v_u4_columns returns is in order already. */
+BAG_LANE f32v f32v_u4_in_order(f32v values)
+{
+    return values;
 }
 
 /* One f16 number in every lane. */
