@@ -171,8 +171,7 @@ static bool infer_inline(struct bag_http_request *request)
     struct bag_http_context *context = request->context;
     struct bag_job *job = &request->job;
     if (job->infer.input.coding != BAG_CODING_IDENTITY ||
-        bag_infer_plan_cost_ns(job->infer.input.body_bytes, job->infer.input.header_bytes) >
-            context->inline_cost_ns)
+        bag_infer_plan_cost_ns(&job->infer) > context->inline_cost_ns)
         return false;
     job->failed = !bag_infer_plan(&job->infer, &context->header_cache, &job->problem);
     if (!job->failed && bag_infer_cost_ns(&job->infer) > context->inline_cost_ns) {

@@ -7,12 +7,14 @@
  * of one digit and a comma each (two 64-bit integers, and twice 16 bytes for sorting). A JSON
  * header without its data takes twice its bytes. The base is for what is counted by features. */
 #define ARENA_FACTOR     12
+#define KEYS_FACTOR      3 /* for keyed models: a row, and a mark to explain it, beside each key */
 #define ARENA_BASE_BYTES (4 << 20)
 
 /* Rough costs, for choosing between the I/O thread and a worker. Being wrong by a factor of two
  * moves the bound and nothing else. */
 #define JSON_PARSE_NS_PER_BYTE    2
 #define BINARY_CHECK_BYTES_PER_NS 4
+#define KEYS_NS_PER_BYTE          5 /* a key of 8 bytes is looked up in 40 */
 #define GATHER_BYTES_PER_NS       8
 #define PRINT_NS_PER_NUMBER       40
 #define PACK_NS_PER_BYTE          10
@@ -102,7 +104,8 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cac
     struct bag_arena *arena = &infer->scratch.arena;
     struct bag_v2_request fresh;
     arena->source = input->memory ? &input->memory->source : NULL;
-    bag_arena_reset(arena, ARENA_BASE_BYTES + ARENA_FACTOR * input->body_bytes);
+    size_t factor = ARENA_FACTOR + (input->model->resolves ? KEYS_FACTOR : 0);
+    bag_arena_reset(arena, ARENA_BASE_BYTES + factor * input->body_bytes);
     const struct bag_v2_request *request = decode(infer, header_cache, &fresh, problem);
     if (!request ||
         !bag_plan_make(&infer->plan, input->model, request, input->limits, arena, problem))
@@ -222,17 +225,19 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 
-uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes)
+uint64_t bag_infer_plan_cost_ns(const struct bag_infer *infer)
 {
-    return JSON_PARSE_NS_PER_BYTE * (uint64_t)header_bytes +
-           (body_bytes - header_bytes) / BINARY_CHECK_BYTES_PER_NS;
+    uint64_t body_bytes = infer->input.body_bytes, header_bytes = infer->input.header_bytes;
+    return JSON_PARSE_NS_PER_BYTE * header_bytes +
+           (body_bytes - header_bytes) / BINARY_CHECK_BYTES_PER_NS +
+           (infer->input.model->resolves ? KEYS_NS_PER_BYTE * body_bytes : 0);
 }
 
 uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer)
 {
     size_t tensor_bytes = infer->input.body_bytes - infer->input.header_bytes;
     size_t indices = (tensor_bytes ? tensor_bytes : infer->input.body_bytes) / sizeof(int64_t);
-    return bag_infer_plan_cost_ns(infer->input.body_bytes, infer->input.header_bytes) +
+    return bag_infer_plan_cost_ns(infer) +
            indices * infer->input.model->typical_row_bytes / GATHER_BYTES_PER_NS;
 }
 

@@ -101,7 +101,7 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
                             struct bag_buffers *buffers);
 
 /* Rough time that bag_infer_plan takes for a body, before it is looked at. */
-uint64_t bag_infer_plan_cost_ns(size_t body_bytes, size_t header_bytes);
+uint64_t bag_infer_plan_cost_ns(const struct bag_infer *infer);
 
 /* Rough time that all of it takes, before a plan: as if the body held little but 64-bit indices. */
 uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer);

@@ -54,6 +54,7 @@ struct bag_model {
     const struct bag_feature **sorted; /* owned; a collection's features by name */
     size_t typical_row_bytes;          /* the mean over the features */
     bool projects;                     /* some feature does */
+    bool resolves;                     /* some feature's indices are keys, or get a default row */
     size_t holders;                    /* snapshots, collections and makers that hold it */
 };
 

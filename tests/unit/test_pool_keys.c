@@ -1,0 +1,209 @@
+/* Rows in place of keys: every policy, padding, and the sentences of what is rejected. */
+#include "kernels/keys.h"
+#include "kernels/pool_entries.h"
+#include "proto/problem.h"
+#include "testing.h"
+
+/* ---- a table of four rows -------------------------------------------------------------------- */
+
+static struct bag_keys_line lines[2];
+static struct bag_keys keys = {lines, 2, {{1, 2, 3, 4}}};
+static const int64_t own_keys[] = {-1, 0, 70, INT64_MIN};
+static const float values[4][1] = {{1}, {2}, {4}, {8}};
+static const struct bag_table table = {
+    .rows = values, .dtype = BAG_F32, .num_rows = 4, .row_elements = 1};
+
+static int set_up(void **state)
+{
+    size_t stopped;
+    int64_t other;
+    (void)state;
+    memset(lines, 0, sizeof lines);
+    return bag_keys_add(&keys, own_keys, 4, 0, &stopped, &other) != BAG_KEYS_ADDED;
+}
+
+/* ---- one call -------------------------------------------------------------------------------- */
+
+struct call {
+    struct bag_rules rules;
+    const struct bag_keys *keys;
+    struct bag_tensor indices, default_index;
+    struct bag_inputs inputs;
+    struct bag_pool_args args;
+    struct bag_resolving resolving;
+    struct bag_fault fault;
+    int64_t rows[8];
+    uint8_t replaced[8];
+};
+
+/* A bag of these keys. */
+static enum bag_status resolve(struct call *call, enum bag_dtype dtype, const void *ids,
+                               size_t count)
+{
+    call->rules.output_dtype = BAG_F32;
+    call->rules.keyed = call->keys != NULL;
+    call->indices = (struct bag_tensor){
+        .dtype = dtype, .rank = 2, .shape = {1, (int64_t)count}, .count = count, .data = ids};
+    call->inputs.tensor[BAG_INDICES] = &call->indices;
+    enum bag_status status =
+        bag_pool_check(&table, &call->rules, &call->inputs, 1000, &call->args, &call->fault);
+    call->resolving = (struct bag_resolving){.keys = call->keys,
+                                             .rules = &call->rules,
+                                             .inputs = &call->inputs,
+                                             .fetches = count % 2,
+                                             .rows = call->rows,
+                                             .replaced = call->replaced};
+    return status == BAG_STATUS_OK ? bag_keys_resolve(&call->resolving, &call->args, &call->fault)
+                                   : status;
+}
+
+static float pool(const struct call *call)
+{
+    float sum;
+    bag_pool_run(&call->args, bag_range_all(&call->args), &sum);
+    return sum;
+}
+
+static void expect_rejected(enum bag_status status, const struct call *call, const char *sentence)
+{
+    struct bag_problem problem;
+    assert_int_not_equal(status, BAG_STATUS_OK);
+    bag_problem_from_fault(&problem, &call->fault);
+    assert_string_equal(problem.text, sentence);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static void finds_rows_of_every_type(void **state)
+{
+    static const int32_t narrow[] = {70, -1, 0};
+    static const int64_t wide[] = {INT64_MIN, -1};
+    static const uint64_t unsigned_keys[] = {UINT64_C(1) << 63, UINT64_MAX};
+    struct call call = {.keys = &keys};
+    (void)state;
+    assert_int_equal(resolve(&call, BAG_I32, narrow, 3), BAG_STATUS_OK);
+    assert_true(pool(&call) == 7);
+    assert_false(call.args.skip_outside); /* so that the kernels test no entry */
+    assert_int_equal(resolve(&call, BAG_I64, wide, 2), BAG_STATUS_OK);
+    assert_true(pool(&call) == 9);
+    assert_int_equal(resolve(&call, BAG_U64, unsigned_keys, 2), BAG_STATUS_OK);
+    assert_true(pool(&call) == 9);
+    assert_int_equal(call.resolving.num_missing, 0);
+    assert_int_equal(resolve(&call, BAG_U64, NULL, 0), BAG_STATUS_OK);
+    assert_true(pool(&call) == 0);
+}
+
+static void skips_and_rejects_missing_keys(void **state)
+{
+    static const int64_t ids[] = {0, 71, -2, 70};
+    static const uint64_t large[] = {0, UINT64_MAX - 1};
+    struct call call = {.keys = &keys, .rules = {.missing = BAG_MISSING_SKIP}};
+    (void)state;
+    assert_int_equal(resolve(&call, BAG_I64, ids, 4), BAG_STATUS_OK);
+    assert_true(pool(&call) == 6);
+    assert_int_equal(call.resolving.num_missing, 2);
+    assert_int_equal(bag_pool_entry_status(&call.args, 0), BAG_ENTRY_KEPT);
+    assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_MISSING);
+    assert_int_equal(bag_pool_entry_origin(&call.args, 1), BAG_ENTRY_KEPT);
+    call.rules.missing = BAG_MISSING_ERROR;
+    expect_rejected(resolve(&call, BAG_I64, ids, 4), &call,
+                    "'indices' at position 1 is 71, a key that the table does not have");
+    expect_rejected(resolve(&call, BAG_U64, large, 2), &call,
+                    "'indices' at position 1 is 18446744073709551614, a key that the table does "
+                    "not have");
+}
+
+static void gives_missing_keys_a_row(void **state)
+{
+    static const int64_t ids[] = {71, 0};
+    struct call call = {.keys = &keys,
+                        .rules = {.missing = BAG_MISSING_DEFAULT,
+                                  .default_index = INT64_MIN,
+                                  .has_default_index = true}};
+    (void)state;
+    assert_int_equal(resolve(&call, BAG_I64, ids, 2), BAG_STATUS_OK);
+    assert_true(pool(&call) == 10);
+    assert_int_equal(call.args.default_row, 3);
+    assert_int_equal(bag_pool_entry_status(&call.args, 0), BAG_ENTRY_KEPT);
+    assert_int_equal(bag_pool_entry_origin(&call.args, 0), BAG_ENTRY_MISSING);
+    assert_int_equal(bag_pool_entry_origin(&call.args, 1), BAG_ENTRY_KEPT);
+    call.rules.missing = BAG_MISSING_HASH;
+    call.rules.hash_rows = 3;
+    assert_int_equal(resolve(&call, BAG_I64, ids, 2), BAG_STATUS_OK);
+    assert_int_equal(call.rows[0], bag_keys_hashed_row(71, 3));
+    assert_int_equal(call.resolving.num_missing, 1);
+}
+
+/* Whether the table has the padding key or not: its entries are not missing. */
+static void padding_leaves_first(void **state)
+{
+    static const int64_t ids[] = {70, 99, 0};
+    struct call call = {.keys = &keys, .rules = {.has_padding_idx = true, .padding_idx = 99}};
+    (void)state;
+    assert_int_equal(resolve(&call, BAG_I64, ids, 3), BAG_STATUS_OK);
+    assert_true(pool(&call) == 6);
+    assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_PADDING);
+    call.rules.padding_idx = 70;
+    call.rules.missing = BAG_MISSING_SKIP;
+    assert_int_equal(resolve(&call, BAG_I64, ids, 3), BAG_STATUS_OK);
+    assert_true(pool(&call) == 2);
+    assert_int_equal(bag_pool_entry_status(&call.args, 0), BAG_ENTRY_PADDING);
+    assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_MISSING);
+    assert_int_equal(call.resolving.num_missing, 1);
+}
+
+static void takes_the_default_of_a_request(void **state)
+{
+    static const int32_t key = -1;
+    static const uint64_t unknown = UINT64_MAX - 9;
+    struct call call = {.keys = &keys};
+    (void)state;
+    call.default_index = (struct bag_tensor){.dtype = BAG_I32, .count = 1, .data = &key};
+    call.inputs.tensor[BAG_DEFAULT_INDEX] = &call.default_index;
+    assert_int_equal(resolve(&call, BAG_I64, NULL, 0), BAG_STATUS_OK);
+    assert_true(pool(&call) == 1);
+    call.default_index = (struct bag_tensor){.dtype = BAG_U64, .count = 1, .data = &unknown};
+    expect_rejected(resolve(&call, BAG_I64, NULL, 0), &call,
+                    "'default_index' is 18446744073709551606, a key that the table does not have");
+    call.inputs.tensor[BAG_DEFAULT_INDEX] = NULL;
+    call.rules.default_index = 1;
+    call.rules.has_default_index = true;
+    expect_rejected(resolve(&call, BAG_I64, NULL, 0), &call,
+                    "'default_index' is 1, a key that the table does not have");
+}
+
+/* ---- dense tables ---------------------------------------------------------------------------- */
+
+static void gives_indices_outside_the_default_row(void **state)
+{
+    static const int64_t ids[] = {3, 4, -1, 0};
+    static const int64_t none = -1;
+    struct call call = {.rules = {.missing = BAG_MISSING_DEFAULT, .default_index = 1}};
+    (void)state;
+    assert_int_equal(resolve(&call, BAG_I64, ids, 4), BAG_STATUS_OK);
+    assert_true(pool(&call) == 13);
+    assert_int_equal(bag_pool_entry_origin(&call.args, 1), BAG_ENTRY_OUTSIDE);
+    call.rules.prune_invalid = true; /* negative ones leave, as they do otherwise */
+    assert_int_equal(resolve(&call, BAG_I64, ids, 4), BAG_STATUS_OK);
+    assert_true(pool(&call) == 11);
+    assert_int_equal(bag_pool_entry_status(&call.args, 2), BAG_ENTRY_PRUNED);
+    call.default_index = (struct bag_tensor){.dtype = BAG_I64, .count = 1, .data = &none};
+    call.inputs.tensor[BAG_DEFAULT_INDEX] = &call.default_index;
+    expect_rejected(resolve(&call, BAG_I64, ids, 4), &call,
+                    "'default_index' is -1, but indices outside the table are to get its row: it "
+                    "must be from 0 to 3");
+    assert_int_equal(resolve(&call, BAG_U64, ids, 4), BAG_STATUS_INDICES_DTYPE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_rows_of_every_type),
+        cmocka_unit_test(skips_and_rejects_missing_keys),
+        cmocka_unit_test(gives_missing_keys_a_row),
+        cmocka_unit_test(padding_leaves_first),
+        cmocka_unit_test(takes_the_default_of_a_request),
+        cmocka_unit_test(gives_indices_outside_the_default_row),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
