@@ -67,8 +67,11 @@
     X(max_connections, "http", "max_connections", COUNT, 4096, 1, 1000000, "connections",          \
       "Most open connections; a request on a further one is answered 503.")                        \
     X(max_connections_per_client, "http", "max_connections_per_client", COUNT, 0, 0, 1000000,      \
-      "connections", "Most open connections from one address, others are closed at once; 0 means " \
-      "any number: a load balancer is one client.")                                                \
+      "connections", "Most open connections from one address (of IPv6 from a network of 64 bits), " \
+      "others are closed at once; 0 means half of max_connections, but at least 64.")              \
+    X(trusted_proxies, "http", "trusted_proxies", TEXT, NULL, 1, 4095, "addresses",                \
+      "Addresses and networks, such as 10.0.0.0/8, with commas between them, that bring the "      \
+      "connections of many clients: max_connections_per_client does not hold for them.")           \
     X(idle_timeout_s, "http", "idle_timeout_s", COUNT, 75, 1, 86400, "seconds",                    \
       "A connection on which nothing moves for this long is closed.")                              \
     X(request_timeout_s, "http", "request_timeout_s", COUNT, 60, 1, 86400, "seconds",              \

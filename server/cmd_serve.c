@@ -191,8 +191,10 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
                                "%s: no models in it, and none are named elsewhere",
                                config->models_dir);
     cpu_set_t processors;
+    struct bag_http_networks proxies;
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
            bag_workers_parse_cpus(config->options.worker_cpus, &processors, problem) &&
+           bag_http_networks_parse(&proxies, config->options.trusted_proxies, problem) &&
            bag_loader_open(&serve->loader, config, problem);
 }
 

@@ -18,8 +18,44 @@
 /* A connection beyond the limit only has to take its rejection. */
 #define SURPLUS_MS 2000
 
+/* A connection that was idle for less than this may be about to ask. */
+#define EVICTABLE_MS 1000
+
 /* By how much the kernel's clock may differ from ours. */
 #define CLOCK_SLACK_MS 50
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+static void link_idle(struct bag_http_connections *connections,
+                      struct bag_http_connection *connection)
+{
+    connection->next_idle = NULL;
+    connection->previous_idle = connections->last_idle;
+    if (connections->last_idle)
+        connections->last_idle->next_idle = connection;
+    else
+        connections->first_idle = connection;
+    connections->last_idle = connection;
+}
+
+static void unlink_idle(struct bag_http_connections *connections,
+                        struct bag_http_connection *connection)
+{
+    if (connection->next_idle)
+        connection->next_idle->previous_idle = connection->previous_idle;
+    else
+        connections->last_idle = connection->previous_idle;
+    if (connection->previous_idle)
+        connection->previous_idle->next_idle = connection->next_idle;
+    else
+        connections->first_idle = connection->next_idle;
+}
+
+/* On uv_now's clock, but exact: the loop's time may be older than a request's last byte. */
+static uint64_t exact_now_ms(void)
+{
+    return uv_hrtime() / 1000000;
+}
 
 void bag_http_connection_enter(struct bag_http_connections *connections,
                                struct bag_http_connection *connection,
@@ -27,11 +63,14 @@ void bag_http_connection_enter(struct bag_http_connections *connections,
 {
     if (connection->stage == BAG_HTTP_CONNECTION_CUT_OFF)
         return;
+    if (connection->stage == BAG_HTTP_CONNECTION_IDLE)
+        unlink_idle(connections, connection);
     connection->stage = stage;
     connection->since_ms = uv_now(connections->timer.loop);
-    /* has_begun needs the exact time: the loop's may be older than the request's last byte. */
-    if (stage == BAG_HTTP_CONNECTION_IDLE)
-        connection->since_ms = uv_hrtime() / 1000000;
+    if (stage != BAG_HTTP_CONNECTION_IDLE)
+        return;
+    connection->since_ms = exact_now_ms();
+    link_idle(connections, connection);
 }
 
 bool bag_http_connection_is_open(const struct bag_http_connection *connection)
@@ -135,6 +174,23 @@ void bag_http_connections_close_idle(struct bag_http_connections *connections, u
     }
 }
 
+void bag_http_connections_make_room(struct bag_http_connections *connections)
+{
+    uint64_t now_ms = exact_now_ms();
+    if (atomic_load(connections->limits.total) < connections->limits.connections)
+        return;
+    for (struct bag_http_connection *connection = connections->first_idle;
+         connection && connection->since_ms + EVICTABLE_MS <= now_ms;
+         connection = connection->next_idle) {
+        if (has_bytes(connection))
+            continue;
+        end(connections, connection);
+        connection->evicted = true;
+        atomic_fetch_sub(connections->limits.total, 1);
+        return;
+    }
+}
+
 /* ---- a connection's life --------------------------------------------------------------------- */
 
 /* Makes room for a descriptor in by_fd. */
@@ -177,7 +233,11 @@ struct bag_http_connection *bag_http_connection_add(struct bag_http_connections 
     connections->first = connection;
     if (connections->count++ == 0)
         uv_timer_start(&connections->timer, on_timer, CHECK_MS, CHECK_MS);
-    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_IDLE);
+    connection->client = connections->next_client;
+    connections->next_client = NULL;
+    connection->stage = BAG_HTTP_CONNECTION_IDLE;
+    connection->since_ms = exact_now_ms();
+    link_idle(connections, connection);
     return connection;
 }
 
@@ -191,8 +251,11 @@ void bag_http_connection_remove(struct bag_http_connections *connections,
     else
         connections->first = connection->next;
     connections->by_fd[connection->fd] = NULL;
+    if (connection->stage == BAG_HTTP_CONNECTION_IDLE)
+        unlink_idle(connections, connection);
     connections->ended = true;
-    atomic_fetch_sub(connections->limits.total, 1);
+    if (!connection->evicted)
+        atomic_fetch_sub(connections->limits.total, 1);
     if (--connections->count == 0)
         uv_timer_stop(&connections->timer);
     bag_guard_free(&connection->guard);

@@ -35,10 +35,13 @@ enum bag_http_connection_stage {
 /* One connection. Lives from its acceptance to its end. */
 struct bag_http_connection {
     struct bag_http_connection *next, *previous;
+    struct bag_http_connection *next_idle, *previous_idle; /* while it is IDLE */
+    struct bag_http_client *client;   /* whose it is, see accept.h; NULL: nobody's share */
     struct MHD_Connection *handle;    /* the library's; of the request */
     struct bag_http_request *request; /* owned; NULL: there is none whose head is complete */
     int fd;
     bool surplus; /* beyond max_connections: is told so, and closed */
+    bool evicted; /* was closed to make room, and no longer counts */
     bool late;    /* its request came while the server drains */
     enum bag_http_connection_stage stage;
     uint64_t since_ms;         /* on uv_now's clock */
@@ -56,6 +59,8 @@ struct bag_http_connection_limits {
 
 struct bag_http_connections {
     struct bag_http_connection *first;
+    struct bag_http_connection *first_idle, *last_idle; /* idle for longest, for shortest */
+    struct bag_http_client *next_client;                /* of the next one that is added */
     size_t count;
     struct bag_http_connection **by_fd; /* owned; NULL where a descriptor is none's */
     size_t max_fds;                     /* elements of by_fd */
@@ -94,6 +99,9 @@ void bag_http_connection_enter(struct bag_http_connections *connections,
 
 /* False where the client has left; a suspended connection does not notice by itself. */
 bool bag_http_connection_is_open(const struct bag_http_connection *connection);
+
+/* At the limit, ends the connection that has been idle for longest, if it has been for a second. */
+void bag_http_connections_make_room(struct bag_http_connections *connections);
 
 /* Writes a whole reply past libmicrohttpd: for a request in whose midst it takes no response, and
  * for which nothing else was sent. False where the socket does not take it at once. */

@@ -14,6 +14,12 @@
 /* A compressed body up to this, that is no larger decompressed, takes about as long. */
 #define INLINE_UNPACK_BYTES 8192
 
+/* So many requests in the queue are not worth finding out whose client has gone. */
+#define FEW_WAITING 4
+
+/* Nor is it for one that has waited for less than this. */
+#define QUICK_NS 1000000000u
+
 static const struct bag_option_values *options_of(const struct bag_http_request *request)
 {
     return &request->context->service->config->options;
@@ -199,10 +205,14 @@ static void on_job_done(struct bag_job *job)
     bag_http_request_resume(request);
 }
 
+/* A client that has ended its side may still wait for its answer, but has more often gone: it gets
+ * one if it need not wait long, nor others behind it. */
 static bool is_client_connected(struct bag_job *job)
 {
     const struct bag_http_request *request = request_of(job);
-    return request->calls->is_connected(request);
+    bool is_quick = request->context->engine.queue.count <= FEW_WAITING &&
+                    uv_hrtime() - job->queued_ns < QUICK_NS;
+    return is_quick || request->calls->is_connected(request);
 }
 
 static enum bag_http_outcome hand_over(struct bag_http_request *request)

@@ -232,16 +232,19 @@ ssize_t bag_http_mhd_on_received(void *context, int fd, char *data, ssize_t byte
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, void **connection,
+void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, void **state,
                                 enum MHD_ConnectionNotificationCode what)
 {
     struct bag_http_mhd *mhd = context;
-    if (what == MHD_CONNECTION_NOTIFY_STARTED)
-        *connection = bag_http_connection_add(
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *state = bag_http_connection_add(
             mhd->connections,
             MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
-    else if (*connection)
-        bag_http_connection_remove(mhd->connections, *connection);
+    } else if (*state) {
+        struct bag_http_connection *connection = *state;
+        bag_http_client_release(mhd->acceptor, connection->client);
+        bag_http_connection_remove(mhd->connections, connection);
+    }
 }
 
 void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Connection *handle)

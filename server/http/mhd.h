@@ -3,6 +3,7 @@
 #ifndef BAG_HTTP_MHD_H
 #define BAG_HTTP_MHD_H
 
+#include "accept.h"
 #include "connection.h"
 #include "drain.h"
 #include "request.h"
@@ -14,6 +15,7 @@
 struct bag_http_mhd {
     struct bag_http_context *context; /* borrowed, as all */
     struct bag_http_connections *connections;
+    struct bag_http_acceptor *acceptor;
     struct bag_http_drain *drain;
 };
 

@@ -15,6 +15,9 @@
 /* How often memory that was not needed in the meantime is given back. */
 #define TRIM_MS 1000
 
+/* One address gets as many connections at least, unless the option says otherwise. */
+#define MIN_SHARE 64
+
 /* libmicrohttpd formats its messages as vprintf does. */
 __attribute__((format(printf, 2, 0))) static void log_library(void *context, const char *format,
                                                               va_list arguments)
@@ -72,9 +75,7 @@ static void on_again(uv_idle_t *again)
 
 /* One round of the library in a turn of the loop. Where it has more to do, the loop comes back
  * without sleeping, after signals and finished work had their turn: a timer of 0 ms that is set
- * from its own callback would keep libuv from ever getting there. It comes back after connections
- * have ended, too: the library accepts again, where it was at its limit, only when it runs again.
- */
+ * from its own callback would keep libuv from ever getting there. */
 void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
@@ -84,7 +85,9 @@ void bag_http_server_run(struct bag_http_server *server)
     bag_http_intercept(NULL, NULL);
     bag_engine_dispatch(&server->context.engine);
     bool timed = MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES;
-    if ((timed && timeout_ms == 0) || server->connections.ended)
+    if (server->connections.ended)
+        bag_http_acceptor_on_ended(&server->acceptor);
+    if (timed && timeout_ms == 0)
         uv_idle_start(&server->again, on_again);
     else
         uv_idle_stop(&server->again);
@@ -107,15 +110,14 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
 {
     const struct bag_option_values *options = &server->context.service->config->options;
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        bag_http_mhd_on_access, &server->mhd, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_LISTEN_SOCKET,
-        server->listener.fd, MHD_OPTION_NOTIFY_COMPLETED, bag_http_mhd_on_completed, &server->mhd,
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
+        NULL, NULL, bag_http_mhd_on_access, &server->mhd, MHD_OPTION_EXTERNAL_LOGGER, log_library,
+        NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+        MHD_OPTION_NOTIFY_COMPLETED, bag_http_mhd_on_completed, &server->mhd,
         MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, &server->mhd,
         MHD_OPTION_URI_LOG_CALLBACK, bag_http_mhd_on_target, &server->mhd,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
-        server->context.service->most_in_library, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        (unsigned)options->max_connections_per_client, MHD_OPTION_CONNECTION_TIMEOUT,
+        server->context.service->most_in_library, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)options->idle_timeout_s, MHD_OPTION_END);
 }
 
@@ -172,7 +174,38 @@ static bool start_engine(struct bag_http_server *server)
 static void stop_accepting(void *context)
 {
     struct bag_http_server *server = context;
-    MHD_quiesce_daemon(server->daemon);
+    bag_http_acceptor_stop(&server->acceptor);
+}
+
+/* Where the library cannot take a socket, it closes it. */
+static void take_socket(void *context, int fd, const struct sockaddr *address, socklen_t bytes)
+{
+    struct bag_http_server *server = context;
+    MHD_add_connection(server->daemon, fd, address, bytes);
+    uv_idle_start(&server->again, on_again);
+}
+
+/* Of one address: half, so that no client keeps all others out. Where there are few connections,
+ * one that is idle makes room soon enough. */
+static size_t default_share(size_t max_connections)
+{
+    return max_connections > 2 * MIN_SHARE ? max_connections / 2 : MIN_SHARE;
+}
+
+static bool start_acceptor(struct bag_http_server *server, struct bag_problem *problem)
+{
+    const struct bag_service *service = server->context.service;
+    const struct bag_option_values *options = &service->config->options;
+    size_t share = (size_t)options->max_connections_per_client;
+    server->acceptor = (struct bag_http_acceptor){
+        .loop = server->loop,
+        .listener = &server->listener,
+        .connections = &server->connections,
+        .max_connections = service->most_in_library,
+        .max_per_client = share ? share : default_share(service->max_connections),
+        .take = take_socket,
+        .server = server};
+    return bag_http_acceptor_start(&server->acceptor, options->trusted_proxies, problem);
 }
 
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
@@ -185,7 +218,8 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     server->context.service = service;
     server->context.reader = reader;
     server->context.infers = infers;
-    server->mhd = (struct bag_http_mhd){&server->context, &server->connections, &server->drain};
+    server->mhd = (struct bag_http_mhd){&server->context, &server->connections, &server->acceptor,
+                                        &server->drain};
     server->drain = (struct bag_http_drain){.loop = loop,
                                             .connections = &server->connections,
                                             .listener = &server->listener,
@@ -211,7 +245,7 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     server->poll.data = server;
     uv_poll_start(&server->poll, UV_READABLE, on_poll);
     bag_http_server_run(server);
-    return true;
+    return start_acceptor(server, problem);
 }
 
 void bag_http_server_stop(struct bag_http_server *server)

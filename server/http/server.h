@@ -12,6 +12,7 @@ struct bag_http_server {
     uv_loop_t *loop;                         /* borrowed */
     struct bag_http_context context;         /* what requests share */
     struct bag_http_connections connections; /* the open ones */
+    struct bag_http_acceptor acceptor;
     struct bag_http_drain drain;
     struct bag_http_mhd mhd;      /* the library's callbacks' */
     struct bag_listener listener; /* owned; closed by the drain */

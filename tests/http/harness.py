@@ -175,6 +175,12 @@ class Server:
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"^{key}:\s+(\d+) kB$", status, re.MULTILINE).group(1)) * 1024
 
+    def cpu_seconds(self):
+        """The time that processors have spent on the process."""
+        stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def descriptors(self):
         """How many descriptors the process has open."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))

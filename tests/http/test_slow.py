@@ -1,6 +1,8 @@
 """Slow clients, and too many: every request ends by its deadline, and the others do not notice."""
 
 import contextlib
+import itertools
+import os
 import resource
 import select
 import socket
@@ -8,7 +10,7 @@ import time
 
 import numpy as np
 
-from harness import TIMEOUT_S, Server, expect, expect_equal, wait_until
+from harness import TIMEOUT_S, Server, expect, expect_equal, run, wait_until
 from lifecycle import check_table, fill, save
 from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
 
@@ -96,6 +98,11 @@ def test_many_slow_requests(directory):
 
 
 # ---- reading ----------------------------------------------------------------------------------
+def small_request():
+    body, headers = infer_body([Tensor("indices", np.zeros((1, 1), np.int32))], binary=True)
+    return head("POST", INFER, headers, body)
+
+
 def large_request(rows):
     """A request whose reply is larger than all buffers on its way."""
     body, headers = infer_body([Tensor("indices", np.zeros((rows, 1), np.int32))], binary=True,
@@ -148,11 +155,7 @@ def test_too_many_connections(directory):
             raws[0].send(LIVE)
             raws[0].reply().expect(200)
 
-        def is_served():
-            with Client(server) as client:
-                return client.get("/v2/health/live").status == 200
-
-        wait_until(is_served, "no connection is free")
+        wait_until(lambda: is_served(server), "no connection is free")
 
 
 def test_too_few_descriptors(directory):
@@ -217,3 +220,99 @@ def test_connections_of_one_client(directory):
                 raw.send(LIVE)
                 raw.reply().expect(200)
             expect(third.at_end(), "a third connection is open")
+
+
+def test_idle_connections_make_room(directory):
+    """At the limit the connection that has been idle for longest is closed for a new one."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--max-connections", "8") as server:
+        with contextlib.ExitStack() as stack:
+            raws = [stack.enter_context(Raw(server)) for _ in range(8)]
+            for raw in raws[1:] + raws[:1]:
+                raw.send(LIVE)
+                raw.reply().expect(200)
+            wait_until(lambda: is_served(server), "an idle connection makes room")
+            gone = [raw for raw in raws if not is_quiet(raw, 0)]
+            expect(gone and raws[0] not in gone, "the one that asked last was closed")
+            expect(all(raw.at_end() for raw in gone), "bytes came")
+
+
+def is_served(server):
+    with Client(server) as client:
+        return client.get("/v2/health/live").status == 200
+
+
+def test_share_of_one_address(directory):
+    """By default an address gets half of all connections, except where it is a proxy's."""
+    path = save(directory / "items.npy")
+    table = ("--table", f"items={path}", "--max-connections", "150")
+    for proxies, most in ("", 75), ("10.0.0.0/8", 75), ("127.0.0.1", 150), ("::1, 127.0.0.0/8", 150):
+        options = ("--trusted-proxies", proxies) if proxies else ()
+        with Server(*table, *options) as server, contextlib.ExitStack() as stack:
+            raws = [stack.enter_context(Raw(server)) for _ in range(most)]
+            for raw in raws:
+                raw.send(LIVE)
+                raw.reply().expect(200)
+            further = stack.enter_context(Raw(server))
+            if most == 75:
+                expect(further.at_end(), "more than half of the connections")
+                continue
+            further.send(LIVE)
+            further.reply().expect(503)
+    with Server(*table) as server:
+        for _ in range(200):  # a share comes back with its connections
+            with Raw(server) as raw:
+                raw.send(LIVE)
+                raw.reply().expect(200)
+    for bad in "10.0.0.0/33", "::1/129", "localhost", "10.0.0.0/", "1.2.3.4/8x", ",":
+        done = run("serve", "--check", *table, "--trusted-proxies", bad)
+        expect(done.returncode != 0 and "trusted_proxies" in done.stderr, f"{bad}: {done}")
+
+
+def is_asked(raw):
+    """Asks, which also takes time."""
+    raw.send(LIVE)
+    return raw.reply().status == 200
+
+
+def first_free_descriptor(server):
+    taken = {int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")}
+    return next(number for number in itertools.count() if number not in taken)
+
+
+def test_failed_accepts(directory):
+    """While connections stay open, others are served as soon as there are descriptors again, and
+    nothing spins meanwhile."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}") as server, Raw(server) as kept:
+        kept.send(LIVE)
+        kept.reply().expect(200)
+        usual = server.descriptors()
+        for _ in range(2):
+            wait_until(lambda: is_asked(kept) and server.descriptors() == usual,
+                       "the last client's descriptor is open")
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE,
+                             (first_free_descriptor(server), 4096))
+            with Raw(server) as waiting:
+                waiting.send(LIVE)
+                before = server.cpu_seconds()
+                expect(is_quiet(waiting, 1.0), "a connection without a descriptor")
+                spent_s = server.cpu_seconds() - before
+                expect(spent_s < 0.3, f"{spent_s} s of CPU in a second of waiting")
+                resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (4096, 4096))
+                waiting.reply().expect(200)
+            kept.send(LIVE)
+            kept.reply().expect(200)
+
+
+def test_half_closed(directory):
+    """A client that ends its side once it has asked gets its answer, from the engine, too."""
+    path = save(directory / "items.npy")
+    for inline_us in 0, 1000000:
+        with Server("--table", f"items={path}", "--inline-work-us", inline_us) as server:
+            for _ in range(20):
+                with Raw(server) as raw:
+                    raw.send(small_request())
+                    raw.socket.shutdown(socket.SHUT_WR)
+                    raw.reply().expect(200)
+                    expect(raw.at_end(), "still open")

@@ -1,0 +1,258 @@
+/* Accepting connections; see accept.h. */
+#include "accept.h"
+
+#include "server/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* After a failed accept, and at the limit, it is tried again by then. */
+#define RETRY_MS 100
+
+/* Connections that are accepted in one turn of the loop, so that other loops get their share. */
+#define MAX_ACCEPTED 10
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+static const uint8_t ipv4_prefix[12] = {[10] = 0xFF, [11] = 0xFF};
+
+static bool is_ipv4(const uint8_t address[16])
+{
+    return memcmp(address, ipv4_prefix, sizeof ipv4_prefix) == 0;
+}
+
+/* The address of a socket; false where it has none, as a Unix-domain socket's. */
+static bool read_address(const struct sockaddr_storage *from, uint8_t address[16])
+{
+    if (from->ss_family == AF_INET6) {
+        memcpy(address, &((const struct sockaddr_in6 *)from)->sin6_addr, 16);
+    } else if (from->ss_family == AF_INET) {
+        memcpy(address, ipv4_prefix, sizeof ipv4_prefix);
+        memcpy(address + sizeof ipv4_prefix, &((const struct sockaddr_in *)from)->sin_addr, 4);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool is_in(const struct bag_http_network *network, const uint8_t address[16])
+{
+    unsigned bytes = network->bits / 8, bits = network->bits % 8;
+    uint8_t mask = (uint8_t)(0xFF00 >> bits);
+    return memcmp(network->address, address, bytes) == 0 &&
+           (bits == 0 || ((network->address[bytes] ^ address[bytes]) & mask) == 0);
+}
+
+/* "10.0.0.0/8", "::1". */
+static bool parse_network(struct bag_http_network *network, char *text)
+{
+    char *length = strchr(text, '/'), *end;
+    if (length)
+        *length++ = 0;
+    memcpy(network->address, ipv4_prefix, sizeof ipv4_prefix);
+    bool four = inet_pton(AF_INET, text, network->address + sizeof ipv4_prefix) == 1;
+    if (!four && inet_pton(AF_INET6, text, network->address) != 1)
+        return false;
+    unsigned long most = four ? 32 : 128, bits = most;
+    if (length) {
+        bits = *length >= '0' && *length <= '9' ? strtoul(length, &end, 10) : most + 1;
+        if (bits > most || *end)
+            return false;
+    }
+    network->bits = (unsigned)(bits + 128 - most);
+    return true;
+}
+
+bool bag_http_networks_parse(struct bag_http_networks *networks, const char *text,
+                             struct bag_problem *problem)
+{
+    const size_t most = sizeof networks->list / sizeof networks->list[0];
+    networks->count = 0;
+    while (text && *text) {
+        char word[INET6_ADDRSTRLEN + 8];
+        size_t bytes = strcspn(text, ", ");
+        if (networks->count == most)
+            return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                                   "trusted_proxies has more than %zu entries", most);
+        memcpy(word, text, bytes < sizeof word ? bytes : 0);
+        word[bytes < sizeof word ? bytes : 0] = 0;
+        if (!parse_network(&networks->list[networks->count++], word))
+            return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                                   "trusted_proxies: '%s' is neither an address nor a network such "
+                                   "as 10.0.0.0/8",
+                                   bag_quote(text, bytes).text);
+        text += bytes;
+        text += strspn(text, ", ");
+    }
+    return true;
+}
+
+/* ---- clients --------------------------------------------------------------------------------- */
+
+/* Who is connected from one address: of IPv6 from one network of 64 bits, which is one client's. */
+struct bag_http_client {
+    struct bag_http_client *next;
+    uint8_t address[16];
+    size_t connections;
+};
+
+static struct bag_http_client **chain_of(struct bag_http_acceptor *acceptor,
+                                         const uint8_t address[16])
+{
+    uint32_t hash = 2166136261u;
+    for (int i = 0; i < 16; i++)
+        hash = (hash ^ address[i]) * 16777619u;
+    return &acceptor->clients[(hash ^ hash >> 16) % 256];
+}
+
+/* The client of an address, counted once more; NULL where it has as many as it may, or no memory.
+ */
+static struct bag_http_client *acquire_client(struct bag_http_acceptor *acceptor,
+                                              const uint8_t address[16])
+{
+    struct bag_http_client **chain = chain_of(acceptor, address), *client = *chain;
+    while (client && memcmp(client->address, address, 16) != 0)
+        client = client->next;
+    if (!client) {
+        client = calloc(1, sizeof *client);
+        if (!client)
+            return NULL;
+        memcpy(client->address, address, 16);
+        client->next = *chain;
+        *chain = client;
+    }
+    if (client->connections >= acceptor->max_per_client)
+        return NULL;
+    client->connections++;
+    return client;
+}
+
+void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client)
+{
+    if (!client || --client->connections > 0)
+        return;
+    struct bag_http_client **link = chain_of(acceptor, client->address);
+    while (*link != client)
+        link = &(*link)->next;
+    *link = client->next;
+    free(client);
+}
+
+/* Whether an address may have another connection. *client is whose it is then; NULL: it is not
+ * counted. */
+static bool admit(struct bag_http_acceptor *acceptor, const struct sockaddr_storage *from,
+                  struct bag_http_client **client)
+{
+    uint8_t address[16];
+    *client = NULL;
+    if (!read_address(from, address))
+        return true;
+    for (size_t i = 0; i < acceptor->proxies.count; i++) {
+        if (is_in(&acceptor->proxies.list[i], address))
+            return true;
+    }
+    if (!is_ipv4(address))
+        memset(address + 8, 0, 8);
+    *client = acquire_client(acceptor, address);
+    return *client != NULL;
+}
+
+/* ---- accepting ------------------------------------------------------------------------------- */
+
+static void on_acceptable(uv_poll_t *poll, int status, int events);
+
+static void start_polling(struct bag_http_acceptor *acceptor)
+{
+    uv_timer_stop(&acceptor->retry);
+    uv_poll_start(&acceptor->poll, UV_READABLE, on_acceptable);
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+    start_polling(timer->data);
+}
+
+/* Those who wait are accepted later. */
+static void pause_accepting(struct bag_http_acceptor *acceptor)
+{
+    uv_poll_stop(&acceptor->poll);
+    uv_timer_start(&acceptor->retry, on_retry, RETRY_MS, 0);
+}
+
+static void on_failure(struct bag_http_acceptor *acceptor, int error)
+{
+    if (error != EMFILE && error != ENFILE && error != ENOMEM && error != ENOBUFS)
+        return; /* nobody waits any more, or the next one may be well */
+    if (!acceptor->failed)
+        bag_log(BAG_LOG_LEVEL_WARNING, "cannot accept connections",
+                BAG_LOG_TEXT("reason", strerror(error)));
+    acceptor->failed = true;
+    pause_accepting(acceptor);
+}
+
+static void take(struct bag_http_acceptor *acceptor, int fd, const struct sockaddr_storage *from,
+                 socklen_t bytes)
+{
+    struct bag_http_connections *connections = acceptor->connections;
+    struct bag_http_client *client;
+    acceptor->failed = false;
+    if (!admit(acceptor, from, &client)) {
+        close(fd);
+        return;
+    }
+    bag_http_connections_make_room(connections);
+    connections->next_client = client;
+    acceptor->take(acceptor->server, fd, (const struct sockaddr *)from, bytes);
+    bag_http_client_release(acceptor, connections->next_client); /* nobody took it */
+    connections->next_client = NULL;
+}
+
+static void on_acceptable(uv_poll_t *poll, int status, int events)
+{
+    struct bag_http_acceptor *acceptor = poll->data;
+    (void)status, (void)events;
+    for (int i = 0; i < MAX_ACCEPTED; i++) {
+        struct sockaddr_storage from = {0};
+        socklen_t bytes = sizeof from;
+        if (acceptor->connections->count >= acceptor->max_connections) {
+            pause_accepting(acceptor);
+            return;
+        }
+        int fd = accept4(acceptor->listener->fd, (struct sockaddr *)&from, &bytes,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            on_failure(acceptor, errno);
+            return;
+        }
+        take(acceptor, fd, &from, bytes);
+    }
+}
+
+bool bag_http_acceptor_start(struct bag_http_acceptor *acceptor, const char *trusted_proxies,
+                             struct bag_problem *problem)
+{
+    if (!bag_http_networks_parse(&acceptor->proxies, trusted_proxies, problem))
+        return false;
+    if (uv_poll_init(acceptor->loop, &acceptor->poll, acceptor->listener->fd) != 0)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "cannot wait for connections");
+    uv_timer_init(acceptor->loop, &acceptor->retry);
+    acceptor->poll.data = acceptor->retry.data = acceptor;
+    start_polling(acceptor);
+    return true;
+}
+
+void bag_http_acceptor_on_ended(struct bag_http_acceptor *acceptor)
+{
+    if (uv_is_active((const uv_handle_t *)&acceptor->retry))
+        start_polling(acceptor);
+}
+
+void bag_http_acceptor_stop(struct bag_http_acceptor *acceptor)
+{
+    uv_close((uv_handle_t *)&acceptor->poll, NULL);
+    uv_close((uv_handle_t *)&acceptor->retry, NULL);
+}
