@@ -137,7 +137,8 @@
       "Instruction set of the kernels: avx512, avx2, neon or generic. Empty: the best one.")       \
     X(drain_delay_s, "engine", "drain_delay_s", COUNT, 0, 0, 86400, "seconds",                     \
       "After SIGTERM, how long everything is still served, while readiness is 503 already, so "    \
-      "that a load balancer can turn away first.")                                                 \
+      "that a load balancer can turn away first. With a delay, requests that come later still are " \
+      "served, too, on connections that have begun.")                                                 \
     X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
     X(metrics, "metrics", "metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                       \

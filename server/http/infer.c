@@ -87,6 +87,13 @@ static bool has_room(struct bag_http_request *request)
     return false;
 }
 
+/* After a drain delay whoever asks for readiness has turned away. What still comes is from those
+ * that do not ask, or was on its way, and is served: each reply ends its connection. */
+static bool rejects_while_draining(const struct bag_service *service)
+{
+    return service->state == BAG_SERVICE_DRAINING && service->config->options.drain_delay_s == 0;
+}
+
 bool bag_http_accept_infer(struct bag_http_request *request)
 {
     const struct bag_http_context *context = request->context;
@@ -98,7 +105,7 @@ bool bag_http_accept_infer(struct bag_http_request *request)
     }
     if (!find_model(request))
         return false;
-    if (context->service->state == BAG_SERVICE_DRAINING) {
+    if (rejects_while_draining(context->service)) {
         bag_http_reply_error(&request->reply, BAG_ERROR_DRAINING, "the server is stopping");
         return false;
     }

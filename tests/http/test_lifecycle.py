@@ -178,6 +178,26 @@ def test_drain_delay(directory):
                          ["leaving", "draining", "stopped"])
 
 
+def test_late_requests_after_a_drain_delay(directory):
+    """A proxy that does not ask for readiness sends on after the delay: what comes on a connection
+    that has begun is served, and ends it."""
+    path = save(directory / "items.npy")
+    body, headers = infer_body(one_bag(3, np.int64), binary=True)
+    request = head("POST", "/v2/models/items/infer", headers, body)
+    with Server("--table", f"items={path}", "--drain-delay-s", "1") as server, \
+            Raw(server) as raw, Client(server) as other:
+        raw.send(request[:-1])
+        check_table(other)  # the server has read what came
+        server.send()
+        server.wait_event("draining")
+        late = other.infer("items", one_bag(3, np.int64), binary=True)
+        expect(np.array_equal(late.expect(200).embeddings(), [3 * TABLE[1]]), "a late one")
+        expect_equal(late.headers.get("connection", "").lower(), "close", "Connection")
+        raw.send(request[-1:])
+        raw.reply().expect(200)
+        server.check_end()
+
+
 def sparse_table(path, rows):
     """A table of zeros that takes time to load but none to write."""
     with open(path, "wb") as file:
