@@ -183,7 +183,7 @@ static __attribute__((noinline)) BODY_REAL V(divisor)(const struct bag_pool_args
     return BODY_DIVISOR(args, first, end, kept);
 }
 
-/* Writes results of another type than the sums; called once per bag and tile. */
+/* Writes results of any other type than the sums; called once per bag and tile. */
 static __attribute__((noinline)) void V(store_narrow)(const BODY *sums, size_t vectors,
                                                       enum bag_dtype dtype, char *out,
                                                       size_t last_vector)
@@ -200,12 +200,13 @@ BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
         sums[i] = divisor == 0 ? V(zero)() : V(divide)(sums[i], by);
 }
 
-/* Writes a bag's part of the result, which begins at `out`, in the type of the sums. */
-BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, char *out, const BODY *sums)
+/* Writes a bag's part of the result, which begins at `out`; `dtype` is a constant. */
+BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, enum bag_dtype dtype,
+                           char *out, const BODY *sums)
 {
 #pragma GCC unroll 8
     for (int i = 0; i < vectors; i++)
-        V(store)(BODY_DTYPE, out, V(column)(tile, vectors, i), sums[i]);
+        V(store)(dtype, out, V(column)(tile, vectors, i), sums[i]);
 }
 
 /* Divides the sums of a bag for mean and sqrtn. */
@@ -229,7 +230,16 @@ BAG_LANE void V(finish)(const struct bag_tile_task *task, enum bag_row_kind kind
     if (!task->sums_pass)
         V(divide_bag)(task->args, vectors, first, end, kept, sums);
     if (task->sums_pass || dtype == BODY_DTYPE) {
-        V(store_all)(tile, vectors, out, sums);
+        V(store_all)(tile, vectors, BODY_DTYPE, out, sums);
+        return;
+    }
+    /* What rows of 16 bits usually become. */
+    if (kind == BAG_KIND_OF_F16 && dtype == BAG_F16) {
+        V(store_all)(tile, vectors, BAG_F16, out, sums);
+        return;
+    }
+    if (kind == BAG_KIND_OF_BF16 && dtype == BAG_BF16) {
+        V(store_all)(tile, vectors, BAG_BF16, out, sums);
         return;
     }
     BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
@@ -247,7 +257,7 @@ BAG_LANE void V(pass)(const struct bag_tile_task *task, enum bag_row_kind kind, 
     V(clear)(sums, vectors);
     V(take_row)(task, kind, mode, vectors, tile, entry, V(id)(task, mode, entry), true, sums);
     V(order)(kind, sums, vectors);
-    V(store_all)(tile, vectors, tile->out + bag * task->out_bytes, sums);
+    V(store_all)(tile, vectors, BODY_DTYPE, tile->out + bag * task->out_bytes, sums);
 }
 
 /* Bags of one entry are copies of rows: nothing is summed, divided or converted, and few
