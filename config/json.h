@@ -63,7 +63,7 @@ const struct bag_setting *bag_entry_setting(const struct bag_entry *entry, const
 /* Rejects a key that is not known, naming the nearest one; returns false. */
 bool bag_entry_unknown(const struct bag_entry *entry, const cJSON *item, bool with_identity);
 
-/* Rejects unknown keys, before any value is looked at: a missing key is most often a misspelt one.
+/* Rejects unknown keys, before any value is read: a missing key is most often a misspelt one.
  */
 bool bag_entry_check_keys(const struct bag_entry *entry);
 

@@ -147,7 +147,7 @@
       "Whether /metrics is for all; off: for the second listener (admin_port), and for requests "  \
       "with a token.")                                                                             \
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \
-      "How log lines on standard error look.")                                                     \
+      "Format of the log lines on standard error.")                                                     \
     X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, BAG_LOG_LEVEL_INFO, 0, 0, "",               \
       "The least important lines that are still logged.")                                          \
     X(access_log, "log", "access_log", CHOICE_SWITCH, BAG_SWITCH_OFF, 0, 0, "",                    \

@@ -67,7 +67,7 @@ struct bag_reason {
 bool bag_setting_apply(const struct bag_setting *setting, void *base, const char *text,
                        struct bag_reason *reason);
 
-/* What every value of the setting looks like: the reason against one of another type. */
+/* What values the setting takes: the reason against one of another type. */
 void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *reason);
 
 #endif

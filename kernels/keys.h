@@ -5,8 +5,8 @@
  * line is full the key stands in one of the next lines, at most BAG_KEYS_MAX_PROBE away. Lines are
  * filled to four fifths, which makes 16 bytes a key.
  *
- * Must not know: where memory and seeds come from, what becomes of missing keys. Allocates nothing.
- * Any number of threads may add keys at once, or look keys up at once; not both. */
+ * The caller brings memory and seed and decides what becomes of missing keys. Nothing is allocated
+ * here. Any number of threads may add keys at once, or look keys up at once; not both. */
 #ifndef BAG_KEYS_H
 #define BAG_KEYS_H
 
@@ -17,7 +17,7 @@
 /* The largest table: a row's number takes 37 bits. */
 #define BAG_KEYS_MAX_ROWS (INT64_C(1) << 37)
 
-/* How many lines are looked at for a key at most. Full lines follow each other with a probability
+/* How many lines are searched for a key at most. Full lines follow each other with a probability
  * that falls by a ninth with each: a run of so many comes up in no table of random keys. */
 #define BAG_KEYS_MAX_PROBE 512
 

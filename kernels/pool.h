@@ -4,7 +4,7 @@
  * (and PackedSum-3) and EmbeddingSegmentsSum-3, widened to the reductions and options of PyTorch's
  * EmbeddingBag and TensorFlow's sparse lookups. A call has two halves:
  *
- *   bag_pool_check   looks at everything a client sent, once, and either names the first fault or
+ *   bag_pool_check   checks everything a client sent, once, and either names the first fault or
  *                    fills a struct bag_pool_args;
  *   bag_pool_run     pools what was checked. It cannot fail, allocates nothing, and writes its
  *                    range of the output and nothing else.

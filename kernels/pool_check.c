@@ -46,7 +46,7 @@ enum bag_status bag_rules_check(const struct bag_table *table, const struct bag_
 
 /* ---- types and shapes ------------------------------------------------------------------------ */
 
-/* What every step of a check looks at, and where it leaves its finding. */
+/* What every step of a check reads, and where it leaves its finding. */
 struct bag_check {
     const struct bag_table *table;
     const struct bag_rules *rules;

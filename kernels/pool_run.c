@@ -1,4 +1,4 @@
-/* Pooling a range of the result: it is cut into blocks of bags, one kernel call each. */
+/* Pooling a range of the result: it is split into blocks of bags, one kernel call each. */
 #include "pool_block.h"
 
 struct bag_range bag_range_all(const struct bag_pool_args *args)

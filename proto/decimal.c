@@ -258,7 +258,7 @@ struct scale {
     int shift;
 };
 
-/* For x * 2^exponent / 10^unit. A power that is cut is taken one too large, so that a quotient that
+/* For x * 2^exponent / 10^unit. A truncated power is taken one too large, so that a quotient that
  * is whole never comes out below itself. */
 static inline struct scale make_scale(int exponent, int unit)
 {

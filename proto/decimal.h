@@ -14,7 +14,7 @@
 #define BAG_POWER_LEAST (-342)
 #define BAG_POWER_MOST  324
 
-/* Powers in this range are exact; the others are cut. */
+/* Powers in this range are exact; the others are truncated. */
 #define BAG_POWER_EXACT_MOST 55
 
 /* The first 128 bits of a power of ten: 10^q is (high * 2^64 + low) * 2^(bag_power_log2(q) - 127).

@@ -1,4 +1,4 @@
-/* Strict documents: the scanner's grammar, cJSON's tree, and a last look at the tree. */
+/* Strict documents: the scanner's grammar, cJSON's tree, and a last check of the tree. */
 #include "json.h"
 
 #include "json_scan.h"

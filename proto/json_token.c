@@ -22,7 +22,7 @@ bool bag_json_fail_limit(struct bag_json_scan *scan, const char *wrong, size_t l
     return false;
 }
 
-/* Where the text goes on behind what may be read, it is the limit that cut the token. */
+/* Where the text goes on behind what may be read, it is the limit that truncated the token. */
 bool bag_json_fail(struct bag_json_scan *scan, const char *wrong)
 {
     if (scan->end < scan->text_end && scan->end - scan->at < LONGEST_TOKEN)

@@ -16,7 +16,8 @@ struct frame {
     size_t text_bytes;
 };
 
-/* A file that is not .npy at all: names what it looks like, where a user may have mixed them up. */
+/* A file that is not .npy at all: names what it seems to be, where a user may have mixed them up.
+ */
 static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_problem *problem)
 {
     if (count == 0)

@@ -3,9 +3,9 @@
  * A zip archive is read from its end: the last bytes say where its directory stands, the directory
  * says where each member's own header stands, and behind that is the member. The large form (zip64)
  * is read, too. Members that are compressed are rejected when they are asked for only; checksums
- * are not looked at.
+ * are not verified.
  *
- * Must not know: files; bytes come in as arguments. Allocates nothing. */
+ * The caller reads the file and passes bytes. Nothing is allocated here. */
 #ifndef BAG_NPZ_H
 #define BAG_NPZ_H
 

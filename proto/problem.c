@@ -10,7 +10,7 @@
 /* Bytes of a client's text that a message shows. */
 #define QUOTED_BYTES 64
 
-/* Drops a character that the end of the buffer has cut in two. */
+/* Drops a character that the end of the buffer has split. */
 static void trim_broken_end(char *text)
 {
     size_t bytes = strlen(text), start = bytes;

@@ -52,7 +52,7 @@ struct bag_problem {
 };
 
 /* Fills `problem`; returns false, so that a parser can `return bag_problem_set(...)`. Text that
- * does not fit is cut at a character's bound. Bytes that a client chose are shown through
+ * does not fit is truncated between two characters. Bytes that a client chose are shown through
  * bag_quote, which escapes them. */
 bool bag_problem_set(struct bag_problem *problem, enum bag_error kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

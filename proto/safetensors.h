@@ -4,9 +4,9 @@
  * A file is 8 bytes with the header's length (little-endian), the header, which is a JSON object of
  * {"dtype", "shape", "data_offsets"} by tensor name, and the data. As the format's own description
  * demands, the tensors fill the data without holes or overlaps up to the file's end, and no name
- * stands twice. A tensor of a type that cannot be pooled is rejected when it is asked for only.
+ * occurs twice. A tensor of a type that cannot be pooled is rejected when it is asked for only.
  *
- * Must not know: files; bytes come in as arguments. */
+ * The caller reads the file and passes bytes. */
 #ifndef BAG_SAFETENSORS_H
 #define BAG_SAFETENSORS_H
 

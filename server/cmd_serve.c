@@ -350,7 +350,7 @@ static bool start(struct serve *serve, struct bag_problem *problem)
            init_handles(serve, problem) && start_loader(serve, problem);
 }
 
-/* libuv aborts where the system refuses what it counts on, and says nothing. */
+/* libuv aborts without a message where a system call that it relies on fails. */
 static void on_abort(int signal_number)
 {
     static const char text[] =

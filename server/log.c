@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A longer line is cut; the message of a rejected file, with its path, fits. */
+/* A longer line is truncated; the message of a rejected file, with its path, fits. */
 #define LINE_BYTES 8192
 
 /* Values end here at the latest: what is around them is short. */
@@ -53,7 +53,7 @@ void bag_log_configure(enum bag_log_format format, enum bag_log_level level)
     least_level = level;
 }
 
-/* All of the bytes or none, so that no character is cut. */
+/* All of the bytes or none, so that no character is split. */
 static void add_bytes(struct line *line, const char *text, size_t bytes, size_t most)
 {
     if (bytes <= most - line->bytes && line->bytes <= most) {

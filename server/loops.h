@@ -3,8 +3,8 @@
 #define BAG_LOOPS_H
 
 #include "config/config.h"
-#include "http/listen.h"
-#include "http/server.h"
+#include "server/http/listen.h"
+#include "server/http/server.h"
 
 #include <stdatomic.h>
 

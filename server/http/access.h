@@ -15,7 +15,7 @@ struct bag_http_access {
     const struct bag_http_head *head;
     uint64_t begun_ns; /* on uv_hrtime's clock; 0: nothing is logged */
     size_t received_bytes;
-    char id[65]; /* of the body, cut; empty: none */
+    char id[65]; /* of the body, truncated; empty: none */
 };
 
 /* The first line is here; the members above it are set. */

@@ -51,8 +51,8 @@ struct bag_guard {
     bool in_extension;                /* of a chunk's size line */
     unsigned hosts, lengths, codings; /* how many lines of each there are */
     uint64_t length;
-    char coding[32];      /* the Transfer-Encoding, cut */
-    char first_line[256]; /* the request's, for logs, cut; empty: it has not come */
+    char coding[32];      /* the Transfer-Encoding, truncated */
+    char first_line[256]; /* the request's, for logs, truncated; empty: none yet */
     char request_id[257]; /* X-Request-Id, likewise */
     char *piece;          /* owned: a line whose end has not come; NULL: none */
     size_t piece_bytes;

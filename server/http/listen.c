@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn. */
+/* Connections that wait to be accepted; the kernel limits it to net.core.somaxconn. */
 #define BACKLOG 4096
 
 /* What the kernel holds of a reply that its client has not read, which it doubles. Left to itself

@@ -2,7 +2,7 @@
  *
  *   bag_infer_unpack   decompresses a body that came compressed
  *   bag_infer_plan     decodes and checks what the client sent; the size of the reply is known then
- *   bag_infer_prepare  takes memory for the reply and writes what stands in front of the numbers
+ *   bag_infer_prepare  takes memory for the reply and writes what comes before the numbers
  *   bag_infer_pool     pools a range of it; several threads may do disjoint ranges at once
  *   bag_infer_finish   prints the numbers where JSON is wanted, and compresses the reply where
  *                      that is
@@ -10,7 +10,7 @@
  * Each is called once, in this order (pool: once per range), on any thread but on one at a time
  * where nothing else is said. bag_infer_cost_ns says, after the plan, how long the rest will take.
  *
- * Must not know: sockets, HTTP, which thread it is on. */
+ * Depends on neither sockets, HTTP nor threads. */
 #ifndef BAG_INFER_H
 #define BAG_INFER_H
 
@@ -100,7 +100,7 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
                             struct bag_problem *const *problems, size_t count,
                             struct bag_buffers *buffers);
 
-/* Rough time that bag_infer_plan takes for a body, before it is looked at. */
+/* Rough time that bag_infer_plan takes for a body, before it is decoded. */
 uint64_t bag_infer_plan_cost_ns(const struct bag_infer *infer);
 
 /* Rough time that all of it takes, before a plan: as if the body held little but 64-bit indices. */

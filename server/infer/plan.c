@@ -45,7 +45,7 @@ static size_t count_ids(const struct bag_planner *planner)
     return count;
 }
 
-/* Before the indices are looked at. */
+/* Before the indices are checked. */
 static bool check_ids(const struct bag_planner *planner)
 {
     size_t count = count_ids(planner);

@@ -4,7 +4,7 @@
  * collection has them as "<feature>.indices" and so on, or all at once in KeyedJaggedTensor's
  * layout, and an output for each feature, or BAG_EMBEDDINGS for all side by side.
  *
- * Must not know: buffers, threads, what is done with the plan. */
+ * Depends on neither buffers nor threads. */
 #ifndef BAG_PLAN_H
 #define BAG_PLAN_H
 

@@ -1,4 +1,4 @@
-/* The outputs of a plan: which were asked for, what they look like, and which ops make them.
+/* The outputs of a plan: which were asked for, their types and shapes, and which ops make them.
  *
  * Features are pooled only where an output needs them, and twice where two do. */
 #include "planner.h"

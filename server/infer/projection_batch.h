@@ -1,7 +1,7 @@
 /* The projections of a batch: of each feature the rows that all requests pooled stand together, and
  * are multiplied by its matrix at once.
  *
- * Must not know: requests, threads. */
+ * Depends on neither requests nor threads. */
 #ifndef BAG_PROJECTION_BATCH_H
 #define BAG_PROJECTION_BATCH_H
 

@@ -140,7 +140,8 @@ void bag_metrics_on_batch(struct bag_recorder *recorder, const struct bag_model 
     bag_observe_size(counters_of(recorder, model)->batch[0], requests);
 }
 
-/* Returns the sum of the stages. Most requests skip some, whose bound needs no look. */
+/* Returns the sum of the stages. Most requests skip some: 0 ns counts in the first bucket,
+ * without a search. */
 static uint64_t observe_stages(struct bag_model_counters *counters, const uint64_t *stage_ns)
 {
     uint64_t sum_ns = 0;

@@ -472,7 +472,7 @@ static bool reject_member(const struct bag_npz *npz, const char *name, size_t fo
 {
     struct bag_file_names names = {NULL, 0};
     if (found > 1)
-        return bag_problem_set(problem, BAG_ERROR_FILE, "member '%s' stands there twice",
+        return bag_problem_set(problem, BAG_ERROR_FILE, "the archive has two members '%s'",
                                bag_quote(name, strlen(name)).text);
     if (list_members(npz, &names, problem))
         bag_file_reject_name("array", name, &names, problem);

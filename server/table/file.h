@@ -7,7 +7,7 @@
 /* Puts the file's path in front of a problem; returns false. */
 bool bag_file_reject(const char *path, struct bag_problem *problem);
 
-/* Opens a file that was looked at again; -1 with the problem set where it is not as it was. */
+/* Opens a file again that was checked before; -1 with the problem set where it is not as it was. */
 int bag_file_reopen(const struct bag_table_file *file, struct bag_problem *problem);
 
 /* Whether the open file is still as it was. */

@@ -1,6 +1,6 @@
 /* What a loading table shows: a bar on a terminal, a few lines in a log.
  *
- * Must not know: clocks (times are arguments, from a monotonic clock), streams, the log module.
+ * Reads no clock and writes nowhere: the caller passes times of a monotonic clock, and gets texts.
  * Not for use by two threads at once. */
 #ifndef BAG_TABLE_PROGRESS_H
 #define BAG_TABLE_PROGRESS_H

@@ -390,8 +390,8 @@ static inline enum bagserve_result bagserve_rows_(struct bagserve_client *client
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* One row for each offset: `indices` cut where `offsets` say. `weights`, one for each index, may be
- * NULL; nothing else may, also where a count is 0. */
+/* One row for each offset: `indices` split where `offsets` say. `weights`, one for each index, may
+ * be NULL; nothing else may, also where a count is 0. */
 static inline enum bagserve_result bagserve_offsets(struct bagserve_client *client,
                                                     const char *model, const int64_t *indices,
                                                     size_t num_indices, const int64_t *offsets,

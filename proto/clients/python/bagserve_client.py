@@ -167,7 +167,7 @@ class Client:
 
     # ---- pooling ------------------------------------------------------------------------------
     def offsets(self, model, indices, offsets, weights=None, default_index=None, **options):
-        """One row for each offset: `indices` [N] cut where `offsets` [B] say; array [B, ...].
+        """One row for each offset: `indices` [N] split where `offsets` [B] say; array [B, ...].
 
         `options` of all three forms: `version`, `request_id`, and the request's parameters
         (`reduction`, `padding_idx`, `include_last_offset`, `output_datatype`, `timeout`).
