@@ -148,9 +148,10 @@ static void on_loaded(uv_async_t *loaded)
 {
     struct serve *serve = loaded->data;
     size_t count = serve->config.num_models;
+    struct bag_problem problem;
     signal(SIGABRT, SIG_DFL);
-    if (serve->loader.failed) {
-        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", serve->loader.problem.text));
+    if (!bag_loader_succeeded(&serve->loader, &problem)) {
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", problem.text));
         serve->exit_code = BAG_EXIT_FAILED;
         drain(serve);
         return;

@@ -274,7 +274,13 @@ static void on_left(void *context)
 static void run(void *argument)
 {
     struct bag_loader *loader = argument;
-    loader->failed = !publish(loader, load_models, &loader->problem);
+    struct bag_problem problem;
+    bool failed = !publish(loader, load_models, &problem);
+    uv_mutex_lock(&loader->lock);
+    loader->failed = failed;
+    if (failed)
+        loader->problem = problem;
+    uv_mutex_unlock(&loader->lock);
     loader->on_loaded(loader->context);
     uv_mutex_lock(&loader->lock);
     while (!loader->stop) {
@@ -288,6 +294,16 @@ static void run(void *argument)
         uv_mutex_lock(&loader->lock);
     }
     uv_mutex_unlock(&loader->lock);
+}
+
+bool bag_loader_succeeded(struct bag_loader *loader, struct bag_problem *problem)
+{
+    uv_mutex_lock(&loader->lock);
+    bool failed = loader->failed;
+    if (failed)
+        *problem = loader->problem;
+    uv_mutex_unlock(&loader->lock);
+    return !failed;
 }
 
 bool bag_loader_announce(struct bag_loader *loader, struct bag_registry *registry,

@@ -19,13 +19,12 @@ struct bag_loader {
     uv_thread_t thread;
     uv_mutex_t lock; /* guards what follows */
     uv_cond_t wake;
-    bool stop, collect; /* what the thread is to do */
-    /* Told on the loader's thread when the models are published, or cannot be: then `failed` says
-     * so and `problem` why. */
+    bool stop, collect;         /* what the thread is to do */
+    bool failed;                /* the models cannot be published, */
+    struct bag_problem problem; /* and why */
+    /* Told on the loader's thread when bag_loader_succeeded may be asked. Set before the start. */
     void (*on_loaded)(void *context);
     void *context;
-    bool failed;
-    struct bag_problem problem;
 };
 
 /* Opens the sources of all models, and checks that memory will suffice. In any case
@@ -41,6 +40,9 @@ bool bag_loader_announce(struct bag_loader *loader, struct bag_registry *registr
 /* Starts the thread, with a progress bar on a terminal and log lines elsewhere. `on_loaded` and
  * `context` are set. */
 bool bag_loader_start(struct bag_loader *loader, struct bag_problem *problem);
+
+/* Whether the models were published; otherwise *problem says why not. On any thread. */
+bool bag_loader_succeeded(struct bag_loader *loader, struct bag_problem *problem);
 
 /* Ends the thread, once it has loaded. */
 void bag_loader_stop(struct bag_loader *loader);
