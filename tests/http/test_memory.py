@@ -1,0 +1,78 @@
+"""max_memory: what requests hold together is bounded, others are told to come back, small requests go
+on, and memory comes back."""
+
+import contextlib
+import socket
+
+import numpy as np
+
+from harness import Server, expect, expect_equal, wait_until
+from v2 import HEADER_LENGTH, Client, Tensor
+
+MIB = 1 << 20
+LIMIT = 32 * MIB
+UPLOAD = 20 * MIB
+LARGE = b"{}" + bytes(UPLOAD - 2)
+ONE_BAG = [Tensor("indices", np.zeros((1, 4), np.int64))]
+
+
+def gauge(client, name):
+    for line in client.request("GET", "/metrics").body.decode().splitlines():
+        if line.startswith(f"bagserve_memory_{name} "):
+            return int(line.split()[1])
+    raise AssertionError(f"no {name}")
+
+
+@contextlib.contextmanager
+def stalled_upload(server):
+    """A client that announces a large body and sends half of it."""
+    with socket.create_connection(("127.0.0.1", server.port)) as upload:
+        upload.sendall(b"POST /v2/models/items/infer HTTP/1.1\r\nHost: h\r\n"
+                       b"Content-Length: %d\r\n\r\n" % UPLOAD + b" " * (UPLOAD // 2))
+        yield upload
+
+
+def serve():
+    return Server("--demo", "--max-memory", LIMIT)
+
+
+def test_the_limit_is_shown():
+    with serve() as server, Client(server) as client:
+        expect_equal(gauge(client, "limit_bytes"), LIMIT, "the limit")
+        client.infer("items", ONE_BAG).expect()
+        expect(0 < gauge(client, "bytes") < MIB, "what one small request holds")
+
+
+def test_bodies_count_as_they_arrive():
+    with serve() as server, Client(server) as client:
+        with stalled_upload(server):
+            wait_until(lambda: gauge(client, "bytes") > UPLOAD, "the upload is not counted")
+            reply = client.request("POST", "/v2/models/items/infer", LARGE, {HEADER_LENGTH: "2"})
+            expect_equal(reply.status, 503, "the status")
+            expect("max_memory" in reply.error() and str(LIMIT) in reply.error(), reply.error())
+            expect(int(reply.headers["retry-after"]) > 0, "no Retry-After")
+            client.close()
+            for _ in range(20):
+                client.infer("items", ONE_BAG).expect()
+        wait_until(lambda: gauge(client, "bytes") < MIB, "the memory of the upload is not given back")
+        reply = client.request("POST", "/v2/models/items/infer", LARGE, {HEADER_LENGTH: "2"})
+        expect_equal(reply.status, 400, "the status of a request without inputs")
+
+
+def test_unread_replies_count():
+    """A reply counts until its client has read it, or has left."""
+    bags = 12 * MIB // 256
+    tensors = [Tensor("indices", np.zeros((bags, 1), np.int32))]
+    with serve() as server, Client(server) as client, Client(server) as other:
+        body = client.infer("items", tensors, binary=True, outputs=[
+            {"name": "embeddings", "parameters": {"binary_data": True}}])
+        body.expect()
+        before = gauge(other, "bytes")
+        expect(before < LIMIT, "the limit")
+        with stalled_upload(server):
+            wait_until(lambda: gauge(other, "bytes") > UPLOAD, "the upload is not counted")
+            reply = client.infer("items", tensors, binary=True, outputs=[
+                {"name": "embeddings", "parameters": {"binary_data": True}}])
+            expect_equal(reply.status, 503, "the status beside an upload")
+            expect("a reply of" in reply.error(), reply.error())
+        wait_until(lambda: gauge(other, "bytes") < MIB, "memory is not given back")
