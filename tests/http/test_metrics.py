@@ -1,5 +1,6 @@
 """Metrics and statistics: exact counts after a known sequence of requests, and the formats."""
 
+import re
 import shutil
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from example import EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import Server, expect, expect_equal, wait_until
+from harness import ROOT, Server, expect, expect_equal, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
 
 STAGES = ("queue", "compute_input", "compute_infer", "compute_output")
@@ -355,6 +356,15 @@ def test_promtool(client):
     minded = (done.stdout + done.stderr).decode().splitlines()
     own = [line for line in minded if not line.startswith("nv_inference_")]
     expect_equal((own, done.returncode), ([], 3 if minded else 0))
+
+
+def test_documented(client):
+    """The README of the metrics names every family, but for those of the process."""
+    readme = (ROOT / "server" / "metrics" / "README.md").read_text()
+    families = re.findall(r"^# HELP (\S+)", client.get("/metrics").body.decode(), re.MULTILINE)
+    expect(len(families) > 20, f"{families}")
+    expect_equal([name for name in families
+                  if not name.startswith("process_") and f"`{name}`" not in readme], [])
 
 
 def test_switched_off(client):

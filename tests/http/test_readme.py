@@ -30,6 +30,8 @@ from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal
 
 PORT = 8000
 DOCUMENTS = ("README.md", "proto/PROTOCOL.md", "server/metrics/README.md")
+LINKED = DOCUMENTS + ("CONTRIBUTING.md", "SECURITY.md", "config/examples/README.md",
+                      "deploy/README.md", "kernels/README.md", "tests/bench/README.md")
 BLOCK_TIMEOUT_S = 60
 COMMANDS = {"sh": ["bash", "-eu", "-c"], "python": ["/usr/bin/python3", "-c"]}
 REFUSED = ("bash", "shell", "console")
@@ -155,6 +157,35 @@ def serve(shared_directory):
 def test_has_commands(name):
     ran = [b for b, _ in PAIRS[name] if b.language in COMMANDS and not b.left_out()]
     expect(ran, f"{name} has no command that is run")
+
+
+
+def anchors_of(markdown):
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", markdown, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_links_lead_somewhere(name):
+    text = (ROOT / name).read_text()
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if link.startswith(("http:", "https:")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / name).parent / path if path else ROOT / name
+        expect(target.exists(), f"{link}: there is no such file")
+        if anchor:
+            target = target / "README.md" if target.is_dir() else target
+            expect(anchor in anchors_of(target.read_text()), f"{link}: there is no such heading")
+
+
+def test_contributing_names_files():
+    """Files that CONTRIBUTING.md names with their folder exist."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`((?:[\w.*-]+/)+[\w.*-]+\.\w+)(?:`| )", text)
+    expect(len(named) > 20, f"{named}")
+    expect_equal([path for path in named if not list(ROOT.glob(path))], [])
 
 
 @pytest.mark.parametrize("block, output", BLOCKS)
