@@ -1,7 +1,7 @@
 /* .npz files: zip archives of .npy files, as numpy.savez writes them, with stored members.
  *
- * A zip archive is read from its end: the last bytes say where its directory stands, the directory
- * says where each member's own header stands, and behind that is the member. The large form (zip64)
+ * A zip archive is read from its end: the last bytes say where its directory is, the directory says
+ * where each member's own header is, and the member follows that. The large form (zip64)
  * is read, too. Members that are compressed are rejected when they are asked for only; checksums
  * are not verified.
  *

@@ -1,4 +1,4 @@
-/* safetensors files: the header's bytes -> where each tensor stands, and the index of files in
+/* safetensors files: from the header's bytes to the place of each tensor, and the index of files in
  * parts.
  *
  * A file is 8 bytes with the header's length (little-endian), the header, which is a JSON object of

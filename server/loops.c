@@ -145,7 +145,7 @@ static void run_thread(void *argument)
     uv_run(loop->loop, UV_RUN_DEFAULT);
 }
 
-/* Room for connections that are told to come back. */
+/* Room for connections beyond max_connections, which are answered 503. */
 static size_t surplus_of(size_t connections)
 {
     return connections / 8 + 16;

@@ -54,10 +54,10 @@ struct bag_loops {
     void *context;
 };
 
-/* How many connections all loops take together, and each one's library: it stops accepting at its
- * limit, and clients then wait and are told nothing. So that leaves a quarter of the descriptors
- * for other things, and ours leaves room below it for those that are told to come back; one loop
- * may hold all connections, and its part of that room. */
+/* How many connections all loops serve together, and how many each loop accepts: at that limit it
+ * stops accepting, and clients wait without an answer. It leaves a quarter of the descriptors for
+ * other things. Between the two limits connections are accepted and answered 503; one loop may hold
+ * all connections that are served, and its part of that room. */
 struct bag_connection_limits {
     size_t connections;
     size_t in_library;
@@ -66,7 +66,7 @@ struct bag_connection_limits bag_loops_limit_connections(size_t wanted, size_t d
                                                          size_t loops);
 
 /* As many loops as the options say, and a server for admin on the first where there is a listener
- * for it. `on_ended` is told on the first loop when all have drained. */
+ * for it. `on_ended` is called on the first loop when all have drained. */
 bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_service *service,
                      const struct bag_listeners *listeners, struct bag_problem *problem);
 

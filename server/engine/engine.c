@@ -130,8 +130,8 @@ static void reject_stale(struct bag_engine *engine, struct bag_job *job)
     bag_job_push_finished(engine, job);
 }
 
-/* Jobs whose time has passed do not wait for a worker to be told so, if they are their flow's
- * first. */
+/* Rejects jobs that have waited too long, as far as they are the first of their flow: they need no
+ * worker. */
 static void drop_late(struct bag_engine *engine, uint64_t now_ns)
 {
     for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {

@@ -26,7 +26,7 @@ static size_t weight_of(const struct bag_pool_args *args)
     return weight_before(args, args->num_bags);
 }
 
-/* The first bag before which at least `weight` stands. */
+/* The first bag before which there is at least `weight`. */
 static size_t bag_at(const struct bag_pool_args *args, size_t weight)
 {
     size_t low = 0, high = args->num_bags;
@@ -40,7 +40,7 @@ static size_t bag_at(const struct bag_pool_args *args, size_t weight)
     return low;
 }
 
-/* Ends the split at the first bag before which at least `weight` of all work stands; returns what
+/* Ends the split at the first bag before which there is at least `weight` of all work; returns what
  * stands before it. */
 static size_t end_at(const struct work *work, size_t weight, struct bag_split *split)
 {

@@ -31,7 +31,7 @@ struct bag_http_acceptor {
     uv_loop_t *loop;
     struct bag_listener *listener;
     struct bag_http_connections *connections;
-    size_t max_connections; /* that the server can hold, with those that are told to come back */
+    size_t max_connections; /* that are accepted, with those that are answered 503 */
     size_t max_per_client;
     /* Takes a socket over: adds it to the connections, or closes it. */
     void (*take)(void *server, int fd, const struct sockaddr *address, socklen_t bytes);

@@ -1,10 +1,10 @@
 /* Stopping one server without losing a request.
  *
- * First, running requests are finished, while new connections are taken: they hear that the server
- * is not ready. Then no connection begins any more, and those that have begun are accepted; then
- * the listening socket is closed. Every answer meanwhile ends its connection; one on which nothing
- * is asked is closed after a moment. Nobody can know that a client is not about to ask on an idle
- * connection: HTTP/1.1 leaves it to clients to ask again on another.
+ * First, running requests are finished, while new connections are accepted: they are answered that
+ * the server is not ready. Then no connection begins any more, and those that have begun are
+ * accepted; then the listening socket is closed. Every answer meanwhile ends its connection; one on
+ * which nothing is asked is closed after a moment. Nobody can know that a client is not about to
+ * ask on an idle connection: HTTP/1.1 leaves it to clients to ask again on another.
  *
  * Runs on the server's loop. */
 #ifndef BAG_HTTP_DRAIN_H

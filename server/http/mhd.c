@@ -47,8 +47,8 @@ static bool is_connected(const struct bag_http_request *request)
 
 static const struct bag_http_connection_calls calls = {resume, is_connected};
 
-/* Does what the request wants next. A client that is cut off in the midst of its body and cannot be
- * told why is cut off all the same. */
+/* Does what the request wants next. A client whose body is too long is answered before its body
+ * has come, and its connection is closed even where the answer cannot be sent. */
 static enum MHD_Result go_on(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
                              enum bag_http_next next)
 {

@@ -46,7 +46,7 @@ enum bag_http_next {
     BAG_HTTP_READ,    /* reads on: more of the body, or its end */
     BAG_HTTP_WAIT,    /* reads nothing until it is resumed */
     BAG_HTTP_SEND,    /* sends request->reply */
-    BAG_HTTP_CUT_OFF, /* sends request->reply in the midst of a body, and closes */
+    BAG_HTTP_CUT_OFF, /* sends request->reply before the body has come, and closes */
 };
 
 enum bag_http_stage { BAG_HTTP_BODY, BAG_HTTP_DROPPING, BAG_HTTP_WAITING, BAG_HTTP_READY };

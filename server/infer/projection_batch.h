@@ -1,5 +1,5 @@
-/* The projections of a batch: of each feature the rows that all requests pooled stand together, and
- * are multiplied by its matrix at once.
+/* The projections of a batch: of each feature the rows that all requests pooled are kept together,
+ * and multiplied by its matrix at once.
  *
  * Depends on neither requests nor threads. */
 #ifndef BAG_PROJECTION_BATCH_H

@@ -197,7 +197,7 @@ void bag_reply_drop(struct bag_infer *infer)
 
 /* ---- with the numbers ------------------------------------------------------------------------ */
 
-/* Prints the numbers; behind them go the outputs that are binary all the same. */
+/* Prints the numbers; after them come the outputs that are binary. */
 static void print_numbers(struct bag_infer *infer)
 {
     const struct bag_plan *plan = &infer->plan;

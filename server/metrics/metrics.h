@@ -178,7 +178,7 @@ void bag_metrics_on_answer(struct bag_recorder *recorder, int http_status, size_
 /* A request has ended: its reply has left, or its connection has broken before. */
 void bag_metrics_on_end(struct bag_recorder *recorder, bool sent);
 
-/* How things stand now; told at least before the loop waits. */
+/* The present levels; set at least before the loop waits. */
 struct bag_metrics_levels {
     size_t in_flight, connections, queued, queued_bytes, running;
 };

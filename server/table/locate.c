@@ -429,7 +429,7 @@ bool bag_source_locate(struct bag_source *source, struct bag_problem *problem)
         return false;
     if (is_set(source->model->keys) && source->num_key_files)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "%s: keys are named twice, and stand in %s, too",
+                               "%s: the model has keys already, in %s; name one of the two",
                                source->model->keys, source->key_files[0].path);
     if (is_set(source->model->keys) && !open_keys(source, source->model->keys, problem))
         return false;
