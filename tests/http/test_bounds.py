@@ -69,3 +69,85 @@ def test_reply(config, model, inputs, result_bytes, binary):
     reply = ask(config, reply_bytes, model, inputs, binary).expect(200)
     expect(len(reply.body) <= reply_bytes, f"{len(reply.body)} bytes came")
     expect_equal(sum(output.array.nbytes for output in reply.outputs().values()), result_bytes)
+
+
+def padded(body, header_bytes, wanted_bytes):
+    """The body with blanks inside of its JSON header, so that it has as many bytes."""
+    blanks = b" " * (wanted_bytes - len(body))
+    return body[:header_bytes] + blanks + body[header_bytes:]
+
+
+def empty_bags(count, **parameters):
+    """A short request for so many bags without an index."""
+    return json.dumps({"parameters": parameters, "inputs": [
+        {"name": "indices", "datatype": "INT64", "shape": [count, 0], "data": []}]}).encode()
+
+
+def test_ratio_of_replies(config):
+    """The bytes of the results to those of the body, blanks and all."""
+    bags, ratio = 1000, 3
+    body = empty_bags(bags, binary_data_output=True)
+    limit = bags * DIM * 4 // ratio
+    with Server("--config", config, "--max-reply-ratio", ratio) as server, \
+            Client(server) as client:
+        for body_bytes, status in ((limit - 1, 400), (limit, 200), (limit + 1, 200)):
+            reply = client.request("POST", "/v2/models/items/infer",
+                                   padded(body, len(body), body_bytes))
+            if reply.expect(status).status == 400:
+                expect_equal(reply.error(), f"the reply of {bags} bags takes about {bags * DIM * 4} "
+                             f"bytes, the request's body {body_bytes}; the limit (max_reply_ratio) "
+                             f"is {ratio} times as many")
+
+
+def test_work_for_bytes(config):
+    """A request of many bags is work for which a short body does not suffice; bytes below 1000 count
+    as 1000. The estimate itself is not told to the microsecond, so the limit is searched for."""
+    body = empty_bags(200_000, binary_data_output=True)
+    options = ("--max-reply-ratio", 0, "--max-work-us-per-byte", 1)
+    with Server("--config", config, *options) as server, Client(server) as client:
+        def is_accepted(body_bytes):
+            reply = client.request("POST", "/v2/models/items/infer",
+                                   padded(body, len(body), body_bytes))
+            expect(reply.status == 200 or "(max_work_us_per_byte)" in reply.expect(400).error(),
+                   reply.body)
+            return reply.status == 200
+
+        small, large = len(body), 1 << 20
+        expect(is_accepted(large), "too much work for a MiB")
+        expect(not is_accepted(small), "no work")
+        while large - small > 1:
+            middle = (small + large) // 2
+            small, large = (small, middle) if is_accepted(middle) else (middle, large)
+        expect(large > 1000, f"{large} bytes suffice")
+        expect_equal([is_accepted(large + over) for over in (-1, 0, 1)], [False, True, True])
+
+
+def header_of(text):
+    return ('{"inputs":[{"name":"indices","datatype":"INT64","shape":[1,1],"data":[0]' + text).encode()
+
+
+def headers_at_limits():
+    """(name, count at the limit, the header for a count, words) of what a JSON header may have."""
+    frame = len(header_of('}],"x":""}'))
+    return [
+        ("parameters of the request", 128, lambda count: header_of(
+            '}],"parameters":{' + ",".join(f'"p{i}":1' for i in range(count)) + "}}"),
+         "more than 128"),
+        ("parameters of an input", 128, lambda count: header_of(
+            ',"parameters":{' + ",".join(f'"p{i}":1' for i in range(count)) + "}}]}"),
+         "more than 128"),
+        ("depth", 128, lambda count: header_of(
+            '}],"x":' + "[" * (count - 1) + "]" * (count - 1) + "}"), "128 deep"),
+        ("bytes outside of data", 2 << 20, lambda count: header_of(
+            '}],"x":"' + "y" * (count + len("[0]") - frame) + '"}'), "more than 2097152 bytes"),
+    ]
+
+
+@pytest.mark.parametrize("name, limit, make, words", headers_at_limits(),
+                         ids=[case[0] for case in headers_at_limits()])
+def test_json_headers(client, name, limit, make, words):
+    for over, status in ((-1, 200), (0, 200), (1, 400)):
+        reply = client.request("POST", "/v2/models/items/infer", make(limit + over))
+        expect(reply.status == status, f"{name}: {reply.status} at {over:+} {reply.body[:300]}")
+        if status == 400:
+            expect(words in reply.error(), reply.error())
