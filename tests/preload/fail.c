@@ -83,6 +83,21 @@ static size_t shortened(enum kind kind, size_t bytes)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Whether an allocation fails; `caller` is who asks. Those of libgfortran, which OpenBLAS brings
+ * along, are let through: without memory its constructor calls itself until the stack ends, and
+ * nothing in this program can prevent that. */
+static bool allocation_fails(const void *caller)
+{
+    Dl_info from;
+    if (control->mode == SHORT || !hit(ALLOCATION) ||
+        (dladdr(caller, &from) && from.dli_fname && strstr(from.dli_fname, "libgfortran")))
+        return false;
+    errno = (int)control->error;
+    return true;
+}
+
+#define ALLOCATION_FAILS() allocation_fails(__builtin_return_address(0))
+
 /* dlsym may allocate, so that these go to the C library by its own names. */
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
@@ -91,27 +106,27 @@ extern void *__libc_memalign(size_t alignment, size_t bytes);
 
 void *malloc(size_t bytes)
 {
-    return fails(ALLOCATION) ? NULL : __libc_malloc(bytes);
+    return ALLOCATION_FAILS() ? NULL : __libc_malloc(bytes);
 }
 
 void *calloc(size_t count, size_t bytes)
 {
-    return fails(ALLOCATION) ? NULL : __libc_calloc(count, bytes);
+    return ALLOCATION_FAILS() ? NULL : __libc_calloc(count, bytes);
 }
 
 void *realloc(void *memory, size_t bytes)
 {
-    return fails(ALLOCATION) ? NULL : __libc_realloc(memory, bytes);
+    return ALLOCATION_FAILS() ? NULL : __libc_realloc(memory, bytes);
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes)
 {
-    return fails(ALLOCATION) ? NULL : __libc_memalign(alignment, bytes);
+    return ALLOCATION_FAILS() ? NULL : __libc_memalign(alignment, bytes);
 }
 
 int posix_memalign(void **memory, size_t alignment, size_t bytes)
 {
-    void *got = fails(ALLOCATION) ? NULL : __libc_memalign(alignment, bytes);
+    void *got = ALLOCATION_FAILS() ? NULL : __libc_memalign(alignment, bytes);
     if (!got)
         return ENOMEM;
     *memory = got;
