@@ -14,7 +14,7 @@ struct archive {
 static void put(struct archive *archive, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++)
-        archive->bytes[archive->count++] = (unsigned char)(value >> 8 * i);
+        archive->bytes[archive->count++] = i < 8 ? (unsigned char)(value >> 8 * i) : 0;
 }
 
 static void put_text(struct archive *archive, const char *text, size_t bytes)
@@ -26,7 +26,8 @@ static void put_text(struct archive *archive, const char *text, size_t bytes)
 static void put_entry(struct archive *archive, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++)
-        archive->directory[archive->directory_bytes++] = (unsigned char)(value >> 8 * i);
+        archive->directory[archive->directory_bytes++] =
+            i < 8 ? (unsigned char)(value >> 8 * i) : 0;
 }
 
 struct kind {
