@@ -120,8 +120,10 @@ bool bag_arguments_have(int argc, char *argv[], const char *flag)
 #define TABLE_SUFFIX ".npy"
 static const char *const table_suffixes[] = {TABLE_SUFFIX, ".npz", ".safetensors"};
 
-/* Names of a pair of files that are one table: the folder they are in stands for it. */
-static const char *const pair_names[] = {"keys.npy", "key", "emb_vector"};
+/* Names of files that are one table with others: the folder they are in stands for it. */
+static const char *const set_names[] = {"keys.npy", "key", "emb_vector"};
+static const char *const set_marks[] = {"_emb_keys.rank_", "_emb_values.rank_"};
+#define INDEX_SUFFIX ".safetensors.index.json"
 
 static bool has_suffix(const char *name, const char *suffix)
 {
@@ -137,12 +139,14 @@ static bool is_table(const char *name)
     return table;
 }
 
-static bool is_of_pair(const char *name)
+static bool is_of_set(const char *name)
 {
-    bool pair = false;
-    for (size_t i = 0; i < sizeof pair_names / sizeof *pair_names; i++)
-        pair |= strcmp(name, pair_names[i]) == 0;
-    return pair;
+    bool found = has_suffix(name, INDEX_SUFFIX);
+    for (size_t i = 0; i < sizeof set_names / sizeof *set_names; i++)
+        found |= strcmp(name, set_names[i]) == 0;
+    for (size_t i = 0; i < sizeof set_marks / sizeof *set_marks; i++)
+        found |= strstr(name, set_marks[i]) != NULL;
+    return found;
 }
 
 static int skip_hidden(const struct dirent *entry)
@@ -188,7 +192,8 @@ struct version {
     struct bag_config *config;
     const char *name, *version;
     char *table, *settings; /* paths; owned */
-    bool pair;              /* the table is the folder */
+    char *other;            /* of another table, which only parts of one may be; owned */
+    bool is_set;            /* the table is the folder */
 };
 
 static bool visit_version_file(const char *path, const char *name, void *context,
@@ -196,9 +201,11 @@ static bool visit_version_file(const char *path, const char *name, void *context
 {
     struct version *version = context;
     bool settings = strcmp(name, "config.json") == 0;
-    char **place = settings ? &version->settings : &version->table;
-    if (is_of_pair(name)) {
-        version->pair = true;
+    char **place = settings         ? &version->settings
+                   : version->table ? &version->other
+                                    : &version->table;
+    if (is_of_set(name)) {
+        version->is_set = true;
         return true;
     }
     if (!settings && !is_table(name)) {
@@ -206,8 +213,7 @@ static bool visit_version_file(const char *path, const char *name, void *context
         return true;
     }
     if (*place)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "%s: a version has one table, but %s is there too", path, *place);
+        return true;
     *place = strdup(path);
     return *place || bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", path);
 }
@@ -216,10 +222,14 @@ static bool add_version(struct version *version, const char *path, struct bag_pr
 {
     struct bag_config *config = version->config;
     size_t bytes;
-    if (!version->table && !version->settings && !version->pair)
+    if (version->other && !version->is_set)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: a version has one table, but %s is there too", version->other,
+                               version->table);
+    if (!version->table && !version->settings && !version->is_set)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: no table (*" TABLE_SUFFIX ") in it", path);
-    const char *table = version->pair ? path : version->table;
+    const char *table = version->is_set ? path : version->table;
     if (!bag_config_add_model(config, version->name, table, version->version, problem)) {
         bag_problem_prefix(problem, "%s", path);
         return false;
@@ -246,6 +256,7 @@ static bool visit_version(const char *path, const char *name, void *context,
     bool ok =
         walk(path, visit_version_file, &version, problem) && add_version(&version, path, problem);
     free(version.table);
+    free(version.other);
     free(version.settings);
     return ok;
 }

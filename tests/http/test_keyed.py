@@ -324,7 +324,7 @@ def write_sources(directory, table):
     """Every layout, as --table names it."""
     keys, values = table.keys.view(np.int64), table.values
     half = ROWS // 3
-    for name in ("pair", "hps", "dump", "parts", "models/found/1"):
+    for name in ("pair", "hps", "dump", "parts", "models/found/1", "models/whole/2"):
         (directory / name).mkdir(parents=True)
     np.save(directory / "pair" / "keys.npy", table.keys)
     np.save(directory / "pair" / "values.npy", values)
@@ -346,6 +346,9 @@ def write_sources(directory, table):
     write_safetensors(directory / "parts" / "a-2.safetensors", {"k": ("I64", keys)})
     index = directory / "parts" / "a.safetensors.index.json"
     write_json(index, {"weight_map": {"v": "a-1.safetensors", "k": "a-2.safetensors"}})
+    for file in (directory / "parts").iterdir():
+        (directory / "models/whole/2" / file.name).write_bytes(file.read_bytes())
+    write_json(directory / "models/whole/2/config.json", {"tensor": "v", "keys_tensor": "k"})
     values.tofile(directory / "raw.bin")
     keys.tofile(directory / "raw.keys")
     raw = f"{directory}/raw.bin,shape=[-1, {COLUMNS}],datatype=FP32,keys={directory}/raw.keys"
@@ -364,7 +367,7 @@ def test_sources(directory, rng, table):
     rows = rng.integers(0, ROWS, 40)
     want = table.values[rows]
     with Server(*flags) as server, Client(server) as client:
-        for name in [*sources, "found", "tensor"]:
+        for name in [*sources, "found", "whole", "tensor"]:
             indices = Tensor("indices", table.keys[rows].reshape(-1, 1))
             got = client.infer(name, [indices], binary=True).embeddings()
             expect_equal(got.tobytes(), want.tobytes(), name)
