@@ -201,6 +201,40 @@ static void test_readme_has_every_key(void **state)
     free(readme);
 }
 
+/* The last column of an option's row is its default, or says what an absent one means. */
+static void expect_default(const char *readme, const struct bag_option *option)
+{
+    char row[96], cell[96], expected[64];
+    snprintf(row, sizeof row, "\n| `%s` |", option->setting.key);
+    const char *end = strstr(readme, row);
+    assert_non_null(end);
+    end += 1 + strcspn(end + 1, "\n") - strlen(" |");
+    const char *begin = end;
+    while (begin[-1] != '|')
+        begin--;
+    size_t bytes = 0;
+    for (const char *at = begin + 1; at < end && bytes < sizeof cell - 1; at++) {
+        if (*at != '`')
+            cell[bytes++] = *at;
+    }
+    cell[bytes] = '\0';
+    bag_option_default_text(option, expected, sizeof expected);
+    if (expected[0] ? strcmp(cell, expected) != 0 : !bytes)
+        fail_msg("README.md says that the default of %s is '%s', not '%s'", option->setting.key,
+                 cell, expected);
+}
+
+static void test_readme_has_every_default(void **state)
+{
+    char *readme = example_text("README.md");
+    (void)state;
+    for (size_t i = 0; i < bag_num_options; i++) {
+        if (bag_options[i].section[0])
+            expect_default(readme, &bag_options[i]);
+    }
+    free(readme);
+}
+
 /* ---- the manual page and completions ----------------------------------------------------------
  */
 
@@ -254,6 +288,7 @@ int main(void)
         TEST(test_suggestions),
         TEST(test_examples),
         TEST(test_readme_has_every_key),
+        TEST(test_readme_has_every_default),
         TEST(test_manual_has_every_option_once),
         TEST(test_completions_know_every_flag),
     };
