@@ -1,0 +1,142 @@
+/* Keys read from files: several of them, in either byte order, and files that change meanwhile. */
+#include "server/table/load.h"
+#include "testing.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#define PART 100000
+
+static char directory[64], paths[3][96];
+
+static int make_directory(void **state)
+{
+    (void)state;
+    strcpy(directory, "/tmp/bagserve-keys-XXXXXX");
+    if (!mkdtemp(directory))
+        return 1;
+    for (int i = 0; i < 3; i++)
+        snprintf(paths[i], sizeof paths[i], "%s/keys%d", directory, i);
+    return 0;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        unlink(paths[i]);
+    return rmdir(directory);
+}
+
+/* Keys first, first + 1, ... in a file without a header. */
+static void write_keys(int part, int64_t first, size_t count, bool swap)
+{
+    int64_t *keys = calloc(count + 1, sizeof *keys);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t key = (uint64_t)(first + (int64_t)i);
+        keys[i] = (int64_t)(swap ? __builtin_bswap64(key) : key);
+    }
+    int fd = open(paths[part], O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_int_equal(write(fd, keys, count * sizeof *keys), count * sizeof *keys);
+    close(fd);
+    free(keys);
+}
+
+/* Three files: PART keys, none, PART keys of the other byte order. */
+static void open_files(struct bag_table_file files[3])
+{
+    static const int64_t any[] = {-1};
+    struct bag_problem problem;
+    write_keys(0, 0, PART, false);
+    write_keys(1, 0, 0, false);
+    write_keys(2, -PART, PART, true);
+    for (int i = 0; i < 3; i++)
+        assert_true(bag_table_raw_open(paths[i], BAG_I64, 1, any, &files[i], &problem));
+    files[2].npy.swap = true;
+}
+
+static struct bag_table_memory make_table(int64_t num_rows)
+{
+    return (struct bag_table_memory){.table = {.dtype = BAG_F32, .num_rows = num_rows}};
+}
+
+static void reads_keys_of_several_files(void **state)
+{
+    struct bag_table_file files[3];
+    struct bag_table_memory memory = make_table(2 * PART);
+    struct bag_problem problem;
+    (void)state;
+    open_files(files);
+    if (!bag_table_load_keys(files, 3, 2, NULL, NULL, &memory, &problem))
+        fail_msg("%s", problem.text);
+    assert_true(bag_table_is_keyed(&memory));
+    assert_int_equal(memory.keys_dtype, BAG_I64);
+    for (int64_t i = 0; i < PART; i++) {
+        assert_int_equal(bag_keys_find_one(&memory.index.keys, (uint64_t)i), i);
+        assert_int_equal(bag_keys_find_one(&memory.index.keys, (uint64_t)(i - PART)), PART + i);
+    }
+    bag_table_unload(&memory);
+}
+
+static void names_the_rows_of_equal_keys_across_files(void **state)
+{
+    struct bag_table_file files[3];
+    struct bag_table_memory memory = make_table(2 * PART);
+    struct bag_problem problem;
+    char expected[256];
+    static const int64_t any[] = {-1};
+    (void)state;
+    open_files(files);
+    write_keys(2, 7 - PART + 1, PART, false);
+    assert_true(bag_table_raw_open(paths[2], BAG_I64, 1, any, &files[2], &problem));
+    assert_false(bag_table_load_keys(files, 3, 2, NULL, NULL, &memory, &problem));
+    snprintf(expected, sizeof expected, "key 0 is duplicated, in rows 0 and %d", 2 * PART - 8);
+    assert_non_null(strstr(problem.text, expected));
+    assert_false(bag_table_is_keyed(&memory));
+}
+
+static void rejects_files_that_changed_after_they_were_checked(void **state)
+{
+    struct bag_table_file files[3];
+    struct bag_table_memory memory = make_table(2 * PART);
+    struct bag_problem problem;
+    (void)state;
+    open_files(files);
+    write_keys(2, 0, PART - 1, true);
+    assert_false(bag_table_load_keys(files, 3, 2, NULL, NULL, &memory, &problem));
+    assert_non_null(strstr(problem.text, "keys2: the file changed after it was checked"));
+    unlink(paths[0]);
+    assert_false(bag_table_load_keys(files, 3, 2, NULL, NULL, &memory, &problem));
+    assert_non_null(strstr(problem.text, "keys0: cannot be opened"));
+}
+
+/* Cuts a file off once the first keys were read; when they all were, that is seen at the end. */
+static void cut(void *context, size_t done_bytes, size_t total_bytes)
+{
+    (void)context;
+    assert_true(done_bytes <= total_bytes);
+    assert_int_equal(truncate(paths[2], 8), 0);
+}
+
+static void rejects_files_that_change_while_they_are_read(void **state)
+{
+    struct bag_table_file files[3];
+    struct bag_table_memory memory = make_table(2 * PART);
+    struct bag_problem problem;
+    (void)state;
+    open_files(files);
+    assert_false(bag_table_load_keys(files, 3, 1, cut, NULL, &memory, &problem));
+    assert_non_null(strstr(problem.text, "keys2: the file "));
+    assert_false(bag_table_is_keyed(&memory));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_keys_of_several_files),
+        cmocka_unit_test(names_the_rows_of_equal_keys_across_files),
+        cmocka_unit_test(rejects_files_that_changed_after_they_were_checked),
+        cmocka_unit_test(rejects_files_that_change_while_they_are_read),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
