@@ -264,7 +264,7 @@ static bool reject_place(const struct place *place, const struct place *before, 
                         bag_quote(before->item->string, strlen(before->item->string)).text, end);
     else
         bag_problem_set(problem, BAG_ERROR_FILE,
-                        "it begins at byte %" PRIu64 " of the data, but what stands before it ends "
+                        "it begins at byte %" PRIu64 " of the data, but the data before it ends "
                         "at %" PRIu64 "; there must be no holes",
                         place->begin, end);
     return reject(place->item, problem);

@@ -19,7 +19,8 @@ static const char help[] =
     "\n"
     "Asks the server on HOST and PORT, or on the socket PATH, as 'bagserve serve' would take them "
     "from its flags, the\n"
-    "environment or a file, whether it is ready. Exit code 0: ready; 1: not ready or not there.\n"
+    "environment or a file, whether it is ready. Exit code 0: ready; 1: not ready or not "
+    "reachable.\n"
     "An answer that takes longer than 2 seconds counts as none.\n";
 
 /* A server on all addresses is asked on the loopback one. */

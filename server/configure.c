@@ -224,8 +224,8 @@ static bool add_version(struct version *version, const char *path, struct bag_pr
     size_t bytes;
     if (version->other && !version->is_set)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "%s: a version has one table, but %s is there too", version->other,
-                               version->table);
+                               "%s: a version has one table, but the folder has %s, too",
+                               version->other, version->table);
     if (!version->table && !version->settings && !version->is_set)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: no table (*" TABLE_SUFFIX ") in it", path);

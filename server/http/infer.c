@@ -100,7 +100,7 @@ bool bag_http_accept_infer(struct bag_http_request *request)
     if (!context->infers) {
         bag_http_reply_error(&request->reply, BAG_ERROR_WRONG_PORT,
                              "this port is for health, metrics and models (admin_port); "
-                             "ask the server's first one");
+                             "send inference to the server's main address");
         return false;
     }
     if (!find_model(request))

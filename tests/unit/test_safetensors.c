@@ -293,10 +293,10 @@ static void rejects_overlaps_holes_and_ends(void **state)
     reject("{" TENSOR("a", "U8", "[4]", 0, 4) "," TENSOR("b", "U8", "[4]", 0, 4) "}", 4,
            "tensor 'b': it begins at byte 0 of the data, inside 'a', which ends at 4");
     reject("{" TENSOR("a", "U8", "[4]", 0, 4) "," TENSOR("b", "U8", "[4]", 8, 12) "}", 12,
-           "tensor 'b': it begins at byte 8 of the data, but what stands before it ends at 4; "
+           "tensor 'b': it begins at byte 8 of the data, but the data before it ends at 4; "
            "there must be no holes");
     reject("{" TENSOR("a", "U8", "[4]", 1, 5) "}", 5,
-           "tensor 'a': it begins at byte 1 of the data, but what stands before it ends at 0; "
+           "tensor 'a': it begins at byte 1 of the data, but the data before it ends at 0; "
            "there must be no holes");
     reject("{" TENSOR("a", "U8", "[4]", 0, 4) "}", 3,
            "the file is truncated: it has 3 bytes of data, the header promises 4");
