@@ -76,6 +76,12 @@ static size_t shortened(enum kind kind, size_t bytes)
     return control->mode == SHORT && bytes > 1 && hit(kind) ? 1 : bytes;
 }
 
+/* What epoll waits for, by descriptor. */
+static struct interest {
+    int epoll; /* 0: nothing is known */
+    struct epoll_event event;
+} interests[1024];
+
 #define REAL(name)                 \
     static __typeof__(name) *real; \
     if (!real)                     \
@@ -159,10 +165,22 @@ ssize_t recv(int fd, void *bytes, size_t count, int flags)
     return fails(RECEIVE) ? -1 : real(fd, bytes, shortened(RECEIVE, count), flags);
 }
 
+/* A send that is cut short by the kernel is followed by an edge for epoll once there is room. */
+static void tell_room(int fd)
+{
+    struct interest *interest = fd < 1024 ? &interests[fd] : interests;
+    if (control->mode == SHORT && interest->epoll)
+        epoll_ctl(interest->epoll, EPOLL_CTL_MOD, fd, &interest->event);
+}
+
 ssize_t send(int fd, const void *bytes, size_t count, int flags)
 {
     REAL(send);
-    return fails(SEND) ? -1 : real(fd, bytes, shortened(SEND, count), flags);
+    if (fails(SEND))
+        return -1;
+    ssize_t sent = real(fd, bytes, shortened(SEND, count), flags);
+    tell_room(fd);
+    return sent;
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
@@ -178,7 +196,9 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
         one.msg_iov = &first;
         one.msg_iovlen = 1;
     }
-    return real(fd, &one, flags);
+    ssize_t sent = real(fd, &one, flags);
+    tell_room(fd);
+    return sent;
 }
 
 /* Reads of files alone: those of an event's descriptor do not fail in a sound system. */
@@ -201,7 +221,13 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t offset)
 int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 {
     REAL(epoll_ctl);
-    return operation != EPOLL_CTL_DEL && fails(EPOLL) ? -1 : real(epoll, operation, fd, event);
+    if (operation != EPOLL_CTL_DEL && fails(EPOLL))
+        return -1;
+    if (operation != EPOLL_CTL_DEL && fd < 1024)
+        interests[fd] = (struct interest){epoll, *event};
+    else if (fd < 1024)
+        interests[fd].epoll = 0;
+    return real(epoll, operation, fd, event);
 }
 
 int eventfd(unsigned count, int flags)
