@@ -203,8 +203,8 @@ static bool check_words(const struct bag_feature_config *pooling, const struct b
                             "out_of_range",
                             problem);
     if (keyed && pooling->rules.prune_invalid)
-        return reject_rules(what, "prune_invalid does not go with keys, which may have any sign",
-                            problem);
+        return reject_rules(
+            what, "prune_invalid cannot be combined with keys, which may have any sign", problem);
     if (pooling->rules.hash_rows && pooling->missing != BAG_MISSING_HASH)
         return reject_rules(what, "hash_rows needs missing to be hash", problem);
     return true;
