@@ -259,7 +259,8 @@ static void shows_unsigned_keys_as_such(void **state)
     struct bag_keys_index index;
     struct bag_problem problem;
     assert_false(bag_keys_index_build(&source, 1, NULL, NULL, &index, &problem));
-    assert_non_null(strstr(problem.text, "key 18446744073709551615 is duplicated, in rows 0 and 1"));
+    assert_non_null(
+        strstr(problem.text, "key 18446744073709551615 is duplicated, in rows 0 and 1"));
 }
 
 static void ends_where_reading_fails(void **state)
