@@ -1,5 +1,6 @@
 """Metrics and statistics: exact counts after a known sequence of requests, and the formats."""
 
+import pathlib
 import re
 import shutil
 import socket
@@ -12,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from example import EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import ROOT, Server, expect, expect_equal, wait_until
+from harness import ROOT, Server, expect, expect_equal, wait_until, write_json
 from v2 import Client, Raw, Tensor, head, infer_body
 
 STAGES = ("queue", "compute_input", "compute_infer", "compute_output")
@@ -386,3 +387,26 @@ def serve(shared_directory):
     with Server("--models", shared_directory / "models", "--max-body-bytes", "4MiB") as server:
         server.table = shared_directory / "models" / "items" / "1" / "table.npy"
         yield server
+
+
+def test_scrapes_of_many_models(directory):
+    """What all models make is written by a worker: the loop, which is the process's first thread, only
+    sends it."""
+    np.save(directory / "t.npy", EXAMPLE)
+    config = write_json(directory / "config.json", {"models": [
+        {"name": f"m{i}", "path": "t.npy"} for i in range(300)]})
+    with Server("--config", config, "--workers", 1) as server, Client(server) as client:
+        def cpu_ns():
+            tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
+            spent = {int(task.name): int((task / "schedstat").read_text().split()[0])
+                     for task in tasks.iterdir()}
+            return spent[server.process.pid], sum(spent.values())
+
+        client.get("/metrics").expect()
+        loop_before, all_before = cpu_ns()
+        for path in ("/metrics", "/v2/models/stats") * 10:
+            client.get(path).expect()
+        loop_after, all_after = cpu_ns()
+        share = (loop_after - loop_before) / (all_after - all_before)
+        print(f"the loop's share is {share:.2f}", flush=True)
+        expect(share < 0.5, f"{share:.2f} of the time is the loop's")
