@@ -40,6 +40,7 @@ static void describes_the_demo(void **state)
     for (int i = 0; i < 2; i++) {
         models[i].datatype = models[i].output_datatype = BAG_DTYPE_COUNT;
         models[i].rules.default_index = -1;
+        models[i].out_of_range = models[i].missing = BAG_MISSING_COUNT;
     }
     assert_true(bag_sources_open(&sources, &config, &problem));
     assert_int_equal(sources.count, 2);
