@@ -32,15 +32,16 @@ void bag_queue_add(struct bag_queue *queue, struct bag_job *job)
     queue->cost_ns += job->cost_ns;
 }
 
-struct bag_job *bag_queue_take_first(struct bag_queue *queue, struct bag_flow *flow)
+/* Takes the job that *link points to out of its flow. */
+static struct bag_job *unlink_job(struct bag_queue *queue, struct bag_flow *flow,
+                                  struct bag_job **link)
 {
-    struct bag_job *job = flow->first;
-    flow->first = job->next;
+    struct bag_job *job = *link;
+    *link = job->next;
+    if (flow->last == &job->next)
+        flow->last = link;
     job->next = NULL;
-    if (!flow->first) {
-        flow->last = &flow->first;
-        queue->num_flows--;
-    }
+    queue->num_flows -= flow->first == NULL;
     flow->count--;
     flow->cost_ns -= job->cost_ns;
     queue->count--;
@@ -49,29 +50,44 @@ struct bag_job *bag_queue_take_first(struct bag_queue *queue, struct bag_flow *f
     return job;
 }
 
-static bool is_eligible(const struct bag_job *job, const struct bag_model *model, size_t max_bags)
+struct bag_job *bag_queue_take_first(struct bag_queue *queue, struct bag_flow *flow)
 {
-    return job && (!model || job->infer.input.model == model) &&
-           (!job->planned || job->infer.plan.work.bags <= max_bags);
+    return unlink_job(queue, flow, &flow->first);
+}
+
+/* Where the flow's first job of the model stands: behind others where two flows have met. NULL
+ * where there is none, or it has too many bags. */
+static struct bag_job **find_job(struct bag_flow *flow, const struct bag_model *model,
+                                 size_t max_bags)
+{
+    struct bag_job **link = &flow->first;
+    while (*link && model && (*link)->infer.input.model != model)
+        link = &(*link)->next;
+    const struct bag_job *job = *link;
+    return job && (!job->planned || job->infer.plan.work.bags <= max_bags) ? link : NULL;
 }
 
 struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model,
                                size_t max_bags)
 {
     struct bag_flow *next = NULL;
+    struct bag_job **next_link = NULL;
     for (struct bag_flow *flow = queue->flows; flow < queue->flows + BAG_QUEUE_FLOWS; flow++) {
-        if (!is_eligible(flow->first, model, max_bags))
+        struct bag_job **link = find_job(flow, model, max_bags);
+        if (!link)
             continue;
         bool older = next && flow->served_ns == next->served_ns &&
-                     flow->first->queued_ns < next->first->queued_ns;
-        if (!next || older || flow->served_ns < next->served_ns)
+                     (*link)->queued_ns < (*next_link)->queued_ns;
+        if (!next || older || flow->served_ns < next->served_ns) {
             next = flow;
+            next_link = link;
+        }
     }
     if (!next)
         return NULL;
     queue->served_ns = next->served_ns;
-    next->served_ns += next->first->cost_ns + 1;
-    return bag_queue_take_first(queue, next);
+    next->served_ns += (*next_link)->cost_ns + 1;
+    return unlink_job(queue, next, next_link);
 }
 
 uint64_t bag_queue_oldest_ns(const struct bag_queue *queue)
