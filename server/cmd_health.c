@@ -2,7 +2,7 @@
  * shell or curl. Exit code 0: ready. */
 #include "commands.h"
 #include "configure.h"
-#include "sockets.h"
+#include "server/system/sockets.h"
 
 #include <errno.h>
 #include <stdio.h>

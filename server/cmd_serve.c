@@ -6,9 +6,9 @@
 #include "configure.h"
 #include "http/authorize.h"
 #include "loader.h"
-#include "log.h"
 #include "loops.h"
-#include "systemd.h"
+#include "server/system/log.h"
+#include "server/system/systemd.h"
 
 #include <errno.h>
 #include <fcntl.h>

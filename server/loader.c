@@ -2,9 +2,9 @@
 #include "loader.h"
 
 #include "backend.h"
-#include "log.h"
 #include "memory/memory.h"
-#include "systemd.h"
+#include "server/system/log.h"
+#include "server/system/systemd.h"
 #include "table/progress.h"
 
 #include <stdio.h>

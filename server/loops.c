@@ -2,9 +2,9 @@
 #include "loops.h"
 
 #include "backend.h"
-#include "log.h"
-#include "sockets.h"
-#include "systemd.h"
+#include "server/system/log.h"
+#include "server/system/sockets.h"
+#include "server/system/systemd.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

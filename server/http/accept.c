@@ -1,7 +1,7 @@
 /* Accepting connections; see accept.h. */
 #include "accept.h"
 
-#include "server/log.h"
+#include "server/system/log.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

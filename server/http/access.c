@@ -2,7 +2,7 @@
 #include "access.h"
 
 #include "errors.h"
-#include "server/log.h"
+#include "server/system/log.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

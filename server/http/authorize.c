@@ -2,7 +2,7 @@
 #include "authorize.h"
 
 #include "request.h"
-#include "server/configure.h"
+#include "server/system/text_file.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The listening socket; see listen.h. */
 #include "listen.h"
 
-#include "server/sockets.h"
+#include "server/system/sockets.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* libmicrohttpd's callbacks; see mhd.h. */
 #include "mhd.h"
 
-#include "server/log.h"
+#include "server/system/log.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "proto/tokens.h"
 #include "response.h"
-#include "server/service.h"
+#include "service.h"
 
 struct bag_http_request;
 

@@ -2,7 +2,7 @@
 #include "server.h"
 
 #include "intercept.h"
-#include "server/log.h"
+#include "server/system/log.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The counters in Prometheus' text format and as statistics; see expose.h. */
 #include "expose.h"
 
-#include "server/log.h"
+#include "server/system/log.h"
 
 #include <dirent.h>
 #include <stdio.h>

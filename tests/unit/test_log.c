@@ -1,7 +1,7 @@
 /* Log lines, as they come out on standard error: a pipe here. */
 #include "testing.h"
 
-#include "server/log.h"
+#include "server/system/log.h"
 
 #include <unistd.h>
 
