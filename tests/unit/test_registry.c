@@ -150,7 +150,7 @@ struct world {
 static void set_up(struct world *world)
 {
     struct bag_model *models[] = {make("a", "1")};
-    *world = (struct world){0};
+    memset(world, 0, sizeof *world);
     assert_true(bag_registry_init(&world->registry, 4));
     world->registry.on_left = count_call;
     world->registry.left_context = &world->left;
