@@ -44,16 +44,17 @@ static struct {
     struct bag_work work[WORK_COUNT];
     atomic_size_t count;
     struct bag_work *order[WORK_COUNT];
-    cpu_set_t processors;
-    int nice;
+    cpu_set_t processors[WORK_COUNT];
+    int nice[WORK_COUNT];
     uv_sem_t gate;
 } world;
 
 static void note(struct bag_work *work)
 {
-    world.order[atomic_fetch_add(&world.count, 1)] = work;
-    sched_getaffinity(0, sizeof world.processors, &world.processors);
-    world.nice = getpriority(PRIO_PROCESS, 0);
+    size_t place = atomic_fetch_add(&world.count, 1);
+    world.order[place] = work;
+    sched_getaffinity(0, sizeof world.processors[place], &world.processors[place]);
+    world.nice[place] = getpriority(PRIO_PROCESS, 0);
 }
 
 static void wait_at_gate(struct bag_work *work)
@@ -137,15 +138,15 @@ static void test_workers_keep_to_processors(void **state)
     start(1, "", 0);
     push(0, false);
     stop();
-    assert_true(CPU_EQUAL(&before, &world.processors));
-    assert_int_equal(world.nice, nice);
+    assert_true(CPU_EQUAL(&before, &world.processors[0]));
+    assert_int_equal(world.nice[0], nice);
 
     start(1, "0", 3);
     push(0, false);
     stop();
-    assert_int_equal(CPU_COUNT(&world.processors), 1);
-    assert_true(CPU_ISSET(0, &world.processors));
-    assert_int_equal(world.nice, nice + 3 < 19 ? nice + 3 : 19);
+    assert_int_equal(CPU_COUNT(&world.processors[0]), 1);
+    assert_true(CPU_ISSET(0, &world.processors[0]));
+    assert_int_equal(world.nice[0], nice + 3 < 19 ? nice + 3 : 19);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&before, &after));
     assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
