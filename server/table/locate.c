@@ -338,24 +338,34 @@ static bool open_dump(struct bag_source *source, const char *folder, const char 
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-/* The index of files in parts, of which a folder has one; NULL: none, or *problem is set where
- * there are several. */
-static bool find_index(struct bag_source *source, const char *folder, const char **index,
-                       struct bag_problem *problem)
+static const char *const index_suffixes[] = {".safetensors.index.json", NULL};
+static const char *const table_suffixes[] = {".npy", ".npz", ".safetensors", NULL};
+
+static bool has_any_suffix(const char *name, const char *const *suffixes)
+{
+    while (*suffixes && !has_suffix(name, *suffixes))
+        suffixes++;
+    return *suffixes != NULL;
+}
+
+/* The only file of a folder with one of these suffixes. *path is NULL where there is none; where
+ * there are several, *problem is set. */
+static bool find_only(struct bag_source *source, const char *folder, const char *const *suffixes,
+                      const char **path, struct bag_problem *problem)
 {
     DIR *directory = opendir(folder);
     bool ok = true;
-    *index = NULL;
+    *path = NULL;
     for (struct dirent *entry; ok && directory && (entry = readdir(directory));) {
-        if (!has_suffix(entry->d_name, ".safetensors.index.json"))
+        if (*entry->d_name == '.' || !has_any_suffix(entry->d_name, suffixes))
             continue;
-        if (*index)
+        if (*path)
             ok = bag_problem_set(problem, BAG_ERROR_FILE,
-                                 "%s: there are several *.safetensors.index.json; name one of "
+                                 "%s: the folder holds several tables, %s and %s; name one of "
                                  "them in place of the folder",
-                                 folder);
+                                 folder, strrchr(*path, '/') + 1, entry->d_name);
         else
-            ok = (*index = join(source, folder, entry->d_name, problem)) != NULL;
+            ok = (*path = join(source, folder, entry->d_name, problem)) != NULL;
     }
     if (directory)
         closedir(directory);
@@ -373,10 +383,10 @@ static bool open_folder(struct bag_source *source, const char *folder, struct ba
     const char *keys = join(source, folder, "keys.npy", problem);
     const char *values = keys ? join(source, folder, "values.npy", problem) : NULL;
     const char *key = values ? join(source, folder, "key", problem) : NULL;
-    const char *vector = key ? join(source, folder, "emb_vector", problem) : NULL, *index;
+    const char *vector = key ? join(source, folder, "emb_vector", problem) : NULL, *index, *only;
     char table[256];
     unsigned ranks = 0;
-    if (!vector || !find_index(source, folder, &index, problem))
+    if (!vector || !find_only(source, folder, index_suffixes, &index, problem))
         return false;
     if (index)
         return open_parts(source, index, problem);
@@ -388,10 +398,15 @@ static bool open_folder(struct bag_source *source, const char *folder, struct ba
         return false;
     if (*table)
         return open_dump(source, folder, table, ranks, problem);
+    if (!find_only(source, folder, table_suffixes, &only, problem))
+        return false;
+    if (only)
+        return open_file(source, only, problem);
     return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "%s: the directory holds no table: neither keys.npy and values.npy, nor "
+                           "%s: the folder holds no table: neither keys.npy and values.npy, nor "
                            "key and emb_vector, nor T_emb_keys.rank_R.world_size_W with its "
-                           "values, nor a *.safetensors.index.json",
+                           "values, nor a *.safetensors.index.json, nor one file *.npy, *.npz or "
+                           "*.safetensors",
                            folder);
 }
 

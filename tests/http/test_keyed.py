@@ -349,10 +349,12 @@ def write_sources(directory, table):
     for file in (directory / "parts").iterdir():
         (directory / "models/whole/2" / file.name).write_bytes(file.read_bytes())
     write_json(directory / "models/whole/2/config.json", {"tensor": "v", "keys_tensor": "k"})
+    (directory / "alone").mkdir()
+    (directory / "alone/any.safetensors").write_bytes((directory / "m.safetensors").read_bytes())
     values.tofile(directory / "raw.bin")
     keys.tofile(directory / "raw.keys")
     raw = f"{directory}/raw.bin,shape=[-1, {COLUMNS}],datatype=FP32,keys={directory}/raw.keys"
-    return {"pair": "pair", "hps": "hps", "dump": "dump", "one": "m.safetensors",
+    return {"pair": "pair", "hps": "hps", "dump": "dump", "one": "m.safetensors", "alone": "alone",
             "two": "m.safetensors#values", "named": "named.safetensors#v,keys_tensor=k",
             "z": "z.npz", "parts": "parts#v,keys_tensor=k",
             "index": "parts/a.safetensors.index.json#v,keys_tensor=k", "raw": raw}
@@ -431,6 +433,9 @@ def test_rejected_at_the_start(directory):
         "weighty": ("F32", np.zeros((4, 2), np.float32))})
     np.savez_compressed(directory / "packed.npz", values=np.zeros((4, 2), np.float32))
     (directory / "empty").mkdir()
+    (directory / "both").mkdir()
+    for name in "ab":
+        np.save(directory / "both" / f"{name}.npy", keys)
     for model, words in [
             ({"keys": "short.npy"}, ["9 keys for the 10 rows"]),
             ({"keys": "wrong.npy"}, ["keys must be INT64 or UINT64"]),
@@ -453,6 +458,7 @@ def test_rejected_at_the_start(directory):
             ("m.safetensors#b", ["tensor 'b'", "BOOL cannot be pooled"]),
             ("m.safetensors", ["name the table", "weights, b, weighty"]),
             ("packed.npz", ["member 'values'", "compressed", "numpy.savez"]),
+            ("both", ["several tables", "a.npy", "b.npy"]),
             ("empty", ["keys.npy and values.npy", "emb_vector"])]:
         reject(("--table", f"m={directory / path}"), *words)
     truncated = (directory / "m.safetensors").read_bytes()[:-1]
