@@ -1,15 +1,10 @@
-/* Table files of every format are opened and checked; see load.h and file.h. What is said about a
- * file's elements is always a struct bag_npy, whichever format said it. */
+/* Files of one array, .npy or without a header, are opened and checked; see load.h and file.h. What
+ * is said about a file's elements is always a struct bag_npy, whichever format said it. */
 #include "file.h"
-
-#include "proto/npz.h"
-#include "proto/safetensors.h"
-#include "proto/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,8 +18,8 @@ bool bag_file_reject(const char *path, struct bag_problem *problem)
     return false;
 }
 
-/* Opens a regular file and no other: a FIFO would block, a device has no size. -1: rejected. */
-static int open_regular(const char *path, struct stat *state, struct bag_problem *problem)
+/* A FIFO would block, a device has no size. */
+int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem)
 {
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, state) != 0) {
@@ -41,8 +36,8 @@ static int open_regular(const char *path, struct stat *state, struct bag_problem
     return -1;
 }
 
-/* Reads up to `bytes` at a place; returns how many there were, or -1. */
-static ssize_t read_some(int fd, void *out, size_t bytes, uint64_t at, struct bag_problem *problem)
+ssize_t bag_file_read_some(int fd, void *out, size_t bytes, uint64_t at,
+                           struct bag_problem *problem)
 {
     size_t have = 0;
     while (have < bytes) {
@@ -61,7 +56,7 @@ static ssize_t read_some(int fd, void *out, size_t bytes, uint64_t at, struct ba
 
 bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_problem *problem)
 {
-    ssize_t have = read_some(fd, out, bytes, at, problem);
+    ssize_t have = bag_file_read_some(fd, out, bytes, at, problem);
     if (have >= 0 && (size_t)have < bytes)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file shrank to %" PRIu64 " bytes while it was read; publish a "
@@ -72,7 +67,7 @@ bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_p
 
 /* ---- the state of a file --------------------------------------------------------------------- */
 
-static void remember(struct bag_table_file *file, const char *path, const struct stat *state)
+void bag_file_remember(struct bag_table_file *file, const char *path, const struct stat *state)
 {
     file->path = path;
     file->device = state->st_dev;
@@ -100,7 +95,7 @@ static bool reject_changed(const struct bag_table_file *file, const char *when,
 int bag_file_reopen(const struct bag_table_file *file, struct bag_problem *problem)
 {
     struct stat state;
-    int fd = open_regular(file->path, &state, problem);
+    int fd = bag_file_open(file->path, &state, problem);
     if (fd < 0) {
         bag_file_reject(file->path, problem);
         return -1;
@@ -145,20 +140,19 @@ static bool check_size(const struct bag_npy *npy, uint64_t end, struct bag_probl
     return true;
 }
 
-static bool reject_scalar(struct bag_problem *problem)
+bool bag_file_reject_scalar(struct bag_problem *problem)
 {
     bag_problem_from_fault(problem, &(struct bag_fault){.status = BAG_STATUS_TABLE_RANK});
     problem->kind = BAG_ERROR_FILE;
     return false;
 }
 
-/* Reads the header of the array that stands in [begin, end) of the file. */
-static bool read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype override_dtype,
-                     struct bag_npy *npy, struct bag_problem *problem)
+bool bag_file_read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype override_dtype,
+                       struct bag_npy *npy, struct bag_problem *problem)
 {
     unsigned char preamble[BAG_NPY_PREAMBLE_BYTES];
     size_t room = end - begin < sizeof preamble ? end - begin : sizeof preamble;
-    ssize_t have = read_some(fd, preamble, room, begin, problem);
+    ssize_t have = bag_file_read_some(fd, preamble, room, begin, problem);
     if (have < 0)
         return false;
     size_t header_bytes = bag_npy_header_bytes(preamble, (size_t)have);
@@ -168,11 +162,11 @@ static bool read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype overri
     if (!header)
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for a header of %zu bytes",
                                header_bytes);
-    have = read_some(fd, header, header_bytes, begin, problem);
+    have = bag_file_read_some(fd, header, header_bytes, begin, problem);
     bool ok = have >= 0 && bag_npy_parse(header, (size_t)have, override_dtype, npy, problem);
     free(header);
     if (ok && npy->rank == 0)
-        return reject_scalar(problem);
+        return bag_file_reject_scalar(problem);
     if (ok)
         npy->data_offset += begin;
     return ok && check_size(npy, end, problem);
@@ -182,12 +176,13 @@ bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
                          struct bag_table_file *file, struct bag_problem *problem)
 {
     struct stat state;
-    int fd = open_regular(path, &state, problem);
+    int fd = bag_file_open(path, &state, problem);
     if (fd < 0)
         return bag_file_reject(path, problem);
-    bool ok = read_npy(fd, 0, (uint64_t)state.st_size, override_dtype, &file->npy, problem);
+    bool ok =
+        bag_file_read_npy(fd, 0, (uint64_t)state.st_size, override_dtype, &file->npy, problem);
     close(fd);
-    remember(file, path, &state);
+    bag_file_remember(file, path, &state);
     return ok || bag_file_reject(path, problem);
 }
 
@@ -220,314 +215,11 @@ bool bag_table_raw_open(const char *path, enum bag_dtype dtype, uint32_t rank, c
                         struct bag_table_file *file, struct bag_problem *problem)
 {
     struct stat state;
-    int fd = open_regular(path, &state, problem);
+    int fd = bag_file_open(path, &state, problem);
     if (fd < 0)
         return bag_file_reject(path, problem);
     close(fd);
-    remember(file, path, &state);
+    bag_file_remember(file, path, &state);
     return describe_raw((uint64_t)state.st_size, dtype, rank, shape, &file->npy, problem) ||
            bag_file_reject(path, problem);
-}
-
-/* ---- names ----------------------------------------------------------------------------------- */
-
-static bool add_name(struct bag_file_names *names, const char *name, size_t bytes,
-                     struct bag_problem *problem)
-{
-    char **grown = reallocarray(names->names, names->count + 1, sizeof *grown);
-    if (grown)
-        names->names = grown;
-    if (!grown || !(grown[names->count] = strndup(name, bytes)))
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for the file's names");
-    names->count++;
-    return true;
-}
-
-void bag_file_names_free(struct bag_file_names *names)
-{
-    for (size_t i = 0; i < names->count; i++)
-        free(names->names[i]);
-    free(names->names);
-    *names = (struct bag_file_names){NULL, 0};
-}
-
-bool bag_file_reject_name(const char *what, const char *name, const struct bag_file_names *names,
-                          struct bag_problem *problem)
-{
-    struct bag_suggestion suggestion = {.written = name};
-    size_t listed = 0;
-    char list[200] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < names->count; i++) {
-        struct bag_quoted shown = bag_quote(names->names[i], strlen(names->names[i]));
-        size_t bytes = strlen(shown.text);
-        bag_suggest_offer(&suggestion, names->names[i]);
-        if (used + bytes + sizeof ", , ..." > sizeof list)
-            continue;
-        memcpy(list + used, ", ", 2);
-        memcpy(list + used + 2, shown.text, bytes + 1);
-        used += bytes + 2;
-        listed++;
-    }
-    if (names->count == 0)
-        return bag_problem_set(problem, BAG_ERROR_FILE, "there is no %s '%s', nor any other", what,
-                               bag_quote(name, strlen(name)).text);
-    return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "there is no %s '%s'; did you mean '%s'? There are %s%s", what,
-                           bag_quote(name, strlen(name)).text, suggestion.nearest,
-                           list + (listed ? 2 : 0), listed < names->count ? ", ..." : "");
-}
-
-/* ---- safetensors ----------------------------------------------------------------------------- */
-
-static bool read_tensors(int fd, uint64_t file_bytes, struct bag_safetensors *tensors,
-                         struct bag_problem *problem)
-{
-    unsigned char preamble[BAG_SAFETENSORS_PREAMBLE_BYTES];
-    ssize_t have = read_some(fd, preamble, sizeof preamble, 0, problem);
-    if (have < 0)
-        return false;
-    size_t header_bytes = bag_safetensors_header_bytes(preamble, (size_t)have);
-    if (header_bytes == 0 || header_bytes > file_bytes) {
-        /* Which the parser explains, unless the file says that it is longer than it is. */
-        if (header_bytes == 0)
-            return bag_safetensors_parse(preamble, (size_t)have, file_bytes, tensors, problem);
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the file is truncated: its header should end at byte %zu, but the "
-                               "file ends after %" PRIu64,
-                               header_bytes, file_bytes);
-    }
-    char *header = malloc(header_bytes);
-    if (!header)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for a header of %zu bytes",
-                               header_bytes);
-    bool ok = bag_file_read_at(fd, header, header_bytes, 0, problem) &&
-              bag_safetensors_parse(header, header_bytes, file_bytes, tensors, problem);
-    free(header);
-    return ok;
-}
-
-/* Opens the file for its header alone. On success the caller frees *tensors. */
-static bool open_tensors(const char *path, struct stat *state, struct bag_safetensors *tensors,
-                         struct bag_problem *problem)
-{
-    int fd = open_regular(path, state, problem);
-    if (fd < 0)
-        return bag_file_reject(path, problem);
-    bool ok = read_tensors(fd, (uint64_t)state->st_size, tensors, problem);
-    close(fd);
-    return ok || bag_file_reject(path, problem);
-}
-
-static bool list_tensors(const struct bag_safetensors *tensors, struct bag_file_names *names,
-                         struct bag_problem *problem)
-{
-    const struct cJSON *cursor = NULL;
-    for (const char *name; (name = bag_safetensors_next(tensors, &cursor));) {
-        if (!add_name(names, name, strlen(name), problem))
-            return false;
-    }
-    return true;
-}
-
-bool bag_file_list_tensors(const char *path, struct bag_file_names *names,
-                           struct bag_problem *problem)
-{
-    struct stat state;
-    struct bag_safetensors tensors;
-    if (!open_tensors(path, &state, &tensors, problem))
-        return false;
-    bool ok = list_tensors(&tensors, names, problem);
-    bag_safetensors_free(&tensors);
-    return ok;
-}
-
-static bool reject_tensor(const struct bag_safetensors *tensors, const char *tensor,
-                          struct bag_problem *problem)
-{
-    struct bag_file_names names = {NULL, 0};
-    if (list_tensors(tensors, &names, problem))
-        bag_file_reject_name("tensor", tensor, &names, problem);
-    bag_file_names_free(&names);
-    return false;
-}
-
-bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
-                           enum bag_row_format *row_format, struct bag_problem *problem)
-{
-    struct stat state;
-    struct bag_safetensors tensors;
-    struct bag_safetensors_tensor found;
-    if (!open_tensors(path, &state, &tensors, problem))
-        return false;
-    remember(file, path, &state);
-    bool ok = bag_safetensors_has(&tensors, tensor)
-                  ? bag_safetensors_describe(&tensors, tensor, &found, problem)
-                  : reject_tensor(&tensors, tensor, problem);
-    if (ok && found.layout.rank == 0)
-        ok = reject_scalar(problem);
-    if (ok) {
-        file->npy = found.layout;
-        if (found.row_format != BAG_ROWS_PLAIN)
-            *row_format = found.row_format;
-    }
-    bag_safetensors_free(&tensors);
-    return ok || bag_file_reject(path, problem);
-}
-
-/* ---- files in parts -------------------------------------------------------------------------- */
-
-static bool read_index(const char *path, struct bag_safetensors_index *index,
-                       struct bag_problem *problem)
-{
-    struct stat state;
-    int fd = open_regular(path, &state, problem);
-    if (fd < 0)
-        return false;
-    size_t bytes = (size_t)state.st_size;
-    char *text = bytes <= BAG_SAFETENSORS_MAX_HEADER_BYTES ? malloc(bytes + 1) : NULL;
-    bool ok = text ? bag_file_read_at(fd, text, bytes, 0, problem) &&
-                         bag_safetensors_index_parse(text, bytes, index, problem)
-                   : bag_problem_set(problem, BAG_ERROR_FILE,
-                                     "the index has %zu bytes; at most %zu are read", bytes,
-                                     BAG_SAFETENSORS_MAX_HEADER_BYTES);
-    free(text);
-    close(fd);
-    return ok;
-}
-
-static bool reject_indexed(const struct bag_safetensors_index *index, const char *tensor,
-                           struct bag_problem *problem)
-{
-    struct bag_file_names names = {NULL, 0};
-    const struct cJSON *cursor = NULL;
-    bool ok = true;
-    for (const char *name; ok && (name = bag_safetensors_index_next(index, &cursor));)
-        ok = add_name(&names, name, strlen(name), problem);
-    if (ok)
-        bag_file_reject_name("tensor", tensor, &names, problem);
-    bag_file_names_free(&names);
-    return false;
-}
-
-char *bag_file_find_part(const char *index_path, const char *tensor, struct bag_problem *problem)
-{
-    struct bag_safetensors_index index;
-    char *path = NULL;
-    if (!read_index(index_path, &index, problem)) {
-        bag_file_reject(index_path, problem);
-        return NULL;
-    }
-    const char *name = bag_safetensors_index_file(&index, tensor);
-    const char *slash = strrchr(index_path, '/');
-    int folder_bytes = slash ? (int)(slash - index_path) + 1 : 0;
-    if (!name) {
-        reject_indexed(&index, tensor, problem);
-        bag_file_reject(index_path, problem);
-    } else if (asprintf(&path, "%.*s%s", folder_bytes, index_path, name) < 0) {
-        path = NULL;
-        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", index_path);
-    }
-    bag_safetensors_index_free(&index);
-    return path;
-}
-
-/* ---- .npz ------------------------------------------------------------------------------------ */
-
-/* Reads the directory; on success the caller frees *directory. */
-static bool read_directory(int fd, uint64_t file_bytes, struct bag_npz *npz, void **directory,
-                           struct bag_problem *problem)
-{
-    size_t tail_bytes = file_bytes < BAG_NPZ_TAIL_BYTES ? file_bytes : BAG_NPZ_TAIL_BYTES;
-    char *tail = malloc(BAG_NPZ_TAIL_BYTES);
-    bool ok = tail ? bag_file_read_at(fd, tail, tail_bytes, file_bytes - tail_bytes, problem) &&
-                         bag_npz_find_directory(tail, tail_bytes, file_bytes, npz, problem)
-                   : bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-    free(tail);
-    *directory = ok ? malloc(npz->directory_bytes + 1) : NULL;
-    if (ok && !*directory)
-        ok = bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-    ok = ok &&
-         bag_file_read_at(fd, *directory, npz->directory_bytes, npz->directory_offset, problem) &&
-         bag_npz_read_directory(npz, *directory, problem);
-    if (!ok)
-        free(*directory);
-    return ok;
-}
-
-static bool list_members(const struct bag_npz *npz, struct bag_file_names *names,
-                         struct bag_problem *problem)
-{
-    struct bag_npz_member member;
-    size_t cursor = 0;
-    while (bag_npz_next(npz, &cursor, &member)) {
-        if (!add_name(names, member.name.data, member.name.bytes, problem))
-            return false;
-    }
-    return true;
-}
-
-static bool reject_member(const struct bag_npz *npz, const char *name, size_t found,
-                          struct bag_problem *problem)
-{
-    struct bag_file_names names = {NULL, 0};
-    if (found > 1)
-        return bag_problem_set(problem, BAG_ERROR_FILE, "the archive has two members '%s'",
-                               bag_quote(name, strlen(name)).text);
-    if (list_members(npz, &names, problem))
-        bag_file_reject_name("array", name, &names, problem);
-    bag_file_names_free(&names);
-    return false;
-}
-
-static bool read_member(int fd, const struct bag_npz *npz, const char *name,
-                        enum bag_dtype override_dtype, struct bag_npy *npy,
-                        struct bag_problem *problem)
-{
-    unsigned char header[BAG_NPZ_MEMBER_HEADER_BYTES];
-    struct bag_npz_member member;
-    uint64_t offset;
-    size_t found = bag_npz_find(npz, name, &member);
-    if (found != 1)
-        return reject_member(npz, name, found, problem);
-    return bag_file_read_at(fd, header, sizeof header, member.header_offset, problem) &&
-           bag_npz_locate(npz, &member, header, &offset, problem) &&
-           read_npy(fd, offset, offset + member.bytes, override_dtype, npy, problem);
-}
-
-bool bag_table_member_open(const char *path, const char *member, enum bag_dtype override_dtype,
-                           struct bag_table_file *file, struct bag_problem *problem)
-{
-    struct stat state;
-    struct bag_npz npz;
-    void *directory;
-    int fd = open_regular(path, &state, problem);
-    if (fd < 0)
-        return bag_file_reject(path, problem);
-    remember(file, path, &state);
-    bool ok = read_directory(fd, (uint64_t)state.st_size, &npz, &directory, problem);
-    if (ok) {
-        ok = read_member(fd, &npz, member, override_dtype, &file->npy, problem);
-        free(directory);
-    }
-    close(fd);
-    return ok || bag_file_reject(path, problem);
-}
-
-bool bag_file_list_members(const char *path, struct bag_file_names *names,
-                           struct bag_problem *problem)
-{
-    struct stat state;
-    struct bag_npz npz;
-    void *directory;
-    int fd = open_regular(path, &state, problem);
-    if (fd < 0)
-        return bag_file_reject(path, problem);
-    bool ok = read_directory(fd, (uint64_t)state.st_size, &npz, &directory, problem);
-    if (ok) {
-        ok = list_members(&npz, names, problem);
-        free(directory);
-    }
-    close(fd);
-    return ok || bag_file_reject(path, problem);
 }

@@ -4,6 +4,9 @@
 
 #include "load.h"
 
+#include <sys/stat.h>
+#include <sys/types.h>
+
 /* Puts the file's path in front of a problem; returns false. */
 bool bag_file_reject(const char *path, struct bag_problem *problem);
 
@@ -13,6 +16,23 @@ int bag_file_reopen(const struct bag_table_file *file, struct bag_problem *probl
 /* Whether the open file is still as it was. */
 bool bag_file_check_unchanged(const struct bag_table_file *file, int fd,
                               struct bag_problem *problem);
+
+/* Opens a regular file and no other, and fills *state; -1 with the problem set. */
+int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem);
+
+/* Keeps which file that is, in which state. */
+void bag_file_remember(struct bag_table_file *file, const char *path, const struct stat *state);
+
+/* Reads up to `bytes` at a place; returns how many there were, or -1 with the problem set. */
+ssize_t bag_file_read_some(int fd, void *out, size_t bytes, uint64_t at,
+                           struct bag_problem *problem);
+
+/* Reads the header of the .npy array that stands in [begin, end) of the file. */
+bool bag_file_read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype override_dtype,
+                       struct bag_npy *npy, struct bag_problem *problem);
+
+/* Says that an array without dimensions is no table; returns false. */
+bool bag_file_reject_scalar(struct bag_problem *problem);
 
 /* Reads `bytes` at a place; fewer are a failure. */
 bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_problem *problem);
