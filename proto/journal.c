@@ -1,0 +1,218 @@
+/* Headers and records of journals; see journal.h. */
+#include "journal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <zlib.h>
+
+static const char file_magic[8] = {'B', 'A', 'G', 'R', 'O', 'W', 'S', '\n'};
+
+#define RECORD_MAGIC 0x53574f52u /* "ROWS" */
+
+#define HEADER_FIXED_BYTES 48
+#define RECORD_FIXED_BYTES 48
+#define HEADER_CRC_AT      44
+#define RECORD_CRC_FROM    8
+
+_Static_assert(HEADER_FIXED_BYTES + BAG_JOURNAL_NAME_BYTES - 1 + 2 * 32 <=
+                   BAG_JOURNAL_MAX_HEADER_BYTES,
+               "the longest names");
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+static void put_u32(unsigned char *out, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        out[i] = (unsigned char)(value >> 8 * i);
+}
+
+static void put_u64(unsigned char *out, uint64_t value)
+{
+    put_u32(out, (uint32_t)value);
+    put_u32(out + 4, (uint32_t)(value >> 32));
+}
+
+static uint32_t get_u32(const unsigned char *bytes)
+{
+    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
+           (uint32_t)bytes[3] << 24;
+}
+
+static uint64_t get_u64(const unsigned char *bytes)
+{
+    return get_u32(bytes) | (uint64_t)get_u32(bytes + 4) << 32;
+}
+
+static uint32_t crc_of(uint32_t crc, const unsigned char *bytes, size_t count)
+{
+    return (uint32_t)crc32_z(crc, bytes, count);
+}
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + 7) & ~(size_t)7;
+}
+
+/* ---- headers --------------------------------------------------------------------------------- */
+
+/* The CRC of a header, with zeros in its own place. */
+static uint32_t header_crc(const unsigned char *bytes, size_t count)
+{
+    static const unsigned char zeros[4];
+    uint32_t crc = crc_of(0, bytes, HEADER_CRC_AT);
+    crc = crc_of(crc, zeros, sizeof zeros);
+    return crc_of(crc, bytes + HEADER_CRC_AT + 4, count - HEADER_CRC_AT - 4);
+}
+
+size_t bag_journal_write_header(const struct bag_journal_header *header, void *out)
+{
+    unsigned char *bytes = out;
+    const char *names[3] = {header->name, bag_dtypes[header->dtype].name,
+                            bag_row_format_names[header->row_format]};
+    size_t at = HEADER_FIXED_BYTES;
+    memset(bytes, 0, BAG_JOURNAL_MAX_HEADER_BYTES);
+    for (int i = 0; i < 3; i++) {
+        size_t length = strlen(names[i]);
+        bytes[40 + i] = (unsigned char)length;
+        memcpy(bytes + at, names[i], length);
+        at += length;
+    }
+    at = round_up(at);
+    memcpy(bytes, file_magic, sizeof file_magic);
+    put_u32(bytes + 8, BAG_JOURNAL_VERSION);
+    put_u32(bytes + 12, (uint32_t)at);
+    put_u64(bytes + 16, header->first_sequence);
+    put_u64(bytes + 24, header->row_elements);
+    put_u64(bytes + 32, header->row_bytes);
+    bytes[43] = header->keyed;
+    put_u32(bytes + HEADER_CRC_AT, header_crc(bytes, at));
+    return at;
+}
+
+static bool reject(struct bag_problem *problem, const char *why)
+{
+    return bag_problem_set(problem, BAG_ERROR_FILE, "%s", why);
+}
+
+/* The three names of a header whose checksum is right. */
+static bool read_names(const unsigned char *bytes, size_t count, struct bag_journal_header *header,
+                       struct bag_problem *problem)
+{
+    const char *names = (const char *)bytes + HEADER_FIXED_BYTES;
+    size_t name_bytes = bytes[40], dtype_bytes = bytes[41], format_bytes = bytes[42];
+    if (name_bytes >= BAG_JOURNAL_NAME_BYTES ||
+        name_bytes + dtype_bytes + format_bytes > count - HEADER_FIXED_BYTES)
+        return reject(problem, "the journal's header is damaged: its names are too long");
+    memcpy(header->name, names, name_bytes);
+    header->name[name_bytes] = 0;
+    header->dtype = bag_dtype_find(names + name_bytes, dtype_bytes);
+    header->row_format = bag_row_format_find(names + name_bytes + dtype_bytes, format_bytes);
+    return (header->dtype != BAG_DTYPE_COUNT && header->row_format != BAG_ROW_FORMAT_COUNT) ||
+           reject(problem, "the journal's rows are of a type or format that is not known here");
+}
+
+/* What the first bytes say of the header as a whole. */
+static bool check_frame(const unsigned char *bytes, size_t count, size_t *header_bytes,
+                        struct bag_problem *problem)
+{
+    if (count < HEADER_FIXED_BYTES || memcmp(bytes, file_magic, sizeof file_magic) != 0)
+        return reject(problem, "the file is no journal of row updates");
+    if (get_u32(bytes + 8) != BAG_JOURNAL_VERSION)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the journal has format %u; this server reads format %u",
+                               (unsigned)get_u32(bytes + 8), (unsigned)BAG_JOURNAL_VERSION);
+    *header_bytes = get_u32(bytes + 12);
+    bool whole = *header_bytes >= HEADER_FIXED_BYTES && *header_bytes % 8 == 0 &&
+                 *header_bytes <= BAG_JOURNAL_MAX_HEADER_BYTES && *header_bytes <= count;
+    return (whole && get_u32(bytes + HEADER_CRC_AT) == header_crc(bytes, *header_bytes)) ||
+           reject(problem, "the journal's header is damaged: its checksum is wrong");
+}
+
+bool bag_journal_read_header(const void *data, size_t count, struct bag_journal_header *header,
+                             size_t *header_bytes, struct bag_problem *problem)
+{
+    const unsigned char *bytes = data;
+    if (!check_frame(bytes, count, header_bytes, problem) ||
+        !read_names(bytes, *header_bytes, header, problem))
+        return false;
+    header->first_sequence = get_u64(bytes + 16);
+    header->row_elements = get_u64(bytes + 24);
+    header->row_bytes = get_u64(bytes + 32);
+    header->keyed = bytes[43];
+    return (bytes[43] <= 1 && header->first_sequence > 0) ||
+           reject(problem, "the journal's header is damaged: it has values that cannot be");
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+size_t bag_journal_record_bytes(const struct bag_journal_record *record, uint64_t row_bytes)
+{
+    size_t each = sizeof(uint64_t), bytes;
+    if (record->kind == BAG_JOURNAL_UPSERT && __builtin_add_overflow(each, row_bytes, &each))
+        return 0;
+    if (__builtin_mul_overflow(each, record->count, &bytes) ||
+        __builtin_add_overflow(bytes, RECORD_FIXED_BYTES + 7, &bytes))
+        return 0;
+    return bytes & ~(size_t)7;
+}
+
+void bag_journal_write_record(const struct bag_journal_record *record, uint64_t row_bytes,
+                              void *out)
+{
+    unsigned char *bytes = out, *at = bytes + RECORD_FIXED_BYTES;
+    size_t total = bag_journal_record_bytes(record, row_bytes);
+    put_u32(bytes, RECORD_MAGIC);
+    put_u64(bytes + 8, total);
+    put_u64(bytes + 16, record->sequence);
+    put_u64(bytes + 24, record->synced_bytes);
+    put_u32(bytes + 32, record->kind);
+    put_u32(bytes + 36, 0);
+    put_u64(bytes + 40, record->count);
+    if (record->count) {
+        memcpy(at, record->ids, record->count * sizeof(uint64_t));
+        at += record->count * sizeof(uint64_t);
+    }
+    size_t rows_bytes = record->kind == BAG_JOURNAL_UPSERT ? record->count * row_bytes : 0;
+    if (rows_bytes)
+        memcpy(at, record->rows, rows_bytes);
+    at += rows_bytes;
+    memset(at, 0, (size_t)(bytes + total - at));
+    put_u32(bytes + 4, crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM));
+}
+
+size_t bag_journal_read_record(const void *data, size_t count, size_t at, uint64_t row_bytes,
+                               struct bag_journal_record *record)
+{
+    if (at > count || count - at < RECORD_FIXED_BYTES)
+        return 0;
+    const unsigned char *bytes = (const unsigned char *)data + at;
+    uint64_t total = get_u64(bytes + 8);
+    uint32_t kind = get_u32(bytes + 32);
+    if (get_u32(bytes) != RECORD_MAGIC || total > count - at ||
+        (kind != BAG_JOURNAL_UPSERT && kind != BAG_JOURNAL_DELETE))
+        return 0;
+    *record = (struct bag_journal_record){.sequence = get_u64(bytes + 16),
+                                          .synced_bytes = get_u64(bytes + 24),
+                                          .kind = (enum bag_journal_kind)kind,
+                                          .count = get_u64(bytes + 40),
+                                          .ids = bytes + RECORD_FIXED_BYTES};
+    if (bag_journal_record_bytes(record, row_bytes) != total || record->sequence == 0 ||
+        get_u32(bytes + 4) != crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM))
+        return 0;
+    if (kind == BAG_JOURNAL_UPSERT)
+        record->rows = bytes + RECORD_FIXED_BYTES + record->count * sizeof(uint64_t);
+    return (size_t)total;
+}
+
+bool bag_journal_tail_is_torn(const void *bytes, size_t count, size_t at, uint64_t row_bytes)
+{
+    struct bag_journal_record record;
+    size_t next = round_up(at + 1);
+    while (next < count) {
+        size_t found = bag_journal_read_record(bytes, count, next, row_bytes, &record);
+        if (found && record.synced_bytes > at)
+            return false;
+        next += found ? found : 8;
+    }
+    return true;
+}

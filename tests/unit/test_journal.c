@@ -1,0 +1,183 @@
+/* The bytes of journals: what is written is read, and what is damaged is told from what is torn. */
+#include "testing.h"
+
+#include "proto/journal.h"
+
+#define ROW_BYTES 6
+
+static const struct bag_journal_header items = {.name = "items",
+                                                .first_sequence = 7,
+                                                .row_elements = 3,
+                                                .row_bytes = ROW_BYTES,
+                                                .dtype = BAG_F16,
+                                                .row_format = BAG_ROWS_PLAIN,
+                                                .keyed = true};
+
+static const uint64_t ids[3] = {UINT64_MAX, 0, 5};
+static const char rows[] = "abcdefghijklmnopqr";
+
+/* A header, then records 7, 8 (which deletes) and 9, the last two written when all before them was
+ * synced. */
+struct journal {
+    unsigned char bytes[1024];
+    size_t at[4]; /* of the records, and of the end */
+};
+
+static void make(struct journal *journal, bool synced)
+{
+    struct bag_journal_record records[3] = {
+        {.sequence = 7, .kind = BAG_JOURNAL_UPSERT, .count = 3, .ids = ids, .rows = rows},
+        {.sequence = 8, .kind = BAG_JOURNAL_DELETE, .count = 2, .ids = ids},
+        {.sequence = 9, .kind = BAG_JOURNAL_UPSERT, .count = 1, .ids = ids, .rows = rows}};
+    memset(journal, 0, sizeof *journal);
+    size_t at = bag_journal_write_header(&items, journal->bytes);
+    for (int i = 0; i < 3; i++) {
+        journal->at[i] = at;
+        records[i].synced_bytes = synced ? at : 0;
+        bag_journal_write_record(&records[i], ROW_BYTES, journal->bytes + at);
+        at += bag_journal_record_bytes(&records[i], ROW_BYTES);
+    }
+    journal->at[3] = at;
+}
+
+static void test_reads_what_was_written(void **state)
+{
+    struct journal journal;
+    struct bag_journal_header header;
+    struct bag_journal_record record;
+    struct bag_problem problem;
+    size_t header_bytes;
+    (void)state;
+    make(&journal, true);
+    unsigned char *copy = (unsigned char *)exact_copy(journal.bytes, journal.at[3]);
+    assert_true(bag_journal_read_header(copy, journal.at[3], &header, &header_bytes, &problem));
+    assert_int_equal(header_bytes, journal.at[0]);
+    assert_int_equal(header_bytes % 8, 0);
+    assert_string_equal(header.name, "items");
+    assert_int_equal(header.first_sequence, 7);
+    assert_int_equal(header.row_elements, 3);
+    assert_int_equal(header.row_bytes, ROW_BYTES);
+    assert_int_equal(header.dtype, BAG_F16);
+    assert_int_equal(header.row_format, BAG_ROWS_PLAIN);
+    assert_true(header.keyed);
+    assert_int_equal(
+        bag_journal_read_record(copy, journal.at[3], journal.at[0], ROW_BYTES, &record),
+        journal.at[1] - journal.at[0]);
+    assert_int_equal(record.sequence, 7);
+    assert_int_equal(record.kind, BAG_JOURNAL_UPSERT);
+    assert_int_equal(record.count, 3);
+    assert_memory_equal(record.ids, ids, sizeof ids);
+    assert_memory_equal(record.rows, rows, 3 * ROW_BYTES);
+    assert_int_equal(
+        bag_journal_read_record(copy, journal.at[3], journal.at[1], ROW_BYTES, &record),
+        48 + 2 * 8);
+    assert_int_equal(record.kind, BAG_JOURNAL_DELETE);
+    assert_int_equal(record.synced_bytes, journal.at[1]);
+    assert_null(record.rows);
+    assert_int_equal(
+        bag_journal_read_record(copy, journal.at[3], journal.at[3], ROW_BYTES, &record), 0);
+    assert_int_equal(
+        bag_journal_read_record(copy, journal.at[3], journal.at[3] + 1, ROW_BYTES, &record), 0);
+    free(copy);
+}
+
+static void expect_header_problem(const unsigned char *bytes, size_t count, const char *text)
+{
+    struct bag_journal_header header;
+    struct bag_problem problem;
+    size_t header_bytes;
+    unsigned char *copy = (unsigned char *)exact_copy(bytes, count);
+    assert_false(bag_journal_read_header(copy, count, &header, &header_bytes, &problem));
+    assert_int_equal(problem.kind, BAG_ERROR_FILE);
+    if (!strstr(problem.text, text))
+        fail_msg("'%s' has no '%s'", problem.text, text);
+    free(copy);
+}
+
+static void test_rejects_headers(void **state)
+{
+    struct journal journal;
+    (void)state;
+    make(&journal, true);
+    for (size_t count = 0; count < journal.at[0]; count++)
+        expect_header_problem(journal.bytes, count, "journal");
+    expect_header_problem((const unsigned char *)"\x93NUMPY\1\0", 8, "no journal");
+    for (size_t i = 16; i < journal.at[0]; i++) {
+        journal.bytes[i] ^= 1;
+        expect_header_problem(journal.bytes, journal.at[3], "damaged");
+        journal.bytes[i] ^= 1;
+    }
+    journal.bytes[8]++;
+    expect_header_problem(journal.bytes, journal.at[3], "format 2; this server reads format 1");
+}
+
+/* Every bit of a record counts, and its last byte too. */
+static void test_rejects_records(void **state)
+{
+    struct journal journal;
+    struct bag_journal_record record;
+    (void)state;
+    make(&journal, true);
+    size_t begin = journal.at[0], end = journal.at[1];
+    for (size_t i = begin; i < end; i++) {
+        for (int bit = 0; bit < 8; bit++) {
+            journal.bytes[i] ^= (unsigned char)(1 << bit);
+            assert_int_equal(
+                bag_journal_read_record(journal.bytes, journal.at[3], begin, ROW_BYTES, &record),
+                0);
+            journal.bytes[i] ^= (unsigned char)(1 << bit);
+        }
+    }
+    for (size_t count = begin; count < end; count++) {
+        char *copy = exact_copy(journal.bytes, count);
+        assert_int_equal(bag_journal_read_record(copy, count, begin, ROW_BYTES, &record), 0);
+        free(copy);
+    }
+    assert_int_equal(
+        bag_journal_read_record(journal.bytes, journal.at[3], begin, ROW_BYTES + 8, &record), 0);
+}
+
+static void test_tells_tails_from_damage(void **state)
+{
+    struct journal journal;
+    (void)state;
+    make(&journal, true);
+    /* The last record: nothing says that the disk ever had it. */
+    assert_true(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[2], ROW_BYTES));
+    /* The second: the third was written when it was safe. */
+    journal.bytes[journal.at[1] + 50] ^= 1;
+    assert_false(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], ROW_BYTES));
+    journal.bytes[journal.at[1] + 8] ^= 0xff; /* nor where its length is lost */
+    assert_false(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], ROW_BYTES));
+    /* Written together, before anything was synced: the disk had the third one first. */
+    make(&journal, false);
+    journal.bytes[journal.at[1] + 50] ^= 1;
+    assert_true(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], ROW_BYTES));
+    /* Zeros that a file system leaves where it had no data yet. */
+    memset(journal.bytes + journal.at[1], 0, sizeof journal.bytes - journal.at[1]);
+    assert_true(
+        bag_journal_tail_is_torn(journal.bytes, sizeof journal.bytes, journal.at[1], ROW_BYTES));
+}
+
+static void test_counts_bytes(void **state)
+{
+    struct bag_journal_record record = {.kind = BAG_JOURNAL_UPSERT, .count = 1};
+    (void)state;
+    assert_int_equal(bag_journal_record_bytes(&record, 1), 48 + 16);
+    assert_int_equal(bag_journal_record_bytes(&record, 8), 48 + 16);
+    assert_int_equal(bag_journal_record_bytes(&record, 9), 48 + 24);
+    assert_int_equal(bag_journal_record_bytes(&record, UINT64_MAX), 0);
+    record.count = UINT64_MAX / 9;
+    assert_int_equal(bag_journal_record_bytes(&record, 1), 0);
+    record.count = 0;
+    assert_int_equal(bag_journal_record_bytes(&record, 8), 48);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_what_was_written), cmocka_unit_test(test_rejects_headers),
+        cmocka_unit_test(test_rejects_records), cmocka_unit_test(test_tells_tails_from_damage),
+        cmocka_unit_test(test_counts_bytes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
