@@ -5,7 +5,7 @@
  * of its rows. Keys are never removed, so a line that is full stays so: two threads that add the
  * same key meet in the same line, whichever they passed. */
 #include "keys.h"
-#include "pool_ids.h"
+#include "pool_entries.h"
 
 #define COUNT_MASK 7u
 #define PASSED_BIT 8u

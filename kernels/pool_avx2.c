@@ -1,7 +1,156 @@
 /* The kernels for AVX2, FMA and F16C. Compiled for these alone: nothing here runs unless the
  * processor has them. */
 #if defined(__x86_64__)
-#include "simd_avx2.h"
+#include "pool_block.h"
+
+#include <immintrin.h>
+
+/* ---- vectors --------------------------------------------------------------------------------- */
+
+/* What vectors of f32 and f64 have alike. Loads and stores take any alignment and touch exactly the
+ * bytes of their lanes. `fused` is a * b + c, rounded once. `larger` is `so_far` where the two are
+ * equal and a NaN where there is one: the instruction gives its second operand where they are equal
+ * or either is a NaN. */
+#define DEFINE_VECTOR(vector, type, count, real, own, s)                     \
+    enum { vector##_lanes = count };                                         \
+    typedef type vector;                                                     \
+                                                                             \
+    BAG_LANE vector vector##_zero(void)                                      \
+    {                                                                        \
+        return _mm256_setzero_##s();                                         \
+    }                                                                        \
+                                                                             \
+    BAG_LANE vector vector##_all(real value)                                 \
+    {                                                                        \
+        return _mm256_set1_##s(value);                                       \
+    }                                                                        \
+                                                                             \
+    BAG_LANE vector vector##_add(vector a, vector b)                         \
+    {                                                                        \
+        return _mm256_add_##s(a, b);                                         \
+    }                                                                        \
+                                                                             \
+    BAG_LANE vector vector##_divide(vector a, vector b)                      \
+    {                                                                        \
+        return _mm256_div_##s(a, b);                                         \
+    }                                                                        \
+                                                                             \
+    BAG_LANE vector vector##_fused(vector a, vector b, vector c)             \
+    {                                                                        \
+        return _mm256_fmadd_##s(a, b, c);                                    \
+    }                                                                        \
+                                                                             \
+    BAG_LANE vector vector##_larger(vector so_far, vector value)             \
+    {                                                                        \
+        vector nan = _mm256_cmp_##s(value, value, _CMP_UNORD_Q);             \
+        return _mm256_blendv_##s(_mm256_max_##s(value, so_far), value, nan); \
+    }                                                                        \
+                                                                             \
+    BAG_LANE vector vector##_load_##own(const char *from)                    \
+    {                                                                        \
+        return _mm256_loadu_##s((const real *)(const void *)from);           \
+    }                                                                        \
+                                                                             \
+    BAG_LANE void vector##_store_##own(char *to, vector values)              \
+    {                                                                        \
+        _mm256_storeu_##s((real *)(void *)to, values);                       \
+    }
+
+DEFINE_VECTOR(f32v, __m256, 8, float, f32, ps)
+DEFINE_VECTOR(f64v, __m256d, 4, double, f64, pd)
+
+BAG_LANE f32v f32v_load_f16(const char *from)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
+}
+
+BAG_LANE f32v f32v_load_bf16(const char *from)
+{
+    __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)from);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+BAG_LANE __m128i load_8_bytes(const char *from)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)from);
+}
+
+BAG_LANE f32v f32v_load_u8(const char *from)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8_bytes(from)));
+}
+
+/* A row of four-bit codes, two to a byte, the low ones first. */
+struct f32v_u4 {
+    f32v scale, bias;
+};
+
+BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
+{
+    return (struct f32v_u4){scale, bias};
+}
+
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, const char *from)
+{
+    const __m256i places = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    int codes;
+    memcpy(&codes, from, sizeof codes);
+    __m256i all = _mm256_srlv_epi32(_mm256_set1_epi32(codes), places);
+    f32v values = _mm256_cvtepi32_ps(_mm256_and_si256(all, _mm256_set1_epi32(15)));
+    return f32v_fused(values, row->scale, row->bias);
+}
+
+/* What f32v_u4_columns returns is in order already. */
+BAG_LANE f32v f32v_u4_in_order(f32v values)
+{
+    return values;
+}
+
+/* One f16 number in every lane. */
+BAG_LANE f32v f32v_all_f16(const char *from)
+{
+    short half;
+    memcpy(&half, from, sizeof half);
+    return _mm256_cvtph_ps(_mm_set1_epi16(half));
+}
+
+BAG_LANE f32v f32v_load_e5m2(const char *from)
+{
+    return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), load_8_bytes(from)));
+}
+
+/* Sign and magnitude move to where f16 has them, 2^8 too small; the NaN gets a full exponent. */
+BAG_LANE f32v f32v_load_e4m3(const char *from)
+{
+    __m128i bytes = _mm_cvtepi8_epi16(load_8_bytes(from));
+    __m128i magnitudes = _mm_and_si128(bytes, _mm_set1_epi16(0x7f));
+    __m128i nans = _mm_cmpeq_epi16(magnitudes, _mm_set1_epi16(0x7f));
+    __m128i halves = _mm_and_si128(_mm_slli_epi16(bytes, 7), _mm_set1_epi16((short)0xbf80));
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(halves, nans)), _mm256_set1_ps(256));
+}
+
+BAG_LANE void f32v_store_f16(char *to, f32v values)
+{
+    _mm_storeu_si128((__m128i *)(void *)to,
+                     _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+BAG_LANE void f32v_store_bf16(char *to, f32v values)
+{
+    __m256i bits = _mm256_castps_si256(values);
+    __m256i upper = _mm256_srli_epi32(bits, 16);
+    __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    __m256i half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
+    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+    __m256i nan = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    f32v is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
+    rounded = _mm256_blendv_epi8(rounded, nan, _mm256_castps_si256(is_nan));
+    __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+    _mm_storeu_si128((__m128i *)(void *)to, packed);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 #define BAG_KERNELS     bag_avx2_kernels
 #define BAG_BELOW(kind) bag_ref_block

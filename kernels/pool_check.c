@@ -3,7 +3,7 @@
  *
  * Of a request cheap facts are checked first: types and shapes, then scalars and the size of the
  * result, and only then the loops over offsets, segment ids and indices. */
-#include "pool_ids.h"
+#include "pool_entries.h"
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 

@@ -1,6 +1,186 @@
 /* The kernels for aarch64's Advanced SIMD, which every such processor has. */
 #if defined(__aarch64__)
-#include "simd_neon.h"
+#include "pool_block.h"
+
+#include <arm_neon.h>
+
+/* ---- vectors --------------------------------------------------------------------------------- */
+
+/* What vectors of f32 and f64 have alike: two registers each. Loads and stores take any alignment
+ * and touch exactly the bytes of their lanes. `fused` is a * b + c, rounded once. `larger` is
+ * `so_far` where the two are equal and a NaN where there is one. */
+#define DEFINE_VECTOR(vector, half, real, bits)                                              \
+    enum { vector##_lanes = 256 / bits };                                                    \
+    typedef struct {                                                                         \
+        half low, high;                                                                      \
+    } vector;                                                                                \
+                                                                                             \
+    BAG_LANE vector vector##_all(real value)                                                 \
+    {                                                                                        \
+        return (vector){vdupq_n_f##bits(value), vdupq_n_f##bits(value)};                     \
+    }                                                                                        \
+                                                                                             \
+    BAG_LANE vector vector##_zero(void)                                                      \
+    {                                                                                        \
+        return vector##_all(0);                                                              \
+    }                                                                                        \
+                                                                                             \
+    BAG_LANE vector vector##_add(vector a, vector b)                                         \
+    {                                                                                        \
+        return (vector){vaddq_f##bits(a.low, b.low), vaddq_f##bits(a.high, b.high)};         \
+    }                                                                                        \
+                                                                                             \
+    BAG_LANE vector vector##_divide(vector a, vector b)                                      \
+    {                                                                                        \
+        return (vector){vdivq_f##bits(a.low, b.low), vdivq_f##bits(a.high, b.high)};         \
+    }                                                                                        \
+                                                                                             \
+    BAG_LANE vector vector##_fused(vector a, vector b, vector c)                             \
+    {                                                                                        \
+        return (vector){vfmaq_f##bits(c.low, a.low, b.low),                                  \
+                        vfmaq_f##bits(c.high, a.high, b.high)};                              \
+    }                                                                                        \
+                                                                                             \
+    BAG_LANE half larger_f##bits(half so_far, half value)                                    \
+    {                                                                                        \
+        return vbslq_f##bits(                                                                \
+            vornq_u##bits(vcgtq_f##bits(value, so_far), vceqq_f##bits(value, value)), value, \
+            so_far);                                                                         \
+    }                                                                                        \
+                                                                                             \
+    BAG_LANE vector vector##_larger(vector so_far, vector value)                             \
+    {                                                                                        \
+        return (vector){larger_f##bits(so_far.low, value.low),                               \
+                        larger_f##bits(so_far.high, value.high)};                            \
+    }                                                                                        \
+                                                                                             \
+    BAG_LANE vector vector##_load_f##bits(const char *from)                                  \
+    {                                                                                        \
+        const uint8_t *bytes = (const uint8_t *)from;                                        \
+        return (vector){vreinterpretq_f##bits##_u8(vld1q_u8(bytes)),                         \
+                        vreinterpretq_f##bits##_u8(vld1q_u8(bytes + 16))};                   \
+    }                                                                                        \
+                                                                                             \
+    BAG_LANE void vector##_store_f##bits(char *to, vector values)                            \
+    {                                                                                        \
+        vst1q_u8((uint8_t *)to, vreinterpretq_u8_f##bits(values.low));                       \
+        vst1q_u8((uint8_t *)to + 16, vreinterpretq_u8_f##bits(values.high));                 \
+    }
+
+DEFINE_VECTOR(f32v, float32x4_t, float, 32)
+DEFINE_VECTOR(f64v, float64x2_t, double, 64)
+
+BAG_LANE uint16x8_t load_8_halves(const char *from)
+{
+    return vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)from));
+}
+
+BAG_LANE uint8x8_t load_8_bytes(const char *from)
+{
+    return vld1_u8((const uint8_t *)from);
+}
+
+BAG_LANE f32v from_halves(uint16x8_t halves)
+{
+    float16x8_t numbers = vreinterpretq_f16_u16(halves);
+    return (f32v){vcvt_f32_f16(vget_low_f16(numbers)), vcvt_f32_f16(vget_high_f16(numbers))};
+}
+
+BAG_LANE f32v f32v_load_f16(const char *from)
+{
+    return from_halves(load_8_halves(from));
+}
+
+BAG_LANE f32v f32v_load_bf16(const char *from)
+{
+    uint16x8_t halves = load_8_halves(from);
+    return (f32v){vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(halves), 16)),
+                  vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(halves), 16))};
+}
+
+BAG_LANE f32v from_codes(uint16x8_t codes)
+{
+    return (f32v){vcvtq_f32_u32(vmovl_u16(vget_low_u16(codes))),
+                  vcvtq_f32_u32(vmovl_u16(vget_high_u16(codes)))};
+}
+
+BAG_LANE f32v f32v_load_u8(const char *from)
+{
+    return from_codes(vmovl_u8(load_8_bytes(from)));
+}
+
+/* A row of four-bit codes, two to a byte, the low ones first. */
+struct f32v_u4 {
+    f32v scale, bias;
+};
+
+BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
+{
+    return (struct f32v_u4){scale, bias};
+}
+
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, const char *from)
+{
+    uint32_t four;
+    memcpy(&four, from, sizeof four);
+    uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(four));
+    uint8x8_t codes = vzip1_u8(vand_u8(bytes, vdup_n_u8(15)), vshr_n_u8(bytes, 4));
+    return f32v_fused(from_codes(vmovl_u8(codes)), row->scale, row->bias);
+}
+
+/* What f32v_u4_columns returns is in order already. */
+BAG_LANE f32v f32v_u4_in_order(f32v values)
+{
+    return values;
+}
+
+/* One f16 number in every lane. */
+BAG_LANE f32v f32v_all_f16(const char *from)
+{
+    uint16_t half;
+    memcpy(&half, from, sizeof half);
+    return from_halves(vdupq_n_u16(half));
+}
+
+BAG_LANE f32v f32v_load_e5m2(const char *from)
+{
+    return from_halves(vshll_n_u8(load_8_bytes(from), 8));
+}
+
+/* Sign and magnitude move to where f16 has them, 2^8 too small; the NaN gets a full exponent. */
+BAG_LANE f32v f32v_load_e4m3(const char *from)
+{
+    uint16x8_t bytes = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(load_8_bytes(from))));
+    uint16x8_t nan = vdupq_n_u16(0x7f);
+    uint16x8_t nans = vceqq_u16(vandq_u16(bytes, nan), nan);
+    uint16x8_t halves = vandq_u16(vshlq_n_u16(bytes, 7), vdupq_n_u16(0xbf80));
+    f32v small = from_halves(vorrq_u16(halves, nans));
+    return (f32v){vmulq_n_f32(small.low, 256), vmulq_n_f32(small.high, 256)};
+}
+
+BAG_LANE void f32v_store_f16(char *to, f32v values)
+{
+    float16x8_t halves = vcombine_f16(vcvt_f16_f32(values.low), vcvt_f16_f32(values.high));
+    vst1q_u8((uint8_t *)to, vreinterpretq_u8_f16(halves));
+}
+
+BAG_LANE uint16x4_t to_bf16(float32x4_t values)
+{
+    uint32x4_t bits = vreinterpretq_u32_f32(values);
+    uint32x4_t upper = vshrq_n_u32(bits, 16);
+    uint32x4_t odd = vandq_u32(upper, vdupq_n_u32(1));
+    uint32x4_t rounded = vshrq_n_u32(vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff))), 16);
+    uint32x4_t nan = vorrq_u32(upper, vdupq_n_u32(0x40));
+    return vmovn_u32(vbslq_u32(vceqq_f32(values, values), rounded, nan));
+}
+
+BAG_LANE void f32v_store_bf16(char *to, f32v values)
+{
+    uint16x8_t halves = vcombine_u16(to_bf16(values.low), to_bf16(values.high));
+    vst1q_u8((uint8_t *)to, vreinterpretq_u8_u16(halves));
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 #define BAG_KERNELS     bag_neon_kernels
 #define BAG_BELOW(kind) bag_ref_block

@@ -1,5 +1,8 @@
-/* Pooling a range of the result: it is split into blocks of bags, one kernel call each. */
+/* Pooling a range of the result. It is split into blocks of bags, one kernel call each; a block's
+ * columns are split into tiles by what is decided once per block, not once per row. */
 #include "pool_block.h"
+
+/* ---- ranges into blocks ---------------------------------------------------------------------- */
 
 struct bag_range bag_range_all(const struct bag_pool_args *args)
 {
@@ -31,4 +34,169 @@ void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void
         pool_block(&block);
         bag += count;
     }
+}
+
+/* ---- blocks into tiles ----------------------------------------------------------------------- */
+
+/* Table sizes at which prefetching changes, and how far ahead; measured with tests/bench/kernels.
+ */
+#define FETCH_NONE_BYTES       ((size_t)2 << 20)
+#define FETCH_NONE_NARROW      ((size_t)256 << 10) /* where elements are widened as they are loaded */
+#define FETCH_NEAR_BYTES       ((size_t)24 << 20)
+#define FETCH_NEAR_AHEAD_BYTES 4096
+#define LINE_BYTES             64
+
+static size_t clamp(size_t value, size_t low, size_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* Widening takes so many instructions that few rows are loaded at once. */
+static size_t fetch_none_bytes(const struct bag_table *table)
+{
+    bool narrow = table->row_format != BAG_ROWS_PLAIN || bag_dtypes[table->dtype].bytes <= 2;
+    return narrow ? FETCH_NONE_NARROW : FETCH_NONE_BYTES;
+}
+
+static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_bytes)
+{
+    const struct bag_table *table = &block->args->table;
+    size_t row_bytes = bag_row_bytes(table);
+    size_t table_bytes = (size_t)table->num_rows * row_bytes;
+    struct bag_fetch fetch = {
+        .near = table_bytes <= FETCH_NEAR_BYTES,
+        .straddles = row_bytes % LINE_BYTES || (uintptr_t)table->rows % LINE_BYTES,
+    };
+    if (table_bytes <= fetch_none_bytes(table))
+        return fetch;
+    size_t ahead_bytes = table_bytes <= FETCH_NEAR_BYTES ? FETCH_NEAR_AHEAD_BYTES : far_bytes;
+    fetch.ahead = clamp(ahead_bytes / row_bytes, 8, 64);
+    fetch.end = block->end_entry > fetch.ahead ? block->end_entry - fetch.ahead : 0;
+    return fetch;
+}
+
+static size_t last_byte(const struct bag_block *block, size_t bits)
+{
+    const struct bag_table *table = &block->args->table;
+    if (table->row_format == BAG_ROWS_INT8 || table->row_format == BAG_ROWS_INT4)
+        return bag_row_bytes(table) - 1;
+    return block->end_column * bits / 8 - 1;
+}
+
+static enum bag_mode mode_of(const struct bag_pool_args *args)
+{
+    if (args->reduction == BAG_MAX || !bag_keeps_all(args) || args->table.num_rows > UINT32_MAX)
+        return BAG_MODE_GENERAL;
+    return args->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
+}
+
+/* A single row divided by 1 is itself. Two-byte elements are summed wider than they are stored. */
+static bool singles_pass(const struct bag_pool_args *args)
+{
+    return args->output_dtype == args->table.dtype && bag_dtypes[args->table.dtype].bytes > 2 &&
+           (args->reduction == BAG_SUM || !args->weights);
+}
+
+static bool sums_pass(const struct bag_pool_args *args)
+{
+    bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
+    enum bag_dtype sums = args->table.dtype == BAG_F64 ? BAG_F64 : BAG_F32;
+    return !divides && args->output_dtype == sums;
+}
+
+static void place_ids(struct bag_tile_task *task)
+{
+    const struct bag_ids *ids = &task->args->indices;
+    task->id_bytes = ids->wide ? sizeof(int64_t) : sizeof(int32_t);
+    task->ids = task->ids_ahead = ids->data;
+    if (task->fetch.end > 0)
+        task->ids_ahead += task->fetch.ahead * task->id_bytes;
+}
+
+/* Chooses the instance and splits the columns into its tiles, as few and as narrow as can be. */
+static bag_tile_fn *choose(struct bag_tile_task *task, const struct bag_tile_set *set)
+{
+    enum bag_mode mode = mode_of(task->args);
+    size_t columns = task->end_column - task->first_column;
+    size_t vectors = (columns + set->lanes - 1) / set->lanes;
+    task->num_tiles = 1;
+    if (vectors <= BAG_TILE_VECTORS && set->whole[mode][vectors - 1])
+        return set->whole[mode][vectors - 1];
+    task->num_tiles = (vectors + set->largest_tile - 1) / set->largest_tile;
+    size_t tile_vectors = (vectors + task->num_tiles - 1) / task->num_tiles;
+    while (!set->split[mode][tile_vectors - 1])
+        tile_vectors++;
+    return set->split[mode][tile_vectors - 1];
+}
+
+/* Prefetches the first rows of a range, which no earlier entry has prefetched; for tables beyond
+ * the near caches only, where it gains. Inlined, as GCC drops calls of a function that only
+ * prefetches: it takes it for one without effects. */
+BAG_LANE void prefetch_first_rows(const struct bag_tile_task *task, const struct bag_tile_set *set)
+{
+    size_t entry = task->bounds[0], left = task->block->end_entry - entry;
+    size_t end = entry + (left < task->fetch.ahead ? left : task->fetch.ahead);
+    for (; entry < end; entry++) {
+        uintptr_t id = (uintptr_t)bag_id_at(&task->args->indices, entry);
+        uintptr_t row = (uintptr_t)task->rows + id * task->row_bytes;
+        uintptr_t from = row + task->first_column * set->bits / 8, last = row + task->last_byte;
+        bag_fetch_lines(&task->fetch, set->far_cache == 1, (const char *)from, last - from + 1,
+                        (const char *)last);
+    }
+}
+
+void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *set)
+{
+    const struct bag_pool_args *args = block->args;
+    size_t columns = block->end_column - block->first_column;
+    bool splits_byte = set->bits < 8 && (block->first_column % 2 || block->end_column % 2);
+    if (columns < set->lanes || splits_byte) {
+        set->below(block);
+        return;
+    }
+    struct bag_tile_task task = {
+        .block = block,
+        .args = args,
+        .bounds = block->bounds,
+        .num_bags = block->num_bags,
+        .rows = args->table.rows,
+        .row_elements = args->table.row_elements,
+        .row_bytes = bag_row_bytes(&args->table),
+        .out_bytes = args->bag_stride,
+        .result_bytes = bag_dtypes[args->output_dtype].bytes,
+        .first_column = block->first_column,
+        .end_column = block->end_column,
+        .last_byte = last_byte(block, set->bits),
+        .singles_pass = singles_pass(args),
+        .sums_pass = sums_pass(args),
+        .fetch = fetch_for(block, set->far_bytes),
+    };
+    bag_tile_fn *pool = choose(&task, set);
+    place_ids(&task);
+    if (block->is_first && !task.fetch.near)
+        prefetch_first_rows(&task, set);
+    pool(&task);
+}
+
+/* ---- projection ------------------------------------------------------------------------------ */
+
+void bag_project(const struct bag_projection *projection, const float *pooled, size_t count,
+                 float *product)
+{
+    size_t columns = projection->columns;
+    if (count == 0 || columns == 0)
+        return;
+    if (!projection->bias)
+        memset(product, 0, count * columns * sizeof *product);
+    for (size_t i = 0; projection->bias && i < count; i++)
+        memcpy(product + i * columns, projection->bias, columns * sizeof *product);
+    if (projection->rows > 0)
+        projection->gemm(count, columns, projection->rows, pooled, projection->matrix, product);
+}
+
+void bag_project_store(const float *product, size_t count, size_t columns, enum bag_dtype dtype,
+                       char *out, size_t stride)
+{
+    for (size_t i = 0; i < count; i++)
+        bag_row_encode(product + i * columns, columns, dtype, out + i * stride);
 }

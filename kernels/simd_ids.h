@@ -3,7 +3,7 @@
  *
  * There is no branch, no comparison and no early exit in the loops, as most instruction sets
  * compare 64-bit integers slowly: every fault shows in the sign of a difference. */
-#include "pool_ids.h"
+#include "pool_entries.h"
 
 /* Keeps a vector in its register: GCC would load it anew for each use, which takes twice as long.
  */

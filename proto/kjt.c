@@ -1,7 +1,7 @@
 /* KeyedJaggedTensor's layout; see kjt.h. */
 #include "kjt.h"
 
-#include "kernels/pool_ids.h"
+#include "kernels/pool_entries.h"
 
 const char *const bag_kjt_input_names[BAG_KJT_INPUT_COUNT] = {
 #define BAG_X(id, name) [BAG_KJT_##id] = name,

@@ -3,7 +3,7 @@
 #define BAG_BACKEND_H
 
 #include "kernels/dispatch.h"
-#include "kernels/project.h"
+#include "kernels/pool.h"
 #include "proto/problem.h"
 
 /* Puts the kernels of that name to use; an empty name takes the best that the processor has. A name

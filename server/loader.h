@@ -6,7 +6,7 @@
 #ifndef BAG_LOADER_H
 #define BAG_LOADER_H
 
-#include "kernels/project.h"
+#include "kernels/pool.h"
 #include "server/table/registry.h"
 #include "server/table/source.h"
 

@@ -5,7 +5,6 @@
 #define BAG_OPS_H
 
 #include "kernels/pool.h"
-#include "kernels/project.h"
 
 struct bag_op {
     struct bag_pool_args args;

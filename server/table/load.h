@@ -7,7 +7,6 @@
 #define BAG_TABLE_LOAD_H
 
 #include "kernels/pool.h"
-#include "kernels/project.h"
 #include "keys_index.h"
 #include "proto/npy.h"
 
