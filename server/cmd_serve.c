@@ -8,7 +8,7 @@
 #include "loader.h"
 #include "loops.h"
 #include "server/system/log.h"
-#include "server/system/systemd.h"
+#include "server/system/sockets.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #include "backend.h"
 #include "memory/memory.h"
 #include "server/system/log.h"
-#include "server/system/systemd.h"
+#include "server/system/sockets.h"
 #include "table/progress.h"
 
 #include <stdio.h>

@@ -4,7 +4,6 @@
 #include "backend.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
-#include "server/system/systemd.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -3,7 +3,7 @@
 #define BAG_LOOPS_H
 
 #include "config/config.h"
-#include "server/http/listen.h"
+#include "server/system/sockets.h"
 #include "server/http/server.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* Jobs that wait, in turn by who sent them; see queue.h. */
+/* Jobs that wait, in turn by who sent them; see engine.h. */
 #include "engine.h"
 
 /* Any mixing will do: flows that meet share their turns. */

@@ -3,6 +3,7 @@
 #define BAG_TASK_H
 
 #include "engine.h"
+#include "server/infer/ops.h"
 
 /* A job is split where each range still costs this: waking an idle core takes up to 50 us. */
 #define BAG_LEAST_SPLIT_NS 100000
@@ -38,5 +39,11 @@ bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job,
 
 /* Says so in its problem; returns false. */
 bool bag_job_reject_late(struct bag_job *job);
+
+/* Splits the whole of `count` (>= 1) ops into at most `parts` (>= 1) disjoint ranges that cover
+ * it: by the bytes of the rows that are read, across ops and between bags; or by columns where
+ * one bag holds most of them. Returns how many, at least 1. */
+unsigned bag_split_ops(const struct bag_op *ops, size_t count, unsigned parts,
+                       struct bag_split *splits);
 
 #endif

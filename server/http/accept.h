@@ -9,7 +9,7 @@
 #define BAG_HTTP_ACCEPT_H
 
 #include "connection.h"
-#include "listen.h"
+#include "server/system/sockets.h"
 
 #include <sys/socket.h>
 

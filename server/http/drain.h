@@ -11,7 +11,7 @@
 #define BAG_HTTP_DRAIN_H
 
 #include "connection.h"
-#include "listen.h"
+#include "server/system/sockets.h"
 #include "server/metrics/metrics.h"
 
 enum bag_http_drain_stage {

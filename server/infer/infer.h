@@ -19,7 +19,7 @@
 #include "projection_batch.h"
 #include "proto/coding.h"
 #include "server/memory/buffers.h"
-#include "server/metrics/clock.h"
+#include "server/metrics/metrics.h"
 
 /* What the caller sets. All pointers are borrowed and outlive the inference. */
 struct bag_infer_input {

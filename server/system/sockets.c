@@ -1,7 +1,13 @@
-/* Addresses and Unix-domain sockets; see sockets.h. */
+/* Addresses, Unix-domain sockets, those of systemd, and listening; see sockets.h. */
 #include "sockets.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,4 +112,233 @@ int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem)
     if (fd >= 0)
         close(fd);
     return -1;
+}
+
+/* ---- sockets from systemd, and news for it --------------------------------------------------- */
+
+/* The first descriptor that is passed. */
+#define FIRST_FD 3
+
+/* The name of the one for health, metrics and models. */
+#define ADMIN "admin"
+
+/* A positive number from the environment; 0 where there is none. */
+static uint64_t read_number(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text >= '0' && *text <= '9' ? strtoull(text, NULL, 10) : 0;
+}
+
+/* Variables are inherited by other processes, too: they say whom they are for. */
+static bool is_for_us(const char *name)
+{
+    return read_number(name) == (uint64_t)getpid();
+}
+
+static bool is_listening(int fd)
+{
+    int type = 0, listening = 0;
+    socklen_t bytes = sizeof type;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_STREAM &&
+           getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) == 0 && listening;
+}
+
+static bool take(int fd, int *place, uint64_t count, struct bag_problem *problem)
+{
+    if (*place >= 0)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                               "%llu sockets were passed (LISTEN_FDS); one is served, and beside "
+                               "it one that is named admin (LISTEN_FDNAMES, of a unit's "
+                               "FileDescriptorName)",
+                               (unsigned long long)count);
+    if (!is_listening(fd))
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                               "descriptor %d, which was passed (LISTEN_FDS), must be a listening "
+                               "stream socket",
+                               fd);
+    *place = fd;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    return true;
+}
+
+/* A socket that nobody named has the name of its unit. */
+bool bag_systemd_take_sockets(struct bag_systemd_sockets *sockets, struct bag_problem *problem)
+{
+    uint64_t count = is_for_us("LISTEN_PID") ? read_number("LISTEN_FDS") : 0;
+    const char *names = getenv("LISTEN_FDNAMES");
+    *sockets = (struct bag_systemd_sockets){.first = -1, .admin = -1};
+    for (uint64_t i = 0; i < count; i++) {
+        size_t bytes = names ? strcspn(names, ":") : 0;
+        bool is_admin = bytes == strlen(ADMIN) && memcmp(names, ADMIN, bytes) == 0;
+        if (!take(FIRST_FD + (int)i, is_admin ? &sockets->admin : &sockets->first, count, problem))
+            return false;
+        names = names && names[bytes] ? names + bytes + 1 : NULL;
+    }
+    return true;
+}
+
+void bag_systemd_notify(const char *format, ...)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char text[512];
+    va_list arguments;
+    if (!path || (*path != '/' && *path != '@') || strlen(path) >= sizeof address.sun_path)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    strcpy(address.sun_path, path);
+    if (*path == '@')
+        address.sun_path[0] = 0; /* of the abstract namespace */
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    /* There is nobody else to tell. */
+    sendto(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&address,
+           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
+    close(fd);
+}
+
+/* Half of the time after which systemd gives up. */
+uint64_t bag_systemd_watchdog_ms(void)
+{
+    if (getenv("WATCHDOG_PID") && !is_for_us("WATCHDOG_PID"))
+        return 0;
+    uint64_t ms = read_number("WATCHDOG_USEC") / 2000;
+    return ms > 0 || !read_number("WATCHDOG_USEC") ? ms : 1;
+}
+
+/* ---- listening sockets ----------------------------------------------------------------------- */
+
+/* Connections that wait to be accepted; the kernel limits it to net.core.somaxconn. */
+#define BACKLOG 4096
+
+/* What the kernel holds of a reply that its client has not read, which it doubles. Left to itself
+ * it takes up to 4 MiB for each connection, and copies as much in one call: 2 to 3 ms of the loop.
+ */
+#define SEND_BUFFER_BYTES (256 << 10)
+
+static int port_of(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+        return -1;
+    if (address.ss_family == AF_INET6)
+        return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+    return address.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&address)->sin_port) : -1;
+}
+
+/* One of the host's addresses; -1 with errno set. */
+static int listen_on(const struct addrinfo *address)
+{
+    static const int yes = 1, no = 0, send_bytes = SEND_BUFFER_BYTES;
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
+    if (address->ai_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no); /* "::" takes IPv4 as well */
+    if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t port,
+                       const char *flag, struct bag_problem *problem)
+{
+    struct addrinfo *list = bag_address_find(host, port, AI_PASSIVE, problem);
+    *listener = (struct bag_listener){.kind = BAG_LISTENER_TCP, .fd = -1};
+    if (!list)
+        return false;
+    for (const struct addrinfo *at = list; at && listener->fd < 0; at = at->ai_next)
+        listener->fd = listen_on(at);
+    int error = errno;
+    freeaddrinfo(list);
+    if (listener->fd < 0 && error == EADDRINUSE)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                               "cannot listen on %s port %d: %s; stop what uses it or choose "
+                               "another %s",
+                               host, (int)port, strerror(error), flag);
+    if (listener->fd < 0)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "cannot listen on %s port %d: %s", host,
+                               (int)port, strerror(error));
+    listener->port = port_of(listener->fd);
+    return true;
+}
+
+bool bag_listener_open_unix(struct bag_listener *listener, const char *path, mode_t mode,
+                            struct bag_problem *problem)
+{
+    *listener = (struct bag_listener){.kind = BAG_LISTENER_UNIX, .port = -1, .path = path};
+    listener->fd = bag_unix_bind(path, mode, problem);
+    if (listener->fd < 0)
+        return false;
+    if (listen(listener->fd, BACKLOG) == 0 && lstat(path, &listener->made) == 0)
+        return true;
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "cannot listen on the socket '%s': %s", path,
+                    strerror(errno));
+    bag_listener_close(listener);
+    return false;
+}
+
+void bag_listener_take(struct bag_listener *listener, int fd)
+{
+    *listener = (struct bag_listener){.kind = BAG_LISTENER_PASSED, .fd = fd, .port = port_of(fd)};
+}
+
+bool bag_listener_share(const struct bag_listener *listener, struct bag_listener *copy)
+{
+    *copy = *listener;
+    copy->fd = fcntl(listener->fd, F_DUPFD_CLOEXEC, 0);
+    return copy->fd >= 0;
+}
+
+/* Drops a TCP segment that would begin a connection, and lets all others pass: those that complete
+ * a connection which has begun, too. Closing the socket would reset what is on its way; a client
+ * whose first segment is dropped sends it again a second later. The 13th byte holds the flags. */
+static struct sock_filter no_syn[] = {
+    BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13),
+    BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0x12), /* SYN and ACK */
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x02, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, 0),
+    BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+};
+
+/* Removes the socket, unless another server has put its own there. */
+static void remove_path(const struct bag_listener *listener)
+{
+    struct stat there;
+    if (lstat(listener->path, &there) == 0 && there.st_ino == listener->made.st_ino &&
+        there.st_dev == listener->made.st_dev)
+        unlink(listener->path);
+}
+
+void bag_listener_reject(const struct bag_listener *listener)
+{
+    if (listener->kind == BAG_LISTENER_UNIX)
+        remove_path(listener);
+    if (listener->kind != BAG_LISTENER_TCP)
+        return;
+    struct sock_fprog program = {sizeof no_syn / sizeof no_syn[0], no_syn};
+    /* Where the kernel rejects, a client that connects in the last moment may be reset. */
+    setsockopt(listener->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+bool bag_listener_has_waiting(const struct bag_listener *listener)
+{
+    struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
+    return listener->kind != BAG_LISTENER_PASSED && poll(&poll_fd, 1, 0) > 0;
+}
+
+void bag_listener_close(struct bag_listener *listener)
+{
+    close(listener->fd);
+    listener->fd = -1;
 }

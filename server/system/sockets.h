@@ -1,10 +1,12 @@
-/* Addresses and Unix-domain sockets as the operator writes them. */
+/* Sockets: addresses and Unix-domain sockets as the operator writes them, those that systemd
+ * passes, and listening. */
 #ifndef BAG_SOCKETS_H
 #define BAG_SOCKETS_H
 
 #include "proto/problem.h"
 
 #include <netdb.h>
+#include <stdint.h>
 #include <sys/stat.h>
 
 /* The stream addresses of a numeric or resolvable host; `flags` as getaddrinfo takes them. The
@@ -22,5 +24,70 @@ int bag_unix_connect(const char *path, struct bag_problem *problem);
  * the first moment on. A socket that nobody listens on any more is replaced; anything else at that
  * path is left alone. -1 with *problem. To be called before there are threads. */
 int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem);
+
+/* ---- systemd --------------------------------------------------------------------------------- */
+
+/* What systemd and a service of it say to each other: sockets that it passes, and how the service
+ * is. Without systemd nothing happens. The protocols are documented (sd_listen_fds(3),
+ * sd_notify(3)) and take a few lines; libsystemd would bring megabytes of libraries along. */
+
+/* Listening sockets that were passed to this process: the one named admin, and the one of any other
+ * name. -1: none. */
+struct bag_systemd_sockets {
+    int first, admin;
+};
+
+/* Takes them. False with *problem where there are more, or they are of another kind. */
+bool bag_systemd_take_sockets(struct bag_systemd_sockets *sockets, struct bag_problem *problem);
+
+/* Sends assignments such as "READY=1\nSTATUS=...". Any thread may call it. */
+void bag_systemd_notify(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* How often WATCHDOG=1 must be sent, in ms; 0: never. */
+uint64_t bag_systemd_watchdog_ms(void);
+
+/* ---- listening sockets ----------------------------------------------------------------------- */
+
+/* Several loops may accept from one, each with a descriptor of its own: the socket is closed when
+ * all of them are. */
+
+enum bag_listener_kind {
+    BAG_LISTENER_TCP,
+    BAG_LISTENER_UNIX,
+    BAG_LISTENER_PASSED, /* whoever passed it keeps it open */
+};
+
+struct bag_listener {
+    enum bag_listener_kind kind;
+    int fd;           /* owned; non-blocking, close-on-exec; -1: closed */
+    int port;         /* that it is bound to; -1 unless it is TCP's */
+    const char *path; /* of UNIX; borrowed */
+    struct stat made; /* what stood there when it was bound */
+};
+
+/* Binds and listens on a numeric or resolvable host and a port (0: any free one); `flag` is what
+ * chooses another one. */
+bool bag_listener_open(struct bag_listener *listener, const char *host, int64_t port,
+                       const char *flag, struct bag_problem *problem);
+
+/* Binds and listens on a Unix-domain socket, as bag_unix_bind does. */
+bool bag_listener_open_unix(struct bag_listener *listener, const char *path, mode_t mode,
+                            struct bag_problem *problem);
+
+/* Takes a socket that listens already. */
+void bag_listener_take(struct bag_listener *listener, int fd);
+
+/* Another descriptor of the same socket, which is to be closed for itself. */
+bool bag_listener_share(const struct bag_listener *listener, struct bag_listener *copy);
+
+/* From here on no connection begins: clients of TCP try again, and are rejected once the socket is
+ * closed; a Unix-domain socket is gone. Those that have begun are still to be accepted. A socket
+ * that was passed goes on. Any thread may call it, and more than one. */
+void bag_listener_reject(const struct bag_listener *listener);
+
+/* Whether connections wait to be accepted, and nobody else will. */
+bool bag_listener_has_waiting(const struct bag_listener *listener);
+
+void bag_listener_close(struct bag_listener *listener);
 
 #endif
