@@ -23,7 +23,7 @@ static const char *const dtypes[] = {
 #undef BAG_X
 };
 
-#define BAG_X(id, name) name,
+#define BAG_X(id, name, ...) name,
 static const char *const reductions[] = {BAG_REDUCTIONS(BAG_X)};
 static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
 static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};

@@ -34,7 +34,7 @@ const char *const bag_missing_names[BAG_MISSING_COUNT] = {
 };
 
 const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT] = {
-#define BAG_X(id, name) [BAG_ROWS_##id] = name,
+#define BAG_X(id, name, ...) [BAG_ROWS_##id] = name,
     BAG_ROW_FORMATS(BAG_X)
 #undef BAG_X
 };

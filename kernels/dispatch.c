@@ -108,38 +108,9 @@ enum bag_isa bag_isa_used(void)
 
 /* ---- the kernel of a call -------------------------------------------------------------------- */
 
-static enum bag_row_kind kind_of(const struct bag_table *table)
-{
-    switch (table->row_format) {
-    case BAG_ROWS_INT8:
-        return BAG_KIND_OF_INT8;
-    case BAG_ROWS_INT4:
-        return BAG_KIND_OF_INT4;
-    case BAG_ROWS_F8_E4M3:
-        return BAG_KIND_OF_E4M3;
-    case BAG_ROWS_F8_E5M2:
-        return BAG_KIND_OF_E5M2;
-    case BAG_ROWS_PLAIN:
-    case BAG_ROW_FORMAT_COUNT:
-        break;
-    }
-    switch (table->dtype) {
-    case BAG_F32:
-        return BAG_KIND_OF_F32;
-    case BAG_F16:
-        return BAG_KIND_OF_F16;
-    case BAG_BF16:
-        return BAG_KIND_OF_BF16;
-    case BAG_F64:
-        return BAG_KIND_OF_F64;
-    default:
-        return BAG_KIND_OF_INTEGERS;
-    }
-}
-
 bag_block_fn *bag_kernel_for(const struct bag_table *table)
 {
-    return kernels_of[used]->pool[kind_of(table)];
+    return kernels_of[used]->pool[bag_row_kind(table)];
 }
 
 bag_ids_fn *bag_ids_kernel(void)

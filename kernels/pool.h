@@ -23,20 +23,28 @@
 #include "bag.h"
 
 /* How a row is stored. Quantised rows stand for f32 rows: their table's dtype is BAG_F32, and they
- * are pooled as the f32 rows they stand for. X(ID, name in a configuration) */
-#define BAG_ROW_FORMATS(X) \
-    X(PLAIN, "plain")      \
-    X(INT8, "int8")        \
-    X(INT4, "int4")        \
-    X(F8_E4M3, "f8_e4m3")  \
-    X(F8_E5M2, "f8_e5m2")
+ * are pooled as the f32 rows they stand for. X(ID, name in a configuration, kind of rowformat.h
+ * that its codes are of, type of the parameters, how many: scale, or scale and bias, whether they
+ * stand in front of the codes) */
+#define BAG_ROW_FORMATS(X)                                      \
+    X(PLAIN, "plain", BY_DTYPE, F32, 0, false)                  \
+    X(INT8, "int8", OF_INT8, F32, 2, false)                     \
+    X(INT4, "int4", OF_INT4, F16, 2, false)                     \
+    X(F8_E4M3, "f8_e4m3", OF_E4M3, F32, 0, false)               \
+    X(F8_E5M2, "f8_e5m2", OF_E5M2, F32, 0, false)               \
+    X(INT8_F16_FRONT, "int8_f16_front", OF_INT8, F16, 2, true)  \
+    X(INT4_F16_FRONT, "int4_f16_front", OF_INT4, F16, 2, true)  \
+    X(F8_E4M3_SCALED, "f8_e4m3_scaled", OF_E4M3, F32, 1, false) \
+    X(F8_E5M2_SCALED, "f8_e5m2_scaled", OF_E5M2, F32, 1, false)
 
 /* PLAIN    elements of the dtype, one after the other
- * INT8     a byte q per element, then f32 scale, f32 bias: an element is fma(q, scale, bias)
- * INT4     four bits per element, the low ones first, then f16 scale, f16 bias; likewise
- * F8_...   a byte per element: sign, 4 or 5 bits of exponent, fraction (e4m3 has no infinity) */
+ * INT8     a byte q per element: it is fma(q, scale, bias)
+ * INT4     four bits q per element, the low ones first: likewise. Of an odd number of elements the
+ *          last four bits are padding
+ * F8_...   a byte q per element: sign, 4 or 5 bits of exponent, fraction (e4m3 has no infinity). It
+ *          is q, or where there is a scale, below 2^120, q * scale */
 enum bag_row_format {
-#define BAG_X(id, name) BAG_ROWS_##id,
+#define BAG_X(id, ...) BAG_ROWS_##id,
     BAG_ROW_FORMATS(BAG_X)
 #undef BAG_X
         BAG_ROW_FORMAT_COUNT
@@ -60,8 +68,8 @@ struct bag_table {
 /* Bytes from one row to the next. */
 size_t bag_row_bytes(const struct bag_table *table);
 
-/* How many elements a quantised row of that many bytes holds; 0 where it is too short. Of INT4 rows
- * an even number: the file does not say whether the last four bits count. */
+/* The most elements that a quantised row of exactly that many bytes holds; 0 where it is too short.
+ * Of INT4 rows it may be one less: the bytes do not say whether the last four bits are padding. */
 size_t bag_row_elements(enum bag_row_format format, size_t row_bytes);
 
 /* What an index outside a dense table does, or a key that a keyed one does not have.

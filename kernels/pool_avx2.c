@@ -114,19 +114,21 @@ BAG_LANE f32v f32v_all_f16(const char *from)
     return _mm256_cvtph_ps(_mm_set1_epi16(half));
 }
 
-BAG_LANE f32v f32v_load_e5m2(const char *from)
+BAG_LANE f32v f32v_load_e5m2(const char *from, f32v scale)
 {
-    return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), load_8_bytes(from)));
+    __m128i halves = _mm_unpacklo_epi8(_mm_setzero_si128(), load_8_bytes(from));
+    return _mm256_mul_ps(_mm256_cvtph_ps(halves), scale);
 }
 
-/* Sign and magnitude move to where f16 has them, 2^8 too small; the NaN gets a full exponent. */
-BAG_LANE f32v f32v_load_e4m3(const char *from)
+/* Sign and magnitude move to where f16 has them, 2^8 too small, which `scale` makes good; the NaN
+ * gets a full exponent. */
+BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
 {
     __m128i bytes = _mm_cvtepi8_epi16(load_8_bytes(from));
     __m128i magnitudes = _mm_and_si128(bytes, _mm_set1_epi16(0x7f));
     __m128i nans = _mm_cmpeq_epi16(magnitudes, _mm_set1_epi16(0x7f));
     __m128i halves = _mm_and_si128(_mm_slli_epi16(bytes, 7), _mm_set1_epi16((short)0xbf80));
-    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(halves, nans)), _mm256_set1_ps(256));
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(halves, nans)), scale);
 }
 
 BAG_LANE void f32v_store_f16(char *to, f32v values)

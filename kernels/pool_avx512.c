@@ -126,21 +126,22 @@ BAG_LANE f32v f32v_u4_in_order(f32v values)
     return _mm512_permutexvar_ps(places, values);
 }
 
-BAG_LANE f32v f32v_load_e5m2(const char *from)
+BAG_LANE f32v f32v_load_e5m2(const char *from, f32v scale)
 {
     __m256i bytes = _mm256_cvtepu8_epi16(load_16_bytes(from));
-    return _mm512_cvtph_ps(_mm256_slli_epi16(bytes, 8));
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_slli_epi16(bytes, 8)), scale);
 }
 
-/* Sign and magnitude move to where f16 has them, 2^8 too small; the NaN gets a full exponent. */
-BAG_LANE f32v f32v_load_e4m3(const char *from)
+/* Sign and magnitude move to where f16 has them, 2^8 too small, which `scale` makes good; the NaN
+ * gets a full exponent. */
+BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
 {
     __m256i bytes = _mm256_cvtepi8_epi16(load_16_bytes(from));
     __m256i magnitudes = _mm256_and_si256(bytes, _mm256_set1_epi16(0x7f));
     __m256i nans = _mm256_cmpeq_epi16(magnitudes, _mm256_set1_epi16(0x7f));
     __m256i halves =
         _mm256_and_si256(_mm256_slli_epi16(bytes, 7), _mm256_set1_epi16((short)0xbf80));
-    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(halves, nans)), _mm512_set1_ps(256));
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(halves, nans)), scale);
 }
 
 BAG_LANE void f32v_store_f16(char *to, f32v values)

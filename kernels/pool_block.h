@@ -39,25 +39,6 @@ bag_ids_fn bag_ref_ids_valid;
 
 /* ---- kernels by instruction set -------------------------------------------------------------- */
 
-/* The kinds of rows that kernels differ by. X(ID, bits of an element, vector type that sums it) */
-#define BAG_ROW_KINDS(X) \
-    X(F32, 32, f32v)     \
-    X(F16, 16, f32v)     \
-    X(BF16, 16, f32v)    \
-    X(INT8, 8, f32v)     \
-    X(INT4, 4, f32v)     \
-    X(E4M3, 8, f32v)     \
-    X(E5M2, 8, f32v)     \
-    X(F64, 64, f64v)
-
-enum bag_row_kind {
-#define BAG_X(id, bits, vector) BAG_KIND_OF_##id,
-    BAG_ROW_KINDS(BAG_X)
-#undef BAG_X
-        BAG_KIND_OF_INTEGERS,
-    BAG_ROW_KIND_COUNT
-};
-
 struct bag_kernels {
     bag_block_fn *pool[BAG_ROW_KIND_COUNT];
     bag_ids_fn *ids_valid;
@@ -123,15 +104,18 @@ struct bag_tile_task {
     size_t id_bytes;       /* from one id to the next */
     const size_t *bounds;
     size_t num_bags;
-    const char *rows;
-    size_t row_elements;
+    const char *rows;            /* the codes of the first row: after what stands in front */
     size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
     size_t result_bytes;         /* of one element of the result */
     size_t first_column, end_column;
     size_t num_tiles;
-    size_t last_byte;  /* of a row that is read: of the last column, or of what follows it */
-    bool singles_pass; /* a bag of one entry is that row: nothing divides or converts it */
-    bool sums_pass;    /* sums are results: nothing divides or converts them */
+    size_t bytes_before; /* of what stands in front of the codes */
+    size_t last_byte;    /* of a row that is read: of the last column, or of what follows it */
+    ptrdiff_t params_at; /* scale and bias, counted from the row's codes */
+    bool has_params;     /* there are any */
+    bool half_params;    /* they are f16 */
+    bool singles_pass;   /* a bag of one entry is that row: nothing divides or converts it */
+    bool sums_pass;      /* sums are results: nothing divides or converts them */
     struct bag_fetch fetch;
 };
 
@@ -162,6 +146,13 @@ BAG_LANE unsigned bag_kind_bits(enum bag_row_kind kind)
 #undef BAG_X
     };
     return bits_of[kind];
+}
+
+/* Whether rows of that kind may have scale and bias. */
+static inline __attribute__((always_inline)) bool bag_kind_quantised(enum bag_row_kind kind)
+{
+    return kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4 || kind == BAG_KIND_OF_E4M3 ||
+           kind == BAG_KIND_OF_E5M2;
 }
 
 /* The checked id of an entry: it is not negative, and tables of more than 2^32 rows are pooled in

@@ -16,12 +16,13 @@
 /* All but the last vector of a tile are at constant offsets from its start, so that their addresses
  * need no registers. */
 struct V(tile) {
-    const char *rows;   /* its part of the table's first row */
-    char *out;          /* its part of the result of the block's first bag */
-    size_t column;      /* its first column; the rest is counted from there: */
-    size_t last_vector; /* the column where its last vector starts */
-    size_t last_byte;   /* the last byte that is prefetched */
-    size_t trailer;     /* the byte where scale and bias of a quantised row start */
+    const char *rows;    /* its part of the table's first row */
+    char *out;           /* its part of the result of the block's first bag */
+    size_t column;       /* its first column; the rest is counted from there: */
+    size_t last_vector;  /* the column where its last vector starts */
+    size_t last_byte;    /* the last byte that is prefetched */
+    size_t bytes_before; /* as many in front of it are prefetched, too */
+    ptrdiff_t params_at; /* the byte where scale and bias of a quantised row start */
 };
 
 /* The tile that starts at `column`. */
@@ -29,16 +30,16 @@ BAG_LANE struct V(tile) V(tile_from)(const struct bag_tile_task *task, enum bag_
                                      size_t column, size_t last_vector)
 {
     const size_t bits = bag_kind_bits(kind), first_byte = column * bits / 8;
-    bool has_trailer = kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
     size_t last_byte = (last_vector + V(lanes)) * bits / 8 - 1;
-    if (has_trailer && column + last_vector + V(lanes) == task->end_column)
+    if (bag_kind_quantised(kind) && column + last_vector + V(lanes) == task->end_column)
         last_byte = task->last_byte - first_byte;
     return (struct V(tile)){.rows = task->rows + first_byte,
                             .out = task->block->out + column * task->result_bytes,
                             .column = column,
                             .last_vector = last_vector,
                             .last_byte = last_byte,
-                            .trailer = (task->row_elements * bits + 7) / 8 - first_byte};
+                            .bytes_before = column == 0 ? task->bytes_before : 0,
+                            .params_at = task->params_at - (ptrdiff_t)first_byte};
 }
 
 /* The tile that has all columns. */
@@ -85,13 +86,14 @@ BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind,
                        int vectors, const struct V(tile) * tile, size_t entry)
 {
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
-    bool has_trailer = kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
     uintptr_t row =
         (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(task, mode, entry) * task->row_bytes;
-    bag_fetch_lines(&task->fetch, BAG_FAR_CACHE == 1 || task->fetch.near, (const char *)row,
+    uintptr_t from = bag_kind_quantised(kind) ? row - tile->bytes_before : row;
+    bag_fetch_lines(&task->fetch, BAG_FAR_CACHE == 1 || task->fetch.near, (const char *)from,
                     tile_bytes, (const char *)(row + tile->last_byte));
-    if (has_trailer && task->num_tiles > 1 && tile->column == task->first_column)
-        __builtin_prefetch((const char *)(row + tile->trailer), 0, 2);
+    if (bag_kind_quantised(kind) && task->has_params && task->num_tiles > 1 &&
+        tile->column == task->first_column)
+        __builtin_prefetch((const char *)(row + (uintptr_t)tile->params_at), 0, 2);
 }
 
 /* Adds one row to the sums, or takes the larger. In the general mode the weight may be 1, which
@@ -101,7 +103,8 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
                           size_t entry, int64_t id, bool is_first, BODY *sums)
 {
     const struct bag_pool_args *args = task->args;
-    struct V(row) row = V(open)(kind, tile->rows + (size_t)id * task->row_bytes, tile->trailer);
+    const char *at = tile->rows + (size_t)id * task->row_bytes;
+    struct V(row) row = V(open)(kind, task, at, at + tile->params_at);
     bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && args->weights);
     BODY weight = weighted ? V(weight)(kind, args, entry) : V(all)(1);
 #pragma GCC unroll 8

@@ -18,22 +18,30 @@
  * disappear. */
 struct f32v_row {
     const char *codes;
-    f32v scale, bias;  /* of INT8 rows */
+    f32v scale;        /* of INT8, E4M3 (256 times it) and E5M2 rows */
+    f32v bias;         /* of INT8 rows */
     struct f32v_u4 u4; /* of INT4 rows */
 };
 
-/* The row whose first column to read is at `at`; scale and bias of a quantised row are `trailer`
- * bytes after that. */
-BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const char *at, size_t trailer)
+/* The row whose first column to read is at `at`, and whose scale and bias, if it has any, are at
+ * `params`. What depends on the task is the same for all rows, so that it is predicted. */
+BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const struct bag_tile_task *task,
+                                   const char *at, const char *params)
 {
     struct f32v_row row = {.codes = at};
-    if (kind == BAG_KIND_OF_INT8) {
-        row.scale = f32v_all(bag_load_f32(at + trailer, 0));
-        row.bias = f32v_all(bag_load_f32(at + trailer, 1));
-    } else if (kind == BAG_KIND_OF_INT4) {
-        f32v scale = f32v_all_f16(at + trailer);
-        row.u4 = f32v_u4_open(scale, f32v_all_f16(at + trailer + sizeof(uint16_t)));
+    if (kind == BAG_KIND_OF_INT4 || (kind == BAG_KIND_OF_INT8 && task->half_params)) {
+        row.scale = f32v_all_f16(params);
+        row.bias = f32v_all_f16(params + sizeof(uint16_t));
+    } else if (kind == BAG_KIND_OF_INT8) {
+        row.scale = f32v_all(bag_load_f32(params, 0));
+        row.bias = f32v_all(bag_load_f32(params, 1));
     }
+    if (kind == BAG_KIND_OF_INT4)
+        row.u4 = f32v_u4_open(row.scale, row.bias);
+    if (kind == BAG_KIND_OF_E4M3)
+        row.scale = f32v_all(task->has_params ? bag_load_f32(params, 0) * 256 : 256);
+    if (kind == BAG_KIND_OF_E5M2)
+        row.scale = f32v_all(task->has_params ? bag_load_f32(params, 0) : 1);
     return row;
 }
 
@@ -50,9 +58,9 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, s
     case BAG_KIND_OF_INT4:
         return f32v_u4_columns(&row->u4, row->codes + column / 2);
     case BAG_KIND_OF_E4M3:
-        return f32v_load_e4m3(row->codes + column);
+        return f32v_load_e4m3(row->codes + column, row->scale);
     case BAG_KIND_OF_E5M2:
-        return f32v_load_e5m2(row->codes + column);
+        return f32v_load_e5m2(row->codes + column, row->scale);
     default:
         return f32v_load_f32(row->codes + column * sizeof(float));
     }
@@ -89,10 +97,12 @@ struct f64v_row {
     const char *codes;
 };
 
-BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, const char *at, size_t trailer)
+BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, const struct bag_tile_task *task,
+                                   const char *at, const char *params)
 {
     (void)kind;
-    (void)trailer;
+    (void)task;
+    (void)params;
     return (struct f64v_row){at};
 }
 

@@ -142,20 +142,25 @@ BAG_LANE f32v f32v_all_f16(const char *from)
     return from_halves(vdupq_n_u16(half));
 }
 
-BAG_LANE f32v f32v_load_e5m2(const char *from)
+BAG_LANE f32v multiply(f32v a, f32v b)
 {
-    return from_halves(vshll_n_u8(load_8_bytes(from), 8));
+    return (f32v){vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)};
 }
 
-/* Sign and magnitude move to where f16 has them, 2^8 too small; the NaN gets a full exponent. */
-BAG_LANE f32v f32v_load_e4m3(const char *from)
+BAG_LANE f32v f32v_load_e5m2(const char *from, f32v scale)
+{
+    return multiply(from_halves(vshll_n_u8(load_8_bytes(from), 8)), scale);
+}
+
+/* Sign and magnitude move to where f16 has them, 2^8 too small, which `scale` makes good; the NaN
+ * gets a full exponent. */
+BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
 {
     uint16x8_t bytes = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(load_8_bytes(from))));
     uint16x8_t nan = vdupq_n_u16(0x7f);
     uint16x8_t nans = vceqq_u16(vandq_u16(bytes, nan), nan);
     uint16x8_t halves = vandq_u16(vshlq_n_u16(bytes, 7), vdupq_n_u16(0xbf80));
-    f32v small = from_halves(vorrq_u16(halves, nans));
-    return (f32v){vmulq_n_f32(small.low, 256), vmulq_n_f32(small.high, 256)};
+    return multiply(from_halves(vorrq_u16(halves, nans)), scale);
 }
 
 BAG_LANE void f32v_store_f16(char *to, f32v values)

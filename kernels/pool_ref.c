@@ -48,7 +48,7 @@ static void load_f32(const struct bag_pool_args *args, int64_t row, size_t colum
 static void store_f32(const struct bag_pool_args *args, const union values *values, size_t count,
                       void *out)
 {
-    bag_row_encode(values->f32, count, args->output_dtype, out);
+    bag_elements_encode(values->f32, count, args->output_dtype, out);
 }
 
 static void load_f64(const struct bag_pool_args *args, int64_t row, size_t column, size_t count,

@@ -75,10 +75,12 @@ static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_byte
     return fetch;
 }
 
+/* The last byte of a row that is read, counted from its codes. */
 static size_t last_byte(const struct bag_block *block, size_t bits)
 {
     const struct bag_table *table = &block->args->table;
-    if (table->row_format == BAG_ROWS_INT8 || table->row_format == BAG_ROWS_INT4)
+    const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
+    if (layout->num_params > 0 && !layout->params_first)
         return bag_row_bytes(table) - 1;
     return block->end_column * bits / 8 - 1;
 }
@@ -139,7 +141,8 @@ BAG_LANE void prefetch_first_rows(const struct bag_tile_task *task, const struct
     for (; entry < end; entry++) {
         uintptr_t id = (uintptr_t)bag_id_at(&task->args->indices, entry);
         uintptr_t row = (uintptr_t)task->rows + id * task->row_bytes;
-        uintptr_t from = row + task->first_column * set->bits / 8, last = row + task->last_byte;
+        uintptr_t from = row + task->first_column * set->bits / 8 - task->bytes_before;
+        uintptr_t last = row + task->last_byte;
         bag_fetch_lines(&task->fetch, set->far_cache == 1, (const char *)from, last - from + 1,
                         (const char *)last);
     }
@@ -154,19 +157,24 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         set->below(block);
         return;
     }
+    const struct bag_row_layout *layout = &bag_row_layouts[args->table.row_format];
+    size_t codes_at = bag_row_codes_at(&args->table);
     struct bag_tile_task task = {
         .block = block,
         .args = args,
         .bounds = block->bounds,
         .num_bags = block->num_bags,
-        .rows = args->table.rows,
-        .row_elements = args->table.row_elements,
+        .rows = (const char *)args->table.rows + codes_at,
         .row_bytes = bag_row_bytes(&args->table),
         .out_bytes = args->bag_stride,
         .result_bytes = bag_dtypes[args->output_dtype].bytes,
         .first_column = block->first_column,
         .end_column = block->end_column,
+        .bytes_before = codes_at,
         .last_byte = last_byte(block, set->bits),
+        .params_at = (ptrdiff_t)bag_row_params_at(&args->table) - (ptrdiff_t)codes_at,
+        .has_params = layout->num_params > 0,
+        .half_params = layout->param_dtype == BAG_F16,
         .singles_pass = singles_pass(args),
         .sums_pass = sums_pass(args),
         .fetch = fetch_for(block, set->far_bytes),
@@ -198,5 +206,5 @@ void bag_project_store(const float *product, size_t count, size_t columns, enum 
                        char *out, size_t stride)
 {
     for (size_t i = 0; i < count; i++)
-        bag_row_encode(product + i * columns, columns, dtype, out + i * stride);
+        bag_elements_encode(product + i * columns, columns, dtype, out + i * stride);
 }

@@ -4,31 +4,80 @@
 /* Results are rounded through a small array, so that the loops may ignore its alignment. */
 #define RUN_COLUMNS 64
 
+const struct bag_row_layout bag_row_layouts[BAG_ROW_FORMAT_COUNT] = {
+#define BAG_X(id, name, kind, param_dtype, num_params, params_first) \
+    [BAG_ROWS_##id] = {BAG_KIND_##kind, BAG_##param_dtype, num_params, params_first},
+    BAG_ROW_FORMATS(BAG_X)
+#undef BAG_X
+};
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+enum bag_row_kind bag_row_kind(const struct bag_table *table)
+{
+    if (table->row_format != BAG_ROWS_PLAIN)
+        return bag_row_layouts[table->row_format].kind;
+    switch (table->dtype) {
+    case BAG_F32:
+        return BAG_KIND_OF_F32;
+    case BAG_F16:
+        return BAG_KIND_OF_F16;
+    case BAG_BF16:
+        return BAG_KIND_OF_BF16;
+    case BAG_F64:
+        return BAG_KIND_OF_F64;
+    default:
+        return BAG_KIND_OF_INTEGERS;
+    }
+}
+
+size_t bag_row_params_bytes(enum bag_row_format format)
+{
+    const struct bag_row_layout *layout = &bag_row_layouts[format];
+    return layout->num_params * bag_dtypes[layout->param_dtype].bytes;
+}
+
+/* Bytes of a row but for scale and bias. */
+static size_t codes_bytes(const struct bag_table *table)
+{
+    if (table->row_format == BAG_ROWS_PLAIN)
+        return table->row_elements * bag_dtypes[table->dtype].bytes;
+    if (bag_row_layouts[table->row_format].kind == BAG_KIND_OF_INT4)
+        return table->row_elements / 2 + table->row_elements % 2;
+    return table->row_elements;
+}
+
 size_t bag_row_bytes(const struct bag_table *table)
 {
-    size_t codes = bag_row_code_bytes(table->row_format, table->row_elements);
-    switch (table->row_format) {
-    case BAG_ROWS_INT8:
-        return codes + 2 * sizeof(float);
-    case BAG_ROWS_INT4:
-        return codes + 2 * sizeof(uint16_t);
-    case BAG_ROWS_F8_E4M3:
-    case BAG_ROWS_F8_E5M2:
-        return codes;
-    case BAG_ROWS_PLAIN:
-    case BAG_ROW_FORMAT_COUNT:
-        break;
-    }
-    return table->row_elements * bag_dtypes[table->dtype].bytes;
+    return codes_bytes(table) + bag_row_params_bytes(table->row_format);
+}
+
+size_t bag_row_codes_at(const struct bag_table *table)
+{
+    bool params_first = bag_row_layouts[table->row_format].params_first;
+    return params_first ? bag_row_params_bytes(table->row_format) : 0;
+}
+
+size_t bag_row_params_at(const struct bag_table *table)
+{
+    return bag_row_layouts[table->row_format].params_first ? 0 : codes_bytes(table);
 }
 
 size_t bag_row_elements(enum bag_row_format format, size_t row_bytes)
 {
-    size_t trailer = format == BAG_ROWS_INT8   ? 2 * sizeof(float)
-                     : format == BAG_ROWS_INT4 ? 2 * sizeof(uint16_t)
-                                               : 0;
-    size_t codes = row_bytes > trailer ? row_bytes - trailer : 0;
-    return format == BAG_ROWS_INT4 ? 2 * codes : codes;
+    size_t params = bag_row_params_bytes(format);
+    size_t codes = row_bytes > params ? row_bytes - params : 0;
+    return bag_row_layouts[format].kind == BAG_KIND_OF_INT4 ? 2 * codes : codes;
+}
+
+/* ---- decoding -------------------------------------------------------------------------------- */
+
+/* Scale (number 0) or bias (1) of a row. */
+static float param(const struct bag_row_layout *layout, const char *params, size_t number)
+{
+    if (layout->param_dtype == BAG_F16)
+        return bag_f32_from_f16(bag_load_u16(params, number));
+    return bag_load_f32(params, number);
 }
 
 static void decode_plain(enum bag_dtype dtype, const char *from, size_t count, float *values)
@@ -43,53 +92,63 @@ static void decode_plain(enum bag_dtype dtype, const char *from, size_t count, f
             values[i] = bag_f32_from_bf16(bag_load_u16(from, i));
 }
 
-static void decode_int8(const char *row, const char *trailer, size_t column, size_t count,
-                        float *values)
+static void decode_int8(const char *codes, float scale, float bias, size_t count, float *values)
 {
-    float scale = bag_load_f32(trailer, 0), bias = bag_load_f32(trailer, 1);
     for (size_t i = 0; i < count; i++)
-        values[i] = __builtin_fmaf((uint8_t)row[column + i], scale, bias);
+        values[i] = __builtin_fmaf((uint8_t)codes[i], scale, bias);
 }
 
-static void decode_int4(const char *row, const char *trailer, size_t column, size_t count,
+static void decode_int4(const char *codes, size_t column, float scale, float bias, size_t count,
                         float *values)
 {
-    float scale = bag_f32_from_f16(bag_load_u16(trailer, 0));
-    float bias = bag_f32_from_f16(bag_load_u16(trailer, 1));
     for (size_t i = 0; i < count; i++) {
-        unsigned pair = (uint8_t)row[(column + i) / 2];
+        unsigned pair = (uint8_t)codes[(column + i) / 2];
         unsigned code = (column + i) % 2 ? pair >> 4 : pair & 15;
         values[i] = __builtin_fmaf((float)code, scale, bias);
     }
 }
 
+static void decode_e4m3(const char *codes, float scale, size_t count, float *values)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = bag_f32_from_e4m3((uint8_t)codes[i], scale * 256);
+}
+
+static void decode_e5m2(const char *codes, float scale, size_t count, float *values)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = bag_f32_from_e5m2((uint8_t)codes[i]) * scale;
+}
+
 void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, size_t count,
                     float *values)
 {
+    const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
     const char *from = (const char *)table->rows + (size_t)row * bag_row_bytes(table);
-    const char *trailer = from + bag_row_code_bytes(table->row_format, table->row_elements);
-    switch (table->row_format) {
-    case BAG_ROWS_INT8:
-        decode_int8(from, trailer, column, count, values);
+    const char *codes = from + bag_row_codes_at(table), *params = from + bag_row_params_at(table);
+    float scale = layout->num_params > 0 ? param(layout, params, 0) : 1;
+    float bias = layout->num_params > 1 ? param(layout, params, 1) : 0;
+    switch (bag_row_kind(table)) {
+    case BAG_KIND_OF_INT8:
+        decode_int8(codes + column, scale, bias, count, values);
         break;
-    case BAG_ROWS_INT4:
-        decode_int4(from, trailer, column, count, values);
+    case BAG_KIND_OF_INT4:
+        decode_int4(codes, column, scale, bias, count, values);
         break;
-    case BAG_ROWS_F8_E4M3:
-        for (size_t i = 0; i < count; i++)
-            values[i] = bag_f32_from_e4m3((uint8_t)from[column + i]);
+    case BAG_KIND_OF_E4M3:
+        decode_e4m3(codes + column, scale, count, values);
         break;
-    case BAG_ROWS_F8_E5M2:
-        for (size_t i = 0; i < count; i++)
-            values[i] = bag_f32_from_e5m2((uint8_t)from[column + i]);
+    case BAG_KIND_OF_E5M2:
+        decode_e5m2(codes + column, scale, count, values);
         break;
-    case BAG_ROWS_PLAIN:
-    case BAG_ROW_FORMAT_COUNT:
-        from += column * bag_dtypes[table->dtype].bytes;
-        decode_plain(table->dtype, from, count, values);
+    default:
+        codes += column * bag_dtypes[table->dtype].bytes;
+        decode_plain(table->dtype, codes, count, values);
         break;
     }
 }
+
+/* ---- results --------------------------------------------------------------------------------- */
 
 static void encode_halves(const float *values, size_t count, enum bag_dtype dtype, char *out)
 {
@@ -103,7 +162,7 @@ static void encode_halves(const float *values, size_t count, enum bag_dtype dtyp
     memcpy(out, halves, count * sizeof *halves);
 }
 
-void bag_row_encode(const float *values, size_t count, enum bag_dtype dtype, void *out)
+void bag_elements_encode(const float *values, size_t count, enum bag_dtype dtype, void *out)
 {
     if (dtype == BAG_F32) {
         memcpy(out, values, count * sizeof *values);

@@ -1,7 +1,8 @@
 /* Stored rows <-> f32 values, in plain C: the definition that every instruction set must meet.
  *
  * Widening is exact. Narrowing rounds once, to nearest even; what is too large becomes an infinity,
- * a NaN stays a NaN (its payload is not specified). No branches, so that loops are vectorised. */
+ * or a NaN where the format has none, a NaN stays a NaN (its payload is not specified). No
+ * branches, so that loops are vectorised. */
 #ifndef BAG_ROWFORMAT_H
 #define BAG_ROWFORMAT_H
 
@@ -13,18 +14,68 @@
  * hardened build does, costs measurable time. */
 #define BAG_UNSET __attribute__((uninitialized))
 
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* The kinds of stored elements, each of which has a decoder and kernels.
+ * X(ID, bits of an element, vector type that sums it) */
+#define BAG_ROW_KINDS(X) \
+    X(F32, 32, f32v)     \
+    X(F16, 16, f32v)     \
+    X(BF16, 16, f32v)    \
+    X(INT8, 8, f32v)     \
+    X(INT4, 4, f32v)     \
+    X(E4M3, 8, f32v)     \
+    X(E5M2, 8, f32v)     \
+    X(F64, 64, f64v)
+
+enum bag_row_kind {
+#define BAG_X(id, bits, vector) BAG_KIND_OF_##id,
+    BAG_ROW_KINDS(BAG_X)
+#undef BAG_X
+        BAG_KIND_OF_INTEGERS,
+    BAG_ROW_KIND_COUNT,
+    BAG_KIND_BY_DTYPE = BAG_ROW_KIND_COUNT /* of plain rows: bag_row_kind tells it */
+};
+
+/* What stands in a row of a format, and where: a line of BAG_ROW_FORMATS. */
+struct bag_row_layout {
+    enum bag_row_kind kind;     /* of the codes */
+    enum bag_dtype param_dtype; /* of scale and bias: F32 or F16 */
+    unsigned num_params;        /* 0: neither; 1: scale; 2: scale, bias */
+    bool params_first;          /* they stand in front of the codes, otherwise behind them */
+};
+
+extern const struct bag_row_layout bag_row_layouts[BAG_ROW_FORMAT_COUNT];
+
+/* The kind of the table's elements, or of its rows' codes. */
+enum bag_row_kind bag_row_kind(const struct bag_table *table);
+
+/* Byte of a row where its elements or codes begin, and where its scale does. */
+size_t bag_row_codes_at(const struct bag_table *table);
+size_t bag_row_params_at(const struct bag_table *table);
+
+/* Bytes of a row's scale and bias. */
+size_t bag_row_params_bytes(enum bag_row_format format);
+
 /* The columns of a row as f32 values; the table is not of f64 or integers. */
 void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, size_t count,
                     float *values);
 
-/* Writes f32 values as F16, BF16 or F32 elements. */
-void bag_row_encode(const float *values, size_t count, enum bag_dtype dtype, void *out);
+/* Writes the `row_elements` f32 values of a row as the table stores it, bag_row_bytes of it, at any
+ * alignment; the table's rows are not looked at, and it is not of f64 or integers. Elements are
+ * rounded once, to nearest even.
+ *
+ * int8 takes scale and bias from the least and the largest value, as FBGEMM does. Where they are
+ * f16 both are refined until the sum of squared errors does not fall any more, for int4 from where
+ * FBGEMM's greedy search ends. A scaled f8 row maps its largest magnitude to the format's. The
+ * bytes are the same on every machine.
+ *
+ * False, with `out` unspecified, where the format cannot hold a value: one that is finite and would
+ * not be any more; an infinity in e4m3; and where there is a scale, an infinity or a NaN. */
+bool bag_row_encode(const struct bag_table *table, const float *values, unsigned char *out);
 
-/* Bytes of a quantised row before its scale and bias. */
-static inline size_t bag_row_code_bytes(enum bag_row_format format, size_t row_elements)
-{
-    return format == BAG_ROWS_INT4 ? row_elements / 2 + row_elements % 2 : row_elements;
-}
+/* Writes f32 values as F16, BF16 or F32 elements. */
+void bag_elements_encode(const float *values, size_t count, enum bag_dtype dtype, void *out);
 
 /* ---- unaligned loads ------------------------------------------------------------------------- */
 
@@ -115,13 +166,42 @@ static inline float bag_f32_from_e5m2(uint8_t byte)
     return bag_f32_from_f16((uint16_t)(byte << 8));
 }
 
+/* Rounded from f32 at once: over f16 it would be rounded twice. As bag_f16_from_f32. */
+static inline uint8_t bag_e5m2_from_f32(float value)
+{
+    uint32_t bits = bag_f32_bits(value);
+    uint32_t sign = (bits >> 24) & 0x80;
+    uint32_t magnitude = bits & 0x7fffffff;
+    uint32_t rebiased = magnitude - (112u << 23);
+    uint32_t normal = (rebiased + 0xfffff + ((rebiased >> 21) & 1)) >> 21;
+    uint32_t subnormal = bag_f32_bits(bag_f32_from_bits(magnitude) + 128.0f) - bag_f32_bits(128.0f);
+    uint32_t small = magnitude < 0x38800000 ? subnormal : normal;
+    uint32_t finite = magnitude < 0x47800000 ? small : 0x7c;
+    return (uint8_t)(sign | (magnitude > 0x7f800000 ? 0x7e : finite));
+}
+
 /* Eight bits with 4 of exponent (bias 7) fit into an f16, 2^8 too small. All bits but the sign set
- * is the only NaN. */
-static inline float bag_f32_from_e4m3(uint8_t byte)
+ * is the only NaN. `scale` is 256 times what the number is multiplied by. */
+static inline float bag_f32_from_e4m3(uint8_t byte, float scale)
 {
     uint16_t half = (uint16_t)((byte & 0x80) << 8 | (byte & 0x7f) << 7);
-    float value = bag_f32_from_f16(half) * 256;
+    float value = bag_f32_from_f16(half) * scale;
     return (byte & 0x7f) == 0x7f ? bag_f32_from_bits(0x7fc00000) : value;
+}
+
+/* What rounds beyond 448, an infinity, too, becomes a NaN: its bits follow those of 448. */
+static inline uint8_t bag_e4m3_from_f32(float value)
+{
+    uint32_t bits = bag_f32_bits(value);
+    uint32_t sign = (bits >> 24) & 0x80;
+    uint32_t magnitude = bits & 0x7fffffff;
+    uint32_t rebiased = magnitude - (120u << 23);
+    uint32_t normal = (rebiased + 0x7ffff + ((rebiased >> 20) & 1)) >> 20;
+    uint32_t subnormal =
+        bag_f32_bits(bag_f32_from_bits(magnitude) + 16384.0f) - bag_f32_bits(16384.0f);
+    uint32_t small = magnitude < 0x3c800000 ? subnormal : normal;
+    uint32_t finite = magnitude < 0x43f00000 ? small : 0x7f;
+    return (uint8_t)(sign | finite);
 }
 
 #endif

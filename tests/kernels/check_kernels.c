@@ -137,21 +137,20 @@ static void fill_plain(const struct bag_table *table, unsigned char *rows, bool 
 /* Random codes; scale and bias are numbers. */
 static void fill_quantised(const struct bag_table *table, unsigned char *rows, bool special)
 {
+    const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
     size_t row_bytes = bag_row_bytes(table);
     for (size_t i = 0; i < (size_t)table->num_rows * row_bytes; i++)
         rows[i] = (unsigned char)draw();
-    for (int64_t row = 0; row < table->num_rows; row++) {
-        unsigned char *end = rows + (size_t)(row + 1) * row_bytes;
-        for (int i = 1; i <= 2; i++)
-            if (table->row_format == BAG_ROWS_INT8)
-                fill_f32(end - 4 * i, special && one_in(10));
-            else if (table->row_format == BAG_ROWS_INT4)
-                fill_f16(end - 2 * i, special && one_in(10));
-    }
     /* Without special values f8 has no NaN and no infinity either. */
-    if (!special && table->row_format >= BAG_ROWS_F8_E4M3)
+    if (!special && (layout->kind == BAG_KIND_OF_E4M3 || layout->kind == BAG_KIND_OF_E5M2))
         for (size_t i = 0; i < (size_t)table->num_rows * row_bytes; i++)
             rows[i] &= 0xbf;
+    for (size_t row = 0; row < (size_t)table->num_rows; row++) {
+        unsigned char *params = rows + row * row_bytes + bag_row_params_at(table);
+        for (size_t i = 0; i < layout->num_params; i++)
+            fill_element(params + i * bag_dtypes[layout->param_dtype].bytes, layout->param_dtype,
+                         special && one_in(10));
+    }
 }
 
 static void choose_rows(struct bag_table *table)

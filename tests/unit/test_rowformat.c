@@ -1,4 +1,5 @@
-/* Stored numbers: every f16, bf16 and f8 pattern, rounding at every bound, quantised rows. */
+/* Stored numbers: every f16, bf16 and f8 pattern, rounding at every bound, quantised rows, decoded
+ * and encoded. */
 #include "kernels/rowformat.h"
 #include "pool_fixture.h"
 
@@ -98,9 +99,49 @@ static void widens_every_byte(void **state)
         int exponent = byte >> 3 & 15, fraction = byte & 7;
         double sign = byte & 0x80 ? -1 : 1;
         double want = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
-        assert_same_number(bag_f32_from_e4m3((uint8_t)byte),
+        assert_same_number(bag_f32_from_e4m3((uint8_t)byte, 256),
                            (byte & 0x7f) == 0x7f ? (double)NAN : sign * want);
     }
+}
+
+static float from_e4m3(uint8_t byte)
+{
+    return bag_f32_from_e4m3(byte, 256);
+}
+
+/* Each number comes back; the middle of two neighbours goes to the even one, a hair beside it to
+ * the nearer one. */
+static void check_narrowing(float widen(uint8_t), uint8_t narrow(float), unsigned largest)
+{
+    for (unsigned byte = 0; byte < largest; byte++) {
+        float low = widen((uint8_t)byte), high = widen((uint8_t)(byte + 1));
+        float middle = low + (high - low) / 2;
+        assert_int_equal(narrow(low), byte);
+        assert_int_equal(narrow(-low), 0x80 | byte);
+        assert_int_equal(narrow(middle), byte + (byte & 1));
+        assert_int_equal(narrow(nextafterf(middle, 0)), byte);
+        assert_int_equal(narrow(nextafterf(middle, INFINITY)), byte + 1);
+        assert_int_equal(narrow(-middle), 0x80 | (byte + (byte & 1)));
+    }
+    assert_int_equal(narrow(widen((uint8_t)largest)), largest);
+}
+
+static void narrows_to_bytes(void **state)
+{
+    (void)state;
+    check_narrowing(from_e4m3, bag_e4m3_from_f32, 0x7e);
+    check_narrowing(bag_f32_from_e5m2, bag_e5m2_from_f32, 0x7b);
+    assert_int_equal(bag_e4m3_from_f32(464), 0x7e);
+    assert_int_equal(bag_e4m3_from_f32(464.0001f), 0x7f);
+    assert_int_equal(bag_e4m3_from_f32(-480), 0xff);
+    assert_int_equal(bag_e4m3_from_f32(INFINITY), 0x7f);
+    assert_int_equal(bag_e4m3_from_f32(NAN) & 0x7f, 0x7f);
+    assert_int_equal(bag_e5m2_from_f32(61439.996f), 0x7b);
+    assert_int_equal(bag_e5m2_from_f32(61440), 0x7c);
+    assert_int_equal(bag_e5m2_from_f32(-INFINITY), 0xfc);
+    assert_true(isnan(bag_f32_from_e5m2(bag_e5m2_from_f32(NAN))));
+    /* Over f16 this would be rounded twice, and go up to 0x3d. */
+    assert_int_equal(bag_e5m2_from_f32(nextafterf(1.125f, 0)), 0x3c);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -115,7 +156,7 @@ static struct bag_table quantised(enum bag_row_format format, size_t row_element
 static void knows_the_bytes_of_rows(void **state)
 {
     (void)state;
-    static const size_t bytes[] = {20, 13, 7, 5, 5};
+    static const size_t bytes[] = {20, 13, 7, 5, 5, 9, 7, 9, 9};
     for (int format = 0; format < BAG_ROW_FORMAT_COUNT; format++) {
         struct bag_table table = quantised((enum bag_row_format)format, 5, NULL);
         assert_int_equal(bag_row_bytes(&table), bytes[format]);
@@ -128,6 +169,10 @@ static void knows_the_bytes_of_rows(void **state)
     assert_int_equal(bag_row_elements(BAG_ROWS_INT4, 6), 4);
     assert_int_equal(bag_row_elements(BAG_ROWS_INT4, 3), 0);
     assert_int_equal(bag_row_elements(BAG_ROWS_F8_E4M3, 3), 3);
+    assert_int_equal(bag_row_elements(BAG_ROWS_INT8_F16_FRONT, 5), 1);
+    assert_int_equal(bag_row_elements(BAG_ROWS_INT4_F16_FRONT, 5), 2);
+    assert_int_equal(bag_row_elements(BAG_ROWS_F8_E4M3_SCALED, 4), 0);
+    assert_int_equal(bag_row_elements(BAG_ROWS_F8_E5M2_SCALED, 5), 1);
     assert_int_equal(bag_row_format_find("int9", 4), BAG_ROW_FORMAT_COUNT);
 }
 
@@ -161,6 +206,108 @@ static void decodes_four_bits_low_ones_first(void **state)
     assert_true(values[0] == 6.5f && values[1] == -0.5f);
 }
 
+/* Scale 0.5 and bias -1 as f16 stand before the codes. */
+static void decodes_what_stands_behind_scale_and_bias(void **state)
+{
+    (void)state;
+    unsigned char bytes[] = {0, 0, 0, 0, 0, 0, 0, 0x00, 0x38, 0x00, 0xbc, 0, 7, 255};
+    unsigned char pairs[] = {0, 0, 0, 0, 0, 0, 0x00, 0x38, 0x00, 0xbc, 0xf2, 0x01};
+    float values[3];
+    struct bag_table table = quantised(BAG_ROWS_INT8_F16_FRONT, 3, bytes);
+    bag_row_decode(&table, 1, 0, 3, values);
+    assert_true(values[0] == -1 && values[1] == 2.5f && values[2] == 126.5f);
+    table = quantised(BAG_ROWS_INT4_F16_FRONT, 3, pairs);
+    bag_row_decode(&table, 1, 0, 3, values);
+    assert_true(values[0] == 0 && values[1] == 6.5f && values[2] == -0.5f);
+    bag_row_decode(&table, 1, 1, 2, values);
+    assert_true(values[0] == 6.5f && values[1] == -0.5f);
+}
+
+static void decodes_bytes_with_a_scale(void **state)
+{
+    (void)state;
+    unsigned char e4m3[] = {0, 0, 0, 0, 0, 0, 0, 0x38, 0xb9, 0x01, 0, 0, 0, 0x3e};
+    unsigned char e5m2[] = {0, 0, 0, 0, 0, 0, 0, 0x3c, 0xbd, 0x01, 0, 0, 0, 0x3e};
+    float values[3];
+    struct bag_table table = quantised(BAG_ROWS_F8_E4M3_SCALED, 3, e4m3); /* scale 0.125 */
+    bag_row_decode(&table, 1, 0, 3, values);
+    assert_true(values[0] == 0.125f && values[1] == -0.140625f && values[2] == 0x1p-12f);
+    table = quantised(BAG_ROWS_F8_E5M2_SCALED, 3, e5m2);
+    bag_row_decode(&table, 1, 0, 3, values);
+    assert_true(values[0] == 0.125f && values[1] == -0.15625f && values[2] == 0x1p-19f);
+}
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+/* The bytes of a row of three values, and where they end. */
+static void assert_encoded(enum bag_row_format format, const float *values, const char *bytes)
+{
+    struct bag_table table = quantised(format, 3, NULL);
+    unsigned char out[16];
+    size_t count = bag_row_bytes(&table);
+    memset(out, 0xa5, sizeof out);
+    assert_true(bag_row_encode(&table, values, out + 1));
+    assert_memory_equal(out + 1, bytes, count);
+    assert_int_equal(out[0], 0xa5);
+    assert_int_equal(out[1 + count], 0xa5);
+}
+
+static void encodes_rows(void **state)
+{
+    (void)state;
+    const float ints[] = {-1, 0.5f, 126.5f}, few[] = {-1, 6.5f, 0}, eighths[] = {56, -14, 0.125f};
+    const float sames[] = {0.5f, 0.5f, 0.5f}, zeros[] = {0, 0, 0}, large[] = {7168, -7168, 1};
+    assert_encoded(BAG_ROWS_INT8, ints, "\0\3\xff\0\0\0\x3f\0\0\x80\xbf");
+    assert_encoded(BAG_ROWS_INT8, sames, "\0\0\0\0\0\0\0\0\0\0\x3f");
+    assert_encoded(BAG_ROWS_INT8_F16_FRONT, ints, "\0\x38\0\xbc\0\3\xff");
+    assert_encoded(BAG_ROWS_INT4, few, "\xf0\2\0\x38\0\xbc");
+    assert_encoded(BAG_ROWS_INT4_F16_FRONT, few, "\0\x38\0\xbc\xf0\2");
+    assert_encoded(BAG_ROWS_F8_E4M3, eighths, "\x66\xd6\x20");
+    assert_encoded(BAG_ROWS_F8_E4M3_SCALED, eighths, "\x7e\xee\x38\0\0\0\x3e");
+    assert_encoded(BAG_ROWS_F8_E5M2, eighths, "\x53\xcb\x30");
+    assert_encoded(BAG_ROWS_F8_E5M2_SCALED, large, "\x7b\xfb\x48\0\0\0\x3e");
+    assert_encoded(BAG_ROWS_F8_E4M3_SCALED, zeros, "\0\0\0\0\0\x80\0");
+}
+
+static void encodes_plain_rows(void **state)
+{
+    (void)state;
+    const float values[] = {1, -2, 65504};
+    unsigned char out[12];
+    struct bag_table table = table_of(BAG_F16, 1, 3, NULL);
+    assert_true(bag_row_encode(&table, values, out));
+    assert_memory_equal(out, "\0\x3c\0\xc0\xff\x7b", 6);
+    table.dtype = BAG_BF16;
+    assert_true(bag_row_encode(&table, values, out));
+    assert_memory_equal(out, "\x80\x3f\0\xc0\x80\x47", 6);
+    table.dtype = BAG_F32;
+    assert_true(bag_row_encode(&table, values, out));
+    assert_memory_equal(out, values, sizeof values);
+}
+
+/* What a format cannot hold is not written as something else. */
+static void refuses_what_a_format_cannot_hold(void **state)
+{
+    (void)state;
+    unsigned char out[32];
+    for (int format = 0; format < BAG_ROW_FORMAT_COUNT; format++) {
+        const struct bag_row_layout *layout = &bag_row_layouts[format];
+        struct bag_table table = quantised((enum bag_row_format)format, 3, NULL);
+        bool keeps_nan = layout->num_params == 0;
+        bool keeps_infinity = keeps_nan && layout->kind != BAG_KIND_OF_E4M3;
+        bool is_f32 = format == BAG_ROWS_PLAIN || layout->param_dtype == BAG_F32;
+        bool keeps_large = is_f32 && (!keeps_nan || format == BAG_ROWS_PLAIN);
+        assert_int_equal(bag_row_encode(&table, (float[]){1, NAN, 2}, out), keeps_nan);
+        assert_int_equal(bag_row_encode(&table, (float[]){1, 2, INFINITY}, out), keeps_infinity);
+        assert_int_equal(bag_row_encode(&table, (float[]){-1, 1e30f, 2}, out), keeps_large);
+    }
+    struct bag_table table = table_of(BAG_F16, 1, 3, NULL);
+    assert_false(bag_row_encode(&table, (float[]){1, 2, 65520}, out));
+    assert_true(bag_row_encode(&table, (float[]){1, NAN, -INFINITY}, out));
+    table.dtype = BAG_BF16;
+    assert_false(bag_row_encode(&table, (float[]){bag_f32_from_bits(0x7f7fffff), 2, 0}, out));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,9 +316,15 @@ int main(void)
         cmocka_unit_test(rounds_to_nearest_even),
         cmocka_unit_test(overflows_to_infinity_and_keeps_nan),
         cmocka_unit_test(widens_every_byte),
+        cmocka_unit_test(narrows_to_bytes),
         cmocka_unit_test(knows_the_bytes_of_rows),
         cmocka_unit_test(decodes_bytes_with_scale_and_bias),
         cmocka_unit_test(decodes_four_bits_low_ones_first),
+        cmocka_unit_test(decodes_what_stands_behind_scale_and_bias),
+        cmocka_unit_test(decodes_bytes_with_a_scale),
+        cmocka_unit_test(encodes_rows),
+        cmocka_unit_test(encodes_plain_rows),
+        cmocka_unit_test(refuses_what_a_format_cannot_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
