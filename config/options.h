@@ -146,6 +146,9 @@
     X(public_metrics, "metrics", "public_metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",         \
       "Whether /metrics is for all; off: for the second listener (admin_port), and for requests "  \
       "with a token.")                                                                             \
+    X(metric_histograms, "metrics", "metric_histograms", COUNT, 100, 0, 1000000, "models",         \
+      "Models and versions whose times /metrics shows as histograms, about 140 lines each: the "     \
+      "first ones. All others have counters and Triton's sums.")                                     \
     X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \
       "Format of the log lines on standard error.")                                                     \
     X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, BAG_LOG_LEVEL_INFO, 0, 0, "",               \

@@ -330,7 +330,8 @@ static bool start_loader(struct serve *serve, struct bag_problem *problem)
 static bool start_registry(struct serve *serve, struct bag_problem *problem)
 {
     struct bag_service *service = &serve->service;
-    bag_metrics_init(&service->metrics, serve->config.options.metrics == BAG_SWITCH_ON);
+    bag_metrics_init(&service->metrics, serve->config.options.metrics == BAG_SWITCH_ON,
+                     serve->config.options.metric_histograms);
     if (!bag_registry_init(&service->registry, (size_t)serve->config.options.loops + 1))
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     service->registry.on_slot = bag_metrics_begin_slot;

@@ -381,8 +381,11 @@ static void write_models(struct bag_prometheus *out, const struct bag_metrics *m
 {
     for (size_t i = 0; i < COUNT_OF(model_families); i++) {
         write_head(out, &model_families[i]);
-        for (size_t j = 0; j < snapshot->count; j++)
-            write_samples(out, metrics, snapshot->models[j], &model_families[i], &counters[j]);
+        bool histogram = types[model_families[i].type].bounds != NULL;
+        for (size_t j = 0; j < snapshot->count; j++) {
+            if (!histogram || snapshot->models[j]->slot < metrics->max_histograms)
+                write_samples(out, metrics, snapshot->models[j], &model_families[i], &counters[j]);
+        }
     }
     write_sum(out, "nv_inference_request_duration_us", "Time of all stages together.", snapshot,
               counters, offsetof(struct bag_model_counters, duration));

@@ -216,13 +216,14 @@ static inline void bag_observe_size(bag_counter *histogram, uint64_t size)
 /* Of the server. Set up before the loops start. */
 struct bag_metrics {
     bool on;
+    size_t max_histograms;           /* slots from this one on are exposed without histograms */
     const struct bag_budget *budget; /* borrowed; of requests' memory; NULL: none is shown */
     size_t num_slots;                /* that have begun */
     uint64_t epoch_ms;               /* when uv_now was 0, since 1970 */
     struct bag_recorder *first;      /* owned; one for each loop */
 };
 
-void bag_metrics_init(struct bag_metrics *metrics, bool on);
+void bag_metrics_init(struct bag_metrics *metrics, bool on, size_t max_histograms);
 
 /* Sets the counters of a slot to 0, with room for them where there was none; `metrics` is a struct
  * bag_metrics. Nobody uses the slot: the snapshot that does is published later. False without

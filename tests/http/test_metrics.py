@@ -410,3 +410,22 @@ def test_scrapes_of_many_models(directory):
         share = (loop_after - loop_before) / (all_after - all_before)
         print(f"the loop's share is {share:.2f}", flush=True)
         expect(share < 0.5, f"{share:.2f} of the time is the loop's")
+
+
+@pytest.mark.parametrize("histograms", [0, 1, 2, 3, 100])
+def test_histograms_of_the_first_models(directory, histograms):
+    """--metric-histograms bounds what each further model adds; counters and Triton's sums stay."""
+    np.save(directory / "t.npy", EXAMPLE)
+    config = write_json(directory / "config.json", {"models": [
+        {"name": f"m{i}", "path": "t.npy"} for i in range(3)]})
+    with Server("--config", config, "--metric-histograms", histograms) as server, \
+            Client(server) as client:
+        text = client.get("/metrics").expect().body.decode()
+    def count(line):
+        return len(re.findall(rf"^{line}", text, re.MULTILINE))
+    shown = min(histograms, 3)
+    expect_equal(count(r'bagserve_request_duration_seconds_count\{'), shown)
+    expect_equal(count(r'bagserve_stage_duration_seconds_count\{'), 4 * shown)
+    expect_equal(count(r'bagserve_batch_requests_count\{'), shown)
+    expect_equal(count(r'nv_inference_request_success\{'), 3)
+    expect_equal(count(r'nv_inference_queue_duration_us\{'), 3)

@@ -19,7 +19,7 @@ static int set_up(void **state)
                                    .version = (char *)(uintptr_t) "7",
                                    .state = BAG_MODEL_UNAVAILABLE,
                                    .slot = 130};
-    bag_metrics_init(&metrics, true);
+    bag_metrics_init(&metrics, true, 1000);
     assert_true(bag_metrics_begin_slot(&metrics, 3));
     assert_true(bag_metrics_add_loop(&metrics, &first));
     assert_true(bag_metrics_add_loop(&metrics, &second));
@@ -253,7 +253,7 @@ static void test_nothing_is_counted_when_off(void **state)
     struct bag_recorder *none = first;
     struct bag_metrics_levels levels = {0};
     (void)state;
-    bag_metrics_init(&off, false);
+    bag_metrics_init(&off, false, 1000);
     assert_true(bag_metrics_begin_slot(&off, 0));
     assert_true(bag_metrics_add_loop(&off, &none));
     assert_null(none);
