@@ -152,6 +152,7 @@ static bool check_length_value(struct bag_guard *guard, const char *value, size_
                                struct bag_problem *problem)
 {
     guard->length = 0;
+    guard->length_value = value;
     for (size_t i = 0; i < bytes; i++) {
         unsigned digit = (unsigned char)value[i] - '0';
         if (digit > 9)
@@ -274,6 +275,95 @@ static bool end_head(struct bag_guard *guard, struct bag_problem *problem)
     guard->left = guard->length;
     guard->stage = guard->chunked ? BAG_GUARD_CHUNK_SIZE : BAG_GUARD_BODY;
     return guard->chunked || guard->left || end_request(guard);
+}
+
+/* ---- heads like the last one ----------------------------------------------------------------- */
+
+/* A client sends nearly the same head again and again. One that differs from the last valid one in
+ * digits of its header lines alone is as valid: no name that means anything has a digit, and where
+ * one digit may be another may. The first line must be the same, and the length is read anew. */
+
+static bool is_digit(char byte)
+{
+    return byte >= '0' && byte <= '9';
+}
+
+static const char *skip_digits(const char *at, const char *end)
+{
+    while (at < end && is_digit(*at))
+        at++;
+    return at;
+}
+
+static size_t count_same(const char *a, const char *b, size_t bytes)
+{
+    size_t i = 0;
+    while (i + sizeof(uint64_t) <= bytes && memcmp(a + i, b + i, sizeof(uint64_t)) == 0)
+        i += sizeof(uint64_t);
+    while (i < bytes && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* What is behind the part of `at` that differs from `known` in the digits of its numbers alone;
+ * NULL where more differs. The bytes in front of both are the same. */
+static const char *match(const char *known, size_t known_bytes, const char *at, const char *end)
+{
+    const char *known_end = known + known_bytes;
+    while (known < known_end && at < end) {
+        size_t left = (size_t)(end - at), known_left = (size_t)(known_end - known);
+        size_t same = count_same(known, at, left < known_left ? left : known_left);
+        known += same;
+        at += same;
+        if (known == known_end || at == end)
+            break;
+        bool digits = is_digit(known[-1]) ? is_digit(*known) || is_digit(*at)
+                                          : is_digit(*known) && is_digit(*at);
+        if (!digits)
+            return NULL;
+        known = skip_digits(known, known_end);
+        at = skip_digits(at, end);
+    }
+    return known == known_end ? at : NULL;
+}
+
+static void keep_head(struct bag_guard *guard, const char *text, size_t bytes)
+{
+    struct bag_guard_head *known = &guard->known;
+    known->bytes = 0;
+    if (bytes > sizeof known->text || guard->http_1_0 || !guard->lengths || *guard->request_id)
+        return;
+    memcpy(known->text, text, bytes);
+    known->bytes = bytes;
+    known->first_line_bytes = (size_t)((const char *)memchr(text, '\n', bytes) + 1 - text);
+    known->length_at = (size_t)(guard->length_value - text);
+    known->length_bytes =
+        (size_t)(skip_digits(guard->length_value, text + bytes) - guard->length_value);
+}
+
+/* Takes a whole head that is like the last one; NULL: take it line by line. */
+static const char *take_known_head(struct bag_guard *guard, const char *at, const char *end)
+{
+    const struct bag_guard_head *known = &guard->known;
+    const char *text = at, *behind;
+    struct bag_problem ignored;
+    if (guard->piece || !known->bytes || (size_t)(end - at) < known->first_line_bytes ||
+        memcmp(at, known->text, known->first_line_bytes) != 0)
+        return NULL;
+    size_t front = known->first_line_bytes, back = known->length_at + known->length_bytes;
+    at = match(known->text + front, known->length_at - front, at + front, end);
+    if (!at || (behind = skip_digits(at, end)) == at)
+        return NULL;
+    size_t length_bytes = (size_t)(behind - at);
+    const char *value = at;
+    at = match(known->text + back, known->bytes - back, behind, end);
+    if (!at || (size_t)(at - text) > sizeof known->text ||
+        !check_length_value(guard, value, length_bytes, &ignored) || guard->length == 0)
+        return NULL;
+    keep(guard->first_line, sizeof guard->first_line, text, front - 2);
+    guard->http_1_0 = false;
+    guard->hosts = guard->lengths = 1;
+    return end_head(guard, &ignored) ? at : NULL;
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
@@ -465,13 +555,19 @@ bool bag_guard_check(struct bag_guard *guard, char *data, size_t bytes, size_t *
 {
     const char *end = data + bytes;
     char *to = data;
+    const char *head = NULL; /* begins in these bytes, which stay where they are */
     *passed_bytes = 0;
     for (const char *at = data, *next; at < end; at = next) {
         enum bag_guard_stage stage = guard->stage;
+        if (stage == BAG_GUARD_FIRST_LINE)
+            head = to == at && !guard->piece ? at : NULL;
         if (stage == BAG_GUARD_BODY || stage == BAG_GUARD_CHUNK)
             next = skip(guard, at, end);
-        else if (!(next = take_line(guard, at, end, problem)))
+        else if (!(stage == BAG_GUARD_FIRST_LINE && (next = take_known_head(guard, at, end))) &&
+                 !(next = take_line(guard, at, end, problem)))
             return false;
+        if (head && stage == BAG_GUARD_HEADERS && guard->stage == BAG_GUARD_BODY)
+            keep_head(guard, head, (size_t)(next - head));
         to = stage == BAG_GUARD_CHUNK_SIZE ? pass_size_line(guard, to, at, (size_t)(next - at))
                                            : pass(to, at, (size_t)(next - at));
         if (stage != BAG_GUARD_FIRST_LINE && guard->stage == BAG_GUARD_FIRST_LINE)

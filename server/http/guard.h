@@ -40,6 +40,14 @@ enum bag_guard_stage {
     BAG_GUARD_TRAILER,
 };
 
+/* The last valid head of a connection; see guard.c. */
+struct bag_guard_head {
+    char text[512];
+    size_t bytes; /* 0: none */
+    size_t first_line_bytes;
+    size_t length_at, length_bytes; /* the digits of its Content-Length */
+};
+
 /* All zero: a new connection. */
 struct bag_guard {
     enum bag_guard_stage stage;
@@ -51,6 +59,8 @@ struct bag_guard {
     bool in_extension;                /* of a chunk's size line */
     unsigned hosts, lengths, codings; /* how many lines of each there are */
     uint64_t length;
+    const char *length_value; /* its digits, in the head that is being checked */
+    struct bag_guard_head known;
     char coding[32];      /* the Transfer-Encoding, truncated */
     char first_line[256]; /* the request's, for logs, truncated; empty: none yet */
     char request_id[257]; /* X-Request-Id, likewise */

@@ -289,13 +289,97 @@ static void test_targets(void **state)
     }
 }
 
+/* What a connection makes of a second request does not depend on the first. */
+static void check_second(const char *first, const char *second, size_t bytes)
+{
+    struct bag_guard used = {0}, fresh = {0};
+    struct bag_problem problems[2] = {{.text = ""}, {.text = ""}};
+    size_t passed[2];
+    char *copy = exact_copy(first, strlen(first)), *own = exact_copy(second, bytes);
+    assert_true(bag_guard_check(&used, copy, strlen(first), &passed[0], &problems[0]));
+    assert_int_equal(used.stage, BAG_GUARD_FIRST_LINE);
+    unsigned heads = used.heads;
+    bool ok = bag_guard_check(&used, own, bytes, &passed[0], &problems[0]);
+    free(own);
+    own = exact_copy(second, bytes);
+    bool expected = bag_guard_check(&fresh, own, bytes, &passed[1], &problems[1]);
+    if (ok != expected || passed[0] != passed[1] || used.stage != fresh.stage ||
+        (used.stage == BAG_GUARD_BODY && used.left != fresh.left) ||
+        used.heads - heads != fresh.heads || strcmp(used.first_line, fresh.first_line) != 0 ||
+        strcmp(problems[0].text, problems[1].text) != 0)
+        fail_msg("'%.*s' after '%s': %d and not %d, '%s' and not '%s'", (int)bytes, second, first,
+                 ok, expected, problems[0].text, problems[1].text);
+    free(copy);
+    free(own);
+    bag_guard_free(&used);
+    bag_guard_free(&fresh);
+}
+
+/* Each byte replaced by each other, taken out, or with each other in front of it. */
+static void test_heads_like_the_last_one(void **state)
+{
+    static const char *const firsts[] = {
+        "POST /1 HTTP/1.1\r\nHost: a1\r\nContent-Length: 12\r\nX-9: b2\r\n\r\n0123456789ab",
+        "POST / HTTP/1.1\r\nContent-Length:7\r\nHost:a\r\n\r\n0123456",
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        OLD "Content-Length: 1\r\n\r\na",
+    };
+    char text[256];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(firsts); i++) {
+        size_t bytes = strlen(firsts[i]);
+        for (size_t at = 0; at < bytes; at++) {
+            size_t rest = bytes - at - 1;
+            memcpy(text, firsts[i], at);
+            memcpy(text + at, firsts[i] + at + 1, rest);
+            check_second(firsts[i], text, bytes - 1);
+            for (int byte = 0; byte < 256; byte++) {
+                text[at] = (char)byte;
+                memcpy(text + at + 1, firsts[i] + at + 1, rest);
+                check_second(firsts[i], text, bytes);
+                memcpy(text + at + 1, firsts[i] + at, rest + 1);
+                check_second(firsts[i], text, bytes + 1);
+            }
+        }
+    }
+}
+
+/* Numbers of other lengths are still read, and limits hold. */
+static void test_numbers_of_the_last_head(void **state)
+{
+    static const char first[] = POST "A: 1\r\nContent-Length: 5\r\nB: 2\r\n\r\nhello";
+    static const char *const seconds[] = {
+        POST "A: 123\r\nContent-Length: 17\r\nB: 45678\r\n\r\nhello",
+        POST "A: 1\r\nContent-Length: 0\r\nB: 2\r\n\r\nPOST",
+        POST "A: 1\r\nContent-Length: 9223372036854775807\r\nB: 2\r\n\r\n",
+        POST "A: 1\r\nContent-Length: 9223372036854775808\r\nB: 2\r\n\r\n",
+        POST "A: 1\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+        POST "A: 1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello",
+        POST "A: 1\r\nContent-Length: 5\r\nB: 2\r\n\r\nhelloPOST / HTTP/1.1\r\nA\r\n",
+        POST "A: 1\r\nContent-Length: 5\r\nB: 2\r\n\r",
+    };
+    static char digits[BAG_GUARD_MAX_HEAD_BYTES];
+    static char text[sizeof digits + 256];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(seconds); i++)
+        check_second(first, seconds[i], strlen(seconds[i]));
+    memset(digits, '7', sizeof digits - 1);
+    snprintf(text, sizeof text, POST "A: %s\r\nContent-Length: 5\r\nB: 2\r\n\r\nhello", digits);
+    check_second(first, text, strlen(text));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepts),        cmocka_unit_test(test_rejects_heads),
-        cmocka_unit_test(test_rejects_chunks), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_valid_bytes),    cmocka_unit_test(test_extensions_are_taken_out),
+        cmocka_unit_test(test_accepts),
+        cmocka_unit_test(test_rejects_heads),
+        cmocka_unit_test(test_rejects_chunks),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_valid_bytes),
+        cmocka_unit_test(test_extensions_are_taken_out),
         cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_heads_like_the_last_one),
+        cmocka_unit_test(test_numbers_of_the_last_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
