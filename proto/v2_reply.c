@@ -108,9 +108,11 @@ char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out)
         *out++ = '}';
     }
     *out++ = '}';
-    while (binary && (size_t)(out - start) % ALIGNMENT)
-        *out++ = ' ';
-    return out;
+    if (!binary)
+        return out;
+    size_t blanks = -(size_t)(out - start) % ALIGNMENT;
+    memset(out, ' ', blanks);
+    return out + blanks;
 }
 
 bool bag_v2_reply_check_json(const char *name, enum bag_dtype dtype, struct bag_problem *problem)

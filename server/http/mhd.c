@@ -15,22 +15,50 @@ static bool add_header(void *response, const char *name, const char *value)
     return MHD_add_response_header(response, name, value) == MHD_YES;
 }
 
-/* Gives the reply's body to the library, which frees it when it was sent. MHD_NO, which closes the
- * connection, where there is no memory for all of the reply: one without a header is read wrongly.
- */
-static enum MHD_Result queue_reply(struct MHD_Connection *handle, struct bag_http_reply *reply)
+/* NULL where there is no memory for all of it: a reply without a header is read wrongly. */
+static struct MHD_Response *make_response(const struct bag_http_reply *reply)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(reply->body_bytes, reply->body, MHD_RESPMEM_PERSISTENT);
+    if (!response || bag_http_reply_headers(reply, add_header, response))
+        return response;
+    MHD_destroy_response(response);
+    return NULL;
+}
+
+static void drop_response(void *response)
+{
+    MHD_destroy_response(response);
+}
+
+/* The response of a reply in recycled memory stays there for the next one of the same lengths: to
+ * make it takes longer than all else that is done to send a small reply. */
+static struct MHD_Response *recycle_response(const struct bag_http_reply *reply)
+{
+    struct bag_attachment *kept = bag_buffers_attachment(reply->body);
+    if (kept->object && kept->keys[0] == reply->body_bytes && kept->keys[1] == reply->header_bytes)
+        return kept->object;
+    if (kept->object)
+        kept->drop(kept->object);
+    *kept = (struct bag_attachment){
+        make_response(reply), drop_response, {reply->body_bytes, reply->header_bytes}};
+    return kept->object;
+}
+
+/* Sends the reply, whose body lies where it is until the request ends. MHD_NO closes the
+ * connection. */
+static enum MHD_Result queue_reply(struct MHD_Connection *handle,
+                                   const struct bag_http_reply *reply)
 {
     if (!reply->body)
         return MHD_NO;
-    struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback(
-        reply->body_bytes, reply->body, reply->free_body);
+    bool recycles = bag_http_reply_is_plain(reply) && reply->free_body == bag_buffers_put;
+    struct MHD_Response *response = recycles ? recycle_response(reply) : make_response(reply);
     if (!response)
         return MHD_NO;
-    reply->body = NULL;
-    enum MHD_Result result = MHD_NO;
-    if (bag_http_reply_headers(reply, add_header, response))
-        result = MHD_queue_response(handle, (unsigned)reply->status, response);
-    MHD_destroy_response(response);
+    enum MHD_Result result = MHD_queue_response(handle, (unsigned)reply->status, response);
+    if (!recycles)
+        MHD_destroy_response(response);
     return result;
 }
 
@@ -190,7 +218,9 @@ static void answer_fault(struct bag_http_mhd *mhd, struct bag_http_connection *c
 static ssize_t end_by_fault(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
                             const struct bag_problem *fault)
 {
-    if (connection->stage != BAG_HTTP_CONNECTION_CUT_OFF)
+    bool answered = connection->stage == BAG_HTTP_CONNECTION_READING ||
+                    connection->stage == BAG_HTTP_CONNECTION_CUT_OFF;
+    if (!answered)
         answer_fault(mhd, connection, fault);
     bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_CUT_OFF);
     errno = ECONNRESET;

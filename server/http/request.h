@@ -75,7 +75,7 @@ struct bag_http_request {
     uint64_t expected_ns;   /* work that the announced body lets expect; 0: not known */
     struct bag_work work;   /* of bag_http_request_on_worker */
     void (*make_reply)(struct bag_http_request *request);
-    struct bag_http_reply reply; /* see response.h for who owns its body */
+    struct bag_http_reply reply;
 };
 
 /* A request whose first line is here; NULL without memory. Ended by bag_http_request_end. */

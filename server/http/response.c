@@ -165,3 +165,11 @@ bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_hea
         add(&headers, "Connection", "close");
     return headers.ok;
 }
+
+bool bag_http_reply_is_plain(const struct bag_http_reply *reply)
+{
+    bool has_texts = reply->coding || reply->request_id || reply->traceparent || reply->allow ||
+                     reply->challenge || reply->allow_origin;
+    return !has_texts && !reply->varies_by_coding && !reply->varies_by_origin && !reply->no_store &&
+           !reply->prometheus && !reply->retry_after_s && !reply->close;
+}

@@ -1,9 +1,8 @@
 /* Replies as plain values, and the headers that they are sent with.
  *
- * A reply has one owner at a time. Its request owns it from the moment a handler or a rejection
- * fills it; whoever sends it takes `body` out of it (and leaves NULL) and calls `free_body` when
- * the last byte has left. What is borrowed lives as long as the request. All headers but Date and
- * Content-Length are decided here. */
+ * The request owns its reply from the moment a handler or a rejection fills it until the request
+ * ends, when the last byte of `body` has left or never will. What is borrowed lives as long. All
+ * headers but Date and Content-Length are decided here. */
 #ifndef BAG_HTTP_RESPONSE_H
 #define BAG_HTTP_RESPONSE_H
 
@@ -13,7 +12,7 @@
 struct bag_http_reply {
     int status;           /* 0: there is no reply yet */
     enum bag_error error; /* why; where the status is 400 or more */
-    char *body;           /* owned; NULL: there is none, or it was taken to be sent */
+    char *body;           /* owned; NULL: there is none */
     void (*free_body)(void *body);
     size_t body_bytes;
     const char *coding;     /* for Content-Encoding; static; NULL: the body is as it is */
@@ -62,7 +61,10 @@ typedef bool bag_http_add_header(void *context, const char *name, const char *va
 bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_header *add,
                             void *context);
 
-/* Frees a body that was not taken. */
+/* Whether its headers follow from the lengths of its body alone. */
+bool bag_http_reply_is_plain(const struct bag_http_reply *reply);
+
+/* Frees the body. */
 void bag_http_reply_drop(struct bag_http_reply *reply);
 
 #endif

@@ -27,7 +27,9 @@ struct bag_buffer {
     struct bag_buffer *next;
     unsigned size_class; /* BAG_BUFFER_CLASSES: too large to be kept */
     size_t bytes;        /* of all, as taken from the budget */
+    struct bag_attachment attachment;
 };
+_Static_assert(sizeof(struct bag_buffer) <= ALIGNMENT, "it stands in front of the memory");
 
 static unsigned class_of(size_t bytes)
 {
@@ -85,6 +87,7 @@ static size_t max_kept_bytes(const struct bag_buffers *buffers)
     size_t part = buffers->budget ? buffers->budget->max_bytes / KEPT_PART : SIZE_MAX;
     return part < MAX_KEPT_BYTES ? part : MAX_KEPT_BYTES;
 }
+
 /* Keeps a buffer; false where it should be freed. */
 static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
 {
@@ -105,6 +108,8 @@ static bool keep(struct bag_buffers *buffers, struct bag_buffer *buffer)
 
 static void free_buffer(struct bag_buffer *buffer)
 {
+    if (buffer->attachment.object)
+        buffer->attachment.drop(buffer->attachment.object);
     bag_budget_give(buffer->home->budget, buffer->bytes);
     if (buffer->bytes >= MAPPED_BYTES)
         bag_memory_unmap(buffer, buffer->bytes);
@@ -164,6 +169,7 @@ static struct bag_buffer *make_buffer(struct bag_buffers *buffers, size_t bytes,
     }
     buffer->size_class = size_class;
     buffer->bytes = room;
+    buffer->attachment.object = NULL;
     return buffer;
 }
 
@@ -200,11 +206,21 @@ void *bag_buffers_get(struct bag_buffers *buffers, size_t bytes)
     return (char *)buffer + ALIGNMENT;
 }
 
+static struct bag_buffer *buffer_of(void *memory)
+{
+    return (void *)((char *)memory - ALIGNMENT);
+}
+
+struct bag_attachment *bag_buffers_attachment(void *memory)
+{
+    return &buffer_of(memory)->attachment;
+}
+
 void bag_buffers_put(void *memory)
 {
     if (!memory)
         return;
-    struct bag_buffer *buffer = (void *)((char *)memory - ALIGNMENT);
+    struct bag_buffer *buffer = buffer_of(memory);
     if (!keep(buffer->home, buffer))
         free_buffer(buffer);
 }

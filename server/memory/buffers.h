@@ -42,4 +42,15 @@ void *bag_buffers_get(struct bag_buffers *buffers, size_t bytes);
 /* Gives memory back to its pool; NULL is ignored. */
 void bag_buffers_put(void *memory);
 
+/* An object that stays with a piece of memory while the pool keeps it, for the next user who finds
+ * it fitting by its keys. `drop` frees it with the memory, on any thread. */
+struct bag_attachment {
+    void *object; /* NULL: none */
+    void (*drop)(void *object);
+    size_t keys[2];
+};
+
+/* That of memory from bag_buffers_get. */
+struct bag_attachment *bag_buffers_attachment(void *memory);
+
 #endif

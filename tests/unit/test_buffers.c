@@ -127,6 +127,38 @@ static void test_unused_memory_goes_back(void **state)
     bag_buffers_free(&buffers);
 }
 
+static unsigned dropped;
+
+static void drop(void *object)
+{
+    (void)object;
+    dropped++;
+}
+
+/* It is found again with the memory, and goes with it: kept memory is freed last, other at once. */
+static void test_an_attachment_stays_with_its_memory(void **state)
+{
+    struct bag_buffers buffers;
+    int object;
+    (void)state;
+    dropped = 0;
+    assert_true(bag_buffers_init(&buffers, false, NULL));
+    void *kept = bag_buffers_get(&buffers, 1000), *other = bag_buffers_get(&buffers, 256 << 20);
+    assert_null(bag_buffers_attachment(kept)->object);
+    *bag_buffers_attachment(kept) = (struct bag_attachment){&object, drop, {1, 2}};
+    *bag_buffers_attachment(other) = (struct bag_attachment){&object, drop, {3, 4}};
+    bag_buffers_put(other);
+    assert_int_equal(dropped, 1);
+    bag_buffers_put(kept);
+    assert_ptr_equal(bag_buffers_get(&buffers, 1), kept);
+    assert_ptr_equal(bag_buffers_attachment(kept)->object, &object);
+    assert_int_equal(bag_buffers_attachment(kept)->keys[1], 2);
+    bag_buffers_put(kept);
+    assert_int_equal(dropped, 1);
+    bag_buffers_free(&buffers);
+    assert_int_equal(dropped, 2);
+}
+
 static void test_the_default_is_half_of_what_is_left(void **state)
 {
     struct bag_budget all, half;
@@ -148,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_sizes_do_not_overflow),
         cmocka_unit_test(test_a_budget_bounds_all_pools),
         cmocka_unit_test(test_unused_memory_goes_back),
+        cmocka_unit_test(test_an_attachment_stays_with_its_memory),
         cmocka_unit_test(test_the_default_is_half_of_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
