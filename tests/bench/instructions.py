@@ -48,11 +48,11 @@ class Counted(Bagserve):
         return int(re.search(r"^totals: (\d+)$", dumps[0].read_text(), re.MULTILINE).group(1))
 
 
-def ask(server, loadgen, rows, requests):
+def ask(server, loadgen, asked, requests):
     """Instructions for so many requests."""
     server.instructions()
-    done = subprocess.run([loadgen, "--port", str(server.port), "--rows", str(rows), "--seconds",
-                           str(TURN_S), "--requests", str(requests)], capture_output=True,
+    done = subprocess.run([loadgen, "--port", str(server.port), "--seconds", str(TURN_S), *asked,
+                           "--requests", str(requests)], capture_output=True,
                           text=True, check=True, preexec_fn=end_with_parent)
     phase = json.loads(done.stdout.splitlines()[-1])["phases"][0]
     if phase["ok"] != requests:
@@ -60,5 +60,5 @@ def ask(server, loadgen, rows, requests):
     return server.instructions()
 
 
-def per_request(server, loadgen, rows):
-    return (ask(server, loadgen, rows, MANY) - ask(server, loadgen, rows, FEW)) / (MANY - FEW)
+def per_request(server, loadgen, asked):
+    return (ask(server, loadgen, asked, MANY) - ask(server, loadgen, asked, FEW)) / (MANY - FEW)

@@ -21,8 +21,8 @@ HEALTH_PER_S = 200
 
 # --- servers -------------------------------------------------------------------------------------
 
-def start_bagserve(stack, bench, *arguments, program=None, name="bagserve", cpus=None):
-    return stack.enter_context(Bagserve(program or bench.program, bench.tables,
+def start_bagserve(stack, bench, *arguments, name="bagserve", cpus=None):
+    return stack.enter_context(Bagserve(bench.program, bench.tables,
                                         cpus or bench.server_cpus,
                                         [*bench.arguments, *arguments], name))
 
@@ -336,21 +336,3 @@ def health(bench):
           f"{phase['ok']} of {phase['due']} answered 200")
     if before and after:
         print(f"{after[0] - before[0]} requests in {after[1] - before[1]} kernel batches")
-
-
-# --- compare -------------------------------------------------------------------------------------
-
-def compare(bench):
-    """bagserve against bagserve with other arguments or another program, 64 connections"""
-    with contextlib.ExitStack() as stack:
-        servers = [start_bagserve(stack, bench, name="this"),
-                   start_bagserve(stack, bench, *bench.compare_arguments, name="other",
-                                  program=bench.compare_program)]
-        for query in (SMALL, MEDIUM):
-            samples = take_turns(bench, servers, max(10, bench.rounds), "loadgen", query, 64)
-            this, other = samples["this"], samples["other"]
-            print_heading(query.name, "other")
-            print_row("this", this, other)
-            print_row("other", other, other)
-            print(f"this / other: requests/s {quartiles(paired(this, other, 'per_s'))}, "
-                  f"CPU {quartiles(paired(this, other, 'cpu_us'))}")
