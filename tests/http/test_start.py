@@ -241,7 +241,8 @@ def damaged(directory):
 
     whole = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), }\n"
     yield directory / "absent.npy", ["No such file"]
-    yield directory, ["directory"]
+    (directory / "none").mkdir()
+    yield directory / "none", ["folder holds no table"]
     yield put("empty.npy", b""), []
     yield put("short.npy", good[:20]), []
     yield put("truncated.npy", good[:-1]), ["47", "48"]
