@@ -1,6 +1,6 @@
 /* The list of options made from options.h, and a configuration's beginning and end. */
 #include "config.h"
-#include "proto/cors.h"
+#include "proto/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Why a request is rejected, or why the server cannot start: the kind of error and one sentence.
  *
  * The kind says what went wrong, not what becomes of it: HTTP maps kinds to statuses and to the
- * reasons in metrics (server/http/errors.h), the commands map them to exit codes
+ * reasons in metrics (server/http/message.h), the commands map them to exit codes
  * (server/commands.h). A problem is a plain value; the caller owns it. */
 #ifndef BAG_PROBLEM_H
 #define BAG_PROBLEM_H

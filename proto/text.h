@@ -3,6 +3,8 @@
 #ifndef BAG_TEXT_H
 #define BAG_TEXT_H
 
+#include "problem.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -91,5 +93,20 @@ struct bag_suggestion {
 };
 
 void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate);
+
+/* ---- which web pages may ask the server from inside a browser (CORS) ------------------------- */
+
+/* The operator's list is "*" or origins with commas between them: "https://a.example,
+ * http://localhost:3000". */
+
+/* Rejects a list with anything in it that cannot be an origin, so that a slash at an origin's end
+ * is found when the server starts and not by a browser. */
+bool bag_cors_check(const char *origins, struct bag_problem *problem);
+
+/* Whether the list is "*", which is every origin. */
+bool bag_cors_is_any(const char *origins);
+
+/* Whether the list, which bag_cors_check accepts, has this origin. */
+bool bag_cors_allows(const char *origins, const char *origin);
 
 #endif

@@ -4,7 +4,7 @@
 #include "backend.h"
 #include "commands.h"
 #include "configure.h"
-#include "http/authorize.h"
+#include "server/http/routes.h"
 #include "loader.h"
 #include "loops.h"
 #include "server/system/log.h"

@@ -70,7 +70,7 @@ struct bag_connection_limits bag_loops_limit_connections(size_t wanted, size_t d
 bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_service *service,
                      const struct bag_listeners *listeners, struct bag_problem *problem);
 
-/* Lets all of them finish what runs, see http/drain.h, and then the one for admin. */
+/* Lets all of them finish what runs, see http/connection.h, and then the one for admin. */
 void bag_loops_drain(struct bag_loops *loops);
 
 /* Requests that all of them are at. */

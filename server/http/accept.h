@@ -12,6 +12,7 @@
 #include "server/system/sockets.h"
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 /* Networks of proxies, which bring the connections of many clients. */
 struct bag_http_networks {
@@ -57,5 +58,21 @@ void bag_http_acceptor_stop(struct bag_http_acceptor *acceptor);
 
 /* A connection has ended: its client, if it is counted, has one less. */
 void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client);
+
+/* ---- the bytes before the library ------------------------------------------------------------ */
+
+/* libmicrohttpd reads sockets by recv(), and offers no place to check what it read before it parses
+ * it. This program defines recv() itself: the dynamic linker prefers a program's symbols to those
+ * of libraries, so the library calls ours, which reads as libc's does and passes on what an
+ * observer makes of it. A library that read in another way would go unseen: whoever relies on the
+ * observer checks that it has seen what the library hands out. */
+
+/* Gets a socket, what was read and recv's result (errno is set where it is -1); returns the result
+ * for the caller, with errno likewise. It may take bytes out of what was read; where none is left,
+ * more is read. */
+typedef ssize_t bag_http_observer(void *context, int fd, char *data, ssize_t result);
+
+/* From now on this thread's plain recv() calls (without flags) are observed; NULL: no more. */
+void bag_http_intercept(bag_http_observer *observer, void *context);
 
 #endif

@@ -5,7 +5,6 @@
 
 #include "accept.h"
 #include "connection.h"
-#include "drain.h"
 #include "request.h"
 
 #include <microhttpd.h>

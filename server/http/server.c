@@ -1,7 +1,7 @@
 /* libmicrohttpd on a libuv loop; see server.h. */
 #include "server.h"
 
-#include "intercept.h"
+#include "accept.h"
 #include "server/system/log.h"
 
 #include <stdio.h>

@@ -95,7 +95,7 @@
     X(INFER, "compute_infer", "nv_inference_compute_infer_duration_us", "Time spent pooling.")                 \
     X(OUTPUT, "compute_output", "nv_inference_compute_output_duration_us", "Time spent printing numbers.")
 
-/* Why a request was answered with an error: X(ID, "value", FAILURE). server/http/errors.h says which
+/* Why a request was answered with an error: X(ID, "value", FAILURE). server/http/message.h says which
  * errors count as which. */
 #define BAG_REJECTIONS(X)                                                                          \
     X(INTERNAL, "internal", BACKEND)                                                               \

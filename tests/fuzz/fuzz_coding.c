@@ -1,7 +1,7 @@
 /* libFuzzer: compressed bodies, and the headers around them. The first byte chooses the coding, or
  * that the rest is a header's value. What is decompressed must survive compressing. */
 #include "proto/coding.h"
-#include "proto/cors.h"
+#include "proto/text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Lists of origins: what may stand in one, and which origins it allows. */
 #include "testing.h"
 
-#include "proto/cors.h"
+#include "proto/text.h"
 
 static void test_takes_origins(void **state)
 {

@@ -2,7 +2,7 @@
 #include "testing.h"
 
 #include "server/commands.h"
-#include "server/http/errors.h"
+#include "server/http/message.h"
 
 static void test_http(void **state)
 {

@@ -2,7 +2,7 @@
  * each piece of the body and at its end, and what becomes of the reply. */
 #include "testing.h"
 
-#include "server/http/errors.h"
+#include "server/http/message.h"
 #include "server/http/request.h"
 
 #define INFER "/v2/models/m/infer"

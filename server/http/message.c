@@ -1,8 +1,6 @@
-/* Replies as plain values; see response.h. */
-#include "response.h"
+/* Heads and replies; see message.h. */
+#include "message.h"
 
-#include "errors.h"
-#include "proto/cors.h"
 #include "proto/text.h"
 #include "proto/v2_documents.h"
 #include "server/metrics/expose.h"
@@ -11,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Long enough not to hammer a server that is starting or stopping, short enough to find it back. */
 #define RETRY_AFTER_S 1
@@ -172,4 +171,124 @@ bool bag_http_reply_is_plain(const struct bag_http_reply *reply)
                      reply->challenge || reply->allow_origin;
     return !has_texts && !reply->varies_by_coding && !reply->varies_by_origin && !reply->no_store &&
            !reply->prometheus && !reply->retry_after_s && !reply->close;
+}
+
+/* ---- heads of requests ----------------------------------------------------------------------- */
+
+/* A rejected request's body is read to its end up to this. */
+#define DROP_BYTES (1 << 20)
+
+/* A longer one is not passed through. */
+#define MAX_TRACE_BYTES 256
+
+static bool is(const char *name, size_t bytes, const char *wanted)
+{
+    return bytes == strlen(wanted) && strncasecmp(name, wanted, bytes) == 0;
+}
+
+static const char *traceable(const char *value)
+{
+    return strlen(value) <= MAX_TRACE_BYTES ? value : NULL;
+}
+
+void bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
+                        const char *value)
+{
+    if (is(name, name_bytes, "Content-Length")) {
+        head->has_length = true;
+        head->length = strtoull(value, NULL, 10);
+    } else if (is(name, name_bytes, BAG_HEADER_JSON_LENGTH)) {
+        head->json_length = value;
+    } else if (is(name, name_bytes, "Content-Encoding")) {
+        head->encoding = head->encoding ? "several headers" : value;
+    } else if (is(name, name_bytes, "Accept-Encoding")) {
+        head->accept = value;
+    } else if (is(name, name_bytes, "Transfer-Encoding")) {
+        head->chunked = true;
+    } else if (is(name, name_bytes, "Expect")) {
+        head->expects_continue = true;
+    } else if (is(name, name_bytes, "Authorization")) {
+        head->authorization = head->authorization ? "" : value;
+    } else if (is(name, name_bytes, "Origin")) {
+        head->origin = value;
+    } else if (is(name, name_bytes, "Access-Control-Request-Method")) {
+        head->preflight = true;
+    } else if (is(name, name_bytes, BAG_HEADER_REQUEST_ID)) {
+        head->request_id = traceable(value);
+    } else if (is(name, name_bytes, BAG_HEADER_TRACEPARENT)) {
+        head->traceparent = traceable(value);
+    }
+}
+
+bool bag_http_head_may_drop(const struct bag_http_head *head)
+{
+    return !head->chunked && head->length <= DROP_BYTES && !head->expects_continue;
+}
+
+const char *bag_http_head_path(const char *target)
+{
+    const char *authority = *target == '/' ? NULL : strstr(target, "://");
+    if (!authority)
+        return target;
+    authority += 3;
+    authority += strcspn(authority, "/");
+    return *authority ? authority : "/";
+}
+
+/* ---- errors: kinds -> statuses and reasons --------------------------------------------------- */
+
+/* clang-format off */
+
+/* X(KIND, status, REASON). Kinds that are found at start only are no client's fault. */
+#define BAG_HTTP_ERRORS(X)                              \
+    X(BAD_REQUEST,           400, BAD_REQUEST)          \
+    X(UNAUTHORIZED,          401, UNAUTHORIZED)         \
+    X(FORBIDDEN,             403, FORBIDDEN)            \
+    X(WRONG_PORT,            403, WRONG_PORT)           \
+    X(NOT_FOUND,             404, NOT_FOUND)            \
+    X(METHOD_NOT_ALLOWED,    405, METHOD)               \
+    X(TIMEOUT,               408, SLOW)                 \
+    X(CONFLICT,              409, CONFLICT)             \
+    X(TOO_LARGE,             413, TOO_LARGE)            \
+    X(UNSUPPORTED_ENCODING,  415, ENCODING)             \
+    X(TARGET_TOO_LONG,       414, HEADERS)              \
+    X(HEADERS_TOO_LARGE,     431, HEADERS)              \
+    X(NOT_IMPLEMENTED,       501, NOT_SUPPORTED)        \
+    X(VERSION_NOT_SUPPORTED, 505, NOT_SUPPORTED)        \
+    X(NO_MEMORY,             503, NO_MEMORY)            \
+    X(TOO_MANY_CONNECTIONS,  503, NO_MEMORY)            \
+    X(QUEUE_FULL,            503, QUEUE_FULL)           \
+    X(TIMED_OUT_IN_QUEUE,    503, TIMEOUT)              \
+    X(CANCELLED,             503, CANCELLED)            \
+    X(NOT_READY,             503, NOT_READY)            \
+    X(DRAINING,              503, NOT_READY)            \
+    X(INTERNAL,              500, INTERNAL)             \
+    X(USAGE,                 500, INTERNAL)             \
+    X(CONFIGURATION,         500, INTERNAL)             \
+    X(FILE,                  500, INTERNAL)             \
+    X(SYSTEM,                500, INTERNAL)
+
+/* clang-format on */
+
+static const struct {
+    int status;
+    enum bag_rejection reason;
+} errors[] = {
+#define BAG_X(kind, status, reason) [BAG_ERROR_##kind] = {status, BAG_REJECTION_##reason},
+    BAG_HTTP_ERRORS(BAG_X)
+#undef BAG_X
+};
+
+#define BAG_X(...) +1
+_Static_assert(BAG_HTTP_ERRORS(BAG_X) == BAG_ERROR_COUNT, "every kind needs a status");
+#undef BAG_X
+
+int bag_http_error_status(enum bag_error kind)
+{
+    return errors[kind].status;
+}
+
+enum bag_rejection bag_http_error_reason(enum bag_error kind)
+{
+    return errors[kind].reason;
 }

@@ -1,14 +1,59 @@
-/* Replies as plain values, and the headers that they are sent with.
- *
- * The request owns its reply from the moment a handler or a rejection fills it until the request
+/* The messages of HTTP as plain values: what the server keeps of a request's head, which the guard
+ * has found valid, replies, and the errors among them. */
+#ifndef BAG_HTTP_MESSAGE_H
+#define BAG_HTTP_MESSAGE_H
+
+#include "proto/problem.h"
+#include "server/metrics/metrics.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- heads ----------------------------------------------------------------------------------- */
+
+#define BAG_HEADER_JSON_LENGTH "Inference-Header-Content-Length"
+#define BAG_HEADER_REQUEST_ID  "X-Request-Id"
+#define BAG_HEADER_TRACEPARENT "traceparent"
+
+/* The first line as it was sent, on which socket. The texts are the connection's. */
+struct bag_http_first_line {
+    const char *method, *target, *version;
+    int fd;
+};
+
+/* The texts are the connection's; NULL: absent. */
+struct bag_http_head {
+    bool has_length; /* Content-Length */
+    uint64_t length;
+    bool chunked;              /* Transfer-Encoding */
+    bool expects_continue;     /* Expect */
+    const char *json_length;   /* Inference-Header-Content-Length */
+    const char *encoding;      /* Content-Encoding; several are no coding's name */
+    const char *accept;        /* Accept-Encoding */
+    const char *authorization; /* Authorization; empty where there are several */
+    const char *origin;        /* Origin */
+    bool preflight;            /* Access-Control-Request-Method */
+    const char *request_id;    /* X-Request-Id; for logs and the reply */
+    const char *traceparent;   /* traceparent (W3C), likewise */
+};
+
+/* Keeps a header line, if the server wants to know of it. `value` ends with NUL. */
+void bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
+                        const char *value);
+
+/* Whether a body that is not wanted is short enough to be read to its end, so that the connection
+ * can be kept; its sender must be about to send it. */
+bool bag_http_head_may_drop(const struct bag_http_head *head);
+
+/* The path of a valid target, which may be a whole URL. */
+const char *bag_http_head_path(const char *target);
+
+/* ---- replies --------------------------------------------------------------------------------- */
+
+/* The request owns its reply from the moment a handler or a rejection fills it until the request
  * ends, when the last byte of `body` has left or never will. What is borrowed lives as long. All
  * headers but Date and Content-Length are decided here. */
-#ifndef BAG_HTTP_RESPONSE_H
-#define BAG_HTTP_RESPONSE_H
-
-#include "head.h"
-#include "proto/problem.h"
-
 struct bag_http_reply {
     int status;           /* 0: there is no reply yet */
     enum bag_error error; /* why; where the status is 400 or more */
@@ -66,5 +111,14 @@ bool bag_http_reply_is_plain(const struct bag_http_reply *reply);
 
 /* Frees the body. */
 void bag_http_reply_drop(struct bag_http_reply *reply);
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/* The one table from the kind of an error to the status that a client sees and to the reason that
+ * metrics count. */
+
+int bag_http_error_status(enum bag_error kind);
+
+enum bag_rejection bag_http_error_reason(enum bag_error kind);
 
 #endif
