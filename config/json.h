@@ -5,8 +5,8 @@
 #define BAG_CONFIG_JSON_H
 
 #include "kernels/pool.h"
+#include "options.h"
 #include "proto/json.h"
-#include "setting.h"
 
 struct bag_config_json {
     const char *file_name; /* borrowed, as the text */

@@ -1,5 +1,5 @@
-/* Decimal numbers and floats, by exact integer arithmetic; see decimal.h. */
-#include "decimal.h"
+/* Decimal numbers and floats, by exact integer arithmetic; see numbers.h. */
+#include "numbers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

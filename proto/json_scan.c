@@ -1,6 +1,6 @@
 /* The grammar of JSON (RFC 8259) as a recursive scanner; see json_scan.h. */
 #include "json_scan.h"
-#include "decimal.h"
+#include "numbers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The tokens of JSON: strings, numbers, words and keys; see json_scan.h. */
 #include "json_scan.h"
 
-#include "decimal.h"
+#include "numbers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,19 @@
-/* Arrays of numbers <-> JSON text: the data of tensors, exact in both directions.
- * Allocates nothing. Safe on any thread. */
+/* Numbers in JSON text: arrays of them, and, for the files of proto/ alone, decimal numbers: powers
+ * of ten, digits eight at a time, and both ways between them and floats. Numbers in memory are
+ * little-endian here, as tensors are. */
 #ifndef BAG_NUMBERS_H
 #define BAG_NUMBERS_H
 
 #include "problem.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ---- arrays of numbers <-> JSON text --------------------------------------------------------- */
+
+/* The data of tensors, exact in both directions. Allocates nothing. Safe on any thread. */
 
 /* Reads the JSON array at text[0] (which must be '[') up to its matching ']', nested to any depth
  * up to BAG_MAX_RANK, flattened in order, into `count` elements of `dtype` at `out`, which may be
@@ -34,5 +44,159 @@ size_t bag_numbers_max_text(enum bag_dtype dtype);
  * -Infinity. `out` has room for count * bag_numbers_max_text(dtype) + 2 bytes. Returns
  * the end of what was written; no NUL is added. */
 char *bag_numbers_print(const void *data, size_t count, enum bag_dtype dtype, char *out);
+
+/* ---- powers of ten --------------------------------------------------------------------------- */
+
+#define BAG_POWER_LEAST (-342)
+#define BAG_POWER_MOST  324
+
+/* Powers in this range are exact; the others are truncated. */
+#define BAG_POWER_EXACT_MOST 55
+
+/* The first 128 bits of a power of ten: 10^q is (high * 2^64 + low) * 2^(bag_power_log2(q) - 127).
+ */
+struct bag_power {
+    uint64_t high, low;
+};
+
+/* 10^q at [q - BAG_POWER_LEAST]. Filled before main begins, only read from then on. */
+extern struct bag_power bag_powers[BAG_POWER_MOST - BAG_POWER_LEAST + 1];
+
+/* 10^n at [n], as far as 64 bits hold them; filled likewise. */
+extern uint64_t bag_tens[20];
+
+/* The largest integer not above log2(10^q), for the table's range. */
+static inline int bag_power_log2(int q)
+{
+    return (q * 217706) >> 16;
+}
+
+/* ---- digits ---------------------------------------------------------------------------------- */
+
+/* The next eight bytes, the first in the lowest byte; zero bytes where the text ends before. */
+static inline uint64_t bag_digits_load(const char *at, const char *end)
+{
+    uint64_t bytes = 0;
+    if (end - at >= 8)
+        memcpy(&bytes, at, 8);
+    else
+        memcpy(&bytes, at, (size_t)(end - at));
+    return bytes;
+}
+
+/* How many of the eight bytes are digits before the first that is none. */
+static inline unsigned bag_digits_run(uint64_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t values = bytes ^ ('0' * ones); /* 0 to 9 for digits alone */
+    uint64_t beyond = (((values & (0x7F * ones)) + 0x76 * ones) | values) & (0x80 * ones);
+    return beyond ? (unsigned)__builtin_ctzll(beyond) / 8 : 8;
+}
+
+/* The number that the first `count` of the bytes, all digits, spell; 0 for none. */
+static inline uint64_t bag_digits_value(uint64_t bytes, unsigned count)
+{
+    unsigned half = 32 - 4 * count;     /* in two steps: 64 is too much for one */
+    uint64_t x = bytes << half << half; /* zeros in front */
+    x &= UINT64_C(0x0F0F0F0F0F0F0F0F);
+    x = (x * (10 * (1 << 8) + 1)) >> 8 & UINT64_C(0x00FF00FF00FF00FF);
+    x = (x * (100 * (1 << 16) + 1)) >> 16 & UINT64_C(0x0000FFFF0000FFFF);
+    return (x * (10000 * (UINT64_C(1) << 32) + 1)) >> 32;
+}
+
+/* The eight digits of a number below 10^8 as values from 0 to 9, the first in the lowest byte. */
+static inline uint64_t bag_digits_spread(uint32_t number)
+{
+    uint64_t x = number / 10000 | (uint64_t)(number % 10000) << 32;
+    uint64_t hundreds = (x * 10486) >> 20 & UINT64_C(0x0000007F0000007F);
+    x = hundreds + ((x - 100 * hundreds) << 16);
+    uint64_t tens = (x * 103) >> 10 & UINT64_C(0x000F000F000F000F);
+    return tens + ((x - 10 * tens) << 8);
+}
+
+/* ---- floats ---------------------------------------------------------------------------------- */
+
+/* How a float type keeps numbers. */
+struct bag_float_format {
+    int fraction_bits;
+    int least_exponent; /* of a normal number */
+    uint64_t infinity;  /* its bits */
+};
+
+#define BAG_F32_FORMAT ((struct bag_float_format){23, -126, UINT64_C(0x7F800000)})
+#define BAG_F64_FORMAT ((struct bag_float_format){52, -1022, UINT64_C(0x7FF0000000000000)})
+
+/* The shortest digits * 10^exponent that read back to `significand` * 2^`exponent`, the nearest of
+ * these. `significand` is not 0 and is as IEEE has it, hidden bit included; `half_below` says that
+ * the float below is only half as far away as the one above. Digits may end in zeros. */
+struct bag_shortest {
+    uint64_t digits;
+    int exponent;
+};
+struct bag_shortest bag_shortest_decimal(uint64_t significand, int exponent, bool half_below);
+
+/* ---- from decimals to floats -----------------------------------------------------------------
+ *
+ * The digits times the first 128 bits of the power of ten give the first 128 bits of the value, and
+ * how far it can be above them. Nearly always both ends round to the same float. Where they do not
+ * (a tie, or more digits than are kept, close to one), bag_decimal_read computes exactly. */
+
+/* The first bits of digits * 10^exponent: its value is from `high` and `low` (64 bits of fraction
+ * below `high`) to less than 2 above `low`, times 2^exponent. Bit 61 or 62 of `high` is the first
+ * that is set. */
+struct bag_value_bits {
+    uint64_t high, low;
+    int exponent;
+};
+
+static inline struct bag_value_bits bag_decimal_product(uint64_t digits, int exponent)
+{
+    const struct bag_power *power = &bag_powers[exponent - BAG_POWER_LEAST];
+    int zeros = __builtin_clzll(digits);
+    digits <<= zeros;
+    unsigned __int128 product = (unsigned __int128)digits * power->high;
+    uint64_t rest = (uint64_t)(((unsigned __int128)digits * power->low) >> 64), low;
+    uint64_t carry = __builtin_add_overflow((uint64_t)product, rest, &low);
+    uint64_t high = (uint64_t)(product >> 64) + carry;
+    return (struct bag_value_bits){.high = high >> 1, /* so that rounding up has room */
+                                   .low = high << 63 | low >> 1,
+                                   .exponent = bag_power_log2(exponent) - zeros + 2};
+}
+
+/* The bits of the float nearest to digits * 10^exponent, ties to even; those of infinity where it
+ * is out of range. `digits` are not 0, and the exponent is in the table of powers. With `more`, up
+ * to one is to be added to the digits, which then are at least 10^18. False where that leaves two
+ * floats to choose from. */
+static inline __attribute__((always_inline)) bool bag_decimal_round(uint64_t digits, int exponent,
+                                                                    bool more,
+                                                                    struct bag_float_format format,
+                                                                    uint64_t *bits)
+{
+    struct bag_value_bits value = bag_decimal_product(digits, exponent);
+    int first_bit = 61 + (int)(value.high >> 62);
+    int cut = first_bit - format.fraction_bits; /* bits below the last that is kept */
+    int excess = first_bit + value.exponent - format.least_exponent;
+    if (__builtin_expect(excess < 0, 0)) { /* subnormal: the last bit kept stays where it is */
+        cut -= excess;
+        excess = 0;
+        *bits = 0;
+        if (cut > 62)
+            return cut > 64;
+    }
+    uint64_t rounded = value.high + (UINT64_C(1) << (cut - 1)), ones = (UINT64_C(1) << cut) - 1;
+    uint64_t rest = rounded & ones, error = more ? 16 : 0;
+    bool tie = rest == 0 && (value.low == 0 || more);
+    bool carry = rest + error > ones || (rest == ones && value.low >= UINT64_MAX - 1);
+    /* The hidden bit, and a carry out of the fraction, add one to the exponent's field. */
+    uint64_t joined = ((uint64_t)excess << format.fraction_bits) + (rounded >> cut);
+    *bits = joined < format.infinity ? joined : format.infinity;
+    return !tie && !carry;
+}
+
+/* Reads a JSON number that has no sign, of any length, and rounds it to the nearest float, ties to
+ * even; *bits are those of infinity where it is out of range. Returns its end, or NULL where there
+ * is no number. */
+const char *bag_decimal_read(const char *at, const char *end, struct bag_float_format format,
+                             uint64_t *bits);
 
 #endif

@@ -4,8 +4,6 @@
  * reads elements for as long as they follow each other closely, in a loop of its dtype's own. */
 #include "numbers.h"
 
-#include "decimal.h"
-
 #include <stdio.h>
 #include <string.h>
 

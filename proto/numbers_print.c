@@ -4,8 +4,6 @@
  * follow. The last elements of an array are written beside it for that reason. */
 #include "numbers.h"
 
-#include "decimal.h"
-
 #include <string.h>
 
 /* Each function that writes a number returns its end and may overwrite this many bytes after it. */

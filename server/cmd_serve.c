@@ -3,10 +3,9 @@
  * All of this file runs on the first loop's thread but for tell_loaded, which the loader runs. */
 #include "backend.h"
 #include "commands.h"
-#include "configure.h"
-#include "server/http/routes.h"
 #include "loader.h"
 #include "loops.h"
+#include "server/http/routes.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 

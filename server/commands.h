@@ -1,7 +1,8 @@
-/* The program's commands. Each takes the arguments after its name and returns an exit code. */
+/* What the program's commands share: exit codes, the configuration, and the longest of them. */
 #ifndef BAG_COMMANDS_H
 #define BAG_COMMANDS_H
 
+#include "config/config.h"
 #include "proto/problem.h"
 
 enum { BAG_EXIT_OK = 0, BAG_EXIT_FAILED = 1, BAG_EXIT_USAGE = 2 };
@@ -15,7 +16,32 @@ static inline int bag_commands_exit_code(enum bag_error kind)
     return is_usage ? BAG_EXIT_USAGE : BAG_EXIT_FAILED;
 }
 
+/* Takes the arguments after its name; returns an exit code. */
 int bag_cmd_serve(int argc, char *argv[]);
-int bag_cmd_health(int argc, char *argv[]);
+
+/* ---- the configuration ----------------------------------------------------------------------- */
+
+/* Where it comes from: files, environment, flags, a directory of models. */
+
+/* Fills the configuration from the file that the arguments or the environment name, from the
+ * environment, and from the arguments. False with *problem; in any case bag_config_free is due. */
+bool bag_configure(struct bag_config *config, int argc, char *argv[], struct bag_problem *problem);
+
+/* Whether one of the arguments is `flag`. */
+bool bag_arguments_have(int argc, char *argv[], const char *flag);
+
+/* Adds the models of a directory to the configuration; false with *problem naming the path.
+ *
+ *   DIR/NAME.npy                    model NAME, version 1
+ *   DIR/NAME/VERSION/TABLE.npy      one table file for each version, with
+ *   DIR/NAME/VERSION/config.json    optionally, the model's keys; or alone, with a collection's
+ *                                   features
+ *
+ * Names with a leading dot are skipped (mounted volumes hold some); other files are ignored. */
+bool bag_configure_models_dir(struct bag_config *config, const char *directory,
+                              struct bag_problem *problem);
+
+/* Adds the tables and the collection of `--demo`. */
+bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem);
 
 #endif

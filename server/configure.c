@@ -1,6 +1,6 @@
 /* Where the configuration comes from: files, environment, flags, a directory of models; see
- * configure.h. */
-#include "configure.h"
+ * commands.h. */
+#include "commands.h"
 
 #include "server/system/log.h"
 #include "server/system/text_file.h"

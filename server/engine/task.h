@@ -3,7 +3,7 @@
 #define BAG_TASK_H
 
 #include "engine.h"
-#include "server/infer/ops.h"
+#include "server/infer/plan.h"
 
 /* A job is split where each range still costs this: waking an idle core takes up to 50 us. */
 #define BAG_LEAST_SPLIT_NS 100000

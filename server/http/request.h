@@ -15,7 +15,7 @@
 #include "config/config.h"
 #include "routes.h"
 #include "server/engine/engine.h"
-#include "server/memory/budget.h"
+#include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
 #include "server/table/registry.h"
 

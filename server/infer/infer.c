@@ -1,7 +1,7 @@
 /* One inference, planned and run; see infer.h. */
 #include "infer.h"
 
-#include "reply.h"
+#include <string.h>
 
 /* Decoding and sorting take at most this many times the body: 48 bytes for an index and its segment
  * of one digit and a comma each (two 64-bit integers, and twice 16 bytes for sorting). A JSON
@@ -26,6 +26,109 @@
 
 /* A shorter body may be as much work as one of this size. */
 #define LEAST_WORK_BYTES ((size_t)1000)
+
+/* ---- projections ----------------------------------------------------------------------------- */
+
+/* Of each feature the rows that all requests of a batch pooled are kept together, and multiplied by
+ * its matrix at once. */
+
+/* A feature's rows. The memory begins with one for each feature. */
+struct region {
+    const struct bag_projection *projection; /* NULL: nothing is projected */
+    size_t count;                            /* rows, of all plans */
+    float *pooled, *product;
+};
+
+typedef void visit_fn(struct bag_op *op, struct region *region);
+
+/* Every op that is projected, in the same order every time. */
+static void each(struct bag_plan *const *plans, size_t count, struct region *regions,
+                 visit_fn *visit)
+{
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < plans[i]->num_ops; j++) {
+            struct bag_op *op = &plans[i]->ops[j];
+            if (op->projection)
+                visit(op, &regions[op->feature]);
+        }
+    }
+}
+
+static void count_rows(struct bag_op *op, struct region *region)
+{
+    region->projection = op->projection;
+    region->count += op->args.num_bags;
+}
+
+static void take_place(struct bag_op *op, struct region *region)
+{
+    op->result = (char *)(region->pooled + region->count * op->projection->rows);
+    count_rows(op, region);
+}
+
+static void store(struct bag_op *op, struct region *region)
+{
+    const struct bag_projection *projection = region->projection;
+    size_t first = (size_t)((float *)(void *)op->result - region->pooled) /
+                   (projection->rows ? projection->rows : 1);
+    bag_project_store(region->product + first * projection->columns, op->args.num_bags,
+                      projection->columns, op->dtype, op->target, op->stride);
+}
+
+/* Numbers that the plans' ops of a projection have before and after it. Neither overflows:
+ * both are bounded by max_reply_bytes for each plan. */
+static size_t count_numbers(struct bag_plan *const *plans, size_t count)
+{
+    size_t numbers = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < plans[i]->num_ops; j++) {
+            const struct bag_op *op = &plans[i]->ops[j];
+            if (op->projection)
+                numbers += op->args.num_bags * (op->projection->rows + op->projection->columns);
+        }
+    }
+    return numbers;
+}
+
+/* Takes memory for what `count` plans of the model pool before it is projected, and lets their ops
+ * write there. NULL without memory; otherwise end_projections is due. */
+static void *begin_projections(struct bag_plan *const *plans, size_t count,
+                               const struct bag_model *model, struct bag_buffers *buffers)
+{
+    size_t head_bytes = model->num_features * sizeof(struct region);
+    struct region *regions =
+        bag_buffers_get(buffers, head_bytes + count_numbers(plans, count) * sizeof(float));
+    if (!regions)
+        return NULL;
+    memset(regions, 0, head_bytes);
+    each(plans, count, regions, count_rows);
+    float *at = (float *)(void *)(regions + model->num_features);
+    for (size_t i = 0; i < model->num_features; i++) {
+        struct region *region = &regions[i];
+        if (!region->projection)
+            continue;
+        region->pooled = at;
+        region->product = at + region->count * region->projection->rows;
+        at = region->product + region->count * region->projection->columns;
+        region->count = 0; /* and counted again as they are placed */
+    }
+    each(plans, count, regions, take_place);
+    return regions;
+}
+
+/* When all is pooled: projects it into the ops' targets, and gives the memory back. */
+static void end_projections(struct bag_plan *const *plans, size_t count,
+                            const struct bag_model *model, void *memory)
+{
+    struct region *regions = memory;
+    for (size_t i = 0; i < model->num_features; i++) {
+        if (regions[i].projection)
+            bag_project(regions[i].projection, regions[i].pooled, regions[i].count,
+                        regions[i].product);
+    }
+    each(plans, count, regions, store);
+    bag_buffers_put(memory);
+}
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
@@ -159,7 +262,7 @@ bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
     if (!prepare_reply(infer, buffers, problem))
         return false;
     if (plan->projects)
-        infer->scratch.pooled = bag_projection_batch_begin(&plan, 1, infer->input.model, buffers);
+        infer->scratch.pooled = begin_projections(&plan, 1, infer->input.model, buffers);
     return infer->scratch.pooled || !plan->projects || reject_projection(infer, problem);
 }
 
@@ -172,7 +275,7 @@ void bag_infer_finish(struct bag_infer *infer)
 {
     struct bag_plan *plan = &infer->plan;
     if (infer->scratch.pooled)
-        bag_projection_batch_end(&plan, 1, infer->input.model, infer->scratch.pooled);
+        end_projections(&plan, 1, infer->input.model, infer->scratch.pooled);
     infer->scratch.pooled = NULL;
     bag_stopwatch_lap(&infer->watch, BAG_STAGE_INFER);
     if (bag_reply_end(infer))
@@ -207,8 +310,7 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
             plans[num_plans++] = &infers[i]->plan;
     }
     void *pooled =
-        num_plans ? bag_projection_batch_begin(plans, num_plans, infers[0]->input.model, buffers)
-                  : NULL;
+        num_plans ? begin_projections(plans, num_plans, infers[0]->input.model, buffers) : NULL;
     for (size_t i = 0; i < count; i++) {
         if (made[i] && !pooled)
             made[i] = reject_projection(infers[i], problems[i]);
@@ -216,7 +318,7 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
             bag_infer_pool(infers[i], bag_split_all(infers[i]->plan.num_ops));
     }
     if (pooled)
-        bag_projection_batch_end(plans, num_plans, infers[0]->input.model, pooled);
+        end_projections(plans, num_plans, infers[0]->input.model, pooled);
     for (size_t i = 0; i < count; i++) {
         if (made[i])
             bag_infer_finish(infers[i]);

@@ -1,5 +1,5 @@
-/* The bytes of a reply; see reply.h. */
-#include "reply.h"
+/* The bytes of a reply; see infer.h. */
+#include "infer.h"
 
 #include <string.h>
 

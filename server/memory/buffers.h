@@ -7,7 +7,7 @@
 #ifndef BAG_BUFFERS_H
 #define BAG_BUFFERS_H
 
-#include "budget.h"
+#include "memory.h"
 #include "proto/arena.h"
 
 #include <uv.h>

@@ -6,7 +6,7 @@
 #ifndef BAG_METRICS_H
 #define BAG_METRICS_H
 
-#include "server/memory/budget.h"
+#include "server/memory/memory.h"
 #include "server/table/snapshot.h"
 #include "table.h"
 
