@@ -37,6 +37,7 @@ struct bag_model_config {
     char *version;           /* a decimal number from 1, "1" where nothing says otherwise */
     enum bag_dtype datatype; /* of the file's elements; BAG_DTYPE_COUNT: what the file says */
     enum bag_row_format row_format; /* of a file of bytes that stand for FP32 rows */
+    int64_t row_elements;           /* of its rows; 0: not said */
     char *tensor, *keys_tensor;     /* names in the file; NULL or empty: not said */
     char *keys;                     /* a file; NULL or empty: not said */
     struct bag_shape shape;         /* of a file without a header */

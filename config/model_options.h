@@ -44,7 +44,10 @@
       "Type of the table's elements where the file cannot say it, as BF16 in .npy.")               \
     X(row_format, "row_format", CHOICE_ROW_FORMAT, 0, 0,                                           \
       "What the bytes of a 2-D UINT8 table stand for: plain for themselves, or FP32 rows as "      \
-      "int8, int4, f8_e4m3 or f8_e5m2.")                                                           \
+      "int8 or int4 (scale and bias behind), int8_f16_front or int4_f16_front (FBGEMM's "          \
+      "inference rows), f8_e4m3 or f8_e5m2, f8_e4m3_scaled or f8_e5m2_scaled (scale behind).")     \
+    X(row_elements, "row_elements", COUNT, 0, BAG_LARGEST_EXACT,                                   \
+      "How many elements a row stands for; required beside row_format, unless the file says it.")  \
     X(tensor, "tensor", TEXT, 0, 4095,                                                             \
       "The tensor of a safetensors file, or the array of an .npz file, that is the table: "        \
       "values, or the only one of 2 dimensions, if absent.")                                       \

@@ -30,6 +30,11 @@
         return _mm256_add_##s(a, b);                                         \
     }                                                                        \
                                                                              \
+    BAG_LANE vector vector##_multiply(vector a, vector b)                    \
+    {                                                                        \
+        return _mm256_mul_##s(a, b);                                         \
+    }                                                                        \
+                                                                             \
     BAG_LANE vector vector##_divide(vector a, vector b)                      \
     {                                                                        \
         return _mm256_div_##s(a, b);                                         \
@@ -114,10 +119,9 @@ BAG_LANE f32v f32v_all_f16(const char *from)
     return _mm256_cvtph_ps(_mm_set1_epi16(half));
 }
 
-BAG_LANE f32v f32v_load_e5m2(const char *from, f32v scale)
+BAG_LANE f32v f32v_load_e5m2(const char *from)
 {
-    __m128i halves = _mm_unpacklo_epi8(_mm_setzero_si128(), load_8_bytes(from));
-    return _mm256_mul_ps(_mm256_cvtph_ps(halves), scale);
+    return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), load_8_bytes(from)));
 }
 
 /* Sign and magnitude move to where f16 has them, 2^8 too small, which `scale` makes good; the NaN
@@ -128,7 +132,7 @@ BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
     __m128i magnitudes = _mm_and_si128(bytes, _mm_set1_epi16(0x7f));
     __m128i nans = _mm_cmpeq_epi16(magnitudes, _mm_set1_epi16(0x7f));
     __m128i halves = _mm_and_si128(_mm_slli_epi16(bytes, 7), _mm_set1_epi16((short)0xbf80));
-    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(halves, nans)), scale);
+    return f32v_multiply(_mm256_cvtph_ps(_mm_or_si128(halves, nans)), scale);
 }
 
 BAG_LANE void f32v_store_f16(char *to, f32v values)

@@ -35,6 +35,11 @@
         return _mm512_add_##s(a, b);                                           \
     }                                                                          \
                                                                                \
+    BAG_LANE vector vector##_multiply(vector a, vector b)                      \
+    {                                                                          \
+        return _mm512_mul_##s(a, b);                                           \
+    }                                                                          \
+                                                                               \
     BAG_LANE vector vector##_divide(vector a, vector b)                        \
     {                                                                          \
         return _mm512_div_##s(a, b);                                           \
@@ -126,10 +131,10 @@ BAG_LANE f32v f32v_u4_in_order(f32v values)
     return _mm512_permutexvar_ps(places, values);
 }
 
-BAG_LANE f32v f32v_load_e5m2(const char *from, f32v scale)
+BAG_LANE f32v f32v_load_e5m2(const char *from)
 {
     __m256i bytes = _mm256_cvtepu8_epi16(load_16_bytes(from));
-    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_slli_epi16(bytes, 8)), scale);
+    return _mm512_cvtph_ps(_mm256_slli_epi16(bytes, 8));
 }
 
 /* Sign and magnitude move to where f16 has them, 2^8 too small, which `scale` makes good; the NaN
@@ -141,7 +146,7 @@ BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
     __m256i nans = _mm256_cmpeq_epi16(magnitudes, _mm256_set1_epi16(0x7f));
     __m256i halves =
         _mm256_and_si256(_mm256_slli_epi16(bytes, 7), _mm256_set1_epi16((short)0xbf80));
-    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(halves, nans)), scale);
+    return f32v_multiply(_mm512_cvtph_ps(_mm256_or_si256(halves, nans)), scale);
 }
 
 BAG_LANE void f32v_store_f16(char *to, f32v values)

@@ -40,13 +40,14 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const struct bag_tile
         row.u4 = f32v_u4_open(row.scale, row.bias);
     if (kind == BAG_KIND_OF_E4M3)
         row.scale = f32v_all(task->has_params ? bag_load_f32(params, 0) * 256 : 256);
-    if (kind == BAG_KIND_OF_E5M2)
-        row.scale = f32v_all(task->has_params ? bag_load_f32(params, 0) : 1);
+    if (kind == BAG_KIND_OF_E5M2 && task->has_params)
+        row.scale = f32v_all(bag_load_f32(params, 0));
     return row;
 }
 
 /* The values from `column` on, counted from where the row was opened; even for four-bit codes. */
-BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, size_t column)
+BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, const struct f32v_row *row,
+                           size_t column)
 {
     switch (kind) {
     case BAG_KIND_OF_F16:
@@ -60,7 +61,8 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, const struct f32v_row *row, s
     case BAG_KIND_OF_E4M3:
         return f32v_load_e4m3(row->codes + column, row->scale);
     case BAG_KIND_OF_E5M2:
-        return f32v_load_e5m2(row->codes + column, row->scale);
+        return scaled ? f32v_multiply(f32v_load_e5m2(row->codes + column), row->scale)
+                      : f32v_load_e5m2(row->codes + column);
     default:
         return f32v_load_f32(row->codes + column * sizeof(float));
     }
@@ -106,9 +108,11 @@ BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, const struct bag_tile
     return (struct f64v_row){at};
 }
 
-BAG_LANE f64v f64v_columns(enum bag_row_kind kind, const struct f64v_row *row, size_t column)
+BAG_LANE f64v f64v_columns(enum bag_row_kind kind, bool scaled, const struct f64v_row *row,
+                           size_t column)
 {
     (void)kind;
+    (void)scaled;
     return f64v_load_f64(row->codes + column * sizeof(double));
 }
 

@@ -30,6 +30,11 @@
         return (vector){vaddq_f##bits(a.low, b.low), vaddq_f##bits(a.high, b.high)};         \
     }                                                                                        \
                                                                                              \
+    BAG_LANE vector vector##_multiply(vector a, vector b)                                    \
+    {                                                                                        \
+        return (vector){vmulq_f##bits(a.low, b.low), vmulq_f##bits(a.high, b.high)};         \
+    }                                                                                        \
+                                                                                             \
     BAG_LANE vector vector##_divide(vector a, vector b)                                      \
     {                                                                                        \
         return (vector){vdivq_f##bits(a.low, b.low), vdivq_f##bits(a.high, b.high)};         \
@@ -142,14 +147,9 @@ BAG_LANE f32v f32v_all_f16(const char *from)
     return from_halves(vdupq_n_u16(half));
 }
 
-BAG_LANE f32v multiply(f32v a, f32v b)
+BAG_LANE f32v f32v_load_e5m2(const char *from)
 {
-    return (f32v){vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)};
-}
-
-BAG_LANE f32v f32v_load_e5m2(const char *from, f32v scale)
-{
-    return multiply(from_halves(vshll_n_u8(load_8_bytes(from), 8)), scale);
+    return from_halves(vshll_n_u8(load_8_bytes(from), 8));
 }
 
 /* Sign and magnitude move to where f16 has them, 2^8 too small, which `scale` makes good; the NaN
@@ -160,7 +160,7 @@ BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
     uint16x8_t nan = vdupq_n_u16(0x7f);
     uint16x8_t nans = vceqq_u16(vandq_u16(bytes, nan), nan);
     uint16x8_t halves = vandq_u16(vshlq_n_u16(bytes, 7), vdupq_n_u16(0xbf80));
-    return multiply(from_halves(vorrq_u16(halves, nans)), scale);
+    return f32v_multiply(from_halves(vorrq_u16(halves, nans)), scale);
 }
 
 BAG_LANE void f32v_store_f16(char *to, f32v values)

@@ -8,12 +8,16 @@
 #include "safetensors.h"
 
 #include "json.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define METADATA "__metadata__"
+
+/* The tensor whose rows METADATA tells of. */
+#define DESCRIBED "values"
 
 /* Beyond 2^53 a JSON number is not exact. */
 #define LARGEST_EXACT 9007199254740992.0
@@ -349,6 +353,30 @@ bool bag_safetensors_has(const struct bag_safetensors *file, const char *name)
     return strcmp(name, METADATA) != 0 && member(file->tree, name);
 }
 
+/* What METADATA says of the rows of the tensor, whose type is U8. */
+static bool describe_rows(const struct bag_safetensors *file, struct bag_safetensors_tensor *tensor,
+                          struct bag_problem *problem)
+{
+    const cJSON *metadata = member(file->tree, METADATA);
+    const cJSON *format = metadata ? member(metadata, "row_format") : NULL;
+    const cJSON *elements = metadata ? member(metadata, "row_elements") : NULL;
+    int64_t count = 0;
+    if (!format)
+        return true;
+    tensor->row_format = bag_row_format_find(format->valuestring, strlen(format->valuestring));
+    if (tensor->row_format == BAG_ROW_FORMAT_COUNT)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "'" METADATA "' says row_format '%s', which is not known",
+                               bag_quote(format->valuestring, strlen(format->valuestring)).text);
+    if (elements && (!bag_integer_parse(elements->valuestring, &count) || count < 1))
+        return bag_problem_set(
+            problem, BAG_ERROR_FILE,
+            "'" METADATA "' says row_elements '%s'; it must be a number from 1",
+            bag_quote(elements->valuestring, strlen(elements->valuestring)).text);
+    tensor->row_elements = (size_t)count;
+    return true;
+}
+
 bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
                               struct bag_safetensors_tensor *tensor, struct bag_problem *problem)
 {
@@ -372,10 +400,17 @@ bool bag_safetensors_describe(const struct bag_safetensors *file, const char *na
     for (const cJSON *size = shape->child; size; size = size->next)
         sizes[rank++] = (int64_t)size->valuedouble;
     tensor->row_format = type->row_format;
-    return (read_place(item, &place, problem) &&
-            bag_npy_describe(type->dtype, rank, sizes, file->data_offset + place.begin,
-                             &tensor->layout, problem)) ||
-           reject(item, problem);
+    tensor->row_elements = 0;
+    if (strcmp(name, DESCRIBED) == 0 && strcmp(type->name, "U8") == 0 &&
+        !describe_rows(file, tensor, problem))
+        return reject(item, problem);
+    if (!read_place(item, &place, problem) ||
+        !bag_npy_describe(type->dtype, rank, sizes, file->data_offset + place.begin,
+                          &tensor->layout, problem))
+        return reject(item, problem);
+    if (type->row_format != BAG_ROWS_PLAIN)
+        tensor->row_elements = tensor->layout.row_elements;
+    return true;
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */

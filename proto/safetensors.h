@@ -6,6 +6,9 @@
  * demands, the tensors fill the data without holes or overlaps up to the file's end, and no name
  * occurs twice. A tensor of a type that cannot be pooled is rejected when it is asked for only.
  *
+ * Where the bytes (U8) of a tensor named "values" stand for quantised rows, __metadata__ may say so:
+ * "row_format" is a name of BAG_ROW_FORMATS in kernels/pool.h, "row_elements" a decimal number.
+ *
  * The caller reads the file and passes bytes. */
 #ifndef BAG_SAFETENSORS_H
 #define BAG_SAFETENSORS_H
@@ -29,7 +32,9 @@ struct bag_safetensors {
 /* One tensor of a file, as a table's elements. */
 struct bag_safetensors_tensor {
     const char *type;               /* as the header has it; lives as long as the file's struct */
-    enum bag_row_format row_format; /* of F8_E4M3 and F8_E5M2, whose dtype is U8; else PLAIN */
+    enum bag_row_format row_format; /* of F8_E4M3 and F8_E5M2, whose dtype is U8, and of what
+                                       __metadata__ tells; else PLAIN */
+    size_t row_elements;            /* of these; 0 where __metadata__ does not tell */
     struct bag_npy layout;          /* C order, little-endian; rank 0 is possible */
 };
 

@@ -137,7 +137,7 @@ static bool reject_tensor(const struct bag_safetensors *tensors, const char *ten
 }
 
 bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
-                           enum bag_row_format *row_format, struct bag_problem *problem)
+                           struct bag_problem *problem)
 {
     struct stat state;
     struct bag_safetensors tensors;
@@ -152,8 +152,8 @@ bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_tabl
         ok = bag_file_reject_scalar(problem);
     if (ok) {
         file->npy = found.layout;
-        if (found.row_format != BAG_ROWS_PLAIN)
-            *row_format = found.row_format;
+        file->row_format = found.row_format;
+        file->row_elements = found.row_elements;
     }
     bag_safetensors_free(&tensors);
     return ok || bag_file_reject(path, problem);

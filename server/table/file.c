@@ -70,6 +70,8 @@ bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_p
 void bag_file_remember(struct bag_table_file *file, const char *path, const struct stat *state)
 {
     file->path = path;
+    file->row_format = BAG_ROWS_PLAIN;
+    file->row_elements = 0;
     file->device = state->st_dev;
     file->inode = state->st_ino;
     file->bytes = (uint64_t)state->st_size;

@@ -16,6 +16,8 @@
 struct bag_table_file {
     const char *path; /* borrowed */
     struct bag_npy npy;
+    enum bag_row_format row_format; /* that the file says; else PLAIN */
+    size_t row_elements;            /* that the file says; else 0 */
     /* Which file that was, in which state. */
     uint64_t device, inode, bytes;
     struct timespec modified;
@@ -27,10 +29,9 @@ struct bag_table_file {
 bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
                          struct bag_table_file *file, struct bag_problem *problem);
 
-/* The same of a tensor in a safetensors file. Of F8 types *row_format is set, of others left alone.
- */
+/* The same of a tensor in a safetensors file. */
 bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
-                           enum bag_row_format *row_format, struct bag_problem *problem);
+                           struct bag_problem *problem);
 
 /* The same of an array in an .npz file; `override_dtype` as above. */
 bool bag_table_member_open(const char *path, const char *member, enum bag_dtype override_dtype,

@@ -100,10 +100,9 @@ static bool list_archive(const struct archive *archive, struct bag_file_names *n
 }
 
 static bool open_array(const struct archive *archive, const char *name, enum bag_dtype dtype,
-                       struct bag_table_file *file, enum bag_row_format *row_format,
-                       struct bag_problem *problem)
+                       struct bag_table_file *file, struct bag_problem *problem)
 {
-    return archive->tensors ? bag_table_tensor_open(archive->path, name, file, row_format, problem)
+    return archive->tensors ? bag_table_tensor_open(archive->path, name, file, problem)
                             : bag_table_member_open(archive->path, name, dtype, file, problem);
 }
 
@@ -123,9 +122,8 @@ static const char *find_only_table(const struct archive *archive,
     const char *only = NULL;
     for (size_t i = 0; i < names->count; i++) {
         struct bag_table_file file;
-        enum bag_row_format unused;
         struct bag_problem ignored;
-        if (!open_array(archive, names->names[i], BAG_DTYPE_COUNT, &file, &unused, &ignored) ||
+        if (!open_array(archive, names->names[i], BAG_DTYPE_COUNT, &file, &ignored) ||
             file.npy.rank != 2)
             continue;
         if (only)
@@ -164,15 +162,13 @@ static bool open_archive(struct bag_source *source, const struct archive *archiv
 {
     struct bag_file_names names = {NULL, 0};
     const char *values, *keys;
-    enum bag_row_format unused;
     struct bag_table_file *file;
-    bool ok =
-        list_archive(archive, &names, problem) &&
-        choose_arrays(source->model, archive, &names, &values, &keys, problem) &&
-        (file = add_values(source, problem)) &&
-        open_array(archive, values, source->model->datatype, file, &source->row_format, problem) &&
-        (!keys || ((file = add_keys(source, problem)) &&
-                   open_array(archive, keys, BAG_DTYPE_COUNT, file, &unused, problem)));
+    bool ok = list_archive(archive, &names, problem) &&
+              choose_arrays(source->model, archive, &names, &values, &keys, problem) &&
+              (file = add_values(source, problem)) &&
+              open_array(archive, values, source->model->datatype, file, problem) &&
+              (!keys || ((file = add_keys(source, problem)) &&
+                         open_array(archive, keys, BAG_DTYPE_COUNT, file, problem)));
     bag_file_names_free(&names);
     return ok;
 }
@@ -182,16 +178,15 @@ static bool open_parts(struct bag_source *source, const char *index, struct bag_
 {
     const struct bag_model_config *model = source->model;
     const char *values = is_set(model->tensor) ? model->tensor : VALUES;
-    enum bag_row_format unused;
     const char *path = keep(source, bag_file_find_part(index, values, problem), problem);
     struct bag_table_file *file = path ? add_values(source, problem) : NULL;
-    if (!file || !bag_table_tensor_open(path, values, file, &source->row_format, problem))
+    if (!file || !bag_table_tensor_open(path, values, file, problem))
         return false;
     if (!is_set(model->keys_tensor))
         return true;
     path = keep(source, bag_file_find_part(index, model->keys_tensor, problem), problem);
     file = path ? add_keys(source, problem) : NULL;
-    return file && bag_table_tensor_open(path, model->keys_tensor, file, &unused, problem);
+    return file && bag_table_tensor_open(path, model->keys_tensor, file, problem);
 }
 
 static bool open_raw(struct bag_source *source, const char *path, struct bag_problem *problem)
@@ -439,7 +434,6 @@ bool bag_source_locate(struct bag_source *source, struct bag_problem *problem)
     const char *path = source->model->path;
     struct stat state;
     bool folder = stat(path, &state) == 0 && S_ISDIR(state.st_mode);
-    source->row_format = source->model->row_format;
     if (!(folder ? open_folder(source, path, problem) : open_file(source, path, problem)))
         return false;
     if (is_set(source->model->keys) && source->num_key_files)

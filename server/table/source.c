@@ -60,24 +60,88 @@ static bool describe_demo(struct bag_source *source, struct bag_problem *problem
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* Quantised rows: a file of 2-D UINT8 stands for FP32 rows, each with its scale and bias. */
+/* Lists the row formats in which rows of `row_elements` elements have that many bytes; without
+ * row_elements, those that rows of the bytes can be at all, with how many elements. */
+static void list_formats(size_t row_bytes, size_t row_elements, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT && used < text_bytes; i++) {
+        enum bag_row_format format = (enum bag_row_format)i;
+        struct bag_table table = {
+            .dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
+        size_t elements = bag_row_elements(format, row_bytes);
+        const char *name = bag_row_format_names[i], *comma = used ? ", " : "";
+        if (row_elements && bag_row_bytes(&table) == row_bytes)
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", comma, name);
+        else if (!row_elements && elements)
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s%zu as %s", comma, elements,
+                                     name);
+    }
+}
+
+/* Whether a file's rows hold so many elements in that format. */
+static bool check_row_elements(enum bag_row_format format, size_t row_elements, size_t row_bytes,
+                               struct bag_problem *problem)
+{
+    const char *name = bag_row_format_names[format];
+    struct bag_table table = {.dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
+    char formats[256];
+    list_formats(row_bytes, row_elements, formats, sizeof formats);
+    if (row_elements == 0)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "row_format %s needs row_elements, how many elements a row stands "
+                               "for; rows of %zu bytes hold %s",
+                               name, row_bytes, *formats ? formats : "none in any format");
+    if (bag_row_bytes(&table) == row_bytes)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "row_format %s: rows of %zu elements take %zu bytes, but those of the "
+                           "file have %zu%s%s",
+                           name, row_elements, bag_row_bytes(&table), row_bytes,
+                           *formats ? ", as in " : "", formats);
+}
+
+/* What is configured, or else what the file says; both must not differ. */
+static bool choose_row_format(const struct bag_source *source, enum bag_row_format *format,
+                              size_t *row_elements, struct bag_problem *problem)
+{
+    const struct bag_model_config *model = source->model;
+    const struct bag_table_file *file = &source->files[0];
+    *format = model->row_format ? model->row_format : file->row_format;
+    *row_elements = model->row_elements ? (size_t)model->row_elements : file->row_elements;
+    if (file->row_format && *format != file->row_format)
+        return bag_problem_set(
+            problem, BAG_ERROR_CONFIGURATION, "row_format %s: the file says that it is %s",
+            bag_row_format_names[*format], bag_row_format_names[file->row_format]);
+    if (file->row_elements && *row_elements != file->row_elements)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "row_elements %zu: the file says that it has %zu", *row_elements,
+                               file->row_elements);
+    return true;
+}
+
+/* Quantised rows: a file of 2-D UINT8 stands for FP32 rows, with what belongs to each. */
 static bool apply_row_format(struct bag_source *source, struct bag_problem *problem)
 {
-    enum bag_row_format format = source->row_format;
+    enum bag_row_format format;
+    size_t row_elements;
     struct bag_table *table = &source->table;
-    const char *name = bag_row_format_names[format];
+    if (!choose_row_format(source, &format, &row_elements, problem))
+        return false;
     if (format == BAG_ROWS_PLAIN)
-        return true;
+        return row_elements == 0 || row_elements == table->row_elements ||
+               bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "row_elements is %zu, but a row of the file has %zu elements",
+                               row_elements, table->row_elements);
     if (table->dtype != BAG_U8 || source->rank != 2)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "row_format %s needs a table of 2 dimensions of UINT8, rows and "
                                "their bytes; this one has %u of %s",
-                               name, source->rank, bag_dtypes[table->dtype].name);
-    size_t row_elements = bag_row_elements(format, table->row_elements);
-    if (row_elements == 0)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "row_format %s: rows of %zu bytes are too short to hold an element",
-                               name, table->row_elements);
+                               bag_row_format_names[format], source->rank,
+                               bag_dtypes[table->dtype].name);
+    if (!check_row_elements(format, row_elements, table->row_elements, problem))
+        return false;
     table->dtype = BAG_F32;
     table->row_elements = row_elements;
     table->row_format = format;

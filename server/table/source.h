@@ -69,7 +69,6 @@ struct bag_source {
     size_t num_files, num_key_files;
     char **paths; /* owned; some of those files' */
     size_t num_paths;
-    enum bag_row_format row_format; /* configured, or the file's */
     struct bag_table table;         /* as the kernels will see it; it has no rows yet */
     uint32_t rank;                  /* of the table; the first dimension is its rows */
     int64_t shape[BAG_MAX_RANK];
@@ -91,7 +90,7 @@ bool bag_sources_open(struct bag_sources *sources, const struct bag_config *conf
                       struct bag_problem *problem);
 void bag_sources_close(struct bag_sources *sources);
 
-/* Finds and opens the files of a model of a table: source->files, key_files and row_format. */
+/* Finds and opens the files of a model of a table: source->files and key_files. */
 bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
 
 /* Whether a table's keys hold what the rules need of them, once they are loaded: a configured

@@ -51,7 +51,7 @@ def make_models(rng, directory):
     tables = {"items": items, "half": half, "brain": brain, "wide": wide, "whole": whole,
               "codes": codes, "cube": cube}
     keys = {"items": {"reduction": "mean", "default_index": 3}, "brain": {"datatype": "BF16"},
-            "codes": {"row_format": "int8"}}
+            "codes": {"row_format": "int8", "row_elements": 12}}
     models = []
     for name, table in tables.items():
         np.save(directory / f"{name}.npy", table)

@@ -83,7 +83,7 @@ def test_quantised_rows(directory):
     codes = np.arange(12, dtype=np.uint8).reshape(4, 3)
     trailer = np.tile(np.array([0.5, -2], np.float32).view(np.uint8), (4, 1))
     items = save(directory / "q" / "items" / "1" / "table.npy", np.hstack([codes, trailer]))
-    write_json(items.parent / "config.json", {"row_format": "int8"})
+    write_json(items.parent / "config.json", {"row_format": "int8", "row_elements": 3})
     with Server("--models", directory / "q") as server, Client(server) as client:
         check_table(client, codes * np.float32(0.5) - 2)
         output = client.get("/v2/models/items").json()["outputs"][0]
@@ -91,7 +91,7 @@ def test_quantised_rows(directory):
     save(items, TABLE)
     refused(["int8", "FP32", items], "--models", directory / "q")
     save(items, codes)
-    refused(["int8", "3 bytes", items], "--models", directory / "q")
+    refused(["int8", "have 3", items], "--models", directory / "q")
 
 
 def test_bad_models_directory(directory):

@@ -187,6 +187,10 @@ static void test_words(void **state)
     char rejection[256];
     entry(fixture, "\"row_format\": \"int4\"", NULL);
     assert_int_equal(fixture->config.models[0].row_format, BAG_ROWS_INT4);
+    assert_int_equal(fixture->config.models[0].row_elements, 0);
+    entry(fixture, "\"row_format\": \"f8_e5m2_scaled\", \"row_elements\": 65", NULL);
+    assert_int_equal(fixture->config.models[0].row_format, BAG_ROWS_F8_E5M2_SCALED);
+    assert_int_equal(fixture->config.models[0].row_elements, 65);
     entry(fixture, "\"datatype\": \"BF16\", \"output_datatype\": \"FP32\"", NULL);
     assert_int_equal(fixture->config.models[0].datatype, BAG_BF16);
     assert_int_equal(fixture->config.models[0].output_datatype, BAG_F32);

@@ -110,7 +110,54 @@ static void reads_every_type(void **state)
         struct bag_safetensors_tensor tensor = describe(&file, "t");
         assert_int_equal(tensor.layout.dtype, types[i].dtype);
         assert_int_equal(tensor.row_format, types[i].row_format);
+        assert_int_equal(tensor.row_elements, types[i].row_format == BAG_ROWS_PLAIN ? 0 : 3);
         assert_int_equal(tensor.layout.data_bytes, bytes);
+        bag_safetensors_free(&file);
+    }
+}
+
+/* Bytes of the tensor "values" are what the metadata says, others are themselves. */
+static void reads_what_rows_stand_for(void **state)
+{
+    (void)state;
+    const char *header =
+        "{\"__metadata__\": {\"row_format\": \"int4\", \"row_elements\": \"3\"}, "
+        "" TENSOR("values", "U8", "[2, 6]", 0, 12) ", " TENSOR(
+            "keys", "I64", "[2]", 12, 28) ", " TENSOR("others", "U8", "[1, 6]", 28, 34) "}";
+    struct bag_safetensors file = accept(header, 34);
+    struct bag_safetensors_tensor tensor = describe(&file, "values");
+    assert_int_equal(tensor.row_format, BAG_ROWS_INT4);
+    assert_int_equal(tensor.row_elements, 3);
+    assert_int_equal(tensor.layout.row_elements, 6);
+    tensor = describe(&file, "others");
+    assert_int_equal(tensor.row_format, BAG_ROWS_PLAIN);
+    assert_int_equal(tensor.row_elements, 0);
+    bag_safetensors_free(&file);
+}
+
+static void rejects_unknown_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *metadata, *message;
+    } cases[] = {
+        {"\"row_format\": \"int9\"",
+         "tensor 'values': '__metadata__' says row_format 'int9', which is not known"},
+        {"\"row_format\": \"int4\", \"row_elements\": \"0\"",
+         "tensor 'values': '__metadata__' says row_elements '0'; it must be a number from 1"},
+        {"\"row_format\": \"int4\", \"row_elements\": \"3x\"",
+         "tensor 'values': '__metadata__' says row_elements '3x'; it must be a number from 1"}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char header[256];
+        struct bag_problem problem;
+        struct bag_safetensors_tensor tensor;
+        snprintf(header, sizeof header,
+                 "{\"__metadata__\": {%s}, " TENSOR("values", "U8", "[2, 6]", 0, 12) "}",
+                 cases[i].metadata);
+        struct bag_safetensors file = accept(header, 12);
+        assert_false(bag_safetensors_describe(&file, "values", &tensor, &problem));
+        assert_string_equal(problem.text, cases[i].message);
+        assert_int_equal(problem.kind, BAG_ERROR_FILE);
         bag_safetensors_free(&file);
     }
 }
@@ -361,6 +408,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_tensors_and_their_places),
         cmocka_unit_test(reads_every_type),
+        cmocka_unit_test(reads_what_rows_stand_for),
+        cmocka_unit_test(rejects_unknown_rows),
         cmocka_unit_test(reads_tensors_without_elements),
         cmocka_unit_test(ignores_what_it_does_not_know),
         cmocka_unit_test(rejects_other_files),

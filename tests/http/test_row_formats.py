@@ -1,0 +1,156 @@
+"""Quantised rows: every row format against NumPy, files that describe themselves, and what is refused.
+
+The rows are made here, byte by byte, as config/examples/README.md describes them.
+"""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from harness import Server, expect, expect_equal, run, write_json
+from v2 import Client, Tensor
+
+ROWS, F32, F16, U8 = 30, np.float32, np.float16, np.uint8
+
+
+def e4m3(codes):
+    """Numbers with 4 bits of exponent, without NaN."""
+    exponent, fraction = codes >> 3 & 15, codes & 7
+    normal = (8 + fraction) * 2.0 ** (exponent.astype(int) - 10)
+    values = np.where(exponent == 0, fraction * 2.0 ** -9, normal)
+    return np.where(codes & 128, -values, values).astype(F32)
+
+
+def e5m2(codes):
+    """The upper halves of f16 numbers."""
+    return (codes.astype(np.uint16) << 8).view(F16).astype(F32)
+
+
+def bytes_of(numbers):
+    return np.ascontiguousarray(numbers).view(U8).reshape(ROWS, -1)
+
+
+def affine(rng, elements, most, number):
+    """Codes, and scale and bias of the type as bytes, and what they stand for."""
+    codes = rng.integers(0, most + 1, (ROWS, elements)).astype(U8)
+    params = np.stack([rng.random(ROWS) / 8 + 0.01, rng.standard_normal(ROWS)], 1).astype(number)
+    scale, bias = params.astype(F32)[:, :1], params.astype(F32)[:, 1:]
+    exact = codes.astype(np.float64) * scale.astype(np.float64) + bias.astype(np.float64)
+    return codes, bytes_of(params), exact.astype(F32)
+
+
+def pairs(codes):
+    codes = np.pad(codes, [(0, 0), (0, codes.shape[1] % 2)])
+    return codes[:, ::2] | codes[:, 1::2] << 4
+
+
+def make(rng, row_format, elements):
+    """Stored rows, and the f32 rows that they stand for."""
+    if row_format.startswith("int"):
+        number = F32 if row_format == "int8" else F16
+        codes, params, rows = affine(rng, elements, 255 if "int8" in row_format else 15, number)
+        codes = pairs(codes) if "int4" in row_format else codes
+        return np.hstack([params, codes] if "front" in row_format else [codes, params]), rows
+    codes = rng.integers(0, 256, (ROWS, elements)).astype(U8) & 0xBF
+    rows = e4m3(codes) if "e4m3" in row_format else e5m2(codes)
+    if not row_format.endswith("scaled"):
+        return codes, rows
+    scales = (rng.random((ROWS, 1)) / 100).astype(F32)
+    return np.hstack([codes, bytes_of(scales)]), rows * scales
+
+
+FORMATS = ["int8", "int8_f16_front", "int4", "int4_f16_front", "f8_e4m3", "f8_e5m2",
+           "f8_e4m3_scaled", "f8_e5m2_scaled"]
+
+
+def write_safetensors(path, tensors, metadata):
+    """Tensors by name, with their type's name."""
+    header, data = {"__metadata__": metadata}, b""
+    for name, (kind, array) in tensors.items():
+        raw = array.tobytes()
+        header[name] = {"dtype": kind, "shape": list(array.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def check_rows(client, model, rows):
+    """Every row alone, bit for bit, and a weighted sum of all."""
+    ids = np.arange(ROWS, dtype=np.int64)[:, None]
+    got = client.infer(model, [Tensor("indices", ids)], binary=True).embeddings()
+    expect(np.array_equal(got, rows), f"{model}: rows are {got[:2]} instead of {rows[:2]}")
+
+
+@pytest.mark.parametrize("elements", [1, 7, 16, 65])
+def test_all_formats(directory, rng, elements):
+    models, wanted = [], {}
+    for row_format in FORMATS:
+        stored, wanted[row_format] = make(rng, row_format, elements)
+        np.save(directory / f"{row_format}.npy", stored)
+        models.append({"name": row_format, "path": f"{row_format}.npy", "row_format": row_format,
+                       "row_elements": elements})
+    write_json(directory / "config.json", {"models": models})
+    with Server("--config", directory / "config.json") as server, Client(server) as client:
+        for name, rows in wanted.items():
+            check_rows(client, name, rows)
+            output = client.get(f"/v2/models/{name}").json()["outputs"][0]
+            expect_equal((output["datatype"], output["shape"]), ("FP32", [-1, elements]))
+
+
+def test_files_that_describe_themselves(directory, rng):
+    options = []
+    wanted = {}
+    for row_format in FORMATS:
+        stored, wanted[row_format] = make(rng, row_format, 9)
+        path = directory / f"{row_format}.safetensors"
+        write_safetensors(path, {"values": ("U8", stored)},
+                          {"row_format": row_format, "row_elements": "9"})
+        options += ["--table", f"{row_format}={path}"]
+    stored, wanted["typed"] = make(rng, "f8_e4m3", 9)
+    write_safetensors(directory / "typed.safetensors", {"rows": ("F8_E4M3", stored)}, {})
+    options += ["--table", f"typed={directory}/typed.safetensors,row_elements=9"]
+    with Server(*options) as server, Client(server) as client:
+        for name, rows in wanted.items():
+            check_rows(client, name, rows)
+
+
+def refused(words, *arguments):
+    process = run("serve", "--check", *arguments)
+    expect(process.returncode != 0, f"{arguments} are accepted")
+    for word in words:
+        expect(word in process.stderr, f"no {word!r} in {process.stderr!r}")
+
+
+def test_layouts_are_not_taken_for_each_other(directory, rng):
+    """Rows of another layout are refused, and the layouts that have their width are named."""
+    stored, _ = make(rng, "int8_f16_front", 64)
+    np.save(directory / "rows.npy", stored)
+    table = f"rows={directory}/rows.npy,row_format="
+    refused(["row_format int8 needs row_elements", "68 bytes hold 60 as int8",
+             "64 as int8_f16_front", "64 as f8_e4m3_scaled"], "--table", table + "int8")
+    refused(["row_format int8: rows of 64 elements take 72 bytes", "have 68, as in int8_f16_front, "
+             "f8_e4m3_scaled, f8_e5m2_scaled"], "--table", table + "int8,row_elements=64")
+    refused(["rows of 64 elements take 36 bytes"], "--table", table + "int4,row_elements=64")
+    refused(["row_elements is 64, but a row of the file has 68"], "--table",
+            f"rows={directory}/rows.npy,row_elements=64")
+    for elements in (0, -1, 1.5):
+        refused(["row_elements"], "--table", table + f"int8_f16_front,row_elements={elements}")
+    np.save(directory / "narrow.npy", np.zeros((3, 4), U8))
+    refused(["rows of 4 bytes hold 4 as f8_e4m3, 4 as f8_e5m2"], "--table",
+            f"rows={directory}/narrow.npy,row_format=int8")
+
+
+def test_configuration_must_agree_with_the_file(directory, rng):
+    stored, _ = make(rng, "int4", 64)
+    path = directory / "t.safetensors"
+    write_safetensors(path, {"values": ("U8", stored)},
+                      {"row_format": "int4", "row_elements": "64"})
+    refused(["row_format int4_f16_front: the file says that it is int4"], "--table",
+            f"t={path},row_format=int4_f16_front")
+    refused(["row_elements 63: the file says that it has 64"], "--table",
+            f"t={path},row_elements=63")
+    write_safetensors(path, {"values": ("U8", stored)}, {"row_format": "int4"})
+    refused(["row_format int4 needs row_elements"], "--table", f"t={path}")
