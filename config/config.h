@@ -41,6 +41,8 @@ struct bag_model_config {
     char *tensor, *keys_tensor;     /* names in the file; NULL or empty: not said */
     char *keys;                     /* a file; NULL or empty: not said */
     struct bag_shape shape;         /* of a file without a header */
+    int64_t spare_rows;             /* for keys that updates add */
+    int64_t updates_through;        /* the last update that the file includes; -1: not said */
     enum bag_dtype output_datatype; /* BAG_DTYPE_COUNT: the table's */
     struct bag_rules rules; /* output_dtype, missing and keyed are not set: the table decides */
     enum bag_missing out_of_range, missing; /* of dense and of keyed tables; BAG_MISSING_COUNT: not

@@ -58,7 +58,12 @@
       "The tensor that holds the keys: keys, if there is one, unless tensor names another table.") \
     X(shape, "shape", SHAPE, 0, 0,                                                                 \
       "Shape of a file without a header, little-endian, beside its datatype; the first may be -1, " \
-      "for as many rows as there are.")
+      "for as many rows as there are.")                                                            \
+    X(spare_rows, "spare_rows", COUNT, 0, BAG_LARGEST_EXACT,                                       \
+      "Rows of memory for keys that updates add to a keyed table; 0 if absent.")                   \
+    X(updates_through, "updates_through", COUNT, 0, BAG_LARGEST_EXACT,                             \
+      "The last update of rows that the file includes; 0 if absent, or what the __metadata__ of a " \
+      "safetensors file says.")
 
 /* How it pools; a feature may set these for itself. Columns as above. */
 #define BAG_POOLING_KEYS(X)                                                                        \

@@ -96,6 +96,7 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
                           const char *version, struct bag_problem *problem)
 {
     struct bag_model_config model = {.datatype = BAG_DTYPE_COUNT,
+                                     .updates_through = -1,
                                      .output_datatype = BAG_DTYPE_COUNT,
                                      .out_of_range = BAG_MISSING_COUNT,
                                      .missing = BAG_MISSING_COUNT,

@@ -102,6 +102,13 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(INFO, "info")       \
     X(DEBUG, "debug")
 
+/* When the journal of updates is on the disk: before an update is acknowledged, in intervals, or
+ * when the system likes. */
+#define BAG_JOURNAL_SYNCS(X) \
+    X(ALWAYS, "always")      \
+    X(INTERVAL, "interval")  \
+    X(OFF, "off")
+
 #define BAG_SWITCHES(X) \
     X(OFF, "off")       \
     X(ON, "on")
@@ -213,6 +220,17 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "served, too, on connections that have begun.")                                                 \
     X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
+    X(updates, "updates", "updates", CHOICE_SWITCH, BAG_SWITCH_OFF, 0, 0, "",                      \
+      "Whether rows of tables may be changed (POST /v2/models/NAME/rows). Needs token_file, and a "  \
+      "token of scope admin, unless the second listener is a Unix-domain socket.")                 \
+    X(journal_dir, "updates", "journal_dir", FILE, NULL, 1, 900, "dir",                            \
+      "Folder that updates are kept in, to be applied again at the next start and to reloaded "    \
+      "tables; absent: they are lost with the process.")                                           \
+    X(journal_sync, "updates", "journal_sync", CHOICE_JOURNAL_SYNC, BAG_JOURNAL_SYNC_ALWAYS, 0, 0, "", \
+      "When the journal is synced to the disk: always, before an update is acknowledged; interval, " \
+      "every journal_sync_interval_ms; off, when the system likes.")                               \
+    X(journal_sync_interval_ms, "updates", "journal_sync_interval_ms", COUNT, 100, 1, 3600000,     \
+      "milliseconds", "How often the journal is synced where journal_sync is interval.")           \
     X(metrics, "metrics", "metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                       \
       "Whether requests are counted and timed, for /metrics and /v2/models/stats.")                \
     X(public_metrics, "metrics", "public_metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",         \
@@ -264,6 +282,12 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(help, "", "Print this.")
 /* clang-format on */
 
+enum bag_journal_sync {
+#define BAG_X(id, name) BAG_JOURNAL_SYNC_##id,
+    BAG_JOURNAL_SYNCS(BAG_X)
+#undef BAG_X
+};
+
 enum bag_log_format {
 #define BAG_X(id, name) BAG_LOG_FORMAT_##id,
     BAG_LOG_FORMATS(BAG_X)
@@ -285,13 +309,14 @@ enum bag_switch {
         BAG_SWITCH_COUNT
 };
 
-#define BAG_C_COUNT             int64_t
-#define BAG_C_BYTES             int64_t
-#define BAG_C_TEXT              char *
-#define BAG_C_FILE              char *
-#define BAG_C_CHOICE_LOG_FORMAT enum bag_log_format
-#define BAG_C_CHOICE_LOG_LEVEL  enum bag_log_level
-#define BAG_C_CHOICE_SWITCH     enum bag_switch
+#define BAG_C_COUNT               int64_t
+#define BAG_C_BYTES               int64_t
+#define BAG_C_TEXT                char *
+#define BAG_C_FILE                char *
+#define BAG_C_CHOICE_JOURNAL_SYNC enum bag_journal_sync
+#define BAG_C_CHOICE_LOG_FORMAT   enum bag_log_format
+#define BAG_C_CHOICE_LOG_LEVEL    enum bag_log_level
+#define BAG_C_CHOICE_SWITCH       enum bag_switch
 
 /* Strings are owned. */
 struct bag_option_values {

@@ -2,8 +2,8 @@
  *
  * A line's state holds, from the lowest bit: how many keys it has (3 bits), whether a key that
  * belongs here stands in a later line (1), a lock (1), two unused bits, and the high 5 bits of each
- * of its rows. Keys are never removed, so a line that is full stays so: two threads that add the
- * same key meet in the same line, whichever they passed. */
+ * of its rows. While threads add keys at once none is removed, so a line that is full stays so: two
+ * that add the same key meet in the same line, whichever they passed. */
 #include "keys.h"
 #include "pool_entries.h"
 
@@ -210,6 +210,53 @@ static inline __attribute__((always_inline)) size_t find_all(const struct bag_ke
         }
     }
     return missing;
+}
+
+/* ---- one key at a time ----------------------------------------------------------------------- */
+
+/* Once keys were removed, one may stand behind a line that has room again: look first. */
+enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key, int64_t row,
+                                      int64_t *other)
+{
+    *other = bag_keys_find_one(keys, key);
+    return *other >= 0 ? BAG_KEYS_DUPLICATE : add_one(keys, home_line(keys, key), key, row, other);
+}
+
+static uint32_t with_row(uint32_t state, unsigned slot, uint64_t row)
+{
+    unsigned shift = HIGH_SHIFT + HIGH_BITS * slot;
+    uint32_t mask = ((1u << HIGH_BITS) - 1) << shift;
+    return (state & ~mask) | ((uint32_t)(row >> 32) << shift & mask);
+}
+
+/* Puts the line's last key into the slot. */
+static void clear_slot(struct bag_keys_line *line, unsigned slot)
+{
+    unsigned last = (line->state & COUNT_MASK) - 1;
+    int64_t row = row_at(line, line->state, last);
+    line->keys[slot] = line->keys[last];
+    line->rows[slot] = line->rows[last];
+    line->state = with_row(line->state, slot, (uint64_t)row);
+    line->state = with_row(line->state, last, 0) - 1;
+}
+
+int64_t bag_keys_remove(const struct bag_keys *keys, uint64_t key)
+{
+    size_t at = home_line(keys, key);
+    for (size_t probe = max_probe(keys); probe > 0; probe--) {
+        struct bag_keys_line *line = &keys->lines[at];
+        unsigned matches = match(line, line->state, key);
+        if (matches) {
+            unsigned slot = (unsigned)__builtin_ctz(matches);
+            int64_t row = row_at(line, line->state, slot);
+            clear_slot(line, slot);
+            return row;
+        }
+        if (!(line->state & PASSED_BIT))
+            return -1;
+        at = next_line(keys, at);
+    }
+    return -1;
 }
 
 size_t bag_keys_find(const struct bag_keys *keys, const struct bag_ids *ids,

@@ -53,6 +53,14 @@ enum bag_keys_outcome {
 enum bag_keys_outcome bag_keys_add(const struct bag_keys *keys, const void *added, size_t count,
                                    int64_t first_row, size_t *stopped, int64_t *other);
 
+/* Adds a key; *other is set to the row of the same key where that is there already, which stays.
+ * Not while others use the index. */
+enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key, int64_t row,
+                                      int64_t *other);
+
+/* Removes a key; returns its row, -1 where it is missing. Not while others use the index. */
+int64_t bag_keys_remove(const struct bag_keys *keys, uint64_t key);
+
 /* The row of one key; -1: missing. */
 int64_t bag_keys_find_one(const struct bag_keys *keys, uint64_t key);
 

@@ -28,6 +28,7 @@
     X(VERSION_NOT_SUPPORTED) /* of HTTP */                                                  \
     X(NO_MEMORY)             /* an allocation failed, or a limit of memory is reached */    \
     X(TOO_MANY_CONNECTIONS)                                                                 \
+    X(STORAGE)            /* a disk, or what a table keeps for new rows, is full */         \
     X(QUEUE_FULL)         /* no room for another request that waits for a worker */         \
     X(TIMED_OUT_IN_QUEUE) /* no worker took it in time */                                   \
     X(CANCELLED)          /* the client has gone */                                         \

@@ -86,8 +86,9 @@ static bool read_table(const struct bag_source *source, struct bag_table_memory 
     bag_progress_start(&progress, source->model->name,
                        keys.before_bytes + bytes_of(source->key_files, source->num_key_files),
                        now_ns());
-    bool ok = bag_table_load_parts(source->files, source->num_files, threads, on_progress,
-                                   &progress, memory, problem);
+    bool ok =
+        bag_table_load_parts(source->files, source->num_files, (size_t)source->model->spare_rows,
+                             threads, on_progress, &progress, memory, problem);
     if (ok && bag_source_is_keyed(source) &&
         !bag_table_load_keys(source->key_files, source->num_key_files, threads, on_keys_progress,
                              &keys, memory, problem)) {

@@ -181,9 +181,12 @@ static void add_cpu_time(struct bag_task *task, uint64_t since_ns)
     atomic_fetch_add_explicit(&task->cpu_ns, cpu_now_ns() - since_ns, memory_order_relaxed);
 }
 
-/* Counts a job that was run, or failed, and gives it back. */
+/* Counts a job that was run, or failed, and gives it back. With the last one the task has read all
+ * that it reads of the tables. */
 static void end_job(struct bag_task *task, struct bag_job *job, bool is_last)
 {
+    if (is_last)
+        bag_model_read_end(job->infer.input.model);
     task->num_pooled += !job->failed;
     bag_infer_free_scratch(&job->infer);
     if (is_last)
@@ -306,6 +309,7 @@ void bag_task_run(struct bag_work *work)
     task->num_pooled = 0;
     atomic_store_explicit(&task->cpu_ns, 0, memory_order_relaxed);
     task->started_ns = cpu_now_ns();
+    bag_model_read(task->jobs->infer.input.model);
     if (task->jobs->infer.input.model->projects) {
         run_projection_batch(task);
         return;

@@ -179,7 +179,7 @@ static bool set_body(struct bag_http_request *request)
 
 /* Answers at once where that is cheap; false where the engine should: handing a request over and
  * back costs about inline_work_us, and other clients would wait behind longer work. */
-static bool infer_inline(struct bag_http_request *request)
+static bool infer_now(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
     struct bag_job *job = &request->job;
@@ -188,7 +188,8 @@ static bool infer_inline(struct bag_http_request *request)
         return false;
     job->failed = !bag_infer_plan(&job->infer, &context->header_cache, &job->problem);
     if (!job->failed && bag_infer_cost_ns(&job->infer) > context->inline_cost_ns) {
-        job->planned = true;
+        /* Keys that were looked up may be others' by the time that a worker pools. */
+        job->planned = !job->infer.input.model->num_live || !job->infer.input.model->resolves;
         return false;
     }
     if (!job->failed)
@@ -196,6 +197,17 @@ static bool infer_inline(struct bag_http_request *request)
     bag_metrics_on_batch(context->recorder, job->infer.input.model, !job->failed);
     take_reply(request);
     return true;
+}
+
+/* The same, unless the rows are being changed: the loop waits for nobody. */
+static bool infer_inline(struct bag_http_request *request)
+{
+    const struct bag_model *model = request->job.infer.input.model;
+    if (!bag_model_try_read(model))
+        return false;
+    bool done = infer_now(request);
+    bag_model_read_end(model);
+    return done;
 }
 
 /* ---- with the engine ------------------------------------------------------------------------- */

@@ -257,6 +257,7 @@ const char *bag_http_head_path(const char *target)
     X(VERSION_NOT_SUPPORTED, 505, NOT_SUPPORTED)        \
     X(NO_MEMORY,             503, NO_MEMORY)            \
     X(TOO_MANY_CONNECTIONS,  503, NO_MEMORY)            \
+    X(STORAGE,               507, STORAGE)              \
     X(QUEUE_FULL,            503, QUEUE_FULL)           \
     X(TIMED_OUT_IN_QUEUE,    503, TIMEOUT)              \
     X(CANCELLED,             503, CANCELLED)            \

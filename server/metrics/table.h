@@ -112,6 +112,7 @@
     X(HEADERS, "headers_too_large", OTHER)                                                         \
     X(NOT_SUPPORTED, "not_supported", OTHER)                                                       \
     X(NO_MEMORY, "out_of_memory", REJECTED)                                                        \
+    X(STORAGE, "storage_full", OTHER)                                                              \
     X(QUEUE_FULL, "queue_full", REJECTED)                                                          \
     X(TIMEOUT, "timeout", REJECTED)                                                                \
     X(CANCELLED, "cancelled", CANCELED)                                                            \
@@ -127,7 +128,7 @@
 /* X(status); anything else counts as the last. */
 #define BAG_HTTP_STATUSES(X)                                                                            \
     X(200) X(204) X(400) X(401) X(403) X(404) X(405) X(408) X(409) X(413) X(414) X(415) X(431) X(500)      \
-    X(501) X(503) X(505)
+    X(501) X(503) X(505) X(507)
 
 /* ---- the bounds of histograms ---------------------------------------------------------------- */
 

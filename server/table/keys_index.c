@@ -252,13 +252,15 @@ bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads
                           struct bag_problem *problem)
 {
     memset(index, 0, sizeof *index);
-    if (source->num_keys > (size_t)BAG_KEYS_MAX_ROWS)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "there are %zu keys; an index of keys takes up to %" PRId64,
-                               source->num_keys, BAG_KEYS_MAX_ROWS);
+    size_t max_keys;
+    if (__builtin_add_overflow(source->num_keys, source->spare_keys, &max_keys) ||
+        max_keys > (size_t)BAG_KEYS_MAX_ROWS)
+        return bag_problem_set(
+            problem, BAG_ERROR_FILE, "there are %zu keys%s; an index of keys takes up to %" PRId64,
+            max_keys, source->spare_keys ? " with the spare ones" : "", BAG_KEYS_MAX_ROWS);
     struct building building = {.source = source};
-    index->mapping_bytes = bag_keys_index_bytes(source->num_keys);
-    building.keys.num_lines = bag_keys_num_lines(source->num_keys);
+    index->mapping_bytes = bag_keys_index_bytes(max_keys);
+    building.keys.num_lines = bag_keys_num_lines(max_keys);
     building.keys.lines = bag_memory_map(index->mapping_bytes, problem);
     if (!building.keys.lines)
         return false;
@@ -332,7 +334,8 @@ static bool build_from(struct key_files *files, unsigned threads, bag_load_progr
     struct bag_keys_source source = {.read = read_files,
                                      .context = files,
                                      .num_keys = (size_t)memory->table.num_rows,
-                                     .is_signed = files->files[0].npy.dtype == BAG_I64};
+                                     .is_signed = files->files[0].npy.dtype == BAG_I64,
+                                     .spare_keys = memory->spare_rows};
     if (!bag_keys_index_build(&source, threads, progress, context, &memory->index, problem))
         return bag_file_reject(files->files[0].path, problem);
     memory->keys_dtype = files->files[0].npy.dtype;

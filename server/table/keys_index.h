@@ -26,7 +26,8 @@ struct bag_keys_source {
                  struct bag_problem *problem);
     void *context;
     size_t num_keys;
-    bool is_signed; /* how messages show a key */
+    bool is_signed;    /* how messages show a key */
+    size_t spare_keys; /* that may be added later */
 };
 
 /* Bytes of memory that an index of so many keys takes: at most 16 a key and 64. */

@@ -7,6 +7,7 @@
 
 #include "file.h"
 #include "server/memory/memory.h"
+#include "updates.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -303,6 +304,8 @@ bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
 
 void bag_table_unload(struct bag_table_memory *memory)
 {
+    if (memory->live)
+        bag_updates_detach(memory->live);
     bag_memory_unmap(memory->mapping, memory->mapping_bytes);
     bag_keys_index_free(&memory->index);
     memset(memory, 0, sizeof *memory);
@@ -341,8 +344,25 @@ static void on_part_progress(void *context, size_t done_bytes, size_t total_byte
         parts->progress(parts->context, parts->before_bytes + done_bytes, parts->total_bytes);
 }
 
-bool bag_table_load_parts(const struct bag_table_file *files, size_t count, unsigned threads,
-                          bag_load_progress *progress, void *context,
+/* Room for the rows of all files and spare ones. */
+static bool allocate_parts(const struct bag_npy *npy, const int64_t *shape, size_t file_bytes,
+                           size_t spare_rows, struct bag_table_memory *memory,
+                           struct bag_problem *problem)
+{
+    size_t bytes, row_bytes = npy->row_elements * bag_dtypes[npy->dtype].bytes;
+    if (__builtin_mul_overflow(spare_rows, row_bytes, &bytes) ||
+        __builtin_add_overflow(bytes, file_bytes, &bytes))
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                               "the table with %zu spare rows is larger than any memory",
+                               spare_rows);
+    if (!allocate(npy->dtype, npy->rank, shape, npy->row_elements, bytes, memory, problem))
+        return false;
+    memory->spare_rows = spare_rows;
+    return true;
+}
+
+bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size_t spare_rows,
+                          unsigned threads, bag_load_progress *progress, void *context,
                           struct bag_table_memory *memory, struct bag_problem *problem)
 {
     const struct bag_npy *npy = &files[0].npy;
@@ -353,8 +373,7 @@ bool bag_table_load_parts(const struct bag_table_file *files, size_t count, unsi
         shape[0] += files[i].npy.shape[0];
     for (size_t i = 0; i < count; i++)
         parts.total_bytes += files[i].npy.data_bytes;
-    if (!allocate(npy->dtype, npy->rank, shape, npy->row_elements, parts.total_bytes, memory,
-                  problem))
+    if (!allocate_parts(npy, shape, parts.total_bytes, spare_rows, memory, problem))
         return bag_file_reject(files[0].path, problem);
     for (size_t i = 0; i < count; i++) {
         if (!load_file(&files[i], threads, on_part_progress, &parts,
@@ -371,7 +390,7 @@ bool bag_table_load(const struct bag_table_file *file, unsigned threads,
                     bag_load_progress *progress, void *context, struct bag_table_memory *memory,
                     struct bag_problem *problem)
 {
-    return bag_table_load_parts(file, 1, threads, progress, context, memory, problem);
+    return bag_table_load_parts(file, 1, 0, threads, progress, context, memory, problem);
 }
 
 /* ---- projections ----------------------------------------------------------------------------- */

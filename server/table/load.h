@@ -45,6 +45,8 @@ bool bag_table_raw_open(const char *path, enum bag_dtype dtype, uint32_t rank, c
 /* Bytes of memory that the table will take. */
 size_t bag_table_file_bytes(const struct bag_table_file *file);
 
+struct bag_live_rows;
+
 /* A loaded table with its whole shape. */
 struct bag_table_memory {
     struct bag_table table;
@@ -52,8 +54,10 @@ struct bag_table_memory {
     int64_t shape[BAG_MAX_RANK];
     void *mapping; /* owned; NULL for a table without elements */
     size_t mapping_bytes;
+    size_t spare_rows;           /* behind the table's own, of zeros, for keys that are to come */
     struct bag_keys_index index; /* owned; no lines: a dense table */
     enum bag_dtype keys_dtype;   /* of the keys' file: I64 or U64 */
+    struct bag_live_rows *live;  /* owned by its stream (updates.h); NULL: rows never change */
 };
 
 static inline bool bag_table_is_keyed(const struct bag_table_memory *memory)
@@ -69,13 +73,13 @@ bool bag_table_load(const struct bag_table_file *file, unsigned threads,
                     struct bag_problem *problem);
 
 /* The same of a table in several files, whose rows follow each other; all have rows of one type and
- * shape. */
-bool bag_table_load_parts(const struct bag_table_file *files, size_t count, unsigned threads,
-                          bag_load_progress *progress, void *context,
+ * shape. Behind them there is room for `spare_rows` more. */
+bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size_t spare_rows,
+                          unsigned threads, bag_load_progress *progress, void *context,
                           struct bag_table_memory *memory, struct bag_problem *problem);
 
 /* Builds memory->index of the keys in those files, I64 or U64 of 1 dimension, together as many as
- * the table has rows. On failure the table stays, dense. */
+ * the table has rows, with room for memory->spare_rows more. On failure the table stays, dense. */
 bool bag_table_load_keys(const struct bag_table_file *files, size_t count, unsigned threads,
                          bag_load_progress *progress, void *context,
                          struct bag_table_memory *memory, struct bag_problem *problem);

@@ -23,6 +23,7 @@ static void free_model(struct bag_model *model)
     if (model->memory)
         bag_table_unload(model->memory);
     free(model->memory);
+    free(model->live);
     free(model->sorted);
     free(model->features);
     free(model->name);
@@ -83,6 +84,33 @@ struct bag_model *bag_model_of_table(const char *name, const char *version,
     return model;
 }
 
+static int compare_addresses(const void *a, const void *b)
+{
+    uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
+    return (x > y) - (x < y);
+}
+
+bool bag_model_follow_updates(struct bag_model *model)
+{
+    size_t count = 0, unique = 0;
+    struct bag_live_rows **live = calloc(model->num_features + 1, sizeof(struct bag_live_rows *));
+    if (!live)
+        return false;
+    for (size_t i = 0; i < model->num_features; i++) {
+        if (model->features[i].memory->live)
+            live[count++] = model->features[i].memory->live;
+    }
+    qsort(live, count, sizeof(struct bag_live_rows *), compare_addresses);
+    for (size_t i = 0; i < count; i++) {
+        if (unique == 0 || live[unique - 1] != live[i])
+            live[unique++] = live[i];
+    }
+    free(model->live);
+    model->live = live;
+    model->num_live = unique;
+    return true;
+}
+
 static int compare_features(const void *a, const void *b)
 {
     const struct bag_feature *const *x = a, *const *y = b;
@@ -112,6 +140,10 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
         }
         model->sorted[i] = &model->features[i];
         model->typical_row_bytes += bag_row_bytes(&model->features[i].memory->table) / count;
+    }
+    if (!bag_model_follow_updates(model)) {
+        bag_model_drop(model);
+        return NULL;
     }
     for (size_t i = 0; i < count; i++) {
         model->features[i].projection = features[i].projection;

@@ -7,6 +7,7 @@
 #ifndef BAG_TABLE_SNAPSHOT_H
 #define BAG_TABLE_SNAPSHOT_H
 
+#include "live_rows.h"
 #include "load.h"
 
 #include <stdatomic.h>
@@ -55,7 +56,10 @@ struct bag_model {
     size_t typical_row_bytes;          /* the mean over the features */
     bool projects;                     /* some feature does */
     bool resolves;                     /* some feature's indices are keys, or get a default row */
-    size_t holders;                    /* snapshots, collections and makers that hold it */
+    struct bag_live_rows **live;       /* owned; the tables whose rows change, each once, in the
+                                          order of their addresses */
+    size_t num_live;
+    size_t holders; /* snapshots, collections and makers that hold it */
 };
 
 /* What one loop has acquired of a snapshot. Written by the loop's thread alone, and on a cache line
@@ -102,6 +106,29 @@ void bag_model_drop(struct bag_model *model);
 /* The feature of that name, which need not end with a NUL; NULL where there is none. */
 const struct bag_feature *bag_model_feature(const struct bag_model *model, const char *name,
                                             size_t name_bytes);
+
+/* Makes bag_model_read lock the model's tables whose rows change: after they have become live, and
+ * before the model is published. False without memory. */
+bool bag_model_follow_updates(struct bag_model *model);
+
+/* Locks them all for one reading of keys and rows, see live_rows.h; does nothing where there is
+ * none. The first is false where it would have to wait. */
+static inline bool bag_model_try_read(const struct bag_model *model)
+{
+    return model->num_live == 0 || bag_live_rows_try_read(model->live, model->num_live);
+}
+
+static inline void bag_model_read(const struct bag_model *model)
+{
+    if (model->num_live)
+        bag_live_rows_read(model->live, model->num_live);
+}
+
+static inline void bag_model_read_end(const struct bag_model *model)
+{
+    if (model->num_live)
+        bag_live_rows_read_end(model->live, model->num_live);
+}
 
 /* The elements of a feature's output after the first dimension. */
 static inline size_t bag_feature_columns(const struct bag_feature *feature)

@@ -149,6 +149,17 @@ static bool apply_row_format(struct bag_source *source, struct bag_problem *prob
     return true;
 }
 
+static bool check_spare_rows(const struct bag_source *source, struct bag_problem *problem)
+{
+    size_t spare_rows = (size_t)source->model->spare_rows, bytes;
+    if (spare_rows && !bag_source_is_keyed(source))
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "spare_rows is for tables with keys; this one has none");
+    return !__builtin_mul_overflow(spare_rows, bag_row_bytes(&source->table) + 64, &bytes) ||
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "spare_rows is %zu: such a table is larger than any memory", spare_rows);
+}
+
 static bool describe_file(struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
@@ -163,7 +174,7 @@ static bool describe_file(struct bag_source *source, struct bag_problem *problem
         source->shape[0] += source->files[i].npy.shape[0];
     source->table = (struct bag_table){
         .dtype = npy->dtype, .num_rows = source->shape[0], .row_elements = npy->row_elements};
-    if (apply_row_format(source, problem))
+    if (apply_row_format(source, problem) && check_spare_rows(source, problem))
         return true;
     bag_problem_prefix(problem, "model '%s' (%s)", model->name, model->path);
     return false;
@@ -336,8 +347,11 @@ size_t bag_source_bytes(const struct bag_source *source)
     size_t bytes = 0;
     for (size_t i = 0; i < source->num_files; i++)
         bytes += bag_table_file_bytes(&source->files[i]);
-    if (bag_source_is_keyed(source))
-        bytes += bag_keys_index_bytes((size_t)source->table.num_rows);
+    if (bag_source_is_keyed(source)) {
+        size_t spare_rows = (size_t)source->model->spare_rows;
+        bytes += bag_keys_index_bytes((size_t)source->table.num_rows + spare_rows) +
+                 spare_rows * bag_row_bytes(&source->table);
+    }
     return bytes;
 }
 

@@ -1,0 +1,136 @@
+/* The system's calls for files of row updates; see disk.h. */
+#include "disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int make_folder(void *context, const char *path)
+{
+    (void)context;
+    return mkdir(path, 0750) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+static int list(void *context, const char *folder, void (*found)(void *to, const char *name),
+                void *to)
+{
+    (void)context;
+    DIR *entries = opendir(folder);
+    if (!entries)
+        return errno;
+    errno = 0;
+    for (const struct dirent *entry; (entry = readdir(entries)) != NULL; errno = 0) {
+        if (entry->d_name[0] != '.')
+            found(to, entry->d_name);
+    }
+    int error = errno;
+    closedir(entries);
+    return error;
+}
+
+static int sync_folder(void *context, const char *path)
+{
+    (void)context;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    int error = fsync(fd) == 0 ? 0 : errno;
+    close(fd);
+    return error;
+}
+
+static int rename_file(void *context, const char *from, const char *to)
+{
+    (void)context;
+    return rename(from, to) == 0 ? 0 : errno;
+}
+
+static int remove_file(void *context, const char *path)
+{
+    (void)context;
+    return unlink(path) == 0 ? 0 : errno;
+}
+
+static int open_file(void *context, const char *path, bool create, int *file)
+{
+    (void)context;
+    *file = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0640);
+    return *file < 0 ? errno : 0;
+}
+
+static int size(void *context, int file, uint64_t *bytes)
+{
+    struct stat status;
+    (void)context;
+    if (fstat(file, &status) != 0)
+        return errno;
+    *bytes = (uint64_t)status.st_size;
+    return 0;
+}
+
+static int read_bytes(void *context, int file, void *out, size_t bytes, uint64_t at)
+{
+    (void)context;
+    while (bytes > 0) {
+        ssize_t got = pread(file, out, bytes, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? errno : EIO;
+        out = (char *)out + got;
+        at += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+    return 0;
+}
+
+static int write_bytes(void *context, int file, const void *data, size_t bytes, uint64_t at)
+{
+    (void)context;
+    while (bytes > 0) {
+        ssize_t put = pwrite(file, data, bytes, (off_t)at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return put < 0 ? errno : EIO;
+        data = (const char *)data + put;
+        at += (uint64_t)put;
+        bytes -= (size_t)put;
+    }
+    return 0;
+}
+
+static int truncate_file(void *context, int file, uint64_t bytes)
+{
+    (void)context;
+    return ftruncate(file, (off_t)bytes) == 0 ? 0 : errno;
+}
+
+/* The file's size is part of its data: nothing else of the metadata matters. */
+static int sync_file(void *context, int file)
+{
+    (void)context;
+    return fdatasync(file) == 0 ? 0 : errno;
+}
+
+static void close_file(void *context, int file)
+{
+    (void)context;
+    close(file);
+}
+
+const struct bag_disk bag_system_disk = {.make_folder = make_folder,
+                                         .list = list,
+                                         .sync_folder = sync_folder,
+                                         .rename = rename_file,
+                                         .remove = remove_file,
+                                         .open = open_file,
+                                         .size = size,
+                                         .read = read_bytes,
+                                         .write = write_bytes,
+                                         .truncate = truncate_file,
+                                         .sync = sync_file,
+                                         .close = close_file};

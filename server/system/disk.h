@@ -1,0 +1,40 @@
+/* The calls that files of row updates are written and read with, as a table, so that a test can put
+ * a disk in their place that tears, reorders and loses what was not synced.
+ *
+ * Every call returns 0 or an errno value. */
+#ifndef BAG_DISK_H
+#define BAG_DISK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct bag_disk {
+    void *context; /* the first argument of all */
+
+    /* Makes a folder; one that is there already is no error. */
+    int (*make_folder)(void *context, const char *path);
+    /* Tells the names in a folder, but for those that begin with a dot, in any order. */
+    int (*list)(void *context, const char *folder, void (*found)(void *to, const char *name),
+                void *to);
+    /* What was made, renamed and removed in a folder is on the disk. */
+    int (*sync_folder)(void *context, const char *path);
+    int (*rename)(void *context, const char *from, const char *to);
+    int (*remove)(void *context, const char *path);
+
+    /* *file is set; `create` makes a file that must not be there yet. */
+    int (*open)(void *context, const char *path, bool create, int *file);
+    int (*size)(void *context, int file, uint64_t *bytes);
+    /* Reads or writes all of it; a file that ends before is EIO. */
+    int (*read)(void *context, int file, void *out, size_t bytes, uint64_t at);
+    int (*write)(void *context, int file, const void *data, size_t bytes, uint64_t at);
+    int (*truncate)(void *context, int file, uint64_t bytes);
+    /* What was written to the file is on the disk. */
+    int (*sync)(void *context, int file);
+    void (*close)(void *context, int file);
+};
+
+/* The system's. */
+extern const struct bag_disk bag_system_disk;
+
+#endif

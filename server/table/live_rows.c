@@ -1,0 +1,450 @@
+/* Tables whose rows change; see live_rows.h. */
+#include "live_rows.h"
+
+#include "kernels/rowformat.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- the lock -------------------------------------------------------------------------------- */
+
+/* A writer writes or insists: no reader gets in. */
+#define WRITES (1u << 31)
+/* A writer waits, and lets readers pass. */
+#define WAITS (1u << 30)
+
+#define READERS (WAITS - 1)
+
+/* How long a writer lets readers pass. Without any patience a short request would wait for a long
+ * one before it, with every update. */
+#define PATIENCE_NS 5000000
+
+static bool try_read(struct bag_live_rows *live)
+{
+    unsigned state = atomic_load_explicit(&live->state, memory_order_relaxed);
+    while (!(state & WRITES)) {
+        if (atomic_compare_exchange_weak_explicit(&live->state, &state, state + 1,
+                                                  memory_order_acquire, memory_order_relaxed))
+            return true;
+    }
+    return false;
+}
+
+static void read_end(struct bag_live_rows *live)
+{
+    unsigned before = atomic_fetch_sub_explicit(&live->state, 1, memory_order_release);
+    if ((before & READERS) > 1 || !(before & (WRITES | WAITS)))
+        return;
+    pthread_mutex_lock(&live->mutex);
+    pthread_cond_broadcast(&live->changed);
+    pthread_mutex_unlock(&live->mutex);
+}
+
+static void read_one(struct bag_live_rows *live)
+{
+    if (try_read(live))
+        return;
+    pthread_mutex_lock(&live->mutex);
+    live->waiting++;
+    while (!try_read(live))
+        pthread_cond_wait(&live->changed, &live->mutex);
+    live->waiting--;
+    if (live->admitted > 0 && --live->admitted == 0)
+        pthread_cond_broadcast(&live->changed);
+    pthread_mutex_unlock(&live->mutex);
+}
+
+bool bag_live_rows_try_read(struct bag_live_rows *const *live, size_t count)
+{
+    size_t locked = 0;
+    while (locked < count && try_read(live[locked]))
+        locked++;
+    if (locked < count)
+        bag_live_rows_read_end(live, locked);
+    return locked == count;
+}
+
+/* All take several locks in the same order: none waits for another in a circle. */
+void bag_live_rows_read(struct bag_live_rows *const *live, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        read_one(live[i]);
+}
+
+void bag_live_rows_read_end(struct bag_live_rows *const *live, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        read_end(live[i]);
+}
+
+static struct timespec patience_ends(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    time.tv_nsec += PATIENCE_NS;
+    time.tv_sec += time.tv_nsec / 1000000000;
+    time.tv_nsec %= 1000000000;
+    return time;
+}
+
+/* Takes the lock where there is no reader, from a state that has `bits` of the writer's alone. */
+static bool try_write(struct bag_live_rows *live, unsigned bits)
+{
+    return atomic_compare_exchange_strong_explicit(&live->state, &bits, WRITES,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+static void write_begin(struct bag_live_rows *live)
+{
+    struct timespec end = patience_ends();
+    pthread_mutex_lock(&live->mutex);
+    while (live->admitted > 0)
+        pthread_cond_wait(&live->changed, &live->mutex);
+    atomic_fetch_or_explicit(&live->state, WAITS, memory_order_relaxed);
+    unsigned bits = WAITS;
+    while (!try_write(live, bits)) {
+        if (bits & WRITES) {
+            pthread_cond_wait(&live->changed, &live->mutex);
+        } else if (pthread_cond_timedwait(&live->changed, &live->mutex, &end) == ETIMEDOUT) {
+            atomic_fetch_or_explicit(&live->state, WRITES, memory_order_relaxed);
+            bits |= WRITES;
+        }
+    }
+    pthread_mutex_unlock(&live->mutex);
+}
+
+static void write_end(struct bag_live_rows *live)
+{
+    pthread_mutex_lock(&live->mutex);
+    live->admitted = live->waiting;
+    atomic_fetch_and_explicit(&live->state, ~WRITES, memory_order_release);
+    pthread_cond_broadcast(&live->changed);
+    pthread_mutex_unlock(&live->mutex);
+}
+
+/* ---- a table --------------------------------------------------------------------------------- */
+
+static bool init_lock(struct bag_live_rows *live)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        return false;
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    bool ok = pthread_cond_init(&live->changed, &attributes) == 0;
+    pthread_condattr_destroy(&attributes);
+    if (ok && pthread_mutex_init(&live->mutex, NULL) != 0) {
+        pthread_cond_destroy(&live->changed);
+        ok = false;
+    }
+    return ok;
+}
+
+bool bag_live_rows_make(struct bag_table_memory *memory, const struct bag_rules *rules)
+{
+    struct bag_live_rows *live = aligned_alloc(_Alignof(struct bag_live_rows), sizeof *live);
+    if (!live)
+        return false;
+    memset(live, 0, sizeof *live);
+    if (!init_lock(live)) {
+        free(live);
+        return false;
+    }
+    live->memory = memory;
+    memory->live = live;
+    if (!bag_table_is_keyed(memory))
+        return true;
+    live->next_spare = memory->shape[0];
+    live->end_spare = memory->shape[0] + memory->spare_rows;
+    memory->table.num_rows = live->end_spare;
+    live->kept_rows = rules->missing == BAG_MISSING_HASH ? rules->hash_rows : 0;
+    live->has_default_key = rules->has_default_index;
+    live->default_key = (uint64_t)rules->default_index;
+    return true;
+}
+
+void bag_live_rows_free(struct bag_live_rows *live)
+{
+    if (!live)
+        return;
+    pthread_cond_destroy(&live->changed);
+    pthread_mutex_destroy(&live->mutex);
+    free(live->freed);
+    free(live);
+}
+
+size_t bag_live_rows_spare(const struct bag_live_rows *live)
+{
+    return (size_t)(live->end_spare - live->next_spare) + live->num_freed;
+}
+
+/* ---- converting rows ------------------------------------------------------------------------- */
+
+bool bag_live_rows_same(const struct bag_table *a, const struct bag_table *b)
+{
+    return a->dtype == b->dtype && a->row_format == b->row_format &&
+           a->row_elements == b->row_elements;
+}
+
+/* Whether rows can be taken for f32 values. */
+static bool has_f32(const struct bag_table *table)
+{
+    return table->dtype == BAG_F32 || table->dtype == BAG_F16 || table->dtype == BAG_BF16;
+}
+
+bool bag_live_rows_converts(const struct bag_table *from, const struct bag_table *to)
+{
+    return from->row_elements == to->row_elements &&
+           (bag_live_rows_same(from, to) || (has_f32(from) && has_f32(to)));
+}
+
+/* One row; false where it cannot hold a value. */
+static bool encode(const struct bag_table *to, const float *values, unsigned char *out)
+{
+    if (to->row_format != BAG_ROWS_PLAIN)
+        return false;
+    bag_row_encode(values, to->row_elements, to->dtype, out);
+    return true;
+}
+
+bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_t count,
+                           const struct bag_table *to, void *out, size_t *position)
+{
+    struct bag_table source = *from;
+    size_t row_bytes = bag_row_bytes(to);
+    float *values = malloc((from->row_elements + 1) * sizeof *values);
+    bool ok = values != NULL;
+    source.rows = rows;
+    for (*position = 0; ok && *position < count; *position += ok) {
+        bag_row_decode(&source, (int64_t)*position, 0, from->row_elements, values);
+        ok = encode(to, values, (unsigned char *)out + *position * row_bytes);
+    }
+    free(values);
+    return ok;
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+/* Keys are shown as their file's type has them. */
+static bool reject_key(const struct bag_live_rows *live, size_t position, uint64_t key,
+                       const char *why, struct bag_problem *problem)
+{
+    bool is_signed = live->memory->keys_dtype == BAG_I64;
+    if (is_signed)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "'keys' has %" PRId64 " at position %zu: %s", (int64_t)key, position,
+                               why);
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "'keys' has %" PRIu64 " at position %zu: %s", key, position, why);
+}
+
+static bool check_indices(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                          struct bag_problem *problem)
+{
+    uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->ids[i] >= num_rows)
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "'indices' has %" PRId64 " at position %zu; the table has rows "
+                                   "0 to %" PRId64,
+                                   (int64_t)batch->ids[i], i, (int64_t)num_rows - 1);
+    }
+    return true;
+}
+
+/* Room to remember the rows of removed keys. */
+static bool reserve_freed(struct bag_live_rows *live, size_t count, struct bag_problem *problem)
+{
+    size_t needed = live->num_freed + count;
+    if (needed <= live->freed_room)
+        return true;
+    size_t room = 2 * live->freed_room > needed ? 2 * live->freed_room : needed;
+    int64_t *freed = realloc(live->freed, room * sizeof *freed);
+    if (!freed)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory to remove %zu keys", count);
+    live->freed = freed;
+    live->freed_room = room;
+    return true;
+}
+
+static bool check_removed(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                          struct bag_problem *problem)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        if (bag_keys_find_one(&live->memory->index.keys, batch->ids[i]) < 0)
+            return reject_key(live, i, batch->ids[i], "the table does not have it", problem);
+        if (live->has_default_key && batch->ids[i] == live->default_key)
+            return reject_key(live, i, batch->ids[i],
+                              "it is the model's default_index and cannot be removed", problem);
+    }
+    return reserve_freed(live, batch->count, problem);
+}
+
+static size_t count_new(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                        size_t *first)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        bool is_new = bag_keys_find_one(&live->memory->index.keys, batch->ids[i]) < 0;
+        if (is_new && count++ == 0)
+            *first = i;
+    }
+    return count;
+}
+
+static bool check_new(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                      bool *changes_keys, struct bag_problem *problem)
+{
+    size_t first = 0, count = count_new(live, batch, &first);
+    *changes_keys = count > 0;
+    if (count <= bag_live_rows_spare(live))
+        return true;
+    if (live->memory->spare_rows == 0)
+        return reject_key(live, first, batch->ids[first],
+                          "the table does not have it, and has no room for new keys (spare_rows)",
+                          problem);
+    return bag_problem_set(problem, BAG_ERROR_STORAGE,
+                           "%zu of the keys are new, and the table has room for %zu (spare_rows)",
+                           count, bag_live_rows_spare(live));
+}
+
+bool bag_live_rows_check(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                         bool *changes_keys, struct bag_problem *problem)
+{
+    *changes_keys = batch->deletes;
+    if (!bag_table_is_keyed(live->memory))
+        return check_indices(live, batch, problem);
+    return batch->deletes ? check_removed(live, batch, problem)
+                          : check_new(live, batch, changes_keys, problem);
+}
+
+/* ---- applying -------------------------------------------------------------------------------- */
+
+static char *row_at(const struct bag_live_rows *live, uint64_t row)
+{
+    return (char *)live->memory->mapping + row * bag_row_bytes(&live->memory->table);
+}
+
+static void put_rows_at(struct bag_live_rows *live, const struct bag_rows_batch *batch)
+{
+    size_t row_bytes = bag_row_bytes(&live->memory->table);
+    uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->ids[i] < num_rows)
+            memcpy(row_at(live, batch->ids[i]), batch->rows + i * row_bytes, row_bytes);
+    }
+}
+
+/* A row for a new key; -1 where there is none. */
+static int64_t take_row(struct bag_live_rows *live)
+{
+    if (live->num_freed)
+        return live->freed[--live->num_freed];
+    return live->next_spare < live->end_spare ? live->next_spare++ : -1;
+}
+
+static void remove_keys(struct bag_live_rows *live, const uint64_t *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int64_t row = bag_keys_remove(&live->memory->index.keys, keys[i]);
+        if (row >= live->kept_rows)
+            live->freed[live->num_freed++] = row;
+    }
+}
+
+/* What stands for a row that was given to a new key, while others are yet to be given one. */
+static int64_t mark_new(int64_t row)
+{
+    return -2 - row;
+}
+
+/* Takes back the rows that new keys got. */
+static void take_back(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                      const int64_t *rows)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        if (rows[i] < -1) {
+            bag_keys_remove(&live->memory->index.keys, batch->ids[i]);
+            live->freed[live->num_freed++] = mark_new(rows[i]);
+        }
+    }
+}
+
+/* Gives a row to each key that has none (-1), marked as new; all or nothing. */
+static bool add_keys(struct bag_live_rows *live, const struct bag_rows_batch *batch, int64_t *rows)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        int64_t other;
+        if (rows[i] >= 0)
+            continue;
+        int64_t row = take_row(live);
+        if (bag_keys_insert(&live->memory->index.keys, batch->ids[i], row, &other) !=
+            BAG_KEYS_ADDED) {
+            live->freed[live->num_freed++] = row;
+            take_back(live, batch, rows);
+            return false;
+        }
+        rows[i] = mark_new(row);
+    }
+    return true;
+}
+
+/* `rows` are those of the batch's keys, -1 for new ones, for which there is room. */
+static bool put_rows_of(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                        int64_t *rows)
+{
+    size_t row_bytes = bag_row_bytes(&live->memory->table);
+    write_begin(live);
+    bool ok = add_keys(live, batch, rows);
+    for (size_t i = 0; ok && i < batch->count; i++) {
+        int64_t row = rows[i] < 0 ? mark_new(rows[i]) : rows[i];
+        memcpy(row_at(live, (uint64_t)row), batch->rows + i * row_bytes, row_bytes);
+    }
+    write_end(live);
+    return ok;
+}
+
+static bool put_keys(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                     struct bag_problem *problem)
+{
+    struct bag_ids ids = {batch->ids, batch->count, true};
+    int64_t *rows = calloc(batch->count + 1, sizeof *rows);
+    if (!rows)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory to look up %zu keys",
+                               batch->count);
+    size_t missing = bag_keys_find(&live->memory->index.keys, &ids, NULL, rows);
+    bool ok = reserve_freed(live, missing, problem);
+    if (ok && missing > bag_live_rows_spare(live))
+        ok = bag_problem_set(problem, BAG_ERROR_STORAGE,
+                             "%zu keys are new, and the table has room for %zu (spare_rows)",
+                             missing, bag_live_rows_spare(live));
+    if (ok && !put_rows_of(live, batch, rows))
+        ok = bag_problem_set(problem, BAG_ERROR_INTERNAL,
+                             "the index has no place for a new key; are the keys chosen?");
+    free(rows);
+    return ok;
+}
+
+static bool remove_all(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                       struct bag_problem *problem)
+{
+    if (!reserve_freed(live, batch->count, problem))
+        return false;
+    write_begin(live);
+    remove_keys(live, batch->ids, batch->count);
+    write_end(live);
+    return true;
+}
+
+bool bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                         struct bag_problem *problem)
+{
+    if (bag_table_is_keyed(live->memory))
+        return batch->deletes ? remove_all(live, batch, problem) : put_keys(live, batch, problem);
+    write_begin(live);
+    put_rows_at(live, batch);
+    write_end(live);
+    return true;
+}

@@ -1,0 +1,174 @@
+/* Batches of rows from tensors; see live_rows.h. */
+#include "live_rows.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool no_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory for the batch of rows");
+}
+
+static const char *ids_name(const struct bag_table_memory *memory)
+{
+    return bag_table_is_keyed(memory) ? "keys" : "indices";
+}
+
+/* ---- ids ------------------------------------------------------------------------------------- */
+
+static bool check_ids(const struct bag_table_memory *memory, const struct bag_tensor *ids,
+                      struct bag_problem *problem)
+{
+    bool ok = ids->dtype == BAG_I64 || ids->dtype == BAG_I32 ||
+              (ids->dtype == BAG_U64 && bag_table_is_keyed(memory));
+    if (!ok)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "'%s' has datatype %s; it must be INT64 or INT32%s",
+                               ids_name(memory), bag_dtypes[ids->dtype].name,
+                               bag_table_is_keyed(memory) ? ", or UINT64" : "");
+    return ids->rank == 1 || bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                             "'%s' has %" PRIu32 " dimensions; it must have 1",
+                                             ids_name(memory), ids->rank);
+}
+
+static uint64_t id_at(const struct bag_tensor *ids, size_t position)
+{
+    const char *at = (const char *)ids->data + position * bag_dtypes[ids->dtype].bytes;
+    uint64_t wide;
+    int32_t narrow;
+    if (ids->dtype == BAG_I32) {
+        memcpy(&narrow, at, sizeof narrow);
+        return (uint64_t)(int64_t)narrow;
+    }
+    memcpy(&wide, at, sizeof wide);
+    return wide;
+}
+
+struct placed {
+    uint64_t id;
+    size_t position;
+};
+
+static int compare_placed(const void *a, const void *b)
+{
+    const struct placed *x = a, *y = b;
+    if (x->id != y->id)
+        return (x->id > y->id) - (x->id < y->id);
+    return (x->position > y->position) - (x->position < y->position);
+}
+
+static bool check_once(const struct bag_table_memory *memory, const struct bag_rows_batch *batch,
+                       struct bag_arena *arena, struct bag_problem *problem)
+{
+    struct placed *placed = bag_arena_array(arena, batch->count, sizeof *placed);
+    if (!placed)
+        return no_memory(problem);
+    for (size_t i = 0; i < batch->count; i++)
+        placed[i] = (struct placed){batch->ids[i], i};
+    if (batch->count > 1)
+        qsort(placed, batch->count, sizeof *placed, compare_placed);
+    for (size_t i = 1; i < batch->count; i++) {
+        if (placed[i].id == placed[i - 1].id)
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "'%s' names the same row at positions %zu and %zu",
+                                   ids_name(memory), placed[i - 1].position, placed[i].position);
+    }
+    return true;
+}
+
+static bool take_ids(const struct bag_table_memory *memory, const struct bag_tensor *ids,
+                     struct bag_arena *arena, struct bag_rows_batch *batch,
+                     struct bag_problem *problem)
+{
+    if (!check_ids(memory, ids, problem))
+        return false;
+    uint64_t *copy = bag_arena_array(arena, ids->count, sizeof *copy);
+    if (!copy)
+        return no_memory(problem);
+    for (size_t i = 0; i < ids->count; i++)
+        copy[i] = id_at(ids, i);
+    batch->count = ids->count;
+    batch->ids = copy;
+    return check_once(memory, batch, arena, problem);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* Whether the tensor has a row for each id: of the table's elements, or of its bytes. */
+static bool fits(const struct bag_table_memory *memory, const struct bag_tensor *rows, size_t count,
+                 bool as_stored)
+{
+    bool as_bytes = as_stored && memory->table.row_format != BAG_ROWS_PLAIN;
+    uint32_t rank = as_bytes ? 2 : memory->rank;
+    bool ok = rows->rank == rank && (uint64_t)rows->shape[0] == count;
+    if (as_bytes)
+        return ok && (uint64_t)rows->shape[1] == bag_row_bytes(&memory->table);
+    for (uint32_t axis = 1; ok && axis < rank; axis++)
+        ok = rows->shape[axis] == memory->shape[axis];
+    return ok;
+}
+
+static bool reject_rows(const struct bag_table_memory *memory, const struct bag_tensor *rows,
+                        size_t count, struct bag_problem *problem)
+{
+    const struct bag_table *table = &memory->table;
+    bool plain = table->row_format == BAG_ROWS_PLAIN;
+    char stored[96];
+    snprintf(stored, sizeof stored, "%s with %zu %s a row",
+             plain ? bag_dtypes[table->dtype].name : "UINT8",
+             plain ? table->row_elements : bag_row_bytes(table), plain ? "elements" : "bytes");
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "'rows' is %s in %" PRIu32 " dimensions with %zu elements; it must have "
+                           "%zu rows, of FP32 with %zu elements a row or as the table stores them, "
+                           "%s, in the table's dimensions",
+                           bag_dtypes[rows->dtype].name, rows->rank, rows->count, count,
+                           table->row_elements, stored);
+}
+
+static bool convert(const struct bag_table_memory *memory, const struct bag_tensor *rows,
+                    struct bag_arena *arena, struct bag_rows_batch *batch,
+                    struct bag_problem *problem)
+{
+    struct bag_table from = {.dtype = BAG_F32, .row_elements = memory->table.row_elements};
+    size_t position;
+    char *out = bag_arena_array(arena, batch->count, bag_row_bytes(&memory->table));
+    if (!out)
+        return no_memory(problem);
+    batch->rows = out;
+    return bag_live_rows_convert(&from, rows->data, batch->count, &memory->table, out, &position) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "'rows', row %zu: a value does not fit into the table's rows (%s)",
+                           position, bag_row_format_names[memory->table.row_format]);
+}
+
+static bool take_rows(const struct bag_table_memory *memory, const struct bag_tensor *rows,
+                      struct bag_arena *arena, struct bag_rows_batch *batch,
+                      struct bag_problem *problem)
+{
+    const struct bag_table *table = &memory->table;
+    struct bag_table f32 = {.dtype = BAG_F32, .row_elements = table->row_elements};
+    enum bag_dtype stored = table->row_format == BAG_ROWS_PLAIN ? table->dtype : BAG_U8;
+    if (rows->dtype == stored && fits(memory, rows, batch->count, true)) {
+        batch->rows = rows->data;
+        return true;
+    }
+    if (rows->dtype == BAG_F32 && bag_live_rows_converts(&f32, table) &&
+        fits(memory, rows, batch->count, false))
+        return convert(memory, rows, arena, batch, problem);
+    return reject_rows(memory, rows, batch->count, problem);
+}
+
+bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag_tensor *ids,
+                         const struct bag_tensor *rows, struct bag_arena *arena,
+                         struct bag_rows_batch *batch, struct bag_problem *problem)
+{
+    *batch = (struct bag_rows_batch){.deletes = rows == NULL};
+    if (batch->deletes && !bag_table_is_keyed(memory))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "parameter delete is for tables with keys; rows of this one can "
+                               "only be replaced");
+    return take_ids(memory, ids, arena, batch, problem) &&
+           (batch->deletes || take_rows(memory, rows, arena, batch, problem));
+}

@@ -1,0 +1,399 @@
+/* Streams of row updates; see updates.h. */
+#include "updates.h"
+
+#include "server/system/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void count(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
+}
+
+/* ---- applying -------------------------------------------------------------------------------- */
+
+/* The same batch as a table of other rows stores it; *converted is to be freed. */
+static bool convert(const struct bag_table *from, const struct bag_table *to,
+                    struct bag_rows_batch *batch, char **converted, struct bag_problem *problem)
+{
+    size_t position, bytes;
+    *converted = NULL;
+    if (batch->deletes || bag_live_rows_same(from, to))
+        return true;
+    if (!bag_live_rows_converts(from, to))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "rows of %zu elements of %s cannot become rows of %zu of %s",
+                               from->row_elements, bag_dtypes[from->dtype].name, to->row_elements,
+                               bag_dtypes[to->dtype].name);
+    if (__builtin_mul_overflow(batch->count, bag_row_bytes(to), &bytes) ||
+        !(*converted = malloc(bytes + 1)))
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory to convert %zu rows",
+                               batch->count);
+    if (!bag_live_rows_convert(from, batch->rows, batch->count, to, *converted, &position))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "row %zu of the batch has a value that the table cannot hold",
+                               position);
+    batch->rows = *converted;
+    return true;
+}
+
+bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
+                       const struct bag_rows_batch *batch, struct bag_problem *problem)
+{
+    struct bag_rows_batch own = *batch;
+    char *converted;
+    bool ok = convert(from, &live->memory->table, &own, &converted, problem) &&
+              bag_live_rows_apply(live, &own, problem);
+    free(converted);
+    if (ok)
+        live->through = sequence;
+    return ok;
+}
+
+/* An older version that cannot take what the served one does serves on as it is. */
+static void fall_behind(struct bag_live_rows *live, uint64_t sequence,
+                        const struct bag_problem *problem)
+{
+    live->fell_behind = true;
+    bag_log(BAG_LOG_LEVEL_WARNING, "a version gets no more updates",
+            BAG_LOG_TEXT("model", live->stream->name), BAG_LOG_NUMBER("sequence", sequence),
+            BAG_LOG_TEXT("reason", problem->text));
+}
+
+/* Applies an update to the table that it was checked with, then to the other versions. */
+static bool apply(struct bag_update *update)
+{
+    struct bag_updates_stream *stream = update->live->stream;
+    const struct bag_table *from = &update->live->memory->table;
+    struct bag_problem problem;
+    if (!bag_updates_apply(update->live, update->sequence, from, &update->batch, &update->problem))
+        return false;
+    for (struct bag_live_rows *at = stream->tables; at; at = at->next) {
+        if (at == update->live || at->fell_behind)
+            continue;
+        if (!bag_updates_apply(at, update->sequence, from, &update->batch, &problem))
+            fall_behind(at, update->sequence, &problem);
+    }
+    return true;
+}
+
+/* ---- taking ---------------------------------------------------------------------------------- */
+
+/* Updates that are numbered and written, and wait to be synced and applied. */
+struct group {
+    struct bag_updates *updates;
+    struct bag_update **waiting;
+    size_t count;
+};
+
+static bool sync_stream(struct bag_updates_stream *stream, bool takes_back,
+                        struct bag_problem *problem)
+{
+    uint64_t started_ns = now_ns();
+    if (!bag_journal_is_dirty(&stream->journal))
+        return true;
+    bool ok = bag_journal_sync(&stream->journal, takes_back, problem);
+    count(&stream->syncs, 1);
+    count(&stream->sync_ns, now_ns() - started_ns);
+    return ok;
+}
+
+static void sync_group(const struct group *group)
+{
+    if (group->updates->settings.sync != BAG_JOURNAL_SYNC_ALWAYS)
+        return;
+    for (size_t i = 0; i < group->count; i++) {
+        struct bag_updates_stream *stream = group->waiting[i]->live->stream;
+        if (!stream->unsynced && !sync_stream(stream, true, &stream->problem))
+            stream->unsynced = true;
+    }
+}
+
+static void finish(struct bag_update *update)
+{
+    struct bag_updates_stream *stream = update->live->stream;
+    if (stream->unsynced || stream->stopped) {
+        update->failed = true;
+        update->problem = stream->problem;
+        return;
+    }
+    if (!apply(update)) {
+        update->failed = stream->stopped = true;
+        bag_problem_prefix(&update->problem,
+                           "updates of model '%s' stop here, until it is loaded again",
+                           stream->name);
+        stream->problem = update->problem;
+        return;
+    }
+    update->applied = true;
+    atomic_store_explicit(&stream->sequence, update->sequence, memory_order_relaxed);
+    atomic_store_explicit(&stream->last_update_ms, now_ns() / 1000000, memory_order_relaxed);
+    count(&stream->applied, 1);
+    count(&stream->rows, update->batch.count);
+}
+
+/* Syncs and applies all that wait. */
+static void commit(struct group *group)
+{
+    sync_group(group);
+    for (size_t i = 0; i < group->count; i++)
+        finish(group->waiting[i]);
+    for (size_t i = 0; i < group->count; i++) {
+        struct bag_updates_stream *stream = group->waiting[i]->live->stream;
+        stream->taken = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
+        stream->unsynced = stream->waits_for_keys = false;
+        atomic_store_explicit(&stream->journal_bytes, bag_journal_bytes(&stream->journal),
+                              memory_order_relaxed);
+    }
+    group->count = 0;
+}
+
+static bool reject_gap(struct bag_update *update, uint64_t expected)
+{
+    return bag_problem_set(&update->problem, BAG_ERROR_CONFLICT,
+                           "parameter sequence is %" PRIu64 "; the next update of model '%s' is "
+                           "%" PRIu64,
+                           update->sequence, update->live->stream->name, expected);
+}
+
+static bool append(struct bag_updates_stream *stream, struct bag_update *update)
+{
+    struct bag_journal_record record = {.sequence = update->sequence,
+                                        .kind = update->batch.deletes ? BAG_JOURNAL_DELETE
+                                                                      : BAG_JOURNAL_UPSERT,
+                                        .count = update->batch.count,
+                                        .ids = update->batch.ids,
+                                        .rows = update->batch.rows};
+    const struct bag_table *table = &update->live->memory->table;
+    struct bag_journal_header *header = &stream->journal.header;
+    if (!stream->journal.folder[0])
+        return true;
+    if (header->dtype != table->dtype || header->row_format != table->row_format) {
+        header->dtype = table->dtype;
+        header->row_format = table->row_format;
+        header->row_bytes = bag_row_bytes(table);
+        stream->journal.begins = true;
+    }
+    return bag_journal_append(&stream->journal, &record, &update->problem);
+}
+
+/* Whether the number is one that was used: then there is nothing more to do. */
+static bool is_repeated(struct group *group, struct bag_update *update)
+{
+    struct bag_updates_stream *stream = update->live->stream;
+    if (!update->has_sequence || update->sequence > stream->taken)
+        return false;
+    /* Whether that one succeeds is to be known first. */
+    if (update->sequence > stream->sequence)
+        commit(group);
+    if (update->sequence > stream->sequence)
+        return false;
+    update->sequence = stream->sequence;
+    count(&stream->ignored, 1);
+    return true;
+}
+
+/* Numbers, checks and writes one update. False with its problem set. */
+static bool take(struct group *group, struct bag_update *update)
+{
+    struct bag_updates_stream *stream = update->live->stream;
+    bool changes_keys;
+    if (stream->stopped) {
+        update->problem = stream->problem;
+        return false;
+    }
+    if (update->live->fell_behind)
+        return bag_problem_set(&update->problem, BAG_ERROR_CONFLICT,
+                               "this version of model '%s' gets no more updates", stream->name);
+    uint64_t next = stream->taken + 1;
+    if (update->has_sequence && update->sequence != next)
+        return reject_gap(update, next);
+    update->sequence = next;
+    if (!bag_live_rows_check(update->live, &update->batch, &changes_keys, &update->problem) ||
+        !append(stream, update))
+        return false;
+    stream->taken = next;
+    stream->waits_for_keys |= changes_keys;
+    group->waiting[group->count++] = update;
+    return true;
+}
+
+/* What a check finds depends on the keys that those before it leave: they are applied first where
+ * they change some, or it does. */
+static void take_alone(struct group *group, struct bag_update *update)
+{
+    bool changes_keys = update->batch.deletes;
+    struct bag_problem ignored;
+    struct bag_updates_stream *stream = update->live->stream;
+    if (stream->taken == stream->sequence)
+        return;
+    if (!stream->waits_for_keys && !changes_keys)
+        bag_live_rows_check(update->live, &update->batch, &changes_keys, &ignored);
+    if (stream->waits_for_keys || changes_keys)
+        commit(group);
+}
+
+static void run_one(struct group *group, struct bag_update *update)
+{
+    update->failed = update->applied = false;
+    if (is_repeated(group, update))
+        return;
+    take_alone(group, update);
+    update->failed = !take(group, update);
+    if (update->failed)
+        count(&update->live->stream->rejected, 1);
+}
+
+void bag_updates_run(struct bag_updates *updates, struct bag_update *first)
+{
+    struct group group = {.updates = updates};
+    struct bag_update *one;
+    size_t total = 0;
+    for (struct bag_update *at = first; at; at = at->next)
+        total++;
+    group.waiting = total > 1 ? calloc(total, sizeof(struct bag_update *)) : NULL;
+    bool together = group.waiting != NULL;
+    if (!together)
+        group.waiting = &one;
+    pthread_mutex_lock(&updates->lock);
+    for (struct bag_update *at = first; at; at = at->next) {
+        run_one(&group, at);
+        if (!together || !at->next)
+            commit(&group);
+    }
+    pthread_mutex_unlock(&updates->lock);
+    if (together)
+        free(group.waiting);
+    for (struct bag_update *at = first, *next; at; at = next) {
+        next = at->next;
+        at->done(at);
+    }
+}
+
+void bag_updates_sync(struct bag_updates *updates)
+{
+    struct bag_problem problem;
+    pthread_mutex_lock(&updates->lock);
+    for (struct bag_updates_stream *at = updates->streams; at; at = at->next) {
+        if (!sync_stream(at, false, &problem))
+            bag_log(BAG_LOG_LEVEL_ERROR, "a journal is not synced", BAG_LOG_TEXT("model", at->name),
+                    BAG_LOG_TEXT("reason", problem.text));
+    }
+    pthread_mutex_unlock(&updates->lock);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+bool bag_updates_init(struct bag_updates *updates, const struct bag_updates_settings *settings)
+{
+    pthread_condattr_t attributes;
+    *updates = (struct bag_updates){.settings = *settings};
+    updates->last = &updates->first;
+    if (pthread_condattr_init(&attributes) != 0)
+        return false;
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    bool ok = pthread_cond_init(&updates->changed, &attributes) == 0;
+    pthread_condattr_destroy(&attributes);
+    return ok && pthread_mutex_init(&updates->lock, NULL) == 0 &&
+           pthread_mutex_init(&updates->queue_lock, NULL) == 0;
+}
+
+void bag_updates_free(struct bag_updates *updates)
+{
+    for (struct bag_updates_stream *at = updates->streams, *next; at; at = next) {
+        next = at->next;
+        bag_journal_close(&at->journal);
+        free(at);
+    }
+    updates->streams = NULL;
+    pthread_cond_destroy(&updates->changed);
+    pthread_mutex_destroy(&updates->lock);
+    pthread_mutex_destroy(&updates->queue_lock);
+}
+
+static struct timespec time_of(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
+                             .tv_nsec = (long)(ns % 1000000000)};
+}
+
+/* Waits for updates, or until it is time to sync; all that have come. */
+static struct bag_update *wait_for_updates(struct bag_updates *updates, uint64_t until_ns)
+{
+    struct timespec until = time_of(until_ns);
+    int error = 0;
+    pthread_mutex_lock(&updates->queue_lock);
+    while (!updates->first && !updates->stop && error != ETIMEDOUT)
+        error = until_ns == UINT64_MAX
+                    ? pthread_cond_wait(&updates->changed, &updates->queue_lock)
+                    : pthread_cond_timedwait(&updates->changed, &updates->queue_lock, &until);
+    struct bag_update *first = updates->first;
+    updates->first = NULL;
+    updates->last = &updates->first;
+    pthread_mutex_unlock(&updates->queue_lock);
+    return first;
+}
+
+static bool is_stopped(struct bag_updates *updates)
+{
+    pthread_mutex_lock(&updates->queue_lock);
+    bool stopped = updates->stop && !updates->first;
+    pthread_mutex_unlock(&updates->queue_lock);
+    return stopped;
+}
+
+static void *run_thread(void *argument)
+{
+    struct bag_updates *updates = argument;
+    bool syncs = updates->settings.sync == BAG_JOURNAL_SYNC_INTERVAL;
+    uint64_t interval_ns = updates->settings.sync_interval_ms * 1000000;
+    uint64_t next_ns = syncs ? now_ns() + interval_ns : UINT64_MAX;
+    do {
+        struct bag_update *first = wait_for_updates(updates, next_ns);
+        if (first)
+            bag_updates_run(updates, first);
+        if (syncs && now_ns() >= next_ns) {
+            bag_updates_sync(updates);
+            next_ns = now_ns() + interval_ns;
+        }
+    } while (!is_stopped(updates));
+    bag_updates_sync(updates);
+    return NULL;
+}
+
+bool bag_updates_start(struct bag_updates *updates, struct bag_problem *problem)
+{
+    int error = pthread_create(&updates->thread, NULL, run_thread, updates);
+    return !error || bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                                     "no thread can be started for updates: %s", strerror(error));
+}
+
+void bag_updates_stop(struct bag_updates *updates)
+{
+    pthread_mutex_lock(&updates->queue_lock);
+    updates->stop = true;
+    pthread_cond_signal(&updates->changed);
+    pthread_mutex_unlock(&updates->queue_lock);
+    pthread_join(updates->thread, NULL);
+}
+
+void bag_updates_submit(struct bag_updates *updates, struct bag_update *update)
+{
+    update->next = NULL;
+    pthread_mutex_lock(&updates->queue_lock);
+    *updates->last = update;
+    updates->last = &update->next;
+    pthread_cond_signal(&updates->changed);
+    pthread_mutex_unlock(&updates->queue_lock);
+}

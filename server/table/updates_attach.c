@@ -1,0 +1,296 @@
+/* Bringing a loaded table up to date; see updates.h. */
+#include "updates.h"
+
+#include "server/system/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a table still lacks of the journal is applied to it without the lock while it is more. */
+#define CATCH_UP_BYTES ((uint64_t)1 << 20)
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static struct bag_journal_header header_of(const struct bag_updates_table *table)
+{
+    const struct bag_table *rows = &table->memory->table;
+    struct bag_journal_header header = {.row_elements = rows->row_elements,
+                                        .row_bytes = bag_row_bytes(rows),
+                                        .dtype = rows->dtype,
+                                        .row_format = rows->row_format,
+                                        .keyed = bag_table_is_keyed(table->memory)};
+    strncpy(header.name, table->name, sizeof header.name - 1);
+    return header;
+}
+
+static bool open_journal(struct bag_updates *updates, struct bag_updates_stream *stream,
+                         const struct bag_updates_table *table, struct bag_problem *problem)
+{
+    struct bag_journal_header header = header_of(table);
+    const char *dir = updates->settings.journal_dir;
+    if (!dir)
+        return true;
+    if (!bag_journal_open(&stream->journal, updates->settings.disk, dir, &header, problem)) {
+        bag_journal_close(&stream->journal);
+        return false;
+    }
+    if (stream->journal.torn_bytes)
+        bag_log(BAG_LOG_LEVEL_WARNING, "the end of a journal was cut off",
+                BAG_LOG_TEXT("model", stream->name), BAG_LOG_TEXT("folder", stream->journal.folder),
+                BAG_LOG_NUMBER("bytes", stream->journal.torn_bytes),
+                BAG_LOG_NUMBER("last_sequence", stream->journal.last_sequence));
+    atomic_store_explicit(&stream->journal_bytes, bag_journal_bytes(&stream->journal),
+                          memory_order_relaxed);
+    return true;
+}
+
+/* Of other rows than the journal has. */
+static bool check_stream(const struct bag_updates_stream *stream,
+                         const struct bag_updates_table *table, struct bag_problem *problem)
+{
+    const struct bag_journal_header *header = &stream->journal.header;
+    bool keyed = bag_table_is_keyed(table->memory);
+    if (!stream->journal.folder[0] ||
+        (header->keyed == keyed && header->row_elements == table->memory->table.row_elements))
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "the journal in %s is of a %s table with rows of %" PRIu64
+                           " elements, and this one is %s with %zu; move it away and restart",
+                           stream->journal.folder, header->keyed ? "keyed" : "dense",
+                           header->row_elements, keyed ? "keyed" : "dense",
+                           table->memory->table.row_elements);
+}
+
+/* The stream of a model's name; NULL with *problem. */
+static struct bag_updates_stream *find_stream(struct bag_updates *updates,
+                                              const struct bag_updates_table *table,
+                                              struct bag_problem *problem)
+{
+    struct bag_updates_stream *stream = updates->streams;
+    while (stream && strcmp(stream->name, table->name) != 0)
+        stream = stream->next;
+    if (stream)
+        return check_stream(stream, table, problem) ? stream : NULL;
+    stream = calloc(1, sizeof *stream);
+    if (!stream) {
+        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return NULL;
+    }
+    stream->journal.file = -1;
+    stream->updates = updates;
+    strncpy(stream->name, table->name, sizeof stream->name - 1);
+    if (!open_journal(updates, stream, table, problem)) {
+        free(stream);
+        return NULL;
+    }
+    stream->next = updates->streams;
+    updates->streams = stream;
+    return stream;
+}
+
+/* ---- catching up ----------------------------------------------------------------------------- */
+
+/* A table on its way. */
+struct catching_up {
+    struct bag_updates *updates;
+    struct bag_updates_stream *stream;
+    const struct bag_updates_table *table;
+    struct bag_live_rows *live;
+    struct bag_journal_reader reader;
+    bag_load_progress *progress;
+    void *context;
+    uint64_t done_bytes, applied;
+};
+
+static bool reject_gap(const struct catching_up *up, uint64_t next, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "journal %s: the table includes updates through %" PRIu64
+                           " (updates_through), and the journal goes on with %" PRIu64
+                           ": those between are missing",
+                           up->stream->journal.folder, up->live->through, next);
+}
+
+static bool apply_record(struct catching_up *up, const struct bag_journal_record *record,
+                         struct bag_problem *problem)
+{
+    const struct bag_journal_header *header = &up->reader.header;
+    struct bag_table from = {.dtype = header->dtype,
+                             .row_elements = header->row_elements,
+                             .row_format = header->row_format};
+    bool ok = record->count <= SIZE_MAX / sizeof(uint64_t);
+    uint64_t *ids = ok ? malloc(record->count * sizeof *ids + 1) : NULL;
+    if (!ids)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for an update");
+    memcpy(ids, record->ids, record->count * sizeof *ids);
+    struct bag_rows_batch batch = {.deletes = record->kind == BAG_JOURNAL_DELETE,
+                                   .count = record->count,
+                                   .ids = ids,
+                                   .rows = record->rows};
+    ok = bag_updates_apply(up->live, record->sequence, &from, &batch, problem);
+    free(ids);
+    if (!ok)
+        bag_problem_prefix(problem, "update %" PRIu64 " of the journal in %s", record->sequence,
+                           up->stream->journal.folder);
+    up->applied += ok;
+    return ok;
+}
+
+/* Applies what was read of the journal. */
+static bool apply_records(struct catching_up *up, struct bag_problem *problem)
+{
+    struct bag_journal_record record;
+    bool damaged;
+    const char *folder = up->stream->journal.folder;
+    while (bag_journal_next(&up->reader, folder, &record, &damaged, problem)) {
+        if (record.sequence <= up->live->through)
+            continue;
+        if (record.sequence > up->live->through + 1 &&
+            !bag_updates_apply_deltas(up->live, up->table->deltas, record.sequence, &up->applied,
+                                      problem))
+            return false;
+        if (record.sequence > up->live->through + 1)
+            return reject_gap(up, record.sequence, problem);
+        if (!apply_record(up, &record, problem))
+            return false;
+    }
+    return !damaged;
+}
+
+static bool read_and_apply(struct catching_up *up, const struct bag_journal_file *file,
+                           struct bag_problem *problem)
+{
+    uint64_t before =
+        file->first_sequence == up->reader.file.first_sequence ? up->reader.file.bytes : 0;
+    if (!bag_journal_read_file(&up->reader, up->updates->settings.disk, up->stream->journal.folder,
+                               file, problem) ||
+        !apply_records(up, problem))
+        return false;
+    up->done_bytes += file->bytes - before;
+    if (up->progress)
+        up->progress(up->context, up->done_bytes,
+                     atomic_load_explicit(&up->stream->journal_bytes, memory_order_relaxed));
+    return true;
+}
+
+/* Applies all but the end of the journal, to which updates are appended meanwhile. */
+static bool read_most(struct catching_up *up, struct bag_problem *problem)
+{
+    struct bag_journal_file file;
+    bool more, ok = true;
+    do {
+        pthread_mutex_lock(&up->updates->lock);
+        more = bag_journal_next_file(&up->stream->journal, &up->reader, up->live->through, &file);
+        pthread_mutex_unlock(&up->updates->lock);
+        more = more && (file.first_sequence != up->reader.file.first_sequence ||
+                        file.bytes - up->reader.file.bytes > CATCH_UP_BYTES);
+        ok = !more || read_and_apply(up, &file, problem);
+    } while (ok && more);
+    return ok;
+}
+
+/* Applies the rest, with the lock held. */
+static bool read_rest(struct catching_up *up, struct bag_problem *problem)
+{
+    struct bag_journal_file file;
+    while (bag_journal_next_file(&up->stream->journal, &up->reader, up->live->through, &file)) {
+        if (!read_and_apply(up, &file, problem))
+            return false;
+    }
+    if (!bag_updates_apply_deltas(up->live, up->table->deltas, UINT64_MAX, &up->applied, problem))
+        return false;
+    bool lacks =
+        up->stream->journal.folder[0] && up->live->through < up->stream->journal.last_sequence;
+    return !lacks || reject_gap(up, up->stream->journal.last_sequence + 1, problem);
+}
+
+/* ---- attaching ------------------------------------------------------------------------------- */
+
+/* Removes files of the journal that no attached table needs if it is loaded again. */
+static void remove_files(struct bag_updates_stream *stream)
+{
+    uint64_t through = UINT64_MAX;
+    for (const struct bag_live_rows *at = stream->tables; at; at = at->next) {
+        if (at->snapshot_through < through)
+            through = at->snapshot_through;
+    }
+    if (!stream->journal.folder[0] || !stream->tables)
+        return;
+    bag_journal_remove(&stream->journal, through);
+    atomic_store_explicit(&stream->journal_bytes, bag_journal_bytes(&stream->journal),
+                          memory_order_relaxed);
+}
+
+/* From here on the table gets what others get. */
+static void join(struct catching_up *up)
+{
+    struct bag_updates_stream *stream = up->stream;
+    uint64_t sequence = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
+    if (up->live->through < sequence)
+        bag_log(BAG_LOG_LEVEL_WARNING, "updates are lost: there is no journal",
+                BAG_LOG_TEXT("model", stream->name),
+                BAG_LOG_NUMBER("first_sequence", up->live->through + 1),
+                BAG_LOG_NUMBER("last_sequence", sequence));
+    if (stream->tables)
+        stream->journal.begins = true;
+    atomic_store_explicit(&stream->sequence, up->live->through, memory_order_relaxed);
+    stream->taken = up->live->through;
+    stream->stopped = false;
+    up->live->next = stream->tables;
+    stream->tables = up->live;
+    remove_files(stream);
+}
+
+static bool catch_up(struct catching_up *up, struct bag_problem *problem)
+{
+    struct bag_updates *updates = up->updates;
+    pthread_mutex_lock(&updates->lock);
+    up->stream = find_stream(updates, up->table, problem);
+    pthread_mutex_unlock(&updates->lock);
+    if (!up->stream)
+        return false;
+    up->live->stream = up->stream;
+    bool ok = read_most(up, problem);
+    pthread_mutex_lock(&updates->lock);
+    ok = ok && read_rest(up, problem);
+    if (ok)
+        join(up);
+    pthread_mutex_unlock(&updates->lock);
+    bag_journal_reader_free(&up->reader);
+    return ok;
+}
+
+bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
+                        bag_load_progress *progress, void *context, struct bag_problem *problem)
+{
+    struct catching_up up = {
+        .updates = updates, .table = table, .progress = progress, .context = context};
+    if (!bag_live_rows_make(table->memory, table->rules))
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    up.live = table->memory->live;
+    up.live->through = up.live->snapshot_through = table->through;
+    if (!catch_up(&up, problem)) {
+        bag_live_rows_free(table->memory->live);
+        table->memory->live = NULL;
+        return false;
+    }
+    if (up.applied)
+        bag_log(BAG_LOG_LEVEL_INFO, "updates were applied", BAG_LOG_TEXT("model", table->name),
+                BAG_LOG_NUMBER("updates", up.applied),
+                BAG_LOG_NUMBER("last_sequence", up.live->through));
+    return true;
+}
+
+void bag_updates_detach(struct bag_live_rows *live)
+{
+    struct bag_updates_stream *stream = live->stream;
+    pthread_mutex_lock(&stream->updates->lock);
+    struct bag_live_rows **link = &stream->tables;
+    while (*link != live)
+        link = &(*link)->next;
+    *link = live->next;
+    remove_files(stream);
+    pthread_mutex_unlock(&stream->updates->lock);
+    bag_live_rows_free(live);
+}
