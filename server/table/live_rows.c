@@ -200,15 +200,6 @@ bool bag_live_rows_converts(const struct bag_table *from, const struct bag_table
            (bag_live_rows_same(from, to) || (has_f32(from) && has_f32(to)));
 }
 
-/* One row; false where it cannot hold a value. */
-static bool encode(const struct bag_table *to, const float *values, unsigned char *out)
-{
-    if (to->row_format != BAG_ROWS_PLAIN)
-        return false;
-    bag_row_encode(values, to->row_elements, to->dtype, out);
-    return true;
-}
-
 bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_t count,
                            const struct bag_table *to, void *out, size_t *position)
 {
@@ -219,7 +210,7 @@ bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_
     source.rows = rows;
     for (*position = 0; ok && *position < count; *position += ok) {
         bag_row_decode(&source, (int64_t)*position, 0, from->row_elements, values);
-        ok = encode(to, values, (unsigned char *)out + *position * row_bytes);
+        ok = bag_row_encode(to, values, (unsigned char *)out + *position * row_bytes);
     }
     free(values);
     return ok;
