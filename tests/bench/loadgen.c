@@ -52,11 +52,12 @@ static void die(const char *what)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void count_window(const struct loadgen *loadgen, struct bench_phase *phase,
+static void count_normal(const struct loadgen *loadgen, struct bench_phase *phase,
                          const struct bench_connection *connection, uint64_t ns)
 {
     size_t window = (connection->due_ns - phase->start_ns) / BENCH_WINDOW_NS;
     bool normal = connection->status == 200 && (double)ns <= loadgen->options.normal_ms * 1e6;
+    phase->normal += normal;
     if (phase->windows && window < phase->num_windows)
         phase->windows[window].normal += normal;
 }
@@ -66,7 +67,7 @@ static void count_reply(struct loadgen *loadgen, const struct bench_connection *
 {
     struct bench_phase *phase = &loadgen->phases[connection->phase];
     uint64_t ns = now - connection->due_ns;
-    count_window(loadgen, phase, connection, ns);
+    count_normal(loadgen, phase, connection, ns);
     while (loadgen->at < loadgen->options.num_phases && now >= loadgen->phases[loadgen->at].end_ns)
         loadgen->at++;
     if (connection->status == 200) {

@@ -34,11 +34,13 @@ static uint64_t unanswered(const struct bench_phase *phase)
 
 static void print_phase_row(const struct bench_phase *phase)
 {
-    fprintf(stderr, "%9.0f %9.0f %8.0f %8.0f %8.0f %8.0f %7llu %9.0f %7.0f %7llu %6llu %6llu %7llu",
+    fprintf(stderr,
+            "%9.0f %9.0f %9.0f %8.0f %8.0f %8.0f %8.0f %7llu %9.0f %7.0f %7llu %6llu %6llu %7llu",
             phase->rate, (double)phase->answered / phase->seconds,
-            bench_latency_us(&phase->ok, 0.5), bench_latency_us(&phase->ok, 0.99),
-            bench_latency_us(&phase->ok, 0.999), bench_latency_us(&phase->ok, 1),
-            (unsigned long long)phase->rejected.total, bench_latency_us(&phase->rejected, 0.99),
+            (double)phase->normal / phase->seconds, bench_latency_us(&phase->ok, 0.5),
+            bench_latency_us(&phase->ok, 0.99), bench_latency_us(&phase->ok, 0.999),
+            bench_latency_us(&phase->ok, 1), (unsigned long long)phase->rejected.total,
+            bench_latency_us(&phase->rejected, 0.99),
             bench_latency_us(&phase->rejected_once_sent, 0.99), (unsigned long long)phase->unsent,
             (unsigned long long)phase->lost, (unsigned long long)phase->other,
             (unsigned long long)unanswered(phase));
@@ -49,19 +51,20 @@ static void print_phase_row(const struct bench_phase *phase)
 
 static void print_table(const struct bench_report *report)
 {
-    fprintf(stderr, "%9s %9s %8s %8s %8s %8s %7s %9s %7s %7s %6s %6s %7s", "rate/s", "200s/s",
-            "p50 us", "p99 us", "p99.9", "max", "503s", "their p99", "sent", "unsent", "lost",
-            "other", "no reply");
+    fprintf(stderr, "%9s %9s %9s %8s %8s %8s %8s %7s %9s %7s %7s %6s %6s %7s", "rate/s", "200s/s",
+            "in time/s", "p50 us", "p99 us", "p99.9", "max", "503s", "their p99", "sent", "unsent",
+            "lost", "other", "no reply");
     if (report->open)
         fprintf(stderr, " %8s %8s", "late p99", "normal");
     fputc('\n', stderr);
     for (size_t i = 0; i < report->num_phases; i++)
         print_phase_row(&report->phases[i]);
+    fprintf(stderr, "in time: 200s within %g ms (--normal-ms) of when they were due\n",
+            report->normal_ms);
     if (report->open)
         fprintf(stderr,
-                "late p99: how late the generator itself was, in us; normal: ms until 99 %% of "
-                "answers were 200 within %g ms, for half a second (-1: never)\n",
-                report->normal_ms);
+                "late p99: how late the generator itself was, in us; normal: ms until 99 %% "
+                "of answers were in time, for half a second (-1: never)\n");
 }
 
 static void print_phase_json(const struct bench_phase *phase)
@@ -78,10 +81,11 @@ static void print_phase_json(const struct bench_phase *phase)
            bench_latency_us(&phase->rejected, 0.5), bench_latency_us(&phase->rejected, 0.99),
            bench_latency_us(&phase->rejected_once_sent, 0.99));
     printf("\"unsent\":%llu,\"lost\":%llu,\"other\":%llu,\"unanswered\":%llu,"
-           "\"late_p99_us\":%.1f,\"normal_after_ms\":%.0f}",
+           "\"in_time_per_s\":%.1f,\"late_p99_us\":%.1f,\"normal_after_ms\":%.0f}",
            (unsigned long long)phase->unsent, (unsigned long long)phase->lost,
            (unsigned long long)phase->other, (unsigned long long)unanswered(phase),
-           bench_latency_us(&phase->late, 0.99), settled_ms(phase));
+           (double)phase->normal / phase->seconds, bench_latency_us(&phase->late, 0.99),
+           settled_ms(phase));
 }
 
 void bench_report_print(const struct bench_report *report)

@@ -24,6 +24,7 @@ struct bench_phase {
     uint64_t lost;                     /* closed or reset before the answer */
     uint64_t other;                    /* answers that are neither 200 nor 503, or not HTTP */
     uint64_t answered;                 /* 200s that came during the phase, whenever they were due */
+    uint64_t normal;                   /* 200s within normal_ms of when they were due */
     struct bench_latency ok, rejected; /* times of 200 and 503, from when the request was due */
     struct bench_latency rejected_once_sent; /* the 503s' times without the generator's lateness */
     struct bench_latency late;               /* how long after it was due a request was sent */
