@@ -183,6 +183,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(max_queue_work_ms, "engine", "max_queue_work_ms", COUNT, 300, 1, 86400000, "milliseconds",   \
       "Most work that waits for each worker, by how long such work took lately; further requests " \
       "are answered 503.")                                                                         \
+    X(latency_target_ms, "engine", "latency_target_ms", COUNT, 0, 0, 86400000, "milliseconds",     \
+      "In how long most requests that workers pool should be answered: further ones, which would " \
+      "wait too long by how long others did lately, are answered 503; 0: only the limits above "   \
+      "hold.")                                                                                     \
     X(inline_work_us, "engine", "inline_work_us", COUNT, 50, 0, 1000000,       \
       "microseconds",                                                                              \
       "Requests estimated to take less are answered at once; others go to a worker.")              \

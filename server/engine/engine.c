@@ -23,6 +23,19 @@
 #define LEAST_COST_SCALE (1.0 / 16)
 #define MOST_COST_SCALE  16.0
 
+/* Likewise of the work ahead, which many workers share and other processes delay. */
+#define LEAST_WAIT_SCALE (1.0 / 1024)
+#define MOST_WAIT_SCALE  64.0
+
+/* Parts of the latency target, in percent: what a job may have to wait when it comes, so that its
+ * own work and the noise of the machine have room; and how long one may really have waited. */
+#define ADMITTED_PERCENT 65
+#define WAITED_PERCENT   90
+
+/* A batch takes no more than this part of the latency target, and a job that took less tells
+ * nothing of how long a queue takes. */
+#define TARGET_PARTS 8
+
 /* A worker has its next batch waiting behind the one it runs: under load a turn of the loop may
  * take longer than a batch. */
 #define TASKS_PER_WORKER 2
@@ -74,6 +87,37 @@ static bool reject_bytes(const struct bag_engine *engine, size_t bytes, struct b
                            engine->queue.bytes, bytes, engine->limits.max_queue_bytes);
 }
 
+/* How long a job that comes now is likely to wait. */
+static uint64_t expected_wait_ns(const struct bag_engine *engine, uint64_t cost_ns)
+{
+    return (uint64_t)((double)cost_ns * engine->wait_scale);
+}
+
+static bool reject_wait(uint64_t wait_ns, const struct bag_engine *engine,
+                        struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
+                           "the queue is full: a request would wait %llu ms; %d %% of the target "
+                           "(latency_target_ms), which is %llu ms, are allowed",
+                           (unsigned long long)wait_ns / 1000000, ADMITTED_PERCENT,
+                           (unsigned long long)engine->limits.latency_target_ns / 1000000);
+}
+
+/* Whether a job of the flow would wait no longer than the latency target allows: what runs comes
+ * first in any case, the rest is for what waits. */
+static bool is_soon_enough(const struct bag_engine *engine, const struct bag_flow *flow,
+                           size_t num_flows, struct bag_problem *problem)
+{
+    uint64_t limit_ns = engine->limits.latency_target_ns / 100 * ADMITTED_PERCENT;
+    uint64_t running_ns = expected_wait_ns(engine, engine->running_ns);
+    uint64_t queued_ns = expected_wait_ns(engine, engine->queue.cost_ns);
+    uint64_t own_ns = expected_wait_ns(engine, flow->cost_ns);
+    return limit_ns == 0 ||
+           (running_ns < limit_ns &&
+            is_below(limit_ns - running_ns, queued_ns, own_ns, num_flows)) ||
+           reject_wait(running_ns + queued_ns, engine, problem);
+}
+
 bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
 {
     const struct bag_engine_limits *limits = &engine->limits;
@@ -89,17 +133,18 @@ bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
         return reject_work(engine, &job->problem);
     if (queue->bytes > limits->max_queue_bytes || bytes > limits->max_queue_bytes - queue->bytes)
         return reject_bytes(engine, bytes, &job->problem);
-    return true;
+    return is_soon_enough(engine, flow, num_flows, &job->problem);
 }
 
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 {
     job->failed = false;
     job->splits = 0;
-    job->queued_ns = uv_hrtime();
+    job->queued_ns = engine->clock();
     job->task = NULL;
     job->cost_ns =
         job->planned ? bag_infer_cost_ns(&job->infer) : bag_infer_whole_cost_ns(&job->infer);
+    job->ahead_ns = engine->queue.cost_ns + engine->running_ns + job->cost_ns;
     job->bytes = job->infer.input.body_bytes + (job->planned ? job->infer.output.bytes : 0);
     bag_queue_add(&engine->queue, job);
     bag_metrics_on_queued(engine->recorder, job->infer.input.model);
@@ -112,11 +157,26 @@ static void on_taken(struct bag_engine *engine, const struct bag_job *job)
     bag_metrics_on_taken(engine->recorder, job->infer.input.model);
 }
 
+/* A job that has waited for longer than its timeout or the latency target allows. */
+static bool is_overdue(const struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
+{
+    uint64_t target_ns = engine->limits.latency_target_ns, waited_ns = now_ns - job->queued_ns;
+    if (bag_job_is_late(engine, job, now_ns))
+        return !bag_job_reject_late(job);
+    if (target_ns == 0 || waited_ns <= target_ns / 100 * WAITED_PERCENT)
+        return false;
+    bag_problem_set(&job->problem, BAG_ERROR_QUEUE_FULL,
+                    "the request has waited %llu ms; the target (latency_target_ms) is %llu ms",
+                    (unsigned long long)waited_ns / 1000000,
+                    (unsigned long long)target_ns / 1000000);
+    return true;
+}
+
 /* A job that waited for nothing: its time has passed or its client has gone. */
 static bool is_stale(const struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
 {
-    if (bag_job_is_late(engine, job, now_ns))
-        return !bag_job_reject_late(job);
+    if (is_overdue(engine, job, now_ns))
+        return true;
     if (!job->is_connected(job)) {
         bag_problem_set(&job->problem, BAG_ERROR_CANCELLED, "the client has closed the connection");
         return true;
@@ -132,14 +192,13 @@ static void reject_stale(struct bag_engine *engine, struct bag_job *job)
 
 /* Rejects jobs that have waited too long, as far as they are the first of their flow: they need no
  * worker. */
-static void drop_late(struct bag_engine *engine, uint64_t now_ns)
+static void drop_overdue(struct bag_engine *engine, uint64_t now_ns)
 {
     for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
         struct bag_flow *flow = &engine->queue.flows[i];
-        while (flow->first && bag_job_is_late(engine, flow->first, now_ns)) {
+        while (flow->first && is_overdue(engine, flow->first, now_ns)) {
             struct bag_job *job = bag_queue_take_first(&engine->queue, flow);
             on_taken(engine, job);
-            bag_job_reject_late(job);
             reject_stale(engine, job);
         }
     }
@@ -168,26 +227,46 @@ static struct bag_task *get_task(struct bag_engine *engine)
     return task;
 }
 
-/* Lets the scale follow what a task took. One task may be far off: it moves the scale by an eighth
- * at most. */
+/* Lets a scale follow what was measured, by a part of the difference. One measurement may be far
+ * off: it counts as twice the scale at most. */
+static double follow(double scale, double measured, double parts, double least, double most)
+{
+    double ratio = measured / scale;
+    scale *= 1 + ((ratio > 2 ? 2 : ratio) - 1) / parts;
+    return scale < least ? least : scale > most ? most : scale;
+}
+
 static void update_cost_scale(struct bag_engine *engine, const struct bag_task *task)
 {
     double took = (double)task->cpu_ns / ((double)task->cost_ns + 1);
-    double ratio = took / engine->cost_scale;
-    engine->cost_scale *= ratio > 2 ? 1.125 : ratio < 0.5 ? 0.875 : 1 + (ratio - 1) / 8;
-    if (engine->cost_scale < LEAST_COST_SCALE)
-        engine->cost_scale = LEAST_COST_SCALE;
-    if (engine->cost_scale > MOST_COST_SCALE)
-        engine->cost_scale = MOST_COST_SCALE;
+    engine->cost_scale = follow(engine->cost_scale, took, 8, LEAST_COST_SCALE, MOST_COST_SCALE);
+}
+
+/* Lets the scale follow how long a job took from its submission to its end. What a short time
+ * beside the target has too much of is not the queue's: it only lowers the scale. */
+static void update_wait_scale(struct bag_engine *engine, const struct bag_job *job)
+{
+    uint64_t took_ns = engine->clock() - job->queued_ns;
+    double measured = (double)took_ns / ((double)job->ahead_ns + 1);
+    if (took_ns >= engine->limits.latency_target_ns / TARGET_PARTS || measured < engine->wait_scale)
+        engine->wait_scale =
+            follow(engine->wait_scale, measured, 16, LEAST_WAIT_SCALE, MOST_WAIT_SCALE);
 }
 
 /* All jobs of the task are done. */
 static void end_task(struct bag_engine *engine, struct bag_task *task)
 {
     update_cost_scale(engine, task);
+    engine->running_ns -= task->cost_ns;
     task->next = engine->spare_tasks;
     engine->spare_tasks = task;
     engine->running--;
+}
+
+static uint64_t most_batch_ns(const struct bag_engine *engine)
+{
+    uint64_t part_ns = engine->limits.latency_target_ns / TARGET_PARTS;
+    return part_ns && part_ns < MOST_BATCH_NS ? part_ns : MOST_BATCH_NS;
 }
 
 /* How much work a batch holds: one idle worker's part of the queue. */
@@ -195,7 +274,8 @@ static uint64_t batch_budget_ns(const struct bag_engine *engine)
 {
     uint64_t part_ns = shared_ns(engine, engine->queue.cost_ns) / 2;
     uint64_t budget_ns = part_ns > LEAST_BATCH_NS ? part_ns : LEAST_BATCH_NS;
-    return budget_ns < MOST_BATCH_NS ? budget_ns : MOST_BATCH_NS;
+    uint64_t most_ns = most_batch_ns(engine);
+    return budget_ns < most_ns ? budget_ns : most_ns;
 }
 
 /* The next job and others of its model, as much as one idle worker's part of the queue. */
@@ -220,6 +300,7 @@ static void start_batch(struct bag_engine *engine, uint64_t now_ns)
     struct bag_task *task = get_task(engine);
     task->jobs = jobs;
     task->cost_ns = cost_ns;
+    engine->running_ns += cost_ns;
     engine->running++;
     bag_workers_push(engine->workers, &task->work, false);
 }
@@ -248,8 +329,8 @@ static bool should_wait(struct bag_engine *engine, uint64_t now_ns)
 void bag_engine_dispatch(struct bag_engine *engine)
 {
     while (engine->queue.count) {
-        uint64_t now_ns = uv_hrtime();
-        drop_late(engine, now_ns);
+        uint64_t now_ns = engine->clock();
+        drop_overdue(engine, now_ns);
         if (!engine->queue.count || engine->running >= engine->num_tasks ||
             should_wait(engine, now_ns))
             return;
@@ -279,6 +360,8 @@ static void on_wake(uv_poll_t *wake, int status, int events)
     for (struct bag_job *job = oldest, *next; job; job = next) {
         struct bag_task *task = job->task;
         next = job->next;
+        if (engine->limits.latency_target_ns && !job->failed)
+            update_wait_scale(engine, job);
         bag_metrics_on_batch(engine->recorder, job->infer.input.model, task ? task->num_pooled : 0);
         job->done(job);
         if (task)
@@ -314,8 +397,13 @@ static bool init_tasks(struct bag_engine *engine)
 bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_workers *workers,
                      struct bag_budget *budget, const struct bag_engine_limits *limits)
 {
-    *engine = (struct bag_engine){
-        .loop = loop, .workers = workers, .limits = *limits, .cost_scale = 1, .wake_fd = -1};
+    *engine = (struct bag_engine){.loop = loop,
+                                  .workers = workers,
+                                  .limits = *limits,
+                                  .cost_scale = 1,
+                                  .wake_fd = -1,
+                                  .wait_scale = 1.0 / workers->count,
+                                  .clock = uv_hrtime};
     bag_queue_init(&engine->queue);
     engine->wake.data = engine->delay.data = engine;
     return init_tasks(engine) && bag_buffers_init(&engine->buffers, true, budget) &&

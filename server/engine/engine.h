@@ -7,6 +7,12 @@
  * long and other workers are idle, it is split into ranges of bags, or of columns where one bag
  * holds most indices: the bits are those of the whole.
  *
+ * With a latency target a job is rejected when it comes where it would wait too long: the work
+ * ahead of it, times how long such work took lately from submission to end. That is measured by the
+ * clock, and so counts whatever slows the workers down. Of a job that was let in and waits too long
+ * all the same nothing is computed any more. Rejecting early measured better than dropping late
+ * jobs alone (CoDel) and than serving the newest first, whose rejections come late.
+ *
  * One engine for each loop, all with the same workers. All functions and callbacks run on the
  * loop's thread. */
 #ifndef BAG_ENGINE_H
@@ -81,6 +87,7 @@ struct bag_engine_limits {
     uint64_t max_queue_delay_us; /* how long the oldest job waits for them */
     uint64_t default_timeout_us; /* how long a job may wait; 0: for ever */
     bool allow_timeout_override; /* a request's own timeout may shorten that */
+    uint64_t latency_target_ns;  /* in which most jobs should be done; 0: there is none */
 };
 
 /* One request's work. Embedded in its owner, which sets the first group and keeps it alive until
@@ -101,6 +108,7 @@ struct bag_job {
     struct bag_job *next;
     uint64_t queued_ns; /* when it was submitted, on uv_hrtime's clock */
     uint64_t cost_ns;
+    uint64_t ahead_ns; /* estimated work in front of it when it was submitted, and its own */
     size_t bytes;
     struct bag_task
         *task; /* that ends with this job; NULL: it has others to do, or there is none */
@@ -112,6 +120,8 @@ struct bag_engine {
     struct bag_engine_limits limits;
     struct bag_queue queue;
     double cost_scale;      /* by which estimates are multiplied, from the workers' CPU time */
+    double wait_scale;      /* time until a job is done, over the estimated work ahead of it */
+    uint64_t running_ns;    /* estimated work of the tasks with the workers */
     size_t released;        /* jobs that no longer wait for a batch of the preferred size */
     unsigned running;       /* tasks with the workers */
     struct bag_task *tasks; /* owned */
@@ -123,6 +133,7 @@ struct bag_engine {
     uv_timer_t delay;                   /* the oldest job has waited for others long enough */
     struct bag_recorder *recorder;      /* borrowed; NULL: nothing is counted */
     _Atomic(struct bag_job *) finished; /* newest first */
+    uint64_t (*clock)(void);            /* uv_hrtime; tests may set another */
     void (*on_turn)(void *context);     /* told after jobs were done */
     void *context;
 };

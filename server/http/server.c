@@ -140,6 +140,7 @@ static bool start_engine(struct bag_http_server *server)
         .max_queue_delay_us = (uint64_t)options->max_queue_delay_us,
         .default_timeout_us = (uint64_t)options->default_timeout_us,
         .allow_timeout_override = options->allow_timeout_override == BAG_SWITCH_ON,
+        .latency_target_ns = (uint64_t)options->latency_target_ms * 1000000,
     };
     server->context.inline_cost_ns = (uint64_t)options->inline_work_us * 1000;
     server->context.infer_limits = (struct bag_infer_limits){

@@ -18,6 +18,10 @@ OPEN_CONNECTIONS = 3000
 NORMAL_MS, OVERLOADED_NORMAL_MS = 10, 50
 HEALTH_PER_S = 200
 
+# With a latency target: p99 of what is accepted, in targets, and goodput within it, of the peak.
+TARGET_MS = 50
+MOST_P99, LEAST_IN_TIME = 1.2, 0.9
+
 
 # --- servers -------------------------------------------------------------------------------------
 
@@ -240,8 +244,9 @@ def workers(bench):
 
 # --- open ----------------------------------------------------------------------------------------
 
-def peak_of(bench, server, query):
-    return measure(bench, "loadgen", server, query, 64).per_s
+def peak_of(bench, server, query, connections=8):
+    """So few that none is rejected, and enough to keep the server busy."""
+    return measure(bench, "loadgen", server, query, connections).per_s
 
 
 def open_at_70(bench, query):
@@ -261,14 +266,14 @@ def open_at_70(bench, query):
         print_phase(name, "70 %", taken)
 
 
-def open_overload(bench, query):
-    """2x and 5x of the peak, with 70 % before, between and after."""
+def open_overload(bench, query, *arguments):
+    """2x and 5x of the peak, with 70 % before, between and after; the medians of each."""
     loads = [("70 %", 0.7), ("2x", 2), ("then 70 %", 0.7), ("5x", 5), ("then 70 % ", 0.7)]
     taken = {load: [] for load, _ in loads}
     seconds = (2 if bench.quick else 3) * bench.seconds
     rounds = 1 if bench.quick else 3
     with contextlib.ExitStack() as stack:
-        server = start_with_workers(stack, bench, 1)
+        server = start_with_workers(stack, bench, 1, *arguments)
         for _ in range(rounds):
             before = peak_of(bench, server, query)
             phases = bench.clients.open(server, query,
@@ -277,9 +282,8 @@ def open_overload(bench, query):
             peak = (before + peak_of(bench, server, query)) / 2
             for (load, _), phase in zip(loads, phases, strict=True):
                 taken[load].append(phase | {"peak": peak})
-    print_open_heading(f"{query.name}; 1 worker, {rounds} rounds")
-    for load, phases in taken.items():
-        print_phase("bagserve", load, phases)
+    print_open_heading(" ".join(map(str, [f"{query.name}; 1 worker, {rounds} rounds", *arguments])))
+    return {load: print_phase("bagserve", load, phases) for load, phases in taken.items()}
 
 
 def open_loop(bench):
@@ -287,6 +291,18 @@ def open_loop(bench):
     open_at_70(bench, SMALL)
     for work_us in WORK_US[-1:] if bench.quick else WORK_US:
         open_overload(bench, query_of_work(bench, work_us))
+    print(OPEN_LEGEND)
+
+
+def target(bench):
+    """overload with a latency target: what is accepted is answered in time, the rest is rejected"""
+    for work_us in WORK_US[-1:] if bench.quick else WORK_US:
+        loads = open_overload(bench, query_of_work(bench, work_us), "--latency-target-ms", TARGET_MS)
+        for load in ("2x", "5x"):
+            p99, in_time = loads[load]["p99_us"] / 1e3 / TARGET_MS, loads[load]["in_time"]
+            met = p99 <= MOST_P99 and in_time >= LEAST_IN_TIME
+            print(f"{load}: {'met' if met else 'MISSED'}: p99 {p99:.2f} targets (at most "
+                  f"{MOST_P99}), {in_time:.0%} of the peak in time (at least {LEAST_IN_TIME:.0%})")
     print(OPEN_LEGEND)
 
 
