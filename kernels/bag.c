@@ -39,31 +39,45 @@ const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT] = {
 #undef BAG_X
 };
 
-static bool same_word(const char *word, const char *name, size_t name_bytes)
+const char *const bag_isa_names[BAG_ISA_COUNT] = {
+#define BAG_X(id, name) [BAG_ISA_##id] = name,
+    BAG_ISAS(BAG_X)
+#undef BAG_X
+};
+
+static bool is_word(const char *word, const char *name, size_t name_bytes)
 {
     return strlen(word) == name_bytes && memcmp(word, name, name_bytes) == 0;
 }
 
+/* The place of a name among `count`, or `count`. */
+static unsigned find(const char *const *words, unsigned count, const char *name, size_t name_bytes)
+{
+    unsigned i = 0;
+    while (i < count && !is_word(words[i], name, name_bytes))
+        i++;
+    return i;
+}
+
 enum bag_dtype bag_dtype_find(const char *name, size_t name_bytes)
 {
-    for (int i = 0; i < BAG_DTYPE_COUNT; i++)
-        if (same_word(bag_dtypes[i].name, name, name_bytes))
-            return (enum bag_dtype)i;
-    return BAG_DTYPE_COUNT;
+    unsigned i = 0;
+    while (i < BAG_DTYPE_COUNT && !is_word(bag_dtypes[i].name, name, name_bytes))
+        i++;
+    return (enum bag_dtype)i;
 }
 
 enum bag_reduction bag_reduction_find(const char *name, size_t name_bytes)
 {
-    for (int i = 0; i < BAG_REDUCTION_COUNT; i++)
-        if (same_word(bag_reduction_names[i], name, name_bytes))
-            return (enum bag_reduction)i;
-    return BAG_REDUCTION_COUNT;
+    return (enum bag_reduction)find(bag_reduction_names, BAG_REDUCTION_COUNT, name, name_bytes);
 }
 
 enum bag_row_format bag_row_format_find(const char *name, size_t name_bytes)
 {
-    for (int i = 0; i < BAG_ROW_FORMAT_COUNT; i++)
-        if (same_word(bag_row_format_names[i], name, name_bytes))
-            return (enum bag_row_format)i;
-    return BAG_ROW_FORMAT_COUNT;
+    return (enum bag_row_format)find(bag_row_format_names, BAG_ROW_FORMAT_COUNT, name, name_bytes);
+}
+
+enum bag_isa bag_isa_find(const char *name, size_t name_bytes)
+{
+    return (enum bag_isa)find(bag_isa_names, BAG_ISA_COUNT, name, name_bytes);
 }

@@ -1,5 +1,4 @@
 /* The kernels of every instruction set, and the choice among them. */
-#include "dispatch.h"
 #include "pool_block.h"
 
 #if defined(__x86_64__)
@@ -30,21 +29,6 @@ static const struct bag_kernels *const kernels_of[BAG_ISA_COUNT] = {
 
 /* Written before there are threads. */
 static enum bag_isa used = BAG_ISA_GENERIC;
-
-const char *const bag_isa_names[BAG_ISA_COUNT] = {
-#define BAG_X(id, name) [BAG_ISA_##id] = name,
-    BAG_ISAS(BAG_X)
-#undef BAG_X
-};
-
-enum bag_isa bag_isa_find(const char *name, size_t name_bytes)
-{
-    for (int i = 0; i < BAG_ISA_COUNT; i++)
-        if (strlen(bag_isa_names[i]) == name_bytes &&
-            memcmp(bag_isa_names[i], name, name_bytes) == 0)
-            return (enum bag_isa)i;
-    return BAG_ISA_COUNT;
-}
 
 /* ---- the processor --------------------------------------------------------------------------- */
 

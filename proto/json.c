@@ -1,8 +1,6 @@
 /* Strict documents: the scanner's grammar, cJSON's tree, and a last check of the tree. */
 #include "json.h"
 
-#include "json_scan.h"
-
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* The grammar of JSON (RFC 8259) as a recursive scanner; see json_scan.h. */
-#include "json_scan.h"
+/* The grammar of JSON (RFC 8259) as a recursive scanner; see json.h. */
+#include "json.h"
 #include "numbers.h"
 
 #include <stdio.h>

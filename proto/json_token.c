@@ -1,5 +1,5 @@
-/* The tokens of JSON: strings, numbers, words and keys; see json_scan.h. */
-#include "json_scan.h"
+/* The tokens of JSON: strings, numbers, words and keys; see json.h. */
+#include "json.h"
 
 #include "numbers.h"
 

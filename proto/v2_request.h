@@ -8,7 +8,6 @@
 #define BAG_V2_REQUEST_H
 
 #include "arena.h"
-#include "json_limits.h"
 #include "kernels/pool.h"
 #include "problem.h"
 #include "text.h"
@@ -61,6 +60,10 @@ struct bag_v2_request {
 /* The value of Inference-Header-Content-Length: digits only, from 1 to `body_bytes`. */
 bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,
                           struct bag_problem *problem);
+
+/* What a JSON header may hold; see json.h. */
+struct bag_json_limits;
+extern const struct bag_json_limits bag_json_default_limits;
 
 /* Decodes a body whose first `header_bytes` are the JSON header and whose rest are the binary
  * tensors (header_bytes == body_bytes for a body of plain JSON). Repeated input or output names,

@@ -2,7 +2,7 @@
  */
 #include "backend.h"
 
-#include "kernels/dispatch.h"
+#include "kernels/pool.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -2,7 +2,6 @@
 #ifndef BAG_BACKEND_H
 #define BAG_BACKEND_H
 
-#include "kernels/dispatch.h"
 #include "kernels/pool.h"
 #include "proto/problem.h"
 

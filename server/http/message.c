@@ -3,7 +3,7 @@
 
 #include "proto/text.h"
 #include "proto/v2_documents.h"
-#include "server/metrics/expose.h"
+#include "server/metrics/metrics.h"
 
 #include <stdarg.h>
 #include <stdio.h>

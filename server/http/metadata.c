@@ -1,10 +1,10 @@
 /* Handlers of metadata and statistics: what the server is, whether it is ready, which models it
  * has, and what it has counted. What grows with the number of models is made by a worker. */
-#include "kernels/dispatch.h"
+#include "kernels/pool.h"
 #include "proto/v2_documents.h"
 #include "proto/v2_request.h"
 #include "request.h"
-#include "server/metrics/expose.h"
+#include "server/metrics/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* libmicrohttpd's callbacks; see mhd.h. */
-#include "mhd.h"
+/* libmicrohttpd's callbacks; see server.h. */
+#include "server.h"
 
 #include "server/system/log.h"
 

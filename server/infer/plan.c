@@ -3,9 +3,9 @@
  *   inputs      the request's tensors, sorted by feature (plan_collection.c for several)
  *   pools       of each feature: its rules with what the request changes, and the kernels' check
  *   outputs     what was asked for, and the ops that make it (plan_outputs.c) */
+#include "plan.h"
 #include "kernels/keys.h"
 #include "kernels/rowformat.h"
-#include "planner.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The inputs of a collection: named by feature, or in KeyedJaggedTensor's layout. */
-#include "planner.h"
+#include "plan.h"
 #include "proto/text.h"
 
 #include <string.h>

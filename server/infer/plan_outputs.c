@@ -3,7 +3,6 @@
  * Features are pooled only where an output needs them, and twice where two do. At the end, running
  * a list of ops. */
 #include "plan.h"
-#include "planner.h"
 #include "proto/text.h"
 
 #include <string.h>

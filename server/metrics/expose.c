@@ -1,5 +1,5 @@
-/* The counters in Prometheus' text format and as statistics; see expose.h. */
-#include "expose.h"
+/* The counters in Prometheus' text format and as statistics; see metrics.h. */
+#include "metrics.h"
 
 #include "server/system/log.h"
 

@@ -1,7 +1,6 @@
 /* Pooling, and the mere touching of the same rows, timed; see bench_kernels.h. */
 #include "bench_kernels.h"
 
-#include "kernels/dispatch.h"
 #include "kernels/pool.h"
 
 #include <pthread.h>

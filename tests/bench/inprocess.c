@@ -5,7 +5,7 @@
  *
  * A query has that many bags of each table. Each is checked and pooled as the server does it, into
  * a result that is used again; 64 different queries in turn. Prints one line of JSON. */
-#include "kernels/dispatch.h"
+#include "kernels/pool.h"
 #include "query.h"
 #include "server/table/load.h"
 

@@ -1,6 +1,7 @@
 /* libFuzzer: bodies of inference. The first two bytes say how long the JSON header is, 0 that all
  * is JSON, and with the highest bit that the JSON header has small limits; the rest is the body.
  * What is decoded must lie within the body or the arena. */
+#include "proto/json.h"
 #include "proto/v2_request.h"
 
 #include <stdlib.h>

@@ -12,7 +12,7 @@ from v2 import Client, Tensor, infer_body
 BODY_BYTES = 4 << 20
 # What a server takes for anything at all: threads, buffers, code that is touched.
 BASE_BYTES = 4 << 20
-# proto/json_limits.h: the largest tree.
+# proto/json.h: the largest tree.
 TREE_BYTES = 12 << 20
 
 

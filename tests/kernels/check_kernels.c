@@ -5,7 +5,7 @@
  *
  * A failure prints the call and its seed; `check_kernels SEED 1` repeats it. NaNs are equal
  * whatever their payload. */
-#include "kernels/dispatch.h"
+#include "kernels/pool.h"
 #include "kernels/pool_entries.h"
 
 #include <stdio.h>

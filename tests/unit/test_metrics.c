@@ -1,7 +1,7 @@
 /* Counting: bounds of histograms, recorders of several loops, and the text that comes of it. */
 #include "testing.h"
 
-#include "server/metrics/expose.h"
+#include "server/metrics/metrics.h"
 
 static struct bag_model models[2], *both[2] = {&models[0], &models[1]};
 static struct bag_metrics metrics;

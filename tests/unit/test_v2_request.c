@@ -1,6 +1,7 @@
 /* V2 requests: what a JSON header says, and every way in which one can be wrong. */
 #include "testing.h"
 
+#include "proto/json.h"
 #include "proto/v2_request.h"
 
 struct decoded {
