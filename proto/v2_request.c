@@ -310,21 +310,10 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
         ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                              "the request must be a JSON object with \"inputs\"");
     ok = ok && read_parameters(&reader) && bag_v2_read_inputs(&reader) && read_outputs(&reader);
-    if (ok && reader.header.id.bytes > 2) {
-        request->id.data = reader.header.id.data;
-        request->id.bytes = reader.header.id.bytes;
-        request->id_position = (size_t)(reader.header.id.data - body);
-    }
+    if (ok && reader.header.id.bytes > 2)
+        request->id = reader.header.id;
     bag_json_free(reader.header.tree);
     return ok;
-}
-
-void bag_v2_request_rebind(struct bag_v2_request *request, const char *body)
-{
-    for (size_t i = 0; i < request->num_inputs; i++)
-        request->inputs[i].raw.data = body + request->inputs[i].position;
-    if (request->id.bytes)
-        request->id.data = body + request->id_position;
 }
 
 bool bag_v2_is_binary(const struct bag_v2_request *request, enum bag_v2_encoding encoding)

@@ -48,7 +48,6 @@ struct bag_v2_overrides {
 
 struct bag_v2_request {
     struct bag_text id; /* a JSON string as it was sent, quotes included; bytes 0: none */
-    size_t id_position; /* of `id` in the body */
     struct bag_v2_input *inputs;
     size_t num_inputs;
     struct bag_v2_output *outputs; /* as asked for; none means all */
@@ -72,9 +71,6 @@ extern const struct bag_json_limits bag_json_default_limits;
 bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_bytes,
                            const struct bag_json_limits *limits, struct bag_arena *arena,
                            struct bag_v2_request *request, struct bag_problem *problem);
-
-/* Makes a decoded request point into another body of the same size with the same JSON header. */
-void bag_v2_request_rebind(struct bag_v2_request *request, const char *body);
 
 /* Makes a view of an input. FP16 and BF16 have no JSON form and are rejected there. */
 bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena,

@@ -14,6 +14,7 @@ static const char usage[] =
     "  --features ROWS:IDS[,ROWS:IDS]...\n"
     "                     bags of each, in one table that holds the rows of all; or with\n"
     "  --collection       in a model with a feature for each\n"
+    "  --vary             bags of 1 to IDS ids, and an id of its own in each body\n"
     "  --get PATH         no query, but GET PATH\n"
     "  --bodies 64        different bodies, sent in turn\n"
     "  --seed 1           of the ids and of the times of arrival\n"
@@ -37,6 +38,7 @@ enum flag {
     FEATURES,
     COLLECTION,
     JSON,
+    VARY,
     GET,
     BODIES,
     SEED,
@@ -103,6 +105,9 @@ static void read_option(struct bench_loadgen_options *options, enum flag flag, c
     case JSON:
         options->query.json = true;
         break;
+    case VARY:
+        options->query.varied = true;
+        break;
     case GET:
         options->query.get_path = text;
         break;
@@ -139,8 +144,9 @@ static void check(const struct bench_loadgen_options *options)
         reject("--port is missing");
     if (strlen(options->query.model) > MAX_MODEL_BYTES)
         reject("the model's name is too long");
-    if (options->query.features[0].rows < 1 || !options->bodies || !options->connections)
-        reject("--rows, --bodies and --connections must be at least 1");
+    if (options->query.features[0].rows < 1 || !options->query.features[0].ids_per_bag ||
+        !options->bodies || !options->connections)
+        reject("--rows, --ids, --bodies and --connections must be at least 1");
     if (options->phases[0].seconds <= 0)
         reject("--seconds must be above 0");
 }
@@ -155,6 +161,7 @@ void bench_loadgen_options_read(struct bench_loadgen_options *options, int count
                                           {"features", 1, NULL, FEATURES},
                                           {"collection", 0, NULL, COLLECTION},
                                           {"json", 0, NULL, JSON},
+                                          {"vary", 0, NULL, VARY},
                                           {"get", 1, NULL, GET},
                                           {"bodies", 1, NULL, BODIES},
                                           {"seed", 1, NULL, SEED},

@@ -103,11 +103,12 @@ static char *put_input(char *out, const char *name, const int64_t *numbers, size
 }
 
 static size_t put_body(char *body, const struct bench_query *query, const int64_t *ids,
-                       const int64_t *bags, size_t *json_bytes)
+                       const int64_t *bags, size_t number, size_t *json_bytes)
 {
     size_t count = bench_query_count(query), num_bags = query->bags * query->num_features;
-    char *out = put_input(body + sprintf(body, "{\"inputs\":["),
-                          query->collection ? "values" : "indices", ids, count, query->json);
+    char *out = body + (query->varied ? sprintf(body, "{\"id\":\"%zu\",\"inputs\":[", number)
+                                      : sprintf(body, "{\"inputs\":["));
+    out = put_input(out, query->collection ? "values" : "indices", ids, count, query->json);
     *out++ = ',';
     out = put_input(out, query->collection ? "lengths" : "offsets", bags, num_bags, query->json);
     out += sprintf(out, query->json ? "]}" : "],\"parameters\":{\"binary_data_output\":true}}");
@@ -120,11 +121,11 @@ static size_t put_body(char *body, const struct bench_query *query, const int64_
 }
 
 static struct bench_request make_request(const struct bench_query *query, const int64_t *ids,
-                                         const int64_t *bags, unsigned port)
+                                         const int64_t *bags, size_t number, unsigned port)
 {
     size_t numbers = bench_query_count(query) + query->bags * query->num_features, json_bytes;
     char *body = allocate(HEAD_BYTES + numbers * ID_TEXT_BYTES);
-    size_t body_bytes = put_body(body, query, ids, bags, &json_bytes);
+    size_t body_bytes = put_body(body, query, ids, bags, number, &json_bytes);
     char *request = allocate(HEAD_BYTES + body_bytes);
     int head = sprintf(request,
                        "POST /v2/models/%s/infer HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n"
@@ -145,17 +146,28 @@ static struct bench_request make_get(const char *path, unsigned port)
     return (struct bench_request){request, (size_t)count};
 }
 
+/* A query of the same form with fewer ids, as many in all bags of a feature. */
+static struct bench_query vary(const struct bench_query *query, uint64_t *seed)
+{
+    struct bench_query varied = *query;
+    for (size_t f = 0; query->varied && f < query->num_features; f++)
+        varied.features[f].ids_per_bag =
+            1 + (unsigned)(bench_random(seed) % query->features[f].ids_per_bag);
+    return varied;
+}
+
 struct bench_request *bench_requests_make(const struct bench_query *query, size_t count,
                                           uint64_t seed, unsigned port)
 {
     struct bench_request *requests = allocate(count * sizeof *requests);
     int64_t *ids = allocate(sizeof *ids * (bench_query_count(query) + 1));
     int64_t *bags = allocate(sizeof *bags * (query->bags * query->num_features + 1));
-    bench_query_bags(query, bags);
     for (size_t i = 0; i < count; i++) {
-        bench_query_ids(query, &seed, ids);
+        struct bench_query own = vary(query, &seed);
+        bench_query_bags(&own, bags);
+        bench_query_ids(&own, &seed, ids);
         requests[i] = query->get_path ? make_get(query->get_path, port)
-                                      : make_request(query, ids, bags, port);
+                                      : make_request(&own, ids, bags, i, port);
     }
     free(ids);
     free(bags);

@@ -25,6 +25,7 @@ struct bench_query {
     bool collection; /* values and lengths; otherwise one table that holds the rows of all features,
                         one after the other, by indices and offsets */
     bool json;       /* both ways; otherwise binary tensors both ways */
+    bool varied;     /* each request has an id of its own, and bags of 1 to ids_per_bag ids */
     const char *get_path; /* not NULL: asked for instead, without a body */
 };
 

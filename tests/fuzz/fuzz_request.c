@@ -1,8 +1,9 @@
 /* libFuzzer: bodies of inference. The first two bytes say how long the JSON header is, 0 that all
  * is JSON, and with the highest bit that the JSON header has small limits; the rest is the body.
- * What is decoded must lie within the body or the arena. */
+ * What is decoded must lie within the body or the arena, and a body that fits the template of one
+ * must be what decoding makes of it. */
 #include "proto/json.h"
-#include "proto/v2_request.h"
+#include "proto/v2_template.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,34 @@ static void check_request(const struct bag_v2_request *request,
     }
 }
 
+/* A byte of the header becomes another: then it fits no longer, or means what decoding says. */
+static void check_template(char *body, size_t body_bytes, size_t header_bytes)
+{
+    struct bag_v2_template *template = bag_v2_template_make(body, body_bytes, header_bytes);
+    struct bag_problem problem;
+    struct bag_v2_request decoded;
+    struct bag_arena arena;
+    if (!template)
+        return;
+    require(bag_v2_template_match(template, body, body_bytes, header_bytes) != NULL);
+    body[(unsigned char)body[body_bytes - 1] % header_bytes] ^= body[header_bytes / 2] & 15;
+    const struct bag_v2_request *request =
+        bag_v2_template_match(template, body, body_bytes, header_bytes);
+    bag_arena_init(&arena, ARENA_BYTES(body_bytes));
+    if (request) {
+        require(bag_v2_request_decode(body, body_bytes, header_bytes, &bag_json_default_limits,
+                                      &arena, &decoded, &problem));
+        require(decoded.num_inputs == request->num_inputs && decoded.id.data == request->id.data &&
+                decoded.id.bytes == request->id.bytes);
+        for (size_t i = 0; i < decoded.num_inputs; i++)
+            require(decoded.inputs[i].raw.data == request->inputs[i].raw.data &&
+                    decoded.inputs[i].raw.bytes == request->inputs[i].raw.bytes &&
+                    decoded.inputs[i].count == request->inputs[i].count);
+    }
+    bag_arena_free(&arena);
+    bag_v2_template_free(template);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
     struct bag_problem problem = {.text = ""};
@@ -88,6 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     if (bag_v2_request_decode(body, body_bytes, header_bytes, limits, &arena, &request, &problem)) {
         check_request(&request, limits, body, body_bytes);
         read_inputs(&request, &arena);
+        check_template(body, body_bytes, header_bytes);
     } else {
         require(problem.kind == BAG_ERROR_BAD_REQUEST && problem.text[0]);
     }

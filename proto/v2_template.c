@@ -1,0 +1,266 @@
+/* Decoded JSON headers with open places; see v2_template.h. */
+#include "v2_template.h"
+
+#include <stdlib.h>
+
+/* What decoding one header may take. */
+#define ARENA_BYTES (256 << 10)
+
+/* Digits of a number that is taken without checking for overflow, and is exact everywhere. */
+#define MAX_DIGITS 15
+
+/* Text that must be the same, and the open place behind it: a dimension, a size, or the id. */
+struct piece {
+    const char *text;
+    size_t bytes;
+    int64_t *dimension; /* NULL: none */
+    size_t *size;       /* NULL: none; where both are: the id */
+};
+
+struct bag_v2_template {
+    struct bag_arena arena; /* of all below */
+    struct bag_v2_request request;
+    struct piece *pieces;
+    size_t num_pieces; /* that have an open place behind them; then comes the last text */
+};
+
+/* ---- open places ----------------------------------------------------------------------------- */
+
+/* Takes an integer as JSON writes it; NULL where there is none, or a longer one. */
+static const char *read_number(const char *at, const char *end, uint64_t *value)
+{
+    const char *first = at;
+    for (*value = 0; at < end && *at >= '0' && *at <= '9' && at - first <= MAX_DIGITS; at++)
+        *value = *value * 10 + (uint64_t)(*at - '0');
+    bool ok = at > first && at - first <= MAX_DIGITS && (*first != '0' || at == first + 1);
+    return ok ? at : NULL;
+}
+
+/* Takes a string of printable ASCII without escapes, quotes included; NULL where there is none, or
+ * it is empty. */
+static const char *read_string(const char *at, const char *end, struct bag_text *text)
+{
+    const char *first = at;
+    if (at == end || *at++ != '"')
+        return NULL;
+    while (at < end && *at >= ' ' && *at <= '~' && *at != '"' && *at != '\\')
+        at++;
+    if (at == end || *at != '"' || at == first + 1)
+        return NULL;
+    *text = (struct bag_text){first, (size_t)(at + 1 - first)};
+    return at + 1;
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+/* A header in which places are being found. */
+struct finder {
+    struct bag_v2_template *template;
+    const char *from; /* the end of the last place */
+    const char *end;
+    size_t shapes, sizes; /* that were found so far */
+};
+
+static const char *skip_space(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+        at++;
+    return at;
+}
+
+static void add_piece(struct finder *finder, const char *at, int64_t *dimension, size_t *size)
+{
+    struct bag_v2_template *template = finder->template;
+    template->pieces[template->num_pieces++] =
+        (struct piece){finder->from, (size_t)(at - finder->from), dimension, size};
+}
+
+/* Opens the number at `at`, which must have that value; returns what is behind it. */
+static const char *open_number(struct finder *finder, const char *at, int64_t *dimension,
+                               size_t *size)
+{
+    uint64_t value, expected = dimension ? (uint64_t)*dimension : *size;
+    const char *behind = read_number(at, finder->end, &value);
+    bool is_whole = behind && behind < finder->end && !memchr(".eE", *behind, 3);
+    if (!is_whole || value != expected)
+        return NULL;
+    add_piece(finder, at, dimension, size);
+    finder->from = behind;
+    return behind;
+}
+
+static const char *open_shape(struct finder *finder, const char *at)
+{
+    struct bag_v2_request *request = &finder->template->request;
+    if (finder->shapes == request->num_inputs)
+        return NULL;
+    struct bag_v2_input *input = &request->inputs[finder->shapes++];
+    for (uint32_t i = 0; at && i < input->rank; i++) {
+        at = skip_space(at + 1, finder->end); /* behind the bracket or the comma */
+        at = open_number(finder, at, &input->shape[i], NULL);
+        at = at ? skip_space(at, finder->end) : NULL;
+    }
+    return at;
+}
+
+static const char *open_size(struct finder *finder, const char *at)
+{
+    struct bag_v2_request *request = &finder->template->request;
+    if (finder->sizes == request->num_inputs)
+        return NULL;
+    return open_number(finder, at, NULL, &request->inputs[finder->sizes++].raw.bytes);
+}
+
+static bool is_key(const char *string, const char *behind, const char *key)
+{
+    size_t bytes = strlen(key);
+    return (size_t)(behind - string) == bytes + 2 && memcmp(string + 1, key, bytes) == 0;
+}
+
+/* Opens what a string says: the id, which it is, or the value of the key that it is. */
+static const char *open_string(struct finder *finder, const char *string, const char *id)
+{
+    const char *quote = memchr(string + 1, '"', (size_t)(finder->end - string - 1));
+    if (!quote)
+        return NULL;
+    const char *at = skip_space(quote + 1, finder->end);
+    if (string == id) {
+        struct bag_text text;
+        add_piece(finder, string, NULL, NULL);
+        return finder->from = read_string(string, finder->end, &text);
+    }
+    if (at == finder->end || *at != ':')
+        return at;
+    at = skip_space(at + 1, finder->end);
+    if (is_key(string, quote + 1, "shape"))
+        return open_shape(finder, at);
+    return is_key(string, quote + 1, "binary_data_size") ? open_size(finder, at) : at;
+}
+
+/* Every input has each of the two keys once. So where there are as many of them in all as there are
+ * inputs, and nothing has a backslash, they are those of the inputs, in their order. */
+static bool find_places(struct bag_v2_template *template, const char *header, size_t bytes,
+                        const char *id)
+{
+    struct finder finder = {.template = template, .from = header, .end = header + bytes};
+    if (memchr(header, '\\', bytes))
+        return false;
+    for (const char *at = header; at && at < finder.end;) {
+        at = *at == '"' ? open_string(&finder, at, id) : at + 1;
+        if (!at)
+            return false;
+    }
+    template->pieces[template->num_pieces] =
+        (struct piece){finder.from, (size_t)(finder.end - finder.from), NULL, NULL};
+    return finder.shapes == template->request.num_inputs &&
+           finder.sizes == template->request.num_inputs;
+}
+
+static bool decode(struct bag_v2_template *template, const char *body, size_t body_bytes,
+                   size_t header_bytes)
+{
+    struct bag_v2_request *request = &template->request;
+    struct bag_problem ignored;
+    size_t places = 1;
+    if (!bag_v2_request_decode(body, body_bytes, header_bytes, &bag_json_default_limits,
+                               &template->arena, request, &ignored))
+        return false;
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        if (!request->inputs[i].binary || !bag_dtypes[request->inputs[i].dtype].bytes)
+            return false;
+        places += request->inputs[i].rank + 1;
+    }
+    char *header = bag_arena_alloc(&template->arena, header_bytes);
+    template->pieces = bag_arena_array(&template->arena, places + 1, sizeof *template->pieces);
+    if (!header || !template->pieces)
+        return false;
+    memcpy(header, body, header_bytes);
+    return find_places(template, header, header_bytes,
+                       request->id.bytes ? header + (request->id.data - body) : NULL);
+}
+
+struct bag_v2_template *bag_v2_template_make(const char *body, size_t body_bytes,
+                                             size_t header_bytes)
+{
+    struct bag_v2_template *template = calloc(1, sizeof *template);
+    if (!template)
+        return NULL;
+    bag_arena_init(&template->arena, ARENA_BYTES);
+    if (decode(template, body, body_bytes, header_bytes))
+        return template;
+    bag_v2_template_free(template);
+    return NULL;
+}
+
+/* ---- matching -------------------------------------------------------------------------------- */
+
+/* Reads what is open; NULL where it is not of its form. */
+static const char *read_place(const struct piece *piece, const char *at, const char *end,
+                              struct bag_v2_request *request)
+{
+    uint64_t value;
+    if (!piece->dimension && !piece->size)
+        return read_string(at, end, &request->id);
+    at = read_number(at, end, &value);
+    if (piece->dimension)
+        *piece->dimension = (int64_t)value;
+    else
+        *piece->size = (size_t)value;
+    return at;
+}
+
+static bool read_places(struct bag_v2_template *template, const char *at, const char *end)
+{
+    for (size_t i = 0;; i++) {
+        const struct piece *piece = &template->pieces[i];
+        if (piece->bytes > (size_t)(end - at) || memcmp(at, piece->text, piece->bytes) != 0)
+            return false;
+        at += piece->bytes;
+        if (i == template->num_pieces)
+            return at == end;
+        at = read_place(piece, at, end, &template->request);
+        if (!at)
+            return false;
+    }
+}
+
+/* Checks the input's numbers, as decoding does, and takes its bytes from *position on. */
+static bool take_bytes(struct bag_v2_input *input, const char *body, size_t body_bytes,
+                       size_t *position)
+{
+    size_t bytes = bag_dtypes[input->dtype].bytes;
+    input->count = 1;
+    for (uint32_t i = 0; i < input->rank; i++) {
+        if (__builtin_mul_overflow(input->count, (size_t)input->shape[i], &input->count))
+            return false;
+    }
+    if (__builtin_mul_overflow(input->count, bytes, &bytes) || bytes != input->raw.bytes ||
+        bytes > body_bytes - *position)
+        return false;
+    input->position = *position;
+    input->raw.data = body + *position;
+    *position += bytes;
+    return true;
+}
+
+const struct bag_v2_request *bag_v2_template_match(struct bag_v2_template *template,
+                                                   const char *body, size_t body_bytes,
+                                                   size_t header_bytes)
+{
+    struct bag_v2_request *request = &template->request;
+    size_t position = header_bytes;
+    if (!read_places(template, body, body + header_bytes))
+        return NULL;
+    for (size_t i = 0; i < request->num_inputs; i++) {
+        if (!take_bytes(&request->inputs[i], body, body_bytes, &position))
+            return NULL;
+    }
+    return position == body_bytes ? request : NULL;
+}
+
+void bag_v2_template_free(struct bag_v2_template *template)
+{
+    if (template)
+        bag_arena_free(&template->arena);
+    free(template);
+}
