@@ -348,6 +348,13 @@ const char *bag_safetensors_next(const struct bag_safetensors *file, const struc
     return item ? item->string : NULL;
 }
 
+const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key)
+{
+    const cJSON *metadata = member(file->tree, METADATA);
+    const cJSON *value = metadata ? member(metadata, key) : NULL;
+    return value ? value->valuestring : NULL;
+}
+
 bool bag_safetensors_has(const struct bag_safetensors *file, const char *name)
 {
     return strcmp(name, METADATA) != 0 && member(file->tree, name);

@@ -57,6 +57,9 @@ const char *bag_safetensors_next(const struct bag_safetensors *file, const struc
 /* Whether there is a tensor of that name, of whatever type. */
 bool bag_safetensors_has(const struct bag_safetensors *file, const char *name);
 
+/* What the file's __metadata__ says of a key; NULL: nothing. Lives as long as the file's struct. */
+const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key);
+
 /* Describes a tensor that is there. Rejects types that cannot be pooled, and more dimensions than
  * BAG_MAX_RANK. */
 bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,

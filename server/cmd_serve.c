@@ -8,6 +8,7 @@
 #include "server/http/routes.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
+#include "table/updates.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,6 +36,7 @@ struct serve {
     struct bag_service service;
     struct bag_http_tokens tokens; /* where there is a file of them */
     struct bag_workers workers;
+    struct bag_updates updates; /* where rows may change */
     struct bag_listeners listeners;
     struct bag_loops loops;
     int exit_code;
@@ -198,6 +200,30 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
            bag_loader_open(&serve->loader, config, problem);
 }
 
+/* Streams of updates, for the loader to attach tables to. */
+static bool init_updates(struct serve *serve, struct bag_problem *problem)
+{
+    const struct bag_option_values *options = &serve->config.options;
+    struct bag_updates_settings settings = {.journal_dir = options->journal_dir,
+                                            .sync = options->journal_sync,
+                                            .sync_interval_ms =
+                                                (uint64_t)options->journal_sync_interval_ms,
+                                            .disk = &bag_system_disk};
+    if (options->updates == BAG_SWITCH_OFF)
+        return true;
+    if (!bag_updates_init(&serve->updates, &settings))
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    serve->service.updates = serve->loader.updates = &serve->updates;
+    return bag_updates_start(&serve->updates, problem);
+}
+
+/* After the last request, before the tables go. */
+static void stop_updates(struct serve *serve)
+{
+    if (serve->service.updates)
+        bag_updates_stop(&serve->updates);
+}
+
 static bool start_workers(struct serve *serve, struct bag_problem *problem)
 {
     struct bag_option_values *options = &serve->config.options;
@@ -304,12 +330,25 @@ static bool init_handles(struct serve *serve, struct bag_problem *problem)
     return catch_signals(serve, problem);
 }
 
+/* What changes tables is for those who show a token, or who may open a socket in a folder. */
+static bool check_guard(const struct serve *serve, struct bag_problem *problem)
+{
+    bool is_unix = serve->listeners.has_admin && serve->listeners.admin.port < 0;
+    if (serve->config.options.updates == BAG_SWITCH_OFF || serve->service.tokens || is_unix)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "updates needs a token_file, with a token of scope admin, or a second "
+                           "listener on a Unix-domain socket: anybody could change the tables");
+}
+
 static bool start_loops(struct serve *serve, struct bag_problem *problem)
 {
     serve->loops.on_ended = on_ended;
     serve->loops.context = serve;
-    if (!bag_listeners_open(&serve->listeners, &serve->config.options, problem))
+    if (!bag_listeners_open(&serve->listeners, &serve->config.options, problem) ||
+        !check_guard(serve, problem))
         return false;
+    serve->service.has_admin = serve->listeners.has_admin;
     bool started =
         bag_loops_start(&serve->loops, &serve->loop, &serve->service, &serve->listeners, problem);
     bag_listeners_close(&serve->listeners);
@@ -346,6 +385,7 @@ static bool start(struct serve *serve, struct bag_problem *problem)
                     serve->loader.sources.total_bytes);
     serve->service.metrics.budget = &serve->service.budget;
     return bag_log_start(problem) && start_workers(serve, problem) &&
+           init_updates(serve, problem) &&
            check_descriptors((size_t)serve->config.options.loops, problem) &&
            init_loop(serve, problem) && start_loops(serve, problem) &&
            init_handles(serve, problem) && start_loader(serve, problem);
@@ -377,12 +417,15 @@ static void run(struct serve *serve)
     }
     uv_run(&serve->loop, UV_RUN_DEFAULT);
     bag_workers_stop(&serve->workers);
+    stop_updates(serve);
     bag_loader_stop(&serve->loader);
     bag_loops_free(&serve->loops);
     bag_log(BAG_LOG_LEVEL_INFO, "stopped");
     uv_loop_close(&serve->loop);
     bag_metrics_free(&serve->service.metrics);
     bag_registry_free(&serve->service.registry);
+    if (serve->service.updates)
+        bag_updates_free(&serve->updates);
 }
 
 int bag_cmd_serve(int argc, char *argv[])

@@ -6,6 +6,7 @@
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 #include "table/progress.h"
+#include "table/updates.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,6 +145,30 @@ static bool load_projection(const struct bag_feature_source *feature, bag_gemm_f
     return !source || *memory;
 }
 
+/* Makes a loaded table take updates, and brings it up to date. Where that fails its model is not
+ * served, and others are: nothing that was acknowledged is left out. */
+static struct bag_model *follow_updates(const struct bag_loader *loader,
+                                        const struct bag_source *source, struct bag_model *model,
+                                        struct bag_problem *problem)
+{
+    char *deltas = bag_source_deltas(source);
+    struct bag_updates_table table = {.name = model->name,
+                                      .memory = model->memory,
+                                      .rules = &model->features[0].rules,
+                                      .through = bag_source_updates_through(source),
+                                      .deltas = deltas};
+    bool ok = bag_updates_attach(loader->updates, &table, NULL, NULL, problem);
+    free(deltas);
+    if (ok && bag_model_follow_updates(model))
+        return model;
+    bag_log(BAG_LOG_LEVEL_ERROR, "model not served", BAG_LOG_TEXT("model", model->name),
+            BAG_LOG_TEXT("reason", problem->text));
+    struct bag_model *instead =
+        bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE, problem->text);
+    bag_model_drop(model);
+    return instead;
+}
+
 /* NULL with the problem set. */
 static struct bag_model *load_table(const struct bag_source *source, bag_gemm_fn *gemm,
                                     struct bag_problem *problem)
@@ -177,6 +202,16 @@ static bool check_feature(const struct bag_source *collection, const struct bag_
     return bag_source_check_keys(&feature->rules, feature->model->memory, what, problem);
 }
 
+/* A collection over a table that is not served. */
+static struct bag_model *reject_table(const struct bag_source *source,
+                                      const struct bag_model *table)
+{
+    char reason[512];
+    snprintf(reason, sizeof reason, "its table '%s' is not served: %s", table->name, table->reason);
+    return bag_model_without_table(source->model->name, source->model->version,
+                                   BAG_MODEL_UNAVAILABLE, reason);
+}
+
 /* When all tables are loaded: `models` are those of the sources, in their order. */
 static struct bag_model *make_collection(const struct bag_loader *loader,
                                          const struct bag_source *source,
@@ -204,6 +239,29 @@ static struct bag_model *make_collection(const struct bag_loader *loader,
     return model;
 }
 
+/* The first table of a collection that is not served; NULL where all are. */
+static const struct bag_model *find_missing(const struct bag_loader *loader,
+                                            const struct bag_source *source,
+                                            struct bag_model *const *models)
+{
+    for (size_t i = 0; i < source->num_features; i++) {
+        const struct bag_model *table = models[source->features[i].table - loader->sources.sources];
+        if (table->state != BAG_MODEL_READY)
+            return table;
+    }
+    return NULL;
+}
+
+static struct bag_model *load_collection(const struct bag_loader *loader,
+                                         const struct bag_source *source,
+                                         struct bag_model *const *models,
+                                         struct bag_problem *problem)
+{
+    const struct bag_model *missing = find_missing(loader, source, models);
+    return missing ? reject_table(source, missing)
+                   : make_collection(loader, source, models, problem);
+}
+
 static bool load_models(const struct bag_loader *loader, struct bag_model **models,
                         struct bag_problem *problem)
 {
@@ -212,10 +270,13 @@ static bool load_models(const struct bag_loader *loader, struct bag_model **mode
         if (!bag_source_is_collection(&sources[i]) &&
             !(models[i] = load_table(&sources[i], loader->gemm, problem)))
             return false;
+        if (models[i] && loader->updates &&
+            !(models[i] = follow_updates(loader, &sources[i], models[i], problem)))
+            return no_memory(&sources[i], problem);
     }
     for (size_t i = 0; i < loader->sources.count; i++) {
         if (bag_source_is_collection(&sources[i]) &&
-            !(models[i] = make_collection(loader, &sources[i], models, problem)))
+            !(models[i] = load_collection(loader, &sources[i], models, problem)))
             return false;
     }
     return true;

@@ -16,6 +16,7 @@ struct bag_loader {
     struct bag_sources sources;
     bag_gemm_fn *gemm;             /* NULL: no projection needs one */
     struct bag_registry *registry; /* borrowed */
+    struct bag_updates *updates;   /* borrowed; NULL: rows never change */
     uv_thread_t thread;
     uv_mutex_t lock; /* guards what follows */
     uv_cond_t wake;

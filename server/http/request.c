@@ -53,28 +53,39 @@ void bag_http_request_resume(struct bag_http_request *request)
     request->suspended = false;
 }
 
+static void on_made(struct bag_job *job)
+{
+    bag_http_request_resume((void *)((char *)job - offsetof(struct bag_http_request, job)));
+}
+
+enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
+                                                 void (*run)(struct bag_work *work))
+{
+    request->work.run = run;
+    request->job.done = on_made;
+    request->job.task = NULL;
+    bag_workers_push(request->context->engine.workers, &request->work, true);
+    return BAG_HTTP_SUSPEND;
+}
+
+void bag_http_request_made(struct bag_http_request *request)
+{
+    bag_job_push_finished(&request->context->engine, &request->job);
+}
+
 static void run_on_worker(struct bag_work *work)
 {
     struct bag_http_request *request =
         (void *)((char *)work - offsetof(struct bag_http_request, work));
     request->make_reply(request);
-    bag_job_push_finished(&request->context->engine, &request->job);
-}
-
-static void on_made(struct bag_job *job)
-{
-    bag_http_request_resume((void *)((char *)job - offsetof(struct bag_http_request, job)));
+    bag_http_request_made(request);
 }
 
 enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *request,
                                                  void (*make_reply)(struct bag_http_request *))
 {
     request->make_reply = make_reply;
-    request->work.run = run_on_worker;
-    request->job.done = on_made;
-    request->job.task = NULL;
-    bag_workers_push(request->context->engine.workers, &request->work, true);
-    return BAG_HTTP_SUSPEND;
+    return bag_http_request_elsewhere(request, run_on_worker);
 }
 
 /* ---- the head -------------------------------------------------------------------------------- */

@@ -40,6 +40,8 @@ struct bag_service {
     unsigned most_in_library;       /* likewise, for each loop's daemon; some more */
     atomic_size_t connections;      /* of all loops */
     struct bag_workers *workers;    /* borrowed; of all loops */
+    struct bag_updates *updates;    /* borrowed; NULL: rows never change */
+    bool has_admin;                 /* there is a second listener */
     struct bag_budget budget;       /* of the memory of all requests */
     struct bag_metrics metrics;     /* of all loops */
     struct bag_http_tokens *tokens; /* borrowed; NULL: requests need none */
@@ -129,7 +131,7 @@ struct bag_http_request {
     struct bag_job job;     /* an inference's; its model is NULL in other requests */
     enum bag_coding coding; /* of the body */
     uint64_t expected_ns;   /* work that the announced body lets expect; 0: not known */
-    struct bag_work work;   /* of bag_http_request_on_worker */
+    struct bag_work work;   /* of bag_http_request_elsewhere */
     void (*make_reply)(struct bag_http_request *request);
     struct bag_http_reply reply;
 };
@@ -169,6 +171,12 @@ void bag_http_request_resume(struct bag_http_request *request);
  * than a turn of the loop should. It may read the snapshot and what never changes. */
 enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *request,
                                                  void (*make_reply)(struct bag_http_request *));
+
+/* For a handler to return where others than a worker make the reply: a worker calls `run` with
+ * request->work, and who has filled the reply in the end calls the second one, on any thread. */
+enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
+                                                 void (*run)(struct bag_work *work));
+void bag_http_request_made(struct bag_http_request *request);
 
 /* Parts of a bag_http_accept. Whether the head's Content-Encoding is known, and the length that it
  * announces is at most max_bytes, of which messages name the option as " (option)" or "". Otherwise

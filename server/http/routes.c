@@ -12,6 +12,7 @@
 #define GET   "GET, HEAD, OPTIONS", NULL
 #define POST  "POST, OPTIONS", bag_http_accept_small
 #define INFER "POST, OPTIONS", bag_http_accept_infer, bag_http_post_infer, BAG_SCOPE_INFER
+#define ROWS  "POST, OPTIONS", bag_http_accept_rows, bag_http_post_rows, BAG_SCOPE_ADMIN
 #define READ  BAG_SCOPE_READ
 #define OPEN  BAG_HTTP_NO_SCOPE
 
@@ -29,6 +30,7 @@ static const struct bag_http_route routes[] = {
     {"/v2/models/{model}/config", GET, bag_http_get_model_config, READ},
     {"/v2/models/{model}/stats", GET, bag_http_get_statistics, READ},
     {"/v2/models/{model}/infer", INFER},
+    {"/v2/models/{model}/rows", ROWS},
     {"/v2/models/{model}/versions/{version}", GET, bag_http_get_model, READ},
     {"/v2/models/{model}/versions/{version}/ready", GET, bag_http_get_model_ready, READ},
     {"/v2/models/{model}/versions/{version}/config", GET, bag_http_get_model_config, READ},

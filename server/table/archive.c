@@ -136,6 +136,23 @@ static bool reject_tensor(const struct bag_safetensors *tensors, const char *ten
     return false;
 }
 
+#define UPDATES_THROUGH "updates_through"
+
+/* What the file says of the updates that it includes. */
+static bool read_updates(const struct bag_safetensors *tensors, struct bag_table_file *file,
+                         struct bag_problem *problem)
+{
+    const char *text = bag_safetensors_metadata(tensors, UPDATES_THROUGH);
+    int64_t number = 0;
+    if (text && (!bag_integer_parse(text, &number) || number < 0))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "'__metadata__' has " UPDATES_THROUGH " '%s'; it must be the number "
+                               "of an update, or 0",
+                               bag_quote(text, strlen(text)).text);
+    file->updates_through = (uint64_t)number;
+    return true;
+}
+
 bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
                            struct bag_problem *problem)
 {
@@ -150,6 +167,7 @@ bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_tabl
                   : reject_tensor(&tensors, tensor, problem);
     if (ok && found.layout.rank == 0)
         ok = bag_file_reject_scalar(problem);
+    ok = ok && read_updates(&tensors, file, problem);
     if (ok) {
         file->npy = found.layout;
         file->row_format = found.row_format;

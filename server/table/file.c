@@ -72,6 +72,7 @@ void bag_file_remember(struct bag_table_file *file, const char *path, const stru
     file->path = path;
     file->row_format = BAG_ROWS_PLAIN;
     file->row_elements = 0;
+    file->updates_through = 0;
     file->device = state->st_dev;
     file->inode = state->st_ino;
     file->bytes = (uint64_t)state->st_size;

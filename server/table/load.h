@@ -21,6 +21,8 @@ struct bag_table_file {
     /* Which file that was, in which state. */
     uint64_t device, inode, bytes;
     struct timespec modified;
+    uint64_t
+        updates_through; /* the last update of rows that it says it includes; 0: it says none */
 };
 
 /* Opens the file, reads its header, compares the file's size with it. Rejects missing, unreadable,

@@ -69,8 +69,8 @@ struct bag_source {
     size_t num_files, num_key_files;
     char **paths; /* owned; some of those files' */
     size_t num_paths;
-    struct bag_table table;         /* as the kernels will see it; it has no rows yet */
-    uint32_t rank;                  /* of the table; the first dimension is its rows */
+    struct bag_table table; /* as the kernels will see it; it has no rows yet */
+    uint32_t rank;          /* of the table; the first dimension is its rows */
     int64_t shape[BAG_MAX_RANK];
 
     struct bag_feature_source *features; /* owned; a model of a table has one */
@@ -97,6 +97,13 @@ bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
  * default_index. `what` begins messages. */
 bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table_memory *memory,
                            const char *what, struct bag_problem *problem);
+
+/* The last update of rows that the files include, as configured or as they say. */
+uint64_t bag_source_updates_through(const struct bag_source *source);
+
+/* The folder of the delta folders of a version in a folder of models, which need not be there;
+ * NULL: there is none. Owned by the caller. */
+char *bag_source_deltas(const struct bag_source *source);
 
 /* Bytes that the table's elements take, and its index of keys. */
 size_t bag_source_bytes(const struct bag_source *source);

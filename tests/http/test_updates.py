@@ -1,0 +1,371 @@
+"""Updates of rows: what is applied, ignored and refused, the journal, and what a restart keeps."""
+
+import pathlib
+import threading
+
+import numpy as np
+import pytest
+
+from harness import Server, expect, expect_equal, free_port, run, scaled
+from example import check_rows, i64
+from v2 import Client, Tensor
+
+TOKEN = "admin-0123456789abcdef"
+READER = "infer-0123456789abcdef"
+AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+ROWS, COLUMNS, SPARE = 50, 4, 3
+MASK = 2**64 - 1
+
+
+def table():
+    return np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
+
+
+def keys():
+    """Of the first rows; some are beyond what is signed."""
+    return (np.arange(ROWS, dtype=np.uint64) * 7 + 2**63 - 20)
+
+
+class World:
+    """A folder with a dense and a keyed table, an int8 one, and a collection; and its journal."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.journal = self.directory / "journal"
+        self.tokens = self.directory / "tokens"
+        self.tokens.touch(0o600)
+        self.tokens.write_text(f"admin {TOKEN}\ninfer {READER}\n")
+        np.save(self.directory / "dense.npy", table())
+        (self.directory / "keyed").mkdir()
+        np.save(self.directory / "keyed" / "keys.npy", keys())
+        np.save(self.directory / "keyed" / "values.npy", table())
+        np.save(self.directory / "int8.npy", np.zeros((ROWS, COLUMNS + 8), np.uint8))
+        self.config = self.directory / "config.json"
+        self.config.write_text("""{"models": [
+            {"name": "dense", "path": "dense.npy"},
+            {"name": "keyed", "path": "keyed", "spare_rows": %d, "missing": "skip"},
+            {"name": "int8", "path": "int8.npy", "row_format": "int8", "row_elements": 4},
+            {"name": "both", "features": [{"name": "a", "model": "dense"},
+                                          {"name": "b", "model": "keyed"}]}]}""" % SPARE)
+
+    def server(self, *arguments, **options):
+        return Server("--config", self.config, "--updates", "on", "--token-file", self.tokens,
+                      "--journal-dir", self.journal, *arguments, **options)
+
+
+def update(client, model, ids, rows=None, sequence=None, headers=AUTHORIZED, **parameters):
+    """A batch for a model; `ids` and `rows` are arrays or tensors."""
+    inputs = [ids if isinstance(ids, Tensor) else
+              Tensor("keys" if np.asarray(ids).dtype == np.uint64 else "indices", np.asarray(ids))]
+    if rows is not None:
+        inputs.append(rows if isinstance(rows, Tensor)
+                      else Tensor("rows", np.asarray(rows, np.float32)))
+    if sequence is not None:
+        parameters["sequence"] = sequence
+    return client.infer(model, inputs, headers, path=f"/v2/models/{model}/rows", binary=True,
+                        parameters=parameters)
+
+
+def rows_of(client, model, ids):
+    """What single ids give."""
+    ids = np.asarray(ids).reshape(-1, 1)
+    return client.infer(model, [Tensor("indices", ids)], AUTHORIZED, binary=True).embeddings()
+
+
+def applied(reply, sequence, rows, yes=True):
+    got = reply.expect(200).json()
+    for key, want in {"sequence": sequence, "applied": yes, "rows": rows}.items():
+        expect_equal(got[key], want, key)
+    return got
+
+
+@pytest.fixture(name="world")
+def make_world(directory):
+    return World(directory)
+
+
+def test_replaces_rows(world):
+    new = np.full((2, COLUMNS), 0.5, np.float32)
+    with world.server() as server, Client(server) as client:
+        got = applied(update(client, "dense", [3, 49], new), 1, 2)
+        expect_equal((got["model_name"], got["model_version"]), ("dense", "1"))
+        want = table()
+        want[[3, 49]] = new
+        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
+        applied(update(client, "dense", np.array([0], np.int32), [[1, 2, 3, 4]], sequence=2), 2, 1)
+        check_rows(rows_of(client, "dense", [0]), [[1, 2, 3, 4]])
+        # The collection has the same rows.
+        reply = client.infer("both", [i64("a.indices", [[0]]), i64("b.indices", [[0]])], AUTHORIZED)
+        check_rows(reply.outputs()["a"].array, [[1, 2, 3, 4]])
+
+
+def test_numbers(world):
+    row = [[9, 9, 9, 9]]
+    with world.server() as server, Client(server) as client:
+        applied(update(client, "dense", [1], row, sequence=1), 1, 1)
+        applied(update(client, "dense", [2], row, sequence=1), 1, 0, yes=False)
+        check_rows(rows_of(client, "dense", [2]), table()[[2]])
+        error = update(client, "dense", [2], row, sequence=3).expect(409).error()
+        expect("is 3" in error and "is 2" in error, error)
+        # What is refused uses up no number.
+        update(client, "dense", [ROWS], row, sequence=2).expect(400)
+        applied(update(client, "dense", [2], row, sequence=2), 2, 1)
+        applied(update(client, "dense", [3], row), 3, 1)
+        for wrong in (0, -1, 1.5, "4", True, 2**60):
+            error = update(client, "dense", [2], row, sequence=wrong).expect(400).error()
+            expect("parameter sequence" in error, error)
+        applied(update(client, "keyed", keys()[:1], row), 1, 1)
+
+
+def test_keys_come_and_go(world):
+    new = np.array([1, 2, MASK], np.uint64)
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with world.server() as server, Client(server) as client:
+        applied(update(client, "keyed", new, rows), 1, 3)
+        check_rows(rows_of(client, "keyed", new), rows)
+        check_rows(rows_of(client, "keyed", keys()), table())
+        error = update(client, "keyed", np.array([4], np.uint64), rows[:1]).expect(507).error()
+        expect("spare_rows" in error, error)
+        applied(update(client, "keyed", new[:2], **{"delete": True}), 2, 2)
+        check_rows(rows_of(client, "keyed", new), np.stack([np.zeros(4), np.zeros(4), rows[2]]))
+        error = update(client, "keyed", new[1:], **{"delete": True}).expect(400).error()
+        expect("'keys' has 2 at position 0" in error, error)
+        # Their rows are free for others; one of the table's own too.
+        applied(update(client, "keyed", keys()[5:6], **{"delete": True}), 3, 1)
+        applied(update(client, "keyed", np.array([5, 6, 7], np.uint64), rows), 4, 3)
+        check_rows(rows_of(client, "keyed", np.array([5, 6, 7], np.uint64)), rows)
+        check_rows(rows_of(client, "keyed", keys()[5:6]), np.zeros((1, 4)))
+
+
+def test_row_formats(world):
+    with world.server() as server, Client(server) as client:
+        raw = np.zeros((1, COLUMNS + 8), np.uint8)
+        raw[0, :COLUMNS] = [0, 1, 2, 255]
+        raw[0, COLUMNS:] = np.frombuffer(np.array([0.5, -1], np.float32).tobytes(), np.uint8)
+        applied(update(client, "int8", [4], Tensor("rows", raw)), 1, 1)
+        check_rows(rows_of(client, "int8", [4]), [[-1, -0.5, 0, 126.5]])
+        applied(update(client, "int8", [5], [[0, 51, 102, 255]]), 2, 1)
+        check_rows(rows_of(client, "int8", [5]), [[0, 51, 102, 255]])
+        error = update(client, "int8", [5], [[0, 1, np.nan, 2]]).expect(400).error()
+        expect("row 0" in error and "int8" in error, error)
+
+
+def test_bad_batches(world):
+    row = np.zeros((1, COLUMNS), np.float32)
+    one = np.array([1], np.int64)
+    cases = [
+        ("dense", [Tensor("indices", one)], {}, "'rows' is missing"),
+        ("dense", [Tensor("rows", row)], {}, "'indices'"),
+        ("dense", [Tensor("keys", one), Tensor("rows", row)], {}, "send 'indices'"),
+        ("keyed", [Tensor("indices", one), Tensor("rows", row)], {}, "send 'keys'"),
+        ("dense", [Tensor("indices", one), Tensor("rows", row[:, :3])], {},
+         "'rows' is FP32 in 2 dimensions with 3 elements"),
+        ("dense", [Tensor("indices", one), Tensor("rows", row.astype(np.float64))], {},
+         "'rows' is FP64"),
+        ("dense", [Tensor("indices", np.array([1, 2])), Tensor("rows", row)], {}, "2 rows"),
+        ("dense", [Tensor("indices", one.astype(np.float32)), Tensor("rows", row)], {},
+         "'indices' has datatype FP32"),
+        ("dense", [Tensor("indices", one.reshape(1, 1)), Tensor("rows", row)], {}, "dimensions"),
+        ("dense", [Tensor("indices", np.array([-1])), Tensor("rows", row)], {},
+         "'indices' has -1 at position 0; the table has rows 0 to 49"),
+        ("dense", [Tensor("indices", np.array([7, 1, 7])), Tensor("rows", np.tile(row, (3, 1)))],
+         {}, "positions 0 and 2"),
+        ("dense", [Tensor("indices", one)], {"delete": True}, "tables with keys"),
+        ("keyed", [Tensor("keys", one), Tensor("rows", row)], {"delete": True}, "delete"),
+        ("dense", [Tensor("indices", one), Tensor("rows", row)], {"sequense": 1}, "sequense"),
+        ("dense", [Tensor("index", one), Tensor("rows", row)], {}, "'index' is unknown"),
+        ("both", [Tensor("indices", one), Tensor("rows", row)], {}, "collection"),
+    ]
+    with world.server() as server, Client(server) as client:
+        for model, inputs, parameters, text in cases:
+            reply = client.infer(model, inputs, AUTHORIZED, path=f"/v2/models/{model}/rows",
+                                 binary=True, parameters=parameters)
+            error = reply.expect(400).error()
+            expect(text in error, f"'{text}' is not in: {error}")
+        path = "/v2/models/dense/rows"
+        client.request("POST", path, b"", AUTHORIZED).expect(400)
+        client.request("POST", path, b"{", AUTHORIZED).expect(400)
+        client.request("POST", path, b"[]", AUTHORIZED).expect(400)
+        client.request("POST", path, b"{}", AUTHORIZED | {"Content-Encoding": "gzip"}).expect(415)
+        client.request("POST", "/v2/models/none/rows", b"{}", AUTHORIZED).expect(404)
+        client.request("GET", path, headers=AUTHORIZED).expect(405)
+        check_rows(rows_of(client, "dense", np.arange(ROWS)), table())
+        applied(update(client, "dense", [1], row), 1, 1)
+
+
+def test_who_may(world):
+    row = np.zeros((1, COLUMNS), np.float32)
+    with world.server() as server, Client(server) as client:
+        update(client, "dense", [1], row, headers={}).expect(401)
+        update(client, "dense", [1], row,
+               headers={"Authorization": f"Bearer {READER}"}).expect(403)
+    port = free_port()
+    with world.server("--admin-port", port) as server, Client(server) as client:
+        error = update(client, "dense", [1], row).expect(403).error()
+        expect("second listener" in error, error)
+        server.port = port
+        with Client(server) as admin:
+            applied(update(admin, "dense", [1], row), 1, 1)
+    with Server("--config", world.config, "--token-file", world.tokens) as server, \
+            Client(server) as client:
+        error = update(client, "dense", [1], row).expect(403).error()
+        expect("--updates on" in error, error)
+    ended = run("serve", "--config", world.config, "--updates", "on", "--port", 0)
+    expect(ended.returncode != 0 and "token_file" in ended.stderr, ended.stderr)
+
+
+def test_restart_keeps_updates(world):
+    new = np.array([1, 2], np.uint64)
+    rows = np.arange(8, dtype=np.float32).reshape(2, 4)
+    with world.server() as server, Client(server) as client:
+        for number in range(1, 21):
+            applied(update(client, "dense", [number], [[number] * COLUMNS], sequence=number),
+                    number, 1)
+        applied(update(client, "keyed", new, rows), 1, 2)
+        applied(update(client, "keyed", new[:1], **{"delete": True}), 2, 1)
+    want = table()
+    want[1:21] = np.arange(1, 21)[:, None]
+    with world.server("--journal-sync", "off") as server, Client(server) as client:
+        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
+        check_rows(rows_of(client, "keyed", new), [[0] * 4, rows[1]])
+        applied(update(client, "dense", [1], [[0] * COLUMNS], sequence=20), 20, 0, yes=False)
+        applied(update(client, "dense", [1], [[5] * COLUMNS], sequence=21), 21, 1)
+        server.process.kill()
+        server.process.wait()
+        server._end_checked = True
+    with world.server("--journal-sync", "interval") as server, Client(server) as client:
+        check_rows(rows_of(client, "dense", [1]), [[5] * COLUMNS])
+        applied(update(client, "dense", [1], [[6] * COLUMNS], sequence=22), 22, 1)
+
+
+def journal_of(world, model):
+    (path,) = (world.journal / model).iterdir()
+    return path
+
+
+def fill(world, count=5):
+    with world.server() as server, Client(server) as client:
+        for number in range(1, count + 1):
+            applied(update(client, "dense", [number], [[-number] * COLUMNS]), number, 1)
+
+
+def test_torn_tail_is_cut(world):
+    fill(world)
+    path = journal_of(world, "dense")
+    expect_equal(path.name, "00000000000000000001.journal")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with world.server() as server, Client(server) as client:
+        cut = server.wait_event("the end of a journal was cut off")
+        expect_equal((cut["model"], cut["last_sequence"]), ("dense", 4))
+        check_rows(rows_of(client, "dense", [4, 5]), [[-4] * COLUMNS, table()[5]])
+        applied(update(client, "dense", [5], [[-5] * COLUMNS], sequence=5), 5, 1)
+    expect_equal(len(path.read_bytes()), len(whole))
+
+
+def check_unavailable(world, text):
+    """The model is not served and the reason names the journal; others are."""
+    with world.server() as server, Client(server) as client:
+        index = {entry["name"]: entry for entry in
+                 client.request("POST", "/v2/repository/index", b"", AUTHORIZED).json()}
+        expect_equal(index["dense"]["state"], "UNAVAILABLE")
+        expect(str(world.journal) in index["dense"]["reason"] and text in index["dense"]["reason"],
+               index["dense"]["reason"])
+        expect_equal(index["both"]["state"], "UNAVAILABLE")
+        expect_equal(index["keyed"]["state"], "READY")
+        rows_of(client, "keyed", keys()[:1])
+        update(client, "dense", [1], [[0] * COLUMNS]).expect(503)
+        client.request("GET", "/v2/health/ready").expect(503)
+
+
+def test_damaged_journal(world):
+    fill(world)
+    path = journal_of(world, "dense")
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes(whole)
+    check_unavailable(world, "damaged")
+    path.unlink()
+    with world.server() as server, Client(server) as client:
+        check_rows(rows_of(client, "dense", np.arange(ROWS)), table())
+
+
+def test_journal_of_another_table(world):
+    fill(world)
+    np.save(world.directory / "dense.npy", np.zeros((ROWS, COLUMNS + 1), np.float32))
+    check_unavailable(world, "rows of 4 elements")
+    np.save(world.directory / "dense.npy", table())
+    path = journal_of(world, "dense")
+    whole = bytearray(path.read_bytes())
+    whole[8] = 2
+    path.write_bytes(whole)
+    check_unavailable(world, "format 2")
+
+
+def test_snapshots_say_what_they_include(world):
+    fill(world)
+    snapshot = table()
+    snapshot[1:4] = 77  # later than updates 1 to 3
+    np.save(world.directory / "dense.npy", snapshot)
+    config = world.config.read_text()
+    world.config.write_text(config.replace('"dense.npy"', '"dense.npy", "updates_through": 3', 1))
+    snapshot[4:6] = [[-4], [-5]]
+    with world.server() as server, Client(server) as client:
+        check_rows(rows_of(client, "dense", np.arange(ROWS)), snapshot)
+        applied(update(client, "dense", [9], [[0] * COLUMNS], sequence=6), 6, 1)
+    # A snapshot that is ahead of the journal.
+    world.config.write_text(config.replace('"dense.npy"', '"dense.npy", "updates_through": 10', 1))
+    with world.server() as server, Client(server) as client:
+        check_rows(rows_of(client, "dense", [2, 4]), [[77] * COLUMNS, table()[4]])
+        update(client, "dense", [9], [[0] * COLUMNS], sequence=12).expect(409)
+        applied(update(client, "dense", [9], [[0] * COLUMNS], sequence=11), 11, 1)
+
+
+def test_delta_folders(world):
+    folder = world.directory / "models" / "deltas" / "3"
+    folder.mkdir(parents=True)
+    np.save(folder / "table.npy", table())
+    config = folder / "config.json"
+    config.write_text('{"updates_through": 4}')
+    for number, rows in ((5, [[1] * COLUMNS]), (6, [[2] * COLUMNS])):
+        delta = folder / "deltas" / str(number)
+        delta.mkdir(parents=True)
+        np.save(delta / "indices.npy", np.array([number]))
+        np.save(delta / "rows.npy", np.array(rows, np.float32))
+    with Server("--models", world.directory / "models", "--updates", "on", "--token-file",
+                world.tokens) as server, Client(server) as client:
+        check_rows(rows_of(client, "deltas", [5, 6, 7]),
+                   [[1] * COLUMNS, [2] * COLUMNS, table()[7]])
+        applied(update(client, "deltas", [1], [[0] * COLUMNS], sequence=7), 7, 1)
+
+
+def test_readers_see_whole_batches(world):
+    """Batches set all rows of both tables' first half to their number; sums show every mix."""
+    batches, half = scaled(200, at_least=20), 25
+    with world.server("--workers", 2) as server:
+        done = threading.Event()
+        wrong = []
+
+        def read():
+            with Client(server) as client:
+                last = 0
+                while not done.is_set():
+                    reply = client.infer("dense", [i64("indices", np.tile(np.arange(half), 40),
+                                                       (40, half))], AUTHORIZED, binary=True)
+                    got = reply.embeddings()
+                    if not (got == got[0, 0]).all() or got[0, 0] % half or got[0, 0] < last:
+                        wrong.append(got)
+                    last = got[0, 0]
+
+        with Client(server) as client:
+            applied(update(client, "dense", np.arange(half), np.zeros((half, COLUMNS))), 1, half)
+            readers = [threading.Thread(target=read) for _ in range(3)]
+            for reader in readers:
+                reader.start()
+            for number in range(1, batches + 1):
+                applied(update(client, "dense", np.arange(half),
+                               np.full((half, COLUMNS), number, np.float32)), number + 1, half)
+            done.set()
+            for reader in readers:
+                reader.join()
+        expect(not wrong, f"{len(wrong)} replies mix batches, as {wrong[:1]}")
