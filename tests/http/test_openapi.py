@@ -13,7 +13,7 @@ from example import EXAMPLE, INPUTS
 from harness import ROOT, Server, expect, expect_equal, scratch
 from v2 import HEADER_LENGTH, Client, infer_body
 
-METHODS = {"GET": "get", "POST": "post", "INFER": "post"}
+METHODS = {"GET": "get", "POST": "post", "INFER": "post", "ROWS": "post"}
 DOCUMENT = json.loads((ROOT / "proto" / "openapi.json").read_text())
 
 
@@ -35,6 +35,11 @@ def operations():
         for method, operation in item.items():
             if method != "parameters":
                 yield path, method, item, operation
+
+
+def enabled(by=None):
+    """Those of operations() that the option `by` enables; None: that need none."""
+    return [entry for entry in operations() if entry[3].get("x-enabled-by") == by]
 
 
 def all_values(value):
@@ -59,7 +64,7 @@ def test_head_of_the_document(client):
 
 def test_every_route_is_described():
     text = (ROOT / "server" / "http" / "routes.c").read_text()
-    routes = set(re.findall(r'^    \{"(/[^"]*)", (GET|POST|INFER)(?:, \w+)*\},$', text, re.MULTILINE))
+    routes = set(re.findall(r'^    \{"(/[^"]*)", (GET|POST|INFER|ROWS)(?:, \w+)*\},$', text, re.MULTILINE))
     expect(len(routes) > 10, "the routes were not found in routes.c")
     expect_equal({(path, METHODS[methods]) for path, methods in routes},
                  {(path, method) for path, method, _, _ in operations()}, "routes")
@@ -122,13 +127,13 @@ def url(path, model="example", version="1"):
     return path.replace("{model}", model).replace("{version}", version)
 
 
-def test_right_calls(client):
-    for path, method, _, operation in operations():
+def check_right_calls(client, called, headers=None):
+    for path, method, _, operation in called:
         media = resolve(operation).get("requestBody", {}).get("content", {})
         example = media.get("application/json", {}).get("example")
         body = json.dumps(example) if example else None
         where = f"{method} {path}"
-        reply = client.request(method.upper(), url(path), body).expect(200)
+        reply = client.request(method.upper(), url(path), body, headers).expect(200)
         check_answer(operation, reply, where)
         want = operation["responses"]["200"]["content"].get("application/json", {}).get("example")
         if want:
@@ -137,22 +142,50 @@ def test_right_calls(client):
             validator(media["application/json"]["schema"]).validate(example)
 
 
-def test_unknown_models(client):
-    for path, method, _, operation in operations():
+def check_unknown_models(client, called, headers=None):
+    for path, method, _, operation in called:
         for wrong in ({"model": "nobody"}, {"version": "7"}):
             if url(path, **wrong) != url(path):
-                reply = client.request(method.upper(), url(path, **wrong), "{}").expect(404)
+                reply = client.request(method.upper(), url(path, **wrong), "{}", headers)
+                reply.expect(404)
                 check_answer(operation, reply, f"{method} {url(path, **wrong)}")
 
 
-def test_bad_bodies(client):
-    for path, method, _, operation in operations():
+def check_bad_bodies(client, called, headers=None):
+    for path, method, _, operation in called:
         if "requestBody" not in operation:
             continue
-        for body, headers, status in ((b"{", {}, 400), (b" " * (2 << 20), {}, 413),
+        for body, more, status in ((b"{", {}, 400), (b" " * (2 << 20), {}, 413),
                                       (b"{}", {"Content-Encoding": "br"}, 415)):
-            reply = client.request("POST", url(path), body, headers).expect(status)
+            reply = client.request("POST", url(path), body, more | (headers or {})).expect(status)
             check_answer(operation, reply, f"{method} {path}")
+
+
+def test_calls(client):
+    check_right_calls(client, enabled())
+    check_unknown_models(client, enabled())
+    check_bad_bodies(client, enabled())
+
+
+def test_updates(directory):
+    """What changes rows, where that is enabled."""
+    tokens = directory / "tokens"
+    tokens.touch(0o600)
+    tokens.write_text("admin 0123456789abcdef\n")
+    np.save(directory / "example.npy", EXAMPLE)
+    headers = {"Authorization": "Bearer 0123456789abcdef"}
+    with Server("--table", f"example={directory}/example.npy", "--max-body-bytes", 1 << 20,
+                "--updates", "on", "--token-file", tokens) as server, Client(server) as client:
+        called = enabled("updates")
+        expect(called, "nothing is enabled by updates")
+        check_right_calls(client, called, headers)
+        check_unknown_models(client, called, headers)
+        check_bad_bodies(client, called, headers)
+        for path, method, _, operation in called:
+            body = operation["requestBody"]["content"]["application/json"]["example"]
+            body = json.dumps(body | {"parameters": {"sequence": 9}})
+            reply = client.request(method.upper(), url(path), body, headers).expect(409)
+            check_answer(operation, reply, path)
 
 
 def test_without_a_token(directory):
