@@ -112,7 +112,6 @@ struct bag_rules {
     bool unsorted_segments;   /* segment ids in any order */
     bool require_zero_first_offset;
     bool require_matching_index_types;
-    bool takes_f32_weights; /* with every float table, not with those of FP32 alone */
 };
 
 /* Checks a table and its rules before any request: reduction, output type,
@@ -148,7 +147,7 @@ struct bag_pool_args {
     struct bag_ids groups;        /* offsets or segment_ids; unused for packed */
     size_t bag_length;            /* packed: indices per bag */
     const void *weights;          /* one per index, any alignment; NULL: none */
-    enum bag_dtype weights_dtype; /* the table's; BAG_F32 of other float tables where taken */
+    enum bag_dtype weights_dtype; /* the table's, or BAG_F32 of any float table */
     int64_t default_row;          /* -1: zeros */
     int64_t padding_row;          /* -1: none */
     bool last_offset_ends;        /* offsets: the last element ends the last bag */

@@ -132,12 +132,11 @@ static enum bag_status check_segment_count(const struct bag_check *check)
                                            .low = (int64_t)num_indices});
 }
 
-/* Whether weights of that type go with the table. */
+/* Whether weights of that type go with the table: its own, and of every float table FP32. */
 static bool takes_weights(const struct bag_check *check, enum bag_dtype dtype)
 {
     enum bag_dtype own = check->table->dtype;
-    return dtype == own || (dtype == BAG_F32 && check->rules->takes_f32_weights &&
-                            bag_dtypes[own].kind == BAG_KIND_FLOAT);
+    return dtype == own || (dtype == BAG_F32 && bag_dtypes[own].kind == BAG_KIND_FLOAT);
 }
 
 /* OpenVINO has one index type for a whole operation; a model may insist on that. */

@@ -65,12 +65,34 @@ static bool output_bound(const struct bag_v2_reply_output *output, size_t *bytes
     return !__builtin_add_overflow(numbers, rest, bytes);
 }
 
+/* `text` as the value of a key of "parameters", which is opened with its first. */
+static char *put_parameter(char *out, const char *key, struct bag_text text, bool first)
+{
+    if (!text.bytes)
+        return out;
+    out = put(out, first ? ",\"parameters\":{\"" : ",\"");
+    out = put(out, key);
+    out = put(out, "\":");
+    memcpy(out, text.data, text.bytes);
+    return out + text.bytes;
+}
+
+static char *put_parameters(char *out, const struct bag_v2_reply *reply)
+{
+    out = put_parameter(out, "explain", reply->explanation, true);
+    out = put_parameter(out, "warnings", reply->warnings, !reply->explanation.bytes);
+    if (reply->explanation.bytes || reply->warnings.bytes)
+        *out++ = '}';
+    return out;
+}
+
 size_t bag_v2_reply_bound(const struct bag_v2_reply *reply)
 {
     size_t total = 0, one;
     if (__builtin_add_overflow(strlen(reply->model_name) + strlen(reply->model_version) + 128,
                                reply->id.bytes, &total) ||
-        __builtin_add_overflow(total, reply->explanation.bytes, &total))
+        __builtin_add_overflow(total, reply->explanation.bytes, &total) ||
+        __builtin_add_overflow(total, reply->warnings.bytes, &total))
         return SIZE_MAX;
     for (size_t i = 0; i < reply->num_outputs; i++) {
         if (!output_bound(&reply->outputs[i], &one) || __builtin_add_overflow(total, one, &total))
@@ -101,12 +123,7 @@ char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out)
         binary |= reply->outputs[i].binary;
     }
     *out++ = ']';
-    if (reply->explanation.bytes) {
-        out = put(out, ",\"parameters\":{\"explain\":");
-        memcpy(out, reply->explanation.data, reply->explanation.bytes);
-        out += reply->explanation.bytes;
-        *out++ = '}';
-    }
+    out = put_parameters(out, reply);
     *out++ = '}';
     if (!binary)
         return out;

@@ -267,6 +267,77 @@ static bool read_parameters(struct bag_v2_reader *reader)
                          reader->problem);
 }
 
+/* ---- warnings -------------------------------------------------------------------------------- */
+
+static const char *const request_parameters[] = {
+    "reduction", "padding_idx", "include_last_offset", "output_datatype", "missing", "out_of_range",
+    "timeout",   "explain",     "binary_data_output"};
+
+/* What Triton's clients set beside these: it changes no number. */
+static const char *const harmless_parameters[] = {"priority", "sequence_id", "sequence_start",
+                                                  "sequence_end"};
+
+#define COUNT_OF(list) (sizeof(list) / sizeof *(list))
+
+static bool is_known(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(request_parameters); i++) {
+        if (strcmp(name, request_parameters[i]) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < COUNT_OF(harmless_parameters); i++) {
+        if (strcmp(name, harmless_parameters[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Adds a text; false without memory. The list is made with its first. */
+static bool add_warning(cJSON **list, const char *text)
+{
+    if (!*list)
+        *list = cJSON_CreateArray();
+    cJSON *item = cJSON_CreateString(text);
+    if (cJSON_AddItemToArray(*list, item))
+        return true;
+    cJSON_Delete(item);
+    return false;
+}
+
+static bool warn_of_unknown(const cJSON *parameters, cJSON **list)
+{
+    const cJSON *item;
+    struct bag_problem text;
+    cJSON_ArrayForEach(item, parameters)
+    {
+        if (is_known(item->string) || cJSON_GetArraySize(*list) == BAG_V2_MAX_WARNINGS)
+            continue;
+        struct bag_quoted quoted = bag_quote(item->string, strlen(item->string));
+        struct bag_suggestion suggestion = {.written = quoted.text};
+        for (size_t i = 0; i < COUNT_OF(request_parameters); i++)
+            bag_suggest_offer(&suggestion, request_parameters[i]);
+        bag_problem_set(&text, BAG_ERROR_BAD_REQUEST,
+                        "parameter '%s' is unknown and changes nothing; did you mean '%s'?",
+                        quoted.text, suggestion.nearest);
+        if (!add_warning(list, text.text))
+            return false;
+    }
+    return true;
+}
+
+/* Tells of parameters that change nothing: the protocol wants them ignored. */
+static bool make_warnings(struct bag_v2_reader *reader)
+{
+    const cJSON *tree = reader->header.tree;
+    cJSON *list = NULL;
+    bool ok = warn_of_unknown(bag_v2_member(tree, "parameters"), &list);
+    char *text = ok && list ? cJSON_PrintUnformatted(list) : NULL;
+    ok = ok && (!list || (text && copy_text(reader, text, &reader->request->warnings)));
+    cJSON_free(text);
+    cJSON_Delete(list);
+    return ok || bag_v2_reject_memory(reader->problem);
+}
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,
@@ -309,7 +380,8 @@ bool bag_v2_request_decode(const char *body, size_t body_bytes, size_t header_by
     if (!cJSON_IsObject(reader.header.tree))
         ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                              "the request must be a JSON object with \"inputs\"");
-    ok = ok && read_parameters(&reader) && bag_v2_read_inputs(&reader) && read_outputs(&reader);
+    ok = ok && read_parameters(&reader) && bag_v2_read_inputs(&reader) && read_outputs(&reader) &&
+         make_warnings(&reader);
     if (ok && reader.header.id.bytes > 2)
         request->id = reader.header.id;
     bag_json_free(reader.header.tree);

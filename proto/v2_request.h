@@ -54,7 +54,12 @@ struct bag_v2_request {
     size_t num_outputs;
     enum bag_v2_encoding encoding; /* of outputs that do not say; never BAG_V2_DEFAULT */
     struct bag_v2_overrides overrides;
+    struct bag_text warnings; /* a JSON array of texts about parameters that change nothing, in the
+                                 arena; bytes 0: none */
 };
+
+/* So many unknown parameters are warned of. */
+#define BAG_V2_MAX_WARNINGS 16
 
 /* The value of Inference-Header-Content-Length: digits only, from 1 to `body_bytes`. */
 bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,

@@ -165,6 +165,9 @@ static bool decode(struct bag_v2_template *template, const char *body, size_t bo
     if (!bag_v2_request_decode(body, body_bytes, header_bytes, &bag_json_default_limits,
                                &template->arena, request, &ignored))
         return false;
+    /* A reply may be made after the template is gone. */
+    if (request->warnings.bytes)
+        return false;
     for (size_t i = 0; i < request->num_inputs; i++) {
         if (!request->inputs[i].binary || !bag_dtypes[request->inputs[i].dtype].bytes)
             return false;

@@ -11,8 +11,8 @@
 struct bag_v2_template;
 
 /* Decodes the body again, into memory of the template's own. NULL where it cannot be one: a tensor
- * is JSON or BYTES, something is written with a backslash or a fraction, it takes too much memory,
- * or bag_v2_request_decode rejects the body. */
+ * is JSON or BYTES, there is something to warn of, something is written with a backslash or a
+ * fraction, it takes too much memory, or bag_v2_request_decode rejects the body. */
 struct bag_v2_template *bag_v2_template_make(const char *body, size_t body_bytes,
                                              size_t header_bytes);
 

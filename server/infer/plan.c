@@ -84,8 +84,8 @@ static bool find_rules(const struct bag_planner *planner, const struct bag_featu
     return bag_rules_check(&feature->memory->table, rules, fault) == BAG_STATUS_OK;
 }
 
-/* What is projected is pooled in FP32. KeyedJaggedTensor's offsets have an end, its weights are
- * FP32, and it is not known at this point which type its offsets came in. */
+/* What is projected is pooled in FP32. KeyedJaggedTensor's offsets have an end, and it is not known
+ * at this point which type they came in. */
 static void adapt_rules(const struct bag_planner *planner, const struct bag_feature *feature,
                         struct bag_rules *rules)
 {
@@ -94,7 +94,6 @@ static void adapt_rules(const struct bag_planner *planner, const struct bag_feat
     if (!planner->kjt)
         return;
     rules->include_last_offset = true;
-    rules->takes_f32_weights = true;
     rules->require_matching_index_types = false;
 }
 
@@ -311,6 +310,7 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
                                   .args = &plan->one_op.args};
     bool collection = bag_model_is_collection(model);
     plan->id = request->id;
+    plan->warnings = request->warnings;
     plan->timeout_us = request->overrides.timeout_us ? request->overrides.timeout_us : UINT64_MAX;
     if (!take_memory(&planner) ||
         !(collection ? bag_planner_match_collection(&planner) : match_table(&planner)))

@@ -79,7 +79,8 @@ struct bag_infer_limits {
 
 /* Made of a request; lives as long as its body and the arena. */
 struct bag_plan {
-    struct bag_text id;  /* a part of the body, in quotes; empty: none */
+    struct bag_text id;       /* a part of the body, in quotes; empty: none */
+    struct bag_text warnings; /* the request's, in its arena; empty: none */
     uint64_t timeout_us; /* the request's own; UINT64_MAX: none */
     struct bag_op *ops;
     size_t num_ops;

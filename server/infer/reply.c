@@ -76,7 +76,8 @@ static struct bag_v2_reply reply_of(const struct bag_infer *infer)
                                  .id = plan->id,
                                  .outputs = plan->outputs,
                                  .num_outputs = plan->num_outputs,
-                                 .explanation = {scratch->explanation, scratch->explanation_bytes}};
+                                 .explanation = {scratch->explanation, scratch->explanation_bytes},
+                                 .warnings = plan->warnings};
 }
 
 static bool check_most(const struct bag_infer *infer, struct bag_problem *problem)

@@ -46,10 +46,8 @@ static void pool_part(const struct bag_kjt_part *part, bool weighted)
 {
     static const double rows[6] = {1, 2, 3, 4, 5, 6};
     struct bag_table table = {.rows = rows, .dtype = BAG_F64, .num_rows = 3, .row_elements = 2};
-    struct bag_rules rules = {.output_dtype = BAG_F64,
-                              .default_index = -1,
-                              .include_last_offset = true,
-                              .takes_f32_weights = true};
+    struct bag_rules rules = {
+        .output_dtype = BAG_F64, .default_index = -1, .include_last_offset = true};
     struct bag_inputs inputs = {{[BAG_INDICES] = &part->indices,
                                  [BAG_OFFSETS] = &part->offsets,
                                  [BAG_PER_SAMPLE_WEIGHTS] = weighted ? &part->weights : NULL}};

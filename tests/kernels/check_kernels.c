@@ -208,7 +208,7 @@ static void choose_rules(struct call *call)
     rules->default_index = one_in(2) ? -1 : (int64_t)below((size_t)call->table.num_rows);
     rules->has_padding_idx = one_in(3);
     rules->padding_idx = (int64_t)below((size_t)call->table.num_rows);
-    rules->weighted_mean = rules->takes_f32_weights = true;
+    rules->weighted_mean = true;
     rules->prune_invalid = one_in(4);
     rules->missing = one_in(4) ? BAG_MISSING_SKIP : BAG_MISSING_ERROR;
     call->is_weighted = rules->reduction != BAG_MAX && one_in(2);

@@ -289,10 +289,6 @@ static enum bag_status pool_with_f32_weights(enum bag_dtype dtype, const void *r
     struct bag_inputs inputs = {{[BAG_INDICES] = &entries, [BAG_PER_SAMPLE_WEIGHTS] = &factors}};
     struct bag_fault fault;
     struct bag_pool_args args;
-    if (dtype != BAG_F32)
-        assert_int_equal(bag_pool_check(&table, &rules, &inputs, 64, &args, &fault),
-                         BAG_STATUS_WEIGHTS_DTYPE_MISMATCH);
-    rules.takes_f32_weights = true;
     if (bag_pool_check(&table, &rules, &inputs, 64, &args, &fault) == BAG_STATUS_OK)
         bag_pool_run(&args, bag_range_all(&args), out);
     return fault.status;
