@@ -3,6 +3,8 @@
 
 #include "server/system/log.h"
 
+#include "server/table/updates.h"
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -375,6 +377,45 @@ static void write_states(struct bag_prometheus *out, const struct bag_snapshot *
     }
 }
 
+/* The model's stream of updates, where it is the first version with one; otherwise NULL. */
+static const struct bag_updates_stream *stream_of(const struct bag_snapshot *snapshot, size_t model)
+{
+    const struct bag_table_memory *memory = snapshot->models[model]->memory;
+    const struct bag_updates_stream *stream = memory && memory->live ? memory->live->stream : NULL;
+    for (size_t i = model; stream && i > 0; i--) {
+        const struct bag_model *before = snapshot->models[i - 1];
+        if (strcmp(before->name, stream->name) != 0)
+            break;
+        if (before->memory && before->memory->live)
+            stream = NULL;
+    }
+    return stream;
+}
+
+/* One family for each line of BAG_UPDATE_METRICS, none where no rows change. */
+static void write_updates(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
+{
+    enum { WHOLE = 0, MS = 1000000, NS = 1 };
+    size_t num_streams = 0;
+    for (size_t i = 0; i < snapshot->count; i++)
+        num_streams += stream_of(snapshot, i) != NULL;
+    if (!num_streams)
+        return;
+#define BAG_X(member, type, SCALE, family, unit, sentence)                                 \
+    bag_prometheus_family(out, family, type, sentence, unit);                              \
+    for (size_t i = 0; i < snapshot->count; i++) {                                         \
+        const struct bag_updates_stream *stream = stream_of(snapshot, i);                  \
+        if (!stream)                                                                       \
+            continue;                                                                      \
+        uint64_t value = atomic_load_explicit(&stream->member, memory_order_relaxed);      \
+        bag_prometheus_sample(out, family, "");                                            \
+        bag_prometheus_label(out, "model", stream->name);                                  \
+        bag_prometheus_value(out, SCALE == WHOLE ? value : value * SCALE, SCALE != WHOLE); \
+    }
+    BAG_UPDATE_METRICS(BAG_X)
+#undef BAG_X
+}
+
 static void write_models(struct bag_prometheus *out, const struct bag_metrics *metrics,
                          const struct bag_snapshot *snapshot,
                          const struct bag_model_counters *counters)
@@ -395,6 +436,7 @@ static void write_models(struct bag_prometheus *out, const struct bag_metrics *m
     BAG_STAGES(BAG_X)
 #undef BAG_X
     write_states(out, snapshot);
+    write_updates(out, snapshot);
 }
 
 static void write_loops(struct bag_prometheus *out, const struct bag_metrics *metrics)

@@ -46,6 +46,29 @@
     X(last, MOMENT, ONE, "bagserve_last_inference_timestamp_seconds", "seconds since 1970",        \
       "When a request was last answered with its result; 0 means never.")
 
+/* Of every model whose rows may change, labelled with its name: of struct bag_updates_stream. Columns
+ * as of BAG_PROCESS_METRICS, where MS is a member in ms. */
+#define BAG_UPDATE_METRICS(X)                                                                      \
+    X(applied, "counter", WHOLE, "bagserve_updates_applied_total", "batches",                      \
+      "Batches of rows that were applied.")                                                        \
+    X(ignored, "counter", WHOLE, "bagserve_updates_ignored_total", "batches",                      \
+      "Batches that had been applied before.")                                                     \
+    X(rejected, "counter", WHOLE, "bagserve_updates_rejected_total", "batches",                    \
+      "Batches that were refused once they were decoded.")                                         \
+    X(rows, "counter", WHOLE, "bagserve_updated_rows_total", "rows",                               \
+      "Rows that were put in or removed.")                                                         \
+    X(sequence, "gauge", WHOLE, "bagserve_update_sequence", "batches",                             \
+      "The number of the last batch that the model has.")                                          \
+    X(lag, "gauge", WHOLE, "bagserve_update_lag", "batches",                                       \
+      "By how much a number that was sent is ahead of it.")                                        \
+    X(last_update_ms, "gauge", MS, "bagserve_last_update_timestamp_seconds", "seconds since 1970", \
+      "When a batch was last applied; 0 means never since the start.")                             \
+    X(journal_bytes, "gauge", WHOLE, "bagserve_journal_bytes", "bytes", "Files of the journal.")   \
+    X(syncs, "counter", WHOLE, "bagserve_journal_syncs_total", "syncs",                            \
+      "How often the journal was synced to the disk.")                                             \
+    X(sync_ns, "counter", NS, "bagserve_journal_sync_seconds_total", "seconds",                    \
+      "How long that took.")
+
 /* Of the whole server. */
 #define BAG_LOOP_METRICS(X)                                                                        \
     X(responses, COUNTER, STATUS, "bagserve_http_responses_total", "responses",                    \

@@ -16,6 +16,18 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+static uint64_t epoch_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void set(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_store_explicit(counter, value, memory_order_relaxed);
+}
+
 static void count(_Atomic uint64_t *counter, uint64_t value)
 {
     atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
@@ -137,8 +149,10 @@ static void finish(struct bag_update *update)
         return;
     }
     update->applied = true;
-    atomic_store_explicit(&stream->sequence, update->sequence, memory_order_relaxed);
-    atomic_store_explicit(&stream->last_update_ms, now_ns() / 1000000, memory_order_relaxed);
+    set(&stream->sequence, update->sequence);
+    set(&stream->last_update_ms, epoch_ms());
+    if (stream->lag)
+        set(&stream->lag, stream->lag - 1);
     count(&stream->applied, 1);
     count(&stream->rows, update->batch.count);
 }
@@ -153,18 +167,20 @@ static void commit(struct group *group)
         struct bag_updates_stream *stream = group->waiting[i]->live->stream;
         stream->taken = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
         stream->unsynced = stream->waits_for_keys = false;
-        atomic_store_explicit(&stream->journal_bytes, bag_journal_bytes(&stream->journal),
-                              memory_order_relaxed);
+        set(&stream->journal_bytes, bag_journal_bytes(&stream->journal));
     }
     group->count = 0;
 }
 
 static bool reject_gap(struct bag_update *update, uint64_t expected)
 {
+    struct bag_updates_stream *stream = update->live->stream;
+    if (update->sequence - stream->sequence > stream->lag)
+        set(&stream->lag, update->sequence - stream->sequence);
     return bag_problem_set(&update->problem, BAG_ERROR_CONFLICT,
                            "parameter sequence is %" PRIu64 "; the next update of model '%s' is "
                            "%" PRIu64,
-                           update->sequence, update->live->stream->name, expected);
+                           update->sequence, stream->name, expected);
 }
 
 static bool append(struct bag_updates_stream *stream, struct bag_update *update)

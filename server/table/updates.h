@@ -32,7 +32,8 @@ struct bag_updates_stream {
     char name[BAG_JOURNAL_NAME_BYTES];
     _Atomic uint64_t sequence; /* of the last update that was applied */
     _Atomic uint64_t applied, ignored, rejected, rows;
-    _Atomic uint64_t last_update_ms; /* on CLOCK_MONOTONIC; 0: none since the start */
+    _Atomic uint64_t lag;            /* by how much a number that was sent is ahead of it */
+    _Atomic uint64_t last_update_ms; /* since 1970; 0: none since the start */
     _Atomic uint64_t journal_bytes, syncs, sync_ns;
 
     /* Guarded by the lock. */

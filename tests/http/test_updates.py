@@ -369,3 +369,23 @@ def test_readers_see_whole_batches(world):
             for reader in readers:
                 reader.join()
         expect(not wrong, f"{len(wrong)} replies mix batches, as {wrong[:1]}")
+
+
+def test_metrics(world):
+    row = [[1] * COLUMNS]
+    with world.server() as server, Client(server) as client:
+        applied(update(client, "dense", [1, 2], row * 2), 1, 2)
+        applied(update(client, "dense", [1], row, sequence=1), 1, 0, yes=False)
+        update(client, "dense", [1], row, sequence=5).expect(409)
+        update(client, "dense", [ROWS], row).expect(400)
+        text = client.request("GET", "/metrics", headers=AUTHORIZED).body.decode()
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        for name, want in {"updates_applied_total": 1, "updates_ignored_total": 1,
+                           "updates_rejected_total": 2, "updated_rows_total": 2,
+                           "update_sequence": 1, "update_lag": 4, "journal_syncs_total": 1}.items():
+            expect_equal(int(values['bagserve_%s{model="dense"}' % name]), want, name)
+        expect_equal(int(values['bagserve_journal_bytes{model="dense"}']),
+                     journal_of(world, "dense").stat().st_size)
+        expect(float(values['bagserve_last_update_timestamp_seconds{model="dense"}']) > 1e9, values)
+        expect_equal(int(values['bagserve_update_sequence{model="keyed"}']), 0)
+        expect('bagserve_update_sequence{model="both"}' not in values, "a collection has no rows")
