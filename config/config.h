@@ -43,6 +43,8 @@ struct bag_model_config {
     struct bag_shape shape;         /* of a file without a header */
     int64_t spare_rows;             /* for keys that updates add */
     int64_t updates_through;        /* the last update that the file includes; -1: not said */
+    enum bag_load load;             /* BAG_LOAD_COUNT: as the option says */
+    bool warm, lock_pages;          /* of a mapped table */
     enum bag_dtype output_datatype; /* BAG_DTYPE_COUNT: the table's */
     struct bag_rules rules; /* output_dtype, missing and keyed are not set: the table decides */
     enum bag_missing out_of_range, missing; /* of dense and of keyed tables; BAG_MISSING_COUNT: not

@@ -25,6 +25,7 @@ static const char *const dtypes[] = {
 
 #define BAG_X(id, name, ...) name,
 static const char *const reductions[] = {BAG_REDUCTIONS(BAG_X)};
+static const char *const loads[] = {BAG_LOADS(BAG_X)};
 static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
 static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};
 static const char *const missings[] = {BAG_MISSINGS(BAG_X)};
@@ -32,6 +33,7 @@ static const char *const missings[] = {BAG_MISSINGS(BAG_X)};
 
 #define BAG_TYPE_CHOICE_DTYPE        BAG_TYPE_CHOICE(dtypes)
 #define BAG_TYPE_CHOICE_REDUCTION    BAG_TYPE_CHOICE(reductions)
+#define BAG_TYPE_CHOICE_LOAD         BAG_TYPE_CHOICE(loads)
 #define BAG_TYPE_CHOICE_ROW_FORMAT   BAG_TYPE_CHOICE(row_formats)
 #define BAG_TYPE_CHOICE_OUT_OF_RANGE BAG_TYPE_CHOICE(out_of_range)
 #define BAG_TYPE_CHOICE_MISSING      BAG_TYPE_CHOICE(missings)

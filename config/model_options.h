@@ -63,7 +63,13 @@
       "Rows of memory for keys that updates add to a keyed table; 0 if absent.")                   \
     X(updates_through, "updates_through", COUNT, 0, BAG_LARGEST_EXACT,                             \
       "The last update of rows that the file includes; 0 if absent, or what the __metadata__ of a " \
-      "safetensors file says.")
+      "safetensors file says.")\
+    X(load, "load", CHOICE_LOAD, 0, 0,                                                             \
+      "copy or map, as the option load, which holds where this is absent.")                        \
+    X(warm, "warm", BOOL, 0, 0,                                                                    \
+      "Read a mapped table once before it is served, as far as memory holds it.")                  \
+    X(lock_pages, "mlock", BOOL, 0, 0,                                                        \
+      "Keep a mapped table in memory (mlock); it is read before it is served.")
 
 /* How it pools; a feature may set these for itself. Columns as above. */
 #define BAG_POOLING_KEYS(X)                                                                        \

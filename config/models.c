@@ -98,6 +98,7 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
     struct bag_model_config model = {.datatype = BAG_DTYPE_COUNT,
                                      .updates_through = -1,
                                      .output_datatype = BAG_DTYPE_COUNT,
+                                     .load = BAG_LOAD_COUNT,
                                      .out_of_range = BAG_MISSING_COUNT,
                                      .missing = BAG_MISSING_COUNT,
                                      .rules = {.reduction = BAG_SUM, .default_index = -1}};

@@ -113,6 +113,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(OFF, "off")       \
     X(ON, "on")
 
+#define BAG_LOADS(X) \
+    X(COPY, "copy")  \
+    X(MAP, "map")
+
 /* clang-format off */
 #define BAG_OPTIONS(X)                                                                             \
     X(host, "http", "host", TEXT, "127.0.0.1", 1, 255, "address",                                  \
@@ -235,6 +239,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "every journal_sync_interval_ms; off, when the system likes.")                               \
     X(journal_sync_interval_ms, "updates", "journal_sync_interval_ms", COUNT, 100, 1, 3600000,     \
       "milliseconds", "How often the journal is synced where journal_sync is interval.")           \
+    X(load, "tables", "load", CHOICE_LOAD, BAG_LOAD_COPY, 0, 0, "",                                \
+      "How tables come into memory: copy reads them whole before they are served; map leaves them " \
+      "in their files, whose pages are read as requests need them. A model's own load goes first.") \
     X(metrics, "metrics", "metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                       \
       "Whether requests are counted and timed, for /metrics and /v2/models/stats.")                \
     X(public_metrics, "metrics", "public_metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",         \
@@ -286,6 +293,13 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(help, "", "Print this.")
 /* clang-format on */
 
+enum bag_load {
+#define BAG_X(id, name) BAG_LOAD_##id,
+    BAG_LOADS(BAG_X)
+#undef BAG_X
+        BAG_LOAD_COUNT
+};
+
 enum bag_journal_sync {
 #define BAG_X(id, name) BAG_JOURNAL_SYNC_##id,
     BAG_JOURNAL_SYNCS(BAG_X)
@@ -318,6 +332,7 @@ enum bag_switch {
 #define BAG_C_TEXT                char *
 #define BAG_C_FILE                char *
 #define BAG_C_CHOICE_JOURNAL_SYNC enum bag_journal_sync
+#define BAG_C_CHOICE_LOAD         enum bag_load
 #define BAG_C_CHOICE_LOG_FORMAT   enum bag_log_format
 #define BAG_C_CHOICE_LOG_LEVEL    enum bag_log_level
 #define BAG_C_CHOICE_SWITCH       enum bag_switch

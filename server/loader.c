@@ -5,6 +5,7 @@
 #include "memory/memory.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
+#include "table/map.h"
 #include "table/progress.h"
 #include "table/updates.h"
 
@@ -76,6 +77,26 @@ static size_t bytes_of(const struct bag_table_file *files, size_t count)
     return bytes;
 }
 
+static enum bag_map_residence residence_of(const struct bag_model_config *model)
+{
+    if (model->lock_pages)
+        return BAG_MAP_LOCKED;
+    return model->warm ? BAG_MAP_WARM : BAG_MAP_ON_DEMAND;
+}
+
+/* Maps or reads the elements. */
+static bool bring_elements(const struct bag_source *source, unsigned threads,
+                           struct bag_progress *progress, struct bag_table_memory *memory,
+                           struct bag_problem *problem)
+{
+    return source->maps ? bag_table_map(&source->files[0], residence_of(source->model), on_progress,
+                                        progress, memory, problem)
+                        : bag_table_load_parts(source->files, source->num_files,
+                                      (size_t)source->model->spare_rows, threads, on_progress,
+                                      progress, memory, problem);
+}
+
+/* Elements and then keys, with their progress. */
 static bool read_table(const struct bag_source *source, struct bag_table_memory *memory,
                        struct bag_problem *problem)
 {
@@ -83,13 +104,12 @@ static bool read_table(const struct bag_source *source, struct bag_table_memory 
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     bag_progress_init(&progress, print_progress, &progress, isatty(STDERR_FILENO));
     unsigned threads = processors > 0 ? (unsigned)processors : 1;
-    struct key_progress keys = {&progress, bytes_of(source->files, source->num_files)};
+    bool reads = !source->maps || residence_of(source->model) != BAG_MAP_ON_DEMAND;
+    struct key_progress keys = {&progress, reads ? bytes_of(source->files, source->num_files) : 0};
     bag_progress_start(&progress, source->model->name,
                        keys.before_bytes + bytes_of(source->key_files, source->num_key_files),
                        now_ns());
-    bool ok =
-        bag_table_load_parts(source->files, source->num_files, (size_t)source->model->spare_rows,
-                             threads, on_progress, &progress, memory, problem);
+    bool ok = bring_elements(source, threads, &progress, memory, problem);
     if (ok && bag_source_is_keyed(source) &&
         !bag_table_load_keys(source->key_files, source->num_key_files, threads, on_keys_progress,
                              &keys, memory, problem)) {
@@ -100,6 +120,21 @@ static bool read_table(const struct bag_source *source, struct bag_table_memory 
         bag_progress_finish(&progress, now_ns());
     else
         bag_progress_abandon(&progress);
+    return ok;
+}
+
+/* A mapped table of which nothing is read beforehand has no progress to show. */
+static bool read_or_map_table(const struct bag_source *source, struct bag_table_memory *memory,
+                              struct bag_problem *problem)
+{
+    bool instant = source->maps && !bag_source_is_keyed(source) &&
+                   residence_of(source->model) == BAG_MAP_ON_DEMAND;
+    bool ok = instant ? bag_table_map(source->files, BAG_MAP_ON_DEMAND, NULL, NULL, memory, problem)
+                      : read_table(source, memory, problem);
+    if (ok && source->maps)
+        bag_log(BAG_LOG_LEVEL_INFO, "mapped", BAG_LOG_TEXT("model", source->model->name),
+                BAG_LOG_TEXT("file", source->files[0].path),
+                BAG_LOG_NUMBER("bytes", bytes_of(source->files, source->num_files)));
     return ok;
 }
 
@@ -116,7 +151,8 @@ static bool make_table(const struct bag_source *source, struct bag_table_memory 
 static bool load_elements(const struct bag_source *source, struct bag_table_memory *memory,
                           struct bag_problem *problem)
 {
-    if (!(source->make ? make_table(source, memory, problem) : read_table(source, memory, problem)))
+    if (!(source->make ? make_table(source, memory, problem)
+                       : read_or_map_table(source, memory, problem)))
         return false;
     const void *rows = memory->table.rows;
     memory->table = source->table;

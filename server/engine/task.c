@@ -154,14 +154,18 @@ static bool decode_job(struct bag_task *task, struct bag_job *job)
 {
     struct bag_engine *engine = task->engine;
     bag_stopwatch_lap(&job->infer.watch, BAG_STAGE_QUEUE);
-    if (job->planned)
+    if (job->planned) {
+        bag_infer_ask(&job->infer);
         return true;
+    }
     job->failed = !bag_infer_unpack(&job->infer, &engine->buffers,
                                     job->infer.input.limits->max_body_bytes, &job->problem) ||
                   !bag_infer_plan(&job->infer, NULL, &job->problem);
     job->planned = true;
     if (!job->failed && bag_job_is_late(engine, job, uv_hrtime()))
         job->failed = !bag_job_reject_late(job);
+    if (!job->failed)
+        bag_infer_ask(&job->infer);
     return !job->failed;
 }
 
@@ -208,7 +212,9 @@ static void run_split(struct bag_work *work)
     add_cpu_time(task, started_ns);
     if (atomic_fetch_sub_explicit(&task->splits_left, 1, memory_order_acq_rel) == 1) {
         task->started_ns = cpu_now_ns();
-        bag_infer_finish(&job->infer);
+        job->failed = !bag_infer_check(&job->infer, &job->problem);
+        if (!job->failed)
+            bag_infer_finish(&job->infer);
         end_job(task, job, true);
     }
 }
@@ -268,6 +274,17 @@ static void run_job(struct bag_task *task, struct bag_job *job)
     end_job(task, job, is_last);
 }
 
+/* Jobs that are decoded: what is mapped was asked for of all, and they are run one by one. */
+static void run_asked(struct bag_task *task, struct bag_job *const *jobs, size_t count,
+                      bool is_last)
+{
+    for (size_t i = 0; i < count; i++) {
+        jobs[i]->failed =
+            !bag_infer_run(&jobs[i]->infer, &task->engine->buffers, &jobs[i]->problem);
+        end_job(task, jobs[i], is_last && i + 1 == count);
+    }
+}
+
 /* Jobs of a model that projects: decoded one by one, run together. */
 static void run_together(struct bag_task *task, struct bag_job *const *jobs, size_t count,
                          bool is_last)
@@ -286,8 +303,10 @@ static void run_together(struct bag_task *task, struct bag_job *const *jobs, siz
     }
 }
 
-static void run_projection_batch(struct bag_task *task)
+/* Groups of jobs: all of one are decoded before the first is pooled. */
+static void run_groups(struct bag_task *task)
 {
+    bool projects = task->jobs->infer.input.model->projects;
     struct bag_job *jobs[BAG_INFER_TOGETHER];
     size_t count = 0;
     for (struct bag_job *job = task->jobs, *next; job; job = next) {
@@ -297,7 +316,7 @@ static void run_projection_batch(struct bag_task *task)
         else if (count > 0 || !run_split_job(task, job))
             jobs[count++] = job;
         if (count == BAG_INFER_TOGETHER || (!next && count)) {
-            run_together(task, jobs, count, !next);
+            (projects ? run_together : run_asked)(task, jobs, count, !next);
             count = 0;
         }
     }
@@ -309,9 +328,10 @@ void bag_task_run(struct bag_work *work)
     task->num_pooled = 0;
     atomic_store_explicit(&task->cpu_ns, 0, memory_order_relaxed);
     task->started_ns = cpu_now_ns();
-    bag_model_read(task->jobs->infer.input.model);
-    if (task->jobs->infer.input.model->projects) {
-        run_projection_batch(task);
+    const struct bag_model *model = task->jobs->infer.input.model;
+    bag_model_read(model);
+    if (model->projects || model->mapped) {
+        run_groups(task);
         return;
     }
     for (struct bag_job *job = task->jobs, *next; job; job = next) {

@@ -178,7 +178,8 @@ static bool set_body(struct bag_http_request *request)
 }
 
 /* Answers at once where that is cheap; false where the engine should: handing a request over and
- * back costs about inline_work_us, and other clients would wait behind longer work. */
+ * back costs about inline_work_us, and other clients would wait behind longer work, or behind the
+ * disk that a mapped table is on. */
 static bool infer_now(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
@@ -187,7 +188,8 @@ static bool infer_now(struct bag_http_request *request)
         bag_infer_plan_cost_ns(&job->infer) > context->inline_cost_ns)
         return false;
     job->failed = !bag_infer_plan(&job->infer, &context->header_cache, &job->problem);
-    if (!job->failed && bag_infer_cost_ns(&job->infer) > context->inline_cost_ns) {
+    if (!job->failed && (job->infer.input.model->mapped ||
+                         bag_infer_cost_ns(&job->infer) > context->inline_cost_ns)) {
         /* Keys that were looked up may be others' by the time that a worker pools. */
         job->planned = !job->infer.input.model->num_live || !job->infer.input.model->resolves;
         return false;

@@ -1,6 +1,8 @@
 /* One inference, planned and run; see infer.h. */
 #include "infer.h"
 
+#include "mapped.h"
+
 #include <string.h>
 
 /* Decoding and sorting take at most this many times the body: 48 bytes for an index and its segment
@@ -139,6 +141,7 @@ void bag_infer_reset(struct bag_infer *infer)
     infer->output.reply = infer->scratch.results = NULL;
     infer->plan.id.bytes = 0;
     infer->scratch.pooled = NULL;
+    infer->scratch.asked = 0;
     infer->scratch.explanation = NULL;
     infer->scratch.explanation_bytes = 0;
     infer->output.bytes = infer->output.header_bytes = infer->output.default_bags = 0;
@@ -245,6 +248,8 @@ static bool prepare_reply(struct bag_infer *infer, struct bag_buffers *buffers,
     if (!sort_segments(infer) || !bag_reply_begin(infer))
         return reject_memory(infer, problem);
     infer->output.default_bags = bag_ops_default_bags(infer->plan.ops, infer->plan.num_ops);
+    if (infer->input.model->mapped)
+        infer->scratch.epoch = bag_map_epoch();
     return true;
 }
 
@@ -268,7 +273,20 @@ bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
 
 void bag_infer_pool(const struct bag_infer *infer, struct bag_split split)
 {
-    bag_ops_run(infer->plan.ops, split);
+    if (infer->input.model->mapped)
+        bag_mapped_pool(infer, split);
+    else
+        bag_ops_run(infer->plan.ops, split);
+}
+
+bool bag_infer_check(struct bag_infer *infer, struct bag_problem *problem)
+{
+    if (!infer->input.model->mapped || bag_mapped_check(infer, problem))
+        return true;
+    bag_buffers_put(infer->scratch.pooled);
+    infer->scratch.pooled = NULL;
+    bag_reply_drop(infer);
+    return false;
 }
 
 void bag_infer_finish(struct bag_infer *infer)
@@ -294,6 +312,8 @@ bool bag_infer_run(struct bag_infer *infer, struct bag_buffers *buffers,
     if (!bag_infer_prepare(infer, buffers, problem))
         return false;
     bag_infer_pool(infer, bag_split_all(infer->plan.num_ops));
+    if (!bag_infer_check(infer, problem))
+        return false;
     bag_infer_finish(infer);
     return true;
 }
@@ -303,6 +323,7 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
                             struct bag_buffers *buffers)
 {
     struct bag_plan *plans[BAG_INFER_TOGETHER];
+    bool whole[BAG_INFER_TOGETHER];
     size_t num_plans = 0;
     for (size_t i = 0; i < count; i++) {
         made[i] = prepare_reply(infers[i], buffers, problems[i]);
@@ -314,14 +335,20 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
     for (size_t i = 0; i < count; i++) {
         if (made[i] && !pooled)
             made[i] = reject_projection(infers[i], problems[i]);
-        if (made[i])
-            bag_infer_pool(infers[i], bag_split_all(infers[i]->plan.num_ops));
+        if (!made[i])
+            continue;
+        bag_infer_pool(infers[i], bag_split_all(infers[i]->plan.num_ops));
+        whole[i] = !infers[i]->input.model->mapped || bag_mapped_check(infers[i], problems[i]);
     }
     if (pooled)
         end_projections(plans, num_plans, infers[0]->input.model, pooled);
+    /* One with a missing row was projected with the others, into a reply that nobody gets. */
     for (size_t i = 0; i < count; i++) {
-        if (made[i])
+        if (made[i] && whole[i])
             bag_infer_finish(infers[i]);
+        else if (made[i])
+            bag_reply_drop(infers[i]);
+        made[i] = made[i] && whole[i];
     }
 }
 

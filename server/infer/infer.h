@@ -2,8 +2,11 @@
  *
  *   bag_infer_unpack   decompresses a body that came compressed
  *   bag_infer_plan     decodes and checks what the client sent; the size of the reply is known then
+ *   bag_infer_ask      of mapped tables: asks for the pages of its rows, so that they are read
+ *                      while others are pooled
  *   bag_infer_prepare  takes memory for the reply and writes what comes before the numbers
  *   bag_infer_pool     pools a range of it; several threads may do disjoint ranges at once
+ *   bag_infer_check    of mapped tables: finds out whether all rows were there
  *   bag_infer_finish   prints the numbers where JSON is wanted, and compresses the reply where
  *                      that is
  *
@@ -19,6 +22,7 @@
 #include "proto/coding.h"
 #include "server/memory/buffers.h"
 #include "server/metrics/metrics.h"
+#include "server/table/map.h"
 
 /* What the caller sets. All pointers are borrowed and outlive the inference. */
 struct bag_infer_input {
@@ -48,9 +52,11 @@ struct bag_infer_scratch {
     struct bag_buffers *buffers; /* borrowed; of the reply */
     struct bag_arena arena;      /* of the plan */
     char *explanation;
-    size_t explanation_bytes; /* at first the most, then as many as it has */
-    void *pooled;             /* rows yet to be projected, where nobody else has them */
-    char *results;            /* of all outputs; a part of the reply where that is binary */
+    size_t explanation_bytes;   /* at first the most, then as many as it has */
+    void *pooled;               /* rows yet to be projected, where nobody else has them */
+    size_t asked;               /* entries, in the order of the ops, whose pages were asked for */
+    struct bag_map_epoch epoch; /* of mapped tables, before they were pooled */
+    char *results;              /* of all outputs; a part of the reply where that is binary */
 };
 
 /* One inference. Points into itself: it stays where it is from the plan on. */
@@ -75,11 +81,18 @@ bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size
 bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cache,
                     struct bag_problem *problem);
 
+/* Asks for as many pages as a batch may; the rest follows while it is pooled. */
+void bag_infer_ask(struct bag_infer *infer);
+
 /* Takes the memory. Fails only for want of it. */
 bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
                        struct bag_problem *problem);
 
 void bag_infer_pool(const struct bag_infer *infer, struct bag_split split);
+
+/* When all is pooled; may pool again, where a file was changed meanwhile. False, with *problem and
+ * the inference ended, where a row is missing in its file. */
+bool bag_infer_check(struct bag_infer *infer, struct bag_problem *problem);
 
 void bag_infer_finish(struct bag_infer *infer);
 

@@ -7,6 +7,10 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+/* Sets all of *memory: a table of that type and shape, whose rows are there and not owned. */
+void bag_table_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
+                        size_t row_elements, const void *rows, struct bag_table_memory *memory);
+
 /* Puts the file's path in front of a problem; returns false. */
 bool bag_file_reject(const char *path, struct bag_problem *problem);
 

@@ -6,6 +6,7 @@
 #include "load.h"
 
 #include "file.h"
+#include "map.h"
 #include "server/memory/memory.h"
 #include "updates.h"
 
@@ -266,18 +267,24 @@ static bool read_all(int fd, const struct bag_npy *npy, unsigned threads,
 
 /* ---- memory of tables ------------------------------------------------------------------------ */
 
-static bool allocate(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t row_elements,
-                     size_t bytes, struct bag_table_memory *memory, struct bag_problem *problem)
+void bag_table_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
+                        size_t row_elements, const void *rows, struct bag_table_memory *memory)
 {
-    /* What a table without elements points to: nothing reads it. */
-    static const _Alignas(64) char nothing[64];
     memset(memory, 0, sizeof *memory);
-    memory->table.rows = nothing;
+    memory->table.rows = rows;
     memory->table.dtype = dtype;
     memory->table.num_rows = shape[0];
     memory->table.row_elements = row_elements;
     memory->rank = rank;
     memcpy(memory->shape, shape, rank * sizeof *shape);
+}
+
+static bool allocate(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t row_elements,
+                     size_t bytes, struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    /* What a table without elements points to: nothing reads it. */
+    static const _Alignas(64) char nothing[64];
+    bag_table_describe(dtype, rank, shape, row_elements, nothing, memory);
     if (bytes == 0)
         return true;
     memory->mapping = bag_memory_map(bytes, problem);
@@ -307,6 +314,7 @@ void bag_table_unload(struct bag_table_memory *memory)
     if (memory->live)
         bag_updates_detach(memory->live);
     bag_memory_unmap(memory->mapping, memory->mapping_bytes);
+    bag_map_free(memory->map);
     bag_keys_index_free(&memory->index);
     memset(memory, 0, sizeof *memory);
 }

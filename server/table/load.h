@@ -1,8 +1,8 @@
 /* Table files -> memory that the kernels read.
  *
  * A table is copied into private anonymous memory (64-byte aligned, huge pages asked for), so the
- * file may be replaced, truncated or removed afterwards. Called while starting, from any one thread
- * at a time; the readers that it starts are joined before it returns. */
+ * file may be replaced, truncated or removed afterwards; or it stays in its file (map.h). Called
+ * from any one thread at a time; the readers that it starts are joined before it returns. */
 #ifndef BAG_TABLE_LOAD_H
 #define BAG_TABLE_LOAD_H
 
@@ -54,9 +54,10 @@ struct bag_table_memory {
     struct bag_table table;
     uint32_t rank;
     int64_t shape[BAG_MAX_RANK];
-    void *mapping; /* owned; NULL for a table without elements */
+    void *mapping; /* owned; NULL for a table without elements, or in its file */
     size_t mapping_bytes;
     size_t spare_rows;           /* behind the table's own, of zeros, for keys that are to come */
+    struct bag_map *map;         /* owned; of a table in its file, which nobody may write to */
     struct bag_keys_index index; /* owned; no lines: a dense table */
     enum bag_dtype keys_dtype;   /* of the keys' file: I64 or U64 */
     struct bag_live_rows *live;  /* owned by its stream (updates.h); NULL: rows never change */

@@ -78,6 +78,7 @@ struct bag_model *bag_model_of_table(const char *name, const char *version,
     model->memory = own;
     model->features[0] = (struct bag_feature){output, model, *rules, own, projection};
     model->projects = projection != NULL;
+    model->mapped = own->map != NULL;
     model->resolves = bag_needs_rows(rules);
     model->sorted[0] = &model->features[0];
     model->typical_row_bytes = bag_row_bytes(&memory->table);
@@ -148,6 +149,7 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
     for (size_t i = 0; i < count; i++) {
         model->features[i].projection = features[i].projection;
         model->projects |= features[i].projection != NULL;
+        model->mapped |= model->features[i].memory->map != NULL;
         model->resolves |= bag_needs_rows(&features[i].rules);
     }
     qsort(model->sorted, count, sizeof *model->sorted, compare_features);

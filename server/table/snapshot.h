@@ -56,6 +56,7 @@ struct bag_model {
     size_t typical_row_bytes;          /* the mean over the features */
     bool projects;                     /* some feature does */
     bool resolves;                     /* some feature's indices are keys, or get a default row */
+    bool mapped;                       /* some feature's table is in its file */
     struct bag_live_rows **live;       /* owned; the tables whose rows change, each once, in the
                                           order of their addresses */
     size_t num_live;

@@ -160,6 +160,27 @@ static bool check_spare_rows(const struct bag_source *source, struct bag_problem
                            "spare_rows is %zu: such a table is larger than any memory", spare_rows);
 }
 
+/* What only tables in their files are told, and what they cannot be. */
+static bool check_load(const struct bag_source *source, struct bag_problem *problem)
+{
+    const struct bag_model_config *model = source->model;
+    if (!source->maps && (model->warm || model->lock_pages))
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s is for tables with load map; this one is copied into memory",
+                               model->warm ? "warm" : "mlock");
+    if (source->maps && model->spare_rows)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "spare_rows is for tables with load copy; this one stays in its "
+                               "file");
+    if (source->maps && source->num_files > 1)
+        return bag_problem_set(
+            problem, BAG_ERROR_CONFIGURATION,
+            "load map is for a table in one file; this one is in %zu, whose rows "
+            "follow each other: say load copy, or join them",
+            source->num_files);
+    return true;
+}
+
 static bool describe_file(struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
@@ -174,7 +195,8 @@ static bool describe_file(struct bag_source *source, struct bag_problem *problem
         source->shape[0] += source->files[i].npy.shape[0];
     source->table = (struct bag_table){
         .dtype = npy->dtype, .num_rows = source->shape[0], .row_elements = npy->row_elements};
-    if (apply_row_format(source, problem) && check_spare_rows(source, problem))
+    if (apply_row_format(source, problem) && check_spare_rows(source, problem) &&
+        check_load(source, problem))
         return true;
     bag_problem_prefix(problem, "model '%s' (%s)", model->name, model->path);
     return false;
@@ -366,7 +388,8 @@ char *bag_source_deltas(const struct bag_source *source)
 size_t bag_source_bytes(const struct bag_source *source)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < source->num_files; i++)
+    bool counts = !source->maps || source->model->lock_pages;
+    for (size_t i = 0; counts && i < source->num_files; i++)
         bytes += bag_table_file_bytes(&source->files[i]);
     if (bag_source_is_keyed(source)) {
         size_t spare_rows = (size_t)source->model->spare_rows;
@@ -441,8 +464,13 @@ bool bag_sources_open(struct bag_sources *sources, const struct bag_config *conf
         sources->count = 0;
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     }
-    for (size_t i = 0; i < sources->count; i++)
+    for (size_t i = 0; i < sources->count; i++) {
+        enum bag_load load = config->models[i].load;
         sources->sources[i].model = &config->models[i];
+        if (load == BAG_LOAD_COUNT)
+            load = config->options.load;
+        sources->sources[i].maps = load == BAG_LOAD_MAP;
+    }
     for (size_t i = 0; i < sources->count; i++) {
         if (!bag_source_is_collection(&sources->sources[i]) &&
             !open_table(sources, &sources->sources[i], problem))

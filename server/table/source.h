@@ -69,6 +69,7 @@ struct bag_source {
     size_t num_files, num_key_files;
     char **paths; /* owned; some of those files' */
     size_t num_paths;
+    bool maps;              /* the table stays in its file */
     struct bag_table table; /* as the kernels will see it; it has no rows yet */
     uint32_t rank;          /* of the table; the first dimension is its rows */
     int64_t shape[BAG_MAX_RANK];
@@ -105,7 +106,8 @@ uint64_t bag_source_updates_through(const struct bag_source *source);
  * NULL: there is none. Owned by the caller. */
 char *bag_source_deltas(const struct bag_source *source);
 
-/* Bytes that the table's elements take, and its index of keys. */
+/* Bytes of memory that the table's elements take, unless the kernel may take them back, and its
+ * index of keys. */
 size_t bag_source_bytes(const struct bag_source *source);
 
 static inline bool bag_source_is_keyed(const struct bag_source *source)

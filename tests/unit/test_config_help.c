@@ -184,18 +184,21 @@ static void expect_row(const char *readme, const char *key)
 static void test_readme_has_every_key(void **state)
 {
     char *readme = example_text("README.md");
+    char *models = strstr(readme, "\n## Models\n");
     (void)state;
+    assert_non_null(models);
+    *models++ = '\0'; /* an option and a key of a model may have the same name */
     for (size_t i = 0; i < bag_num_options; i++) {
         if (bag_options[i].section[0])
             expect_row(readme, bag_options[i].setting.key);
     }
-#define BAG_X(key, sentence) expect_row(readme, key);
+#define BAG_X(key, sentence) expect_row(models, key);
     BAG_MODEL_IDENTITY(BAG_X)
 #undef BAG_X
-#define BAG_X(member, key, ...) expect_row(readme, key);
+#define BAG_X(member, key, ...) expect_row(models, key);
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
-#define BAG_X(key, sentence) expect_row(readme, "features[]." key);
+#define BAG_X(key, sentence) expect_row(models, "features[]." key);
     BAG_FEATURE_IDENTITY(BAG_X)
 #undef BAG_X
     free(readme);

@@ -131,6 +131,7 @@ static void test_defaults_of_a_model(void **state)
 #define BAG_NOT_SET_TEXT(member) assert_null(model->member);
 #define BAG_NOT_SET_CHOICE_DTYPE(member)
 #define BAG_NOT_SET_CHOICE_REDUCTION(member)
+#define BAG_NOT_SET_CHOICE_LOAD(member)       assert_int_equal(model->member, BAG_LOAD_COUNT);
 #define BAG_NOT_SET_CHOICE_ROW_FORMAT(member) assert_int_equal(model->member, BAG_ROWS_PLAIN);
 #define BAG_X(member, key, TYPE, ...)         BAG_NOT_SET_##TYPE(member)
     BAG_MODEL_KEYS(BAG_X)
@@ -162,6 +163,7 @@ static void test_switches(void **state)
 #define BAG_SWITCH_TEXT(member, key)
 #define BAG_SWITCH_CHOICE_DTYPE(member, key)
 #define BAG_SWITCH_CHOICE_REDUCTION(member, key)
+#define BAG_SWITCH_CHOICE_LOAD(member, key)
 #define BAG_SWITCH_CHOICE_ROW_FORMAT(member, key)
 #define BAG_X(member, key, TYPE, ...) BAG_SWITCH_##TYPE(member, key)
     BAG_MODEL_KEYS(BAG_X)
@@ -169,6 +171,10 @@ static void test_switches(void **state)
     entry(fixture, "\"weighted_mean\": true", NULL);
     assert_false(fixture->config.models[0].rules.prune_invalid);
     assert_false(fixture->config.models[0].rules.include_last_offset);
+    entry(fixture, "\"load\": \"map\"", NULL);
+    assert_int_equal(fixture->config.models[0].load, BAG_LOAD_MAP);
+    entry(fixture, "\"load\": \"mmap\"",
+          "load \"mmap\" in model 'items': must be one of copy, map");
     entry(fixture, "\"out_of_range\": \"skip\"", NULL);
     assert_int_equal(fixture->config.models[0].out_of_range, BAG_MISSING_SKIP);
     entry(fixture, "\"out_of_range\": \"error\"", NULL);
@@ -340,7 +346,7 @@ static void test_config_of_a_folder(void **state)
                "belong here: the folder says it");
     model_file(fixture, "{\"nam\": 1}",
                "m/items/1/config.json: line 1, column 2: unknown key 'nam' in model 'items'; did "
-               "you mean 'bias'?");
+               "you mean 'warm'?");
     model_file(fixture, "{\"reduction\": \"min\"}",
                "m/items/1/config.json: line 1, column 2: reduction \"min\" in model 'items': must "
                "be one of sum, mean, max, sqrtn");

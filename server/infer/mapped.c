@@ -1,0 +1,199 @@
+/* Inference over mapped tables: pages asked for ahead, rows found missing afterwards; see mapped.h
+ * and server/table/map.h. */
+#include "mapped.h"
+#include "kernels/pool_entries.h"
+
+/* So many entries' pages are asked for ahead: enough to keep a disk busy, few enough that none has
+ * left memory again before it is used. */
+#define WINDOW_ENTRIES ((size_t)4096)
+
+/* How often a request is pooled again because of a file that changes. */
+#define MOST_TRIES 8
+
+static struct bag_map *map_of(const struct bag_infer *infer, const struct bag_op *op)
+{
+    return infer->input.model->features[op->feature].memory->map;
+}
+
+/* ---- asking for pages ------------------------------------------------------------------------ */
+
+static void ask(struct bag_map *map, const struct bag_pool_args *args, size_t first, size_t end)
+{
+    struct bag_map_asking asking BAG_UNSET;
+    if (first >= end || !bag_map_ask_begin(&asking, map))
+        return;
+    for (size_t entry = first; entry < end; entry++) {
+        int64_t row = bag_id_at(&args->indices, entry);
+        if (row >= 0 && row < args->table.num_rows && row != args->padding_row)
+            bag_map_ask_row(&asking, row);
+    }
+    bag_map_ask_end(&asking);
+}
+
+void bag_infer_ask(struct bag_infer *infer)
+{
+    size_t left = WINDOW_ENTRIES;
+    infer->scratch.asked = 0;
+    if (!infer->input.model->mapped)
+        return;
+    for (size_t i = 0; i < infer->plan.num_ops && left; i++) {
+        const struct bag_op *op = &infer->plan.ops[i];
+        size_t count = op->args.indices.count < left ? op->args.indices.count : left;
+        if (map_of(infer, op))
+            ask(map_of(infer, op), &op->args, 0, count);
+        left -= count;
+        infer->scratch.asked += count;
+    }
+}
+
+/* ---- pooling --------------------------------------------------------------------------------- */
+
+/* Where a part of a range that begins with `bag` ends, after WINDOW_ENTRIES or the first bag. */
+static size_t window_end(const struct bag_pool_args *args, size_t bag, size_t end_bag)
+{
+    size_t most = bag_pool_first_entry(args, bag) + WINDOW_ENTRIES;
+    size_t low = bag + 1, high = end_bag;
+    while (low < high) {
+        size_t middle = low + (high - low + 1) / 2;
+        if (bag_pool_first_entry(args, middle) <= most)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+static void ask_bags(struct bag_map *map, const struct bag_pool_args *args, size_t first_bag,
+                     size_t end_bag, size_t asked)
+{
+    if (first_bag >= end_bag)
+        return;
+    size_t first = bag_pool_first_entry(args, first_bag);
+    ask(map, args, first < asked ? asked : first, bag_pool_first_entry(args, end_bag));
+}
+
+/* `asked` of the op's entries were asked for before. */
+static void pool_op(struct bag_map *map, const struct bag_op *op, struct bag_range range,
+                    size_t asked)
+{
+    const struct bag_pool_args *args = &op->args;
+    size_t end_bag = range.end_bag;
+    range.end_bag = range.first_bag;
+    if (range.first_bag >= end_bag)
+        return;
+    size_t next = window_end(args, range.first_bag, end_bag);
+    ask_bags(map, args, range.first_bag, next, asked);
+    while (next > range.end_bag) {
+        range.first_bag = range.end_bag;
+        range.end_bag = next;
+        next = next < end_bag ? window_end(args, next, end_bag) : next;
+        ask_bags(map, args, range.end_bag, next, asked);
+        bag_pool_run(args, range, op->result);
+    }
+}
+
+void bag_mapped_pool(const struct bag_infer *infer, struct bag_split split)
+{
+    /* The last op may have no bag in it, and then need not exist. */
+    size_t end = split.end_op + (split.end_bag > 0), before = 0;
+    for (size_t i = 0; i < end; i++) {
+        const struct bag_op *op = &infer->plan.ops[i];
+        size_t asked = infer->scratch.asked > before ? infer->scratch.asked - before : 0;
+        before += op->args.indices.count;
+        if (i < split.first_op)
+            continue;
+        struct bag_range range = bag_split_range(&split, &op->args, i);
+        if (map_of(infer, op))
+            pool_op(map_of(infer, op), op, range, asked);
+        else
+            bag_pool_run(&op->args, range, op->result);
+    }
+}
+
+/* ---- missing rows ---------------------------------------------------------------------------- */
+
+static bool has_row(const struct bag_map *map, int64_t row, struct bag_problem *problem)
+{
+    return bag_map_has_row(map, row) || bag_map_reject_row(map, row, problem);
+}
+
+static bool check_bag(const struct bag_map *map, const struct bag_pool_args *args, size_t bag,
+                      struct bag_problem *problem)
+{
+    size_t end = bag_pool_first_entry(args, bag + 1), kept = 0;
+    for (size_t entry = bag_pool_first_entry(args, bag); entry < end; entry++) {
+        int64_t row = bag_id_at(&args->indices, entry);
+        if (!bag_keeps(args, entry, row))
+            continue;
+        kept++;
+        if (!has_row(map, row, problem))
+            return false;
+    }
+    return kept || args->default_row < 0 || has_row(map, args->default_row, problem);
+}
+
+static bool check_op(const struct bag_infer *infer, const struct bag_op *op,
+                     struct bag_problem *problem)
+{
+    const struct bag_map *map = map_of(infer, op);
+    if (!map || bag_map_is_whole(map))
+        return true;
+    for (size_t bag = 0; bag < op->args.num_bags; bag++) {
+        if (!check_bag(map, &op->args, bag, problem))
+            return false;
+    }
+    return true;
+}
+
+static void look(const struct bag_infer *infer)
+{
+    bool has_read = bag_map_has_read();
+    struct bag_map *before = NULL;
+    for (size_t i = 0; i < infer->plan.num_ops; i++) {
+        struct bag_map *map = map_of(infer, &infer->plan.ops[i]);
+        if (map && map != before)
+            bag_map_look(map, has_read);
+        before = map;
+    }
+}
+
+/* The first mapped table of those that the plan pools; NULL: there is none. */
+static const struct bag_map *any_map(const struct bag_infer *infer)
+{
+    const struct bag_map *map = NULL;
+    for (size_t i = 0; i < infer->plan.num_ops && !map; i++)
+        map = map_of(infer, &infer->plan.ops[i]);
+    return map;
+}
+
+/* Pools until nothing happens to a file meanwhile. One that is merely written to may never rest:
+ * then it is enough that no page went or came. */
+static bool settle(struct bag_infer *infer)
+{
+    struct bag_map_epoch before = infer->scratch.epoch, now;
+    look(infer);
+    now = bag_map_epoch();
+    for (int tries = 0; tries < MOST_TRIES; tries++) {
+        if (now.holes == before.holes && now.states == before.states)
+            return true;
+        before = now;
+        bag_mapped_pool(infer, bag_split_all(infer->plan.num_ops));
+        look(infer);
+        now = bag_map_epoch();
+    }
+    return now.holes == before.holes;
+}
+
+bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem)
+{
+    const struct bag_map *any = any_map(infer);
+    if (!any)
+        return true;
+    if (!settle(infer))
+        return bag_map_reject_changing(any, problem);
+    for (size_t i = 0; i < infer->plan.num_ops; i++) {
+        if (!check_op(infer, &infer->plan.ops[i], problem))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,331 @@
+"""Tables that stay in their files: the same answers as copied ones, and files cut under them.
+
+Every row of the tables that are cut holds its own number in all columns, so that an answer made of
+anything but the row's true bytes is seen: it is exact, or a 500 that names the file and the row.
+"""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from harness import SANITIZED, Server, expect, expect_equal, run, scaled, wait_until, write_json
+from test_keyed import write_safetensors
+from v2 import Client, Tensor, bf16_from_f32
+
+ROWS, COLUMNS = 40000, 48  # 192 bytes a row: some straddle two pages
+ROW_BYTES = 4 * COLUMNS
+HEADER_BYTES = 128
+BINARY = {"binary_data_output": True}
+
+
+def numbered(rows=ROWS):
+    return np.repeat(np.arange(rows, dtype=np.float32), COLUMNS).reshape(rows, COLUMNS)
+
+
+def ask(client, rows, model="cut", **options):
+    return client.infer(model, [Tensor("indices", np.asarray(rows, np.int64).reshape(1, -1))],
+                        binary=True, **options)
+
+
+def expect_rows(client, rows, model="cut"):
+    got = ask(client, rows, model).embeddings()
+    expect_equal(got.tolist(), [[float(sum(rows))] * COLUMNS], f"the sum of rows {rows[:10]}")
+
+
+def expect_missing(client, rows, row, path, model="cut"):
+    text = ask(client, rows, model).expect(500).error()
+    expect(text.startswith(f"{path}: row {row} is missing: the file was cut"), text)
+
+
+# ---- the same answers -----------------------------------------------------------------------------
+
+def write_tables(directory, rng):
+    """Files of many kinds -> the keys of a model of each."""
+    values = rng.standard_normal((3000, 20)).astype(np.float32)
+    np.save(directory / "f32.npy", values)
+    np.save(directory / "f16.npy", values.astype(np.float16))
+    np.save(directory / "i64.npy", rng.integers(-99, 99, (900, 2, 3)))
+    np.save(directory / "codes.npy", rng.integers(0, 99, (800, 28)).astype(np.uint8))
+    np.savez(directory / "stored.npz", values=values)
+    # The second array begins at an odd place, and ends at the file's end.
+    for odd in (1, 2, 3):
+        write_safetensors(directory / f"odd{odd}.safetensors",
+                          {"pad": ("U8", np.zeros((odd,), np.uint8)), "t": ("F32", values),
+                           "h": ("BF16", bf16_from_f32(values))})
+    values.tofile(directory / "raw.bin")
+    keyed = directory / "keyed"
+    keyed.mkdir()
+    np.save(keyed / "values.npy", values)
+    np.save(keyed / "keys.npy", np.arange(3000)[::-1].copy())
+    np.save(directory / "empty.npy", np.zeros((0, 4), np.float32))
+    np.save(directory / "matrix.npy", rng.standard_normal((20, 8)).astype(np.float32))
+    return {"f32": {"path": "f32.npy", "warm": True}, "f16": {"path": "f16.npy"},
+            "i64": {"path": "i64.npy", "mlock": True}, "mean": {"path": "f32.npy", "reduction": "mean"},
+            "codes": {"path": "codes.npy", "row_format": "int8", "row_elements": 20,
+                      "default_index": 799},
+            "stored": {"path": "stored.npz"}, "keyed": {"path": "keyed"},
+            **{f"odd{n}{t}": {"path": f"odd{n}.safetensors", "tensor": t}
+               for n in (1, 2, 3) for t in "th"},
+            "raw": {"path": "raw.bin", "datatype": "FP32", "shape": [-1, 20]},
+            "projected": {"path": "f32.npy", "projection": "matrix.npy"}}
+
+
+def random_bags(rng, rows, bags):
+    lengths = rng.integers(0, 30, bags)
+    offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    return [Tensor("indices", rng.integers(0, rows, int(lengths.sum()))),
+            Tensor("offsets", offsets.astype(np.int64))]
+
+
+@pytest.mark.parametrize("isa", ["", "generic"])
+def test_answers_are_those_of_copies(directory, rng, isa):
+    models = write_tables(directory, rng)
+    listed = []
+    for name, keys in models.items():
+        copied = {k: v for k, v in keys.items() if k not in ("warm", "mlock")}
+        listed += [{"name": name, "load": "map", **keys}, {"name": f"{name}.copied", **copied}]
+    listed.append({"name": "empty", "path": "empty.npy", "load": "map"})
+    for suffix in ("", ".copied"):
+        listed.append({"name": f"all{suffix}", "features": [
+            {"name": f.replace(".", "_"), "model": f"{f}{suffix}"} for f in ("f32", "mean", "odd1t")]})
+    config = write_json(directory / "config.json", {"models": listed})
+    rows = {"i64": 900, "codes": 800}
+    with Server("--config", config, *(["--isa", isa] if isa else [])) as server, \
+            Client(server) as client:
+        for name in models:
+            for bags in (1, 7, 300, scaled(9000, 900)):  # the last one is split, and asked in windows
+                inputs = random_bags(rng, rows.get(name, 3000), bags)
+                (got,), (want,) = (client.infer(m, inputs, binary=True, parameters=BINARY)
+                                   .outputs().values() for m in (name, f"{name}.copied"))
+                expect_equal(got.raw(), want.raw(), f"{name}, {bags} bags")
+        inputs = [Tensor(f"{f}.{t.name}", t.array) for f in ("f32", "mean", "odd1t")
+                  for t in random_bags(rng, 3000, 40)]
+        got, want = (client.infer(m, inputs, binary=True).outputs() for m in ("all", "all.copied"))
+        expect_equal({k: v.raw() for k, v in got.items()}, {k: v.raw() for k, v in want.items()})
+        if not SANITIZED:  # which do not lock
+            expect(server.memory_bytes("VmLck") >= 900 * 48, "the table with mlock is locked")
+
+
+def test_small_requests_go_to_a_worker(directory):
+    """A page fault must not hold up the loop."""
+    np.save(directory / "t.npy", numbered(100))
+    config = write_json(directory / "config.json", {"models": [
+        {"name": "mapped", "path": "t.npy", "load": "map"}, {"name": "copied", "path": "t.npy"}]})
+    with Server("--config", config) as server, Client(server) as client:
+        waited = {}
+        for name in ("mapped", "copied"):
+            expect_rows(client, [1, 2], name)
+            stats = client.get(f"/v2/models/{name}/stats").json()["model_stats"][0]
+            waited[name] = stats["inference_stats"]["queue"]["ns"]
+        expect(waited["copied"] == 0 < waited["mapped"], f"{waited} ns in the queue")
+
+
+def test_the_option_load_and_what_goes_before_it(directory):
+    np.save(directory / "t.npy", numbered(100))
+    config = write_json(directory / "config.json", {"models": [
+        {"name": "own", "path": "t.npy", "load": "copy"}, {"name": "other", "path": "t.npy"}]})
+    with Server("--config", config, "--load", "map", "--table", f"flag={directory}/t.npy") as server:
+        names = {e["model"] for e in server.events() if e.get("event") == "mapped"}
+        expect_equal(names, {"other", "flag"})
+
+
+# ---- refusals -------------------------------------------------------------------------------------
+
+def test_what_cannot_be_mapped(directory):
+    np.save(directory / "big.npy", numbered(10).astype(">f4"))
+    np.save(directory / "columns.npy", np.asfortranarray(numbered(10)))
+    np.savez_compressed(directory / "deflated.npz", values=numbered(10))
+    np.save(directory / "t.npy", numbered(10))
+    for rank in (0, 1):
+        np.arange(5 * rank, 5 * rank + 5).tofile(directory / f"T_emb_keys.rank_{rank}.world_size_2")
+        numbered(5).tofile(directory / f"T_emb_values.rank_{rank}.world_size_2")
+    for table, load, said in (
+            ("big.npy", "map", "big-endian, which load map cannot turn; say load copy"),
+            ("columns.npy", "map", "column-major, which load map cannot turn; say load copy"),
+            ("deflated.npz", "map", "compressed"),
+            ("", "map", "load map is for a table in one file; this one is in 2"),
+            ("t.npy", "copy,warm=true", "warm is for tables with load map"),
+            ("t.npy", "copy,mlock=true", "mlock is for tables with load map"),
+            ("t.npy", "mop", "must be one of copy, map")):
+        ended = run("serve", "--port", "0", "--table", f"t={directory / table},load={load}")
+        expect_equal(ended.returncode, 1, f"the exit code for {table}")
+        expect(said in ended.stderr and table in ended.stderr, f"{table}: {ended.stderr}")
+
+
+# ---- files that are cut ---------------------------------------------------------------------------
+
+@pytest.fixture(name="cut")
+def make_cut(directory):
+    """A server of a mapped table that is about to be cut, and its other views; the path, and all of
+    the file's bytes."""
+    path = directory / "cut.npy"
+    np.save(path, numbered())
+    np.save(directory / "other.npy", numbered(500))
+    np.save(directory / "eye.npy", np.eye(COLUMNS, dtype=np.float32))
+    config = write_json(directory / "config.json", {"models": [
+        {"name": "cut", "path": "cut.npy"},
+        {"name": "last", "path": "cut.npy", "default_index": ROWS - 1, "padding_idx": ROWS - 2},
+        {"name": "projected", "path": "cut.npy", "projection": "eye.npy"},
+        {"name": "other", "path": "other.npy"},
+        {"name": "both", "features": [{"name": "a", "model": "cut"},
+                                      {"name": "b", "model": "other"}]}]})
+    with Server("--config", config, "--load", "map", "--workers", "2") as server:
+        yield server, path, path.read_bytes()
+
+
+def offset(row):
+    return HEADER_BYTES + row * ROW_BYTES
+
+
+def restore(path, whole):
+    """In place, so that the server's descriptor sees it."""
+    with open(path, "r+b") as file:
+        file.write(whole)
+
+
+def test_cut_and_restored(cut):
+    server, path, whole = cut
+    with Client(server) as client:
+        for size, first in ((offset(20000), 20000), (offset(20000) + 1, 20000),
+                            (offset(20001) - 1, 20000), (offset(30), 30), (4096, 20), (0, 0),
+                            (len(whole) - 1, ROWS - 1), (len(whole), ROWS)):
+            os.truncate(path, size)
+            there = [row for row in (0, 19, 29, 19999, 20000, ROWS - 2, ROWS - 1) if row < first]
+            gone = [row for row in (0, 20, 30, 20000, 20001, 21111, ROWS - 1) if row >= first]
+            for row in there:
+                expect_rows(client, [row])
+            if there:
+                expect_rows(client, there)
+            for row in gone:
+                expect_missing(client, [row], row, path)
+                expect_missing(client, there + [row, row], row, path)
+            expect_rows(client, [1, 499], "other")
+            restore(path, whole)
+            for row in there + gone:
+                expect_rows(client, [row])
+        expect_equal(server.process.poll(), None)
+
+
+def test_only_rows_that_are_touched_count(cut):
+    """Padding leaves its bag; a default row is touched by an empty bag alone."""
+    server, path, whole = cut
+    with Client(server) as client:
+        os.truncate(path, offset(ROWS - 2))
+        got = ask(client, [5, ROWS - 2], "last").embeddings()
+        expect_equal(got.tolist(), [[5.0] * COLUMNS], "a bag with padding")
+        expect_missing(client, [ROWS - 2, ROWS - 2], ROWS - 1, path, "last")
+        outside = [Tensor("indices", np.array([ROWS - 1, 1, 2])), Tensor("offsets", np.array([1]))]
+        expect_equal(client.infer("cut", outside).embeddings().tolist(), [[3.0] * COLUMNS])
+        both = [Tensor("a.indices", np.array([[ROWS - 1]])), Tensor("b.indices", np.array([[3]]))]
+        client.infer("both", both).expect(500)
+        reply = client.infer("both", both, outputs=[{"name": "b"}])
+        expect_equal(reply.outputs()["b"].array.tolist(), [[3.0] * COLUMNS], "a feature that is whole")
+        expect_missing(client, [ROWS - 1], ROWS - 1, path, "projected")
+        expect_rows(client, [7], "projected")
+        restore(path, whole)
+        expect_rows(client, [ROWS - 1], "projected")
+
+
+def test_replaced_by_rename_keeps_the_old_file(cut):
+    server, path, _ = cut
+    new = path.with_name("new.npy")
+    np.save(new, numbered() + 1)
+    with Client(server) as client:
+        expect_rows(client, [3, ROWS - 1])
+        os.rename(new, path)
+        expect_rows(client, [3, ROWS - 1])
+        os.truncate(path, 0)
+        expect_rows(client, [3, ROWS - 1])
+
+
+def test_large_requests_that_are_split(cut):
+    server, path, whole = cut
+    rows = np.tile(np.arange(ROWS), 8)
+    want = numbered().astype(np.float64)[rows].reshape(64, -1, COLUMNS).sum(1)
+    inputs = [Tensor("indices", rows.reshape(64, -1))]
+    with Client(server) as client:
+        for size in (len(whole), offset(ROWS // 2), 0, len(whole)):
+            os.truncate(path, size)
+            if size == len(whole):
+                restore(path, whole)
+                got = client.infer("cut", inputs, binary=True).embeddings()
+                expect(np.allclose(got, want, rtol=1e-3), "the sums of split bags")
+            else:
+                text = client.infer("cut", inputs, binary=True).expect(500).error()
+                expect("is missing: the file was cut" in text, text)
+
+
+class Readers:
+    """Clients that ask at random and judge each answer, until they are stopped."""
+
+    def __init__(self, server, choose, count):
+        self.server, self.choose, self.wrong = server, choose, []
+        self.answered = {200: 0, 500: 0}
+        self.stopping = threading.Event()
+        self.threads = [threading.Thread(target=self.ask, args=(i,)) for i in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def ask(self, number):
+        rng = np.random.default_rng(number)
+        with Client(self.server) as client:
+            while not self.stopping.is_set() and not self.wrong:
+                model, rows, may_fail = self.choose(rng)
+                reply = ask(client, rows, model)
+                self.answered[reply.status] = self.answered.get(reply.status, 0) + 1
+                if reply.status == 500 and may_fail and "cut.npy: " in reply.error():
+                    continue
+                if reply.status != 200:
+                    self.wrong.append(f"{model} {rows}: {reply.status} {reply.body[:200]}")
+                elif not (reply.embeddings() == sum(int(row) for row in rows)).all():
+                    self.wrong.append(f"{model} {rows}: {reply.embeddings()[0, :4]}")
+
+    def stop(self):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join()
+        expect(not self.wrong, f"wrong answers: {self.wrong[:3]}")
+
+
+def test_cut_and_restored_all_the_time(cut):
+    """Answers about rows that were always there, and those of the other table, are all 200."""
+    server, path, whole = cut
+    kept = 1000
+
+    def choose(rng):
+        kind = rng.integers(0, 3)
+        if kind == 0:
+            return "other", rng.integers(0, 500, 5), False
+        if kind == 1:
+            return "cut", rng.integers(0, kept, 20), False
+        return "cut", rng.integers(0, ROWS, 20), True
+
+    readers = Readers(server, choose, 6)
+    rng = np.random.default_rng(1)
+    for _ in range(scaled(60, 15)):
+        failed, served = readers.answered[500], readers.answered[200]
+        size = int(rng.integers(offset(kept), len(whole)))
+        os.truncate(path, size)
+        wait_until(lambda n=failed: readers.answered[500] > n or readers.wrong, "no request failed")
+        with open(path, "r+b") as file:
+            file.seek(size)
+            file.write(whole[size:])
+        wait_until(lambda n=served: readers.answered[200] > n + 20 or readers.wrong, "none served")
+    readers.stop()
+    with Client(server) as client:
+        for row in range(0, ROWS, 997):
+            expect_rows(client, [row])
+
+
+def test_another_sigbus_ends_the_process(cut):
+    server, path, _ = cut
+    with Client(server) as client:
+        os.truncate(path, 0)
+        ask(client, [1]).expect(500)
+        server.send(signal.SIGBUS)
+        code = server.wait()
+        server._end_checked = True
+        expect(code == -signal.SIGBUS or (SANITIZED and code != 0), f"exit code {code}")
