@@ -408,7 +408,6 @@ static void take_rules(const struct bag_check *check, enum bag_form form,
         .weights = weights ? weights->data : NULL,
         .weights_dtype = weights ? weights->dtype : check->table->dtype,
         .padding_row = -1,
-        .last_offset_ends = rules->include_last_offset,
         .skip_outside =
             !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid),
         .prunes = rules->prune_invalid,

@@ -24,12 +24,6 @@ static bool is_record(const unsigned char *at, const char *signature)
     return memcmp(at, signature, 4) == 0;
 }
 
-bool bag_npz_is_zip(const void *bytes, size_t count)
-{
-    /* An empty archive begins with its end. */
-    return count >= 4 && (is_record(bytes, "PK\3\4") || is_record(bytes, "PK\5\6"));
-}
-
 /* ---- the end --------------------------------------------------------------------------------- */
 
 #define END_BYTES     22

@@ -37,9 +37,6 @@ struct bag_npz_member {
     bool encrypted;
 };
 
-/* Whether a file begins as a zip archive does; `count` of its first bytes are there. */
-bool bag_npz_is_zip(const void *bytes, size_t count);
-
 /* Finds the directory from the file's last `count` bytes: its offset, size and members. */
 bool bag_npz_find_directory(const void *tail, size_t count, uint64_t file_bytes,
                             struct bag_npz *npz, struct bag_problem *problem);

@@ -107,7 +107,7 @@ class Clients:
             result = self.loadgen(server, query, "--connections", connections, "--seconds",
                                   seconds)["phases"][0]
             requests = result["ok"]
-            bad = result["refused"] + result["lost"] + result["other"]
+            bad = result["rejected"] + result["lost"] + result["other"]
             per_s, elapsed = result["answered_per_s"], result["seconds"]
         cpu, client, busy = server.cpu_s() - cpu, _children_s() - client, _busy_s() - busy
         if not requests:

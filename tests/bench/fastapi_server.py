@@ -21,10 +21,10 @@ app = FastAPI()
 tables = {}
 
 
-def tensors_of(envelope, binary):
+def tensors_of(header, binary):
     """The inputs by name."""
     found = {}
-    for tensor in envelope["inputs"]:
+    for tensor in header["inputs"]:
         if "data" in tensor:
             found[tensor["name"]] = torch.tensor(tensor["data"], dtype=torch.int64)
         else:
@@ -34,10 +34,10 @@ def tensors_of(envelope, binary):
     return found
 
 
-def reply_to(name, envelope, rows):
+def reply_to(name, header, rows):
     output = {"name": "embeddings", "datatype": "FP32", "shape": list(rows.shape)}
     reply = {"model_name": name, "model_version": "1", "outputs": [output]}
-    if not envelope.get("parameters", {}).get("binary_data_output"):
+    if not header.get("parameters", {}).get("binary_data_output"):
         output["data"] = rows.flatten().tolist()
         return Response(json.dumps(reply), media_type="application/json")
     raw = rows.numpy().tobytes()
@@ -52,12 +52,12 @@ async def infer(name: str, request: Request):
     # bytearray: torch takes views of writable memory only, without a complaint.
     body = bytearray(await request.body())
     length = int(request.headers.get("inference-header-content-length", len(body)))
-    envelope = json.loads(body[:length])
-    inputs = tensors_of(envelope, memoryview(body)[length:])
+    header = json.loads(body[:length])
+    inputs = tensors_of(header, memoryview(body)[length:])
     with torch.inference_mode():
         rows = torch.nn.functional.embedding_bag(inputs["indices"], tables[name],
                                                  inputs["offsets"], mode="sum")
-    return reply_to(name, envelope, rows)
+    return reply_to(name, header, rows)
 
 
 def main():

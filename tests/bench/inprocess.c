@@ -100,7 +100,7 @@ static char *pool_part(const struct inprocess *run, size_t i, const int64_t *ids
     struct bag_fault fault;
     if (bag_pool_check(&part->memory.table, &part->rules, &inputs, run->result_bytes, &args,
                        &fault) != BAG_STATUS_OK)
-        die("the query was refused");
+        die("the query was rejected");
     bag_pool_run(&args, bag_range_all(&args), result);
     return result + args.result_bytes;
 }

@@ -75,7 +75,7 @@ static void print_phase_json(const struct bench_phase *phase)
            (double)phase->answered / phase->seconds, bench_latency_us(&phase->ok, 0.5),
            bench_latency_us(&phase->ok, 0.9), bench_latency_us(&phase->ok, 0.99),
            bench_latency_us(&phase->ok, 0.999), bench_latency_us(&phase->ok, 1));
-    printf("\"ok\":%llu,\"refused\":%llu,\"rejected_p50_us\":%.1f,\"rejected_p99_us\":%.1f,"
+    printf("\"ok\":%llu,\"rejected\":%llu,\"rejected_p50_us\":%.1f,\"rejected_p99_us\":%.1f,"
            "\"rejected_once_sent_p99_us\":%.1f,",
            (unsigned long long)phase->ok.total, (unsigned long long)phase->rejected.total,
            bench_latency_us(&phase->rejected, 0.5), bench_latency_us(&phase->rejected, 0.99),

@@ -60,7 +60,7 @@ def print_phase(name, load, phases):
     figure = {key: median(phase[key] for phase in phases) for key in phases[0]}
     print(f"{name:>9} {load:>10} {figure['rate']:>8,.0f} {figure['answered_per_s']:>8,.0f} "
           f"{figure['good']:>6.0%} {figure['in_time']:>7.0%} {figure['p50_us']:>8.0f} {figure['p99_us']:>9.0f} "
-          f"{figure['spread']:>7.1f} {figure['refused']:>7.0f} {figure['rejected_p99_us']:>9.0f} "
+          f"{figure['spread']:>7.1f} {figure['rejected']:>7.0f} {figure['rejected_p99_us']:>9.0f} "
           f"{figure['rejected_once_sent_p99_us']:>7.0f} "
           f"{figure['unsent']:>7.0f} {figure['broken']:>5.0f} {figure['unanswered']:>8.0f} "
           f"{figure['late_p99_us']:>8.0f} {figure['normal_after_ms']:>6.0f}", flush=True)

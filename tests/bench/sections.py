@@ -221,7 +221,7 @@ def projection(bench):
 # --- workers -------------------------------------------------------------------------------------
 
 def workers(bench):
-    """two workers against one on dear requests, 64 connections
+    """two workers against one on expensive requests, 64 connections
 
     One worker has a processor to itself, the loop and the client share another. Two workers share
     both with them, so that two processors cannot give twice as much: `limit` is what they could at

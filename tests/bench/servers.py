@@ -153,10 +153,10 @@ def ask(server, query, first_id=0):
             tensor["parameters"] = {"binary_data_size": len(raw)}
             binary += raw
         inputs.append(tensor)
-    envelope = {"inputs": inputs}
+    header = {"inputs": inputs}
     if not query.json:
-        envelope["parameters"] = {"binary_data_output": True}
-    head = json.dumps(envelope).encode()
+        header["parameters"] = {"binary_data_output": True}
+    head = json.dumps(header).encode()
     headers = {} if query.json else {"Inference-Header-Content-Length": str(len(head))}
     request = urllib.request.Request(
         f"http://127.0.0.1:{server.port}/v2/models/{query.model}/infer", head + binary, headers)

@@ -1,7 +1,7 @@
 """Requests that no honest client sends, as a table for test_hostile.py.
 
 A case is (name, bytes, statuses): what is sent on a connection of its own, and the statuses of all
-that comes back before the server closes it. Every refusal is in JSON, and nothing of what follows it
+that comes back before the server closes it. Every rejection is in JSON, and nothing of what follows it
 is read.
 """
 
@@ -39,8 +39,8 @@ def chunks(body, *lines):
     return post(b"Transfer-Encoding: chunked", *lines, body=body)
 
 
-# ---- what must work, so that the rest is not refused for a wrong reason -----------------------
-SOUND = [
+# ---- what must work, so that the rest is not rejected for a wrong reason -----------------------
+VALID = [
     ("plain", get(), ours(200)),
     ("two requests", get() + NEXT, ours(200, 200)),
     ("an empty line first", b"\r\n" + get(), ours(200)),
@@ -354,4 +354,4 @@ SLOW = [
     ("no body behind 100", post(b"Expect: 100-continue", length(b"100")), ours(100, 408)),
 ]
 
-CASES = (SOUND + FIRST_LINES + TARGETS + HEADERS + FRAMING + CHUNK_FORMS + SIZES + BEHIND + SLOW)
+CASES = (VALID + FIRST_LINES + TARGETS + HEADERS + FRAMING + CHUNK_FORMS + SIZES + BEHIND + SLOW)

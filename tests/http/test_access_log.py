@@ -64,14 +64,14 @@ def test_lines(directory):
 
 
 def test_ids_of_bodies(directory):
-    """The body's id is the request's; cheap requests and dear ones alike."""
+    """The body's id is the request's; cheap requests and expensive ones alike."""
     path = save(directory / "items.npy")
     with Server("--table", f"items={path}", "--access-log", "on") as server, \
             Client(server) as client:
         infer(client, id="body")
-        infer(client, id="dear", rows=50_000)
+        infer(client, id="expensive", rows=50_000)
         lines = request_lines(server, 2)
-        expect_equal([line["request_id"] for line in lines], ["body", "dear"])
+        expect_equal([line["request_id"] for line in lines], ["body", "expensive"])
         expect_equal([line["ids"] for line in lines], [4, 100_000])
 
 

@@ -91,7 +91,7 @@ class World:
                     raise
         check_rows(reply.embeddings(), WANT)
 
-    def refused(self, reply, status, words):
+    def rejected(self, reply, status, words):
         if reply.status != status:
             raise Failure(f"status {reply.status} instead of {status}: {reply.body[:400]!r}")
         text = reply.error()
@@ -105,16 +105,16 @@ class World:
         headers, body = request if isinstance(request, tuple) else ({}, request)
         body = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
         reply = self.client.request("POST", f"/v2/models/{model}/infer", body, headers)
-        self.refused(reply, status, words)
+        self.rejected(reply, status, words)
         self.good()
 
     def path(self, method, path, headers, body, status, words):
-        self.refused(self.client.request(method, path, body, headers), status, words)
+        self.rejected(self.client.request(method, path, body, headers), status, words)
         self.good()
 
     def verb(self, method, path, allowed):
         reply = self.client.request(method, path, bad.TEXT if method in ("PUT", "PATCH") else None)
-        self.refused(reply, 405, [])
+        self.rejected(reply, 405, [])
         allow = [v.strip() for v in reply.headers.get("allow", "").split(",")]
         if not set(allowed) <= set(allow) or method in allow:
             raise Failure(f"Allow is {reply.headers.get('allow')!r}")
@@ -122,30 +122,30 @@ class World:
 
     def encoding(self, name):
         reply = self.client.request("POST", INFER, bad.TEXT, {"Content-Encoding": name})
-        self.refused(reply, 415, ["Content-Encoding"])
+        self.rejected(reply, 415, ["Content-Encoding"])
         self.good()
 
     # ---- limits -------------------------------------------------------------------------------
     def body_too_large(self, headers, body=b""):
-        """Refused from the headers alone: nothing of the body was sent yet."""
+        """Rejected from the headers alone: nothing of the body was sent yet."""
         with Raw(self.server) as raw:
             raw.send(head("POST", INFER, headers) + body)
             reply = raw.reply()
             if reply is None:
                 raise Failure("no answer")
-            self.refused(reply, 413, ["max_body_bytes", str(MAX_BODY_BYTES)])
+            self.rejected(reply, 413, ["max_body_bytes", str(MAX_BODY_BYTES)])
         self.good()
 
     def nothing_is_uploaded(self, method, path, headers, status):
-        """What is refused by its head is refused before the client is told to go on."""
+        """What is rejected by its head is rejected before the client is told to go on."""
         expecting = {"Expect": "100-continue", "Content-Length": "100"}
         with Raw(self.server) as raw:
             raw.send(head(method, path, expecting | headers))
-            self.refused(raw.reply(), status, [])
+            self.rejected(raw.reply(), status, [])
         self.good()
 
     def chunked_too_large(self):
-        """Chunks have no length beforehand: refused once they pass the limit."""
+        """Chunks have no length beforehand: rejected once they pass the limit."""
         chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
         with Raw(self.server) as raw:
             raw.send(head("POST", INFER, {"Transfer-Encoding": "chunked"}))
@@ -155,7 +155,7 @@ class World:
             with contextlib.suppress(ConnectionResetError):
                 reply = raw.reply()
                 if reply is not None:
-                    self.refused(reply, 413, ["max_body_bytes", str(MAX_BODY_BYTES)])
+                    self.rejected(reply, 413, ["max_body_bytes", str(MAX_BODY_BYTES)])
         self.good()
 
     def body_at_limit(self, size, status):
@@ -169,11 +169,11 @@ class World:
         self.good()
 
     def reply_too_large(self, tensors, binary_out, bags):
-        """Refused before memory is asked for: neither used nor reserved memory jumps."""
+        """Rejected before memory is asked for: neither used nor reserved memory jumps."""
         before = self.server.memory_bytes("VmPeak"), self.server.memory_bytes("VmHWM")
         reply = self.client.infer("wide", tensors, binary=True, outputs=[
             {"name": "embeddings", "parameters": {"binary_data": binary_out}}])
-        self.refused(reply, 400, ["max_reply_bytes", str(MAX_REPLY_BYTES), str(bags)])
+        self.rejected(reply, 400, ["max_reply_bytes", str(MAX_REPLY_BYTES), str(bags)])
         after = self.server.memory_bytes("VmPeak"), self.server.memory_bytes("VmHWM")
         grown = [b - a for a, b in zip(before, after)]
         if grown[0] > MAX_REPLY_BYTES // 2 or grown[1] > MAX_REPLY_BYTES // 16:

@@ -151,6 +151,6 @@ def test_own_timeout_after_decoding(config):
             late = waiting.send_body("a", body, headers)
             wait_until(lambda: waiting.queued() == 1, "it does not wait")
             in_time = waiting.send("a", [3])
-            refused = late.reply().expect(503)
-            expect("past its timeout" in refused.error(), refused.error())
+            rejected = late.reply().expect(503)
+            expect("past its timeout" in rejected.error(), rejected.error())
             in_time.reply().expect(200)

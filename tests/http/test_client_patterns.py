@@ -29,7 +29,7 @@ JSON_INPUTS = (
     b'{"name":"offsets","shape":[2],"datatype":"INT64","data":[0,3]}]')
 
 
-def exchange(server, lines, body=b"", method="POST"):
+def ask(server, lines, body=b"", method="POST"):
     """Sends the head's lines as they are, and the body; the answer."""
     with Raw(server) as raw:
         raw.send(b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body)
@@ -41,7 +41,7 @@ def length(name, body):
 
 
 def check_answer(reply, binary, identity=None):
-    """The rows in the form that was asked for, and no key that a strict client would refuse."""
+    """The rows in the form that was asked for, and no key that a strict client would reject."""
     check_rows(reply.embeddings(), WANT)
     header, raw = reply.header()
     expect_equal(set(header), {"model_name", "model_version", "outputs"} |
@@ -67,14 +67,14 @@ def test_python_binary(server):
     header = BINARY_HEADER + b',"parameters":{"binary_data_output":true}}'
     body = header + INDICES + OFFSETS
     lines = python_head(b"/v2/models/items/infer", header, body)
-    check_answer(exchange(server, lines, body), True)
+    check_answer(ask(server, lines, body), True)
 
 
 def test_python_json_inputs(server):
     """JSON inputs have no header length, and the reply is binary all the same."""
     body = JSON_INPUTS + b',"parameters":{"binary_data_output":true}}'
     lines = python_head(b"/v2/models/items/infer", None, body)
-    check_answer(exchange(server, lines, body), True)
+    check_answer(ask(server, lines, body), True)
 
 
 def test_python_outputs(server):
@@ -83,7 +83,7 @@ def test_python_outputs(server):
                   b'{"binary_data":' + flag + b'}}]}')
         body = header + INDICES + OFFSETS
         lines = python_head(b"/v2/models/items/versions/1/infer", header, body)
-        check_answer(exchange(server, lines, body), binary, "7")
+        check_answer(ask(server, lines, body), binary, "7")
 
 
 def test_python_quotes_names(server):
@@ -92,9 +92,9 @@ def test_python_quotes_names(server):
     body = header + INDICES + OFFSETS
     for name in (b"%69tems", b"item%73", b"%69%74%65%6d%73"):
         lines = python_head(b"/v2/models/" + name + b"/infer", header, body)
-        check_answer(exchange(server, lines, body), True)
+        check_answer(ask(server, lines, body), True)
     lines = python_head(b"/v2/models/no%20body%C3%A9/infer", header, body)
-    text = exchange(server, lines, body).expect(404).error()
+    text = ask(server, lines, body).expect(404).error()
     expect("no bodyé" in text, text)
 
 
@@ -105,7 +105,7 @@ def test_python_compression(server):
                            (b"deflate", zlib.compress(header + INDICES + OFFSETS))):
         lines = python_head(b"/v2/models/items/infer", header, packed,
                             b"content-encoding: " + coding, b"accept-encoding: " + coding)
-        reply = exchange(server, lines, packed)
+        reply = ask(server, lines, packed)
         expect("content-encoding" not in reply.headers, "compressed without being configured")
         check_answer(reply, True)
 
@@ -117,7 +117,7 @@ def test_python_parameters(server):
               b'"binary_data_output":true}}')
     body = header + INDICES + OFFSETS
     lines = python_head(b"/v2/models/items/infer", header, body)
-    check_answer(exchange(server, lines, body), True)
+    check_answer(ask(server, lines, body), True)
 
 
 def test_python_asks_around(server):
@@ -126,13 +126,13 @@ def test_python_asks_around(server):
             (b"/v2/models/items/ready", {"name": "items", "ready": True}),
             (b"/v2/models/items/versions/1/ready", {"name": "items", "ready": True})):
         lines = [b"GET " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000"]
-        expect_equal(exchange(server, lines, method="GET").expect().json(), want)
+        expect_equal(ask(server, lines, method="GET").expect().json(), want)
     for path, key in ((b"/v2", "extensions"), (b"/v2/models/items", "inputs"),
                       (b"/v2/models/items/config", "max_batch_size")):
         lines = [b"GET " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000"]
-        expect(key in exchange(server, lines, method="GET").expect().json(), f"{path} lacks {key}")
+        expect(key in ask(server, lines, method="GET").expect().json(), f"{path} lacks {key}")
     lines = python_head(b"/v2/repository/index", None, b"")
-    expect_equal(exchange(server, lines).expect().json()[0]["name"], MODEL)
+    expect_equal(ask(server, lines).expect().json()[0]["name"], MODEL)
 
 
 # ---- tritonclient's asyncio variant -----------------------------------------------------------
@@ -143,7 +143,7 @@ def test_asyncio(server):
              length(b"Inference-Header-Content-Length", header), b"Accept: */*",
              b"Accept-Encoding: gzip, deflate", b"User-Agent: Python/3.11 aiohttp/3.8.4",
              length(b"Content-Length", body), b"Content-Type: application/octet-stream"]
-    reply = exchange(server, lines, body)
+    reply = ask(server, lines, body)
     expect("content-encoding" not in reply.headers, "compressed without being configured")
     check_answer(reply, True)
 
@@ -153,7 +153,7 @@ def test_asyncio_error_is_plain(server):
     body = b'{"inputs":[]}'
     lines = [b"POST /v2/models/items/infer HTTP/1.1", b"Host: 127.0.0.1:8000",
              b"Accept-Encoding: gzip, deflate", length(b"Content-Length", body)]
-    reply = exchange(server, lines, body).expect(400)
+    reply = ask(server, lines, body).expect(400)
     expect_equal(reply.headers["content-type"], "application/json")
     expect("indices" in reply.error(), reply.body)
 
@@ -173,20 +173,20 @@ def test_cpp_binary(server):
               b',"outputs":[{"name":"embeddings","parameters":{"binary_data":true}}]}')
     body = header + INDICES + OFFSETS
     for path in (b"/v2/models/items/infer", b"/v2/models/items/versions/1/infer"):
-        check_answer(exchange(server, cpp_lines(path, header, body), body), True)
+        check_answer(ask(server, cpp_lines(path, header, body), body), True)
 
 
 def test_cpp_json(server):
     """The header length is sent for plain JSON as well: it is all of the body."""
     body = (b'{"id":"",' + JSON_INPUTS[1:] +
             b',"outputs":[{"name":"embeddings","parameters":{"binary_data":false}}]}')
-    check_answer(exchange(server, cpp_lines(b"/v2/models/items/infer", body, body), body), False)
+    check_answer(ask(server, cpp_lines(b"/v2/models/items/infer", body, body), body), False)
 
 
 def test_cpp_cut_json(server):
     """It sends one element of a 1-D JSON tensor, whatever the shape says."""
     body = b'{"id":"",' + JSON_INPUTS[1:].replace(b"[0,2,3,4]", b"[0]") + b"}"
-    reply = exchange(server, cpp_lines(b"/v2/models/items/infer", body, body), body)
+    reply = ask(server, cpp_lines(b"/v2/models/items/infer", body, body), body)
     expect("indices" in reply.expect(400).error(), reply.body)
 
 
@@ -227,7 +227,7 @@ def test_kserve_json(server):
         {"name": "offsets", "shape": [2], "datatype": "INT64", "data": [0, 3]}]}
     body = json.dumps(request).encode()
     lines = kserve_lines(b"/v2/models/items/infer", body, b"content-type: application/json")
-    check_answer(exchange(server, lines, body), False, ID)
+    check_answer(ask(server, lines, body), False, ID)
 
 
 def test_kserve_binary(server):
@@ -242,7 +242,7 @@ def test_kserve_binary(server):
     lines = kserve_lines(b"/v2/models/items/infer", body,
                          length(b"inference-header-content-length", header),
                          b"content-type: application/octet-stream")
-    reply = exchange(server, lines, body)
+    reply = ask(server, lines, body)
     check_rows(reply.embeddings(), np.zeros((2, 2), np.float32))
     expect_equal(reply.header()[0]["id"], ID)
 
@@ -252,7 +252,7 @@ def test_kserve_health(server):
                       (b"/v2/models/items/ready", "ready")):
         lines = [b"GET " + path + b" HTTP/1.1", b"host: 127.0.0.1:8000",
                  b"accept-encoding: gzip, deflate, br"]
-        expect_equal(exchange(server, lines, method="GET").expect().json()[key], True)
+        expect_equal(ask(server, lines, method="GET").expect().json()[key], True)
 
 
 @pytest.fixture(scope="module", name="server")

@@ -172,7 +172,7 @@ def test_gives_up():
     expect_equal(script.requests, 2)
 
 
-def test_does_not_repeat_refusals():
+def test_does_not_repeat_rejections():
     for status, kind in ((400, bc.BadRequest), (404, bc.NotFound), (413, bc.TooLarge),
                          (415, bc.BadRequest), (500, bc.ServerError)):
         script = Script([answer(status, {"error": "no"})])
@@ -397,8 +397,8 @@ def test_c_calls(client):
         code, *numbers = line.split()
         expect_equal(code, "0", line)
         check_rows(np.array(numbers, np.float32), np.asarray(want, np.float32).ravel())
-    refused, features, unavailable = lines[4:7], lines[7:10], lines[10]
-    for line, words in zip(refused, ("'indices' at position 0 is 9", "no body", "output_datatype")):
+    rejected, features, unavailable = lines[4:7], lines[7:10], lines[10]
+    for line, words in zip(rejected, ("'indices' at position 0 is 9", "no body", "output_datatype")):
         expect(line.startswith("3 ") and words in line, f"{line} lacks {words}")
     for line, name, want in ((features[0], "a", [EXAMPLE[0], (EXAMPLE[2] + EXAMPLE[3]) / 2]),
                              (features[1], "b", [EXAMPLE[4] + EXAMPLE[1], [0, 0]])):

@@ -179,17 +179,17 @@ def test_overrides(client, features):
 def test_counted_once(client):
     """A request is one request and one execution, whatever its features are."""
 
-    def figures(model):
+    def counters(model):
         return client.get(f"/v2/models/{model}/stats").json()["model_stats"][0]
 
-    before, table = figures("floats"), figures("items")
+    before, table = counters("floats"), counters("items")
     client.infer("floats", kjt([0] * 8, [2] * 4)).expect()
-    after = figures("floats")
+    after = counters("floats")
     expect_equal(after["execution_count"] - before["execution_count"], 1)
     expect_equal(after["inference_count"] - before["inference_count"], 4)
     expect_equal(after["inference_stats"]["success"]["count"] -
                  before["inference_stats"]["success"]["count"], 1)
-    expect_equal(figures("items"), table)
+    expect_equal(counters("items"), table)
 
 
 def test_descriptions(client):
@@ -212,7 +212,7 @@ def test_descriptions(client):
 
 
 def test_cut(models, features, rng):
-    """A request large enough to be cut over two idle workers, across its tables; and one whose first
+    """A request large enough to be split over two idle workers, across its tables; and one whose first
     feature is one giant bag, which is cut by columns."""
     with Server("--config", models[0], "--workers", 2, "--inline-work-microseconds", 0) as server, \
             Client(server) as client:

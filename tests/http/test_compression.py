@@ -1,5 +1,5 @@
 """Compressed requests and replies: gzip and deflate both ways, at every size at which another thread
-does the work, and what is refused."""
+does the work, and what is rejected."""
 
 import gzip
 import zlib
@@ -140,7 +140,7 @@ def test_limit(client):
 
 
 def test_bomb(client):
-    """A quarter of a gigabyte of zeros in some 256 KiB: refused without making it."""
+    """A quarter of a gigabyte of zeros in some 256 KiB: rejected without making it."""
     packer, zeros = zlib.compressobj(6, wbits=31), bytes(1 << 20)
     bomb = b"".join(packer.compress(zeros) for _ in range(256)) + packer.flush()
     expect(len(bomb) < MAX_BODY_BYTES, "not a body that is read")

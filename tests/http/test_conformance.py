@@ -136,7 +136,7 @@ def first(values, wrong):
 
 
 def words_for(case):
-    """What the message of a refused case must name: the tensor, and where and what the fault is."""
+    """What the message of a rejected case must name: the tensor, and where and what the fault is."""
     reason = case["error"]["reason"]
 
     def data(name):
@@ -279,7 +279,7 @@ def test_case(client, models, number, way):
 
 @pytest.mark.parametrize("case", AT_LOAD, ids=[case["name"] for case in AT_LOAD])
 def test_load(directory, case):
-    """A case whose fault is the model's: the check and the start both refuse it in one line."""
+    """A case whose fault is the model's: the check and the start both reject it in one line."""
     models = Models(directory)
     name = models.model(case, with_rules=True)
     config = write_json(directory / "load.json", {"models": models.entries})

@@ -84,8 +84,8 @@ def test_client_that_leaves(client):
     before = client.server.descriptors()
     request = head("POST", INFER, body=BODY)
     body, headers = infer_body(large_tensors(300_000), binary=True)
-    dear = head("POST", "/v2/models/ones/infer", headers, body)
-    for sent in (request, request[:-20], request[:30], b"", request * 20, dear, dear[:-1]) * 5:
+    large = head("POST", "/v2/models/ones/infer", headers, body)
+    for sent in (request, request[:-20], request[:30], b"", request * 20, large, large[:-1]) * 5:
         with Raw(client.server) as raw:
             raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1] + [0] * 7))
             raw.send(sent)

@@ -79,7 +79,7 @@ class Load:
                 try:
                     raw = Raw(self.server)
                 except ConnectionRefusedError:
-                    self._count("refused")
+                    self._count("rejected")
                     return
             what, goes_on = self._ask(raw)
             going = self._count(what)
@@ -102,7 +102,7 @@ def stop_under_load(path, requests, *options):
         server.stop()
         load.join()
     expect(not load.losses, f"lost: {load.losses[:5]} of {dict(load.counts)}")
-    expect_equal(set(load.counts) - {200, 503, "refused", "closed while idle"}, set(), "answers")
+    expect_equal(set(load.counts) - {200, 503, "rejected", "closed while idle"}, set(), "answers")
     expect(load.counts[200] >= requests // 2, f"{dict(load.counts)}")
     return load.counts
 
@@ -125,7 +125,7 @@ def connects(server):
     except TimeoutError:
         return "no answer"
     except ConnectionRefusedError:
-        return "refused"
+        return "rejected"
 
 
 def test_stages(directory):
@@ -145,11 +145,11 @@ def test_stages(directory):
         begun = time.monotonic()
         expect_equal(connects(server), "connected", "a connection at once")
 
-        def is_refused():
+        def is_rejected():
             expect(not select.select([waiting.socket], [], [], 0.1)[0], "no longer waiting")
             return connects(server) != "connected"
 
-        wait_until(is_refused, "new connections are taken", timeout_s)
+        wait_until(is_rejected, "new connections are taken", timeout_s)
         took_s = time.monotonic() - begun
         expect(took_s > timeout_s / 4, f"no connection any more after {took_s} s")
         expect_equal(connects(server), "no answer", "a connection now")

@@ -88,7 +88,7 @@ def test_collection(client):
     expect_equal(explained(reply), want[1:])
 
 
-def test_refused(client):
+def test_rejected(client):
     packed = [Tensor("indices", np.array([[1]]))]
     reply = client.infer("plain", packed, parameters={"explain": "yes"}).expect(400)
     expect("explain must be true or false" in reply.error(), reply.error())

@@ -218,9 +218,9 @@ def test_while_loading(directory):
             client.get("/v2/models/nobody").expect(404)
             later = [client.get("/v2/models/items"), client.get("/v2/models/items/ready"),
                      client.infer("items", [nothing])]
-            for refusal in reply, *(r for r in later if r.status != 200):
-                expect_equal((refusal.status, refusal.headers.get("retry-after")), (503, "1"))
-                expect(isinstance(refusal.json().get("error"), str), f"{refusal.body!r}")
+            for rejection in reply, *(r for r in later if r.status != 200):
+                expect_equal((rejection.status, rejection.headers.get("retry-after")), (503, "1"))
+                expect(isinstance(rejection.json().get("error"), str), f"{rejection.body!r}")
         server.wait_event("ready")
 
 

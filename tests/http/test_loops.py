@@ -1,4 +1,4 @@
-"""Several I/O loops: every one of them answers, alike, and the figures are their sum."""
+"""Several I/O loops: every one of them answers, alike, and the counters are their sum."""
 
 import concurrent.futures
 import contextlib
@@ -35,9 +35,9 @@ def ask_often(server, count):
         with Client(server) as client:
             for _ in range(5):
                 check_table(client)
-            dear = client.infer("items", [Tensor("indices", np.ones((1, 50_000), np.int64))],
+            expensive = client.infer("items", [Tensor("indices", np.ones((1, 50_000), np.int64))],
                                 binary=True)
-            expect(np.array_equal(dear.embeddings(), 50_000 * TABLE[1:2]), "a dear one")
+            expect(np.array_equal(expensive.embeddings(), 50_000 * TABLE[1:2]), "an expensive one")
             client.request("POST", "/v2/models/items/infer", b"{").expect(400)
 
 
@@ -102,16 +102,16 @@ def test_queue_limits_are_shared(directory):
         for raw in raws:
             raw.send(head("POST", "/v2/models/items/infer", headers, body))
 
-        def refused():
+        def rejected():
             return metric(client, "nv_inference_request_failure")
 
         def waiting():
             return metric(client, "bagserve_queue_requests")
 
-        wait_until(lambda: refused() + waiting() == len(raws), "not all were queued or refused")
+        wait_until(lambda: rejected() + waiting() == len(raws), "not all were queued or rejected")
         expect(limit // loops <= waiting() <= limit, f"{waiting()} wait; the limit is {limit}")
         told = [raw.reply() for raw in raws if select.select([raw.socket], [], [], 0)[0]]
-        expect_equal(len(told), refused(), "refusals")
+        expect_equal(len(told), rejected(), "rejections")
         for reply in told:
             expect("queue is full" in reply.expect(503).error(), reply)
             expect(f"(max_queue_size) is {limit // loops}" in reply.error(), reply.error())
@@ -119,7 +119,7 @@ def test_queue_limits_are_shared(directory):
         server.check_end(-signal.SIGKILL)
 
 
-def test_refuses_other_numbers(directory):
+def test_rejects_other_numbers(directory):
     path = save(directory / "items.npy")
     for text in ("0", "257", "two"):
         result = run("serve", "--check", "--table", f"items={path}", "--loops", text)

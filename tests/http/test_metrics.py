@@ -38,7 +38,7 @@ def scrape(client, path="/metrics"):
     return found
 
 
-class Figures:
+class Counters:
     """What changed between two looks."""
 
     def __init__(self, client):
@@ -112,10 +112,10 @@ def test_failures_take_time(client):
 # ---- counts -----------------------------------------------------------------------------------
 def test_successes_are_counted(client):
     """Three requests of two bags and four indices, one of them binary."""
-    figures = Figures(client)
+    counters = Counters(client)
     for binary in (False, True, False):
         check_rows(client.infer("items", INPUTS, binary=binary).embeddings(), WANT)
-    changes = figures.changes()
+    changes = counters.changes()
     expect_equal(pick(changes, "nv_"), {of("nv_inference_request_success"): 3,
                                         of("nv_inference_count"): 6,
                                         of("nv_inference_exec_count"): 3})
@@ -135,10 +135,10 @@ def test_dear_requests_are_counted(client):
     """A request that a worker does: batches and stages of each are complete when it is answered."""
     ids = Tensor("indices", np.arange(DEAR_IDS, dtype=np.int64) % 5)
     tensors = [ids, Tensor("offsets", np.array([0, 7], np.int64))]
-    figures = Figures(client)
+    counters = Counters(client)
     for _ in range(3):
         client.infer("items", tensors, binary=True).expect()
-    changes = figures.changes()
+    changes = counters.changes()
     expect_equal(pick(changes, "nv_"), {of("nv_inference_request_success"): 3,
                                         of("nv_inference_count"): 6,
                                         of("nv_inference_exec_count"): 3})
@@ -151,7 +151,7 @@ def test_dear_requests_are_counted(client):
 
 
 def test_failures_are_counted(client):
-    """Each refusal under its status, its reason, and Triton's reason where a model was named."""
+    """Each rejection under its status, its reason, and Triton's reason where a model was named."""
     asked = [(400, "bad_request", lambda: client.request("POST", INFER, b"{")),
              (400, "bad_request", lambda: client.infer("items", [i64("indices", [5], (1, 1))])),
              (400, "bad_request", lambda: client.infer("items", INPUTS, headers={
@@ -162,16 +162,16 @@ def test_failures_are_counted(client):
              (413, "body_too_large", lambda: client.request("POST", INFER, b" " * (1 << 23))),
              (415, "content_encoding", lambda: client.infer("items", INPUTS, headers={
                  "Content-Encoding": "br"}))]
-    figures = Figures(client)
+    counters = Counters(client)
     for status, _, ask in asked:
         ask().expect(status)
         client.close()
-    changes = figures.changes()
-    refused = {}
+    changes = counters.changes()
+    rejected = {}
     for _, reason, _ in asked:
         key = server_wide("bagserve_refused_requests_total", reason=reason)
-        refused[key] = refused.get(key, 0) + 1
-    expect_equal(pick(changes, "bagserve_refused"), refused)
+        rejected[key] = rejected.get(key, 0) + 1
+    expect_equal(pick(changes, "bagserve_refused"), rejected)
     expect_equal(pick(changes, "nv_"),
                  {of("nv_inference_request_failure", reason="OTHER"): 5})
     answers = pick(changes, "bagserve_http_responses")
@@ -182,13 +182,13 @@ def test_failures_are_counted(client):
 
 def test_unsupported_http_is_the_clients_fault(client):
     """501 and 505 are not counted as faults of the server."""
-    figures = Figures(client)
+    counters = Counters(client)
     for status, version, header in ((501, "1.1", "Transfer-Encoding: gzip"),
                                     (505, "1.2", "Accept: */*")):
         with socket.create_connection((client.server.host, client.server.port), 10) as raw:
             raw.sendall(f"GET / HTTP/{version}\r\nHost: a\r\n{header}\r\n\r\n".encode())
             expect(raw.recv(4096).startswith(f"HTTP/1.1 {status} ".encode()), str(status))
-    changes = figures.changes()
+    changes = counters.changes()
     expect_equal(pick(changes, "bagserve_refused"),
                  {server_wide("bagserve_refused_requests_total", reason="not_supported"): 2})
     expect_equal(pick(changes, "bagserve_http_responses"),
@@ -204,20 +204,20 @@ def test_default_rows_are_counted(client):
              ([i64("indices", [0, 1]), i64("segment_ids", [1, 3]), i64("num_segments", [6])], 4),
              ([i64("indices", [0, 1, 2], (3, 1))], 0)]
     for inputs, count in asked:
-        figures = Figures(client)
+        counters = Counters(client)
         client.infer("items", inputs).expect()
-        expect_equal(pick(figures.changes(), "bagserve_default"), {}, "without default_index")
-        figures = Figures(client)
+        expect_equal(pick(counters.changes(), "bagserve_default"), {}, "without default_index")
+        counters = Counters(client)
         client.infer("items", inputs + [default]).expect()
-        expect_equal(pick(figures.changes(), "bagserve_default"),
+        expect_equal(pick(counters.changes(), "bagserve_default"),
                      {of("bagserve_default_rows_total"): count} if count else {})
 
 
 def test_bodies_are_counted(client):
     body, headers = infer_body(INPUTS)
-    figures = Figures(client)
+    counters = Counters(client)
     reply = client.request("POST", INFER, body, headers).expect()
-    changes = figures.changes()
+    changes = counters.changes()
     expect_equal(changes[server_wide("bagserve_http_request_body_bytes_total")], len(body))
     sent = changes[server_wide("bagserve_http_response_body_bytes_total")]
     expect(sent > len(reply.body) + 1000, f"{sent} bytes with one look, which is longer")
@@ -246,17 +246,17 @@ def test_levels(client):
 
 
 def test_process(client):
-    figures = scrape(client)
+    counters = scrape(client)
     process = client.server
-    started = figures[server_wide("process_start_time_seconds")]
+    started = counters[server_wide("process_start_time_seconds")]
     expect(0 < time.time() - started < 3600, f"started at {started}")
-    expect(figures[server_wide("process_open_fds")] >= 5, "too few descriptors")
-    expect(figures[server_wide("process_max_fds")] >= 256, "too low a limit")
-    resident = figures[server_wide("process_resident_memory_bytes")]
+    expect(counters[server_wide("process_open_fds")] >= 5, "too few descriptors")
+    expect(counters[server_wide("process_max_fds")] >= 256, "too low a limit")
+    resident = counters[server_wide("process_resident_memory_bytes")]
     expect(0.5 < resident / process.memory_bytes() < 2, f"{resident} bytes resident")
-    virtual = figures[server_wide("process_virtual_memory_bytes")]
+    virtual = counters[server_wide("process_virtual_memory_bytes")]
     expect_equal(virtual, process.memory_bytes("VmSize"), "virtual memory")
-    expect(0 < figures[server_wide("process_cpu_seconds_total")] < 3600, "CPU time")
+    expect(0 < counters[server_wide("process_cpu_seconds_total")] < 3600, "CPU time")
 
 
 def test_counters_never_fall(client):
@@ -331,12 +331,12 @@ def test_histograms_are_cumulative(client):
         if name.endswith("_bucket"):
             rest = tuple(label for label in labels if label[0] != "le")
             buckets.setdefault((name, rest), []).append((float(dict(labels)["le"]), value))
-    figures = scrape(client)
+    counters = scrape(client)
     expect(len(buckets) == 3 * (1 + 4 + 1), f"{len(buckets)} histograms")
     for (name, labels), found in buckets.items():
         expect_equal(found, sorted(found), name)
         expect_equal([value for _, value in found], sorted(value for _, value in found), name)
-        expect_equal(found[-1], (float("inf"), figures[name[:-7] + "_count", labels]), name)
+        expect_equal(found[-1], (float("inf"), counters[name[:-7] + "_count", labels]), name)
 
 
 def test_head(client):

@@ -1,4 +1,4 @@
-"""The description at /openapi.json: that it is sound, names every route, and is true: each operation
+"""The description at /openapi.json: that it is valid, names every route, and is true: each operation
 is called, rightly and wrongly, and every answer must be one that is described.
 """
 

@@ -183,7 +183,7 @@ def test_together(server, arrays, rng):
             done.result()
 
 
-def test_refused(directory):
+def test_rejected(directory):
     np.save(directory / "t.npy", np.ones((10, 4), F32))
     np.save(directory / "i.npy", np.ones((10, 4), np.int32))
     for name, array in (("m5", np.ones((5, 3), F32)), ("m1", np.ones(4, F32)),
@@ -191,7 +191,7 @@ def test_refused(directory):
                         ("m", np.ones((4, 3), F32)), ("b4", np.ones(4, F32))):
         np.save(directory / f"{name}.npy", array)
 
-    def refused(words, table="t.npy", features=None, **keys):
+    def rejected(words, table="t.npy", features=None, **keys):
         models = [{"name": "t", "path": table} | ({} if features else keys)]
         if features:
             models.append({"name": "c", "features": [{"name": "f", "model": "t"} | keys]})
@@ -201,15 +201,15 @@ def test_refused(directory):
         for word in words:
             expect(word in done.stderr, f"{word!r} is not in {done.stderr!r}")
 
-    refused(["m5.npy", "[4, out]", "the first of 5"], projection="m5.npy")
-    refused(["m5.npy", "[4, out]"], features=True, projection="m5.npy")
-    refused(["m1.npy", "in 1 dimension,"], projection="m1.npy")
-    refused(["m64.npy", "FP64"], projection="m64.npy")
-    refused(["m0.npy"], projection="m0.npy")
-    refused(["b4.npy", "[3]", "the first of 4"], projection="m.npy", bias="b4.npy")
-    refused(["INT32"], table="i.npy", projection="m.npy")
-    refused(["none.npy"], projection="none.npy")
-    refused(["'bias' needs a 'projection'"], bias="b4.npy")
+    rejected(["m5.npy", "[4, out]", "the first of 5"], projection="m5.npy")
+    rejected(["m5.npy", "[4, out]"], features=True, projection="m5.npy")
+    rejected(["m1.npy", "in 1 dimension,"], projection="m1.npy")
+    rejected(["m64.npy", "FP64"], projection="m64.npy")
+    rejected(["m0.npy"], projection="m0.npy")
+    rejected(["b4.npy", "[3]", "the first of 4"], projection="m.npy", bias="b4.npy")
+    rejected(["INT32"], table="i.npy", projection="m.npy")
+    rejected(["none.npy"], projection="none.npy")
+    rejected(["'bias' needs a 'projection'"], bias="b4.npy")
 
 
 @pytest.fixture(scope="module", name="made")

@@ -1,4 +1,4 @@
-"""Dear work: many connections at once, a full queue, time-outs, batches that wait, limits on size."""
+"""Expensive work: many connections at once, a full queue, time-outs, batches that wait, limits on size."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ ROWS, COLUMNS = 100_000, 64
 
 
 def items(rows):
-    """Rows of the demo table, by the formula of server/table/demo.h."""
+    """Rows of the demo table, by the formula of `--demo`."""
     row = np.asarray(rows, np.uint64)[:, None]
     column = np.arange(COLUMNS, dtype=np.uint64)
     mixed = (row * 2654435769 + column * 2246822507) % 2**32 // 2**20
@@ -84,7 +84,7 @@ def test_full_queue():
 
 
 def test_full_queue_needs_no_body():
-    """Where the queue is full, a request whose length says that it is dear is told from its head."""
+    """Where the queue is full, a request whose length says that it is expensive is told from its head."""
     waits = ("--preferred-batch-size", 3, "--max-queue-delay-microseconds", 60_000_000)
     with Server("--demo", "--workers", 1, "--max-queue-size", 2, *waits) as server:
         request, _ = question(1, 20_000)
@@ -94,7 +94,7 @@ def test_full_queue_needs_no_body():
             wait_until(lambda: queued(server) == 2, "both wait")
             third.send(f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n"
                        "Inference-Header-Content-Length: 100\r\n\r\n".encode())
-            expect("queue is full" in third.reply().expect(503).error(), "not refused by its head")
+            expect("queue is full" in third.reply().expect(503).error(), "not rejected by its head")
         wait_until(lambda: queued(server) == 0, "the queue forgets those who have gone")
 
 

@@ -1,4 +1,4 @@
-"""Quantised rows: every row format against NumPy, files that describe themselves, and what is refused.
+"""Quantised rows: every row format against NumPy, files that describe themselves, and what is rejected.
 
 The rows are made here, byte by byte, as config/examples/README.md describes them.
 """
@@ -117,7 +117,7 @@ def test_files_that_describe_themselves(directory, rng):
             check_rows(client, name, rows)
 
 
-def refused(words, *arguments):
+def rejected(words, *arguments):
     process = run("serve", "--check", *arguments)
     expect(process.returncode != 0, f"{arguments} are accepted")
     for word in words:
@@ -125,21 +125,21 @@ def refused(words, *arguments):
 
 
 def test_layouts_are_not_taken_for_each_other(directory, rng):
-    """Rows of another layout are refused, and the layouts that have their width are named."""
+    """Rows of another layout are rejected, and the layouts that have their width are named."""
     stored, _ = make(rng, "int8_f16_front", 64)
     np.save(directory / "rows.npy", stored)
     table = f"rows={directory}/rows.npy,row_format="
-    refused(["row_format int8 needs row_elements", "68 bytes hold 60 as int8",
+    rejected(["row_format int8 needs row_elements", "68 bytes hold 60 as int8",
              "64 as int8_f16_front", "64 as f8_e4m3_scaled"], "--table", table + "int8")
-    refused(["row_format int8: rows of 64 elements take 72 bytes", "have 68, as in int8_f16_front, "
+    rejected(["row_format int8: rows of 64 elements take 72 bytes", "have 68, as in int8_f16_front, "
              "f8_e4m3_scaled, f8_e5m2_scaled"], "--table", table + "int8,row_elements=64")
-    refused(["rows of 64 elements take 36 bytes"], "--table", table + "int4,row_elements=64")
-    refused(["row_elements is 64, but a row of the file has 68"], "--table",
+    rejected(["rows of 64 elements take 36 bytes"], "--table", table + "int4,row_elements=64")
+    rejected(["row_elements is 64, but a row of the file has 68"], "--table",
             f"rows={directory}/rows.npy,row_elements=64")
     for elements in (0, -1, 1.5):
-        refused(["row_elements"], "--table", table + f"int8_f16_front,row_elements={elements}")
+        rejected(["row_elements"], "--table", table + f"int8_f16_front,row_elements={elements}")
     np.save(directory / "narrow.npy", np.zeros((3, 4), U8))
-    refused(["rows of 4 bytes hold 4 as f8_e4m3, 4 as f8_e5m2"], "--table",
+    rejected(["rows of 4 bytes hold 4 as f8_e4m3, 4 as f8_e5m2"], "--table",
             f"rows={directory}/narrow.npy,row_format=int8")
 
 
@@ -148,9 +148,9 @@ def test_configuration_must_agree_with_the_file(directory, rng):
     path = directory / "t.safetensors"
     write_safetensors(path, {"values": ("U8", stored)},
                       {"row_format": "int4", "row_elements": "64"})
-    refused(["row_format int4_f16_front: the file says that it is int4"], "--table",
+    rejected(["row_format int4_f16_front: the file says that it is int4"], "--table",
             f"t={path},row_format=int4_f16_front")
-    refused(["row_elements 63: the file says that it has 64"], "--table",
+    rejected(["row_elements 63: the file says that it has 64"], "--table",
             f"t={path},row_elements=63")
     write_safetensors(path, {"values": ("U8", stored)}, {"row_format": "int4"})
-    refused(["row_format int4 needs row_elements"], "--table", f"t={path}")
+    rejected(["row_format int4 needs row_elements"], "--table", f"t={path}")

@@ -48,7 +48,7 @@ def test_slow_requests(directory):
         "headers": (LIVE[:-2], b"X: " + b"y" * 1000),
         "body": (head("POST", INFER, {"Content-Length": "1000"}), body),
         "chunks": (chunks, b"1\r\n \r\n" * 200),
-        "refused body": (head("POST", "/v2", {"Content-Length": "1000"}), body),
+        "rejected body": (head("POST", "/v2", {"Content-Length": "1000"}), body),
     }
     with Server("--table", f"items={path}", *SHORT) as server, contextlib.ExitStack() as stack:
         raws, rests = {}, {}
@@ -190,7 +190,7 @@ def test_accepts_again(directory):
 
 
 def test_lingering_close_ends(directory):
-    """A client that was refused before its body, and then neither sends nor closes, is forgotten
+    """A client that was rejected before its body, and then neither sends nor closes, is forgotten
     soon; not before it can have read its answer."""
     path = save(directory / "items.npy")
     with Server("--table", f"items={path}", "--max-body-bytes", 1 << 20) as server, \
@@ -207,7 +207,7 @@ def test_lingering_close_ends(directory):
                 check_table(other)
                 return server.descriptors() == before
 
-            wait_until(is_forgotten, "the refused connection is kept", 20)
+            wait_until(is_forgotten, "the rejected connection is kept", 20)
             took_s = time.monotonic() - started
             expect(1 < took_s, f"forgotten after {took_s} s")
 

@@ -168,7 +168,7 @@ def test_news(directory):
         expect_equal(process.returncode, 0)
 
 
-def test_other_descriptors_are_refused(directory):
+def test_other_descriptors_are_rejected(directory):
     table, manager = save(directory / "items.npy"), Manager(directory)
     listener, _ = listen()
     two, names = "2 sockets were passed", "LISTEN_FDNAMES"
@@ -189,11 +189,11 @@ def test_other_descriptors_are_refused(directory):
 
 
 def check_admin(address):
-    """A listener that answers for health, and refuses inference."""
+    """A listener that answers for health, and rejects inference."""
     with Client(address) as client:
         client.get("/v2/health/ready").expect(200)
-        refused = client.infer("items", [Tensor("indices", np.zeros((1, 1), np.int64))])
-        expect_equal(refused.status, 403)
+        rejected = client.infer("items", [Tensor("indices", np.zeros((1, 1), np.int64))])
+        expect_equal(rejected.status, 403)
 
 
 def test_sockets_by_name(directory):
@@ -261,9 +261,9 @@ def test_admin_port(directory):
                      "/v2/models/stats"):
             other.get(path).expect(200)
             client.get(path).expect(200)
-        refused = other.infer("items", [Tensor("indices", np.zeros((1, 1), np.int64))])
-        expect_equal(refused.status, 403)
-        expect("admin_port" in refused.json()["error"], refused.body.decode())
+        rejected = other.infer("items", [Tensor("indices", np.zeros((1, 1), np.int64))])
+        expect_equal(rejected.status, 403)
+        expect("admin_port" in rejected.json()["error"], rejected.body.decode())
         expect(b'nv_inference_request_success{model="items",version="1"} 1\n'
                in other.get("/metrics").body, "the sum over all loops")
 

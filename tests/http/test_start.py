@@ -1,6 +1,6 @@
-"""Starting: where tables and options come from, the commands, and every refusal to start.
+"""Starting: where tables and options come from, the commands, and every rejection to start.
 
-A refusal is an exit code other than 0 and one line that names the file or option and the reason.
+A rejection is an exit code other than 0 and one line that names the file or option and the reason.
 """
 
 import json
@@ -89,22 +89,22 @@ def test_quantised_rows(directory):
         output = client.get("/v2/models/items").json()["outputs"][0]
         expect_equal((output["datatype"], output["shape"]), ("FP32", [-1, 3]))
     save(items, TABLE)
-    refused(["int8", "FP32", items], "--models", directory / "q")
+    rejected(["int8", "FP32", items], "--models", directory / "q")
     save(items, codes)
-    refused(["int8", "have 3", items], "--models", directory / "q")
+    rejected(["int8", "have 3", items], "--models", directory / "q")
 
 
 def test_bad_models_directory(directory):
     root = directory / "models"
     (root / "items" / "1").mkdir(parents=True)
-    refused([root / "items" / "1"], "--models", root)
+    rejected([root / "items" / "1"], "--models", root)
     save(root / "items" / "1" / "a.npy")
     save(root / "items" / "1" / "b.npy")
-    refused([root / "items" / "1"], "--models", root)
+    rejected([root / "items" / "1"], "--models", root)
     (root / "items" / "1" / "b.npy").unlink()
     config = root / "items" / "1" / "config.json"
     write_json(config, {"reduktion": "mean"})
-    refused([config, "reduktion", "reduction"], "--models", root)
+    rejected([config, "reduktion", "reduction"], "--models", root)
 
 
 def test_sources_override_each_other(directory):
@@ -127,15 +127,15 @@ def test_sources_override_each_other(directory):
 
 
 def test_instruction_set(directory):
-    """The plain kernels are everywhere; a set that the processor lacks is refused by name."""
+    """The plain kernels are everywhere; a set that the processor lacks is rejected by name."""
     table = ("--table", f"items={save(directory / 'items.npy')}")
     with Server(*table, variables={"BAGSERVE_ISA": "generic"}) as server, Client(server) as client:
         expect_equal(client.get("/").json()["isa"], "generic")
         expect_equal(server.wait_event("listening")["isa"], "generic")
         check_table(client)
-    refused(["sse", "generic"], *table, variables={"BAGSERVE_ISA": "sse"})
+    rejected(["sse", "generic"], *table, variables={"BAGSERVE_ISA": "sse"})
     foreign = "avx2" if os.uname().machine == "aarch64" else "neon"
-    refused([foreign, "generic"], *table, "--isa", foreign)
+    rejected([foreign, "generic"], *table, "--isa", foreign)
 
 
 def test_demo():
@@ -151,8 +151,8 @@ def test_demo():
         expect(np.allclose(got.embeddings(), want, atol=1e-6), f"{got.embeddings()}")
 
 
-# ---- refusing to start ------------------------------------------------------------------------
-def refused(words, *arguments, check=True, variables=None, either=("",)):
+# ---- rejecting to start ------------------------------------------------------------------------
+def rejected(words, *arguments, check=True, variables=None, either=("",)):
     """The start fails, and so does --check; one line on standard error holds every word, and
     `either` of some."""
     commands = [["serve", "--port", "0", *arguments]]
@@ -172,9 +172,9 @@ def test_port_in_use(directory):
     path = save(directory / "items.npy")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        refused([port, "127.0.0.1", "in use", "another --port"], "--port", port, "--table",
+        rejected([port, "127.0.0.1", "in use", "another --port"], "--port", port, "--table",
                 f"items={path}", check=False)
-        refused([port, "127.0.0.1", "in use", "another --admin-port"], "--admin-port", port,
+        rejected([port, "127.0.0.1", "in use", "another --admin-port"], "--admin-port", port,
                 "--table", f"items={path}", check=False)
 
 
@@ -202,26 +202,26 @@ def test_bad_options(directory):
             (["--table", "a/b=" + table], ["a/b"])]:
         extra = [] if arguments[0] in ("--tabel", "items") else ["--table", table]
         try:
-            refused(words, *arguments, *extra, check=arguments[0] != "--host")
+            rejected(words, *arguments, *extra, check=arguments[0] != "--host")
         except Failure as problem:
             raise Failure(f"{arguments}: {problem}") from None
 
 
 def test_nothing_to_serve(directory):
-    refused(["--table"])
+    rejected(["--table"])
     (directory / "empty").mkdir()
-    refused([directory / "empty"], "--models", directory / "empty")
-    refused([directory / "absent", "folder of models"], "--models", directory / "absent")
+    rejected([directory / "empty"], "--models", directory / "empty")
+    rejected([directory / "absent", "folder of models"], "--models", directory / "absent")
 
 
 def test_duplicate_models(directory):
     one, two = save(directory / "one.npy"), save(directory / "two.npy")
-    refused(["items", one, two], "--table", f"items={one}", "--table", f"items={two}")
+    rejected(["items", one, two], "--table", f"items={one}", "--table", f"items={two}")
     config = write_json(directory / "config.json",
                         {"models": [{"name": "items", "path": str(one)}]})
-    refused(["items", one, two], "--config", config, "--table", f"items={two}")
+    rejected(["items", one, two], "--config", config, "--table", f"items={two}")
     save(directory / "models" / "items.npy")
-    refused(["items", one, "items.npy"], "--models", directory / "models",
+    rejected(["items", one, "items.npy"], "--models", directory / "models",
             "--table", f"items={one}")
 
 
@@ -271,7 +271,7 @@ def test_damaged_tables(directory):
     problems = []
     for path, words in damaged(directory):
         try:
-            refused([path, "model 'items'", *words], "--table", f"items={path}")
+            rejected([path, "model 'items'", *words], "--table", f"items={path}")
         except Failure as problem:
             problems.append(f"{path.name}: {problem}")
     expect(not problems, "\n    ".join(problems))
@@ -307,17 +307,17 @@ def test_bad_configurations(directory):
             (model(name="a b"), ["a b"])]:
         config.write_text(text)
         try:
-            refused([*words], "--config", config, either=(str(config), path))
+            rejected([*words], "--config", config, either=(str(config), path))
         except Failure as problem:
             problems.append(f"{text}: {problem}")
-    refused([directory / "absent.json"], "--config", directory / "absent.json")
+    rejected([directory / "absent.json"], "--config", directory / "absent.json")
     expect(not problems, "\n    ".join(problems))
 
 
 def test_bad_environment(directory):
     table = ["--table", f"items={save(directory / 'items.npy')}"]
-    refused(["BAGSERVE_PROT"], *table, variables={"BAGSERVE_PROT": "1"})
-    refused(["BAGSERVE_WORKERS", "many"], *table, variables={"BAGSERVE_WORKERS": "many"})
+    rejected(["BAGSERVE_PROT"], *table, variables={"BAGSERVE_PROT": "1"})
+    rejected(["BAGSERVE_WORKERS", "many"], *table, variables={"BAGSERVE_WORKERS": "many"})
 
 
 # ---- commands ---------------------------------------------------------------------------------

@@ -30,9 +30,9 @@ def requests():
         body, headers = infer_body(tensors, binary=True, parameters={"binary_data_output": True})
         return head("POST", "/v2/models/wide/infer", headers, body)
 
-    small, dear, long = infer(4, 2), infer(20_000, 10), infer(17_000, 17_000)
+    small, large, long = infer(4, 2), infer(20_000, 10), infer(17_000, 17_000)
     return [(b"", False), (small[:10], False), (small[:60], False), (small[:-3], False),
-            (small, False), (dear[:len(dear) // 2], False), (dear, False), (long, True),
+            (small, False), (large[:len(large) // 2], False), (large, False), (long, True),
             (head("POST", "/v2/models/wide/infer", {"Transfer-Encoding": "chunked"}) + b"ff\r\n{",
              False)]
 

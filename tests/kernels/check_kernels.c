@@ -165,7 +165,7 @@ static void choose_rows(struct bag_table *table)
         fill_quantised(table, rows, special);
 }
 
-/* A table of one of the sizes at which rows are prefetched in another way, around the borders. */
+/* A table of one of the sizes at which rows are prefetched in another way, around the bounds. */
 static void choose_large_rows(struct bag_table *table)
 {
     static const size_t sizes[] = {200 << 10, 400 << 10, 3 << 20, 20 << 20, 30 << 20, 90 << 20};

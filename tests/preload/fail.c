@@ -201,7 +201,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     return sent;
 }
 
-/* Reads of files alone: those of an event's descriptor do not fail in a sound system. */
+/* Reads of files alone: those of an event's descriptor do not fail in a working system. */
 ssize_t read(int fd, void *bytes, size_t count)
 {
     REAL(read);

@@ -56,7 +56,7 @@ class NumpyFiles(unittest.TestCase):
         # Compared by hand: a failing assertEqual would print all the bytes.
         self.assertTrue(result.stdout == expected_bytes(array), "the bytes differ")
 
-    def refuse(self, array, *words, arguments=()):
+    def reject(self, array, *words, arguments=()):
         self.write(array)
         result = self.dump(*arguments)
         self.assertEqual((result.returncode, result.stdout), (1, b""))
@@ -105,10 +105,10 @@ class NumpyFiles(unittest.TestCase):
                 self.assertEqual(result.stdout, expected_bytes(words))
 
     def test_configured_type_of_another_size(self):
-        self.refuse(random_array((2, 2), "<f4"), "'<f4'", "BF16", "4 bytes", arguments=["BF16"])
-        self.refuse(random_array((2, 2), "V2"), "FP32", "2 bytes", arguments=["FP32"])
+        self.reject(random_array((2, 2), "<f4"), "'<f4'", "BF16", "4 bytes", arguments=["BF16"])
+        self.reject(random_array((2, 2), "V2"), "FP32", "2 bytes", arguments=["FP32"])
 
-    def test_refusals(self):
+    def test_rejections(self):
         for array, words in (
             (np.array([[None, {}]], dtype=object), ("Python objects", "'|O'")),
             (np.array([["a", "b"]]), ("strings", "'<U1'")),
@@ -124,7 +124,7 @@ class NumpyFiles(unittest.TestCase):
             (np.float32(1.5), ("scalar",)),
         ):
             with self.subTest(words=words):
-                self.refuse(array, *words)
+                self.reject(array, *words)
 
     def test_two_arrays_in_one_file(self):
         with self.path.open("wb") as file:

@@ -37,7 +37,7 @@ static inline void expect(const struct fixture *fixture, bool applied, const cha
     if (applied && expected)
         fail_msg("applied, but expected: %s", expected);
     if (!applied && !expected)
-        fail_msg("refused: %s", fixture->problem.text);
+        fail_msg("rejected: %s", fixture->problem.text);
     if (expected)
         assert_string_equal(fixture->problem.text, expected);
 }

@@ -65,7 +65,7 @@ static void test_sizes_do_not_overflow(void **state)
     bag_buffers_free(&buffers);
 }
 
-/* All that a pool has counts, kept or in use; what is kept goes before anything is refused. */
+/* All that a pool has counts, kept or in use; what is kept goes before anything is rejected. */
 static void test_a_budget_bounds_all_pools(void **state)
 {
     struct bag_budget budget;

@@ -134,7 +134,7 @@ static void test_folder_of_the_file(void **state)
     assert_string_equal(config->models_dir, "here");
 }
 
-/* Every beginning of a sound file is rejected, and nothing is read behind it. */
+/* Every beginning of a valid file is rejected, and nothing is read behind it. */
 static void test_truncations(void **state)
 {
     static const char text[] = "{\"http\": {\"port\": 80, \"host\": \"\\u0041\"}, \"models\": "

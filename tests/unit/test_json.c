@@ -10,7 +10,7 @@ static void accepts(const char *text)
     char *copy = exact_copy(text, bytes);
     cJSON *tree = bag_json_parse(copy, bytes, &problem);
     if (!tree)
-        fail_msg("refused: %s: %s", text, problem.text);
+        fail_msg("rejected: %s: %s", text, problem.text);
     bag_json_free(tree);
     free(copy);
 }

@@ -165,7 +165,6 @@ static void reads_stored_members(void **state)
         add(&archive, "values.npy", "the values", kinds[i / 2]);
         add(&archive, "odd", "", stored);
         end(&archive, i % 2, 0);
-        assert_true(bag_npz_is_zip(archive.bytes, 4));
         if (!read_copy(&archive, &npz, &directory, &problem))
             fail_msg("%s", problem.text);
         assert_int_equal(npz.num_members, 3);
@@ -225,12 +224,9 @@ static void reads_empty_archives(void **state)
     char *directory;
     size_t cursor = 0;
     end(&archive, false, 0);
-    assert_true(bag_npz_is_zip(archive.bytes, archive.count));
     assert_true(read_copy(&archive, &npz, &directory, &problem));
     assert_false(bag_npz_next(&npz, &cursor, &member));
     free(directory);
-    assert_false(bag_npz_is_zip("PK\3", 3));
-    assert_false(bag_npz_is_zip("\x93NUM", 4));
 }
 
 /* ---- rejections ------------------------------------------------------------------------------ */

@@ -204,7 +204,7 @@ static void check_integer(enum bag_dtype dtype, const char *number, bool fits, u
     sprintf(text, "[%s,5,%s]", number, number);
     bool ok = read_text(text, dtype, 3, got).ok;
     if (ok != fits)
-        fail_msg("%s as %s: %s", number, bag_dtypes[dtype].name, ok ? "read" : "refused");
+        fail_msg("%s as %s: %s", number, bag_dtypes[dtype].name, ok ? "read" : "rejected");
     for (size_t i = 0; fits && i < 3; i++) {
         uint64_t one = 0;
         memcpy(&one, (const char *)got + i * bytes, bytes);

@@ -286,7 +286,7 @@ static void encodes_plain_rows(void **state)
 }
 
 /* What a format cannot hold is not written as something else. */
-static void refuses_what_a_format_cannot_hold(void **state)
+static void rejects_what_a_format_cannot_hold(void **state)
 {
     (void)state;
     unsigned char out[32];
@@ -324,7 +324,7 @@ int main(void)
         cmocka_unit_test(decodes_bytes_with_a_scale),
         cmocka_unit_test(encodes_rows),
         cmocka_unit_test(encodes_plain_rows),
-        cmocka_unit_test(refuses_what_a_format_cannot_hold),
+        cmocka_unit_test(rejects_what_a_format_cannot_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-"""Collections: every refusal, of requests and of what is configured."""
+"""Collections: every rejection, of requests and of what is configured."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ BAD_OUTPUTS = [
 ]
 
 
-def check_refused(client, name, model, inputs, outputs, words):
+def check_rejected(client, name, model, inputs, outputs, words):
     for binary in (True, False):
         reply = client.infer(model, inputs, binary=binary, outputs=outputs).expect(400)
         for word in words:
@@ -93,10 +93,10 @@ def test_limits(directory):
 
 
 def test_start(directory):
-    """What is refused before anything is served, and a folder of models."""
+    """What is rejected before anything is served, and a folder of models."""
     np.save(directory / "t.npy", np.ones((10, 4), F32))
 
-    def refused(feature, *words, **model):
+    def rejected(feature, *words, **model):
         models = [{"name": "t", "path": "t.npy"}, {"name": "c", "features": [feature]} | model]
         done = run("serve", "--check", "--config",
                    write_json(directory / "c.json", {"models": models}))
@@ -104,14 +104,14 @@ def test_start(directory):
         for word in words:
             expect(word in done.stderr, f"{word!r} is not in {done.stderr!r}")
 
-    refused({"name": "f", "model": "tt"}, "'f'", "no model 'tt'", "did you mean 't'")
-    refused({"name": "f", "model": "c"}, "'f'", "'c' is a collection")
-    refused({"name": "f", "model": "t", "reductoin": "sum"}, "'f'", "reductoin", "reduction")
-    refused({"name": "f", "model": "t", "default_index": 10}, "'f'", "default_index", "0 to 9")
-    refused({"name": "f", "model": "t", "output_datatype": "FP64"}, "'f'", "FP64")
-    refused({"name": "embeddings", "model": "t"}, "'embeddings'", "taken")
-    refused({"name": "f", "model": "t"}, "'path'", path="t.npy")
-    refused({"name": "f", "model": "t"}, "'reduction'", "features", reduction="sum")
+    rejected({"name": "f", "model": "tt"}, "'f'", "no model 'tt'", "did you mean 't'")
+    rejected({"name": "f", "model": "c"}, "'f'", "'c' is a collection")
+    rejected({"name": "f", "model": "t", "reductoin": "sum"}, "'f'", "reductoin", "reduction")
+    rejected({"name": "f", "model": "t", "default_index": 10}, "'f'", "default_index", "0 to 9")
+    rejected({"name": "f", "model": "t", "output_datatype": "FP64"}, "'f'", "FP64")
+    rejected({"name": "embeddings", "model": "t"}, "'embeddings'", "taken")
+    rejected({"name": "f", "model": "t"}, "'path'", path="t.npy")
+    rejected({"name": "f", "model": "t"}, "'reduction'", "features", reduction="sum")
     folder = directory / "models"
     (folder / "c" / "1").mkdir(parents=True)
     np.save(folder / "t.npy", np.eye(4, dtype=F32))
@@ -130,11 +130,11 @@ def serve(shared_directory, rng):
 
 
 @pytest.mark.parametrize("name, model, inputs, words", REFUSED, ids=[case[0] for case in REFUSED])
-def test_refused_inputs(client, name, model, inputs, words):
-    check_refused(client, name, model, inputs, None, words)
+def test_rejected_inputs(client, name, model, inputs, words):
+    check_rejected(client, name, model, inputs, None, words)
 
 
 @pytest.mark.parametrize("name, model, inputs, outputs, words", BAD_OUTPUTS,
                          ids=[case[0] for case in BAD_OUTPUTS])
-def test_refused_outputs(client, name, model, inputs, outputs, words):
-    check_refused(client, name, model, inputs, outputs, words)
+def test_rejected_outputs(client, name, model, inputs, outputs, words):
+    check_rejected(client, name, model, inputs, outputs, words)
