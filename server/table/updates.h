@@ -99,13 +99,14 @@ void bag_updates_sync(struct bag_updates *updates);
 /* A table that was loaded and is not served yet. */
 struct bag_updates_table {
     const char *name;                /* of its model */
-    struct bag_table_memory *memory; /* stays where it is; not mapped from a file */
+    struct bag_table_memory *memory; /* stays where it is */
     const struct bag_rules *rules;   /* of its model */
     uint64_t through;                /* the last update that its file includes */
     const char *deltas; /* folder of delta folders, which need not be there; NULL: none */
 };
 
-/* Makes the table's rows live and brings it up to date. False with *problem where its journal or a
+/* Makes the table's rows live and brings it up to date; one that is mapped from a file stays as it
+ * is, and takes no updates. False with *problem where its journal or a
  * delta cannot be read, is of other rows, damaged, or lacks an update that the table does not have;
  * then memory->live is NULL. `progress` (may be NULL) is told of bytes of the journal. */
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,

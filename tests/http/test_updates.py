@@ -214,6 +214,15 @@ def test_who_may(world):
     expect(ended.returncode != 0 and "token_file" in ended.stderr, ended.stderr)
 
 
+def test_mapped_tables_take_none(world):
+    path = world.directory / "mapped.npy"
+    np.save(path, np.ones((4, 3), np.float32))
+    with Server("--table", f"m={path},load=map", "--updates", "on", "--token-file",
+                world.tokens) as server, Client(server) as client:
+        reply = update(client, "m", [1], np.zeros((1, 3), np.float32))
+        expect("its table is mapped from a file" in reply.expect(409).error(), reply.body)
+
+
 def test_restart_keeps_updates(world):
     new = np.array([1, 2], np.uint64)
     rows = np.arange(8, dtype=np.float32).reshape(2, 4)
