@@ -10,10 +10,18 @@
 #define BAG_CONFIG_H
 
 #include "kernels/pool.h"
+#include "model_options.h"
 #include "options.h"
 #include "proto/problem.h"
 
 #include <stdio.h>
+
+/* How a table takes the place of another version. */
+enum bag_reload {
+#define BAG_X(id, name) BAG_RELOAD_##id,
+    BAG_RELOADS(BAG_X)
+#undef BAG_X
+};
 
 /* One feature of a collection as configured: the bags of another model's table. Strings are owned.
  */
@@ -50,6 +58,9 @@ struct bag_model_config {
     enum bag_missing out_of_range, missing; /* of dense and of keyed tables; BAG_MISSING_COUNT: not
                                                said */
     char *projection, *bias;                /* files; NULL or empty: none */
+    struct bag_version_policy version_policy;
+    int64_t keep_versions;
+    enum bag_reload reload;
 };
 
 struct bag_config {
@@ -98,15 +109,23 @@ bool bag_config_set_model_key(struct bag_config *config, size_t index, const cha
                               const char *value, struct bag_problem *problem);
 
 /* Applies the text of a model's own config.json (the same keys as an entry of "models", without
- * name, path and version, which its folder says) to the model at config->models[index]. */
+ * name, path and version, which its folder says) to the model at config->models[index]. That of a
+ * folder around all versions, for which `is_shared` is true, has no features. */
 bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
-                                 const char *text, size_t text_bytes, struct bag_problem *problem);
+                                 const char *text, size_t text_bytes, bool is_shared,
+                                 struct bag_problem *problem);
 
 /* Checks what depends on several options or models: that there is something to serve, that features
- * name tables that exist, that origins are well-formed. */
+ * name tables that exist (where there is no folder of models, which may have them), that origins
+ * are well-formed. */
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem);
 
-/* The part of bag_config_validate about features and projections. */
+/* What is wrong with one of its models: a feature of a model that it does not have, or that is no
+ * table's, a bias without a projection. */
+bool bag_config_check_model(const struct bag_config *config, const struct bag_model_config *model,
+                            struct bag_problem *problem);
+
+/* The same of all of them. */
 bool bag_config_check_models(const struct bag_config *config, struct bag_problem *problem);
 
 /* The highest version of the model of that name; NULL where there is none. */
@@ -128,6 +147,13 @@ const char *bag_config_projection(const struct bag_model_config *table,
 
 /* Frees what the model owns. */
 void bag_model_config_free(struct bag_model_config *model);
+
+/* Makes a copy, which owns what it has. False without memory, with nothing to free. */
+bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model_config *model);
+
+/* A number that differs where what is made of the model's files differs: of all that is configured
+ * but BAG_SERVING_KEYS. */
+uint64_t bag_model_config_hash(const struct bag_model_config *model);
 
 /* Whether the name may be a model's. */
 bool bag_model_name_valid(const char *name);

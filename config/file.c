@@ -29,6 +29,7 @@ static const char *const loads[] = {BAG_LOADS(BAG_X)};
 static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
 static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};
 static const char *const missings[] = {BAG_MISSINGS(BAG_X)};
+static const char *const reloads[] = {BAG_RELOADS(BAG_X)};
 #undef BAG_X
 
 #define BAG_TYPE_CHOICE_DTYPE        BAG_TYPE_CHOICE(dtypes)
@@ -37,6 +38,7 @@ static const char *const missings[] = {BAG_MISSINGS(BAG_X)};
 #define BAG_TYPE_CHOICE_ROW_FORMAT   BAG_TYPE_CHOICE(row_formats)
 #define BAG_TYPE_CHOICE_OUT_OF_RANGE BAG_TYPE_CHOICE(out_of_range)
 #define BAG_TYPE_CHOICE_MISSING      BAG_TYPE_CHOICE(missings)
+#define BAG_TYPE_CHOICE_RELOAD       BAG_TYPE_CHOICE(reloads)
 
 /* The initialiser of one key's setting, for a member of `type`. */
 #define BAG_MODEL_SETTING(type, member, key_, TYPE, minimum_, maximum_)                \
@@ -181,21 +183,35 @@ static const struct bag_setting model_settings[] = {
 static const struct bag_entry_keys model_keys = {model_identity, COUNT_OF(model_identity),
                                                  model_settings, COUNT_OF(model_settings)};
 
-/* A collection says nothing but its features, which say the rest each for itself. */
+/* The settings of one version's table come first; those after them are of a model. */
+#define BAG_X(...) +1
+enum {
+    NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_X) BAG_POOLING_KEYS(BAG_X) BAG_PROJECTION_KEYS(BAG_X)
+};
+#undef BAG_X
+
+static bool is_of_table(const struct bag_setting *setting)
+{
+    return setting && (size_t)(setting - model_settings) < NUM_TABLE_SETTINGS;
+}
+
+/* A collection says nothing but its features, which say the rest each for itself, and how it is
+ * served. */
 static bool apply_features(const struct bag_entry *entry, const cJSON *features,
                            struct bag_model_config *model)
 {
     const cJSON *item;
     cJSON_ArrayForEach(item, entry->object)
     {
-        if (bag_entry_setting(entry, item->string))
+        if (is_of_table(bag_entry_setting(entry, item->string)))
             return bag_config_json_reject(
                 entry->json, item,
                 "key '%s'%s cannot be combined with 'features'; each feature "
                 "says it for itself",
                 item->string, entry->where);
     }
-    return apply_feature_list(entry->json, features, model);
+    return apply_feature_list(entry->json, features, model) &&
+           bag_entry_apply(entry, model, &model->rules);
 }
 
 static bool apply_model(const struct bag_entry *entry, struct bag_model_config *model)
@@ -329,10 +345,16 @@ static bool reject_identity(const struct bag_entry *entry)
     return true;
 }
 
-/* A folder holds a table or says features. */
-static bool check_parts(const struct bag_entry *entry, const struct bag_model_config *model)
+/* A folder holds a table or says features; the one around it, neither. */
+static bool check_parts(const struct bag_entry *entry, const struct bag_model_config *model,
+                        bool is_shared)
 {
     const cJSON *features = bag_entry_member(entry, "features");
+    if (is_shared)
+        return !features ||
+               bag_config_json_reject(entry->json, features,
+                                      "key 'features'%s belongs in the folder of a version",
+                                      entry->where);
     if (features && model->path)
         return bag_config_json_reject(
             entry->json, features,
@@ -346,7 +368,8 @@ static bool check_parts(const struct bag_entry *entry, const struct bag_model_co
 }
 
 bool bag_config_apply_model_file(struct bag_config *config, size_t index, const char *file_name,
-                                 const char *text, size_t text_bytes, struct bag_problem *problem)
+                                 const char *text, size_t text_bytes, bool is_shared,
+                                 struct bag_problem *problem)
 {
     struct bag_config_json json;
     struct bag_model_config *model = &config->models[index];
@@ -354,10 +377,117 @@ bool bag_config_apply_model_file(struct bag_config *config, size_t index, const 
         return false;
     struct bag_entry entry = {.json = &json, .object = json.tree, .keys = &model_keys};
     snprintf(entry.where, sizeof entry.where, " in model '%s'", model->name);
-    bool applied =
-        reject_identity(&entry) && check_parts(&entry, model) && apply_model(&entry, model);
+    bool applied = reject_identity(&entry) && check_parts(&entry, model, is_shared) &&
+                   apply_model(&entry, model);
     bag_json_free(json.tree);
     return applied;
+}
+
+/* ---- copies and hashes of models ------------------------------------------------------------- */
+
+/* Gives `copy`, whose members are those of another, texts of its own. */
+static bool copy_texts(const struct bag_setting *settings, size_t count, void *copy)
+{
+    bool ok = true;
+    for (size_t i = 0; i < count; i++) {
+        char **text = (char **)((char *)copy + settings[i].offset);
+        if (settings[i].type == BAG_SETTING_TEXT && *text)
+            ok &= (*text = strdup(*text)) != NULL;
+    }
+    return ok;
+}
+
+static bool copy_features(struct bag_model_config *copy, const struct bag_model_config *model)
+{
+    bool ok = true;
+    copy->features = calloc(model->num_features + 1, sizeof *copy->features);
+    copy->num_features = copy->features ? model->num_features : 0;
+    for (size_t i = 0; i < copy->num_features; i++) {
+        struct bag_feature_config *feature = &copy->features[i];
+        *feature = model->features[i];
+        ok &= copy_texts(feature_settings, COUNT_OF(feature_settings), feature);
+        ok &= (feature->name = strdup(feature->name)) != NULL;
+        ok &= (feature->model = strdup(feature->model)) != NULL;
+    }
+    return ok && copy->features;
+}
+
+bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model_config *model)
+{
+    *copy = *model;
+    bool ok = copy_texts(model_settings, COUNT_OF(model_settings), copy);
+    copy->path = model->path ? strdup(model->path) : NULL;
+    copy->name = strdup(model->name);
+    copy->version = strdup(model->version);
+    ok = copy_features(copy, model) && ok && copy->name && copy->version;
+    if (ok && (copy->path || !model->path))
+        return true;
+    bag_model_config_free(copy);
+    return false;
+}
+
+/* FNV-1a. */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ at[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    return text ? hash_bytes(hash, text, strlen(text) + 1) : hash_bytes(hash, "\xff", 1);
+}
+
+static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, const void *base)
+{
+    const void *member = (const char *)base + setting->offset;
+    const struct bag_shape *shape = member;
+    switch (setting->type) {
+    case BAG_SETTING_COUNT:
+    case BAG_SETTING_BYTES:
+    case BAG_SETTING_KEY:
+        return hash_bytes(hash, member, sizeof(int64_t));
+    case BAG_SETTING_TEXT:
+        return hash_text(hash, *(char *const *)member);
+    case BAG_SETTING_SHAPE:
+        return hash_bytes(hash, shape->sizes, shape->rank * sizeof *shape->sizes);
+    case BAG_SETTING_CHOICE:
+        return hash_bytes(hash, member, sizeof(unsigned));
+    case BAG_SETTING_BOOL:
+        return hash_bytes(hash, member, sizeof(bool));
+    case BAG_SETTING_POLICY:
+        break;
+    }
+    return hash;
+}
+
+/* What says whether an index is set. */
+static uint64_t hash_rules(uint64_t hash, const struct bag_rules *rules)
+{
+    unsigned char set[] = {rules->has_padding_idx, rules->has_default_index};
+    return hash_bytes(hash, set, sizeof set);
+}
+
+static uint64_t hash_feature(uint64_t hash, const struct bag_feature_config *feature)
+{
+    hash = hash_text(hash_text(hash, feature->name), feature->model);
+    hash = hash_rules(hash_bytes(hash, &feature->set, sizeof feature->set), &feature->rules);
+    for (size_t i = 0; i < COUNT_OF(feature_settings); i++)
+        hash = hash_setting(hash, &feature_settings[i], feature);
+    return hash;
+}
+
+uint64_t bag_model_config_hash(const struct bag_model_config *model)
+{
+    uint64_t hash = hash_text(UINT64_C(14695981039346656037), model->path);
+    hash = hash_rules(hash, &model->rules);
+    for (size_t i = 0; i < NUM_TABLE_SETTINGS; i++)
+        hash = hash_setting(hash, &model_settings[i], model);
+    for (size_t i = 0; i < model->num_features; i++)
+        hash = hash_feature(hash, &model->features[i]);
+    return hash;
 }
 
 /* ---- sections of options, and the whole document --------------------------------------------- */

@@ -79,7 +79,8 @@ static bool join(const struct bag_config_json *json, char **path)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* A scalar, or an array of numbers, as a text that settings read and messages show. */
+/* A scalar, an array of numbers, or a version policy, as a text that settings read and messages
+ * show. */
 struct scalar {
     const char *text; /* NULL: not a scalar */
     char number[32];
@@ -122,11 +123,35 @@ static void write_shape(const cJSON *array, struct scalar *scalar)
     scalar->text = scalar->shape;
 }
 
+/* {"latest": 2} as "latest 2", {"specific": [1, 3]} as "specific 1 3". */
+static void write_policy(const cJSON *object, struct scalar *scalar)
+{
+    const cJSON *member = object->child;
+    struct scalar numbers = {.text = NULL};
+    if (!member || member->next)
+        return;
+    if (cJSON_IsArray(member) && strcmp(member->string, "specific") == 0)
+        write_shape(member, &numbers);
+    else if (cJSON_IsNumber(member) && strcmp(member->string, "latest") == 0)
+        write_number(member->valuedouble, &numbers);
+    if (!numbers.text)
+        return;
+    snprintf(scalar->shape, sizeof scalar->shape, "%.8s %.780s", member->string,
+             numbers.text + (*numbers.text == '['));
+    scalar->text = scalar->shape;
+    for (char *at = scalar->shape; *at; at++) {
+        if (*at == ',' || *at == ']')
+            *at = *at == ',' ? ' ' : '\0';
+    }
+}
+
 static void read_scalar(const cJSON *item, struct scalar *scalar)
 {
     scalar->text = NULL;
     if (cJSON_IsArray(item))
         write_shape(item, scalar);
+    else if (cJSON_IsObject(item))
+        write_policy(item, scalar);
     else if (cJSON_IsString(item))
         scalar->text = item->valuestring;
     else if (cJSON_IsBool(item))
@@ -149,6 +174,9 @@ static bool type_fits(const cJSON *item, enum bag_setting_type type)
         return cJSON_IsBool(item);
     case BAG_SETTING_SHAPE:
         return cJSON_IsArray(item);
+    case BAG_SETTING_POLICY:
+        return cJSON_IsObject(item) ||
+               (cJSON_IsString(item) && strcmp(item->valuestring, "all") == 0);
     case BAG_SETTING_TEXT:
     case BAG_SETTING_CHOICE:
         break;
@@ -160,10 +188,11 @@ static bool reject_value(const struct bag_config_json *json, const cJSON *item, 
                          const struct scalar *scalar, const struct bag_reason *reason)
 {
     const char *quote = cJSON_IsString(item) ? "\"" : "";
-    const char *shown = cJSON_IsArray(item)  ? "[...]"
-                        : scalar->text       ? scalar->text
-                        : cJSON_IsNull(item) ? "null"
-                                             : "{...}";
+    const char *shown = cJSON_IsArray(item)    ? "[...]"
+                        : cJSON_IsObject(item) ? "{...}"
+                        : scalar->text         ? scalar->text
+                        : cJSON_IsNull(item)   ? "null"
+                                               : "{...}";
     return bag_config_json_reject(json, item, "%s %s%s%s%s: %s", item->string, quote,
                                   bag_quote(shown, strlen(shown)).text, quote, where, reason->text);
 }

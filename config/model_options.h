@@ -114,8 +114,27 @@
     X(bias, "bias", FILE, 0, 4095,                                                                 \
       "A .npy file, FP32 of shape [out]: added to rows that were projected.")
 
-/* Of a model of a table. */
-#define BAG_MODEL_KEYS(X) BAG_FILE_KEYS(X) BAG_POOLING_KEYS(X) BAG_PROJECTION_KEYS(X)
+/* Which versions of it are served, and how one takes the place of another. Of a model and not of
+ * one version: where versions say different things, the highest one's holds. Columns as above; of
+ * POLICY the type is struct bag_version_policy. */
+#define BAG_SERVING_KEYS(X)                                                                        \
+    X(version_policy, "version_policy", POLICY, 0, 0,                                              \
+      "Which versions are served, of those that are good: {\"latest\": N}, \"all\" or "            \
+      "{\"specific\": [1, 3]}. If absent, the latest one of a folder, or all that are named.")                                                                \
+    X(keep_versions, "keep_versions", COUNT, 0, 64,                                                \
+      "Versions that are held in memory after others took their place, so that going back to one " \
+      "takes no time: 0 by default.")                                                              \
+    X(reload, "reload", CHOICE_RELOAD, 0, 0,                                                       \
+      "load_first, the default, loads a new table beside the one that serves; unload_first frees " \
+      "that one before, for tables that do not fit twice: requests get 503 meanwhile.")
+
+#define BAG_RELOADS(X)           \
+    X(LOAD_FIRST, "load_first") \
+    X(UNLOAD_FIRST, "unload_first")
+
+/* Of a model of a table; a collection has the last group of them. */
+#define BAG_MODEL_KEYS(X) \
+    BAG_FILE_KEYS(X) BAG_POOLING_KEYS(X) BAG_PROJECTION_KEYS(X) BAG_SERVING_KEYS(X)
 /* clang-format on */
 
 #endif

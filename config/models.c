@@ -174,18 +174,25 @@ static bool check_bias(const char *model, const char *projection, const char *bi
                            "model '%s': 'bias' needs a 'projection' beside it", model);
 }
 
+bool bag_config_check_model(const struct bag_config *config, const struct bag_model_config *model,
+                            struct bag_problem *problem)
+{
+    if (!check_bias(model->name, model->projection, model->bias, problem))
+        return false;
+    for (size_t j = 0; j < model->num_features; j++) {
+        const struct bag_feature_config *feature = &model->features[j];
+        if (!check_feature(config, model->name, feature, problem) ||
+            !check_bias(model->name, feature->projection, feature->bias, problem))
+            return false;
+    }
+    return true;
+}
+
 bool bag_config_check_models(const struct bag_config *config, struct bag_problem *problem)
 {
     for (size_t i = 0; i < config->num_models; i++) {
-        const struct bag_model_config *model = &config->models[i];
-        if (!check_bias(model->name, model->projection, model->bias, problem))
+        if (!bag_config_check_model(config, &config->models[i], problem))
             return false;
-        for (size_t j = 0; j < model->num_features; j++) {
-            const struct bag_feature_config *feature = &model->features[j];
-            if (!check_feature(config, model->name, feature, problem) ||
-                !check_bias(model->name, feature->projection, feature->bias, problem))
-                return false;
-        }
     }
     return true;
 }

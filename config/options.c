@@ -67,6 +67,13 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
             "-1, for any",
             BAG_MAX_RANK);
         break;
+    case BAG_SETTING_POLICY:
+        snprintf(
+            reason->text, sizeof reason->text,
+            "must be \"all\", {\"latest\": N} or {\"specific\": [1, 3]} with 1 to %d versions; "
+            "as a text all, latest 2 or specific 1 3",
+            BAG_POLICY_MAX_VERSIONS);
+        break;
     case BAG_SETTING_TEXT:
         snprintf(reason->text, sizeof reason->text,
                  "must be a text of %" PRId64 " to %" PRId64 " bytes", setting->minimum,
@@ -144,6 +151,42 @@ static bool apply_shape(const struct bag_setting *setting, struct bag_shape *mem
     return true;
 }
 
+/* Numbers from 1, with a space in front of each. */
+static bool read_versions(const char *at, struct bag_version_policy *policy)
+{
+    char number[24];
+    for (; *at == ' ' && policy->count < BAG_POLICY_MAX_VERSIONS; policy->count++) {
+        size_t bytes = strcspn(++at, " ");
+        snprintf(number, sizeof number, "%.*s", bytes < sizeof number ? (int)bytes : 0, at);
+        if (!bag_integer_parse(number, &policy->numbers[policy->count]) ||
+            policy->numbers[policy->count] < 1)
+            return false;
+        at += bytes;
+    }
+    return !*at && policy->count > 0;
+}
+
+static bool apply_policy(const struct bag_setting *setting, struct bag_version_policy *member,
+                         const char *text, struct bag_reason *reason)
+{
+    static const char latest[] = "latest", specific[] = "specific";
+    struct bag_version_policy policy = {.kind = BAG_VERSIONS_ALL};
+    bool ok = true;
+    if (strncmp(text, latest, strlen(latest)) == 0) {
+        policy.kind = BAG_VERSIONS_LATEST;
+        ok = read_versions(text + strlen(latest), &policy) && policy.count == 1;
+    } else if (strncmp(text, specific, strlen(specific)) == 0) {
+        policy.kind = BAG_VERSIONS_SPECIFIC;
+        ok = read_versions(text + strlen(specific), &policy);
+    } else {
+        ok = strcmp(text, "all") == 0;
+    }
+    if (!ok)
+        return reject(setting, reason);
+    *member = policy;
+    return true;
+}
+
 static bool apply_text(const struct bag_setting *setting, char **member, const char *text,
                        struct bag_reason *reason)
 {
@@ -189,6 +232,8 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
         return apply_shape(setting, member, text, reason);
     case BAG_SETTING_TEXT:
         return apply_text(setting, member, text, reason);
+    case BAG_SETTING_POLICY:
+        return apply_policy(setting, member, text, reason);
     case BAG_SETTING_CHOICE:
     case BAG_SETTING_BOOL:
         break;
@@ -204,23 +249,26 @@ static const char *const loads[] = {BAG_LOADS(BAG_X)};
 static const char *const log_formats[] = {BAG_LOG_FORMATS(BAG_X)};
 static const char *const log_levels[] = {BAG_LOG_LEVELS(BAG_X)};
 static const char *const switches[] = {BAG_SWITCHES(BAG_X)};
+static const char *const model_controls[] = {BAG_MODEL_CONTROLS(BAG_X)};
 #undef BAG_X
 
-#define BAG_TYPE_CHOICE_JOURNAL_SYNC BAG_TYPE_CHOICE(journal_syncs)
-#define BAG_TYPE_CHOICE_LOAD         BAG_TYPE_CHOICE(loads)
-#define BAG_TYPE_CHOICE_LOG_FORMAT   BAG_TYPE_CHOICE(log_formats)
-#define BAG_TYPE_CHOICE_LOG_LEVEL    BAG_TYPE_CHOICE(log_levels)
-#define BAG_TYPE_CHOICE_SWITCH       BAG_TYPE_CHOICE(switches)
+#define BAG_TYPE_CHOICE_JOURNAL_SYNC  BAG_TYPE_CHOICE(journal_syncs)
+#define BAG_TYPE_CHOICE_LOAD          BAG_TYPE_CHOICE(loads)
+#define BAG_TYPE_CHOICE_LOG_FORMAT    BAG_TYPE_CHOICE(log_formats)
+#define BAG_TYPE_CHOICE_LOG_LEVEL     BAG_TYPE_CHOICE(log_levels)
+#define BAG_TYPE_CHOICE_SWITCH        BAG_TYPE_CHOICE(switches)
+#define BAG_TYPE_CHOICE_MODEL_CONTROL BAG_TYPE_CHOICE(model_controls)
 
-#define BAG_DEFAULT_COUNT               .default_number
-#define BAG_DEFAULT_BYTES               .default_number
-#define BAG_DEFAULT_TEXT                .default_text
-#define BAG_DEFAULT_FILE                .default_text
-#define BAG_DEFAULT_CHOICE_JOURNAL_SYNC .default_number
-#define BAG_DEFAULT_CHOICE_LOAD         .default_number
-#define BAG_DEFAULT_CHOICE_LOG_FORMAT   .default_number
-#define BAG_DEFAULT_CHOICE_LOG_LEVEL    .default_number
-#define BAG_DEFAULT_CHOICE_SWITCH       .default_number
+#define BAG_DEFAULT_COUNT                .default_number
+#define BAG_DEFAULT_BYTES                .default_number
+#define BAG_DEFAULT_TEXT                 .default_text
+#define BAG_DEFAULT_FILE                 .default_text
+#define BAG_DEFAULT_CHOICE_JOURNAL_SYNC  .default_number
+#define BAG_DEFAULT_CHOICE_LOAD          .default_number
+#define BAG_DEFAULT_CHOICE_LOG_FORMAT    .default_number
+#define BAG_DEFAULT_CHOICE_LOG_LEVEL     .default_number
+#define BAG_DEFAULT_CHOICE_SWITCH        .default_number
+#define BAG_DEFAULT_CHOICE_MODEL_CONTROL .default_number
 
 #define BAG_OPTION(place, section_, key_, TYPE, default_, minimum_, maximum_, unit_, sentence_) \
     {                                                                                           \
@@ -360,7 +408,8 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
     }
     if (config->options.cors_origins && !bag_cors_check(config->options.cors_origins, problem))
         return false;
-    if (!bag_config_check_models(config, problem))
+    /* A feature may be of a table in the folder, which is looked at later. */
+    if (!config->models_dir && !bag_config_check_models(config, problem))
         return false;
     if (config->num_models || config->models_dir || config->demo)
         return true;

@@ -37,13 +37,23 @@ enum bag_setting_type {
     BAG_SETTING_TEXT,   /* char *, owned; minimum and maximum bound its length */
     BAG_SETTING_SHAPE,  /* struct bag_shape: "[100, 64]" */
     BAG_SETTING_CHOICE, /* an enum: the position among the words */
-    BAG_SETTING_BOOL    /* bool: true or false, which JSON has without quotes */
+    BAG_SETTING_BOOL,   /* bool: true or false, which JSON has without quotes */
+    BAG_SETTING_POLICY  /* struct bag_version_policy: "all", "latest 2", "specific 1 3" */
 };
 
 /* Dimensions, of which the first may be -1 for any. */
 struct bag_shape {
     uint32_t rank; /* 0: not set */
     int64_t sizes[BAG_MAX_RANK];
+};
+
+/* Which versions of a model are served, of those that are good. */
+#define BAG_POLICY_MAX_VERSIONS 16
+enum bag_version_policy_kind { BAG_VERSIONS_LATEST, BAG_VERSIONS_ALL, BAG_VERSIONS_SPECIFIC };
+struct bag_version_policy {
+    enum bag_version_policy_kind kind;
+    int64_t numbers[BAG_POLICY_MAX_VERSIONS]; /* LATEST: how many; SPECIFIC: which */
+    size_t count;                             /* of `numbers`; 0: not set, the latest one */
 };
 
 /* Indexed by the enum; NULL where a member of the enum may not be chosen. */
@@ -69,6 +79,7 @@ struct bag_setting {
 #define BAG_TYPE_FILE         .type = BAG_SETTING_TEXT, .is_path = true
 #define BAG_TYPE_KEY          .type = BAG_SETTING_KEY
 #define BAG_TYPE_SHAPE        .type = BAG_SETTING_SHAPE
+#define BAG_TYPE_POLICY       .type = BAG_SETTING_POLICY
 #define BAG_TYPE_BOOL         .type = BAG_SETTING_BOOL, .words = BAG_WORDS(bag_bool_words)
 #define BAG_TYPE_CHOICE(list) .type = BAG_SETTING_CHOICE, .words = BAG_WORDS(list)
 #define BAG_WORDS(list)                       \
@@ -109,6 +120,12 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(INTERVAL, "interval")  \
     X(OFF, "off")
 
+/* How the models that are served may change; the words are Triton's. */
+#define BAG_MODEL_CONTROLS(X) \
+    X(NONE, "none")           \
+    X(EXPLICIT, "explicit")   \
+    X(POLL, "poll")
+
 #define BAG_SWITCHES(X) \
     X(OFF, "off")       \
     X(ON, "on")
@@ -132,6 +149,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "none. The first one answers these, too.")                                                   \
     X(admin_host, "http", "admin_host", TEXT, NULL, 1, 255, "address",                             \
       "Address of the second listener; absent: that of the first.")                                \
+    X(admin_socket, "http", "admin_socket", TEXT, NULL, 1, 107, "path",                            \
+      "Unix-domain socket of the second listener, in place of admin_port; unix_permissions are "   \
+      "its own, too. Without a token_file it alone may change models: whoever may write to it.")   \
     X(max_body_bytes, "http", "max_body_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",     \
       "Largest request body; a larger one is answered 413 before it is read.")                     \
     X(max_decompression_ratio, "http", "max_decompression_ratio", COUNT, 100, 1, 10000, "",        \
@@ -173,6 +193,21 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(cors_origins, "http", "cors_origins", TEXT, NULL, 1, 4095, "origins",                        \
       "Origins whose pages may ask from a browser, with commas between them, or * for all; "       \
       "absent: none.")                                                                             \
+    X(model_control, "loading", "model_control", CHOICE_MODEL_CONTROL, BAG_MODEL_CONTROL_NONE, 0, 0, \
+      "", "Whether models change while the server runs: none, not at all; explicit, when asked to "   \
+      "on the second listener (/v2/repository/models/M/load), or by SIGHUP; poll, also when their "  \
+      "files do.")                                                                                 \
+    X(poll_seconds, "loading", "poll_seconds", COUNT, 15, 1, 86400, "seconds",                     \
+      "With model_control poll, how often files are looked at; a version is loaded when it was "    \
+      "the same twice.")                                                                           \
+    X(ready_file, "loading", "ready_file", TEXT, NULL, 1, 255, "name",                             \
+      "In a folder of models, a version counts when its folder has a file of this name; absent: "  \
+      "when its files are whole.")                                                                 \
+    X(load_threads, "loading", "load_threads", COUNT, 0, 0, 1024, "threads",                       \
+      "Threads that read a table; 0 means one per processor at the start, and one while serving.") \
+    X(load_bytes_per_second, "loading", "load_bytes_per_second", BYTES, 0, 0, 1024 * BAG_GIB,      \
+      "bytes", "Most bytes of tables that are read in a second while serving, so that the memory " \
+      "and disks of those who are served stay free; 0: any.")                                      \
     X(loops, "engine", "loops", COUNT, 1, 1, 256, "threads",                                       \
       "Threads that read requests and write replies, on one socket. max_queue_size, "              \
       "max_queue_bytes and max_queue_work_ms are divided among them; each counts "                 \
@@ -320,6 +355,12 @@ enum bag_log_level {
         BAG_LOG_LEVEL_COUNT
 };
 
+enum bag_model_control {
+#define BAG_X(id, name) BAG_MODEL_CONTROL_##id,
+    BAG_MODEL_CONTROLS(BAG_X)
+#undef BAG_X
+};
+
 enum bag_switch {
 #define BAG_X(id, name) BAG_SWITCH_##id,
     BAG_SWITCHES(BAG_X)
@@ -327,15 +368,16 @@ enum bag_switch {
         BAG_SWITCH_COUNT
 };
 
-#define BAG_C_COUNT               int64_t
-#define BAG_C_BYTES               int64_t
-#define BAG_C_TEXT                char *
-#define BAG_C_FILE                char *
-#define BAG_C_CHOICE_JOURNAL_SYNC enum bag_journal_sync
-#define BAG_C_CHOICE_LOAD         enum bag_load
-#define BAG_C_CHOICE_LOG_FORMAT   enum bag_log_format
-#define BAG_C_CHOICE_LOG_LEVEL    enum bag_log_level
-#define BAG_C_CHOICE_SWITCH       enum bag_switch
+#define BAG_C_COUNT                int64_t
+#define BAG_C_BYTES                int64_t
+#define BAG_C_TEXT                 char *
+#define BAG_C_FILE                 char *
+#define BAG_C_CHOICE_JOURNAL_SYNC  enum bag_journal_sync
+#define BAG_C_CHOICE_LOAD          enum bag_load
+#define BAG_C_CHOICE_LOG_FORMAT    enum bag_log_format
+#define BAG_C_CHOICE_LOG_LEVEL     enum bag_log_level
+#define BAG_C_CHOICE_SWITCH        enum bag_switch
+#define BAG_C_CHOICE_MODEL_CONTROL enum bag_model_control
 
 /* Strings are owned. */
 struct bag_option_values {

@@ -3,12 +3,12 @@
  * All of this file runs on the first loop's thread but for tell_loaded, which the loader runs. */
 #include "backend.h"
 #include "commands.h"
-#include "loader.h"
 #include "loops.h"
 #include "server/http/routes.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
-#include "table/updates.h"
+#include "server/table/loader.h"
+#include "server/table/updates.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -148,7 +148,6 @@ static void tell_loaded(void *context)
 static void on_loaded(uv_async_t *loaded)
 {
     struct serve *serve = loaded->data;
-    size_t count = serve->config.num_models;
     struct bag_problem problem;
     signal(SIGABRT, SIG_DFL);
     if (!bag_loader_succeeded(&serve->loader, &problem)) {
@@ -157,10 +156,11 @@ static void on_loaded(uv_async_t *loaded)
         drain(serve);
         return;
     }
+    size_t count = serve->loader.first_models;
     serve->service.state = BAG_SERVICE_READY;
     bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", count);
     bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", count),
-            BAG_LOG_NUMBER("bytes", serve->loader.sources.total_bytes));
+            BAG_LOG_NUMBER("bytes", serve->loader.first_bytes));
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -186,18 +186,13 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
         return false;
     if (config->demo && !bag_configure_demo(config, problem))
         return false;
-    if (config->models_dir && !bag_configure_models_dir(config, config->models_dir, problem))
-        return false;
-    if (config->models_dir && config->num_models == 0)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "%s: no models in it, and none are named elsewhere",
-                               config->models_dir);
     cpu_set_t processors;
     struct bag_http_networks proxies;
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
            bag_workers_parse_cpus(config->options.worker_cpus, &processors, problem) &&
            bag_http_networks_parse(&proxies, config->options.trusted_proxies, problem) &&
-           bag_loader_open(&serve->loader, config, problem);
+           bag_loader_open(&serve->loader, config, &serve->service.registry, bag_blas_load,
+                           problem);
 }
 
 /* Streams of updates, for the loader to attach tables to. */
@@ -213,7 +208,7 @@ static bool init_updates(struct serve *serve, struct bag_problem *problem)
         return true;
     if (!bag_updates_init(&serve->updates, &settings))
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-    serve->service.updates = serve->loader.updates = &serve->updates;
+    serve->service.updates = serve->loader.changer.updates = &serve->updates;
     return bag_updates_start(&serve->updates, problem);
 }
 
@@ -358,7 +353,7 @@ static bool start_loops(struct serve *serve, struct bag_problem *problem)
 static bool start_loader(struct serve *serve, struct bag_problem *problem)
 {
     bag_listeners_log(&serve->listeners, &serve->config.options);
-    bag_systemd_notify("STATUS=Loading %zu models", serve->config.num_models);
+    bag_systemd_notify("STATUS=Loading %zu models", serve->loader.first_models);
     serve->loader.on_loaded = tell_loaded;
     serve->loader.context = serve;
     return bag_loader_start(&serve->loader, problem);
@@ -374,7 +369,7 @@ static bool start_registry(struct serve *serve, struct bag_problem *problem)
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     service->registry.on_slot = bag_metrics_begin_slot;
     service->registry.slot_context = &service->metrics;
-    return bag_loader_announce(&serve->loader, &service->registry, problem);
+    return bag_loader_announce(&serve->loader, problem);
 }
 
 static bool start(struct serve *serve, struct bag_problem *problem)
@@ -382,7 +377,7 @@ static bool start(struct serve *serve, struct bag_problem *problem)
     raise_descriptor_limit();
     give_large_blocks_back();
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
-                    serve->loader.sources.total_bytes);
+                    serve->loader.first_bytes);
     serve->service.metrics.budget = &serve->service.budget;
     return bag_log_start(problem) && start_workers(serve, problem) &&
            init_updates(serve, problem) &&
@@ -424,6 +419,7 @@ static void run(struct serve *serve)
     uv_loop_close(&serve->loop);
     bag_metrics_free(&serve->service.metrics);
     bag_registry_free(&serve->service.registry);
+    bag_loader_close(&serve->loader);
     if (serve->service.updates)
         bag_updates_free(&serve->updates);
 }
@@ -444,9 +440,11 @@ int bag_cmd_serve(int argc, char *argv[])
     ignore_signals();
     bool ok = configure(serve, argc, argv, &problem);
     if (ok && serve->config.check)
+        ok = bag_loader_check(&serve->loader, &problem);
+    if (ok && serve->config.check)
         printf("The configuration is valid: %zu model%s, %zu bytes of table files.\n",
-               serve->config.num_models, serve->config.num_models == 1 ? "" : "s",
-               serve->loader.sources.total_bytes);
+               serve->loader.first_models, serve->loader.first_models == 1 ? "" : "s",
+               serve->loader.first_bytes);
     else if (ok)
         run(serve);
     if (!ok) {

@@ -21,7 +21,7 @@ int bag_cmd_serve(int argc, char *argv[]);
 
 /* ---- the configuration ----------------------------------------------------------------------- */
 
-/* Where it comes from: files, environment, flags, a directory of models. */
+/* Where it comes from: files, environment, flags, the demo. */
 
 /* Fills the configuration from the file that the arguments or the environment name, from the
  * environment, and from the arguments. False with *problem; in any case bag_config_free is due. */
@@ -29,17 +29,6 @@ bool bag_configure(struct bag_config *config, int argc, char *argv[], struct bag
 
 /* Whether one of the arguments is `flag`. */
 bool bag_arguments_have(int argc, char *argv[], const char *flag);
-
-/* Adds the models of a directory to the configuration; false with *problem naming the path.
- *
- *   DIR/NAME.npy                    model NAME, version 1
- *   DIR/NAME/VERSION/TABLE.npy      one table file for each version, with
- *   DIR/NAME/VERSION/config.json    optionally, the model's keys; or alone, with a collection's
- *                                   features
- *
- * Names with a leading dot are skipped (mounted volumes hold some); other files are ignored. */
-bool bag_configure_models_dir(struct bag_config *config, const char *directory,
-                              struct bag_problem *problem);
 
 /* Adds the tables and the collection of `--demo`. */
 bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem);

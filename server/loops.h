@@ -3,8 +3,8 @@
 #define BAG_LOOPS_H
 
 #include "config/config.h"
-#include "server/system/sockets.h"
 #include "server/http/server.h"
+#include "server/system/sockets.h"
 
 #include <stdatomic.h>
 

@@ -20,6 +20,9 @@
 /* The least that is read at one place, however many columns there are. */
 #define RUN_BYTES ((size_t)64 << 10)
 
+#define NS_PER_S   1000000000
+#define MAX_NAP_NS (NS_PER_S / 20)
+
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 struct tiling {
@@ -70,23 +73,62 @@ struct reading {
     const struct bag_npy *npy;
     struct tiling tiling;
     unsigned char *rows;
+    const struct bag_load_options *options;
 
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t changed; /* signalled when a tile is done and when a reader ends */
     size_t next_tile;
+    uint64_t next_ns; /* when the next tile may begin; on the monotonic clock */
     size_t done_bytes;
     unsigned running; /* readers that have not ended */
     bool failed;      /* the first failure, which `problem` describes, stops all readers */
     struct bag_problem problem;
 };
 
+static bool is_cancelled(const struct reading *reading)
+{
+    const atomic_bool *cancelled = reading->options->cancelled;
+    return cancelled && atomic_load_explicit(cancelled, memory_order_relaxed);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+/* When the tile may be read, so that all readers keep to their bytes per second. Under the lock. */
+static uint64_t take_turn(struct reading *reading, struct bag_npy_tile tile)
+{
+    size_t bytes = tile.count * tile.num_columns * bag_dtypes[reading->npy->dtype].bytes;
+    double rate = (double)reading->options->bytes_per_second;
+    uint64_t now = now_ns(), at = reading->next_ns > now ? reading->next_ns : now;
+    reading->next_ns = at + (uint64_t)((double)bytes / rate * NS_PER_S);
+    return at;
+}
+
+/* In naps, so that cancelling need not wait. */
+static void sleep_until(const struct reading *reading, uint64_t at_ns)
+{
+    for (uint64_t now; (now = now_ns()) < at_ns && !is_cancelled(reading);) {
+        uint64_t nap_ns = at_ns - now < MAX_NAP_NS ? at_ns - now : MAX_NAP_NS;
+        nanosleep(&(struct timespec){.tv_nsec = (long)nap_ns}, NULL);
+    }
+}
+
+/* Once the turn of the next tile has come. */
 static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
 {
+    uint64_t at_ns = 0;
     pthread_mutex_lock(&reading->lock);
     bool more = !reading->failed && reading->next_tile < reading->tiling.count;
     if (more)
         *tile = tile_at(reading->npy, &reading->tiling, reading->next_tile++);
+    if (more && reading->options->bytes_per_second)
+        at_ns = take_turn(reading, *tile);
     pthread_mutex_unlock(&reading->lock);
+    sleep_until(reading, at_ns);
     return more;
 }
 
@@ -119,6 +161,8 @@ static bool read_run(const struct reading *reading, size_t first, size_t element
 {
     size_t bytes = elements * bag_dtypes[reading->npy->dtype].bytes;
     off_t at = (off_t)(reading->npy->data_offset + first * bag_dtypes[reading->npy->dtype].bytes);
+    if (is_cancelled(reading))
+        return bag_problem_set(problem, BAG_ERROR_DRAINING, "it is no longer to be loaded");
     while (bytes > 0) {
         ssize_t got = pread(reading->fd, out, bytes, at);
         if (got < 0 && errno == EINTR)
@@ -238,23 +282,23 @@ static unsigned start_readers(struct reading *reading, pthread_t *readers, unsig
     return started;
 }
 
-/* Reads all elements into `rows`, which has npy->data_bytes. `progress` (may be NULL) is called by
- * the caller's own thread. */
-static bool read_all(int fd, const struct bag_npy *npy, unsigned threads,
-                     bag_load_progress *progress, void *context, void *rows,
-                     struct bag_problem *problem)
+/* Reads all elements into `rows`, which has npy->data_bytes. Progress is told on the caller's own
+ * thread. */
+static bool read_all(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
+                     void *rows, struct bag_problem *problem)
 {
     if (npy->count == 0)
         return true;
-    struct reading reading = {.fd = fd, .npy = npy, .tiling = tiling_of(npy), .rows = rows};
-    unsigned wanted = (unsigned)within(threads, 1, reading.tiling.count);
+    struct reading reading = {
+        .fd = fd, .npy = npy, .tiling = tiling_of(npy), .rows = rows, .options = options};
+    unsigned wanted = (unsigned)within(options->threads, 1, reading.tiling.count);
     pthread_t *readers = calloc(wanted, sizeof *readers);
     if (!readers)
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %u readers", wanted);
     pthread_mutex_init(&reading.lock, NULL);
     pthread_cond_init(&reading.changed, NULL);
     unsigned started = start_readers(&reading, readers, wanted);
-    wait_for_readers(&reading, progress, context);
+    wait_for_readers(&reading, options->progress, options->context);
     for (unsigned i = 0; i < started; i++)
         pthread_join(readers[i], NULL);
     pthread_cond_destroy(&reading.changed);
@@ -323,14 +367,13 @@ void bag_table_unload(struct bag_table_memory *memory)
 
 /* Reads the elements of one file into place, and makes sure that nobody wrote to it before or
  * meanwhile. */
-static bool load_file(const struct bag_table_file *file, unsigned threads,
-                      bag_load_progress *progress, void *context, void *rows,
-                      struct bag_problem *problem)
+static bool load_file(const struct bag_table_file *file, const struct bag_load_options *options,
+                      void *rows, struct bag_problem *problem)
 {
     int fd = bag_file_reopen(file, problem);
     if (fd < 0)
         return false;
-    bool ok = (read_all(fd, &file->npy, threads, progress, context, rows, problem) ||
+    bool ok = (read_all(fd, &file->npy, options, rows, problem) ||
                bag_file_reject(file->path, problem)) &&
               bag_file_check_unchanged(file, fd, problem);
     close(fd);
@@ -370,11 +413,12 @@ static bool allocate_parts(const struct bag_npy *npy, const int64_t *shape, size
 }
 
 bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size_t spare_rows,
-                          unsigned threads, bag_load_progress *progress, void *context,
-                          struct bag_table_memory *memory, struct bag_problem *problem)
+                          const struct bag_load_options *options, struct bag_table_memory *memory,
+                          struct bag_problem *problem)
 {
     const struct bag_npy *npy = &files[0].npy;
-    struct parts_progress parts = {.progress = progress, .context = context};
+    struct parts_progress parts = {.progress = options->progress, .context = options->context};
+    struct bag_load_options part_options = *options;
     int64_t shape[BAG_MAX_RANK];
     memcpy(shape, npy->shape, sizeof shape);
     for (size_t i = 1; i < count; i++)
@@ -383,9 +427,11 @@ bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size
         parts.total_bytes += files[i].npy.data_bytes;
     if (!allocate_parts(npy, shape, parts.total_bytes, spare_rows, memory, problem))
         return bag_file_reject(files[0].path, problem);
+    part_options.progress = on_part_progress;
+    part_options.context = &parts;
     for (size_t i = 0; i < count; i++) {
-        if (!load_file(&files[i], threads, on_part_progress, &parts,
-                       (char *)memory->mapping + parts.before_bytes, problem)) {
+        if (!load_file(&files[i], &part_options, (char *)memory->mapping + parts.before_bytes,
+                       problem)) {
             bag_table_unload(memory);
             return false;
         }
@@ -398,7 +444,9 @@ bool bag_table_load(const struct bag_table_file *file, unsigned threads,
                     bag_load_progress *progress, void *context, struct bag_table_memory *memory,
                     struct bag_problem *problem)
 {
-    return bag_table_load_parts(file, 1, 0, threads, progress, context, memory, problem);
+    const struct bag_load_options options = {
+        .threads = threads, .progress = progress, .context = context};
+    return bag_table_load_parts(file, 1, 0, &options, memory, problem);
 }
 
 /* ---- projections ----------------------------------------------------------------------------- */

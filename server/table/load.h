@@ -10,6 +10,7 @@
 #include "keys_index.h"
 #include "proto/npy.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 /* A table file whose header is valid and whose size is right. */
@@ -75,11 +76,20 @@ bool bag_table_load(const struct bag_table_file *file, unsigned threads,
                     bag_load_progress *progress, void *context, struct bag_table_memory *memory,
                     struct bag_problem *problem);
 
+/* How a table is read while others are served. */
+struct bag_load_options {
+    unsigned threads;             /* that read; at least 1 */
+    uint64_t bytes_per_second;    /* that all of them read; 0: any */
+    const atomic_bool *cancelled; /* set by any thread: reading fails soon; NULL: never */
+    bag_load_progress *progress;  /* NULL: nobody is told */
+    void *context;                /* its */
+};
+
 /* The same of a table in several files, whose rows follow each other; all have rows of one type and
  * shape. Behind them there is room for `spare_rows` more. */
 bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size_t spare_rows,
-                          unsigned threads, bag_load_progress *progress, void *context,
-                          struct bag_table_memory *memory, struct bag_problem *problem);
+                          const struct bag_load_options *options, struct bag_table_memory *memory,
+                          struct bag_problem *problem);
 
 /* Builds memory->index of the keys in those files, I64 or U64 of 1 dimension, together as many as
  * the table has rows, with room for memory->spare_rows more. On failure the table stays, dense. */

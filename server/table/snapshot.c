@@ -1,6 +1,8 @@
 /* Models and snapshots of them; see snapshot.h. */
 #include "snapshot.h"
 
+#include "source.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +26,7 @@ static void free_model(struct bag_model *model)
         bag_table_unload(model->memory);
     free(model->memory);
     free(model->live);
+    bag_source_free(model->source);
     free(model->sorted);
     free(model->features);
     free(model->name);
@@ -213,44 +216,6 @@ static int compare_models(const void *a, const void *b)
     return compare(*x, (*y)->name, (*y)->version_number);
 }
 
-struct bag_snapshot *bag_snapshot_make(struct bag_model *const *models, size_t count,
-                                       size_t max_readers)
-{
-    size_t bytes = sizeof(struct bag_snapshot) + max_readers * sizeof(struct bag_lease);
-    struct bag_snapshot *snapshot = aligned_alloc(_Alignof(struct bag_lease), bytes);
-    struct bag_model **own = calloc(count + 1, sizeof *own);
-    struct bag_model **listed = calloc(count + 1, sizeof *listed);
-    if (!snapshot || !own || !listed) {
-        free(snapshot);
-        free(own);
-        free(listed);
-        return NULL;
-    }
-    memset(snapshot, 0, bytes);
-    snapshot->models = own;
-    snapshot->listed = listed;
-    snapshot->count = count;
-    for (size_t i = 0; i < count; i++) {
-        own[i] = listed[i] = models[i];
-        own[i]->holders++;
-    }
-    qsort(own, count, sizeof *own, compare_models);
-    for (size_t i = count; i-- > 0;) {
-        if (own[i]->state != BAG_MODEL_READY)
-            snapshot->not_ready = own[i];
-    }
-    return snapshot;
-}
-
-void bag_snapshot_free(struct bag_snapshot *snapshot)
-{
-    for (size_t i = 0; i < snapshot->count; i++)
-        bag_model_drop(snapshot->models[i]);
-    free(snapshot->models);
-    free(snapshot->listed);
-    free(snapshot);
-}
-
 /* The position of the first model that is not before name and version. */
 static size_t lower_bound(const struct bag_snapshot *snapshot, const char *name,
                           uint64_t version_number)
@@ -264,6 +229,80 @@ static size_t lower_bound(const struct bag_snapshot *snapshot, const char *name,
             high = middle;
     }
     return low;
+}
+
+/* The first of a name of which none is READY. */
+static const struct bag_model *find_not_ready(const struct bag_snapshot *snapshot)
+{
+    for (size_t i = 0, end; i < snapshot->count; i = end) {
+        const struct bag_model *first = snapshot->models[i];
+        bool ready = false;
+        for (end = i;
+             end < snapshot->count && strcmp(snapshot->models[end]->name, first->name) == 0; end++)
+            ready |= snapshot->models[end]->state == BAG_MODEL_READY ||
+                     snapshot->models[end]->is_unloaded;
+        if (!ready)
+            return first;
+    }
+    return NULL;
+}
+
+struct bag_snapshot *bag_snapshot_make(struct bag_model *const *models, size_t count,
+                                       size_t max_readers)
+{
+    size_t bytes = sizeof(struct bag_snapshot) + max_readers * sizeof(struct bag_lease);
+    struct bag_snapshot *snapshot = aligned_alloc(_Alignof(struct bag_lease), bytes);
+    struct bag_model **own = calloc(count + 1, sizeof *own);
+    struct bag_model **listed = calloc(count + 1, sizeof *listed);
+    bool *preferred = calloc(count + 1, sizeof *preferred);
+    if (!snapshot || !own || !listed || !preferred) {
+        free(snapshot);
+        free(own);
+        free(listed);
+        free(preferred);
+        return NULL;
+    }
+    memset(snapshot, 0, bytes);
+    snapshot->models = own;
+    snapshot->listed = listed;
+    snapshot->preferred = preferred;
+    snapshot->count = count;
+    for (size_t i = 0; i < count; i++) {
+        own[i] = listed[i] = models[i];
+        own[i]->holders++;
+    }
+    qsort(own, count, sizeof *own, compare_models);
+    snapshot->not_ready = find_not_ready(snapshot);
+    return snapshot;
+}
+
+static size_t position_of(const struct bag_snapshot *snapshot, const struct bag_model *model)
+{
+    size_t i = lower_bound(snapshot, model->name, model->version_number);
+    return i < snapshot->count && snapshot->models[i] == model ? i : SIZE_MAX;
+}
+
+void bag_snapshot_prefer(struct bag_snapshot *snapshot, const struct bag_model *model)
+{
+    size_t i = position_of(snapshot, model);
+    if (i != SIZE_MAX)
+        snapshot->preferred[i] = true;
+}
+
+bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_model *model)
+{
+    size_t i = position_of(snapshot, model);
+    return i != SIZE_MAX && snapshot->preferred[i];
+}
+
+void bag_snapshot_free(struct bag_snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->count; i++)
+        bag_model_drop(snapshot->models[i]);
+    free(snapshot->models);
+    free(snapshot->listed);
+    free(snapshot->preferred);
+    free(snapshot);
 }
 
 struct bag_model *const *bag_snapshot_versions(const struct bag_snapshot *snapshot,
@@ -281,11 +320,14 @@ const struct bag_model *bag_snapshot_find(const struct bag_snapshot *snapshot, c
 {
     size_t count;
     struct bag_model *const *models = bag_snapshot_versions(snapshot, name, &count);
+    const struct bag_model *ready = NULL;
     for (size_t i = count; i-- > 0;) {
-        bool fits = *version ? strcmp(models[i]->version, version) == 0
-                             : models[i]->state == BAG_MODEL_READY;
-        if (fits)
+        bool is_ready = models[i]->state == BAG_MODEL_READY;
+        if (*version ? strcmp(models[i]->version, version) == 0
+                     : is_ready && snapshot->preferred[models + i - snapshot->models])
             return models[i];
+        if (is_ready && !ready && !*version)
+            ready = models[i];
     }
-    return count && !*version ? models[count - 1] : NULL;
+    return ready ? ready : count && !*version ? models[count - 1] : NULL;
 }

@@ -31,6 +31,8 @@ enum bag_model_state {
 };
 extern const char *const bag_model_state_names[BAG_MODEL_STATE_COUNT];
 
+struct bag_source;
+
 /* What a model pools: the bags of one table. */
 struct bag_feature {
     char *name;                               /* of its output; owned */
@@ -48,6 +50,7 @@ struct bag_model {
     uint64_t version_number;
     enum bag_model_state state;
     char *reason;                    /* why it is not READY; "" where it is */
+    bool is_unloaded;                /* UNAVAILABLE because somebody asked for that */
     size_t slot;                     /* of its counters; set by bag_registry_publish */
     struct bag_table_memory *memory; /* owned; NULL: a collection */
     struct bag_feature *features;    /* owned */
@@ -60,7 +63,8 @@ struct bag_model {
     struct bag_live_rows **live;       /* owned; the tables whose rows change, each once, in the
                                           order of their addresses */
     size_t num_live;
-    size_t holders; /* snapshots, collections and makers that hold it */
+    struct bag_source *source; /* of its files and rules; the loader's; owned; may be NULL */
+    size_t holders;            /* snapshots, collections and makers that hold it */
 };
 
 /* What one loop has acquired of a snapshot. Written by the loop's thread alone, and on a cache line
@@ -72,8 +76,10 @@ struct bag_lease {
 struct bag_snapshot {
     struct bag_model **models; /* owned, each held; sorted by name, then by version */
     struct bag_model **listed; /* owned; the same as bag_snapshot_make was given them */
+    bool *preferred;           /* owned; by position in `models`: the default version of its name */
     size_t count;
-    const struct bag_model *not_ready; /* the first that is not READY; NULL: all are */
+    const struct bag_model *not_ready; /* the first of a name of which none is READY, though it was
+                                          not unloaded; NULL: there is none */
     uint64_t generation;               /* no two that are published have the same; from 1 */
 
     /* The registry's. */
@@ -150,6 +156,12 @@ static inline bool bag_model_is_collection(const struct bag_model *model)
 struct bag_snapshot *bag_snapshot_make(struct bag_model *const *models, size_t count,
                                        size_t max_readers);
 
+/* Makes one of its models the default version of its name; before it is published. */
+void bag_snapshot_prefer(struct bag_snapshot *snapshot, const struct bag_model *model);
+
+/* Whether the model was made the default version. */
+bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_model *model);
+
 /* Frees a snapshot that nobody reads, and drops its models. */
 void bag_snapshot_free(struct bag_snapshot *snapshot);
 
@@ -158,8 +170,8 @@ void bag_snapshot_free(struct bag_snapshot *snapshot);
 struct bag_model *const *bag_snapshot_versions(const struct bag_snapshot *snapshot,
                                                const char *name, size_t *count);
 
-/* A version of a model. Where `version` is empty, the highest one that is READY, or the highest one
- * of all where none is. NULL where there is none. */
+/* A version of a model. Where `version` is empty, the default one; without one that is READY, the
+ * highest one that is, or the highest one of all where none is. NULL where there is none. */
 const struct bag_model *bag_snapshot_find(const struct bag_snapshot *snapshot, const char *name,
                                           const char *version);
 

@@ -1,7 +1,7 @@
 /* Configured models -> checked sources; see source.h. */
 #include "source.h"
 
-#include "registry.h"
+#include "snapshot.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -241,13 +241,6 @@ static bool takes_bias(const char *path, const struct bag_npy *npy, int64_t colu
                            (long long)npy->shape[0]);
 }
 
-/* Adds bytes to the total. */
-static bool count_bytes(struct bag_sources *sources, size_t bytes, struct bag_problem *problem)
-{
-    return !__builtin_add_overflow(sources->total_bytes, bytes, &sources->total_bytes) ||
-           bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
-}
-
 static bool open_files(const char *matrix, const char *bias, const struct bag_table *table,
                        struct bag_projection_source *files, struct bag_problem *problem)
 {
@@ -260,7 +253,7 @@ static bool open_files(const char *matrix, const char *bias, const struct bag_ta
 }
 
 /* `feature` is NULL for the table's own model. */
-static bool open_projection(struct bag_sources *sources, struct bag_feature_source *source,
+static bool open_projection(struct bag_feature_source *source,
                             const struct bag_feature_config *feature, struct bag_problem *problem)
 {
     const char *bias;
@@ -270,11 +263,7 @@ static bool open_projection(struct bag_sources *sources, struct bag_feature_sour
     source->projection = calloc(1, sizeof *source->projection);
     if (!source->projection)
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", matrix);
-    sources->projects = true;
-    return open_files(matrix, bias, &source->table->table, source->projection, problem) &&
-           count_bytes(sources, bag_table_file_bytes(&source->projection->matrix), problem) &&
-           (!bias ||
-            count_bytes(sources, bag_table_file_bytes(&source->projection->bias), problem));
+    return open_files(matrix, bias, &source->table->table, source->projection, problem);
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
@@ -385,6 +374,14 @@ char *bag_source_deltas(const struct bag_source *source)
     return deltas;
 }
 
+static size_t projection_bytes(const struct bag_projection_source *projection)
+{
+    if (!projection)
+        return 0;
+    return bag_table_file_bytes(&projection->matrix) +
+           (projection->has_bias ? bag_table_file_bytes(&projection->bias) : 0);
+}
+
 size_t bag_source_bytes(const struct bag_source *source)
 {
     size_t bytes = 0;
@@ -396,10 +393,94 @@ size_t bag_source_bytes(const struct bag_source *source)
         bytes += bag_keys_index_bytes((size_t)source->table.num_rows + spare_rows) +
                  spare_rows * bag_row_bytes(&source->table);
     }
+    for (size_t i = 0; i < source->num_features; i++)
+        bytes += projection_bytes(source->features[i].projection);
     return bytes;
 }
 
+bool bag_source_projects(const struct bag_source *source)
+{
+    bool projects = false;
+    for (size_t i = 0; i < source->num_features; i++)
+        projects |= source->features[i].projection != NULL;
+    return projects;
+}
+
+/* ---- fingerprints ---------------------------------------------------------------------------- */
+
+/* FNV-1a, eight bytes at a time. */
+static uint64_t hash_word(uint64_t hash, uint64_t word)
+{
+    return (hash ^ word) * UINT64_C(1099511628211);
+}
+
+static uint64_t hash_file(uint64_t hash, const struct bag_table_file *file)
+{
+    hash = hash_word(hash_word(hash, file->device), file->inode);
+    hash = hash_word(hash_word(hash, file->bytes), (uint64_t)file->modified.tv_sec);
+    return hash_word(hash, (uint64_t)file->modified.tv_nsec);
+}
+
+static uint64_t hash_source(const struct bag_source *source)
+{
+    uint64_t hash = hash_word(bag_model_config_hash(source->model), source->maps);
+    for (size_t i = 0; i < source->num_files; i++)
+        hash = hash_file(hash, &source->files[i]);
+    for (size_t i = 0; i < source->num_key_files; i++)
+        hash = hash_file(hash, &source->key_files[i]);
+    for (size_t i = 0; i < source->num_features; i++) {
+        const struct bag_projection_source *projection = source->features[i].projection;
+        if (projection)
+            hash = hash_file(hash, &projection->matrix);
+        if (projection && projection->has_bias)
+            hash = hash_file(hash, &projection->bias);
+    }
+    return hash;
+}
+
 /* ---- models ---------------------------------------------------------------------------------- */
+
+struct bag_source *bag_source_make(struct bag_model_config *model, bool is_named)
+{
+    struct bag_source *source = calloc(1, sizeof *source);
+    struct bag_model_config *own = malloc(sizeof *own);
+    if (!source || !own) {
+        free(source);
+        free(own);
+        return NULL;
+    }
+    *own = *model;
+    *model = (struct bag_model_config){0};
+    source->model = own;
+    source->is_named = is_named;
+    return source;
+}
+
+void bag_source_free(struct bag_source *source)
+{
+    if (!source)
+        return;
+    for (size_t i = 0; i < source->num_features; i++)
+        free(source->features[i].projection);
+    free(source->features);
+    for (size_t i = 0; i < source->num_paths; i++)
+        free(source->paths[i]);
+    free(source->paths);
+    free(source->files);
+    free(source->key_files);
+    free(source->reason);
+    bag_model_config_free(source->model);
+    free(source->model);
+    free(source);
+}
+
+void bag_source_reject(struct bag_source *source, const char *reason)
+{
+    free(source->reason);
+    source->reason = strdup(reason);
+    if (!source->reason)
+        source->reason = calloc(1, 1);
+}
 
 static bool make_features(struct bag_source *source, size_t count, struct bag_problem *problem)
 {
@@ -410,8 +491,17 @@ static bool make_features(struct bag_source *source, size_t count, struct bag_pr
                            source->model->name);
 }
 
-static bool open_table(struct bag_sources *sources, struct bag_source *source,
-                       struct bag_problem *problem)
+static bool fits_memory(const struct bag_source *source, struct bag_problem *problem)
+{
+    size_t bytes = 0;
+    bool overflows = false;
+    for (size_t i = 0; i < source->num_files; i++)
+        overflows |= __builtin_add_overflow(bytes, bag_table_file_bytes(&source->files[i]), &bytes);
+    return !overflows ||
+           bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
+}
+
+bool bag_source_open_table(struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
     char what[512];
@@ -422,81 +512,38 @@ static bool open_table(struct bag_sources *sources, struct bag_source *source,
     struct bag_feature_config pooling;
     bag_config_pooling(model, NULL, &pooling);
     source->features[0] = (struct bag_feature_source){.name = BAG_EMBEDDINGS, .table = source};
-    return complete_rules(&source->features[0], &pooling, what, problem) &&
-           open_projection(sources, &source->features[0], NULL, problem) &&
-           count_bytes(sources, bag_source_bytes(source), problem);
+    source->is_open = complete_rules(&source->features[0], &pooling, what, problem) &&
+                      open_projection(&source->features[0], NULL, problem) &&
+                      fits_memory(source, problem);
+    source->fingerprint = hash_source(source);
+    return source->is_open;
 }
 
-static bool open_feature(struct bag_sources *sources, const struct bag_config *config,
-                         const struct bag_feature_config *named, struct bag_source *collection,
+static bool open_feature(const struct bag_feature_config *named,
+                         const struct bag_source *collection, const struct bag_source *table,
                          struct bag_feature_source *feature, struct bag_problem *problem)
 {
-    const struct bag_model_config *model = bag_config_find_model(config, named->model);
     struct bag_feature_config pooling;
     char what[512];
     snprintf(what, sizeof what, "model '%s', feature '%s'", collection->model->name, named->name);
     feature->name = named->name;
-    feature->table = &sources->sources[model - config->models];
-    bag_config_pooling(model, named, &pooling);
+    feature->table = table;
+    bag_config_pooling(table->model, named, &pooling);
     return complete_rules(feature, &pooling, what, problem) &&
-           open_projection(sources, feature, named, problem);
+           open_projection(feature, named, problem);
 }
 
-static bool open_collection(struct bag_sources *sources, const struct bag_config *config,
-                            struct bag_source *source, struct bag_problem *problem)
+bool bag_source_open_collection(struct bag_source *source, const struct bag_source *const *tables,
+                                struct bag_problem *problem)
 {
     if (!make_features(source, source->model->num_features, problem))
         return false;
     for (size_t i = 0; i < source->num_features; i++) {
-        if (!open_feature(sources, config, &source->model->features[i], source,
-                          &source->features[i], problem))
+        if (!open_feature(&source->model->features[i], source, tables[i], &source->features[i],
+                          problem))
             return false;
     }
+    source->is_open = true;
+    source->fingerprint = hash_source(source);
     return true;
-}
-
-bool bag_sources_open(struct bag_sources *sources, const struct bag_config *config,
-                      struct bag_problem *problem)
-{
-    *sources = (struct bag_sources){.count = config->num_models};
-    sources->sources = calloc(config->num_models + 1, sizeof *sources->sources);
-    if (!sources->sources) {
-        sources->count = 0;
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-    }
-    for (size_t i = 0; i < sources->count; i++) {
-        enum bag_load load = config->models[i].load;
-        sources->sources[i].model = &config->models[i];
-        if (load == BAG_LOAD_COUNT)
-            load = config->options.load;
-        sources->sources[i].maps = load == BAG_LOAD_MAP;
-    }
-    for (size_t i = 0; i < sources->count; i++) {
-        if (!bag_source_is_collection(&sources->sources[i]) &&
-            !open_table(sources, &sources->sources[i], problem))
-            return false;
-    }
-    for (size_t i = 0; i < sources->count; i++) {
-        if (bag_source_is_collection(&sources->sources[i]) &&
-            !open_collection(sources, config, &sources->sources[i], problem))
-            return false;
-    }
-    return true;
-}
-
-void bag_sources_close(struct bag_sources *sources)
-{
-    for (size_t i = 0; i < sources->count; i++) {
-        struct bag_source *source = &sources->sources[i];
-        for (size_t j = 0; j < source->num_features; j++)
-            free(source->features[j].projection);
-        free(source->features);
-        for (size_t j = 0; j < source->num_paths; j++)
-            free(source->paths[j]);
-        free(source->paths);
-        free(source->files);
-        free(source->key_files);
-    }
-    free(sources->sources);
-    *sources = (struct bag_sources){0};
 }

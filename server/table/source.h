@@ -1,7 +1,7 @@
 /* What each configured model is made of, found and checked once, before any element is read: files
  * or makers of tables, row formats, rules, projections.
  *
- * A source borrows from the configuration. Used by one thread at a time. */
+ * Used by one thread at a time. */
 #ifndef BAG_TABLE_SOURCE_H
 #define BAG_TABLE_SOURCE_H
 
@@ -53,14 +53,19 @@ struct bag_projection_source {
 
 /* The bags of one table: the one output of a table's model, or a feature of a collection. */
 struct bag_feature_source {
-    const char *name;                         /* of the output */
-    const struct bag_source *table;           /* the source of its table */
-    struct bag_rules rules;                   /* complete: output_dtype is set */
+    const char *name;               /* of the output */
+    const struct bag_source *table; /* of its table; borrowed while it is opened and loaded */
+    struct bag_rules rules;         /* complete: output_dtype is set */
     struct bag_projection_source *projection; /* owned; NULL: none */
 };
 
+/* Lives from the moment its version is found to the end of the model that is made of it. */
 struct bag_source {
-    const struct bag_model_config *model; /* its name and version */
+    struct bag_model_config *model; /* its name and version; owned */
+    bool is_named;        /* by a flag or in a configuration file, not found in a folder */
+    bool is_open;         /* what follows is set */
+    char *reason;         /* why it cannot be loaded; owned; NULL: it can, as far as is known */
+    uint64_t fingerprint; /* differs where the files or what is configured differ */
 
     /* Of a model of a table; all 0 for a collection. */
     bag_demo_maker *make;             /* NULL: the table is read from `files` */
@@ -78,18 +83,23 @@ struct bag_source {
     size_t num_features;
 };
 
-struct bag_sources {
-    struct bag_source *sources; /* owned; one for each model, in the configuration's order */
-    size_t count;
-    size_t total_bytes; /* of all files */
-    bool projects;      /* some feature does */
-};
+/* A version of a model, not open yet. Takes over what `model` owns, and leaves it empty; NULL
+ * without memory, with `model` as it was. */
+struct bag_source *bag_source_make(struct bag_model_config *model, bool is_named);
 
-/* Opens every file and checks each model's rules against it. In any case bag_sources_close is due.
- */
-bool bag_sources_open(struct bag_sources *sources, const struct bag_config *config,
-                      struct bag_problem *problem);
-void bag_sources_close(struct bag_sources *sources);
+/* NULL is ignored. */
+void bag_source_free(struct bag_source *source);
+
+/* Opens the files of a model of a table and checks its rules against them. After a failure it can
+ * only be freed. */
+bool bag_source_open_table(struct bag_source *source, struct bag_problem *problem);
+
+/* The same of a collection over open tables, one for each feature, in their order. */
+bool bag_source_open_collection(struct bag_source *source, const struct bag_source *const *tables,
+                                struct bag_problem *problem);
+
+/* Keeps why the source cannot be loaded. Without memory a shorter text is kept. */
+void bag_source_reject(struct bag_source *source, const char *reason);
 
 /* Finds and opens the files of a model of a table: source->files and key_files. */
 bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
@@ -106,9 +116,12 @@ uint64_t bag_source_updates_through(const struct bag_source *source);
  * NULL: there is none. Owned by the caller. */
 char *bag_source_deltas(const struct bag_source *source);
 
-/* Bytes of memory that the table's elements take, unless the kernel may take them back, and its
- * index of keys. */
+/* Bytes of memory that its table takes, unless the kernel may take them back, and its keys and
+ * projections. */
 size_t bag_source_bytes(const struct bag_source *source);
+
+/* Whether some feature is projected. */
+bool bag_source_projects(const struct bag_source *source);
 
 static inline bool bag_source_is_keyed(const struct bag_source *source)
 {

@@ -20,7 +20,7 @@ static bool apply(struct bag_config *config, bool model, const char *text, size_
         return bag_config_apply_file(config, "f.json", text, text_bytes, problem) &&
                bag_config_validate(config, problem);
     return bag_config_add_model(config, "m", "m.npy", "1", problem) &&
-           bag_config_apply_model_file(config, 0, "config.json", text, text_bytes, problem);
+           bag_config_apply_model_file(config, 0, "config.json", text, text_bytes, false, problem);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)

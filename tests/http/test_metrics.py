@@ -384,6 +384,7 @@ def serve(shared_directory):
     for path in ("items/1", "other/3", "other/12"):
         (shared_directory / "models" / path).mkdir(parents=True)
         np.save(shared_directory / "models" / path / "table.npy", EXAMPLE)
+    write_json(shared_directory / "models" / "other" / "config.json", {"version_policy": "all"})
     with Server("--models", shared_directory / "models", "--max-body-bytes", "4MiB") as server:
         server.table = shared_directory / "models" / "items" / "1" / "table.npy"
         yield server

@@ -57,6 +57,20 @@ def test_npy_variants(directory):
             check_table(client, model=name)
 
 
+def skipped(words, *arguments):
+    """A version of a folder that cannot be served: --check rejects it; the server starts, and its
+    index says why."""
+    ended = run("serve", "--check", *arguments)
+    expect_equal(ended.returncode, 1, ended.stderr)
+    with Server(*arguments) as server, Client(server) as client:
+        client.get("/v2/health/ready").expect(503)
+        entry, = client.request("POST", "/v2/repository/index", b"").expect().json()
+        expect_equal((entry["name"], entry["state"]), ("items", "UNAVAILABLE"))
+        for word in words:
+            for told in (ended.stderr, entry["reason"]):
+                expect(str(word) in told, f"no {word!r} in {told!r}")
+
+
 def test_models_directory(directory):
     """NAME.npy, and NAME/VERSION/ with a table and its configuration; the highest by default."""
     root = directory / "models"
@@ -64,6 +78,7 @@ def test_models_directory(directory):
     for version in (1, 2, 10):
         save(root / "items" / str(version) / "table.npy", TABLE * version)
     write_json(root / "items" / "2" / "config.json", {"reduction": "mean"})
+    write_json(root / "items" / "config.json", {"version_policy": "all"})
     with Server("--models", root) as server, Client(server) as client:
         expect_equal(sorted(client.get("/v2/models").json()["models"]), ["items", "plain"])
         expect_equal(client.get("/v2/models/items").json()["versions"], ["1", "2", "10"])
@@ -89,22 +104,22 @@ def test_quantised_rows(directory):
         output = client.get("/v2/models/items").json()["outputs"][0]
         expect_equal((output["datatype"], output["shape"]), ("FP32", [-1, 3]))
     save(items, TABLE)
-    rejected(["int8", "FP32", items], "--models", directory / "q")
+    skipped(["int8", "FP32", str(items)], "--models", directory / "q")
     save(items, codes)
-    rejected(["int8", "have 3", items], "--models", directory / "q")
+    skipped(["int8", "have 3", str(items)], "--models", directory / "q")
 
 
 def test_bad_models_directory(directory):
     root = directory / "models"
     (root / "items" / "1").mkdir(parents=True)
-    rejected([root / "items" / "1"], "--models", root)
+    skipped([root / "items" / "1"], "--models", root)
     save(root / "items" / "1" / "a.npy")
     save(root / "items" / "1" / "b.npy")
-    rejected([root / "items" / "1"], "--models", root)
+    skipped([root / "items" / "1"], "--models", root)
     (root / "items" / "1" / "b.npy").unlink()
     config = root / "items" / "1" / "config.json"
     write_json(config, {"reduktion": "mean"})
-    rejected([config, "reduktion", "reduction"], "--models", root)
+    skipped([config, "reduktion", "reduction"], "--models", root)
 
 
 def test_sources_override_each_other(directory):

@@ -144,7 +144,7 @@ static void test_paths_of_projections(void **state)
     assert_true(bag_config_add_model(config, "t", "t.npy", "1", &fixture->problem));
     expect(fixture,
            bag_config_apply_model_file(config, 0, "models/t/1/config.json", text, strlen(text),
-                                       &fixture->problem),
+                                       false, &fixture->problem),
            NULL);
     assert_string_equal(config->models[0].projection, "models/t/1/m.npy");
     assert_string_equal(config->models[0].bias, "/b.npy");
@@ -157,15 +157,16 @@ static void test_folders(void **state)
     struct bag_config *config = &fixture->config;
     struct bag_problem *problem = &fixture->problem;
     assert_true(bag_config_add_model(config, "c", NULL, "1", problem));
-    expect(fixture, bag_config_apply_model_file(config, 0, "f", text, strlen(text), problem), NULL);
+    expect(fixture, bag_config_apply_model_file(config, 0, "f", text, strlen(text), false, problem),
+           NULL);
     assert_int_equal(config->models[0].num_features, 1);
     assert_true(bag_config_add_model(config, "t", "t.npy", "1", problem));
     expect(
-        fixture, bag_config_apply_model_file(config, 1, "f", text, strlen(text), problem),
+        fixture, bag_config_apply_model_file(config, 1, "f", text, strlen(text), false, problem),
         "f: line 1, column 2: key 'features' in model 't' cannot be combined with the table in its "
         "folder, 't.npy'");
     assert_true(bag_config_add_model(config, "d", NULL, "1", problem));
-    expect(fixture, bag_config_apply_model_file(config, 2, "f", "{}", 2, problem),
+    expect(fixture, bag_config_apply_model_file(config, 2, "f", "{}", 2, false, problem),
            "f: line 1, column 1: the folder in model 'd' has no table, so that 'features' must be "
            "here");
 }

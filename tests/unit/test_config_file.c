@@ -58,7 +58,7 @@ static void test_unknown_keys(void **state)
         {"{\"\": 1}", AT(1, 2) "unknown key ''; did you mean 'log'?"},
         {"{\n\t\"port\": 1}", AT(2, 2) "key 'port' belongs in 'http': {\"http\": {\"port\": ...}}"},
         /* These are flags and variables only. */
-        {"{\"config\": \"x\"}", AT(1, 2) "unknown key 'config'; did you mean 'log'?"},
+        {"{\"config\": \"x\"}", AT(1, 2) "unknown key 'config'; did you mean 'loading'?"},
         {"{\"http\": {\"workers\": 1}}",
          AT(1, 11) "unknown key 'workers' in 'http'; did you mean 'port'?"},
         {"{\"http\": {\"\\u001b\\\"\": 1}}",

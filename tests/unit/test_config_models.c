@@ -130,6 +130,8 @@ static void test_defaults_of_a_model(void **state)
 #define BAG_NOT_SET_FILE(member) assert_null(model->member);
 #define BAG_NOT_SET_TEXT(member) assert_null(model->member);
 #define BAG_NOT_SET_CHOICE_DTYPE(member)
+#define BAG_NOT_SET_CHOICE_RELOAD(member) assert_int_equal(model->member, BAG_RELOAD_LOAD_FIRST);
+#define BAG_NOT_SET_POLICY(member)        assert_int_equal(model->member.count, 0);
 #define BAG_NOT_SET_CHOICE_REDUCTION(member)
 #define BAG_NOT_SET_CHOICE_LOAD(member)       assert_int_equal(model->member, BAG_LOAD_COUNT);
 #define BAG_NOT_SET_CHOICE_ROW_FORMAT(member) assert_int_equal(model->member, BAG_ROWS_PLAIN);
@@ -162,6 +164,8 @@ static void test_switches(void **state)
 #define BAG_SWITCH_FILE(member, key)
 #define BAG_SWITCH_TEXT(member, key)
 #define BAG_SWITCH_CHOICE_DTYPE(member, key)
+#define BAG_SWITCH_CHOICE_RELOAD(member, key)
+#define BAG_SWITCH_POLICY(member, key)
 #define BAG_SWITCH_CHOICE_REDUCTION(member, key)
 #define BAG_SWITCH_CHOICE_LOAD(member, key)
 #define BAG_SWITCH_CHOICE_ROW_FORMAT(member, key)
@@ -323,7 +327,7 @@ static void test_indices(void **state)
 static void model_file(struct fixture *fixture, const char *text, const char *expected)
 {
     bool applied = bag_config_apply_model_file(&fixture->config, 1, "m/items/1/config.json", text,
-                                               strlen(text), &fixture->problem);
+                                               strlen(text), false, &fixture->problem);
     expect(fixture, applied, expected);
 }
 

@@ -27,36 +27,42 @@ static float *make_items(void)
     return rows;
 }
 
+static struct bag_source *make_source(const char *name, const char *path)
+{
+    struct bag_config config;
+    struct bag_problem problem;
+    assert_true(bag_config_init(&config));
+    assert_true(bag_config_add_model(&config, name, path, "1", &problem));
+    struct bag_source *source = bag_source_make(&config.models[0], true);
+    assert_non_null(source);
+    bag_config_free(&config);
+    return source;
+}
+
 /* The sources of `--demo`: their shapes are known before they are made. */
 static void describes_the_demo(void **state)
 {
     (void)state;
-    struct bag_model_config models[] = {
-        {.name = (char *)(uintptr_t) "items", .path = (char *)(uintptr_t) "demo:items"},
-        {.name = (char *)(uintptr_t) "example", .path = (char *)(uintptr_t) "demo:example"}};
-    struct bag_config config = {.models = models, .num_models = 2};
-    struct bag_sources sources;
     struct bag_problem problem;
-    for (int i = 0; i < 2; i++) {
-        models[i].datatype = models[i].output_datatype = BAG_DTYPE_COUNT;
-        models[i].rules.default_index = -1;
-        models[i].out_of_range = models[i].missing = BAG_MISSING_COUNT;
-    }
-    assert_true(bag_sources_open(&sources, &config, &problem));
-    assert_int_equal(sources.count, 2);
-    assert_int_equal(sources.total_bytes, 0);
-    assert_int_equal(sources.sources[0].table.dtype, BAG_F32);
-    assert_int_equal(sources.sources[0].table.num_rows, 100000);
-    assert_int_equal(sources.sources[0].table.row_elements, 64);
-    assert_int_equal(sources.sources[0].features[0].rules.output_dtype, BAG_F32);
-    assert_int_equal(sources.sources[1].rank, 2);
-    assert_int_equal(sources.sources[1].shape[0], 5);
-    assert_int_equal(sources.sources[1].shape[1], 2);
-    bag_sources_close(&sources);
-    models[1].path = (char *)(uintptr_t) "demo:nothing";
-    assert_false(bag_sources_open(&sources, &config, &problem));
+    struct bag_source *items = make_source("items", "demo:items");
+    struct bag_source *example = make_source("example", "demo:example");
+    struct bag_source *nothing = make_source("nothing", "demo:nothing");
+    assert_true(bag_source_open_table(items, &problem));
+    assert_true(bag_source_open_table(example, &problem));
+    assert_int_equal(bag_source_bytes(items), 0);
+    assert_int_equal(items->table.dtype, BAG_F32);
+    assert_int_equal(items->table.num_rows, 100000);
+    assert_int_equal(items->table.row_elements, 64);
+    assert_int_equal(items->features[0].rules.output_dtype, BAG_F32);
+    assert_int_equal(example->rank, 2);
+    assert_int_equal(example->shape[0], 5);
+    assert_int_equal(example->shape[1], 2);
+    assert_int_not_equal(items->fingerprint, example->fingerprint);
+    assert_false(bag_source_open_table(nothing, &problem));
     assert_string_equal(problem.text, "there is no demo table 'nothing'");
-    bag_sources_close(&sources);
+    bag_source_free(items);
+    bag_source_free(example);
+    bag_source_free(nothing);
 }
 
 /* The header's formula in the integers and doubles of another size. */

@@ -1,0 +1,238 @@
+/* Bodies that ask for loading and unloading; see control.h. */
+#include "control.h"
+
+#include "json.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool reject(struct bag_problem *problem, const char *what)
+{
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", what);
+}
+
+static bool reject_unknown(const char *where, const char *key, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "unknown key '%s'%s",
+                           bag_quote(key, strlen(key)).text, where);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static bool read_flag(const cJSON *item, bool *flag, struct bag_problem *problem)
+{
+    if (!cJSON_IsBool(item))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s must be true or false",
+                               item->string);
+    *flag = cJSON_IsTrue(item);
+    return true;
+}
+
+/* Digits without leading zeros, up to the largest whole number that JSON holds exactly. */
+static bool read_version(const cJSON *item, char version[21], struct bag_problem *problem)
+{
+    char text[32] = "";
+    int64_t number = 0;
+    if (cJSON_IsNumber(item) && item->valuedouble >= 1 && item->valuedouble < 0x1p53 &&
+        item->valuedouble == (double)(int64_t)item->valuedouble)
+        snprintf(text, sizeof text, "%" PRId64, (int64_t)item->valuedouble);
+    else if (cJSON_IsString(item) && strlen(item->valuestring) < 21)
+        snprintf(text, sizeof text, "%s", item->valuestring);
+    if (*text == '0' || strspn(text, "0123456789") != strlen(text) ||
+        !bag_integer_parse(text, &number) || number < 1)
+        return reject(problem, "version must be a whole number from 1, as a text of its digits or "
+                               "as a number");
+    memcpy(version, text, strlen(text) + 1);
+    return true;
+}
+
+static bool read_name(const cJSON *item, char name[129], struct bag_problem *problem)
+{
+    const char *text = cJSON_GetStringValue(item);
+    if (!text || !*text || strlen(text) > 128)
+        return reject(problem, "name must be a text of 1 to 128 bytes");
+    memcpy(name, text, strlen(text) + 1);
+    return true;
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+/* Triton's ways to bring a model along. */
+static bool reject_files(const char *key, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "parameter '%s' is not supported: a model's configuration and files are "
+                           "those in its folder",
+                           bag_quote(key, strlen(key)).text);
+}
+
+static bool read_parameter(const cJSON *item, bool is_group, struct bag_control *control,
+                           struct bag_problem *problem)
+{
+    if (strcmp(item->string, "unload_dependents") == 0)
+        return read_flag(item, &control->unload_dependents, problem);
+    if (strcmp(item->string, "version") == 0 && !is_group)
+        return read_version(item, control->items->version, problem);
+    if (strcmp(item->string, "config") == 0 || strncmp(item->string, "file:", 5) == 0)
+        return reject_files(item->string, problem);
+    return reject_unknown(" in parameters", item->string, problem);
+}
+
+static bool read_parameters(const cJSON *object, bool is_group, struct bag_control *control,
+                            struct bag_problem *problem)
+{
+    const cJSON *item;
+    if (!cJSON_IsObject(object))
+        return reject(problem, "parameters must be an object");
+    cJSON_ArrayForEach(item, object)
+    {
+        if (!read_parameter(item, is_group, control, problem))
+            return false;
+    }
+    return true;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+static bool read_member(const cJSON *member, struct bag_control_item *item,
+                        struct bag_problem *problem)
+{
+    if (strcmp(member->string, "name") == 0)
+        return read_name(member, item->name, problem);
+    if (strcmp(member->string, "version") == 0)
+        return read_version(member, item->version, problem);
+    if (strcmp(member->string, "unload") == 0)
+        return read_flag(member, &item->unload, problem);
+    return reject_unknown("", member->string, problem);
+}
+
+static bool read_item(const cJSON *object, struct bag_control_item *item,
+                      struct bag_problem *problem)
+{
+    const cJSON *member;
+    if (!cJSON_IsObject(object))
+        return reject(problem, "must be an object: {\"name\": ..., \"version\": ...}");
+    cJSON_ArrayForEach(member, object)
+    {
+        if (!read_member(member, item, problem))
+            return false;
+    }
+    return *item->name || reject(problem, "the key 'name' is missing");
+}
+
+static bool is_repeated(const struct bag_control *control, const char *name)
+{
+    for (size_t i = 0; i < control->count; i++) {
+        if (strcmp(control->items[i].name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool read_models(const cJSON *models, struct bag_control *control,
+                        struct bag_problem *problem)
+{
+    int count = cJSON_IsArray(models) ? cJSON_GetArraySize(models) : 0;
+    const cJSON *object;
+    if (count < 1 || count > BAG_CONTROL_MAX_ITEMS)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "models must be an array of 1 to %d objects: [{\"name\": ...}]",
+                               BAG_CONTROL_MAX_ITEMS);
+    control->items = calloc((size_t)count, sizeof *control->items);
+    if (!control->items)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    cJSON_ArrayForEach(object, models)
+    {
+        struct bag_control_item *item = &control->items[control->count];
+        bool ok = read_item(object, item, problem);
+        if (ok && is_repeated(control, item->name))
+            ok = bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "name '%s' is there twice",
+                                 bag_quote(item->name, strlen(item->name)).text);
+        if (!ok) {
+            bag_problem_prefix(problem, "models[%zu]", control->count);
+            return false;
+        }
+        control->count++;
+    }
+    return true;
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+static bool read_top(const cJSON *tree, bool is_group, struct bag_control *control,
+                     struct bag_problem *problem)
+{
+    const cJSON *item;
+    if (!cJSON_IsObject(tree))
+        return reject(problem, "the body must be an object: {...}");
+    cJSON_ArrayForEach(item, tree)
+    {
+        bool ok = strcmp(item->string, "wait") == 0 ? read_flag(item, &control->wait, problem)
+                  : strcmp(item->string, "parameters") == 0
+                      ? read_parameters(item, is_group, control, problem)
+                  : is_group && strcmp(item->string, "models") == 0
+                      ? read_models(item, control, problem)
+                      : reject_unknown("", item->string, problem);
+        if (!ok)
+            return false;
+    }
+    return control->count > 0 || reject(problem, "the key 'models' is missing");
+}
+
+static bool read_body(const char *body, size_t bytes, bool is_group, struct bag_control *control,
+                      struct bag_problem *problem)
+{
+    cJSON *tree = bag_json_parse(bytes ? body : "{}", bytes ? bytes : 2, problem);
+    bool ok = tree && read_top(tree, is_group, control, problem);
+    bag_json_free(tree);
+    if (!ok)
+        bag_control_free(control);
+    return ok;
+}
+
+bool bag_control_read_model(const char *body, size_t bytes, const char *model, bool unload,
+                            struct bag_control *control, struct bag_problem *problem)
+{
+    *control = (struct bag_control){.wait = true, .items = calloc(1, sizeof *control->items)};
+    if (!control->items)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    control->count = 1;
+    control->items->unload = unload;
+    snprintf(control->items->name, sizeof control->items->name, "%s", model);
+    return read_body(body, bytes, false, control, problem);
+}
+
+bool bag_control_read_group(const char *body, size_t bytes, struct bag_control *control,
+                            struct bag_problem *problem)
+{
+    *control = (struct bag_control){.wait = true};
+    return read_body(body, bytes, true, control, problem);
+}
+
+void bag_control_free(struct bag_control *control)
+{
+    free(control->items);
+    *control = (struct bag_control){0};
+}
+
+char *bag_control_describe(const struct bag_control *control, bool done)
+{
+    cJSON *tree = cJSON_CreateObject();
+    cJSON *list = cJSON_AddArrayToObject(tree, "models");
+    bool whole = list && cJSON_AddBoolToObject(tree, "done", done);
+    for (size_t i = 0; whole && i < control->count; i++) {
+        cJSON *item = cJSON_CreateObject();
+        const struct bag_control_item *asked = &control->items[i];
+        whole = cJSON_AddItemToArray(list, item);
+        if (!whole)
+            cJSON_Delete(item);
+        whole = whole && cJSON_AddStringToObject(item, "name", asked->name) &&
+                (!*asked->version || cJSON_AddStringToObject(item, "version", asked->version));
+    }
+    char *text = whole ? cJSON_PrintUnformatted(tree) : NULL;
+    cJSON_Delete(tree);
+    return text;
+}

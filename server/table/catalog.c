@@ -1,0 +1,414 @@
+/* Flags, the configuration file and a folder of models -> sources; see catalog.h. */
+#include "catalog.h"
+
+#include "proto/text.h"
+#include "server/system/log.h"
+#include "server/system/text_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A model's own config.json is read up to this. */
+#define CONFIG_FILE_BYTES (16u << 20)
+
+/* ---- what is found --------------------------------------------------------------------------- */
+
+struct scan {
+    const struct bag_config *config;
+    struct bag_config found; /* models alone */
+    char **reasons;          /* owned; why the i-th of them cannot be served; NULL: it can */
+    size_t num_named;        /* of them, at the beginning */
+    bool is_first;
+};
+
+static bool no_memory(const char *what, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", what);
+}
+
+/* Room for the reason of the model that was added last. */
+static bool grow_reasons(struct scan *scan, struct bag_problem *problem)
+{
+    size_t count = scan->found.num_models;
+    char **reasons = reallocarray(scan->reasons, count, sizeof *reasons);
+    if (!reasons)
+        return no_memory(scan->found.models[count - 1].name, problem);
+    scan->reasons = reasons;
+    reasons[count - 1] = NULL;
+    return true;
+}
+
+static bool add(struct scan *scan, const char *name, const char *path, const char *version,
+                struct bag_problem *problem)
+{
+    return bag_config_add_model(&scan->found, name, path, version, problem) &&
+           grow_reasons(scan, problem);
+}
+
+/* Keeps why the version that was added last cannot be served. */
+static bool reject_last(struct scan *scan, const struct bag_problem *why,
+                        struct bag_problem *problem)
+{
+    size_t last = scan->found.num_models - 1;
+    if (!scan->reasons[last])
+        scan->reasons[last] = strdup(why->text);
+    return scan->reasons[last] || no_memory(scan->found.models[last].name, problem);
+}
+
+static void tell(const struct scan *scan, const char *event, const char *path, const char *why)
+{
+    if (scan->is_first)
+        bag_log(*why ? BAG_LOG_LEVEL_WARNING : BAG_LOG_LEVEL_INFO, event,
+                BAG_LOG_TEXT("path", path), BAG_LOG_TEXT("reason", why));
+}
+
+/* A folder below the first one that cannot be read, or that has just gone, is no reason to fail. */
+static bool skip_unreadable(const struct scan *scan, const char *path,
+                            const struct bag_problem *problem)
+{
+    if (problem->kind == BAG_ERROR_FILE)
+        tell(scan, "skipped", path, problem->text);
+    return problem->kind == BAG_ERROR_FILE;
+}
+
+/* ---- names of files -------------------------------------------------------------------------- */
+
+/* What a table's file may end with; a model of its own in a folder of models is an .npy file. */
+#define TABLE_SUFFIX ".npy"
+static const char *const table_suffixes[] = {TABLE_SUFFIX, ".npz", ".safetensors"};
+
+/* Names of files that are one table with others: the folder they are in stands for it. */
+static const char *const set_names[] = {"keys.npy", "key", "emb_vector"};
+static const char *const set_marks[] = {"_emb_keys.rank_", "_emb_values.rank_"};
+#define INDEX_SUFFIX  ".safetensors.index.json"
+#define SETTINGS_NAME "config.json"
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t bytes = strlen(name), tail = strlen(suffix);
+    return bytes > tail && strcmp(name + bytes - tail, suffix) == 0;
+}
+
+static bool is_table(const char *name)
+{
+    bool table = false;
+    for (size_t i = 0; i < sizeof table_suffixes / sizeof *table_suffixes; i++)
+        table |= has_suffix(name, table_suffixes[i]);
+    return table;
+}
+
+static bool is_of_set(const char *name)
+{
+    bool found = has_suffix(name, INDEX_SUFFIX);
+    for (size_t i = 0; i < sizeof set_names / sizeof *set_names; i++)
+        found |= strcmp(name, set_names[i]) == 0;
+    for (size_t i = 0; i < sizeof set_marks / sizeof *set_marks; i++)
+        found |= strstr(name, set_marks[i]) != NULL;
+    return found;
+}
+
+static int skip_hidden(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+/* One directory's entries in order, each given to `visit` with its path. */
+typedef bool visit_entry(const char *path, const char *name, void *context,
+                         struct bag_problem *problem);
+
+static bool walk(const char *directory, visit_entry *visit, void *context,
+                 struct bag_problem *problem)
+{
+    struct dirent **entries;
+    int count = scandir(directory, &entries, skip_hidden, versionsort);
+    bool ok = count >= 0;
+    if (!ok)
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be read as a folder of models: %s",
+                        directory, strerror(errno));
+    for (int i = 0; i < count; i++) {
+        char *path = NULL;
+        if (ok && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0) {
+            path = NULL;
+            ok = no_memory(directory, problem);
+        }
+        ok = ok && visit(path, entries[i]->d_name, context, problem);
+        free(path);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+    return ok;
+}
+
+/* ---- DIR/NAME/VERSION ------------------------------------------------------------------------ */
+
+struct version {
+    struct scan *scan;
+    char *table, *settings; /* paths; owned */
+    char *other;            /* of another table, which only parts of one may be; owned */
+    bool is_set;            /* the table is the folder */
+    bool is_ready;          /* it has the ready_file, or needs none */
+};
+
+static bool visit_version_file(const char *path, const char *name, void *context,
+                               struct bag_problem *problem)
+{
+    struct version *version = context;
+    const char *ready_file = version->scan->config->options.ready_file;
+    bool settings = strcmp(name, SETTINGS_NAME) == 0;
+    char **place = settings         ? &version->settings
+                   : version->table ? &version->other
+                                    : &version->table;
+    if (ready_file && strcmp(name, ready_file) == 0)
+        return version->is_ready = true;
+    if (is_of_set(name))
+        return version->is_set = true;
+    if (!settings && !is_table(name)) {
+        tell(version->scan, "ignored", path, "");
+        return true;
+    }
+    if (*place)
+        return true;
+    *place = strdup(path);
+    return *place || no_memory(path, problem);
+}
+
+/* Whether the folder holds one table, or what says what it is. */
+static bool check_files(const struct version *version, const char *path,
+                        struct bag_problem *problem)
+{
+    if (!version->is_ready)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "%s: there is no %s in it yet",
+                               path, version->scan->config->options.ready_file);
+    if (version->other && !version->is_set)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: a version has one table, but the folder has %s, too",
+                               version->other, version->table);
+    return version->table || version->settings || version->is_set ||
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "%s: no table (*" TABLE_SUFFIX ") in it", path);
+}
+
+/* Applies a config.json to the version that was added last. */
+static bool apply_settings(struct scan *scan, const char *path, bool is_shared,
+                           struct bag_problem *problem)
+{
+    size_t bytes;
+    char *text = bag_file_read(path, CONFIG_FILE_BYTES, &bytes, problem);
+    bool ok = text && bag_config_apply_model_file(&scan->found, scan->found.num_models - 1, path,
+                                                  text, bytes, is_shared, problem);
+    free(text);
+    return ok;
+}
+
+/* ---- DIR/NAME -------------------------------------------------------------------------------- */
+
+struct model {
+    struct scan *scan;
+    const char *name;
+    char *settings; /* the path of a config.json for all versions; owned; NULL: none */
+    size_t versions;
+};
+
+static bool add_version(const struct model *model, const struct version *files, const char *path,
+                        const char *number, struct bag_problem *problem)
+{
+    struct scan *scan = model->scan;
+    struct bag_problem why;
+    const char *table = files->is_set ? path : files->table;
+    if (!add(scan, model->name, table, number, problem)) {
+        bag_problem_prefix(problem, "%s", path);
+        return false;
+    }
+    bool ok = check_files(files, path, &why) &&
+              (!model->settings || apply_settings(scan, model->settings, true, &why)) &&
+              (!files->settings || apply_settings(scan, files->settings, false, &why));
+    return ok || reject_last(scan, &why, problem);
+}
+
+static bool is_version(const char *path, const char *name)
+{
+    int64_t number;
+    return strspn(name, "0123456789") == strlen(name) && *name != '0' &&
+           bag_integer_parse(name, &number) && number <= BAG_LARGEST_EXACT && is_directory(path);
+}
+
+static bool visit_version(const char *path, const char *name, void *context,
+                          struct bag_problem *problem)
+{
+    struct model *model = context;
+    struct version version = {.scan = model->scan,
+                              .is_ready = !model->scan->config->options.ready_file};
+    if (strcmp(name, SETTINGS_NAME) == 0)
+        return true;
+    if (!is_version(path, name)) {
+        tell(model->scan, "skipped", path,
+             "it is no directory named by a version number, with one table in it");
+        return true;
+    }
+    bool ok = walk(path, visit_version_file, &version, problem)
+                  ? add_version(model, &version, path, name, problem)
+                  : skip_unreadable(model->scan, path, problem);
+    model->versions += ok;
+    free(version.table);
+    free(version.other);
+    free(version.settings);
+    return ok;
+}
+
+/* The model without a version stands in the index with its reason. */
+static bool add_without_version(const struct model *model, const char *path,
+                                struct bag_problem *problem)
+{
+    struct bag_problem why;
+    if (!add(model->scan, model->name, NULL, "1", problem))
+        return false;
+    bag_problem_set(&why, BAG_ERROR_CONFIGURATION, "%s: no version directory (%s/1) in it", path,
+                    path);
+    return reject_last(model->scan, &why, problem);
+}
+
+static bool visit_directory(struct scan *scan, const char *path, const char *name,
+                            struct bag_problem *problem)
+{
+    struct model model = {.scan = scan, .name = name};
+    if (asprintf(&model.settings, "%s/" SETTINGS_NAME, path) < 0)
+        return no_memory(path, problem);
+    struct stat facts;
+    if (stat(model.settings, &facts) != 0) {
+        free(model.settings);
+        model.settings = NULL;
+    }
+    bool ok = walk(path, visit_version, &model, problem) || skip_unreadable(scan, path, problem);
+    ok = ok && (model.versions || add_without_version(&model, path, problem));
+    free(model.settings);
+    return ok;
+}
+
+/* ---- DIR ------------------------------------------------------------------------------------- */
+
+static bool add_file(struct scan *scan, const char *path, const char *name,
+                     struct bag_problem *problem)
+{
+    char *stem = strndup(name, strlen(name) - strlen(TABLE_SUFFIX));
+    bool ok = stem ? add(scan, stem, path, "1", problem) : no_memory(path, problem);
+    if (stem && !ok)
+        bag_problem_prefix(problem, "%s", path);
+    free(stem);
+    return ok;
+}
+
+static bool visit_model(const char *path, const char *name, void *context,
+                        struct bag_problem *problem)
+{
+    struct scan *scan = context;
+    bool is_folder = is_directory(path);
+    if (!is_folder && !has_suffix(name, TABLE_SUFFIX)) {
+        tell(scan, "ignored", path, "");
+        return true;
+    }
+    if (is_folder && !bag_model_name_valid(name)) {
+        tell(scan, "skipped", path,
+             "a model's name must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front");
+        return true;
+    }
+    return is_folder ? visit_directory(scan, path, name, problem)
+                     : add_file(scan, path, name, problem);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static bool add_named(struct scan *scan, struct bag_problem *problem)
+{
+    const struct bag_config *config = scan->config;
+    scan->found.models = calloc(config->num_models + 1, sizeof *scan->found.models);
+    scan->reasons = calloc(config->num_models + 1, sizeof *scan->reasons);
+    if (!scan->found.models || !scan->reasons)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    for (size_t i = 0; i < config->num_models; i++) {
+        if (!bag_model_config_copy(&scan->found.models[i], &config->models[i]))
+            return no_memory(config->models[i].name, problem);
+        scan->found.num_models++;
+    }
+    scan->num_named = config->num_models;
+    return true;
+}
+
+/* Features of models that are not there, and the like. */
+static bool check_models(struct scan *scan, struct bag_problem *problem)
+{
+    struct bag_problem why;
+    for (size_t i = 0; i < scan->found.num_models; i++) {
+        if (scan->reasons[i] || bag_config_check_model(&scan->found, &scan->found.models[i], &why))
+            continue;
+        if (i < scan->num_named) {
+            *problem = why;
+            return false;
+        }
+        if (!(scan->reasons[i] = strdup(why.text)))
+            return no_memory(scan->found.models[i].name, problem);
+    }
+    return true;
+}
+
+static bool make_sources(struct scan *scan, struct bag_catalog *catalog,
+                         struct bag_problem *problem)
+{
+    size_t count = scan->found.num_models;
+    catalog->sources = calloc(count + 1, sizeof *catalog->sources);
+    for (size_t i = 0; catalog->sources && i < count; i++) {
+        struct bag_source *source = bag_source_make(&scan->found.models[i], i < scan->num_named);
+        if (!source)
+            return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        catalog->sources[catalog->count++] = source;
+        source->reason = scan->reasons[i];
+        enum bag_load load = source->model->load;
+        source->maps = (load == BAG_LOAD_COUNT ? scan->config->options.load : load) == BAG_LOAD_MAP;
+        scan->reasons[i] = NULL;
+    }
+    return catalog->sources || bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+}
+
+static void free_scan(struct scan *scan)
+{
+    for (size_t i = 0; scan->reasons && i < scan->found.num_models; i++)
+        free(scan->reasons[i]);
+    free(scan->reasons);
+    for (size_t i = 0; i < scan->found.num_models; i++)
+        bag_model_config_free(&scan->found.models[i]);
+    free(scan->found.models);
+}
+
+bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config, bool is_first,
+                      struct bag_problem *problem)
+{
+    struct scan scan = {.config = config, .is_first = is_first};
+    *catalog = (struct bag_catalog){0};
+    bool ok = add_named(&scan, problem) &&
+              (!config->models_dir || walk(config->models_dir, visit_model, &scan, problem));
+    if (ok && config->models_dir && scan.found.num_models == 0)
+        ok = bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                             "%s: no models in it, and none are named elsewhere",
+                             config->models_dir);
+    ok = ok && check_models(&scan, problem) && make_sources(&scan, catalog, problem);
+    free_scan(&scan);
+    return ok;
+}
+
+void bag_catalog_free(struct bag_catalog *catalog)
+{
+    for (size_t i = 0; i < catalog->count; i++)
+        bag_source_free(catalog->sources[i]);
+    free(catalog->sources);
+    *catalog = (struct bag_catalog){0};
+}

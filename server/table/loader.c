@@ -1,0 +1,384 @@
+/* The thread that makes changes; see loader.h. */
+#include "loader.h"
+
+#include "server/memory/memory.h"
+#include "server/system/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* Of the thread and of those that read for it, once the server serves. */
+#define LOADER_NICE 10
+
+/* How long a table that was unloaded may be read by requests that began before. */
+#define LEAVE_NS (UINT64_C(60) * 1000000000)
+
+/* ---- the first models ------------------------------------------------------------------------ */
+
+static struct bag_change_plan *make_first(struct bag_loader *loader, bool is_first,
+                                          struct bag_problem *problem)
+{
+    struct bag_catalog catalog;
+    struct bag_change_plan *plan = NULL;
+    if (bag_catalog_scan(&catalog, loader->config, is_first, problem))
+        plan =
+            bag_change_plan_make(&loader->changer, BAG_CHANGE_START, &catalog, NULL, NULL, problem);
+    bag_catalog_free(&catalog);
+    return plan;
+}
+
+bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
+                     struct bag_registry *registry,
+                     bag_gemm_fn *(*load_gemm)(struct bag_problem *problem),
+                     struct bag_problem *problem)
+{
+    loader->config = config;
+    loader->last_change = &loader->first_change;
+    loader->changer = (struct bag_changer){.registry = registry,
+                                           .config = config,
+                                           .status = &loader->status,
+                                           .cancelled = &loader->cancelled};
+    if (pthread_mutex_init(&loader->status.lock, NULL) != 0)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    loader->first = make_first(loader, true, problem);
+    if (!loader->first)
+        return false;
+    loader->first_models = bag_change_plan_count(loader->first);
+    loader->first_bytes = bag_change_plan_bytes(loader->first);
+    return (!bag_change_plan_projects(loader->first) ||
+            (loader->changer.gemm = load_gemm(problem)) != NULL) &&
+           bag_memory_check(loader->first_bytes, problem);
+}
+
+void bag_loader_close(struct bag_loader *loader)
+{
+    bag_change_plan_free(loader->first);
+    loader->first = NULL;
+    bag_changer_free(&loader->changer);
+    bag_config_free(&loader->reread);
+}
+
+bool bag_loader_check(struct bag_loader *loader, struct bag_problem *problem)
+{
+    struct bag_catalog catalog;
+    bool ok = bag_catalog_scan(&catalog, loader->config, false, problem);
+    for (size_t i = 0; ok && i < catalog.count; i++) {
+        struct bag_source *source = catalog.sources[i];
+        if (source->reason)
+            ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", source->reason);
+        else if (!bag_source_is_collection(source))
+            ok = bag_source_open_table(source, problem);
+    }
+    bag_catalog_free(&catalog);
+    return ok && bag_change_plan_check(loader->first, problem);
+}
+
+bool bag_loader_announce(struct bag_loader *loader, struct bag_problem *problem)
+{
+    return bag_change_plan_announce(loader->first, problem);
+}
+
+/* Without what cannot be loaded, unless it was named. */
+static bool load_first(struct bag_loader *loader, struct bag_problem *problem)
+{
+    struct bag_change_plan *plan = loader->first;
+    loader->first = NULL;
+    while (plan && !bag_change_plan_carry_out(plan, problem)) {
+        bool again = bag_change_plan_may_go_without(plan, problem);
+        bag_change_plan_free(plan);
+        plan = again ? make_first(loader, false, problem) : NULL;
+        if (plan && !bag_change_plan_announce(plan, problem)) {
+            bag_change_plan_free(plan);
+            plan = NULL;
+        }
+    }
+    bool ok = plan != NULL;
+    if (ok)
+        loader->first_models = bag_change_plan_count(plan);
+    bag_change_plan_free(plan);
+    return ok;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static bool make_change(struct bag_loader *loader, enum bag_change_kind kind,
+                        const struct bag_control *control, struct bag_problem *problem)
+{
+    struct bag_catalog catalog;
+    struct bag_change_plan *plan = NULL;
+    if (bag_catalog_scan(&catalog, loader->changer.config, false, problem))
+        plan = bag_change_plan_make(&loader->changer, kind, &catalog, control, NULL, problem);
+    bag_catalog_free(&catalog);
+    bool ok = plan && (bag_change_plan_changes(plan) ? bag_change_plan_announce(plan, problem) &&
+                                                           bag_change_plan_carry_out(plan, problem)
+                                                     : bag_change_plan_commit(plan));
+    bag_change_plan_free(plan);
+    return ok;
+}
+
+/* What was read takes the place of the configuration before, if it can be served. */
+static bool change_configuration(struct bag_loader *loader, struct bag_problem *problem)
+{
+    struct bag_config next, before = loader->reread;
+    const struct bag_config *config = loader->changer.config;
+    if (!loader->configure(loader->context, &next, problem)) {
+        bag_config_free(&next);
+        return false;
+    }
+    loader->reread = next;
+    loader->changer.config = &loader->reread;
+    if (make_change(loader, BAG_CHANGE_CONFIGURATION, NULL, problem)) {
+        bag_config_free(&before);
+        return true;
+    }
+    bag_config_free(&loader->reread);
+    loader->reread = before;
+    loader->changer.config = config;
+    return false;
+}
+
+/* The names that are asked for, for the log. */
+static void list_names(const struct bag_control *control, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = 0;
+    for (size_t i = 0; i < control->count && used < bytes; i++) {
+        const struct bag_control_item *item = &control->items[i];
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s%s%s%s", i ? ", " : "",
+                                 item->unload ? "unload " : "", item->name,
+                                 *item->version ? "/" : "", item->version);
+    }
+}
+
+static void log_change(const struct bag_change *change, const char *event, uint64_t begun_ns)
+{
+    char names[400];
+    list_names(&change->control, names, sizeof names);
+    bag_log(change->failed ? BAG_LOG_LEVEL_ERROR : BAG_LOG_LEVEL_INFO, event,
+            BAG_LOG_TEXT("models",
+                         change->kind == BAG_CHANGE_MODELS ? names : "the whole configuration"),
+            BAG_LOG_TEXT("asked_by", change->who),
+            BAG_LOG_TEXT("reason", change->failed ? change->problem.text : ""),
+            BAG_LOG_NUMBER("ms", begun_ns ? (uv_hrtime() - begun_ns) / 1000000 : 0));
+}
+
+static void carry_out(struct bag_loader *loader, struct bag_change *change)
+{
+    uint64_t begun_ns = uv_hrtime();
+    bool ok;
+    log_change(change, "change begins", 0);
+    if (atomic_load(&loader->cancelled))
+        ok = bag_problem_set(&change->problem, BAG_ERROR_DRAINING, "the server is stopping");
+    else if (change->kind == BAG_CHANGE_CONFIGURATION)
+        ok = change_configuration(loader, &change->problem);
+    else
+        ok = make_change(loader, change->kind, &change->control, &change->problem);
+    change->failed = !ok;
+    log_change(change, ok ? "change done" : "change failed", begun_ns);
+    change->on_done(change);
+}
+
+/* ---- polling --------------------------------------------------------------------------------- */
+
+static void log_poll(struct bag_loader *loader, const char *name, const struct bag_problem *why)
+{
+    if (strcmp(loader->poll_problem.text, why->text) != 0)
+        bag_log(BAG_LOG_LEVEL_WARNING, "not loaded", BAG_LOG_TEXT("model", name),
+                BAG_LOG_TEXT("reason", why->text));
+    loader->poll_problem = *why;
+}
+
+/* A model whose files have changed is a change of its own, so that none waits for another. */
+static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, const char *name)
+{
+    struct bag_problem why;
+    struct bag_change_plan *plan =
+        bag_change_plan_make(&loader->changer, BAG_CHANGE_POLL, catalog, NULL, name, &why);
+    bool ok = plan && (!bag_change_plan_changes(plan) || (bag_change_plan_announce(plan, &why) &&
+                                                          bag_change_plan_carry_out(plan, &why)));
+    if (!ok) {
+        log_poll(loader, name, &why);
+        if (plan)
+            bag_change_plan_may_go_without(plan, &why);
+    }
+    bag_change_plan_free(plan);
+}
+
+static void poll_files(struct bag_loader *loader)
+{
+    struct bag_catalog catalog;
+    struct bag_problem why;
+    if (!bag_catalog_scan(&catalog, loader->changer.config, false, &why)) {
+        log_poll(loader, "", &why);
+        bag_catalog_free(&catalog);
+        return;
+    }
+    for (size_t i = 0; i < catalog.count && !atomic_load(&loader->cancelled); i++) {
+        const struct bag_source *source = catalog.sources[i];
+        char name[129];
+        if (!source)
+            continue;
+        snprintf(name, sizeof name, "%s", source->model->name);
+        poll_model(loader, &catalog, name);
+        /* What is left of the model was looked at. */
+        for (size_t j = i; j < catalog.count; j++) {
+            if (catalog.sources[j] && strcmp(catalog.sources[j]->model->name, name) == 0) {
+                bag_source_free(catalog.sources[j]);
+                catalog.sources[j] = NULL;
+            }
+        }
+    }
+    bag_catalog_free(&catalog);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void on_left(void *context)
+{
+    struct bag_loader *loader = context;
+    uv_mutex_lock(&loader->lock);
+    loader->collect = true;
+    uv_cond_signal(&loader->wake);
+    uv_mutex_unlock(&loader->lock);
+}
+
+static bool wait_until_left(void *context, const struct bag_model *model, size_t holders)
+{
+    struct bag_loader *loader = context;
+    uint64_t until_ns = uv_hrtime() + LEAVE_NS;
+    bag_registry_collect(loader->changer.registry);
+    while (model->holders > holders) {
+        uint64_t now_ns = uv_hrtime();
+        if (now_ns >= until_ns || atomic_load(&loader->cancelled))
+            return false;
+        uv_mutex_lock(&loader->lock);
+        if (!loader->collect)
+            uv_cond_timedwait(&loader->wake, &loader->lock, until_ns - now_ns);
+        loader->collect = false;
+        uv_mutex_unlock(&loader->lock);
+        bag_registry_collect(loader->changer.registry);
+    }
+    return true;
+}
+
+static struct bag_change *take_change(struct bag_loader *loader)
+{
+    struct bag_change *change = loader->first_change;
+    if (change && !(loader->first_change = change->next))
+        loader->last_change = &loader->first_change;
+    return change;
+}
+
+/* One thing that is to be done, if any, without the lock. False: there was nothing. */
+static bool do_next(struct bag_loader *loader, uint64_t *next_poll_ns)
+{
+    bool polls = loader->config->options.model_control == BAG_MODEL_CONTROL_POLL &&
+                 !atomic_load(&loader->cancelled) && uv_hrtime() >= *next_poll_ns;
+    struct bag_change *change = take_change(loader);
+    bool collect = loader->collect;
+    if (!change && !collect && !polls)
+        return false;
+    loader->collect = false;
+    uv_mutex_unlock(&loader->lock);
+    if (collect)
+        bag_registry_collect(loader->changer.registry);
+    if (change)
+        carry_out(loader, change);
+    if (polls) {
+        poll_files(loader);
+        *next_poll_ns = uv_hrtime() + (uint64_t)loader->config->options.poll_seconds * 1000000000;
+    }
+    uv_mutex_lock(&loader->lock);
+    return true;
+}
+
+static void serve_changes(struct bag_loader *loader)
+{
+    bool polls = loader->config->options.model_control == BAG_MODEL_CONTROL_POLL;
+    uint64_t next_poll_ns = uv_hrtime();
+    uv_mutex_lock(&loader->lock);
+    while (!loader->stop || loader->first_change) {
+        if (do_next(loader, &next_poll_ns))
+            continue;
+        uint64_t now_ns = uv_hrtime();
+        if (!polls || atomic_load(&loader->cancelled))
+            uv_cond_wait(&loader->wake, &loader->lock);
+        else if (next_poll_ns > now_ns)
+            uv_cond_timedwait(&loader->wake, &loader->lock, next_poll_ns - now_ns);
+    }
+    uv_mutex_unlock(&loader->lock);
+}
+
+static void run(void *argument)
+{
+    struct bag_loader *loader = argument;
+    struct bag_problem problem;
+    bool failed = !load_first(loader, &problem);
+    uv_mutex_lock(&loader->lock);
+    loader->failed = failed;
+    if (failed)
+        loader->problem = problem;
+    uv_mutex_unlock(&loader->lock);
+    loader->on_loaded(loader->context);
+    /* Of this thread alone. It may not be allowed to, and then competes with others. */
+    if (setpriority(PRIO_PROCESS, 0, LOADER_NICE) != 0)
+        bag_log(BAG_LOG_LEVEL_DEBUG, "loads at the usual priority");
+    serve_changes(loader);
+}
+
+bool bag_loader_start(struct bag_loader *loader, struct bag_problem *problem)
+{
+    if (uv_mutex_init(&loader->lock) != 0 || uv_cond_init(&loader->wake) != 0)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    loader->changer.wait_until_left = wait_until_left;
+    loader->changer.context = loader;
+    loader->changer.registry->on_left = on_left;
+    loader->changer.registry->left_context = loader;
+    int error = uv_thread_create(&loader->thread, run, loader);
+    if (error)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                               "no thread can be started to load tables: %s", uv_strerror(error));
+    return true;
+}
+
+bool bag_loader_succeeded(struct bag_loader *loader, struct bag_problem *problem)
+{
+    uv_mutex_lock(&loader->lock);
+    bool failed = loader->failed;
+    if (failed)
+        *problem = loader->problem;
+    uv_mutex_unlock(&loader->lock);
+    return !failed;
+}
+
+void bag_loader_submit(struct bag_loader *loader, struct bag_change *change)
+{
+    change->next = NULL;
+    uv_mutex_lock(&loader->lock);
+    *loader->last_change = change;
+    loader->last_change = &change->next;
+    uv_cond_signal(&loader->wake);
+    uv_mutex_unlock(&loader->lock);
+}
+
+void bag_loader_cancel(struct bag_loader *loader)
+{
+    uv_mutex_lock(&loader->lock);
+    atomic_store(&loader->cancelled, true);
+    uv_cond_signal(&loader->wake);
+    uv_mutex_unlock(&loader->lock);
+}
+
+void bag_loader_stop(struct bag_loader *loader)
+{
+    uv_mutex_lock(&loader->lock);
+    loader->stop = true;
+    uv_cond_signal(&loader->wake);
+    uv_mutex_unlock(&loader->lock);
+    uv_thread_join(&loader->thread);
+    loader->changer.registry->on_left = NULL;
+    uv_cond_destroy(&loader->wake);
+    uv_mutex_destroy(&loader->lock);
+}
