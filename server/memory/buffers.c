@@ -9,17 +9,18 @@
 
 #define ALIGNMENT      64
 #define SMALLEST_SHIFT 10
+#define POWER_CLASSES  15 /* up to 16 MiB */
 
 /* What a pool holds back from the system at most; and of its budget no more than this part. */
-#define MAX_KEPT_BYTES ((size_t)64 << 20)
+#define MAX_KEPT_BYTES ((size_t)128 << 20)
 #define KEPT_PART      16
 
 /* What bag_buffers_trim frees at most: the loop has to wait for it. */
-#define MAX_TRIM_BYTES ((size_t)16 << 20)
+#define MAX_TRIM_BYTES ((size_t)64 << 20)
 
 /* From here on memory is mapped in huge pages where the system has them: to fault in and to unmap
  * small ones costs 0.2 us each, 3 ms for 60 MB, which the loop's thread has not. */
-#define MAPPED_BYTES ((size_t)4 << 20)
+#define MAPPED_BYTES ((size_t)2 << 20)
 
 /* Stands in front of the memory, which starts ALIGNMENT bytes after it. */
 struct bag_buffer {
@@ -31,17 +32,22 @@ struct bag_buffer {
 };
 _Static_assert(sizeof(struct bag_buffer) <= ALIGNMENT, "it stands in front of the memory");
 
+/* 1, 2, 4 KiB ... 16 MiB; 20, 24, 28, 32, 40 ... 64 MiB: what is rounded up counts in the budget.
+ */
+static size_t class_bytes(unsigned size_class)
+{
+    if (size_class < POWER_CLASSES)
+        return (size_t)1 << (SMALLEST_SHIFT + size_class);
+    unsigned quarters = size_class - POWER_CLASSES;
+    return (size_t)(5 + quarters % 4) << (SMALLEST_SHIFT + POWER_CLASSES - 3 + quarters / 4);
+}
+
 static unsigned class_of(size_t bytes)
 {
     unsigned size_class = 0;
-    while (size_class < BAG_BUFFER_CLASSES && bytes > (size_t)1 << (SMALLEST_SHIFT + size_class))
+    while (size_class < BAG_BUFFER_CLASSES && bytes > class_bytes(size_class))
         size_class++;
     return size_class;
-}
-
-static size_t class_bytes(unsigned size_class)
-{
-    return (size_t)1 << (SMALLEST_SHIFT + size_class);
 }
 
 static void lock(struct bag_buffers *buffers)

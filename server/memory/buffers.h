@@ -1,9 +1,9 @@
 /* Recycled memory for bodies and replies.
  *
  * Fresh memory costs a page fault for every 4 KiB; recycled memory costs nothing. Sizes are rounded
- * up to powers of two, of which only the touched pages are real. A pool belongs to one thread, or
- * is shared between several and takes a lock. Memory goes back to the pool it came from. All that a
- * pool has, in use or kept, is taken from a budget. */
+ * up to powers of two, above 16 MiB to quarters of them; only the touched pages are real. A pool
+ * belongs to one thread, or is shared between several and takes a lock. Memory goes back to the
+ * pool it came from. All that a pool has, in use or kept, is taken from a budget. */
 #ifndef BAG_BUFFERS_H
 #define BAG_BUFFERS_H
 
@@ -12,7 +12,7 @@
 
 #include <uv.h>
 
-#define BAG_BUFFER_CLASSES 15 /* 1 KiB to 16 MiB; larger ones are not kept */
+#define BAG_BUFFER_CLASSES 23 /* 1 KiB to 64 MiB; larger ones are not kept */
 
 struct bag_buffers {
     struct bag_budget *budget; /* borrowed; NULL: without a bound */

@@ -22,6 +22,12 @@ COLLECTION = Query("26 tables", "criteo", CRITEO_ROWS, 270, CRITEO_IDS, features
 ONE_TABLE = Query("the same rows as one table", "whole", CRITEO_ROWS, 270, CRITEO_IDS,
                   features=CRITEO)
 
+# As many ids of each table, and a reply of 27 MB.
+LARGE_BAGS, LARGE_IDS = 2048, 8
+LARGE = Query("26 tables, 2,048 bags x 8 ids, 27 MB reply", "criteo", CRITEO_ROWS, LARGE_BAGS,
+              len(CRITEO) * LARGE_IDS, features=tuple((rows, LARGE_IDS) for rows, _ in CRITEO),
+              collection=True)
+
 # One bag a request, whose row of 512 numbers is projected to 512.
 PROJECTION_COLUMNS, PROJECTION_OUT = 512, 512
 PROJECTED = Query("1 bag x 10 ids, 512 x 512 matrix", "projected", ITEMS_ROWS, 1, 10)

@@ -5,8 +5,8 @@ import contextlib
 import json
 import urllib.request
 
-from queries import (BINARY, COLLECTION, CRITEO, HUGE, JSON, MEDIUM, MLPERF, ONE_TABLE, PROJECTED,
-                     PROJECTION_COLUMNS, PROJECTION_OUT, SMALL, WORK_US,
+from queries import (BINARY, COLLECTION, CRITEO, HUGE, JSON, LARGE, MEDIUM, MLPERF, ONE_TABLE,
+                     PROJECTED, PROJECTION_COLUMNS, PROJECTION_OUT, SMALL, WORK_US,
                      call_in_process, call_tables_in_process, query_of_work)
 from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
                     print_row, quartiles, ratio)
@@ -157,30 +157,30 @@ def collection(bench):
     Processors as in `inprocess`.
     """
     config, paths = make_collection(bench.directory, CRITEO)
-    tables = [(path, ids) for path, (_, ids) in zip(paths, CRITEO, strict=True)]
-    rows = COLLECTION.bags * COLLECTION.ids
-    called, asked = [], {COLLECTION: [], ONE_TABLE: []}
+    called, asked = {COLLECTION: [], LARGE: []}, {COLLECTION: [], ONE_TABLE: [], LARGE: []}
     with contextlib.ExitStack() as stack:
         server = start_with_workers(stack, bench, 1, "--config", config)
         for turn in range(bench.rounds):
-            called.append(call_tables_in_process(bench, COLLECTION.bags, tables, bench.server_cpus,
-                                                 bench.seconds))
+            for query, calls in called.items():
+                tables = [(path, ids) for path, (_, ids) in zip(paths, query.features, strict=True)]
+                calls.append(call_tables_in_process(bench, query.bags, tables, bench.server_cpus,
+                                                    bench.seconds))
             for query in list(asked)[::-1] if turn % 2 else asked:
                 before = server.workers_cpu_s()
                 sample = measure(bench, "loadgen", server, query, 4)
                 used = (server.workers_cpu_s() - before) * 1e6 / sample.requests
                 asked[query].append((sample, used))
-    costs = [call["cpu_us_per_query"] for call in called]
-    print(f"{rows:,} rows of 512 bytes a query, 4 connections\n"
-          f"    26 tables in one process: {median(c['rows_per_s'] for c in called) / 1e6:.1f} "
-          f"million rows/s, {median(costs):,.0f} us of CPU a query")
     for query, taken in asked.items():
-        share = median(s.per_s * rows / c["rows_per_s"] for (s, _), c in zip(taken, called))
-        work = median(cost / us for (_, us), cost in zip(taken, costs))
-        print(f"    {query.name}: {median(s.per_s for s, _ in taken) * rows / 1e6:.1f} million "
+        rows, calls = query.bags * query.ids, called.get(query, called[COLLECTION])
+        share = median(s.per_s * rows / c["rows_per_s"] for (s, _), c in zip(taken, calls))
+        work = median(c["cpu_us_per_query"] / us for (_, us), c in zip(taken, calls))
+        print(f"{query.name}: {rows:,} rows of 512 bytes a query, 4 connections\n"
+              f"    in one process {median(c['rows_per_s'] for c in calls) / 1e6:.1f} million "
+              f"rows/s, {median(c['cpu_us_per_query'] for c in calls):,.0f} us of CPU a query\n"
+              f"    over loopback {median(s.per_s for s, _ in taken) * rows / 1e6:.1f} million "
               f"rows/s, {median(us for _, us in taken):,.0f} us of the worker's CPU a query; "
               f"{share:.2f} of in one process by rows/s, {work:.2f} by CPU")
-    many, one = asked.values()
+    many, one, _ = asked.values()
     print(f"    time of 26 tables / time of one: "
           f"{median(b.per_s / a.per_s for (a, _), (b, _) in zip(many, one)):.2f}, by the worker's "
           f"CPU {median(a / b for (_, a), (_, b) in zip(many, one)):.2f}")

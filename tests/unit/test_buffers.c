@@ -5,7 +5,8 @@
 
 static void test_memory_is_aligned_and_large_enough(void **state)
 {
-    static const size_t sizes[] = {0, 1, 1023, 1024, 1025, 4096, 4097, 1 << 24, (1 << 24) + 1};
+    static const size_t sizes[] = {0,    1,    1023,    1024,          1025,
+                                   4096, 4097, 1 << 24, (1 << 24) + 1, (64 << 20) + 1};
     struct bag_buffers buffers;
     (void)state;
     assert_true(bag_buffers_init(&buffers, false, NULL));
@@ -39,20 +40,54 @@ static void test_memory_is_recycled_by_class(void **state)
     }
 }
 
-/* 16 MiB is the largest class, and four of them are all that is kept. */
+/* 64 MiB is the largest class, and two of them are all that is kept. */
 static void test_a_pool_is_bounded(void **state)
 {
     struct bag_buffers buffers;
-    char *memory[6];
+    char *memory[4];
     (void)state;
     assert_true(bag_buffers_init(&buffers, false, NULL));
-    for (int i = 0; i < 5; i++)
-        memory[i] = bag_buffers_get(&buffers, 16 << 20);
-    memory[5] = bag_buffers_get(&buffers, (16 << 20) + 1);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 3; i++)
+        memory[i] = bag_buffers_get(&buffers, 64 << 20);
+    memory[3] = bag_buffers_get(&buffers, (64 << 20) + 1);
+    for (int i = 0; i < 4; i++)
         bag_buffers_put(memory[i]);
-    assert_int_equal(buffers.kept_bytes, 64 << 20);
+    assert_int_equal(buffers.kept_bytes, 128 << 20);
+    for (int i = 0; i < 3; i++)
+        bag_buffers_trim(&buffers); /* the first one keeps what was used before it */
+    assert_int_equal(buffers.kept_bytes, 0);
     bag_buffers_free(&buffers);
+}
+
+/* What is taken from the budget for a size. */
+static void test_sizes_are_rounded_up(void **state)
+{
+    static const size_t mib = (size_t)1 << 20;
+    static const struct {
+        size_t bytes, room;
+    } cases[] = {{1, 1024},
+                 {1025, 2048},
+                 {16 * mib, 16 * mib},
+                 {16 * mib + 1, 20 * mib},
+                 {20 * mib, 20 * mib},
+                 {26 * mib, 28 * mib},
+                 {32 * mib, 32 * mib},
+                 {32 * mib + 1, 40 * mib},
+                 {63 * mib, 64 * mib},
+                 {64 * mib, 64 * mib},
+                 {64 * mib + 1, 64 * mib + 64}};
+    struct bag_budget budget;
+    struct bag_buffers buffers;
+    (void)state;
+    bag_budget_init(&budget, (size_t)1 << 40, 0);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_true(bag_buffers_init(&buffers, false, &budget));
+        void *memory = bag_buffers_get(&buffers, cases[i].bytes);
+        assert_int_equal(budget.used_bytes, cases[i].room + 64);
+        bag_buffers_put(memory);
+        bag_buffers_free(&buffers);
+        assert_int_equal(budget.used_bytes, 0);
+    }
 }
 
 static void test_sizes_do_not_overflow(void **state)
@@ -74,9 +109,9 @@ static void test_a_budget_bounds_all_pools(void **state)
     bag_budget_init(&budget, 64 << 20, 0);
     assert_true(bag_buffers_init(&one, false, &budget));
     assert_true(bag_buffers_init(&two, true, &budget));
-    void *large = bag_buffers_get(&one, (40 << 20) - 64);
+    void *large = bag_buffers_get(&one, 40 << 20);
     assert_non_null(large);
-    assert_int_equal(budget.used_bytes, 40 << 20);
+    assert_int_equal(budget.used_bytes, (40 << 20) + 64);
     assert_null(bag_buffers_get(&two, 16 << 20)); /* 56 MiB are for large ones */
     void *medium = bag_buffers_get(&two, (16 << 20) - 128 + 1 - (1 << 20));
     assert_null(medium); /* its class is as large */
@@ -177,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_aligned_and_large_enough),
         cmocka_unit_test(test_memory_is_recycled_by_class),
         cmocka_unit_test(test_a_pool_is_bounded),
+        cmocka_unit_test(test_sizes_are_rounded_up),
         cmocka_unit_test(test_sizes_do_not_overflow),
         cmocka_unit_test(test_a_budget_bounds_all_pools),
         cmocka_unit_test(test_unused_memory_goes_back),
