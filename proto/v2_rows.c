@@ -1,5 +1,5 @@
-/* Batches of rows in V2 requests; see v2_rows.h. */
-#include "v2_rows.h"
+/* Batches of rows in V2 requests; see v2_request.h. */
+#include "v2_request.h"
 
 #include "v2_reader.h"
 

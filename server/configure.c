@@ -1,7 +1,7 @@
 /* Where the configuration comes from: files, environment, flags, the demo; see commands.h. */
 #include "commands.h"
 
-#include "server/system/text_file.h"
+#include "server/system/files.h"
 #include "server/table/source.h"
 
 #include <stdlib.h>

@@ -6,8 +6,6 @@
  * belong to workers from bag_workers_push until they are on `finished`. */
 #include "engine.h"
 
-#include "task.h"
-
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* The worker's side of the engine; see task.h. */
-#include "task.h"
+/* The worker's side of the engine; see engine.h. */
+#include "engine.h"
 
 #include <stddef.h>
 #include <sys/eventfd.h>

@@ -3,7 +3,7 @@
 
 #include "proto/text.h"
 #include "request.h"
-#include "server/system/text_file.h"
+#include "server/system/files.h"
 
 #include <stdlib.h>
 #include <string.h>

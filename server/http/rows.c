@@ -4,7 +4,7 @@
  * belongs to a worker, then to the updates' thread. */
 #include "request.h"
 
-#include "proto/v2_rows.h"
+#include "proto/v2_request.h"
 #include "server/table/updates.h"
 
 #include <stddef.h>

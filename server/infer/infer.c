@@ -1,8 +1,6 @@
 /* One inference, planned and run; see infer.h. */
 #include "infer.h"
 
-#include "mapped.h"
-
 #include <string.h>
 
 /* Decoding and sorting take at most this many times the body: 48 bytes for an index and its segment

@@ -17,9 +17,9 @@
 #ifndef BAG_INFER_H
 #define BAG_INFER_H
 
-#include "header_cache.h"
 #include "plan.h"
 #include "proto/coding.h"
+#include "proto/v2_template.h"
 #include "server/memory/buffers.h"
 #include "server/metrics/metrics.h"
 #include "server/table/map.h"
@@ -153,5 +153,16 @@ uint64_t bag_reply_count_printed(const struct bag_infer *infer);
 
 /* How many bytes will be compressed. */
 size_t bag_reply_count_packed(const struct bag_infer *infer);
+
+/* ---- tables that stay in their files: mapped.c ----------------------------------------------- */
+
+/* Called by infer.c alone. */
+
+/* Pools a range; before each part of it the pages of the next one are asked for. */
+void bag_mapped_pool(const struct bag_infer *infer, struct bag_split split);
+
+/* When all is pooled: whether every row was there. Pools all of it again where a file was changed
+ * meanwhile. False with *problem where a row is missing; the reply is then not to be sent. */
+bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem);
 
 #endif

@@ -1,6 +1,6 @@
-/* Inference over mapped tables: pages asked for ahead, rows found missing afterwards; see mapped.h
+/* Inference over mapped tables: pages asked for ahead, rows found missing afterwards; see infer.h
  * and server/table/map.h. */
-#include "mapped.h"
+#include "infer.h"
 #include "kernels/pool_entries.h"
 
 /* So many entries' pages are asked for ahead: enough to keep a disk busy, few enough that none has

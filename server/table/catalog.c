@@ -3,7 +3,7 @@
 
 #include "proto/text.h"
 #include "server/system/log.h"
-#include "server/system/text_file.h"
+#include "server/system/files.h"
 
 #include <dirent.h>
 #include <errno.h>

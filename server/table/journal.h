@@ -13,7 +13,7 @@
 #define BAG_TABLE_JOURNAL_H
 
 #include "proto/journal.h"
-#include "server/system/disk.h"
+#include "server/system/files.h"
 
 #define BAG_JOURNAL_PATH_BYTES 1024
 

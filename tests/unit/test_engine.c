@@ -3,7 +3,6 @@
 #include "testing.h"
 
 #include "server/engine/engine.h"
-#include "server/engine/task.h"
 
 #define ROWS     1000
 #define COLUMNS  64

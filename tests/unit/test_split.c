@@ -1,7 +1,7 @@
 /* Cutting requests into slices: they cover the results once, and evenly. */
 #include "testing.h"
 
-#include "server/engine/task.h"
+#include "server/engine/engine.h"
 
 #define MAX_PARTS 8
 

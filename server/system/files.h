@@ -1,14 +1,15 @@
-/* The calls that files of row updates are written and read with, as a table, so that a test can put
- * a disk in their place that tears, reorders and loses what was not synced.
- *
- * Every call returns 0 or an errno value. */
-#ifndef BAG_DISK_H
-#define BAG_DISK_H
+/* Files: the calls that those of row updates are written and read with, and reading one whole. */
+#ifndef BAG_FILES_H
+#define BAG_FILES_H
+
+#include "proto/problem.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/* A table of calls, so that a test can put a disk in their place that tears, reorders and loses
+ * what was not synced. Every call returns 0 or an errno value. */
 struct bag_disk {
     void *context; /* the first argument of all */
 
@@ -36,5 +37,17 @@ struct bag_disk {
 
 /* The system's. */
 extern const struct bag_disk bag_system_disk;
+
+/* ---- files that are read whole: configuration, tokens ---------------------------------------- */
+
+/* On any thread. */
+
+/* Reads a file of at most `max_bytes`. Returns its text, owned by the caller and ended with a NUL,
+ * and sets *bytes; or NULL with *problem naming the path. */
+char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem);
+
+/* The same for a file of secrets; rejected where others than its owner may read or write it. */
+char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
+                            struct bag_problem *problem);
 
 #endif
