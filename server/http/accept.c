@@ -164,11 +164,14 @@ static bool admit(struct bag_http_acceptor *acceptor, const struct sockaddr_stor
 /* ---- accepting ------------------------------------------------------------------------------- */
 
 static void on_acceptable(uv_poll_t *poll, int status, int events);
+static void on_retry(uv_timer_t *timer);
 
 static void start_polling(struct bag_http_acceptor *acceptor)
 {
-    uv_timer_stop(&acceptor->retry);
-    uv_poll_start(&acceptor->poll, UV_READABLE, on_acceptable);
+    if (bag_poll_start(&acceptor->poll, on_acceptable))
+        uv_timer_stop(&acceptor->retry);
+    else
+        uv_timer_start(&acceptor->retry, on_retry, RETRY_MS, 0);
 }
 
 static void on_retry(uv_timer_t *timer)

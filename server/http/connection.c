@@ -360,20 +360,24 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         end_lingering(lingering);
 }
 
-static void start_lingering(struct bag_http_connections *connections,
+/* False, with nothing kept, where the loop cannot wait for the socket. */
+static bool start_lingering(struct bag_http_connections *connections,
                             struct bag_http_lingering *lingering)
 {
     uv_loop_t *loop = connections->timer.loop;
+    if (uv_poll_init(loop, &lingering->poll, lingering->fd) != 0)
+        return false;
     lingering->connections = connections;
     lingering->next = connections->first_lingering;
     connections->first_lingering = lingering;
     connections->lingering++;
     lingering->open_handles = 2;
     lingering->poll.data = lingering->timer.data = lingering;
-    uv_poll_init(loop, &lingering->poll, lingering->fd);
-    uv_poll_start(&lingering->poll, UV_READABLE, on_readable);
     uv_timer_init(loop, &lingering->timer);
     uv_timer_start(&lingering->timer, on_linger_timer, LINGER_MS, 0);
+    if (!bag_poll_start(&lingering->poll, on_readable))
+        end_lingering(lingering);
+    return true;
 }
 
 void bag_http_connection_linger(struct bag_http_connections *connections, int fd)
@@ -382,10 +386,11 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
     if (connections->lingering == MAX_LINGERING || !(lingering = calloc(1, sizeof *lingering)))
         return;
     lingering->fd = dup(fd);
+    if (lingering->fd >= 0 && start_lingering(connections, lingering))
+        return;
     if (lingering->fd >= 0)
-        start_lingering(connections, lingering);
-    else
-        free(lingering);
+        close(lingering->fd);
+    free(lingering);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */

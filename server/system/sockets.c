@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -26,6 +27,22 @@ struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
         return list;
     bag_problem_set(problem, BAG_ERROR_SYSTEM, "host '%s': %s", host, gai_strerror(error));
     return NULL;
+}
+
+/* libuv tells the kernel of the descriptor when the loop waits next. One that the kernel knows by
+ * then it takes as its own, and that needs no memory. */
+bool bag_poll_start(uv_poll_t *poll, uv_poll_cb on_readable)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)poll, &fd) != 0 ||
+        uv_poll_start(poll, UV_READABLE, on_readable) != 0)
+        return false;
+    event.data.fd = fd;
+    if (epoll_ctl(uv_backend_fd(poll->loop), EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST)
+        return true;
+    uv_poll_stop(poll);
+    return false;
 }
 
 /* ---- Unix-domain sockets --------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include <netdb.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <uv.h>
 
 /* The stream addresses of a numeric or resolvable host; `flags` as getaddrinfo takes them. The
  * caller frees the list with freeaddrinfo. NULL with *problem where there are none. */
@@ -24,6 +25,10 @@ int bag_unix_connect(const char *path, struct bag_problem *problem);
  * the first moment on. A socket that nobody listens on any more is replaced; anything else at that
  * path is left alone. -1 with *problem. To be called before there are threads. */
 int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem);
+
+/* uv_poll_start for bytes to read. False, with nothing started, where the kernel has no memory for
+ * that: libuv would find out only when the loop waits, and abort the process. */
+bool bag_poll_start(uv_poll_t *poll, uv_poll_cb on_readable);
 
 /* ---- systemd --------------------------------------------------------------------------------- */
 

@@ -218,16 +218,30 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t offset)
     return fails(READ) ? -1 : real(fd, bytes, shortened(READ, count), offset);
 }
 
+/* Only a descriptor that is not waited for yet takes memory. */
+static bool is_new(int epoll, int operation, int fd)
+{
+    return operation == EPOLL_CTL_ADD && (fd >= 1024 || interests[fd].epoll != epoll);
+}
+
 int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 {
     REAL(epoll_ctl);
-    if (operation != EPOLL_CTL_DEL && fails(EPOLL))
+    if (is_new(epoll, operation, fd) && fails(EPOLL))
         return -1;
     if (operation != EPOLL_CTL_DEL && fd < 1024)
         interests[fd] = (struct interest){epoll, *event};
     else if (fd < 1024)
         interests[fd].epoll = 0;
     return real(epoll, operation, fd, event);
+}
+
+int close(int fd)
+{
+    REAL(close);
+    if (fd >= 0 && fd < 1024)
+        interests[fd].epoll = 0;
+    return real(fd);
 }
 
 int eventfd(unsigned count, int flags)
