@@ -1,5 +1,5 @@
-/* Bodies that ask for loading and unloading; see control.h. */
-#include "control.h"
+/* Bodies that ask for loading and unloading; see v2_request.h. */
+#include "v2_request.h"
 
 #include "json.h"
 #include "text.h"

@@ -1,5 +1,5 @@
-/* KeyedJaggedTensor's layout; see kjt.h. */
-#include "kjt.h"
+/* KeyedJaggedTensor's layout; see v2_request.h. */
+#include "v2_request.h"
 
 #include "kernels/pool_entries.h"
 

@@ -1,7 +1,7 @@
 /* The small JSON documents of the V2 protocol, by cJSON; see v2_documents.h. */
 #include "v2_documents.h"
 
-#include "kjt.h"
+#include "v2_request.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>

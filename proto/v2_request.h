@@ -120,4 +120,102 @@ struct bag_v2_rows_reply {
 /* The reply, owned by the caller (free); NULL without memory. */
 char *bag_v2_rows_reply(const struct bag_v2_rows_reply *reply);
 
+/* ---- KeyedJaggedTensor's layout (kjt.c) ------------------------------------------------------ */
+
+/* KeyedJaggedTensor's layout: the bags of many features in a few flat tensors.
+ *
+ *   values   [N]          indices: all of the first feature, then all of the second, ...
+ *   lengths  [F*B]        how many of them each bag has, B bags for each of F features; or
+ *   offsets  [F*B + 1]    where each bag begins, and at last where the last one ends
+ *   weights  [N]          FP32, optional
+ *
+ * Reading it checks that lengths or offsets cover all values, and leaves for every feature what a
+ * request for its table alone would have brought.
+ * Nothing is copied but the offsets. */
+
+#define BAG_KJT_INPUTS(X) \
+    X(VALUES, "values")   \
+    X(LENGTHS, "lengths") \
+    X(OFFSETS, "offsets") \
+    X(WEIGHTS, "weights")
+
+enum bag_kjt_input {
+#define BAG_X(id, name) BAG_KJT_##id,
+    BAG_KJT_INPUTS(BAG_X)
+#undef BAG_X
+        BAG_KJT_INPUT_COUNT
+};
+
+extern const char *const bag_kjt_input_names[BAG_KJT_INPUT_COUNT];
+
+/* The features that the layout is of, for its messages. */
+struct bag_kjt_features {
+    size_t count; /* at least 1 */
+    const char *(*name_of)(const void *context, size_t feature);
+    const void *context;
+};
+
+struct bag_kjt {
+    const struct bag_tensor *tensors[BAG_KJT_INPUT_COUNT]; /* NULL: not sent; set by the caller */
+    size_t num_bags;                                       /* of each feature */
+    int64_t *offsets; /* [F, B + 1], each feature's from 0; in the arena */
+    size_t *firsts;   /* [F + 1], where each feature's values begin; in the arena */
+};
+
+/* Checks the tensors and fills the rest; false with *problem, which names the tensor, the feature
+ * and the bag. */
+bool bag_kjt_read(struct bag_kjt *kjt, const struct bag_kjt_features *features,
+                  struct bag_arena *arena, struct bag_problem *problem);
+
+/* One feature's part as tensors of the offsets form; its offsets have an end for the last bag. */
+struct bag_kjt_part {
+    struct bag_tensor indices, offsets, weights;
+};
+
+/* Fills the part of a feature; of weights only where there are some. */
+void bag_kjt_part(const struct bag_kjt *kjt, size_t feature, struct bag_kjt_part *part);
+
+/* ---- loading and unloading (control.c) ------------------------------------------------------- */
+
+/* What a request asks to be loaded and unloaded: the bodies of
+ *
+ *     POST /v2/repository/models/M/load      {"parameters": {"version": "3"}, "wait": false}
+ *     POST /v2/repository/models/M/unload    {"parameters": {"unload_dependents": true}}
+ *     POST /v2/repository/load               {"models": [{"name": "a", "version": "3"},
+ *                                                        {"name": "b", "unload": true}]}
+ *
+ * An empty body asks for the defaults. A version is a text of digits or a number. */
+
+/* Most models in one request. */
+#define BAG_CONTROL_MAX_ITEMS 1024
+
+struct bag_control_item {
+    char name[129];
+    char version[21]; /* decimal; empty: as the model's policy says, or all of them */
+    bool unload;
+};
+
+struct bag_control {
+    struct bag_control_item *items; /* owned; no two of one name */
+    size_t count;                   /* at least 1 */
+    bool wait;                      /* for the end, before the answer */
+    bool unload_dependents;         /* collections over unloaded tables, too */
+};
+
+/* Reads the body of a request about one model. BAD_REQUEST with *problem where it is malformed, or
+ * brings Triton's `config` or files, which are not supported. */
+bool bag_control_read_model(const char *body, size_t bytes, const char *model, bool unload,
+                            struct bag_control *control, struct bag_problem *problem);
+
+/* The same of a group. */
+bool bag_control_read_group(const char *body, size_t bytes, struct bag_control *control,
+                            struct bag_problem *problem);
+
+/* Frees what was read; zeros are allowed. */
+void bag_control_free(struct bag_control *control);
+
+/* {"models": [{"name", "version"}, ...], "done": true}: what was asked for, and whether it is done
+ * or only begun. On the heap; NULL without memory. */
+char *bag_control_describe(const struct bag_control *control, bool done);
+
 #endif

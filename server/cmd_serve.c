@@ -1,7 +1,6 @@
 /* `bagserve serve`: loads tables, answers requests, stops cleanly.
  *
  * All of this file runs on the first loop's thread but for tell_loaded, which the loader runs. */
-#include "backend.h"
 #include "commands.h"
 #include "loops.h"
 #include "server/http/routes.h"

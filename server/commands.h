@@ -3,6 +3,7 @@
 #define BAG_COMMANDS_H
 
 #include "config/config.h"
+#include "kernels/pool.h"
 #include "proto/problem.h"
 
 enum { BAG_EXIT_OK = 0, BAG_EXIT_FAILED = 1, BAG_EXIT_USAGE = 2 };
@@ -32,5 +33,19 @@ bool bag_arguments_have(int argc, char *argv[], const char *flag);
 
 /* Adds the tables and the collection of `--demo`. */
 bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem);
+
+/* ---- what computes --------------------------------------------------------------------------- */
+
+/* The instruction set of the kernels, and OpenBLAS for projections. */
+
+/* Puts the kernels of that name to use; an empty name takes the best that the processor has. A name
+ * that there is not, or that the processor cannot run, is rejected with the names it can. Before
+ * there are threads. */
+bool bag_isa_choose(const char *name, struct bag_problem *problem);
+
+/* Loads the library once, told to use one thread and the processor's instruction set, which it may
+ * be too old to know. To be called before there are threads, because both are said through the
+ * environment; what is there already stays. NULL with the problem set where there is no library. */
+bag_gemm_fn *bag_blas_load(struct bag_problem *problem);
 
 #endif

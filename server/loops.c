@@ -1,7 +1,6 @@
 /* Listening sockets, loops and their threads; see loops.h. */
 #include "loops.h"
 
-#include "backend.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 

@@ -1,5 +1,5 @@
-/* Worker threads; see workers.h. */
-#include "workers.h"
+/* Worker threads; see engine.h. */
+#include "engine.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Accepting connections; see accept.h. */
-#include "accept.h"
+/* Accepting connections; see connection.h. */
+#include "connection.h"
 
 #include "server/system/log.h"
 

@@ -1,5 +1,5 @@
 /* Which bytes are requests: every byte that a connection receives is checked here before
- * libmicrohttpd has it (see accept.h).
+ * libmicrohttpd has it (see connection.h).
  *
  * Two reasons. The library accepts what another server in front of this one may read differently:
  * two lengths, a length beside chunks, folded lines, lines and chunks that end with LF alone. Where

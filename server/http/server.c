@@ -1,7 +1,7 @@
 /* libmicrohttpd on a libuv loop; see server.h. */
 #include "server.h"
 
-#include "accept.h"
+#include "connection.h"
 #include "server/system/log.h"
 
 #include <stdio.h>

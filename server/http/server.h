@@ -6,7 +6,6 @@
 #ifndef BAG_HTTP_SERVER_H
 #define BAG_HTTP_SERVER_H
 
-#include "accept.h"
 #include "connection.h"
 #include "request.h"
 

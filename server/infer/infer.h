@@ -20,7 +20,7 @@
 #include "plan.h"
 #include "proto/coding.h"
 #include "proto/v2_template.h"
-#include "server/memory/buffers.h"
+#include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
 #include "server/table/map.h"
 

@@ -9,8 +9,8 @@
 #define BAG_PLAN_H
 
 #include "kernels/pool.h"
-#include "proto/kjt.h"
 #include "proto/v2_reply.h"
+#include "proto/v2_request.h"
 #include "server/table/snapshot.h"
 
 /* ---- ops ------------------------------------------------------------------------------------- */
@@ -81,7 +81,7 @@ struct bag_infer_limits {
 struct bag_plan {
     struct bag_text id;       /* a part of the body, in quotes; empty: none */
     struct bag_text warnings; /* the request's, in its arena; empty: none */
-    uint64_t timeout_us; /* the request's own; UINT64_MAX: none */
+    uint64_t timeout_us;      /* the request's own; UINT64_MAX: none */
     struct bag_op *ops;
     size_t num_ops;
     struct bag_v2_reply_output *outputs; /* their `data` are not set */

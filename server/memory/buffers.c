@@ -1,6 +1,4 @@
-/* Recycled memory; see buffers.h. */
-#include "buffers.h"
-
+/* Recycled memory; see memory.h. */
 #include "memory.h"
 
 #include <stdint.h>

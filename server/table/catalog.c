@@ -1,9 +1,9 @@
-/* Flags, the configuration file and a folder of models -> sources; see catalog.h. */
-#include "catalog.h"
+/* Flags, the configuration file and a folder of models -> sources; see change.h. */
+#include "change.h"
 
 #include "proto/text.h"
-#include "server/system/log.h"
 #include "server/system/files.h"
+#include "server/system/log.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,5 @@
 /* Plans are carried out: tables are loaded, and snapshots published; see change.h. */
-#include "change_plan.h"
-#include "model_load.h"
-#include "progress.h"
+#include "change.h"
 #include "server/memory/memory.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"

@@ -10,10 +10,86 @@
 #ifndef BAG_TABLE_CHANGE_H
 #define BAG_TABLE_CHANGE_H
 
-#include "catalog.h"
+#include "config/options.h"
+#include "proto/v2_request.h"
 #include "registry.h"
+#include "snapshot.h"
+#include "source.h"
 #include "updates.h"
-#include "versions.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- the catalog ----------------------------------------------------------------------------- */
+
+/* What there is to serve: the models that are named by flags and in the configuration file, and
+ * those found in a folder, each version with a source that is not open yet.
+ *
+ *   DIR/NAME.npy                    model NAME, version 1
+ *   DIR/NAME/config.json            optionally, keys for all versions of the model
+ *   DIR/NAME/VERSION/TABLE.npy      one table (a file, or files that belong together), with
+ *   DIR/NAME/VERSION/config.json    optionally, keys of this version; or alone, with the features
+ *                                   of a collection
+ *
+ * Names with a leading dot are skipped (mounted volumes hold some); other files are ignored. A
+ * version of a folder that cannot be served has a source with a reason. Used by one thread at a
+ * time. */
+
+struct bag_catalog {
+    struct bag_source **sources; /* owned; in the order in which they were named and found; an
+                                    element may be NULL: it was taken */
+    size_t count;
+};
+
+/* Looks for them. `is_first`: what is ignored is logged. False with *problem where something that
+ * is named is wrong, the folder cannot be read, or two have one name and version; what serves is
+ * then not touched. In any case bag_catalog_free is due. */
+bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config, bool is_first,
+                      struct bag_problem *problem);
+
+void bag_catalog_free(struct bag_catalog *catalog);
+
+/* ---- versions -------------------------------------------------------------------------------- */
+
+/* Which versions of a model are served: by its policy, and by what was asked for since. Without
+ * system calls, and on the changing thread alone. */
+
+/* Most versions of one model that can be unloaded one by one. */
+#define BAG_WISH_MAX_UNLOADED 64
+
+/* What was asked of a model; without a name: of none. */
+struct bag_wish {
+    char name[129];
+    bool is_unloaded;         /* all of it */
+    uint64_t default_version; /* that was loaded by its number; 0: none */
+    uint64_t newest;          /* that was there then */
+    uint64_t unloaded[BAG_WISH_MAX_UNLOADED];
+    size_t num_unloaded;
+};
+
+/* The versions of a model that there are, ascending. */
+struct bag_versions {
+    const uint64_t *numbers;
+    size_t count;
+    /* Whether a version can be served; asked at most once, and only where it matters. */
+    bool (*is_good)(void *context, size_t position);
+    void *context;
+};
+
+/* Marks in `chosen` which versions are served. Returns the position of the default one, or SIZE_MAX
+ * where none is. */
+size_t bag_versions_choose(const struct bag_versions *versions,
+                           const struct bag_version_policy *policy, const struct bag_wish *wish,
+                           bool *chosen);
+
+/* Whether the policy lets a version be served. */
+bool bag_version_is_allowed(const struct bag_version_policy *policy, uint64_t number);
+
+/* Takes an item of a request into the wish of its model; `newest` is the highest version that there
+ * is. False with *problem where there is no room. */
+bool bag_wish_apply(struct bag_wish *wish, const struct bag_control_item *item, uint64_t newest,
+                    struct bag_problem *problem);
 
 /* ---- how far loading is ---------------------------------------------------------------------- */
 
@@ -128,5 +204,117 @@ bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem 
  */
 bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
                                     const struct bag_problem *why);
+
+/* ---- plans: private to change_plan.c and change.c -------------------------------------------- */
+
+/* The plan of a change, as change_plan.c makes it and change.c carries it out. Private to them. */
+
+/* One version in the next snapshot. */
+struct bag_change_entry {
+    struct bag_source *source; /* to be loaded; owned, until its model is there; NULL: none */
+    struct bag_model *model;   /* held; NULL: it is to be loaded */
+    bool is_default;           /* of its name */
+};
+
+struct bag_change_plan {
+    struct bag_changer *changer;
+    enum bag_change_kind kind;
+    struct bag_catalog *catalog;       /* borrowed */
+    const struct bag_control *control; /* borrowed; NULL: all models, or `only` */
+    const char *only;                  /* borrowed */
+    struct bag_change_entry *prior;    /* owned: what was published, in its order */
+    size_t num_prior;
+    struct bag_change_entry *entries; /* owned: what will be */
+    size_t count, room;
+    struct bag_wish *wishes; /* owned; the changer's, once the change is made */
+    size_t num_wishes;
+    struct bag_model *
+        *dropped; /* owned, each held: of `prior`, unloaded before others are loaded */
+    size_t num_dropped;
+    size_t bytes;                    /* of what is to be loaded */
+    struct bag_change_entry *failed; /* that could not be loaded; NULL: none */
+};
+
+static inline const char *bag_entry_name(const struct bag_change_entry *entry)
+{
+    return entry->model ? entry->model->name : entry->source->model->name;
+}
+
+static inline const char *bag_entry_version(const struct bag_change_entry *entry)
+{
+    return entry->model ? entry->model->version : entry->source->model->version;
+}
+
+/* What is read, or was read, for the entry; NULL: it has no table. */
+static inline const struct bag_source *bag_entry_source(const struct bag_change_entry *entry)
+{
+    return entry->source ? entry->source : entry->model->source;
+}
+
+/* Whether it will answer. */
+static inline bool bag_entry_serves(const struct bag_change_entry *entry)
+{
+    return entry->source || entry->model->state == BAG_MODEL_READY;
+}
+
+/* The default version of that name among the entries of the plan; NULL: none serves. */
+struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,
+                                                      const char *name);
+
+/* ---- loading models (model_load.c) ----------------------------------------------------------- */
+
+/* Open sources -> models: their elements are read, checked, and put together. On the changing
+ * thread. */
+
+/* Bytes of files that loading its table reads: 0 where it is made, or mapped and not read before it
+ * is used. */
+size_t bag_source_read_bytes(const struct bag_source *source);
+
+/* Reads a table and makes its model, which takes over the source. NULL with *problem; the source
+ * then stays the caller's. `gemm` is for its projection, NULL: there is none to be had. */
+struct bag_model *bag_model_load(struct bag_source *source, const struct bag_load_options *options,
+                                 bag_gemm_fn *gemm, struct bag_problem *problem);
+
+/* Makes a collection over the models of its features' tables, in their order; likewise. */
+struct bag_model *bag_model_load_collection(struct bag_source *source,
+                                            struct bag_model *const *tables, bag_gemm_fn *gemm,
+                                            struct bag_problem *problem);
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+/* What a loading table shows: a bar on a terminal, a few lines in a log.
+ *
+ * Reads no clock and writes nowhere: the caller passes times of a monotonic clock, and gets texts.
+ * Not for use by two threads at once. */
+
+/* Told what to show. On a terminal `text` is written as it is: it holds its own carriage returns
+ * and, where a line is finished, its newline. Otherwise it is one line for a log, without one. */
+typedef void bag_progress_print(void *context, const char *text);
+
+struct bag_progress {
+    bag_progress_print *print;
+    void *context;
+    bool terminal;
+    /* Of the table that is being loaded. */
+    const char *name; /* borrowed */
+    size_t total_bytes, done_bytes;
+    uint64_t start_ns;
+    uint64_t shown_ns; /* when something was last printed */
+};
+
+void bag_progress_init(struct bag_progress *progress, bag_progress_print *print, void *context,
+                       bool terminal);
+
+/* One table: start, any number of updates, then finish or abandon. An update prints nothing that
+ * would follow the last print too soon: 0.1 s on a terminal, 5 s in a log. */
+void bag_progress_start(struct bag_progress *progress, const char *name, size_t total_bytes,
+                        uint64_t now_ns);
+void bag_progress_update(struct bag_progress *progress, size_t done_bytes, uint64_t now_ns);
+
+/* The bar gives way to a line that says how long the table took. */
+void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns);
+
+/* Clears the bar, so that a message about the failure stands alone. */
+void bag_progress_abandon(struct bag_progress *progress);
 
 #endif

@@ -1,6 +1,6 @@
 /* What there is, what is published and what was asked for -> the versions of the next snapshot; see
  * change.h. */
-#include "change_plan.h"
+#include "change.h"
 
 #include "server/memory/memory.h"
 

@@ -1,5 +1,5 @@
-/* Models are made of open sources; see model_load.h. */
-#include "model_load.h"
+/* Models are made of open sources; see change.h. */
+#include "change.h"
 
 #include "map.h"
 #include "server/system/log.h"

@@ -1,5 +1,5 @@
-/* See progress.h. */
-#include "progress.h"
+/* A bar on a terminal, a few lines in a log; see change.h. */
+#include "change.h"
 #include "server/memory/memory.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Policies and wishes -> the versions that are served; see versions.h. */
-#include "versions.h"
+/* Policies and wishes -> the versions that are served; see change.h. */
+#include "change.h"
 
 #include <stdio.h>
 #include <stdlib.h>

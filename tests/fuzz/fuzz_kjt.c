@@ -1,7 +1,7 @@
 /* libFuzzer: KeyedJaggedTensor's layout. The bytes say which tensors there are, how many features,
  * how many values, and what stands in lengths or offsets. What is accepted must divide the values
  * among the features, and be pooled without a complaint about offsets. */
-#include "proto/kjt.h"
+#include "proto/v2_request.h"
 
 #include "kernels/pool.h"
 

@@ -1,7 +1,7 @@
 /* Recycled memory: sizes, alignment, what is kept and what is not. */
 #include "testing.h"
 
-#include "server/memory/buffers.h"
+#include "server/memory/memory.h"
 
 static void test_memory_is_aligned_and_large_enough(void **state)
 {

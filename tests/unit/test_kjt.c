@@ -1,7 +1,7 @@
 /* KeyedJaggedTensor's layout: exact parts from lengths and from offsets, and every rejection. */
 #include "testing.h"
 
-#include "proto/kjt.h"
+#include "proto/v2_request.h"
 
 #define MAX_ELEMENTS 16
 

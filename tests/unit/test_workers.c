@@ -1,7 +1,7 @@
 /* Lists of processors, and the threads that keep to them. */
 #include "testing.h"
 
-#include "server/engine/workers.h"
+#include "server/engine/engine.h"
 
 #include <sys/resource.h>
 #include <uv.h>
