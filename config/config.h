@@ -13,6 +13,7 @@
 #include "model_options.h"
 #include "options.h"
 #include "proto/problem.h"
+#include "proto/v2_documents.h"
 
 #include <stdio.h>
 
@@ -49,6 +50,7 @@ struct bag_model_config {
     char *tensor, *keys_tensor;     /* names in the file; NULL or empty: not said */
     char *keys;                     /* a file; NULL or empty: not said */
     struct bag_shape shape;         /* of a file without a header */
+    struct bag_v2_shown shown;      /* by its metadata */
     int64_t spare_rows;             /* for keys that updates add */
     int64_t updates_through;        /* the last update that the file includes; -1: not said */
     enum bag_load load;             /* BAG_LOAD_COUNT: as the option says */

@@ -30,15 +30,19 @@ static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
 static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};
 static const char *const missings[] = {BAG_MISSINGS(BAG_X)};
 static const char *const reloads[] = {BAG_RELOADS(BAG_X)};
+static const char *const forms[] = {BAG_FORMS(BAG_X)};
+static const char *const optional_inputs[] = {BAG_V2_OPTIONAL_INPUTS(BAG_X)};
 #undef BAG_X
 
-#define BAG_TYPE_CHOICE_DTYPE        BAG_TYPE_CHOICE(dtypes)
-#define BAG_TYPE_CHOICE_REDUCTION    BAG_TYPE_CHOICE(reductions)
-#define BAG_TYPE_CHOICE_LOAD         BAG_TYPE_CHOICE(loads)
-#define BAG_TYPE_CHOICE_ROW_FORMAT   BAG_TYPE_CHOICE(row_formats)
-#define BAG_TYPE_CHOICE_OUT_OF_RANGE BAG_TYPE_CHOICE(out_of_range)
-#define BAG_TYPE_CHOICE_MISSING      BAG_TYPE_CHOICE(missings)
-#define BAG_TYPE_CHOICE_RELOAD       BAG_TYPE_CHOICE(reloads)
+#define BAG_TYPE_CHOICE_DTYPE           BAG_TYPE_CHOICE(dtypes)
+#define BAG_TYPE_CHOICE_REDUCTION       BAG_TYPE_CHOICE(reductions)
+#define BAG_TYPE_CHOICE_LOAD            BAG_TYPE_CHOICE(loads)
+#define BAG_TYPE_CHOICE_ROW_FORMAT      BAG_TYPE_CHOICE(row_formats)
+#define BAG_TYPE_CHOICE_OUT_OF_RANGE    BAG_TYPE_CHOICE(out_of_range)
+#define BAG_TYPE_CHOICE_MISSING         BAG_TYPE_CHOICE(missings)
+#define BAG_TYPE_CHOICE_RELOAD          BAG_TYPE_CHOICE(reloads)
+#define BAG_TYPE_CHOICE_FORM            BAG_TYPE_CHOICE(forms)
+#define BAG_TYPE_CHOICE_OPTIONAL_INPUTS BAG_TYPE_CHOICE(optional_inputs)
 
 /* The initialiser of one key's setting, for a member of `type`. */
 #define BAG_MODEL_SETTING(type, member, key_, TYPE, minimum_, maximum_)                \

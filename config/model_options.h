@@ -71,6 +71,13 @@
     X(lock_pages, "mlock", BOOL, 0, 0,                                                        \
       "Keep a mapped table in memory (mlock); it is read before it is served.")
 
+/* What metadata shows of it. Columns as above. */
+#define BAG_SHOWN_KEYS(X)                                                                          \
+    X(shown.form, "form", CHOICE_FORM, 0, 0,                                                       \
+      "The form whose inputs metadata lists; all forms are taken.")                                \
+    X(shown.optional_inputs, "optional_inputs", CHOICE_OPTIONAL_INPUTS, 0, 0,                      \
+      "Which optional inputs metadata lists: all, weights alone, or none; all are taken.")
+
 /* How it pools; a feature may set these for itself. Columns as above. */
 #define BAG_POOLING_KEYS(X)                                                                        \
     X(rules.reduction, "reduction", CHOICE_REDUCTION, 0, 0,                                        \
@@ -134,7 +141,7 @@
 
 /* Of a model of a table; a collection has the last group of them. */
 #define BAG_MODEL_KEYS(X) \
-    BAG_FILE_KEYS(X) BAG_POOLING_KEYS(X) BAG_PROJECTION_KEYS(X) BAG_SERVING_KEYS(X)
+    BAG_FILE_KEYS(X) BAG_SHOWN_KEYS(X) BAG_POOLING_KEYS(X) BAG_PROJECTION_KEYS(X) BAG_SERVING_KEYS(X)
 /* clang-format on */
 
 #endif

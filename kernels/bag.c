@@ -33,6 +33,12 @@ const char *const bag_missing_names[BAG_MISSING_COUNT] = {
 #undef BAG_X
 };
 
+const char *const bag_form_names[BAG_FORM_COUNT] = {
+#define BAG_X(id, name) [BAG_FORM_##id] = name,
+    BAG_FORMS(BAG_X)
+#undef BAG_X
+};
+
 const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT] = {
 #define BAG_X(id, name, ...) [BAG_ROWS_##id] = name,
     BAG_ROW_FORMATS(BAG_X)

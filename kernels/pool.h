@@ -124,7 +124,20 @@ struct bag_inputs {
     const struct bag_tensor *tensor[BAG_INPUT_COUNT];
 };
 
-enum bag_form { BAG_FORM_OFFSETS, BAG_FORM_PACKED, BAG_FORM_SEGMENTS };
+/* How a request says which indices are a bag. X(ID, name) */
+#define BAG_FORMS(X)      \
+    X(OFFSETS, "offsets") \
+    X(PACKED, "packed")   \
+    X(SEGMENTS, "segments")
+
+enum bag_form {
+#define BAG_X(id, name) BAG_FORM_##id,
+    BAG_FORMS(BAG_X)
+#undef BAG_X
+};
+enum { BAG_FORM_COUNT = BAG_FORM_SEGMENTS + 1 };
+
+extern const char *const bag_form_names[BAG_FORM_COUNT];
 
 /* int32 or int64 elements at any alignment; keys may be uint64, too. */
 struct bag_ids {

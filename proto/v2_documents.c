@@ -117,24 +117,49 @@ struct tensor {
 
 #define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])
 
-/* The offsets form's inputs, of which indices and offsets must be there. */
+/* Whether metadata shows an optional input. */
+static bool shows(const struct bag_v2_model *model, enum bag_input input)
+{
+    enum bag_v2_optional_inputs shown = model->shown.optional_inputs;
+    return shown == BAG_V2_OPTIONAL_ALL ||
+           (shown == BAG_V2_OPTIONAL_WEIGHTS && input == BAG_PER_SAMPLE_WEIGHTS);
+}
+
+#define EVERY_FORM ((1u << BAG_FORM_COUNT) - 1)
+
+/* Each input with the forms that have it, one bit for each. */
+static const struct {
+    enum bag_input input;
+    unsigned forms;
+    bool optional, scalar;
+} table_inputs[] = {{BAG_INDICES, EVERY_FORM, false, false},
+                    {BAG_OFFSETS, 1u << BAG_FORM_OFFSETS, false, false},
+                    {BAG_SEGMENT_IDS, 1u << BAG_FORM_SEGMENTS, false, false},
+                    {BAG_NUM_SEGMENTS, 1u << BAG_FORM_SEGMENTS, true, true},
+                    {BAG_PER_SAMPLE_WEIGHTS, EVERY_FORM, true, false},
+                    {BAG_DEFAULT_INDEX, EVERY_FORM, true, true}};
+
+/* The inputs of the form that the model shows. */
 static bool table_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
 {
-    static const struct {
-        enum bag_input input;
-        int64_t first;
-        bool optional;
-    } inputs[] = {{BAG_INDICES, -1, false},
-                  {BAG_OFFSETS, -1, false},
-                  {BAG_PER_SAMPLE_WEIGHTS, -1, true},
-                  {BAG_DEFAULT_INDEX, 1, true}};
-    if (position >= COUNT_OF(inputs))
+    static const int64_t any = -1;
+    size_t i = 0;
+    for (; i < COUNT_OF(table_inputs); i++) {
+        bool shown = table_inputs[i].forms >> model->shown.form & 1 &&
+                     (!table_inputs[i].optional || shows(model, table_inputs[i].input));
+        if (shown && position-- == 0)
+            break;
+    }
+    if (i == COUNT_OF(table_inputs))
         return false;
-    bool is_weights = inputs[position].input == BAG_PER_SAMPLE_WEIGHTS;
-    *tensor = (struct tensor){.name = bag_input_names[inputs[position].input],
+    bool is_weights = table_inputs[i].input == BAG_PER_SAMPLE_WEIGHTS;
+    bool is_matrix = model->shown.form == BAG_FORM_PACKED && !table_inputs[i].scalar;
+    *tensor = (struct tensor){.name = bag_input_names[table_inputs[i].input],
                               .dtype = is_weights ? model->features->weights_dtype : BAG_I64,
-                              .optional = inputs[position].optional,
-                              .first = inputs[position].first};
+                              .optional = table_inputs[i].optional,
+                              .first = table_inputs[i].scalar ? 1 : -1,
+                              .rest = &any,
+                              .rest_rank = is_matrix};
     return true;
 }
 
@@ -221,27 +246,71 @@ static bool add_tensor(cJSON *list, const struct tensor *tensor)
            add_dimensions(item, "shape", tensor);
 }
 
-/* {"keyed": true} where a table has keys; of a collection "<feature>.keyed", and the type of the
- * keys, which `values` does not say. */
-static bool add_keyed(cJSON *tree, const struct bag_v2_model *model)
+/* cJSON's numbers are doubles, and large ones print with an exponent. */
+static bool add_integer(cJSON *tree, const char *key, uint64_t value)
 {
-    cJSON *object = NULL;
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    return cJSON_AddRawToObject(tree, key, text);
+}
+
+/* What the table of a feature is. */
+static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
+{
+    return add_integer(object, "rows", (uint64_t)feature->rows->num_rows) &&
+           add_integer(object, "row_elements", feature->rows->row_elements) &&
+           cJSON_AddStringToObject(object, "row_format",
+                                   bag_row_format_names[feature->rows->row_format]) &&
+           add_integer(object, "bytes", feature->table_bytes) &&
+           cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed);
+}
+
+/* The features in their order, which is that of KeyedJaggedTensor's bags. */
+static bool add_features(cJSON *parameters, const struct bag_v2_model *model)
+{
+    cJSON *list = cJSON_AddArrayToObject(parameters, "features");
+    bool whole = list != NULL;
+    for (size_t i = 0; whole && i < model->num_features; i++) {
+        const struct bag_v2_feature *feature = &model->features[i];
+        cJSON *item = add_item(list);
+        whole = item && cJSON_AddStringToObject(item, "name", feature->name) &&
+                cJSON_AddStringToObject(item, "model", feature->table) && add_table(item, feature);
+    }
+    return whole;
+}
+
+/* "<feature>.keyed" where a table of a collection has keys, and their type, which `values` does not
+ * say. */
+static bool add_keyed(cJSON *parameters, const struct bag_v2_model *model)
+{
     for (size_t i = 0; i < model->num_features; i++) {
         const struct bag_v2_feature *feature = &model->features[i];
-        char key[192];
+        const char *dtype = bag_dtypes[feature->keys_dtype].name;
+        char keyed[192], keys_datatype[192];
         if (!feature->rules->keyed)
             continue;
-        if (!object && !(object = cJSON_AddObjectToObject(tree, "parameters")))
-            return false;
-        bool named = model->is_collection;
-        snprintf(key, sizeof key, "%s%skeyed", named ? feature->name : "", named ? "." : "");
-        if (!cJSON_AddTrueToObject(object, key))
-            return false;
-        snprintf(key, sizeof key, "%s.keys_datatype", feature->name);
-        if (named && !cJSON_AddStringToObject(object, key, bag_dtypes[feature->keys_dtype].name))
+        snprintf(keyed, sizeof keyed, "%s.keyed", feature->name);
+        snprintf(keys_datatype, sizeof keys_datatype, "%s.keys_datatype", feature->name);
+        if (!cJSON_AddTrueToObject(parameters, keyed) ||
+            !cJSON_AddStringToObject(parameters, keys_datatype, dtype))
             return false;
     }
     return true;
+}
+
+/* The layouts of a collection: those of KeyedJaggedTensor, and inputs by feature. */
+static const char *const collection_forms[] = {"lengths", "offsets", "features"};
+
+static bool add_facts(cJSON *tree, const struct bag_v2_model *model)
+{
+    cJSON *parameters = cJSON_AddObjectToObject(tree, "parameters");
+    if (!parameters)
+        return false;
+    if (!model->is_collection)
+        return add_table(parameters, model->features) &&
+               add_strings(parameters, "forms", bag_form_names, BAG_FORM_COUNT);
+    return add_features(parameters, model) && add_keyed(parameters, model) &&
+           add_strings(parameters, "forms", collection_forms, COUNT_OF(collection_forms));
 }
 
 char *bag_v2_describe_model(const struct bag_v2_model *model)
@@ -258,7 +327,7 @@ char *bag_v2_describe_model(const struct bag_v2_model *model)
         whole = add_tensor(inputs, &tensor);
     for (size_t i = 0; whole && model_output(model, i, &tensor); i++)
         whole = add_tensor(outputs, &tensor);
-    whole = whole && add_keyed(tree, model);
+    whole = whole && add_facts(tree, model);
     return print_tree(tree, whole);
 }
 
@@ -370,16 +439,56 @@ static bool add_rules(const struct parameters *to, const struct bag_rules *rules
            add_missing(to, rules);
 }
 
+/* What the table is, as metadata says it. */
+static bool add_table_strings(const struct parameters *to, const struct bag_v2_feature *feature)
+{
+    return add_number(to, "rows", feature->rows->num_rows) &&
+           add_number(to, "row_elements", (int64_t)feature->rows->row_elements) &&
+           add_parameter(to, "row_format", bag_row_format_names[feature->rows->row_format]) &&
+           add_number(to, "bytes", (int64_t)feature->table_bytes);
+}
+
+/* Words as one string with spaces between them. */
+static bool add_words(const struct parameters *to, const char *key, const char *const *words,
+                      size_t count)
+{
+    char text[64];
+    size_t used = 0;
+    for (size_t i = 0; i < count && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "", words[i]);
+    return add_parameter(to, key, text);
+}
+
+static bool add_forms(const struct parameters *to, const struct bag_v2_model *model)
+{
+    if (model->is_collection)
+        return add_words(to, "forms", collection_forms, COUNT_OF(collection_forms));
+    return add_words(to, "forms", bag_form_names, BAG_FORM_COUNT) &&
+           add_parameter(to, "form", bag_form_names[model->shown.form]);
+}
+
+/* The order of a collection's features, which stand under their names otherwise. */
+static bool add_order(const struct parameters *to, const struct bag_v2_model *model)
+{
+    bool whole = true;
+    for (size_t i = 0; whole && model->is_collection && i < model->num_features; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "features[%zu]", i);
+        whole = add_parameter(to, key, model->features[i].name);
+    }
+    return whole;
+}
+
 static bool add_parameters(cJSON *tree, const struct bag_v2_model *model)
 {
     struct parameters to = {.object = cJSON_AddObjectToObject(tree, "parameters")};
-    bool whole = to.object != NULL;
+    bool whole = to.object && add_forms(&to, model) && add_order(&to, model);
     for (size_t i = 0; whole && i < model->num_features; i++) {
         const struct bag_v2_feature *feature = &model->features[i];
         if (model->is_collection)
             to.feature = feature->name;
         whole = (!model->is_collection || add_parameter(&to, "model", feature->table)) &&
-                add_rules(&to, feature->rules);
+                add_table_strings(&to, feature) && add_rules(&to, feature->rules);
     }
     return whole;
 }
@@ -412,14 +521,6 @@ char *bag_v2_describe_index(const struct bag_v2_index_entry *entries, size_t cou
 }
 
 /* ---- statistics ------------------------------------------------------------------------------ */
-
-/* cJSON's numbers are doubles, and large ones print with an exponent. */
-static bool add_integer(cJSON *tree, const char *key, uint64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, value);
-    return cJSON_AddRawToObject(tree, key, text);
-}
 
 static bool add_duration(cJSON *tree, const char *key, struct bag_v2_duration duration)
 {

@@ -26,10 +26,31 @@ char *bag_v2_describe_readiness(const char *model, bool ready, const char *error
 /* {"models": [names]} */
 char *bag_v2_describe_models(const char *const *names, size_t count);
 
+/* Which optional inputs metadata shows: a client that fills all that it is shown may need fewer.
+ * X(ID, name in a configuration) */
+#define BAG_V2_OPTIONAL_INPUTS(X) \
+    X(ALL, "all")                 \
+    X(WEIGHTS, "weights")         \
+    X(NONE, "none")
+
+enum bag_v2_optional_inputs {
+#define BAG_X(id, name) BAG_V2_OPTIONAL_##id,
+    BAG_V2_OPTIONAL_INPUTS(BAG_X)
+#undef BAG_X
+};
+
+/* What a model of a table shows of itself; it takes every form and every input all the same. */
+struct bag_v2_shown {
+    enum bag_form form;
+    enum bag_v2_optional_inputs optional_inputs;
+};
+
 /* The bags of a table, with the output that they make. */
 struct bag_v2_feature {
     const char *name;  /* of the output */
     const char *table; /* the model whose table it is */
+    const struct bag_table *rows;
+    size_t table_bytes; /* of its rows, and of its index of keys */
     enum bag_dtype weights_dtype, output_dtype;
     enum bag_dtype keys_dtype; /* of a keyed table */
     const int64_t *row_shape;  /* the output's dimensions after the first */
@@ -46,11 +67,12 @@ struct bag_v2_model {
     const struct bag_v2_feature *features; /* at least 1 */
     size_t num_features;
     bool is_collection; /* otherwise its one feature is its own table */
+    struct bag_v2_shown shown;
 };
 
-/* GET /v2/models/M, -1 for any size: the offsets form's inputs and the output; of a collection the
- * inputs of KeyedJaggedTensor's layout with lengths, and as outputs the features and, where they
- * have one type, all of them side by side. */
+/* GET /v2/models/M, -1 for any size: the inputs of the form that it shows, and the output; of a
+ * collection the inputs of KeyedJaggedTensor's layout with lengths, and as outputs the features
+ * and, where they have one type, all of them side by side. As parameters what the tables are. */
 char *bag_v2_describe_model(const struct bag_v2_model *model);
 
 /* GET /v2/models/M/config: the same facts under the names of Triton's ModelConfig, and the rules by

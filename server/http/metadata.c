@@ -122,6 +122,8 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
         features[i] = (struct bag_v2_feature){
             .name = feature->name,
             .table = feature->model->name,
+            .rows = &feature->memory->table,
+            .table_bytes = bag_table_memory_bytes(feature->memory),
             .weights_dtype = feature->memory->table.dtype,
             .output_dtype = feature->rules.output_dtype,
             .keys_dtype = feature->memory->keys_dtype,
@@ -156,7 +158,8 @@ static enum bag_http_outcome describe_model(struct bag_http_request *request,
                                        .num_versions = ready,
                                        .features = features,
                                        .num_features = model->num_features,
-                                       .is_collection = bag_model_is_collection(model)};
+                                       .is_collection = bag_model_is_collection(model),
+                                       .shown = model->shown};
     answer(request, 200, versions && features ? describe(&description) : NULL);
     free(features);
     free(versions);

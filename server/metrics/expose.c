@@ -416,6 +416,31 @@ static void write_updates(struct bag_prometheus *out, const struct bag_snapshot 
 #undef BAG_X
 }
 
+/* What tables there are, as metadata says it. */
+static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
+{
+    static const struct {
+        const char *name, *sentence, *unit;
+    } gauges[] = {
+        {"bagserve_table_rows", "Rows of a model's table.", "rows"},
+        {"bagserve_table_row_elements", "Elements of a row of a model's table.", "elements"},
+        {"bagserve_table_bytes", "Bytes of a model's table, with its index of keys.", "bytes"}};
+    for (size_t i = 0; i < COUNT_OF(gauges); i++) {
+        bag_prometheus_family(out, gauges[i].name, "gauge", gauges[i].sentence, gauges[i].unit);
+        for (size_t j = 0; j < snapshot->count; j++) {
+            const struct bag_table_memory *memory = snapshot->models[j]->memory;
+            if (!memory)
+                continue;
+            const uint64_t values[] = {(uint64_t)memory->table.num_rows, memory->table.row_elements,
+                                       bag_table_memory_bytes(memory)};
+            bag_prometheus_sample(out, gauges[i].name, "");
+            bag_prometheus_label(out, "model", snapshot->models[j]->name);
+            bag_prometheus_label(out, "version", snapshot->models[j]->version);
+            bag_prometheus_value(out, values[i], false);
+        }
+    }
+}
+
 static void write_models(struct bag_prometheus *out, const struct bag_metrics *metrics,
                          const struct bag_snapshot *snapshot,
                          const struct bag_model_counters *counters)
@@ -437,6 +462,7 @@ static void write_models(struct bag_prometheus *out, const struct bag_metrics *m
 #undef BAG_X
     write_states(out, snapshot);
     write_updates(out, snapshot);
+    write_tables(out, snapshot);
 }
 
 static void write_loops(struct bag_prometheus *out, const struct bag_metrics *metrics)

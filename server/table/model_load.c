@@ -151,6 +151,7 @@ struct bag_model *bag_model_load(struct bag_source *source, const struct bag_loa
     }
     if (model) {
         model->source = source;
+        model->shown = source->model->shown;
         return model;
     }
     bag_projection_free(projection);

@@ -9,6 +9,7 @@
 
 #include "live_rows.h"
 #include "load.h"
+#include "proto/v2_documents.h"
 
 #include <stdatomic.h>
 
@@ -52,6 +53,7 @@ struct bag_model {
     char *reason;                    /* why it is not READY; "" where it is */
     bool is_unloaded;                /* UNAVAILABLE because somebody asked for that */
     size_t slot;                     /* of its counters; set by bag_registry_publish */
+    struct bag_v2_shown shown;       /* what its metadata shows; set by whoever made it */
     struct bag_table_memory *memory; /* owned; NULL: a collection */
     struct bag_feature *features;    /* owned */
     size_t num_features;

@@ -111,10 +111,16 @@ def test_python_compression(server):
 
 
 def test_python_parameters(server):
-    """Custom parameters stand beside the client's own; sequence and priority keys mean nothing."""
+    """Custom parameters, which the reply tells of, stand beside the client's own; sequence and priority
+    keys mean nothing."""
     header = (BINARY_HEADER + b',"parameters":{"sequence_id":7,"sequence_start":true,'
               b'"sequence_end":false,"priority":1,"timeout":10000000,"mine":"x",'
               b'"binary_data_output":true}}')
+    body = header + INDICES + OFFSETS
+    lines = python_head(b"/v2/models/items/infer", header, body)
+    reply = ask(server, lines, body)
+    expect_equal([w.split("'")[1] for w in reply.header()[0]["parameters"]["warnings"]], ["mine"])
+    header = header.replace(b',"mine":"x"', b"")
     body = header + INDICES + OFFSETS
     lines = python_head(b"/v2/models/items/infer", header, body)
     check_answer(ask(server, lines, body), True)

@@ -22,12 +22,19 @@ def i64(name, dims, optional):
     return {"name": name, "data_type": "TYPE_INT64", "dims": dims, "optional": optional}
 
 
+def facts(rows, row_elements, table_bytes):
+    """Those that say what the table is."""
+    return {"rows": str(rows), "row_elements": str(row_elements), "row_format": "plain",
+            "bytes": str(table_bytes)}
+
+
 def parameters(**changed):
     """ModelConfig's parameters of a model that pools by the defaults but for what is changed."""
     values = {"reduction": "sum", "default_index": "-1", "include_last_offset": "false",
               "weighted_mean": "false", "prune_invalid": "false", "unsorted_segments": "false",
               "require_zero_first_offset": "false", "require_matching_index_types": "false",
-              "out_of_range": "error"} | changed
+              "out_of_range": "error", "forms": "offsets packed segments",
+              "form": "offsets"} | changed
     return {key: {"string_value": value} for key, value in values.items()}
 
 
@@ -43,7 +50,7 @@ def test_config(client):
                       {"name": "per_sample_weights", "data_type": "TYPE_FP32", "dims": [-1],
                        "optional": True}, i64("default_index", [1], True)],
             "output": [{"name": "embeddings", "data_type": "TYPE_FP32", "dims": [-1, 2]}],
-            "parameters": parameters()}, path)
+            "parameters": parameters(**facts(5, 2, 40))}, path)
 
 
 def test_config_of_another_model(client):
@@ -52,7 +59,7 @@ def test_config_of_another_model(client):
                  [{"name": "embeddings", "data_type": "TYPE_INT16", "dims": [-1, 2, 3]}])
     expect_equal(value["input"][2]["data_type"], "TYPE_INT16")
     expect_equal(value["parameters"], parameters(
-        reduction="mean", default_index="4", padding_idx="-2", include_last_offset="true",
+        **facts(5, 6, 60), reduction="mean", default_index="4", padding_idx="-2", include_last_offset="true",
         weighted_mean="true", prune_invalid="true", unsorted_segments="true",
         require_zero_first_offset="true", require_matching_index_types="true",
         out_of_range="skip"))

@@ -59,7 +59,8 @@ def test_models(client):
 def test_metadata(client):
     for name, (datatype, rows) in MODELS.items():
         value = client.get(f"/v2/models/{name}").expect().json()
-        expect_equal(sorted(value), ["inputs", "name", "outputs", "platform", "versions"], name)
+        expect_equal(sorted(value),
+                     ["inputs", "name", "outputs", "parameters", "platform", "versions"], name)
         expect_equal(value["name"], name)
         expect_equal(value["versions"], ["1"])
         expect(isinstance(value["platform"], str) and value["platform"], "no platform")

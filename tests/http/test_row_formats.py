@@ -154,3 +154,109 @@ def test_configuration_must_agree_with_the_file(directory, rng):
             f"t={path},row_elements=63")
     write_safetensors(path, {"values": ("U8", stored)}, {"row_format": "int4"})
     rejected(["row_format int4 needs row_elements"], "--table", f"t={path}")
+
+
+# ---- metadata -------------------------------------------------------------------------------------
+def gauges(client, name):
+    """The values of a gauge by model."""
+    lines = client.get("/metrics").body.decode().splitlines()
+    return {line.split('"')[1]: int(line.split()[-1]) for line in lines
+            if line.startswith(name + "{")}
+
+
+def shown(client, model):
+    document = client.get(f"/v2/models/{model}").json()
+    return [(t["name"], t["datatype"], t["shape"]) for t in document["inputs"]]
+
+
+def test_metadata(directory, rng):
+    """What there is of each table, in metadata, configuration and metrics."""
+    np.save(directory / "codes.npy", make(rng, "int4", 7)[0])
+    np.save(directory / "cube.npy", np.zeros((5, 2, 3), F16))
+    (directory / "users").mkdir()
+    np.save(directory / "users" / "keys.npy", np.arange(9) * 1000)
+    np.save(directory / "users" / "values.npy", np.zeros((9, 4), F32))
+    write_json(directory / "config.json", {"models": [
+        {"name": "codes", "path": "codes.npy", "row_format": "int4", "row_elements": 7},
+        {"name": "cube", "path": "cube.npy"}, {"name": "users", "path": "users"},
+        {"name": "all", "features": [{"name": "b", "model": "users"},
+                                     {"name": "a", "model": "codes"}]}]})
+    codes = {"rows": ROWS, "row_elements": 7, "row_format": "int4", "bytes": ROWS * 8,
+             "keyed": False}
+    cube = {"rows": 5, "row_elements": 6, "row_format": "plain", "bytes": 60, "keyed": False}
+    with Server("--config", directory / "config.json") as server, Client(server) as client:
+        users = client.get("/v2/models/users").json()["parameters"]
+        expect(users["bytes"] > 9 * 16, users)
+        expect_equal({**users, "bytes": 0},
+                     {"rows": 9, "row_elements": 4, "row_format": "plain", "bytes": 0,
+                      "keyed": True, "forms": ["offsets", "packed", "segments"]})
+        for name, facts in (("codes", codes), ("cube", cube)):
+            found = client.get(f"/v2/models/{name}").json()["parameters"]
+            expect_equal(found, facts | {"forms": ["offsets", "packed", "segments"]})
+            strings = client.get(f"/v2/models/{name}/config").json()["parameters"]
+            expect_equal({k: strings[k]["string_value"] for k in
+                          ("rows", "row_elements", "row_format", "bytes", "forms", "form")},
+                         {k: str(v) for k, v in facts.items() if k != "keyed"} |
+                         {"forms": "offsets packed segments", "form": "offsets"})
+        facts = client.get("/v2/models/all").json()["parameters"]
+        del users["forms"]
+        expect_equal(facts, {"features": [{"name": "b", "model": "users"} | users,
+                                          {"name": "a", "model": "codes"} | codes],
+                             "b.keyed": True, "b.keys_datatype": "INT64",
+                             "forms": ["lengths", "offsets", "features"]})
+        strings = client.get("/v2/models/all/config").json()["parameters"]
+        for key, value in {"features[0]": "b", "features[1]": "a", "a.model": "codes",
+                           "a.rows": str(ROWS), "forms": "lengths offsets features"}.items():
+            expect_equal(strings[key]["string_value"], value)
+        for key in ("rows", "row_elements", "bytes"):
+            expect_equal(gauges(client, f"bagserve_table_{key}"),
+                         {"codes": codes[key], "cube": cube[key], "users": users[key]})
+
+
+def check_as_perf_analyzer(client, model, rng):
+    """Its checks of metadata and configuration, then what it generates: every input that is listed, each
+    dimension that is open of a size of the user's, numbers of any kind."""
+    metadata = client.get(f"/v2/models/{model}").json()
+    config = client.get(f"/v2/models/{model}/config").json()
+    expect_equal(config["max_batch_size"], 0)
+    for side in ("input", "output"):
+        expect_equal([(t["name"], t["data_type"], t["dims"]) for t in config[side]],
+                     [(t["name"], "TYPE_" + t["datatype"], t["shape"])
+                      for t in metadata[side + "s"]])
+    kinds = {"INT64": np.int64, "FP32": F32}
+    inputs = []
+    for tensor in metadata["inputs"]:
+        shape = [size if size >= 0 else given for size, given in zip(tensor["shape"], (4, 3))]
+        inputs.append(Tensor(tensor["name"], rng.integers(0, 2**31, shape)
+                             .astype(kinds[tensor["datatype"]])))
+    for binary in (True, False):
+        reply = client.infer(model, inputs, binary=binary)
+        expect_equal(reply.embeddings().shape, (4, 5))
+
+
+def test_forms_that_are_shown(directory, rng):
+    np.save(directory / "t.npy", rng.standard_normal((30, 5)).astype(F32))
+    table = f"{directory}/t.npy,out_of_range=skip"
+    with Server("--table", f"packed={table},form=packed,optional_inputs=none",
+                "--table", f"weighted={table},form=packed,optional_inputs=weights",
+                "--table", f"segments={table},form=segments",
+                "--table", f"offsets={table},optional_inputs=none") as server, \
+            Client(server) as client:
+        indices, scalar = ("indices", "INT64", [-1, -1]), ("default_index", "INT64", [1])
+        expect_equal(shown(client, "packed"), [indices])
+        expect_equal(shown(client, "weighted"),
+                     [indices, ("per_sample_weights", "FP32", [-1, -1])])
+        expect_equal(shown(client, "segments"), [
+            ("indices", "INT64", [-1]), ("segment_ids", "INT64", [-1]),
+            ("num_segments", "INT64", [1]), ("per_sample_weights", "FP32", [-1]), scalar])
+        expect_equal(shown(client, "offsets"),
+                     [("indices", "INT64", [-1]), ("offsets", "INT64", [-1])])
+        config = client.get("/v2/models/weighted/config").json()
+        expect_equal([t["optional"] for t in config["input"]], [False, True])
+        expect_equal(config["parameters"]["form"]["string_value"], "packed")
+        for model in ("packed", "weighted"):
+            check_as_perf_analyzer(client, model, rng)
+        # All forms are taken, whichever is shown.
+        ids = Tensor("indices", np.array([1, 2])), Tensor("offsets", np.array([0]))
+        expect_equal(client.infer("packed", ids).embeddings().shape, (1, 5))
+    rejected(["form", "offsets, packed, segments"], "--table", f"t={directory}/t.npy,form=bags")

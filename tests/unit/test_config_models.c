@@ -135,7 +135,10 @@ static void test_defaults_of_a_model(void **state)
 #define BAG_NOT_SET_CHOICE_REDUCTION(member)
 #define BAG_NOT_SET_CHOICE_LOAD(member)       assert_int_equal(model->member, BAG_LOAD_COUNT);
 #define BAG_NOT_SET_CHOICE_ROW_FORMAT(member) assert_int_equal(model->member, BAG_ROWS_PLAIN);
-#define BAG_X(member, key, TYPE, ...)         BAG_NOT_SET_##TYPE(member)
+#define BAG_NOT_SET_CHOICE_FORM(member)       assert_int_equal(model->member, BAG_FORM_OFFSETS);
+#define BAG_NOT_SET_CHOICE_OPTIONAL_INPUTS(member) \
+    assert_int_equal(model->member, BAG_V2_OPTIONAL_ALL);
+#define BAG_X(member, key, TYPE, ...) BAG_NOT_SET_##TYPE(member)
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
 }
@@ -169,6 +172,8 @@ static void test_switches(void **state)
 #define BAG_SWITCH_CHOICE_REDUCTION(member, key)
 #define BAG_SWITCH_CHOICE_LOAD(member, key)
 #define BAG_SWITCH_CHOICE_ROW_FORMAT(member, key)
+#define BAG_SWITCH_CHOICE_FORM(member, key)
+#define BAG_SWITCH_CHOICE_OPTIONAL_INPUTS(member, key)
 #define BAG_X(member, key, TYPE, ...) BAG_SWITCH_##TYPE(member, key)
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
