@@ -786,7 +786,8 @@ static bool copy_prior(struct bag_change_plan *plan, struct bag_problem *problem
     }
     plan->num_prior = count;
     plan->num_wishes = plan->changer->num_wishes;
-    memcpy(plan->wishes, plan->changer->wishes, plan->num_wishes * sizeof *plan->wishes);
+    if (plan->num_wishes)
+        memcpy(plan->wishes, plan->changer->wishes, plan->num_wishes * sizeof *plan->wishes);
     return true;
 }
 
