@@ -202,7 +202,8 @@ static bool init_updates(struct serve *serve, struct bag_problem *problem)
                                             .sync = options->journal_sync,
                                             .sync_interval_ms =
                                                 (uint64_t)options->journal_sync_interval_ms,
-                                            .disk = &bag_system_disk};
+                                            .disk = &bag_system_disk,
+                                            .journal_file_bytes = BAG_JOURNAL_FILE_BYTES};
     if (options->updates == BAG_SWITCH_OFF)
         return true;
     if (!bag_updates_init(&serve->updates, &settings))

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A larger file is followed by a new one. */
-#define FILE_BYTES ((uint64_t)64 << 20)
-
 #define NAME_DIGITS 20
 #define SUFFIX      ".journal"
 #define NEW_SUFFIX  ".new"
@@ -90,8 +87,10 @@ bool bag_journal_read_file(struct bag_journal_reader *reader, const struct bag_d
         bag_problem_prefix(problem, "journal %s", path.text);
         return false;
     }
-    if (file->first_sequence != reader->file.first_sequence)
+    if (file->first_sequence != reader->file.first_sequence) {
         reader->at = header_bytes;
+        reader->last_sequence = file->first_sequence - 1;
+    }
     reader->file = *file;
     return true;
 }
@@ -100,7 +99,7 @@ bool bag_journal_next(struct bag_journal_reader *reader, const char *folder,
                       struct bag_journal_record *record, bool *damaged, struct bag_problem *problem)
 {
     *damaged = false;
-    if (reader->at >= reader->file.bytes)
+    if (reader->at >= reader->file.bytes || reader->last_sequence + 1 >= reader->file.end_sequence)
         return false;
     size_t bytes = bag_journal_read_record(reader->bytes, reader->file.bytes, reader->at,
                                            reader->header.row_bytes, record);
@@ -113,6 +112,7 @@ bool bag_journal_next(struct bag_journal_reader *reader, const char *folder,
                                path_of(folder, reader->file.first_sequence, "").text, reader->at);
     }
     reader->at += bytes;
+    reader->last_sequence = record->sequence;
     return record->sequence < reader->file.end_sequence;
 }
 
@@ -167,9 +167,6 @@ static bool list_files(struct bag_journal *journal, struct bag_problem *problem)
                                journal->folder);
     if (journal->num_files)
         qsort(journal->files, journal->num_files, sizeof *journal->files, compare_files);
-    for (size_t i = 0; i < journal->num_files; i++)
-        journal->files[i].end_sequence =
-            i + 1 < journal->num_files ? journal->files[i + 1].first_sequence : UINT64_MAX;
     return true;
 }
 
@@ -218,7 +215,7 @@ static bool find_end(struct bag_journal *journal, const char *bytes, size_t coun
     size_t at, taken;
     if (!check_header(journal, file, bytes, count, &header, &at, problem))
         return false;
-    journal->begins = !same_rows(&header, &journal->header);
+    journal->other_rows = !same_rows(&header, &journal->header);
     journal->last_sequence = file->first_sequence - 1;
     while ((taken = bag_journal_read_record(bytes, count, at, header.row_bytes, &record)) > 0) {
         journal->last_sequence = record.sequence;
@@ -266,7 +263,7 @@ static bool open_last(struct bag_journal *journal, struct bag_problem *problem)
 
 /* Of a file that is not the last one: its size, and that its header fits. */
 static bool check_file(const struct bag_journal *journal, struct bag_journal_file *file,
-                       struct bag_problem *problem)
+                       bool *empty, struct bag_problem *problem)
 {
     const struct bag_disk *disk = journal->disk;
     struct path path = path_of(journal->folder, file->first_sequence, "");
@@ -283,7 +280,67 @@ static bool check_file(const struct bag_journal *journal, struct bag_journal_fil
     disk->close(disk->context, opened);
     if (error)
         return reject_file(path.text, "reading it failed", error, problem);
-    return check_header(journal, file, bytes, count, &header, &header_bytes, problem);
+    bool ok = check_header(journal, file, bytes, count, &header, &header_bytes, problem);
+    *empty = ok && file->bytes == header_bytes;
+    return ok;
+}
+
+/* Checks all files but the last one. Those without records are of attempts to begin one: they do
+ * not end the file before them. */
+static bool check_files(struct bag_journal *journal, struct bag_problem *problem)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < journal->num_files; i++) {
+        struct bag_journal_file file = journal->files[i];
+        bool empty = false;
+        if (i + 1 < journal->num_files && !check_file(journal, &file, &empty, problem))
+            return false;
+        if (!empty)
+            journal->files[kept++] = file;
+    }
+    journal->num_files = kept;
+    for (size_t i = 0; i < kept; i++)
+        journal->files[i].end_sequence =
+            i + 1 < kept ? journal->files[i + 1].first_sequence : UINT64_MAX;
+    return true;
+}
+
+/* Opens the last file with a record, or else the first one. */
+static bool open_files(struct bag_journal *journal, struct bag_problem *problem)
+{
+    const struct bag_disk *disk = journal->disk;
+    if (!check_files(journal, problem) || !open_last(journal, problem))
+        return false;
+    while (journal->num_files > 1 && journal->last_sequence < last_of(journal)->first_sequence) {
+        struct path path = path_of(journal->folder, last_of(journal)->first_sequence, "");
+        disk->close(disk->context, journal->file);
+        journal->file = -1;
+        int error = disk->remove(disk->context, path.text);
+        if (!error)
+            error = disk->sync_folder(disk->context, journal->folder);
+        if (error)
+            return reject_file(path.text, "it cannot be removed", error, problem);
+        journal->num_files--;
+        last_of(journal)->end_sequence = UINT64_MAX;
+        if (!open_last(journal, problem))
+            return false;
+    }
+    return true;
+}
+
+/* The folder that the name of `dir` is in. */
+static struct path parent_of(const char *dir)
+{
+    struct path path;
+    size_t bytes = strlen(dir);
+    while (bytes > 1 && dir[bytes - 1] == '/')
+        bytes--;
+    while (bytes > 0 && dir[bytes - 1] != '/')
+        bytes--;
+    if (bytes == 0)
+        return (struct path){"."};
+    snprintf(path.text, sizeof path.text, "%.*s", (int)(bytes > 1 ? bytes - 1 : 1), dir);
+    return path;
 }
 
 static bool make_folders(struct bag_journal *journal, const char *dir, struct bag_problem *problem)
@@ -294,23 +351,22 @@ static bool make_folders(struct bag_journal *journal, const char *dir, struct ba
         error = disk->make_folder(disk->context, journal->folder);
     if (!error)
         error = disk->sync_folder(disk->context, dir);
+    if (!error)
+        error = disk->sync_folder(disk->context, parent_of(dir).text);
     return !error || reject_file(journal->folder, "the folder cannot be made", error, problem);
 }
 
 bool bag_journal_open(struct bag_journal *journal, const struct bag_disk *disk, const char *dir,
                       const struct bag_journal_header *header, struct bag_problem *problem)
 {
-    *journal = (struct bag_journal){.disk = disk, .header = *header, .file = -1};
+    *journal = (struct bag_journal){
+        .disk = disk, .header = *header, .file_bytes = BAG_JOURNAL_FILE_BYTES, .file = -1};
     int length = snprintf(journal->folder, sizeof journal->folder, "%s/%s", dir, header->name);
     if (length < 0 || (size_t)length >= sizeof journal->folder)
         return bag_problem_set(problem, BAG_ERROR_FILE, "journal_dir: the path is too long");
     if (!make_folders(journal, dir, problem) || !list_files(journal, problem))
         return false;
-    for (size_t i = 0; i + 1 < journal->num_files; i++) {
-        if (!check_file(journal, &journal->files[i], problem))
-            return false;
-    }
-    return journal->num_files == 0 || open_last(journal, problem);
+    return journal->num_files == 0 || open_files(journal, problem);
 }
 
 void bag_journal_close(struct bag_journal *journal)
@@ -337,14 +393,13 @@ bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_p
     const struct bag_disk *disk = journal->disk;
     if (!bag_journal_is_dirty(journal))
         return true;
-    int error = disk->sync(disk->context, journal->file);
+    int error = journal->sync_failed ? EIO : disk->sync(disk->context, journal->file);
     if (!error) {
         journal->synced_bytes = last_of(journal)->bytes;
         journal->synced_sequence = journal->last_sequence;
         return true;
     }
-    /* What the file holds from here on is not known any more: the next record begins another. */
-    journal->failed = true;
+    journal->failed = journal->sync_failed = true;
     if (takes_back) {
         last_of(journal)->bytes = journal->synced_bytes;
         journal->last_sequence = journal->synced_sequence;
@@ -352,85 +407,106 @@ bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_p
     return reject_storage(journal, "fsync failed", error, problem);
 }
 
-/* Writes a new file with nothing but a header under a name that is not read; 0 or an errno. */
-static int write_new_file(struct bag_journal *journal, const char *path, size_t *header_bytes,
-                          int *file)
+/* A file that is being begun: a header, and what the last file could not keep. */
+struct new_file {
+    uint64_t first_sequence, last_sequence;
+    char *bytes;
+    size_t count;
+};
+
+/* What the new file holds; 0 or an errno. new_file->bytes is to be freed. */
+static int fill_new_file(struct bag_journal *journal, uint64_t sequence, struct new_file *new_file)
 {
     const struct bag_disk *disk = journal->disk;
-    char bytes[BAG_JOURNAL_MAX_HEADER_BYTES];
-    disk->remove(disk->context, path); /* of an attempt that was cut off */
-    *header_bytes = bag_journal_write_header(&journal->header, bytes);
-    int error = disk->open(disk->context, path, true, file);
+    size_t rest = bag_journal_is_dirty(journal)
+                      ? (size_t)(last_of(journal)->bytes - journal->synced_bytes)
+                      : 0;
+    new_file->first_sequence = rest ? journal->synced_sequence + 1 : sequence;
+    new_file->last_sequence = rest ? journal->last_sequence : sequence - 1;
+    new_file->bytes = malloc(BAG_JOURNAL_MAX_HEADER_BYTES + rest);
+    if (!new_file->bytes)
+        return ENOMEM;
+    if (rest && journal->other_rows)
+        return EIO; /* rows of two kinds do not go into one file */
+    journal->header.first_sequence = new_file->first_sequence;
+    new_file->count = bag_journal_write_header(&journal->header, new_file->bytes);
+    int error = rest ? disk->read(disk->context, journal->file, new_file->bytes + new_file->count,
+                                  rest, journal->synced_bytes)
+                     : 0;
+    new_file->count += rest;
+    return error;
+}
+
+/* Writes it under a name that is not read, and then gives it its own; 0 or an errno. */
+static int write_new_file(struct bag_journal *journal, const struct new_file *new_file, int *file)
+{
+    const struct bag_disk *disk = journal->disk;
+    struct path path = path_of(journal->folder, new_file->first_sequence, "");
+    struct path new_path = path_of(journal->folder, new_file->first_sequence, NEW_SUFFIX);
+    disk->remove(disk->context, new_path.text); /* of an attempt that was cut off */
+    int error = disk->open(disk->context, new_path.text, true, file);
     if (error)
         return error;
-    error = disk->write(disk->context, *file, bytes, *header_bytes, 0);
+    error = disk->write(disk->context, *file, new_file->bytes, new_file->count, 0);
     if (!error)
         error = disk->sync(disk->context, *file);
-    if (error) {
+    if (!error)
+        error = disk->rename(disk->context, new_path.text, path.text);
+    if (!error)
+        error = disk->sync_folder(disk->context, journal->folder);
+    if (error)
         disk->close(disk->context, *file);
-        disk->remove(disk->context, path);
-    }
     return error;
 }
 
 /* The room for one more file is there. */
-static void add_file(struct bag_journal *journal, uint64_t first_sequence, size_t header_bytes,
-                     int file)
-{
-    bool replaces = journal->num_files && last_of(journal)->first_sequence == first_sequence;
-    if (journal->num_files && !replaces)
-        last_of(journal)->end_sequence = first_sequence;
-    journal->num_files += !replaces;
-    *last_of(journal) = (struct bag_journal_file){
-        .first_sequence = first_sequence, .end_sequence = UINT64_MAX, .bytes = header_bytes};
-    if (journal->file >= 0)
-        journal->disk->close(journal->disk->context, journal->file);
-    journal->file = file;
-    journal->begins = journal->failed = false;
-    journal->last_sequence = journal->synced_sequence = first_sequence - 1;
-    journal->synced_bytes = header_bytes;
-}
-
-/* Begins a file; the one before is complete on the disk by then. */
-static bool begin_file(struct bag_journal *journal, uint64_t first_sequence,
-                       struct bag_problem *problem)
+static void add_file(struct bag_journal *journal, const struct new_file *new_file, int file)
 {
     const struct bag_disk *disk = journal->disk;
-    struct path path = path_of(journal->folder, first_sequence, "");
-    struct path new_path = path_of(journal->folder, first_sequence, NEW_SUFFIX);
-    size_t header_bytes = 0;
-    int file = -1, error = 0;
+    uint64_t first_sequence = new_file->first_sequence;
+    bool replaces = journal->num_files && last_of(journal)->first_sequence == first_sequence;
+    if (journal->num_files && !replaces) {
+        last_of(journal)->end_sequence = first_sequence;
+        last_of(journal)->bytes = journal->synced_bytes;
+        /* Where this is lost, nobody reads what is there. */
+        if (journal->failed)
+            disk->truncate(disk->context, journal->file, journal->synced_bytes);
+    }
+    journal->num_files += !replaces;
+    *last_of(journal) = (struct bag_journal_file){
+        .first_sequence = first_sequence, .end_sequence = UINT64_MAX, .bytes = new_file->count};
+    if (journal->file >= 0)
+        disk->close(disk->context, journal->file);
+    journal->file = file;
+    journal->begins = journal->other_rows = journal->failed = journal->sync_failed = false;
+    journal->last_sequence = journal->synced_sequence = new_file->last_sequence;
+    journal->synced_bytes = new_file->count;
+}
+
+static bool begin_file(struct bag_journal *journal, uint64_t sequence, struct bag_problem *problem)
+{
+    struct new_file new_file = {.count = 0};
+    int file = -1;
+    if (!journal->sync_failed && !bag_journal_sync(journal, false, problem))
+        return false;
     struct bag_journal_file *files =
         realloc(journal->files, (journal->num_files + 1) * sizeof *files);
     if (!files)
         return reject_storage(journal, "a file cannot be begun", ENOMEM, problem);
     journal->files = files;
-    if (!bag_journal_sync(journal, false, problem))
-        return false;
-    if (journal->failed)
-        error = disk->truncate(disk->context, journal->file, last_of(journal)->bytes);
-    if (!error && journal->failed)
-        error = disk->sync(disk->context, journal->file);
-    journal->header.first_sequence = first_sequence;
+    int error = fill_new_file(journal, sequence, &new_file);
     if (!error)
-        error = write_new_file(journal, new_path.text, &header_bytes, &file);
-    if (error)
-        return reject_storage(journal, "a file cannot be begun", error, problem);
-    error = disk->rename(disk->context, new_path.text, path.text);
+        error = write_new_file(journal, &new_file, &file);
     if (!error)
-        error = disk->sync_folder(disk->context, journal->folder);
-    if (error) {
-        disk->close(disk->context, file);
-        return reject_storage(journal, "a file cannot be begun", error, problem);
-    }
-    add_file(journal, first_sequence, header_bytes, file);
-    return true;
+        add_file(journal, &new_file, file);
+    free(new_file.bytes);
+    return !error || reject_storage(journal, "a file cannot be begun", error, problem);
 }
 
 static bool begins_file(const struct bag_journal *journal, uint64_t sequence)
 {
-    return journal->file < 0 || journal->begins || journal->failed ||
-           last_of(journal)->bytes >= FILE_BYTES || sequence != journal->last_sequence + 1;
+    return journal->file < 0 || journal->begins || journal->other_rows || journal->failed ||
+           last_of(journal)->bytes >= journal->file_bytes || sequence != journal->last_sequence + 1;
 }
 
 static bool reserve(struct bag_journal *journal, size_t bytes, struct bag_problem *problem)

@@ -2,7 +2,9 @@
  *
  * DIR/NAME/00000000000000000001.journal begins with update 1. A file that has become large is
  * followed by the next one, whose name is the first update in it; files are removed when every
- * loaded table had their updates from the beginning. A file is synced before the next one is begun.
+ * loaded table had their updates from the beginning. A file is synced before the next one is begun;
+ * where that fails the next one begins with what was not. Bytes behind the record that is followed
+ * by the next file's first one were taken back, and do not count.
  *
  * A tail of the last file that the disk did not get is cut off when the journal is opened. Anything
  * else that is wrong is an error that names the file: nothing that was acknowledged is passed over.
@@ -17,6 +19,9 @@
 
 #define BAG_JOURNAL_PATH_BYTES 1024
 
+/* A larger file is followed by a new one. */
+#define BAG_JOURNAL_FILE_BYTES ((uint64_t)64 << 20)
+
 struct bag_journal_file {
     uint64_t first_sequence;
     uint64_t end_sequence; /* where the next file begins; UINT64_MAX: it is the last one */
@@ -27,15 +32,19 @@ struct bag_journal {
     const struct bag_disk *disk;         /* borrowed */
     char folder[BAG_JOURNAL_PATH_BYTES]; /* empty: there is no journal */
     struct bag_journal_header header;    /* of files that are begun */
-    struct bag_journal_file *files;      /* owned; oldest first */
+    uint64_t file_bytes; /* a larger file is followed by a new one; BAG_JOURNAL_FILE_BYTES unless
+                            the owner sets it */
+    struct bag_journal_file *files; /* owned; oldest first */
     size_t num_files;
     int file;               /* the last one, open; -1: there is none yet */
-    bool begins;            /* the next record begins a file: the last one has other rows */
+    bool begins;            /* the next record begins a file, */
+    bool other_rows;        /* as it does where the last one has other rows than the header says */
     uint64_t last_sequence; /* of the last record, or before the first one; 0: none */
     uint64_t synced_bytes, synced_sequence; /* of the last file; its last record that is safe */
     char *buffer;                           /* owned; of the record that is written */
     size_t buffer_bytes;
     bool failed; /* the last file may hold what was taken back: the next record begins a file */
+    bool sync_failed; /* so that syncing it again proves nothing */
 
     uint64_t torn_bytes; /* that opening cut off the last file */
 };
@@ -80,6 +89,7 @@ struct bag_journal_reader {
     struct bag_journal_header header; /* of that file */
     char *bytes;                      /* owned */
     size_t at;                        /* of the next record */
+    uint64_t last_sequence;           /* of the record before it */
 };
 
 /* The file to read next, the first one with an update after `through`; false where there is none,

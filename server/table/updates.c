@@ -135,7 +135,9 @@ static void sync_group(const struct group *group)
 static void finish(struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
-    if (stream->unsynced || stream->stopped) {
+    /* Those before a new file was begun were synced with the old one. */
+    bool lost = stream->unsynced && update->sequence > stream->journal.synced_sequence;
+    if (lost || stream->stopped) {
         update->failed = true;
         update->problem = stream->problem;
         return;
@@ -199,7 +201,7 @@ static bool append(struct bag_updates_stream *stream, struct bag_update *update)
         header->dtype = table->dtype;
         header->row_format = table->row_format;
         header->row_bytes = bag_row_bytes(table);
-        stream->journal.begins = true;
+        stream->journal.other_rows = true;
     }
     return bag_journal_append(&stream->journal, &record, &update->problem);
 }
@@ -302,7 +304,8 @@ void bag_updates_sync(struct bag_updates *updates)
     struct bag_problem problem;
     pthread_mutex_lock(&updates->lock);
     for (struct bag_updates_stream *at = updates->streams; at; at = at->next) {
-        if (!sync_stream(at, false, &problem))
+        /* One that failed is said once; the next update begins a new file. */
+        if (!at->journal.sync_failed && !sync_stream(at, false, &problem))
             bag_log(BAG_LOG_LEVEL_ERROR, "a journal is not synced", BAG_LOG_TEXT("model", at->name),
                     BAG_LOG_TEXT("reason", problem.text));
     }

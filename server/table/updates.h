@@ -24,6 +24,7 @@ struct bag_updates_settings {
     enum bag_journal_sync sync;
     uint64_t sync_interval_ms;
     const struct bag_disk *disk;
+    uint64_t journal_file_bytes; /* a larger file is followed by a new one */
 };
 
 /* Of one model's name. What is atomic may be read at any time by whoever has a snapshot with a

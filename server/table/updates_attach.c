@@ -35,6 +35,7 @@ static bool open_journal(struct bag_updates *updates, struct bag_updates_stream 
         bag_journal_close(&stream->journal);
         return false;
     }
+    stream->journal.file_bytes = updates->settings.journal_file_bytes;
     if (stream->journal.torn_bytes)
         bag_log(BAG_LOG_LEVEL_WARNING, "the end of a journal was cut off",
                 BAG_LOG_TEXT("model", stream->name), BAG_LOG_TEXT("folder", stream->journal.folder),

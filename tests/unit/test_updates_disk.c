@@ -1,0 +1,466 @@
+/* Updates, snapshots and restarts on a disk that tears, reorders and loses what was not synced.
+ *
+ * Every seed is one story: tables are loaded from snapshots, batches come alone and together,
+ * numbered rightly, again, and with gaps; calls of the disk fail; versions are reloaded; the
+ * process or the machine stops in the middle. A model of a few lines knows what every number left
+ * behind. What was acknowledged must be there after every restart, in its order, and what was
+ * refused only where nobody could know.
+ *
+ *   test_updates_disk [COUNT [FIRST]]    so many stories, from a seed on; 300 without arguments */
+#include "disk_fixture.h"
+
+#include "server/system/log.h"
+#include "server/table/updates.h"
+
+#define IDS       24
+#define COLUMNS   3
+#define MAX_SEQ   400
+#define MAX_TRIES 32
+#define TOGETHER  5
+
+/* What a table holds. */
+struct state {
+    bool there[IDS];
+    float rows[IDS][COLUMNS];
+};
+
+struct batch {
+    bool deletes;
+    size_t count;
+    uint64_t ids[IDS];
+    float rows[IDS][COLUMNS];
+};
+
+/* A story. */
+struct story {
+    uint64_t seed;
+    struct rng rng;
+    struct fake_disk *disk;
+    bool keyed;
+    enum bag_journal_sync sync;
+
+    struct state states[MAX_SEQ]; /* after each number */
+    uint64_t acknowledged;        /* the last number that was */
+    /* What may have taken the numbers after it: refused by a disk that failed. */
+    struct batch tries[MAX_SEQ][MAX_TRIES];
+    size_t num_tries[MAX_SEQ];
+
+    struct bag_updates updates;
+    struct version {
+        struct bag_table_memory memory;
+        uint64_t through;
+    } versions[2]; /* the served one, and one that may be held beside it */
+    size_t num_versions;
+    uint64_t oldest_snapshot; /* that must still be able to start */
+    size_t lost_syncs;        /* before the last restart */
+    size_t restarts, applied, refused, reloads, powers;
+};
+
+#define require(story, condition)                                                     \
+    do {                                                                              \
+        if (!(condition))                                                             \
+            fail_msg("seed %llu, update %llu: %s", (unsigned long long)(story)->seed, \
+                     (unsigned long long)(story)->acknowledged, #condition);          \
+    } while (0)
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static uint64_t key_of(size_t id)
+{
+    return (uint64_t)id * UINT64_C(0x123456789abcdef1) - 5;
+}
+
+static void apply_to_state(struct state *state, const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        state->there[batch->ids[i]] = !batch->deletes;
+        if (!batch->deletes)
+            memcpy(state->rows[batch->ids[i]], batch->rows[i], sizeof batch->rows[i]);
+    }
+}
+
+static bool same_state(const struct state *a, const struct state *b)
+{
+    for (size_t i = 0; i < IDS; i++) {
+        if (a->there[i] != b->there[i] ||
+            (a->there[i] && memcmp(a->rows[i], b->rows[i], sizeof a->rows[i]) != 0))
+            return false;
+    }
+    return true;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+struct key_list {
+    uint64_t keys[IDS];
+    size_t count;
+};
+
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
+                      struct bag_problem *problem)
+{
+    const struct key_list *list = context;
+    (void)problem;
+    memcpy(keys, list->keys + first, count * sizeof *keys);
+    return true;
+}
+
+/* A loaded table, as the snapshot of a state. */
+static void load(const struct story *story, const struct state *state,
+                 struct bag_table_memory *memory)
+{
+    struct bag_problem problem;
+    struct key_list list = {.count = 0};
+    size_t rows = 0;
+    for (size_t i = 0; i < IDS; i++)
+        rows += !story->keyed || state->there[i];
+    int64_t shape[2] = {(int64_t)rows + (story->keyed ? IDS : 0), COLUMNS};
+    assert_true(bag_table_create(BAG_F32, 2, shape, memory, &problem));
+    for (size_t i = 0, row = 0; i < IDS; i++) {
+        if (story->keyed && !state->there[i])
+            continue;
+        memcpy((float *)memory->mapping + row * COLUMNS, state->rows[i], sizeof state->rows[i]);
+        list.keys[list.count++] = key_of(i);
+        row++;
+    }
+    if (!story->keyed)
+        return;
+    struct bag_keys_source source = {read_keys, &list, rows, false, IDS};
+    memory->spare_rows = IDS;
+    memory->shape[0] = memory->table.num_rows = (int64_t)rows;
+    memory->keys_dtype = BAG_U64;
+    assert_true(bag_keys_index_build(&source, 1, NULL, NULL, &memory->index, &problem));
+}
+
+static struct state read_table(const struct story *story, const struct bag_table_memory *memory)
+{
+    struct state state = {.there = {false}};
+    const float *rows = memory->table.rows;
+    for (size_t i = 0; i < IDS; i++) {
+        int64_t row = story->keyed ? bag_keys_find_one(&memory->index.keys, key_of(i)) : (int64_t)i;
+        state.there[i] = row >= 0;
+        if (row >= 0)
+            memcpy(state.rows[i], rows + row * COLUMNS, sizeof state.rows[i]);
+    }
+    return state;
+}
+
+static bool attach(struct story *story, uint64_t through, struct bag_problem *problem)
+{
+    static const struct bag_rules rules = {.reduction = BAG_SUM, .default_index = -1};
+    struct version *version = &story->versions[story->num_versions];
+    version->through = through;
+    load(story, &story->states[through], &version->memory);
+    struct bag_updates_table table = {
+        .name = "items", .memory = &version->memory, .rules = &rules, .through = through};
+    if (bag_updates_attach(&story->updates, &table, NULL, NULL, problem)) {
+        story->num_versions++;
+        return true;
+    }
+    bag_table_unload(&version->memory);
+    return false;
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+/* Finds which tries lead from a state to another in so many steps; keeps the states between. */
+static bool explain(struct story *story, uint64_t from, uint64_t to, const struct state *want)
+{
+    if (from == to)
+        return same_state(&story->states[from], want);
+    for (size_t i = 0; i < story->num_tries[from + 1]; i++) {
+        story->states[from + 1] = story->states[from];
+        apply_to_state(&story->states[from + 1], &story->tries[from + 1][i]);
+        if (explain(story, from + 1, to, want))
+            return true;
+    }
+    return false;
+}
+
+/* The last number that the journal must have: all that were acknowledged, unless the machine or a
+ * failed sync lost what nobody had promised to sync. */
+static uint64_t least_sequence(const struct story *story, bool lost_power)
+{
+    bool kept = story->sync == BAG_JOURNAL_SYNC_ALWAYS || (!lost_power && !story->lost_syncs);
+    return kept ? story->acknowledged : story->oldest_snapshot;
+}
+
+static void start(struct story *story, bool lost_power)
+{
+    struct bag_updates_settings settings = {.journal_dir = "/data/journal",
+                                            .sync = story->sync,
+                                            .disk = &story->disk->calls,
+                                            .journal_file_bytes =
+                                                500 + rng_below(&story->rng, 3000)};
+    struct bag_problem problem;
+    /* A snapshot may be newer than all that is in the journal. */
+    uint64_t span = story->acknowledged - story->oldest_snapshot;
+    uint64_t through = story->oldest_snapshot + rng_next(&story->rng) % (span + 1);
+    assert_true(bag_updates_init(&story->updates, &settings));
+    story->num_versions = 0;
+    if (!attach(story, through, &problem))
+        fail_msg("seed %llu, update %llu, start from %llu: %s", (unsigned long long)story->seed,
+                 (unsigned long long)story->acknowledged, (unsigned long long)through,
+                 problem.text);
+    struct state now = read_table(story, &story->versions[0].memory);
+    uint64_t sequence = story->versions[0].memory.live->stream->sequence;
+    uint64_t least = least_sequence(story, lost_power);
+    require(story, sequence >= (least > through ? least : through));
+    if (sequence <= story->acknowledged)
+        require(story, same_state(&now, &story->states[sequence]));
+    else
+        require(story, explain(story, story->acknowledged, sequence, &now));
+    for (uint64_t i = sequence + 1; i < MAX_SEQ; i++)
+        story->num_tries[i] = 0;
+    story->acknowledged = sequence;
+}
+
+/* Everything in memory goes; what the disk has stays as a crash leaves it. */
+static void stop(struct story *story, bool loses_power)
+{
+    for (size_t i = 0; i < story->num_versions; i++) {
+        if (story->oldest_snapshot > story->versions[i].through || i == 0)
+            story->oldest_snapshot = story->versions[i].through;
+    }
+    story->disk->calls_left = 0;
+    while (story->num_versions)
+        bag_table_unload(&story->versions[--story->num_versions].memory);
+    bag_updates_free(&story->updates);
+    require(story, story->disk->open_files == 0);
+    story->lost_syncs = story->disk->lost_syncs;
+    story->disk->lost_syncs = 0;
+    crash(story->disk, loses_power);
+    story->restarts++;
+    story->powers += loses_power;
+}
+
+/* ---- updates --------------------------------------------------------------------------------- */
+
+/* A batch of which each row is unique. */
+static struct batch make_batch(struct story *story, const struct state *state)
+{
+    struct batch batch = {.deletes = story->keyed && rng_below(&story->rng, 4) == 0};
+    for (size_t i = 0; i < IDS; i++) {
+        if (rng_below(&story->rng, 3) || (batch.deletes && !state->there[i]))
+            continue;
+        batch.ids[batch.count] = i;
+        for (size_t j = 0; j < COLUMNS; j++)
+            batch.rows[batch.count][j] = (float)(rng_next(&story->rng) >> 40);
+        batch.count++;
+    }
+    return batch;
+}
+
+static void ignore_done(struct bag_update *update)
+{
+    (void)update;
+}
+
+struct asked {
+    struct bag_update update;
+    struct batch batch;
+    uint64_t ids[IDS];
+};
+
+static void ask(struct story *story, struct asked *asked, const struct state *state)
+{
+    asked->batch = make_batch(story, state);
+    for (size_t i = 0; i < asked->batch.count; i++)
+        asked->ids[i] = story->keyed ? key_of(asked->batch.ids[i]) : asked->batch.ids[i];
+    asked->update = (struct bag_update){
+        .live = story->versions[0].memory.live,
+        .batch = {.deletes = asked->batch.deletes,
+                  .count = asked->batch.count,
+                  .ids = asked->ids,
+                  .rows = asked->batch.deletes ? NULL : (const char *)asked->batch.rows},
+        .done = ignore_done};
+}
+
+static void remember_try(struct story *story, uint64_t sequence, const struct batch *batch)
+{
+    if (sequence < MAX_SEQ && story->num_tries[sequence] < MAX_TRIES)
+        story->tries[sequence][story->num_tries[sequence]++] = *batch;
+}
+
+/* Whether nothing is known of what became of an update. */
+static bool is_storage(const struct bag_update *update)
+{
+    return update->failed && update->problem.kind == BAG_ERROR_STORAGE;
+}
+
+/* `was_refused`: one that was asked before it, together with it. */
+static void take_outcome(struct story *story, const struct asked *asked, bool *was_refused)
+{
+    const struct bag_update *update = &asked->update;
+    if (update->applied) {
+        require(story, !update->failed && update->sequence == story->acknowledged + 1);
+        story->states[update->sequence] = story->states[story->acknowledged];
+        apply_to_state(&story->states[update->sequence], &asked->batch);
+        story->acknowledged = update->sequence;
+        story->num_tries[update->sequence] = 0;
+        story->applied++;
+        return;
+    }
+    require(story, update->failed && (is_storage(update) || *was_refused));
+    /* Its number may have been any from here to how many were asked together. */
+    for (uint64_t i = 0; is_storage(update) && i < TOGETHER; i++)
+        remember_try(story, story->acknowledged + 1 + i, &asked->batch);
+    *was_refused = true;
+    story->refused++;
+}
+
+/* One to a few updates at once; with numbers, or with the next ones. */
+static void send(struct story *story)
+{
+    struct asked asked[TOGETHER];
+    size_t count = 1 + rng_below(&story->rng, TOGETHER);
+    struct state state = story->states[story->acknowledged];
+    bool numbered = rng_below(&story->rng, 2), was_refused = false;
+    for (size_t i = 0; i < count; i++) {
+        ask(story, &asked[i], &state);
+        asked[i].update.has_sequence = numbered;
+        asked[i].update.sequence = story->acknowledged + 1 + i;
+        asked[i].update.next = i + 1 < count ? &asked[i + 1].update : NULL;
+        apply_to_state(&state, &asked[i].batch);
+    }
+    bag_updates_run(&story->updates, &asked[0].update);
+    for (size_t i = 0; i < count; i++)
+        take_outcome(story, &asked[i], &was_refused);
+}
+
+/* A number that was used changes nothing, and one that is too high is refused. */
+static void send_wrong(struct story *story)
+{
+    struct asked asked;
+    uint64_t last = story->acknowledged, ahead = 2 + rng_below(&story->rng, 3);
+    ask(story, &asked, &story->states[last]);
+    asked.update.has_sequence = true;
+    asked.update.sequence = last + ahead;
+    bag_updates_run(&story->updates, &asked.update);
+    require(story, asked.update.failed);
+    require(story, asked.update.problem.kind == BAG_ERROR_CONFLICT);
+    if (last == 0)
+        return;
+    asked.update.sequence = 1 + rng_below(&story->rng, (unsigned)last);
+    bag_updates_run(&story->updates, &asked.update);
+    require(story, !asked.update.failed && !asked.update.applied);
+}
+
+/* ---- stories --------------------------------------------------------------------------------- */
+
+static void check_versions(struct story *story)
+{
+    for (size_t i = 0; i < story->num_versions; i++) {
+        struct state state = read_table(story, &story->versions[i].memory);
+        require(story, same_state(&state, &story->states[story->acknowledged]));
+    }
+}
+
+/* A version from a newer snapshot, at first beside the one before. */
+static void reload(struct story *story)
+{
+    struct bag_problem problem;
+    uint64_t from = story->versions[0].through, span = story->acknowledged - from;
+    if (!attach(story, from + rng_next(&story->rng) % (span + 1), &problem))
+        return; /* what is served stays */
+    if (rng_below(&story->rng, 2))
+        send(story);
+    check_versions(story);
+    bag_table_unload(&story->versions[0].memory);
+    /* The struct moves, as no model's does. */
+    struct bag_live_rows *live = story->versions[1].memory.live;
+    story->versions[0] = story->versions[1];
+    live->memory = &story->versions[0].memory;
+    story->num_versions = 1;
+    story->reloads++;
+}
+
+static void live(struct story *story)
+{
+    unsigned steps = 1 + rng_below(&story->rng, 12);
+    struct fake_disk *disk = story->disk;
+    disk->fails = rng_below(&story->rng, 2) ? 0 : 4 + rng_below(&story->rng, 40);
+    if (rng_below(&story->rng, 2))
+        disk->calls_left = rng_below(&story->rng, 60);
+    for (unsigned i = 0; i < steps && story->acknowledged + 2 * TOGETHER < MAX_SEQ; i++) {
+        disk->full = disk->calls_left < 0 && rng_below(&story->rng, 10) == 0;
+        unsigned what = rng_below(&story->rng, 10);
+        if (what < 6)
+            send(story);
+        else if (what < 7)
+            send_wrong(story);
+        else if (what < 8 && disk->calls_left < 0)
+            reload(story);
+        else
+            bag_updates_sync(&story->updates);
+        check_versions(story);
+    }
+    disk->fails = 0;
+}
+
+static struct story *begin(uint64_t seed)
+{
+    struct story *story = calloc(1, sizeof *story);
+    assert_non_null(story);
+    story->seed = seed;
+    story->rng.state = seed * 2 + 1;
+    story->disk = make_disk(seed * 2 + 2);
+    story->keyed = rng_below(&story->rng, 2);
+    story->sync = rng_below(&story->rng, 3) ? BAG_JOURNAL_SYNC_ALWAYS
+                                            : (enum bag_journal_sync)rng_below(&story->rng, 3);
+    for (size_t i = 0; i < IDS; i++)
+        story->states[0].there[i] = !story->keyed || rng_below(&story->rng, 2);
+    return story;
+}
+
+static void run_story(uint64_t seed, struct story *sum)
+{
+    struct story *story = begin(seed);
+    unsigned lives = 2 + rng_below(&story->rng, 4);
+    bool loses_power = false;
+    disk_make_folder(story->disk, "/data");
+    disk_sync_folder(story->disk, "");
+    for (unsigned i = 0; i < lives; i++) {
+        start(story, loses_power);
+        live(story);
+        loses_power = rng_below(&story->rng, 2);
+        stop(story, loses_power);
+    }
+    start(story, loses_power);
+    stop(story, false);
+    sum->restarts += story->restarts;
+    sum->applied += story->applied;
+    sum->refused += story->refused;
+    sum->reloads += story->reloads;
+    sum->powers += story->powers;
+    free_disk(story->disk);
+    free(story);
+}
+
+static uint64_t count = 300, first = 1;
+
+static void test_stories(void **state)
+{
+    struct story *sum = calloc(1, sizeof *sum);
+    (void)state;
+    assert_non_null(sum);
+    for (uint64_t seed = first; seed < first + count; seed++)
+        run_story(seed, sum);
+    printf("%llu stories: %zu updates applied, %zu refused, %zu reloads, %zu restarts, %zu of them "
+           "without power\n",
+           (unsigned long long)count, sum->applied, sum->refused, sum->reloads, sum->restarts,
+           sum->powers);
+    assert_true(sum->applied > count && sum->refused && sum->reloads && sum->powers);
+    free(sum);
+}
+
+int main(int argc, char *argv[])
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stories)};
+    if (argc > 1)
+        count = strtoull(argv[1], NULL, 10);
+    if (argc > 2)
+        first = strtoull(argv[2], NULL, 10);
+    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
