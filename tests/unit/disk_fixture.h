@@ -7,7 +7,7 @@
 #ifndef BAG_DISK_FIXTURE_H
 #define BAG_DISK_FIXTURE_H
 
-#include "server/system/disk.h"
+#include "server/system/files.h"
 #include "testing.h"
 
 #include <errno.h>
