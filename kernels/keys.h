@@ -1,30 +1,39 @@
-/* From 64-bit keys to rows: a hash index of cache lines, five keys with their rows in each.
+/* From 64-bit keys to rows: a hash index of cache lines, seven keys with their rows in each.
  *
- * Keys are bit patterns, and every pattern is an ordinary key: 0 and -1 too. A key's line follows
- * from a hash with a random seed, so that nobody can choose keys that meet in one line; where the
- * line is full the key stands in one of the next lines, at most BAG_KEYS_MAX_PROBE away. Lines are
- * filled to four fifths, which makes 16 bytes a key.
+ * Keys are bit patterns, and every pattern is an ordinary key: 0 and -1 too. A key is hashed by a
+ * bijection with a random seed, so that nobody can choose keys that meet in one line. The hash's
+ * high part is the number of the key's home line; a slot holds the rest of the hash, the row and
+ * the number of the probe that found it room, together 9 bytes. Probe 1 is the home line;
+ * how far the others are from each other follows from the hash. The home line knows the last
+ * probe of its keys. Lines are filled to 13 fourteenths, which makes 9.85 bytes a key.
  *
  * The caller brings memory and seed and decides what becomes of missing keys. Nothing is allocated
- * here. Any number of threads may add keys at once, or look keys up at once; not both. */
+ * here.
+ *
+ * Threads: any number may call bag_keys_fill at once, or the functions that find keys. While they
+ * find keys one thread at a time may insert and remove: a slot's word is read and written as a
+ * whole and is written last, so a key is found with its row or not at all, and keys that are moved
+ * to make room are found all the time. The row of a removed key is found by those who look it up
+ * at that moment: who gives the row to another key waits for them. */
 #ifndef BAG_KEYS_H
 #define BAG_KEYS_H
 
 #include "pool.h"
 
-#define BAG_KEYS_PER_LINE 5
+#define BAG_KEYS_PER_LINE 7
 
 /* The largest table: a row's number takes 37 bits. */
 #define BAG_KEYS_MAX_ROWS (INT64_C(1) << 37)
 
-/* How many lines are searched for a key at most. Full lines follow each other with a probability
- * that falls by a ninth with each: a run of so many comes up in no table of random keys. */
-#define BAG_KEYS_MAX_PROBE 512
+/* How many lines are searched for a key at most. */
+#define BAG_KEYS_MAX_PROBE 15
 
+/* A slot of zeros is empty. */
 struct bag_keys_line {
-    _Alignas(64) uint64_t keys[BAG_KEYS_PER_LINE];
-    uint32_t rows[BAG_KEYS_PER_LINE]; /* the low 32 bits of each */
-    uint32_t state;                   /* see keys.c; 0: an empty line */
+    _Alignas(
+        64) uint64_t words[BAG_KEYS_PER_LINE]; /* probe, rest of the hash, low bits of the row */
+    uint8_t high[BAG_KEYS_PER_LINE];           /* the row's high bits */
+    uint8_t last_probe;                        /* of the keys whose home this is */
 };
 
 struct bag_keys_seed {
@@ -34,31 +43,43 @@ struct bag_keys_seed {
 /* The lines are borrowed; those of an index without keys are zeros. */
 struct bag_keys {
     struct bag_keys_line *lines;
-    size_t num_lines;
+    size_t num_lines;  /* these two as bag_keys_for gives them */
+    unsigned low_bits; /* how many of a row's bits stand in the word */
     struct bag_keys_seed seed;
 };
 
-/* Lines for so many keys; at least 1. */
-size_t bag_keys_num_lines(size_t num_keys);
+/* An index for up to `max_keys` keys and rows, at most BAG_KEYS_MAX_ROWS, without lines and seed.
+ */
+struct bag_keys bag_keys_for(size_t max_keys);
 
 enum bag_keys_outcome {
     BAG_KEYS_ADDED,     /* all of them */
     BAG_KEYS_DUPLICATE, /* one is there already */
-    BAG_KEYS_CROWDED    /* no room within BAG_KEYS_MAX_PROBE lines: try another seed */
+    BAG_KEYS_CROWDED    /* no room within BAG_KEYS_MAX_PROBE lines: more lines or another seed */
 };
 
-/* Adds `count` keys, 8 bytes each at any alignment, of rows first_row, first_row + 1, ... Stops at
- * the first that cannot be added; *stopped is its position among `keys`, *other the row of the same
- * key where it is a duplicate. */
-enum bag_keys_outcome bag_keys_add(const struct bag_keys *keys, const void *added, size_t count,
-                                   int64_t first_row, size_t *stopped, int64_t *other);
+struct bag_keys_entry {
+    uint64_t key;
+    int64_t row; /* less than the max_keys of bag_keys_for */
+};
 
-/* Adds a key; *other is set to the row of the same key where that is there already, which stays.
- * Not while others use the index. */
+/* Builds an index, first step: adds those of `count` keys, 8 bytes each at any alignment, of rows
+ * first_row, first_row + 1, ..., that have room in their home lines; the others go to `crowded`,
+ * which has room for `count`, and are inserted when all keys were in this step. False where a key
+ * is there already; any of the others may have been added. */
+bool bag_keys_fill(const struct bag_keys *keys, const void *added, size_t count, int64_t first_row,
+                   struct bag_keys_entry *crowded, size_t *num_crowded);
+
+/* Adds a key; *other is set to the row of the same key where that is there already, which stays. */
 enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key, int64_t row,
                                       int64_t *other);
 
-/* Removes a key; returns its row, -1 where it is missing. Not while others use the index. */
+/* The same for keys in turn. Stops at the first that cannot be added: *stopped is its position. */
+enum bag_keys_outcome bag_keys_insert_all(const struct bag_keys *keys,
+                                          const struct bag_keys_entry *added, size_t count,
+                                          size_t *stopped, int64_t *other);
+
+/* Removes a key; returns its row, -1 where it is missing. */
 int64_t bag_keys_remove(const struct bag_keys *keys, uint64_t key);
 
 /* The row of one key; -1: missing. */

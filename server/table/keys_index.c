@@ -1,7 +1,8 @@
 /* Building an index of keys; see keys_index.h.
  *
- * Each builder takes the next piece of the keys, reads it, and adds it; a line of the index is
- * locked while a key goes into it. */
+ * Each builder takes the next piece of the keys, reads it, and adds the keys that have room in
+ * their home lines. The others, about an eighth, are kept until all keys were read, and then
+ * inserted by the thread that waited for the builders. */
 #include "keys_index.h"
 
 #include "file.h"
@@ -21,6 +22,13 @@
 
 /* ---- the builders' common state -------------------------------------------------------------- */
 
+/* Keys of one piece that had no room in their home lines. */
+struct crowd {
+    struct crowd *next;
+    size_t count;
+    struct bag_keys_entry entries[];
+};
+
 /* Lives on the stack of the thread that called bag_keys_index_build, which outlives the builders.
  */
 struct building {
@@ -32,12 +40,11 @@ struct building {
     pthread_cond_t changed; /* signalled when a piece is done and when a builder ends */
     size_t next_key;
     size_t done_keys;
-    unsigned running; /* builders that have not ended */
-    bool failed;      /* reading failed, as `problem` says; stops all builders */
+    unsigned running;     /* builders that have not ended */
+    struct crowd *crowds; /* owned */
+    bool duplicate;       /* a key was found twice; stops all builders */
+    bool failed;          /* as `problem` says; stops all builders, too */
     struct bag_problem problem;
-    enum bag_keys_outcome outcome; /* anything but ADDED stops all builders, too */
-    uint64_t stopped_key;          /* which one could not be added, */
-    int64_t stopped_row, other;    /* its row, and that of its twin */
 };
 
 struct piece {
@@ -48,7 +55,7 @@ static bool next_piece(struct building *building, struct piece *piece)
 {
     pthread_mutex_lock(&building->lock);
     size_t left = building->source->num_keys - building->next_key;
-    bool more = left > 0 && !building->failed && building->outcome == BAG_KEYS_ADDED;
+    bool more = left > 0 && !building->failed && !building->duplicate;
     *piece = (struct piece){building->next_key, left < PIECE_KEYS ? left : PIECE_KEYS};
     if (more)
         building->next_key += piece->count;
@@ -56,24 +63,20 @@ static bool next_piece(struct building *building, struct piece *piece)
     return more;
 }
 
-static void piece_done(struct building *building, struct piece piece)
+static void piece_done(struct building *building, struct piece piece, struct crowd *crowd)
 {
     pthread_mutex_lock(&building->lock);
     building->done_keys += piece.count;
+    crowd->next = building->crowds;
+    building->crowds = crowd;
     pthread_cond_signal(&building->changed);
     pthread_mutex_unlock(&building->lock);
 }
 
-static void stop(struct building *building, enum bag_keys_outcome outcome, uint64_t key,
-                 int64_t row, int64_t other)
+static void stop(struct building *building)
 {
     pthread_mutex_lock(&building->lock);
-    if (building->outcome == BAG_KEYS_ADDED) {
-        building->outcome = outcome;
-        building->stopped_key = key;
-        building->stopped_row = row;
-        building->other = other;
-    }
+    building->duplicate = true;
     pthread_mutex_unlock(&building->lock);
 }
 
@@ -91,22 +94,35 @@ static void builder_ends(struct building *building, const struct bag_problem *pr
 
 /* ---- one builder ----------------------------------------------------------------------------- */
 
-static bool build_pieces(struct building *building, uint64_t *keys, struct bag_problem *problem)
+/* What a builder works with. */
+struct buffers {
+    uint64_t keys[PIECE_KEYS];
+    struct bag_keys_entry crowded[PIECE_KEYS];
+};
+
+static bool no_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for a piece of the keys");
+}
+
+static bool build_piece(struct building *building, struct piece piece, struct buffers *buffers,
+                        struct bag_problem *problem)
 {
     const struct bag_keys_source *source = building->source;
-    struct piece piece;
-    size_t stopped;
-    int64_t other;
-    while (next_piece(building, &piece)) {
-        if (!source->read(source->context, piece.first, piece.count, keys, problem))
-            return false;
-        enum bag_keys_outcome outcome = bag_keys_add(&building->keys, keys, piece.count,
-                                                     (int64_t)piece.first, &stopped, &other);
-        if (outcome != BAG_KEYS_ADDED)
-            stop(building, outcome, keys[stopped], (int64_t)(piece.first + stopped), other);
-        else
-            piece_done(building, piece);
+    size_t count;
+    if (!source->read(source->context, piece.first, piece.count, buffers->keys, problem))
+        return false;
+    if (!bag_keys_fill(&building->keys, buffers->keys, piece.count, (int64_t)piece.first,
+                       buffers->crowded, &count)) {
+        stop(building);
+        return true;
     }
+    struct crowd *crowd = malloc(sizeof *crowd + count * sizeof *crowd->entries);
+    if (!crowd)
+        return no_memory(problem);
+    crowd->count = count;
+    memcpy(crowd->entries, buffers->crowded, count * sizeof *crowd->entries);
+    piece_done(building, piece, crowd);
     return true;
 }
 
@@ -114,11 +130,12 @@ static void *run_builder(void *argument)
 {
     struct building *building = argument;
     struct bag_problem problem;
-    uint64_t *keys = malloc(PIECE_KEYS * sizeof *keys);
-    bool ok =
-        keys ? build_pieces(building, keys, &problem)
-             : bag_problem_set(&problem, BAG_ERROR_NO_MEMORY, "no memory for a piece of the keys");
-    free(keys);
+    struct piece piece;
+    struct buffers *buffers = malloc(sizeof *buffers);
+    bool ok = buffers || no_memory(&problem);
+    while (ok && next_piece(building, &piece))
+        ok = build_piece(building, piece, buffers, &problem);
+    free(buffers);
     builder_ends(building, ok ? NULL : &problem);
     return NULL;
 }
@@ -168,17 +185,14 @@ static unsigned start_builders(struct building *building, pthread_t *builders, u
     return started;
 }
 
-/* Adds all keys to the lines, which are empty. False where reading fails; else building->outcome
- * tells. */
-static bool build(struct building *building, unsigned threads, bag_load_progress *progress,
-                  void *context, struct bag_problem *problem)
+static bool run_builders(struct building *building, unsigned threads, bag_load_progress *progress,
+                         void *context, struct bag_problem *problem)
 {
     size_t pieces = (building->source->num_keys + PIECE_KEYS - 1) / PIECE_KEYS;
     unsigned wanted = threads > pieces ? (unsigned)pieces : threads;
     pthread_t *builders = calloc(wanted + 1, sizeof *builders);
     if (!builders)
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %u builders", wanted);
-    building->outcome = BAG_KEYS_ADDED;
     building->next_key = building->done_keys = 0;
     unsigned started = wanted ? start_builders(building, builders, wanted) : 0;
     wait_for_builders(building, progress, context);
@@ -190,6 +204,24 @@ static bool build(struct building *building, unsigned threads, bag_load_progress
     return !building->failed;
 }
 
+/* Inserts the keys that had no room at home, unless the builders stopped, and frees them. */
+static enum bag_keys_outcome insert_crowds(struct building *building)
+{
+    enum bag_keys_outcome outcome =
+        building->duplicate || building->failed ? BAG_KEYS_DUPLICATE : BAG_KEYS_ADDED;
+    while (building->crowds) {
+        struct crowd *crowd = building->crowds;
+        size_t stopped;
+        int64_t other;
+        if (outcome == BAG_KEYS_ADDED)
+            outcome = bag_keys_insert_all(&building->keys, crowd->entries, crowd->count, &stopped,
+                                          &other);
+        building->crowds = crowd->next;
+        free(crowd);
+    }
+    return outcome;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* A key as the file's type shows it. */
@@ -197,21 +229,6 @@ static const char *key_text(uint64_t key, bool is_signed, char text[24])
 {
     snprintf(text, 24, is_signed ? "%" PRId64 : "%" PRIu64, key);
     return text;
-}
-
-/* Which pair is the first depends on the order in which keys are added: add them again, one after
- * the other. */
-static bool reject_duplicate(struct building *building, struct bag_problem *problem)
-{
-    char text[24];
-    memset(building->keys.lines, 0, building->keys.num_lines * sizeof *building->keys.lines);
-    if (!build(building, 1, NULL, NULL, problem))
-        return false;
-    return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "key %s is duplicated, in rows %" PRId64 " and %" PRId64
-                           " (counted from 0); every row needs a key of its own",
-                           key_text(building->stopped_key, building->source->is_signed, text),
-                           building->other, building->stopped_row);
 }
 
 static bool choose_seed(struct bag_keys_seed *seed, struct bag_problem *problem)
@@ -222,21 +239,66 @@ static bool choose_seed(struct bag_keys_seed *seed, struct bag_problem *problem)
                            strerror(errno));
 }
 
-/* Tries seeds until no key is too far from its line: with random ones the first try does. */
+static void clear_lines(struct building *building)
+{
+    memset(building->keys.lines, 0, building->keys.num_lines * sizeof *building->keys.lines);
+}
+
+/* Adds the keys of one piece one after the other. */
+static enum bag_keys_outcome insert_piece(struct building *building, struct piece piece,
+                                          struct buffers *buffers, size_t *stopped, int64_t *other)
+{
+    for (size_t i = 0; i < piece.count; i++)
+        buffers->crowded[i] = (struct bag_keys_entry){buffers->keys[i], (int64_t)(piece.first + i)};
+    return bag_keys_insert_all(&building->keys, buffers->crowded, piece.count, stopped, other);
+}
+
+static bool name_duplicate(const struct building *building, struct bag_keys_entry twin,
+                           int64_t other, struct bag_problem *problem)
+{
+    char text[24];
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "key %s is duplicated, in rows %" PRId64 " and %" PRId64
+                           " (counted from 0); every row needs a key of its own",
+                           key_text(twin.key, building->source->is_signed, text), other, twin.row);
+}
+
+/* Which pair is the first depends on the order in which keys are added: adds them again, in order.
+ * Always false. */
+static bool reject_duplicate(struct building *building, struct bag_problem *problem)
+{
+    const struct bag_keys_source *source = building->source;
+    struct buffers *buffers = malloc(sizeof *buffers);
+    struct piece piece;
+    size_t stopped;
+    int64_t other;
+    bool ok = buffers || no_memory(problem);
+    clear_lines(building);
+    building->next_key = 0;
+    building->duplicate = false;
+    while (ok && next_piece(building, &piece)) {
+        ok = source->read(source->context, piece.first, piece.count, buffers->keys, problem);
+        if (ok && insert_piece(building, piece, buffers, &stopped, &other) == BAG_KEYS_DUPLICATE)
+            ok = name_duplicate(building, buffers->crowded[stopped], other, problem);
+    }
+    free(buffers);
+    return ok && bag_problem_set(problem, BAG_ERROR_FILE, "the keys changed while they were read");
+}
+
+/* Tries seeds until no key is crowded out: with random ones the first try does. */
 static bool try_seeds(struct building *building, unsigned threads, bag_load_progress *progress,
                       void *context, struct bag_problem *problem)
 {
-    size_t bytes = building->keys.num_lines * sizeof *building->keys.lines;
     for (int tries = 0; tries < MAX_TRIES; tries++) {
         if (tries > 0)
-            memset(building->keys.lines, 0, bytes);
-        if (!choose_seed(&building->keys.seed, problem) ||
-            !build(building, threads, progress, context, problem))
-            return false;
-        if (building->outcome == BAG_KEYS_DUPLICATE)
+            clear_lines(building);
+        bool ok = choose_seed(&building->keys.seed, problem) &&
+                  run_builders(building, threads, progress, context, problem);
+        enum bag_keys_outcome outcome = insert_crowds(building);
+        if (!ok || outcome == BAG_KEYS_ADDED)
+            return ok;
+        if (outcome == BAG_KEYS_DUPLICATE)
             return reject_duplicate(building, problem);
-        if (building->outcome == BAG_KEYS_ADDED)
-            return true;
     }
     return bag_problem_set(problem, BAG_ERROR_INTERNAL,
                            "no seed spreads the keys evenly; are they chosen?");
@@ -244,7 +306,7 @@ static bool try_seeds(struct building *building, unsigned threads, bag_load_prog
 
 size_t bag_keys_index_bytes(size_t num_keys)
 {
-    return bag_keys_num_lines(num_keys) * sizeof(struct bag_keys_line);
+    return bag_keys_for(num_keys).num_lines * sizeof(struct bag_keys_line);
 }
 
 bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads,
@@ -258,9 +320,8 @@ bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads
         return bag_problem_set(
             problem, BAG_ERROR_FILE, "there are %zu keys%s; an index of keys takes up to %" PRId64,
             max_keys, source->spare_keys ? " with the spare ones" : "", BAG_KEYS_MAX_ROWS);
-    struct building building = {.source = source};
+    struct building building = {.source = source, .keys = bag_keys_for(max_keys)};
     index->mapping_bytes = bag_keys_index_bytes(max_keys);
-    building.keys.num_lines = bag_keys_num_lines(max_keys);
     building.keys.lines = bag_memory_map(index->mapping_bytes, problem);
     if (!building.keys.lines)
         return false;

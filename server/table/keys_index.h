@@ -1,8 +1,9 @@
 /* The index of a keyed table: memory for kernels/keys.h, filled by several threads.
  *
- * Keys are read in pieces and go straight to their places: beside the index itself only a piece for
- * each thread is held. Called from any one thread at a time; the builders that it starts are joined
- * before it returns. */
+ * Keys are read in pieces and go straight to their places: beside the index itself a piece for each
+ * thread is held, and the eighth of the keys that has no room at first, 2 bytes for each key.
+ * Called from any one thread at a time; the builders that it starts are joined before it returns.
+ */
 #ifndef BAG_KEYS_INDEX_H
 #define BAG_KEYS_INDEX_H
 
@@ -30,7 +31,7 @@ struct bag_keys_source {
     size_t spare_keys; /* that may be added later */
 };
 
-/* Bytes of memory that an index of so many keys takes: at most 16 a key and 64. */
+/* Bytes of memory that an index of so many keys takes: at most 10 a key, and 1 KiB. */
 size_t bag_keys_index_bytes(size_t num_keys);
 
 /* Builds the index with `threads` builders (at least 1). Rejects a key that is duplicated, with the

@@ -1,6 +1,7 @@
-/* libFuzzer: the index of keys. The first byte chooses the number of lines, the next the seed, the
- * rest is keys of 8 bytes. Every key that was added must be found with its row, a duplicate must be
- * one, and nothing else may be found. */
+/* libFuzzer: the index of keys. Two bytes choose the number of lines, the next the seed; the rest
+ * is runs of 10 bytes: a key, the distance to the next (a power of two), and how many there are, in
+ * steps of 16. Every key that was added must be found with its row, a duplicate must be one, and
+ * nothing else may be found; also after keys were removed, and put back with other rows. */
 #include "kernels/keys.h"
 
 #include <stdlib.h>
@@ -8,7 +9,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
-#define MAX_KEYS 256
+#define MAX_KEYS ((size_t)2048)
+#define RUN      10
+
+static uint64_t keys[MAX_KEYS];
+static struct bag_keys_entry sorted[MAX_KEYS], crowded[MAX_KEYS];
 
 static void require(bool promise)
 {
@@ -16,54 +21,98 @@ static void require(bool promise)
         abort();
 }
 
-static uint64_t key_at(const uint8_t *keys, size_t i)
+static size_t read_runs(const uint8_t *bytes, size_t count)
 {
-    uint64_t key;
-    memcpy(&key, keys + 8 * i, 8);
-    return key;
-}
-
-/* The first row among `count` that has the key, or -1. */
-static int64_t search(const uint8_t *keys, size_t count, uint64_t key)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (key_at(keys, i) == key)
-            return (int64_t)i;
+    size_t num_keys = 0;
+    for (; count >= RUN; bytes += RUN, count -= RUN) {
+        uint64_t key;
+        memcpy(&key, bytes, sizeof key);
+        for (size_t i = 0; i < 1 + bytes[9] * (size_t)16 && num_keys < MAX_KEYS; i++)
+            keys[num_keys++] = key + ((uint64_t)i << bytes[8] % 64);
     }
-    return -1;
+    return num_keys;
 }
 
-static void check_keys(const struct bag_keys *index, const uint8_t *keys, size_t added)
+static int compare(const void *a, const void *b)
+{
+    uint64_t x = ((const struct bag_keys_entry *)a)->key;
+    uint64_t y = ((const struct bag_keys_entry *)b)->key;
+    return (x > y) - (x < y);
+}
+
+/* Sorts the keys; whether one is there twice. */
+static bool sort_keys(size_t num_keys)
+{
+    bool twice = false;
+    for (size_t i = 0; i < num_keys; i++)
+        sorted[i] = (struct bag_keys_entry){keys[i], (int64_t)i};
+    qsort(sorted, num_keys, sizeof *sorted, compare);
+    for (size_t i = 1; i < num_keys; i++)
+        twice |= sorted[i].key == sorted[i - 1].key;
+    return twice;
+}
+
+static bool in_table(uint64_t key, size_t num_keys)
+{
+    struct bag_keys_entry wanted = {key, 0};
+    return bsearch(&wanted, sorted, num_keys, sizeof *sorted, compare) != NULL;
+}
+
+/* The keys, of which every third may be gone, and the next number after each. */
+static void check_keys(const struct bag_keys *index, size_t num_keys, bool third_gone)
 {
     static int64_t rows[MAX_KEYS];
-    struct bag_ids ids = {keys, added, true};
-    require(bag_keys_find(index, &ids, NULL, rows) == 0);
-    for (size_t i = 0; i < added; i++) {
-        uint64_t other = key_at(keys, i) + 1;
-        require(rows[i] == (int64_t)i);
-        require(bag_keys_find_one(index, other) == search(keys, added, other));
+    struct bag_ids ids = {keys, num_keys, true};
+    size_t missing = bag_keys_find(index, &ids, NULL, rows);
+    require(missing == (third_gone ? (num_keys + 2) / 3 : 0));
+    for (size_t i = 0; i < num_keys; i++) {
+        bool gone = third_gone && i % 3 == 0;
+        require(rows[i] == (gone ? -1 : (int64_t)i));
+        require(bag_keys_find_one(index, keys[i]) == rows[i]);
+        if (!in_table(keys[i] + 1, num_keys))
+            require(bag_keys_find_one(index, keys[i] + 1) == -1);
     }
+}
+
+static void remove_and_put_back(const struct bag_keys *index, size_t num_keys)
+{
+    for (size_t i = 0; i < num_keys; i += 3)
+        require(bag_keys_remove(index, keys[i]) == (int64_t)i);
+    check_keys(index, num_keys, true);
+    int64_t other;
+    for (size_t i = 0; i < num_keys; i += 3)
+        require(bag_keys_insert(index, keys[i], (int64_t)i, &other) == BAG_KEYS_ADDED);
+    check_keys(index, num_keys, false);
+}
+
+static enum bag_keys_outcome build(const struct bag_keys *index, size_t num_keys)
+{
+    size_t num_crowded, stopped;
+    int64_t other;
+    if (!bag_keys_fill(index, keys, num_keys, 0, crowded, &num_crowded))
+        return BAG_KEYS_DUPLICATE;
+    return bag_keys_insert_all(index, crowded, num_crowded, &stopped, &other);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
-    if (count < 2)
+    if (count < 3)
         return 0;
-    size_t num_keys = (count - 2) / 8, stopped = 0;
-    if (num_keys > MAX_KEYS)
-        num_keys = MAX_KEYS;
-    struct bag_keys index = {.num_lines = 1 + bytes[0], .seed = {{bytes[1], bytes[1], 1, 2}}};
-    index.lines = aligned_alloc(64, index.num_lines * sizeof *index.lines);
-    memset(index.lines, 0, index.num_lines * sizeof *index.lines);
-    const uint8_t *keys = bytes + 2;
-    int64_t other = -1;
-    enum bag_keys_outcome outcome = bag_keys_add(&index, keys, num_keys, 0, &stopped, &other);
-    size_t added = outcome == BAG_KEYS_ADDED ? num_keys : stopped;
-    if (outcome == BAG_KEYS_DUPLICATE)
-        require(other >= 0 && other == search(keys, added, key_at(keys, stopped)));
-    if (outcome == BAG_KEYS_CROWDED)
-        require(added >= index.num_lines * BAG_KEYS_PER_LINE);
-    check_keys(&index, keys, added);
+    size_t num_keys = read_runs(bytes + 3, count - 3), most = bytes[0] | (size_t)bytes[1] << 8;
+    bool twice = sort_keys(num_keys);
+    struct bag_keys index = bag_keys_for(num_keys > most ? num_keys : most);
+    size_t line_bytes = index.num_lines * sizeof *index.lines;
+    index.seed = (struct bag_keys_seed){{bytes[2], bytes[2], 1, 2}};
+    index.lines = aligned_alloc(64, line_bytes);
+    require(index.lines != NULL);
+    memset(index.lines, 0, line_bytes);
+    enum bag_keys_outcome outcome = build(&index, num_keys);
+    if (outcome != BAG_KEYS_CROWDED)
+        require((outcome == BAG_KEYS_DUPLICATE) == twice);
+    if (outcome == BAG_KEYS_ADDED) {
+        check_keys(&index, num_keys, false);
+        remove_and_put_back(&index, num_keys);
+    }
     free(index.lines);
     return 0;
 }

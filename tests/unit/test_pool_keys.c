@@ -6,8 +6,8 @@
 
 /* ---- a table of four rows -------------------------------------------------------------------- */
 
-static struct bag_keys_line lines[2];
-static struct bag_keys keys = {lines, 2, {{1, 2, 3, 4}}};
+static struct bag_keys_line lines[16];
+static struct bag_keys keys;
 static const int64_t own_keys[] = {-1, 0, 70, INT64_MIN};
 static const float values[4][1] = {{1}, {2}, {4}, {8}};
 static const struct bag_table table = {
@@ -15,11 +15,14 @@ static const struct bag_table table = {
 
 static int set_up(void **state)
 {
-    size_t stopped;
-    int64_t other;
+    struct bag_keys_entry crowded[4];
+    size_t num_crowded;
     (void)state;
     memset(lines, 0, sizeof lines);
-    return bag_keys_add(&keys, own_keys, 4, 0, &stopped, &other) != BAG_KEYS_ADDED;
+    keys = bag_keys_for(4);
+    keys.lines = lines;
+    return keys.num_lines != COUNT_OF(lines) ||
+           !bag_keys_fill(&keys, own_keys, 4, 0, crowded, &num_crowded) || num_crowded > 0;
 }
 
 /* ---- one call -------------------------------------------------------------------------------- */
