@@ -147,6 +147,9 @@ void bag_config_pooling(const struct bag_model_config *table,
 const char *bag_config_projection(const struct bag_model_config *table,
                                   const struct bag_feature_config *feature, const char **bias);
 
+/* Whether all options are the same; models may differ. */
+bool bag_config_same_options(const struct bag_config *a, const struct bag_config *b);
+
 /* Frees what the model owns. */
 void bag_model_config_free(struct bag_model_config *model);
 

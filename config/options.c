@@ -385,6 +385,29 @@ bool bag_config_init(struct bag_config *config)
     return ok;
 }
 
+static bool is_same_text(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+bool bag_config_same_options(const struct bag_config *a, const struct bag_config *b)
+{
+    bool same = true;
+    for (size_t i = 0; i < bag_num_options; i++) {
+        const struct bag_setting *setting = &bag_options[i].setting;
+        const char *x = (const char *)a + setting->offset, *y = (const char *)b + setting->offset;
+        if (!bag_options[i].section[0])
+            continue;
+        if (setting->type == BAG_SETTING_TEXT)
+            same &= is_same_text(*(char *const *)x, *(char *const *)y);
+        else if (setting->type == BAG_SETTING_CHOICE)
+            same &= *(const unsigned *)x == *(const unsigned *)y;
+        else
+            same &= *(const int64_t *)x == *(const int64_t *)y;
+    }
+    return same;
+}
+
 void bag_config_free(struct bag_config *config)
 {
     for (size_t i = 0; i < bag_num_options; i++) {

@@ -30,6 +30,8 @@ static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
 #define NUM_SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
 
 struct serve {
+    int argc; /* the arguments, for the configuration */
+    char **argv;
     struct bag_config config;
     struct bag_loader loader;
     struct bag_service service;
@@ -81,6 +83,7 @@ static void drain(struct serve *serve)
     bag_log(BAG_LOG_LEVEL_INFO, "draining",
             BAG_LOG_NUMBER("in_flight", bag_loops_in_flight(&serve->loops)));
     bag_systemd_notify("STOPPING=1\nSTATUS=Finishing requests");
+    bag_loader_cancel(&serve->loader);
     uv_timer_start(&serve->drain_timer, on_drain_timeout,
                    (uint64_t)serve->config.options.drain_timeout_s * 1000, 0);
     bag_loops_drain(&serve->loops);
@@ -101,19 +104,63 @@ static void leave(struct serve *serve)
     uv_timer_start(&serve->drain_timer, on_delay_passed, delay_s * 1000, 0);
 }
 
-static void reload(struct serve *serve)
+static void on_configuration(struct bag_change *change)
+{
+    free(change);
+}
+
+/* The loader reads the configuration again, and serves what it says; on its thread. */
+static bool read_again(void *context, struct bag_config *config, struct bag_problem *problem)
+{
+    struct serve *serve = context;
+    if (!bag_configure(config, serve->argc, serve->argv, problem) ||
+        (config->demo && !bag_configure_demo(config, problem)) ||
+        !bag_config_validate(config, problem))
+        return false;
+    if (config->options.workers == 0)
+        config->options.workers = serve->config.options.workers;
+    if (!bag_config_same_options(&serve->config, config))
+        bag_log(BAG_LOG_LEVEL_WARNING, "options unchanged",
+                BAG_LOG_TEXT("reason", "only models are read again; restart the server for "
+                                       "other options"));
+    return true;
+}
+
+static void reload_models(struct serve *serve)
+{
+    struct bag_change *change = calloc(1, sizeof *change);
+    if (!change) {
+        bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", "not enough memory"));
+        return;
+    }
+    *change = (struct bag_change){
+        .kind = BAG_CHANGE_CONFIGURATION, .who = "SIGHUP", .on_done = on_configuration};
+    bag_loader_submit(&serve->loader, change);
+}
+
+static void reload_tokens(struct serve *serve)
 {
     const char *path = serve->config.options.token_file;
     struct bag_problem problem;
-    if (!path)
-        bag_log(BAG_LOG_LEVEL_WARNING, "not reloaded",
-                BAG_LOG_TEXT("reason", "SIGHUP changes nothing without a token_file; restart the "
-                                       "server to load other tables"));
-    else if (!bag_http_tokens_load(&serve->tokens, path, &problem))
+    if (!bag_http_tokens_load(&serve->tokens, path, &problem))
         bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
     else
         bag_log(BAG_LOG_LEVEL_INFO, "reloaded",
                 BAG_LOG_NUMBER("tokens", bag_http_tokens_count(&serve->tokens)));
+}
+
+/* Tokens, and where models may change all of them. */
+static void reload(struct serve *serve)
+{
+    bool controls = serve->config.options.model_control != BAG_MODEL_CONTROL_NONE;
+    if (serve->config.options.token_file)
+        reload_tokens(serve);
+    if (controls && serve->service.state == BAG_SERVICE_READY)
+        reload_models(serve);
+    if (!controls && !serve->config.options.token_file)
+        bag_log(BAG_LOG_LEVEL_WARNING, "not reloaded",
+                BAG_LOG_TEXT("reason", "SIGHUP changes nothing without a token_file or "
+                                       "model_control; restart the server to load other tables"));
 }
 
 static void on_signal(uv_signal_t *handle, int signal_number)
@@ -325,15 +372,30 @@ static bool init_handles(struct serve *serve, struct bag_problem *problem)
     return catch_signals(serve, problem);
 }
 
-/* What changes tables is for those who show a token, or who may open a socket in a folder. */
+static bool reject_unguarded(const char *option, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "%s needs a token_file, with a token of scope admin, or a second "
+                           "listener on a Unix-domain socket: anybody could change the tables",
+                           option);
+}
+
+/* What changes tables is for those who show a token, or who may open a socket in a folder. Models
+ * are changed on the second listener alone: polling goes without one. */
 static bool check_guard(const struct serve *serve, struct bag_problem *problem)
 {
-    bool is_unix = serve->listeners.has_admin && serve->listeners.admin.port < 0;
-    if (serve->config.options.updates == BAG_SWITCH_OFF || serve->service.tokens || is_unix)
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "updates needs a token_file, with a token of scope admin, or a second "
-                           "listener on a Unix-domain socket: anybody could change the tables");
+    const struct bag_option_values *options = &serve->config.options;
+    bool has_admin = serve->listeners.has_admin;
+    bool is_guarded = serve->service.tokens || (has_admin && serve->listeners.admin.port < 0);
+    enum bag_model_control control = options->model_control;
+    if (options->updates == BAG_SWITCH_ON && !is_guarded)
+        return reject_unguarded("updates", problem);
+    if (control == BAG_MODEL_CONTROL_EXPLICIT && !has_admin)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "model_control explicit needs a second listener, on which models "
+                               "are changed: admin_socket or admin_port");
+    return control == BAG_MODEL_CONTROL_NONE || !has_admin || is_guarded ||
+           reject_unguarded("model_control", problem);
 }
 
 static bool start_loops(struct serve *serve, struct bag_problem *problem)
@@ -355,6 +417,7 @@ static bool start_loader(struct serve *serve, struct bag_problem *problem)
     bag_listeners_log(&serve->listeners, &serve->config.options);
     bag_systemd_notify("STATUS=Loading %zu models", serve->loader.first_models);
     serve->loader.on_loaded = tell_loaded;
+    serve->loader.configure = read_again;
     serve->loader.context = serve;
     return bag_loader_start(&serve->loader, problem);
 }
@@ -402,6 +465,7 @@ static void run(struct serve *serve)
 {
     struct bag_problem problem;
     serve->service.config = &serve->config;
+    serve->service.loader = &serve->loader;
     serve->service.state = BAG_SERVICE_LOADING;
     signal(SIGABRT, on_abort);
     if (!start_registry(serve, &problem) || !start(serve, &problem)) {
@@ -438,6 +502,8 @@ int bag_cmd_serve(int argc, char *argv[])
         return BAG_EXIT_OK;
     }
     ignore_signals();
+    serve->argc = argc;
+    serve->argv = argv;
     bool ok = configure(serve, argc, argv, &problem);
     if (ok && serve->config.check)
         ok = bag_loader_check(&serve->loader, &problem);

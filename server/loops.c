@@ -32,9 +32,13 @@ static const char *admin_host(const struct bag_option_values *options)
 static bool open_admin(struct bag_listeners *listeners, const struct bag_option_values *options,
                        int passed_fd, struct bag_problem *problem)
 {
-    listeners->has_admin = passed_fd >= 0 || options->admin_port != 0;
+    mode_t mode;
+    listeners->has_admin = passed_fd >= 0 || options->admin_port != 0 || options->admin_socket;
     if (passed_fd >= 0)
         bag_listener_take(&listeners->admin, passed_fd);
+    else if (options->admin_socket)
+        return bag_unix_mode_parse(options->unix_permissions, &mode, problem) &&
+               bag_listener_open_unix(&listeners->admin, options->admin_socket, mode, problem);
     return passed_fd >= 0 || !listeners->has_admin ||
            bag_listener_open(&listeners->admin, admin_host(options), options->admin_port,
                              "--admin-port", problem);
@@ -86,6 +90,8 @@ void bag_listeners_abandon(const struct bag_listeners *listeners)
 {
     if (listeners->first.kind == BAG_LISTENER_UNIX)
         bag_listener_reject(&listeners->first);
+    if (listeners->has_admin && listeners->admin.kind == BAG_LISTENER_UNIX)
+        bag_listener_reject(&listeners->admin);
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */

@@ -4,10 +4,15 @@
 #include "proto/v2_documents.h"
 #include "proto/v2_request.h"
 #include "request.h"
+#include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
+#include "server/table/loader.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Of the progress of a version that is being loaded. */
+#define REASON_BYTES 128
 
 /* The document becomes the reply; NULL: there was no memory for it. */
 static enum bag_http_outcome answer(struct bag_http_request *request, int status, char *document)
@@ -72,8 +77,13 @@ static const char stopping[] = "the server is stopping";
 
 enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
 {
+    const struct bag_service *service = request->context->service;
     const struct bag_model *not_ready = request->snapshot->not_ready;
     bool stops = is_stopping(request);
+    /* Where models come and go, one that does not answer is no fault of the server. */
+    if (service->config->options.model_control != BAG_MODEL_CONTROL_NONE &&
+        service->state != BAG_SERVICE_LOADING)
+        not_ready = NULL;
     char text[BAG_PROBLEM_TEXT_BYTES];
     const char *why = stops ? stopping : not_ready ? not_ready->reason : NULL;
     if (!stops && not_ready && not_ready->state != BAG_MODEL_LOADING) {
@@ -182,7 +192,7 @@ enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
     const struct bag_model *model =
         bag_snapshot_find(request->snapshot, target->model, target->version);
     bool stops = is_stopping(request);
-    if (!model) {
+    if (!model || model->is_unloaded) {
         bag_http_find_model(request->snapshot, target, &request->reply);
         return BAG_HTTP_DONE;
     }
@@ -192,14 +202,34 @@ enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
                             bag_v2_describe_readiness(target->model, ready, why));
 }
 
-/* A server that stops unloads all that it had. */
-static struct bag_v2_index_entry describe_state(const struct bag_model *model, bool stops)
+/* How far the loader is with a version: LOADING, or its table is being read again. */
+static bool describe_loading(const struct bag_model *model, const struct bag_load_view *view,
+                             char *text, size_t room)
+{
+    bool is_current =
+        strcmp(model->name, view->name) == 0 && strcmp(model->version, view->version) == 0;
+    if (view->total_bytes == 0 || (model->state != BAG_MODEL_LOADING && !is_current))
+        return false;
+    snprintf(text, room, "%s: %s of %s are read, about %.0f s left",
+             is_current ? "is being loaded" : "waits for others of its change",
+             bag_format_bytes(view->done_bytes).text, bag_format_bytes(view->total_bytes).text,
+             view->left_s);
+    return true;
+}
+
+/* A server that stops unloads all that it had. `text` has room for a reason. */
+static struct bag_v2_index_entry describe_state(const struct bag_model *model, bool stops,
+                                                const struct bag_load_view *view, char *text,
+                                                size_t room)
 {
     enum bag_model_state state = stops ? BAG_MODEL_UNLOADING : model->state;
+    bool loads = !stops && describe_loading(model, view, text, room);
     return (struct bag_v2_index_entry){.name = model->name,
                                        .version = model->version,
                                        .state = bag_model_state_names[state],
-                                       .reason = stops ? stopping : model->reason};
+                                       .reason = stops   ? stopping
+                                                 : loads ? text
+                                                         : model->reason};
 }
 
 enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
@@ -213,14 +243,20 @@ enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
         bag_http_reply_problem(&request->reply, &problem);
         return BAG_HTTP_DONE;
     }
+    struct bag_load_view view;
+    bag_load_status_read(&request->context->service->loader->status, &view);
     struct bag_v2_index_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
-    for (size_t i = 0; entries && i < snapshot->count; i++) {
+    char(*texts)[REASON_BYTES] = malloc((snapshot->count + 1) * sizeof *texts);
+    for (size_t i = 0; entries && texts && i < snapshot->count; i++) {
         const struct bag_model *model = snapshot->listed[i];
-        if (!ready_only || (!stops && model->state == BAG_MODEL_READY))
-            entries[count++] = describe_state(model, stops);
+        if (!ready_only || (!stops && model->state == BAG_MODEL_READY)) {
+            entries[count] = describe_state(model, stops, &view, texts[count], REASON_BYTES);
+            count++;
+        }
     }
-    answer(request, 200, entries ? bag_v2_describe_index(entries, count) : NULL);
+    answer_now(request, 200, entries && texts ? bag_v2_describe_index(entries, count) : NULL);
     free(entries);
+    free(texts);
     return BAG_HTTP_DONE;
 }
 

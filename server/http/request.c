@@ -68,6 +68,14 @@ enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *reques
     return BAG_HTTP_SUSPEND;
 }
 
+void bag_http_request_leave_models(struct bag_http_request *request)
+{
+    bag_snapshot_release(request->context->reader, request->snapshot);
+    request->snapshot = NULL;
+    request->job.done = on_made;
+    request->job.task = NULL;
+}
+
 void bag_http_request_made(struct bag_http_request *request)
 {
     bag_job_push_finished(&request->context->engine, &request->job);
@@ -292,7 +300,8 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     request->body = NULL;
     request->body_bytes = request->body_room = 0;
     bag_http_reply_drop(&request->reply);
-    bag_snapshot_release(context->reader, request->snapshot);
+    if (request->snapshot)
+        bag_snapshot_release(context->reader, request->snapshot);
     request->next_spare = context->spare;
     context->spare = request;
 }
@@ -371,6 +380,11 @@ static void print_client(int fd, char *text, size_t room)
         snprintf(text, room, "%s:%u", host, ntohs(four->sin_port));
     if (address.ss_family == AF_INET6 && inet_ntop(AF_INET6, &six->sin6_addr, host, sizeof host))
         snprintf(text, room, "[%s]:%u", host, ntohs(six->sin6_port));
+}
+
+void bag_http_request_client(const struct bag_http_request *request, char *text, size_t room)
+{
+    print_client(request->line.fd, text, room);
 }
 
 static const char *text_of(const char *text)

@@ -41,6 +41,7 @@ struct bag_service {
     atomic_size_t connections;      /* of all loops */
     struct bag_workers *workers;    /* borrowed; of all loops */
     struct bag_updates *updates;    /* borrowed; NULL: rows never change */
+    struct bag_loader *loader;      /* borrowed; changes the models */
     bool has_admin;                 /* there is a second listener */
     struct bag_budget budget;       /* of the memory of all requests */
     struct bag_metrics metrics;     /* of all loops */
@@ -177,6 +178,13 @@ enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *reques
 enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
                                                  void (*run)(struct bag_work *work));
 void bag_http_request_made(struct bag_http_request *request);
+
+/* For a handler that returns SUSPEND and then calls bag_http_request_made from another thread
+ * without a worker: the request does not read the models any more. */
+void bag_http_request_leave_models(struct bag_http_request *request);
+
+/* Who asks: "127.0.0.1:5000", "[::1]:5000", or "unix". */
+void bag_http_request_client(const struct bag_http_request *request, char *text, size_t room);
 
 /* Parts of a bag_http_accept. Whether the head's Content-Encoding is known, and the length that it
  * announces is at most max_bytes, of which messages name the option as " (option)" or "". Otherwise

@@ -5,16 +5,19 @@
 #include "request.h"
 #include "server/system/files.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Methods, and what is asked before the body; scopes. */
-#define GET   "GET, HEAD, OPTIONS", NULL
-#define POST  "POST, OPTIONS", bag_http_accept_small
-#define INFER "POST, OPTIONS", bag_http_accept_infer, bag_http_post_infer, BAG_SCOPE_INFER
-#define ROWS  "POST, OPTIONS", bag_http_accept_rows, bag_http_post_rows, BAG_SCOPE_ADMIN
-#define READ  BAG_SCOPE_READ
-#define OPEN  BAG_HTTP_NO_SCOPE
+#define GET     "GET, HEAD, OPTIONS", NULL
+#define POST    "POST, OPTIONS", bag_http_accept_small
+#define INFER   "POST, OPTIONS", bag_http_accept_infer, bag_http_post_infer, BAG_SCOPE_INFER
+#define ROWS    "POST, OPTIONS", bag_http_accept_rows, bag_http_post_rows, BAG_SCOPE_ADMIN
+#define CONTROL "POST, OPTIONS", bag_http_accept_control
+#define ADMIN   BAG_SCOPE_ADMIN
+#define READ    BAG_SCOPE_READ
+#define OPEN    BAG_HTTP_NO_SCOPE
 
 static const struct bag_http_route routes[] = {
     {"/", GET, bag_http_get_root, READ},
@@ -37,6 +40,9 @@ static const struct bag_http_route routes[] = {
     {"/v2/models/{model}/versions/{version}/stats", GET, bag_http_get_statistics, READ},
     {"/v2/models/{model}/versions/{version}/infer", INFER},
     {"/v2/repository/index", POST, bag_http_post_index, READ},
+    {"/v2/repository/load", CONTROL, bag_http_post_load_group, ADMIN},
+    {"/v2/repository/models/{model}/load", CONTROL, bag_http_post_load, ADMIN},
+    {"/v2/repository/models/{model}/unload", CONTROL, bag_http_post_unload, ADMIN},
 };
 
 /* Takes a segment as the model's name or version; false where it cannot be one. */
@@ -123,11 +129,60 @@ static const struct bag_model *reject_unknown(const char *name, struct bag_http_
     return NULL;
 }
 
-static const struct bag_model *reject_state(const struct bag_model *model,
+/* The versions that are served, as "version 3 is served" or "versions 1, 2 and 5 are served". */
+static void list_served(struct bag_model *const *models, size_t count, char *text, size_t room)
+{
+    size_t used = 0, ready = 0, listed = 0;
+    for (size_t i = 0; i < count; i++)
+        ready += models[i]->state == BAG_MODEL_READY;
+    used += (size_t)snprintf(text, room, ready == 1 ? "version" : ready ? "versions" : "none");
+    for (size_t i = 0; i < count && used + 48 < room; i++) {
+        if (models[i]->state != BAG_MODEL_READY)
+            continue;
+        listed++;
+        used += (size_t)snprintf(text + used, room - used, "%s %s",
+                                 listed == 1       ? ""
+                                 : listed == ready ? " and"
+                                                   : ",",
+                                 models[i]->version);
+    }
+    snprintf(text + used, room - used, ready <= 1 ? " is served" : " are served");
+}
+
+/* A version that there is not, or that is not served though others are. */
+static const struct bag_model *reject_version(const struct bag_snapshot *snapshot,
+                                              const struct bag_http_target *target,
+                                              const char *reason, struct bag_http_reply *reply)
+{
+    struct bag_quoted name = bag_quote(target->model, strlen(target->model));
+    struct bag_quoted version = bag_quote(target->version, strlen(target->version));
+    size_t count;
+    char served[160];
+    struct bag_model *const *models = bag_snapshot_versions(snapshot, target->model, &count);
+    list_served(models, count, served, sizeof served);
+    if (*reason)
+        bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND,
+                             "model '%s' version '%s' is not served (%s); %s", name.text,
+                             version.text, reason, served);
+    else
+        bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND, "model '%s' has no version '%s'; %s",
+                             name.text, version.text, served);
+    return NULL;
+}
+
+static const struct bag_model *reject_state(const struct bag_snapshot *snapshot,
+                                            const struct bag_http_target *target,
+                                            const struct bag_model *model,
                                             struct bag_http_reply *reply)
 {
     struct bag_quoted name = bag_quote(model->name, strlen(model->name));
-    if (model->state == BAG_MODEL_LOADING)
+    const struct bag_model *other = bag_snapshot_find(snapshot, model->name, "");
+    if (model->is_unloaded && !*target->version)
+        bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND, "model '%s' is unloaded", name.text);
+    else if (model->is_unloaded ||
+             (model->state == BAG_MODEL_UNAVAILABLE && other->state == BAG_MODEL_READY))
+        return reject_version(snapshot, target, model->reason, reply);
+    else if (model->state == BAG_MODEL_LOADING)
         bag_http_reply_error(reply, BAG_ERROR_NOT_READY, "model '%s' is still being loaded",
                              name.text);
     else
@@ -141,18 +196,14 @@ const struct bag_model *bag_http_find_model(const struct bag_snapshot *snapshot,
                                             const struct bag_http_target *target,
                                             struct bag_http_reply *reply)
 {
-    struct bag_quoted name = bag_quote(target->model, strlen(target->model));
     const struct bag_model *model = bag_snapshot_find(snapshot, target->model, target->version);
     size_t versions;
     if (model)
-        return model->state == BAG_MODEL_READY ? model : reject_state(model, reply);
+        return model->state == BAG_MODEL_READY ? model
+                                               : reject_state(snapshot, target, model, reply);
     if (!bag_snapshot_versions(snapshot, target->model, &versions))
-        return reject_unknown(name.text, reply);
-    bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND,
-                         "model '%s' has no version '%s'; GET /v2/models/%s lists its versions",
-                         name.text, bag_quote(target->version, strlen(target->version)).text,
-                         name.text);
-    return NULL;
+        return reject_unknown(bag_quote(target->model, strlen(target->model)).text, reply);
+    return reject_version(snapshot, target, "", reply);
 }
 
 bool bag_http_route_cache_is_of(const struct bag_http_route_cache *cache,

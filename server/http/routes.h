@@ -71,7 +71,7 @@ void bag_http_route_cache_keep(struct bag_http_route_cache *cache,
                                const struct bag_snapshot *snapshot, const char *path,
                                const struct bag_http_route *route, const struct bag_model *model);
 
-/* The handlers of metadata.c, of infer.c and of rows.c. */
+/* The handlers of metadata.c, of infer.c, of rows.c and of control.c. */
 bag_http_handler bag_http_get_root, bag_http_get_openapi, bag_http_get_server, bag_http_get_live,
     bag_http_get_ready, bag_http_get_models, bag_http_get_model, bag_http_get_model_ready,
     bag_http_get_model_config, bag_http_post_index;
@@ -79,6 +79,8 @@ bag_http_handler bag_http_get_metrics, bag_http_get_all_statistics, bag_http_get
 bag_http_handler bag_http_post_infer;
 bag_http_accept bag_http_accept_infer;
 bag_http_handler bag_http_post_rows;
+bag_http_handler bag_http_post_load, bag_http_post_unload, bag_http_post_load_group;
+bag_http_accept bag_http_accept_control;
 bag_http_accept bag_http_accept_rows;
 
 /* ---- access tokens --------------------------------------------------------------------------- */

@@ -1,0 +1,418 @@
+"""Loading and unloading while serving: one model, a version, groups; who may ask, and where."""
+
+import os
+import stat
+import threading
+
+import pytest
+
+from control import (BEARER, READER, TOKEN, Admin, collection, publish, replace, rows_of, serve, served,
+                     served_together)
+from harness import Server, expect, expect_equal, free_port, run, wait_until, write_json
+from v2 import Client, Raw, head
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+# ---- load and unload --------------------------------------------------------------------------
+def test_load_and_unload(directory):
+    root = directory / "models"
+    publish(root, "t", 1)
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        publish(root, "t", 2)
+        expect_equal(served(client), 1)
+        reply = admin.load("t").expect(200)
+        expect_equal(reply.json(), {"models": [{"name": "t"}], "done": True})
+        expect_equal((served(client), served(client, version=1)), (2, 404))
+        admin.unload("t").expect(200)
+        expect_equal((served(client), served(client, version=2)), (404, 404))
+        client.get("/v2/models/t/ready").expect(404)
+        expect_equal(admin.index()["t", "2"], ("UNAVAILABLE", "unloaded"))
+        client.get("/v2/health/ready").expect(200)
+        admin.load("t").expect(200)
+        expect_equal((served(client), admin.states("t")), (2, {"2": "READY"}))
+        publish(root, "new", 4)
+        expect_equal(served(client, "new"), 404)
+        admin.load("new").expect(200)
+        expect_equal(served(client, "new"), 4)
+
+
+@pytest.mark.parametrize("version", ["1", 1])
+def test_rollback(directory, version):
+    """An older version becomes the default, and under `latest` the newer is unloaded."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    publish(root, "t", 2)
+    with serve(directory) as server:
+        server.admin.load("t", version).expect(200)
+        expect_equal((served(server.client), server.admin.states("t")), (1, {"1": "READY"}))
+        server.admin.load("t").expect(200)
+        expect_equal(served(server.client), 2)
+
+
+def test_default_version_of_all(directory):
+    root = directory / "models"
+    for version in (1, 2, 3):
+        publish(root, "t", version)
+    collection(root, "c", ["t"])
+    write_json(root / "t" / "config.json", {"version_policy": "all"})
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        admin.load("t", "2").expect(200)
+        expect_equal([served(client, version=v) for v in (None, 1, 2, 3)], [2, 1, 2, 3])
+        expect_equal(served_together(client, "c", ["f_t"]), [2])
+        admin.post("models/t/unload", {"parameters": {"version": "2"}}).expect(200)
+        expect_equal([served(client, version=v) for v in (None, 1, 2, 3)], [3, 1, 404, 3])
+        expect_equal(served_together(client, "c", ["f_t"]), [3])
+        expect_equal(admin.states("t"), {"1": "READY", "2": "UNAVAILABLE", "3": "READY"})
+        admin.load("t", "2").expect(200)
+        expect_equal(served(client), 2)
+
+
+def test_specific_versions(directory):
+    root = directory / "models"
+    for version in (1, 2):
+        publish(root, "t", version)
+    write_json(root / "t" / "config.json", {"version_policy": {"specific": [1]}})
+    with serve(directory) as server:
+        error = server.admin.load("t", "2").expect(409).error()
+        expect("version_policy" in error, error)
+        expect_equal(served(server.client), 1)
+
+
+def test_kept_versions(directory):
+    """A version that is held comes back though its files have gone."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    write_json(root / "t" / "config.json", {"keep_versions": 1})
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        for version in (2, 3):
+            publish(root, "t", version)
+            admin.load("t").expect(200)
+        os.rename(root / "t" / "2", directory / "2")
+        os.rename(root / "t" / "1", directory / "1")
+        expect_equal(served(client, version=2), 404)
+        admin.load("t", "2").expect(200)
+        expect_equal(served(client), 2)
+        admin.load("t", "1").expect(404)
+
+
+def test_load_again(directory):
+    """What is loaded is read again where its file changed, and not otherwise."""
+    root = directory / "models"
+    path = publish(root, "t", 1)
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+
+        def loads():
+            return sum(e["event"] == "model ready" for e in server.events())
+
+        admin.load("t").expect(200)
+        expect_equal(loads(), 0)
+        replace(path, rows_of(5))
+        admin.load("t").expect(200)
+        expect_equal((served(client), loads()), (5, 1))
+        write_json(path.with_name("config.json"), {"reduction": "max"})
+        admin.load("t").expect(200)
+        document = client.get("/v2/models/t/config").json()
+        expect_equal(document["parameters"]["reduction"]["string_value"], "max")
+
+
+def test_failed_load(directory):
+    """What served goes on."""
+    root = directory / "models"
+    path = publish(root, "t", 1)
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        bad = publish(root, "t", 2)
+        os.truncate(bad, 100)
+        admin.load("t").expect(200)
+        expect_equal((served(client), admin.index()["t", "2"][0]), (1, "UNAVAILABLE"))
+        error = admin.load("t", "2").expect(400).error()
+        expect(str(bad) in error, error)
+        expect("version '7'" in admin.load("t", "7").expect(404).error(), "which one")
+        expect("'nobody'" in admin.load("nobody").expect(404).error(), "which one")
+        admin.unload("nobody").expect(404)
+        os.truncate(path, 100)
+        admin.load("t", "1").expect(400)
+        expect_equal(served(client), 1)
+
+
+def test_row_width_may_change(directory):
+    root = directory / "models"
+    publish(root, "t", 1)
+    publish(root, "t", 2, rows_of(2, columns=7))
+    with serve(directory) as server:
+        server.admin.load("t", "1").expect()
+        server.admin.load("t", "2").expect()
+        expect_equal(server.client.get("/v2/models/t").json()["outputs"][0]["shape"], [-1, 7])
+        changed = server.wait_event("row width changed")
+        expect_equal((changed["elements_before"], changed["elements"]), (7, 4))
+
+
+def test_unload_first(directory):
+    root = directory / "models"
+    publish(root, "t", 1, rows_of(1, rows=1 << 20))
+    collection(root, "c", ["t"])
+    write_json(root / "t" / "config.json", {"reload": "unload_first"})
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        publish(root, "t", 2, rows_of(2, rows=1 << 20))
+        seen, stop = [], threading.Event()
+
+        def ask():
+            with Client(server) as other:
+                while not stop.is_set():
+                    reply = other.request("GET", "/v2/models/t/ready", headers=BEARER)
+                    seen.append((reply.status, "retry-after" in reply.headers))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        admin.load("t").expect(200)
+        stop.set()
+        thread.join()
+        expect(set(seen) <= {(200, False), (503, True)}, f"{set(seen)}")
+        expect_equal((served(client), served_together(client, "c", ["f_t"])), (2, [2]))
+        expect_equal(admin.states("t"), {"2": "READY"})
+        # It fails once the old one has gone: the reason stands in the index, and the older one may
+        # be loaded again.
+        bad = publish(root, "t", 3, rows_of(3))
+        write_json(bad.with_name("config.json"), {"output_datatype": "INT8"})
+        admin.load("t", "3").expect(400)
+        expect_equal(served(client), 2)
+
+
+# ---- groups -----------------------------------------------------------------------------------
+def test_group(directory):
+    """All or nothing, in one step."""
+    root = directory / "models"
+    for name in ("a", "b"):
+        publish(root, name, 1)
+    collection(root, "c", ["a", "b"])
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        publish(root, "a", 2)
+        bad = publish(root, "b", 2)
+        whole = bad.read_bytes()
+        os.truncate(bad, 100)
+        error = admin.group({"name": "a", "version": "2"}, {"name": "b", "version": 2}).expect(400)
+        expect(str(bad) in error.error(), error.error())
+        expect_equal(served_together(client, "c", ["f_a", "f_b"]), [1, 1])
+        expect_equal((served(client, "a"), served(client, "b")), (1, 1))
+        bad.write_bytes(whole)
+        admin.group({"name": "a"}, {"name": "b"}).expect(200)
+        expect_equal(served_together(client, "c", ["f_a", "f_b"]), [2, 2])
+        expect_equal((served(client, "a"), served(client, "b")), (2, 2))
+
+
+def test_answers_never_mix_versions(directory):
+    root = directory / "models"
+    for name in ("a", "b"):
+        publish(root, name, 1)
+    collection(root, "c", ["a", "b"])
+    with serve(directory, "--loops", 2) as server:
+        seen, stop = set(), threading.Event()
+
+        def ask():
+            with Client(server) as client:
+                plain = client.request
+                client.request = lambda *a, **k: plain(*a[:3], BEARER | (a[3] if len(a) > 3 else {}), **k)
+                while not stop.is_set():
+                    seen.add(tuple(served_together(client, "c", ["f_a", "f_b"])))
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for version in range(2, 12):
+            for name in ("a", "b"):
+                publish(root, name, version)
+            server.admin.group({"name": "a"}, {"name": "b"}).expect(200)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        expect(all(a == b for a, b in seen) and len(seen) > 1, f"{seen}")
+
+
+def test_dependents(directory):
+    root = directory / "models"
+    publish(root, "t", 1)
+    publish(root, "u", 1)
+    collection(root, "c", ["t", "u"])
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        error = admin.unload("t").expect(409).error()
+        expect("'c'" in error and "unload_dependents" in error, error)
+        expect_equal(served(client), 1)
+        admin.unload("t", unload_dependents=True).expect(200)
+        expect_equal(admin.states("c"), {"1": "UNAVAILABLE"})
+        client.get("/v2/models/c").expect(404)
+        expect("'t'" in admin.load("c").expect(409).error(), "what is missing")
+        admin.group({"name": "t"}, {"name": "c"}).expect(200)
+        expect_equal(served_together(client, "c", ["f_t", "f_u"]), [1, 1])
+        admin.group({"name": "t", "unload": True}, {"name": "c", "unload": True}).expect(200)
+        expect_equal((served(client), served(client, "u")), (404, 1))
+
+
+# ---- waiting ----------------------------------------------------------------------------------
+def test_without_waiting(directory):
+    """202 at once; how far it is stands in the index."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    with serve(directory, "--load-bytes-per-second", "32MiB") as server:
+        publish(root, "t", 2, rows_of(2, rows=2 << 20))
+        reply = server.admin.load("t", "2", wait=False).expect(202)
+        expect_equal(reply.json(), {"models": [{"name": "t", "version": "2"}], "done": False})
+        wait_until(lambda: "are read" in server.admin.index().get(("t", "2"), ("", ""))[1],
+                   "no progress in the index")
+        expect_equal((server.admin.states("t"), served(server.client)),
+                     ({"1": "READY", "2": "LOADING"}, 1))
+        reply = server.client.get("/v2/models/t/versions/2/ready").expect(503)
+        wait_until(lambda: served(server.client) == 2, "version 2 is not served")
+
+
+def test_stop_while_loading(directory):
+    """What is being loaded is given up."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    with serve(directory, "--load-bytes-per-second", "8MiB") as server:
+        publish(root, "t", 2, rows_of(2, rows=8 << 20))
+        replies = []
+        thread = threading.Thread(target=lambda: replies.append(server.admin.load("t")))
+        thread.start()
+        server.wait_event("change begins")
+        server.stop()
+        thread.join()
+        expect_equal([reply.status for reply in replies], [503])
+
+
+# ---- bodies -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("path, body, words", [
+    ("models/t/load", "[1]", "object"), ("models/t/load", '{"parameters": []}', "parameters"),
+    ("models/t/load", '{"parameters": {"config": "{}"}}', "'config' is not supported"),
+    ("models/t/load", '{"parameters": {"file:1/model.onnx": "x"}}', "not supported"),
+    ("models/t/load", '{"parameters": {"version": "01"}}', "whole number"),
+    ("models/t/load", '{"parameters": {"version": 1.5}}', "whole number"),
+    ("models/t/load", '{"parameters": {"version": 0}}', "whole number"),
+    ("models/t/load", '{"wait": 1}', "wait must be true or false"),
+    ("models/t/load", '{"waits": true}', "unknown key 'waits'"),
+    ("models/t/unload", '{"parameters": {"unload_dependents": "yes"}}', "true or false"),
+    ("load", "{}", "'models' is missing"), ("load", '{"models": []}', "1 to 1024"),
+    ("load", '{"models": [{"version": "1"}]}', "models[0]: the key 'name' is missing"),
+    ("load", '{"models": [{"name": "t"}, {"name": "t"}]}', "models[1]: name 't' is there twice"),
+    ("load", '{"models": [{"name": "t", "vers": 1}]}', "unknown key 'vers'")])
+def test_bad_bodies(bodies, path, body, words):
+    reply = bodies.admin.client.request("POST", f"/v2/repository/{path}", body, BEARER).expect(400)
+    expect(words in reply.error(), reply.error())
+
+
+@pytest.fixture(scope="module", name="bodies")
+def serve_bodies(shared_directory):
+    publish(shared_directory / "models", "t", 1)
+    with serve(shared_directory) as server:
+        yield server
+
+
+# ---- who may ask, and where -------------------------------------------------------------------
+def test_first_listener_changes_nothing(bodies):
+    reply = bodies.client.request("POST", "/v2/repository/models/t/unload").expect(403)
+    expect("second listener" in reply.error(), reply.error())
+    expect_equal(served(bodies.client), 1)
+
+
+def test_tokens(bodies):
+    client = bodies.admin.client
+    for path in ("models/t/load", "models/t/unload", "load"):
+        client.request("POST", f"/v2/repository/{path}", "").expect(401)
+        reply = client.request("POST", f"/v2/repository/{path}", "", bearer(READER)).expect(403)
+        expect("scope admin" in reply.error(), reply.error())
+    for path in ("/v2/health/ready", "/metrics", "/v2/models/t"):
+        client.request("GET", path, headers=BEARER).expect(200)
+    client.request("POST", "/v2/models/t/infer", "{}", BEARER).expect(403)
+
+
+def test_log_names_who_asked(directory):
+    publish(directory / "models", "t", 1)
+    with serve(directory) as server:
+        server.admin.unload("t").expect()
+        done = server.wait_event("change done")
+        expect(done["asked_by"].startswith("127.0.0.1:") and done["models"] == "unload t", f"{done}")
+        expect(TOKEN not in server.log(), "the token was logged")
+
+
+def test_off_by_default(directory):
+    publish(directory / "models", "t", 1)
+    port = free_port()
+    with Server("--models", directory / "models", "--admin-port", port) as server:
+        reply = Admin(server, port).unload("t").expect(404)
+        expect("--model-control" in reply.error(), reply.error())
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--model-control", "explicit"], "second listener"),
+    (["--model-control", "explicit", "--admin-port", "PORT"], "token_file"),
+    (["--model-control", "poll", "--admin-port", "PORT"], "token_file"),
+    (["--model-control", "always"], "none, explicit, poll")])
+def test_start_needs_a_guard(directory, arguments, words):
+    publish(directory / "models", "t", 1)
+    arguments = [str(free_port()) if a == "PORT" else a for a in arguments]
+    ended = run("serve", "--port", "0", "--models", directory / "models", *arguments)
+    expect(ended.returncode != 0 and words in ended.stderr, ended.stderr)
+
+
+def test_poll_without_a_second_listener(directory):
+    publish(directory / "models", "t", 1)
+    with Server("--models", directory / "models", "--model-control", "poll") as server:
+        with Client(server) as client:
+            expect_equal(served(client), 1)
+
+
+def test_unix_socket(directory):
+    """Whoever may write to it changes models, without a token; other routes are there, too."""
+    publish(directory / "models", "t", 1)
+    path = directory / "admin.sock"
+    with Server("--models", directory / "models", "--model-control", "explicit", "--admin-socket",
+                path, "--unix-permissions", "600") as server, Client(server) as client:
+        mode = path.stat().st_mode
+        expect(stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o600, oct(mode))
+        for method, target, status in (("POST", "/v2/repository/models/t/unload", 200),
+                                       ("GET", "/v2/health/ready", 200), ("GET", "/metrics", 200),
+                                       ("POST", "/v2/repository/models/t/load", 200)):
+            with unix(path) as raw:
+                raw.send(head(method, target, {"Content-Length": "0"}))
+                raw.reply().expect(status)
+        expect_equal(served(client), 1)
+        expect_equal(server.wait_event("change done")["asked_by"], "unix")
+    expect(not path.exists(), "the socket is left behind")
+
+
+def unix(path):
+    import socket  # one test needs it
+
+    raw = Raw.__new__(Raw)
+    raw.socket = socket.socket(socket.AF_UNIX)
+    raw.socket.connect(str(path))
+    raw._file = raw.socket.makefile("rb")
+    return raw
+
+
+def test_memory_comes_back(directory):
+    """Tables that are replaced are freed."""
+    root = directory / "models"
+    publish(root, "t", 1, rows_of(1, rows=1 << 20))
+    with serve(directory) as server:
+        server.admin.load("t").expect()
+        expect_equal(served(server.client), 1)
+        before, descriptors = server.memory_bytes(), server.descriptors()
+        for version in range(2, 8):
+            publish(root, "t", version, rows_of(version, rows=1 << 20))
+            server.admin.load("t").expect()
+            expect_equal(served(server.client), version)
+        grown = server.memory_bytes() - before
+        expect(grown < 12 << 20, f"{grown} bytes more")
+        expect_equal(server.descriptors(), descriptors)
+
+

@@ -1,0 +1,258 @@
+"""Versions of a folder of models: which are served, bad and half-copied ones, readiness, polling."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from control import BEARER, collection, publish, replace, rows_of, serve, served, served_together
+from harness import Server, expect, expect_equal, run, wait_until, write_json
+from v2 import Client
+
+
+def index(client, name):
+    entries = client.request("POST", "/v2/repository/index", b"").expect().json()
+    return {e["version"]: (e["state"], e["reason"]) for e in entries if e["name"] == name}
+
+
+def truncate(path, bytes_off=8):
+    os.truncate(path, path.stat().st_size - bytes_off)
+
+
+@pytest.mark.parametrize("policy, want", [
+    (None, [7]), ({"latest": 1}, [7]), ({"latest": 2}, [3, 7]), ({"latest": 9}, [1, 3, 7]),
+    ("all", [1, 3, 7]), ({"specific": [1, 3]}, [1, 3]), ({"specific": [3, 5]}, [3])])
+def test_policies(directory, policy, want):
+    for version in (1, 3, 7):
+        publish(directory / "models", "t", version)
+    if policy:
+        write_json(directory / "models" / "t" / "config.json", {"version_policy": policy})
+    with Server("--models", directory / "models") as server, Client(server) as client:
+        expect_equal(client.get("/v2/models/t").json()["versions"], [str(v) for v in want])
+        expect_equal(served(client), want[-1])
+        for version in (1, 3, 7):
+            expect_equal(served(client, version=version), version if version in want else 404)
+        expect_equal(set(index(client, "t")), {str(v) for v in want})
+
+
+@pytest.mark.parametrize("policy", [{"latest": 0}, {"latest": "1"}, {"latest": 1, "all": 1}, "latest",
+                                    {"specific": []}, {"specific": [0]}, [1], {"specific": [1] * 17}])
+def test_bad_policies(directory, policy):
+    publish(directory / "models", "t", 1)
+    write_json(directory / "models" / "t" / "config.json", {"version_policy": policy})
+    ended = run("serve", "--check", "--models", directory / "models")
+    expect_equal(ended.returncode, 1)
+    for word in ("t/config.json", "version_policy", "or {", "[1, 3]"):
+        expect(word in ended.stderr, ended.stderr)
+
+
+def test_version_not_served_names_others(directory):
+    for version in (1, 2, 5):
+        publish(directory / "models", "t", version)
+    write_json(directory / "models" / "t" / "config.json", {"version_policy": {"latest": 2}})
+    with Server("--models", directory / "models") as server, Client(server) as client:
+        error = client.get("/v2/models/t/versions/1").expect(404).error()
+        expect("versions 2 and 5 are served" in error, error)
+
+
+def test_bad_version_is_skipped(directory):
+    """The newest good one is served; the others stand in the index with their reasons."""
+    root = directory / "models"
+    for version in (1, 2, 3, 4):
+        publish(root, "t", version)
+    truncate(root / "t" / "3" / "table.npy")
+    (root / "t" / "4" / "table.npy").write_bytes(b"\x93NUMPY")
+    (root / "t" / "notes").mkdir()
+    with Server("--models", root) as server, Client(server) as client:
+        expect_equal(served(client), 2)
+        client.get("/v2/health/ready").expect(200)
+        found = index(client, "t")
+        expect_equal({v: state for v, (state, _) in found.items()},
+                     {"2": "READY", "3": "UNAVAILABLE", "4": "UNAVAILABLE"})
+        expect(str(root / "t" / "3" / "table.npy") in found["3"][1], found["3"][1])
+        error = client.get("/v2/models/t/versions/3").expect(404).error()
+        expect("version 2 is served" in error and found["3"][1] in error, error)
+        skipped = [e for e in server.events() if e["event"] == "skipped"]
+        expect(skipped and skipped[0]["path"].endswith("t/notes"), f"{skipped}")
+
+
+def test_model_without_a_good_version(directory):
+    """Readiness is 503 where models do not change, and 200 where they may; the model's own is 503."""
+    root = directory / "models"
+    truncate(publish(root, "t", 1))
+    publish(root, "u", 1)
+    (root / "empty").mkdir()
+    with Server("--models", root) as server, Client(server) as client:
+        error = client.get("/v2/health/ready").expect(503).error()
+        expect("'empty'" in error and "no version directory" in error, error)
+        client.get("/v2/models/t/ready").expect(503)
+        client.get("/v2/models/u/ready").expect(200)
+        expect_equal((served(client), served(client, "u")), (503, 1))
+        expect_equal(index(client, "t")["1"][0], "UNAVAILABLE")
+    with serve(directory) as server:
+        server.client.get("/v2/health/ready").expect(200)
+        server.client.get("/v2/models/t/ready").expect(503)
+
+
+def test_named_table_ends_the_start(directory):
+    root = directory / "models"
+    publish(root, "u", 1)
+    bad = publish(directory, "t", 1)
+    truncate(bad)
+    for arguments in (["--table", f"t={bad}"], ["--config", write_json(
+            directory / "c.json", {"models": [{"name": "t", "path": str(bad)}]})]):
+        ended = run("serve", "--port", "0", "--models", root, *arguments)
+        expect(ended.returncode == 1 and str(bad) in ended.stderr, ended.stderr)
+
+
+def test_collection_over_a_bad_table(directory):
+    """It is UNAVAILABLE with it, and others are served."""
+    root = directory / "models"
+    publish(root, "u", 1)
+    truncate(publish(root, "t", 1))
+    collection(root, "both", ["t", "u"])
+    collection(root, "one", ["u"])
+    with Server("--models", root) as server, Client(server) as client:
+        state, reason = index(client, "both")["1"]
+        expect(state == "UNAVAILABLE" and "'t'" in reason, f"{state}: {reason}")
+        expect_equal(served_together(client, "one", ["f_u"]), [1])
+
+
+def test_shared_settings(directory):
+    """NAME/config.json holds for all versions, and a version's own for itself."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    publish(root, "t", 2, settings={"reduction": "sum"})
+    write_json(root / "t" / "config.json", {"version_policy": "all", "reduction": "max"})
+    with Server("--models", root) as server, Client(server) as client:
+        for version, want in (("1", "max"), ("2", "sum")):
+            document = client.get(f"/v2/models/t/versions/{version}/config").json()
+            expect_equal(document["parameters"]["reduction"]["string_value"], want)
+
+
+def test_ready_file(directory):
+    root = directory / "models"
+    publish(root, "t", 1)
+    publish(root, "t", 2)
+    (root / "t" / "1" / "_READY").touch()
+    with serve(directory, "--ready-file", "_READY") as server:
+        expect_equal(served(server.client), 1)
+        state, reason = index(server.client, "t")["2"]
+        expect(state == "UNAVAILABLE" and "_READY" in reason, reason)
+        (root / "t" / "2" / "_READY").touch()
+        server.admin.load("t").expect()
+        expect_equal(served(server.client), 2)
+
+
+# ---- polling ----------------------------------------------------------------------------------
+def wait_for(client, version, model="t"):
+    wait_until(lambda: served(client, model) == version, f"{model} is not of version {version}")
+
+
+def polling(directory, *arguments):
+    return serve(directory, "--poll-seconds", 1, *arguments, mode="poll")
+
+
+def test_poll(directory):
+    """A new version is served, a bad one is not, and is when it is whole."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    collection(root, "c", ["t"])
+    with polling(directory) as server:
+        expect_equal(served(server.client), 1)
+        publish(root, "t", 2)
+        wait_for(server.client, 2)
+        expect_equal(served(server.client, version=1), 404)
+        expect_equal(served_together(server.client, "c", ["f_t"]), [2])
+        whole = publish(directory / "aside", "t", 3)
+        half = directory / "half"
+        half.mkdir()
+        (half / "table.npy").write_bytes(whole.read_bytes()[:-4])
+        os.rename(half, root / "t" / "3")
+        wait_until(lambda: "3" in index(server.client, "t"), "version 3 is not in the index")
+        expect_equal(index(server.client, "t")["3"][0], "UNAVAILABLE")
+        expect_equal(served(server.client), 2)
+        os.replace(whole, root / "t" / "3" / "table.npy")
+        wait_for(server.client, 3)
+        publish(root, "new", 5)
+        wait_for(server.client, 5, "new")
+
+
+def test_poll_takes_replaced_files(directory):
+    root = directory / "models"
+    path = publish(root, "t", 1)
+    with polling(directory) as server:
+        replace(path, rows_of(9))
+        wait_for(server.client, 9)
+        expect_equal(set(index(server.client, "t")), {"1"})
+
+
+def test_poll_keeps_what_serves(directory):
+    """Files that go, or break, leave what is in memory."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    publish(root, "u", 1)
+    with polling(directory) as server:
+        truncate(root / "t" / "1" / "table.npy")
+        os.rename(root / "u", directory / "u")
+        publish(root, "w", 1)
+        wait_for(server.client, 1, "w")
+        expect_equal((served(server.client), served(server.client, "u")), (1, 1))
+
+
+def test_poll_after_a_rollback(directory):
+    """An older version that was asked for stays until a still newer one appears."""
+    root = directory / "models"
+    for version in (1, 2):
+        publish(root, "t", version)
+    publish(root, "mark", 1)
+    with polling(directory) as server:
+        server.admin.load("t", "1").expect()
+        expect_equal(served(server.client), 1)
+        for version in (2, 3):  # two polls at least
+            publish(root, "mark", version)
+            wait_for(server.client, version, "mark")
+        expect_equal(served(server.client), 1)
+        publish(root, "t", 3)
+        wait_for(server.client, 3)
+
+
+# ---- SIGHUP -----------------------------------------------------------------------------------
+def events(server, name):
+    return [e for e in server.events() if e["event"] == name]
+
+
+def test_sighup(directory):
+    """The whole configuration: models that are named anew, changed, and gone."""
+    for name in ("a", "b", "c"):
+        np.save(directory / f"{name}.npy", rows_of(ord(name)))
+    (directory / "models").mkdir()
+    publish(directory / "models", "t", 1)
+    config = directory / "config.json"
+
+    def write(models):
+        write_json(config, {"models": models})
+
+    write([{"name": "a", "path": "a.npy"}, {"name": "b", "path": "b.npy"}])
+    with serve(directory, "--config", config) as server:
+        expect_equal((served(server.client, "a"), served(server.client, "b")), (97, 98))
+        publish(directory / "models", "t", 2)
+        write([{"name": "a", "path": "c.npy"}, {"name": "c", "path": "c.npy"}])
+        server.send(signal.SIGHUP)
+        wait_until(lambda: served(server.client, "c") == 99, "model c is not served")
+        expect_equal([served(server.client, name) for name in ("a", "b", "t")], [99, 404, 2])
+        asked = events(server, "change done")
+        expect(asked and asked[-1]["asked_by"] == "SIGHUP", f"{asked}")
+        config.write_text("{")
+        server.send(signal.SIGHUP)
+        wait_until(lambda: server.client.get("/v2/health/live") and events(server, "change failed"),
+                   "a broken file is not rejected")
+        write([{"name": "a", "path": "nowhere.npy"}])
+        server.send(signal.SIGHUP)
+        wait_until(lambda: server.client.get("/v2/health/live") and
+                   len(events(server, "change failed")) == 2, "a missing table is not rejected")
+        expect_equal([served(server.client, name) for name in ("a", "c", "t")], [99, 99, 2])
+        expect("nowhere.npy" in json.dumps(events(server, "change failed")[1]), server.log())
+        server.client.request("GET", "/v2/models", headers=BEARER).expect(200)
