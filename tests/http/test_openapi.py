@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator, RefResolver
 
+import control
+from control import BEARER, publish
 from example import EXAMPLE, INPUTS
 from harness import ROOT, Server, expect, expect_equal, scratch
 from v2 import HEADER_LENGTH, Client, infer_body
 
-METHODS = {"GET": "get", "POST": "post", "INFER": "post", "ROWS": "post"}
+METHODS = {"GET": "get", "POST": "post", "INFER": "post", "ROWS": "post", "CONTROL": "post"}
 DOCUMENT = json.loads((ROOT / "proto" / "openapi.json").read_text())
 
 
@@ -64,7 +66,7 @@ def test_head_of_the_document(client):
 
 def test_every_route_is_described():
     text = (ROOT / "server" / "http" / "routes.c").read_text()
-    routes = set(re.findall(r'^    \{"(/[^"]*)", (GET|POST|INFER|ROWS)(?:, \w+)*\},$', text, re.MULTILINE))
+    routes = set(re.findall(r'^    \{"(/[^"]*)", (GET|POST|INFER|ROWS|CONTROL)(?:, \w+)*\},$', text, re.MULTILINE))
     expect(len(routes) > 10, "the routes were not found in routes.c")
     expect_equal({(path, METHODS[methods]) for path, methods in routes},
                  {(path, method) for path, method, _, _ in operations()}, "routes")
@@ -186,6 +188,24 @@ def test_updates(directory):
             body = json.dumps(body | {"parameters": {"sequence": 9}})
             reply = client.request(method.upper(), url(path), body, headers).expect(409)
             check_answer(operation, reply, path)
+
+
+def test_model_control(directory):
+    """What loads and unloads, where that is enabled."""
+    publish(directory / "models", "example", 1)
+    with control.serve(directory, "--max-body-bytes", 1 << 20) as server:
+        client, called = server.admin.client, enabled("model_control")
+        expect_equal(len(called), 3)
+        check_right_calls(client, called, BEARER)
+        check_unknown_models(client, called, BEARER)
+        check_bad_bodies(client, [c for c in called if "{model}" in c[0]], BEARER)
+        for path, method, _, operation in called:
+            body = operation["requestBody"]["content"]["application/json"]["example"]
+            body = json.dumps(body | {"wait": False})
+            reply = client.request(method.upper(), url(path), body, BEARER).expect(202)
+            check_answer(operation, reply, path)
+        check_answer(called[1][3], server.client.request("POST", url(called[1][0]), "{}").expect(403),
+                     "the first listener")
 
 
 def test_without_a_token(directory):
