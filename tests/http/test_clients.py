@@ -2,8 +2,11 @@
 and the examples that their files show.
 """
 
+import asyncio
 import contextlib
+import importlib.util
 import json
+import shutil
 import socket
 import ssl
 import subprocess
@@ -70,7 +73,7 @@ def test_types(client):
     expect(np.allclose(bc.bf16_to_f32(short), EXAMPLE[[2]], rtol=0.01), "not bfloat16")
     big_endian = np.array([[0], [4]], ">i8")
     check_rows(client.packed("items", big_endian), EXAMPLE[[0, 4]])
-    expect_raises(TypeError, lambda: client.packed("items", np.array([["a"]])), "datatype")
+    expect_raises(TypeError, lambda: client.packed("items", np.array([["a"]])), "integers")
 
 
 def test_any_tensors(client):
@@ -105,6 +108,197 @@ def test_errors(client):
     expect_raises(bc.TooLarge, lambda: client.packed("items", np.zeros((200000, 1), np.int64)),
                   "max_body_bytes")
     check_rows(client.packed("items", [[0]]), EXAMPLE[[0]])
+
+
+def test_bags(client):
+    """Lists of lists, of arrays, and an array of two dimensions."""
+    want = [EXAMPLE[0] + EXAMPLE[2], [0, 0], EXAMPLE[4]]
+    for bags in ([[0, 2], [], [4]], [np.array([0, 2]), [], np.array([4], np.uint8)],
+                 ([0, 2], (), (4,))):
+        check_rows(client.bags("items", bags), want)
+    check_rows(client.bags("items", np.array([[0, 2], [1, 3]])),
+               [EXAMPLE[0] + EXAMPLE[2], EXAMPLE[1] + EXAMPLE[3]])
+    check_rows(client.bags("items", []), np.zeros((0, 2), np.float32))
+    got = client.bags("items", [[0, 1], [], [2]], weights=[[1, 2], [], [0.5]], default_index=3)
+    check_rows(got, [EXAMPLE[0] + EXAMPLE[1] * np.float32(2), EXAMPLE[3],
+                     EXAMPLE[2] * np.float32(0.5)])
+    expect_raises(ValueError, lambda: client.bags("items", [[0], [1]], [[1.0], []]), "as long")
+    expect_raises(TypeError, lambda: client.bags("items", np.array([0, 2])), "list of bags")
+    expect_raises(TypeError, lambda: client.bags("items", [[[0, 1], [2, 3]]]), "list of bags")
+
+
+def test_features_by_name(client):
+    got = client.collection("pair", {"b": [[4, 1], []], "a": np.array([[2, 3], [0, 0], [1, 1]])},
+                            weights={"b": [[2.0, 1.0], []]})
+    expect_equal(list(got), ["a", "b"])  # the configured order
+    check_rows(got["a"], [(EXAMPLE[2] + EXAMPLE[3]) / np.float32(2), EXAMPLE[0], EXAMPLE[1]])
+    check_rows(got["b"], [EXAMPLE[4] * np.float32(2) + EXAMPLE[1], [0, 0]])
+    expect_equal(list(client.collection("pair", {"b": [[1]]}, reduction="max")), ["b"])
+    expect_raises(ValueError, lambda: client.collection("pair", {"a": [[1]]}, {"b": [[1]]}), "'b'")
+    expect_equal([(f["name"], f["model"], f["rows"]) for f in client.features("pair")],
+                 [("a", "items", 5), ("b", "items", 5)])
+
+
+def test_explanations_and_statistics(client):
+    rows, bags = client.packed("items", [[0, 2], [2, 2]], padding_idx=2, explain=True)
+    check_rows(rows, [EXAMPLE[0], [0, 0]])
+    expect_equal(bags, [{"rows": 1, "default": False, "padding": [1]},
+                        {"rows": 0, "default": False, "padding": [2, 3]}])
+    outputs = client.collection("pair", {"a": [[0]]}, explain=True, request_id="r")
+    expect_equal(outputs.explain, {"a": [{"rows": 1, "default": False}]})
+    expect_equal((outputs.request_id, outputs.model_version, outputs.warnings), ("r", "1", []))
+    names = {s["name"] for s in client.statistics()}
+    expect(names >= {"items", "pair"}, names)
+    mine, = client.statistics("items")
+    expect(mine["inference_stats"]["success"]["count"] > 0, mine)
+
+
+FLOATS = ([[1.9]], [[1.0]], [[0, 2.0]], np.array([[1.0]]), np.zeros((1, 0)), [[True]], [["1"]],
+          [[None]])
+
+
+@pytest.mark.parametrize("ids", FLOATS, ids=str)
+def test_floats_are_no_ids(ids):
+    """Said before anything is sent: nobody listens there."""
+    client = bc.Client("127.0.0.1:1", retries=0)
+    calls = [lambda: client.packed("items", ids), lambda: client.bags("items", ids),
+             lambda: client.infer("items", {"a.indices": ids}),
+             lambda: client.collection("pair", {"a": ids}),
+             lambda: client.offsets("items", np.ravel(ids), [0]),
+             lambda: client.offsets("items", [0], np.ravel(ids)),
+             lambda: client.segments("items", [0], np.ravel(ids)),
+             lambda: client.kjt("pair", np.ravel(ids), [1]),
+             lambda: client.kjt("pair", [1], lengths=np.ravel(ids))]
+    for call in calls:
+        expect_raises(TypeError, call, "integers")
+    for number in (1.0, 1.5, True):
+        expect_raises(TypeError, lambda number=number: client.packed(
+            "items", [[0]], default_index=number), "default_index", "integers")
+
+
+def test_unknown_options():
+    client = bc.Client("127.0.0.1:1", retries=0)
+    for call in (lambda: client.packed("items", [[0]], reducton="mean"),
+                 lambda: client.kjt("pair", [0], [1], reducton="mean"),
+                 lambda: client.infer("items", {"indices": [[0]]}, reducton="mean"),
+                 lambda: client.collection("pair", {"a": [[0]]}, reducton="mean")):
+        expect_raises(TypeError, call, "reducton", "did you mean 'reduction'")
+    expect_raises(TypeError, lambda: bc.Client("127.0.0.1:1", retry=3), "retry")
+
+
+def test_large_keys():
+    """64 bits as they are, whatever the sign: the last one is -1."""
+    for keys in ([2**63, 5, -1], np.array([2**63, 5, 2**64 - 1], np.uint64)):
+        datatype, array = bc._ids(keys, "indices")
+        expect_equal((datatype, array.tolist()), ("INT64", [-2**63, 5, -1]))
+
+
+def test_many_threads(client):
+    """One client for all of them, on as many connections as it may have."""
+    with bc.Client(f"{client._host}:{client._port}", connections=3) as shared:
+        results = [None] * 12
+
+        def work(i):
+            results[i] = all((shared.packed("items", [[i % 5]]) == EXAMPLE[[i % 5]]).all()
+                             for _ in range(20))
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+        expect_equal(results, [True] * 12)
+        expect(1 <= len(shared._idle) <= 3, len(shared._idle))
+
+
+# ---- Python: asyncio --------------------------------------------------------------------------
+def test_async(client):
+    async def work():
+        async with bc.AsyncClient(f"{client._host}:{client._port}", connections=4) as shared:
+            rows = await asyncio.gather(*(shared.packed("items", [[i % 5]]) for i in range(40)))
+            for i, row in enumerate(rows):
+                check_rows(row, EXAMPLE[[i % 5]])
+            expect(1 <= len(shared._idle) <= 4, len(shared._idle))
+            expect(await shared.is_ready("items"), "ready")
+            expect_equal(await shared.models(), ["items", "whole", "pair"])
+            expect_equal(list(await shared.collection("pair", {"a": [[0]]})), ["a"])
+            _, bags = await shared.bags("items", [[0, 1]], explain=True)
+            expect_equal(bags, [{"rows": 2, "default": False}])
+            for kind, call in ((bc.BadRequest, lambda: shared.packed("items", [[5]])),
+                               (bc.NotFound, lambda: shared.metadata("nobody"))):
+                with pytest.raises(kind):
+                    await call()
+            with pytest.raises(TypeError):
+                await shared.packed("items", [[1.0]])
+            check_rows(await shared.packed("items", [[3]]), EXAMPLE[[3]])
+    asyncio.run(work())
+
+
+def test_async_connections():
+    """Asked again when busy, and on a new connection where the kept one was closed meanwhile."""
+    async def work(script):
+        async with bc.AsyncClient(script.address, retries=2) as client:
+            expect_equal(await client.models(), ["m"])
+            expect_equal(await client.models(), ["m"])
+    script = Script([BUSY, BUSY, MODELS], [MODELS])
+    asyncio.run(work(script))
+    script.close()
+    expect_equal(script.requests, 4)
+
+    async def silence(where):
+        with pytest.raises(bc.ConnectionFailed, match="in time"):
+            await bc.AsyncClient(where, timeout_s=0.2).models()
+        with pytest.raises(bc.ConnectionFailed, match="connect"):
+            await bc.AsyncClient("127.0.0.1:1", retries=1).models()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asyncio.run(silence("127.0.0.1:%d" % silent.getsockname()[1]))
+    for text in (b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", b"nonsense\r\n\r\n"):
+        script = Script([text])
+
+        async def broken(where):
+            with pytest.raises(bc.ConnectionFailed):
+                await bc.AsyncClient(where, retries=0).models()
+        asyncio.run(broken(script.address))
+        script.close()
+
+
+def test_async_chunks():
+    """As a proxy may send an answer."""
+    script = Script([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                     b'7;x\r\n{"model\r\n9\r\ns":["m"]}\r\n0\r\nA: b\r\n\r\n'])
+
+    async def work():
+        expect_equal(await bc.AsyncClient(script.address).models(), ["m"])
+    asyncio.run(work())
+    script.close()
+
+
+def test_waiting_is_spread():
+    """As long as the server says, and a random time on top, which grows up to a bound."""
+    for attempt, most_s in ((1, 0.1), (2, 0.2), (4, 0.8), (20, 5.0)):
+        waits = [bc._wait_s(attempt, {"Retry-After": "2"}) for _ in range(200)]
+        expect(2 <= min(waits) and max(waits) <= 2 + most_s, (attempt, min(waits), max(waits)))
+        expect(max(waits) - min(waits) > most_s / 2, "not spread")
+    expect(bc._wait_s(1, {"Retry-After": "1000"}) <= 5.1, "bounded")
+
+
+def test_installs(directory):
+    """By pip, without a network, where Debian's pip and setuptools are installed."""
+    source = directory / "source"
+    shutil.copytree(ROOT / "proto" / "clients" / "python", source,
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    pip = ["/usr/bin/python3", "-m", "pip"]
+    if subprocess.run(pip + ["--version"], capture_output=True, check=False).returncode or \
+            importlib.util.find_spec("setuptools") is None:
+        pytest.skip("python3-pip and python3-setuptools are not installed")
+    subprocess.run(pip + ["install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
+                          "--target", directory / "site", source], check=True,
+                   capture_output=True, timeout=TIMEOUT_S)
+    done = subprocess.run(["/usr/bin/python3", "-c", "import bagserve_client as c; print("
+                           "c.__file__, c.AsyncClient.__name__)"], capture_output=True, text=True,
+                          check=True, cwd=directory,
+                          env={"PYTHONPATH": str(directory / "site")})
+    expect_equal(done.stdout, f"{directory}/site/bagserve_client.py AsyncClient\n")
 
 
 # ---- Python: the connection -------------------------------------------------------------------
@@ -200,7 +394,7 @@ def test_nobody_listens():
 
 def test_addresses(client):
     """As a URL too, as the C client takes it."""
-    plain = "%s:%d" % (client._connection.host, client._connection.port)
+    plain = "%s:%d" % (client._host, client._port)
     for address_ in (plain, f"http://{plain}", f"http://{plain}/"):
         with bc.Client(address_) as other:
             expect(other.is_ready(), address_)
@@ -386,7 +580,7 @@ def compile_c(directory, text):
 def test_c_calls(client):
     with scratch() as directory:
         program = compile_c(directory, C_CALLS)
-        url = "http://%s:%d/" % (client._connection.host, client._connection.port)
+        url = "http://%s:%d/" % (client._host, client._port)
         done = subprocess.run([program, url], capture_output=True, text=True, check=False,
                               timeout=TIMEOUT_S)
         expect_equal((done.returncode, done.stderr), (0, ""), "the C program")

@@ -3,25 +3,36 @@
     from bagserve_client import Client
 
     with Client("127.0.0.1:8000") as client:
-        rows = client.offsets("items", indices=[7, 99999, 7, 12345], offsets=[0, 3])
-        both = client.kjt("ranker", values=[0, 2, 4, 1, 7], lengths=[2, 0, 1, 1, 1, 0])
+        rows = client.bags("items", [[7, 99999, 7], [12345]], reduction="mean")
+        both = client.collection("ranker", {"history": [[0, 2], []], "user": [[4], [1]],
+                                            "ad": [[7], []]})
 
-Tensors travel as raw bytes both ways. A client keeps one connection and reuses it; it is not for
-use by several threads at once: make one for each.
+AsyncClient has the same methods, to be awaited. Tensors travel as raw bytes both ways. A client keeps up to
+`connections` connections and reuses them; a Client may be used by several threads at once, an AsyncClient by
+several tasks of one event loop.
+
+Ids are integers: floats, whole ones and arrays too, raise TypeError before anything is sent, and so do
+options that nobody knows. Calls raise BadRequest, Unauthorized, NotFound, TooLarge or Unavailable (all of them
+ServerError) with the server's own words, and ConnectionFailed where there was no whole answer. Pooling
+changes nothing on the server, so every call may be sent again without harm: a call is repeated when a kept
+connection turns out to be closed, and, up to `retries` times, after 503 and after a connection that cannot
+be made; never after a time-out, which the work itself may have caused. Before that it waits as long as the
+server says (Retry-After), and a random time on top that doubles.
 
 A server with a token_file wants Client(..., token=TOKEN), and behind TLS Client("https://HOST").
-
-Calls raise BadRequest, Unauthorized, NotFound, TooLarge or Unavailable (all of them ServerError)
-with the server's own words, and ConnectionFailed where there was no whole answer. Pooling changes
-nothing on the server, so every call may be sent again without harm: a call is repeated when the
-kept connection turns out to be closed, and, up to `retries` times, after 503 and after a connection
-that cannot be made; never after a time-out, which the work itself may have caused.
 """
 
+import asyncio
+import difflib
 import http.client
+import itertools
 import json
+import random
+import ssl
+import threading
 import time
 import urllib.parse
+import warnings
 
 import numpy as np
 
@@ -30,7 +41,13 @@ _NUMPY = {"BOOL": np.bool_, "INT8": np.int8, "INT16": np.int16, "INT32": np.int3
           "INT64": np.int64, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32,
           "UINT64": np.uint64, "FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
 _V2 = {np.dtype(kind): name for name, kind in _NUMPY.items()}
+_PARAMETERS = ("reduction", "padding_idx", "include_last_offset", "output_datatype", "missing",
+               "out_of_range", "timeout", "explain")
+_OPTIONS = ("version", "request_id", "outputs") + _PARAMETERS
+_ID_INPUTS = ("indices", "offsets", "segment_ids", "num_segments", "default_index", "values",
+              "lengths")
 _LONGEST_WAIT_S = 5.0
+_FIRST_JITTER_S = 0.1
 
 
 # ---- errors -----------------------------------------------------------------------------------
@@ -74,6 +91,14 @@ _ERRORS = {400: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound,
            415: BadRequest, 503: Unavailable}
 
 
+def _error(status, body):
+    try:
+        text = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        text = body[:200].decode("latin-1")
+    return _ERRORS.get(status, ServerError)(status, text)
+
+
 # ---- tensors ----------------------------------------------------------------------------------
 class BF16:
     """bfloat16 for a weights tensor, which NumPy does not have: its bits in a uint16 array."""
@@ -87,16 +112,131 @@ def bf16_to_f32(bits):
     return (np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-def _tensor(values, kind=None):
-    """(V2 datatype, C-ordered array); `kind` is the NumPy type of what is not an array yet."""
+def _tensor(array):
+    """(V2 datatype, C-ordered little-endian array)."""
+    shape = np.shape(array)
+    native = np.asarray(array).dtype.newbyteorder("=")
+    if native not in _V2:
+        raise TypeError(f"no V2 datatype for {native}")
+    array = np.ascontiguousarray(array, native.newbyteorder("<")).reshape(shape)
+    return _V2[native], array
+
+
+def _flat(values):
+    """The numbers of nested lists, one by one."""
+    if isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _flat(value)
+    elif isinstance(values, np.ndarray):
+        yield from values.ravel().tolist()
+    else:
+        yield values
+
+
+def _ids(values, what):
+    """Integers as a tensor of INT32 or INT64; keys beyond 2^63 as the same 64 bits."""
+    array = values if isinstance(values, (np.ndarray, np.generic)) else np.asarray(values)
+    is_list = array is not values
+    if is_list and array.size == 0:
+        array = array.astype(np.int64)
+    if is_list and array.dtype.kind in "fO" and \
+            all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in _flat(values)):
+        bits = np.array([int(v) % 2**64 for v in _flat(values)], np.uint64)
+        array = bits.reshape(np.shape(values))
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"'{what}' must be integers, not {array.dtype}; convert them first")
+    if array.dtype.itemsize == 8:
+        return _tensor(array.astype(array.dtype.newbyteorder("=")).view(np.int64))
+    return _tensor(array.astype(np.int32 if array.dtype.itemsize < 4 or array.dtype.kind == "i"
+                                else np.int64))
+
+
+def _weights(values, what):
+    """Floats as they are, other numbers as FP32."""
     if isinstance(values, BF16):
         return "BF16", np.ascontiguousarray(values.bits)
-    array = np.ascontiguousarray(values if isinstance(values, np.ndarray)
-                                 else np.asarray(values, kind)).reshape(np.shape(values))
-    if array.dtype.newbyteorder("=") not in _V2:
-        raise TypeError(f"no V2 datatype for {array.dtype}")
-    kind = array.dtype.newbyteorder("<")
-    return _V2[array.dtype.newbyteorder("=")], array.astype(kind, copy=False)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiu":
+        return _tensor(values)
+    array = np.asarray(values, None if isinstance(values, np.ndarray) else np.float32)
+    if array.dtype.kind != "f":
+        raise TypeError(f"'{what}' must be numbers, not {array.dtype}")
+    return _tensor(array)
+
+
+def _named(name, values):
+    """The tensor of an input, by the last part of its name."""
+    kind = name.rpartition(".")[2]
+    if kind in _ID_INPUTS:
+        return _ids(values, name)
+    if kind in ("per_sample_weights", "weights"):
+        return _weights(values, name)
+    return _tensor(np.asarray(values))
+
+
+def _is_matrix(bags):
+    return isinstance(bags, np.ndarray) and bags.ndim == 2
+
+
+def _ragged(bags, what, convert):
+    """(tensor of all, offsets) of a list of bags."""
+    if isinstance(bags, np.ndarray) and bags.ndim != 2 and bags.dtype != object:
+        raise TypeError(f"'{what}' must be a list of bags, or an array of 2 dimensions")
+    parts = [bag if isinstance(bag, np.ndarray) else list(bag) for bag in bags]
+    offsets = np.zeros(len(parts), np.int64)
+    np.cumsum([len(part) for part in parts[:-1]], out=offsets[1:])
+    if any(isinstance(part, np.ndarray) for part in parts):
+        arrays = [convert(part, what)[1] for part in parts if len(part)]
+        flat = convert(np.concatenate(arrays) if arrays else [], what)
+    else:
+        flat = convert(list(itertools.chain.from_iterable(parts)), what)
+    if flat[1].ndim != 1:
+        raise TypeError(f"'{what}' must be a list of bags, each a list of numbers")
+    return flat, _tensor(offsets)
+
+
+def _bag_inputs(bags, weights, prefix=""):
+    """The inputs of bags: an array [B, L], or a list of lists or arrays of any length."""
+    indices = prefix + "indices"
+    factors = prefix + "per_sample_weights"
+    if _is_matrix(bags):
+        inputs = {indices: _ids(bags, indices)}
+        return inputs if weights is None else inputs | {factors: _weights(weights, factors)}
+    ids, offsets = _ragged(bags, indices, _ids)
+    inputs = {indices: ids, prefix + "offsets": offsets}
+    if weights is None:
+        return inputs
+    if [len(bag) for bag in weights] != [len(bag) for bag in bags]:
+        raise ValueError(f"'{factors}' must be bags as long as those of '{indices}'")
+    return inputs | {factors: _ragged(weights, factors, _weights)[0]}
+
+
+# ---- requests and replies ---------------------------------------------------------------------
+class Outputs(dict):
+    """Arrays by the outputs' names, and what else a reply says: `explain` ({name: [bag, ...]} where it
+    was asked for), `warnings`, `model_version`, `request_id`."""
+
+    def __init__(self, arrays, header):
+        super().__init__(arrays)
+        parameters = header.get("parameters", {})
+        self.explain = {e["name"]: e["bags"] for e in parameters.get("explain", [])}
+        self.warnings = parameters.get("warnings", [])
+        self.model_version = header["model_version"]
+        self.request_id = header.get("id")
+
+
+class _Request:
+    """One call: what is sent, and `finish`, which makes its result of (headers, body)."""
+
+    def __init__(self, method, path, finish, body=None, headers=None, is_probe=False):
+        self.method, self.path, self.finish = method, path, finish
+        self.body, self.headers, self.is_probe = body, headers or {}, is_probe
+
+
+def _check_options(options):
+    for name in options:
+        if name not in _OPTIONS:
+            near = difflib.get_close_matches(name, _OPTIONS, 1, 0)
+            raise TypeError(f"unknown option '{name}'; did you mean '{near[0]}'?")
 
 
 def _encode(inputs, outputs, parameters, request_id):
@@ -122,7 +262,7 @@ def _decode(headers, body):
     else:
         length = int(headers[_HEADER_LENGTH])
         header, raw = json.loads(body[:length]), memoryview(body)[length:]
-    outputs = {}
+    arrays = {}
     for output in header["outputs"]:
         kind = np.dtype(_NUMPY.get(output["datatype"], np.uint16)).newbyteorder("<")
         if "data" in output:
@@ -130,34 +270,199 @@ def _decode(headers, body):
         else:
             size = output["parameters"]["binary_data_size"]
             array, raw = np.frombuffer(raw[:size], kind), raw[size:]
-        outputs[output["name"]] = array.reshape(output["shape"])
+        arrays[output["name"]] = array.reshape(output["shape"])
+    outputs = Outputs(arrays, header)
+    for text in outputs.warnings:
+        warnings.warn(f"bagserve: {text}", stacklevel=2)
     return outputs
 
 
-# ---- the client -------------------------------------------------------------------------------
-class Client:
-    """Calls to one server, over one connection; `address` is HOST:PORT or a URL without a path.
+def _parse(body):
+    return json.loads(body)
 
-    `token` is sent with every call. https:// is verified as `ssl_context` (an ssl.SSLContext) says,
-    or else by the system's certificates.
+
+def _model_path(model, version=None):
+    path = "/v2/models/" + urllib.parse.quote(model, safe="")
+    return path if version is None else f"{path}/versions/{int(version)}"
+
+
+def _wait_s(attempt, headers):
+    """Seconds before attempt number `attempt` (from 1) after one that may be repeated."""
+    said_s = min(float((headers or {}).get("Retry-After") or 0), _LONGEST_WAIT_S)
+    return said_s + random.uniform(0, min(_FIRST_JITTER_S * 2**(attempt - 1), _LONGEST_WAIT_S))
+
+
+# ---- calls ------------------------------------------------------------------------------------
+class _Calls:
+    """What both clients can be asked. `_run` sends a request: at once, or when it is awaited.
+
+    Options of all calls that pool: `version`, `request_id`, and the request's parameters `reduction`,
+    `padding_idx`, `include_last_offset`, `output_datatype`, `missing`, `out_of_range`, `timeout` (in
+    microseconds) and `explain`.
     """
 
     def __init__(self, address="127.0.0.1:8000", timeout_s=30.0, retries=2, token=None,
-                 ssl_context=None):
+                 ssl_context=None, connections=8):
         scheme, _, rest = address.rpartition("://")
         self._address = rest.rstrip("/")
         if scheme not in ("", "http", "https") or "/" in self._address:
             raise ValueError(f"'{address}' is not HOST:PORT, http://HOST:PORT or https://HOST:PORT")
+        place = urllib.parse.urlsplit("//" + self._address)
+        self._host = place.hostname
+        self._port = place.port or (443 if scheme == "https" else 80)
+        self._ssl = None
         if scheme == "https":
-            self._connection = http.client.HTTPSConnection(self._address, timeout=timeout_s,
-                                                           context=ssl_context)
-        else:
-            self._connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
+            self._ssl = ssl_context or ssl.create_default_context()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._retries = retries
+        self._timeout_s, self._retries, self._most = timeout_s, retries, connections
+
+    def _run(self, request):
+        raise NotImplementedError
+
+    # ---- one table ----------------------------------------------------------------------------
+    def bags(self, model, bags, weights=None, default_index=None, **options):
+        """One row for each bag: `bags` is a list of lists or arrays of ids, or an array [B, L].
+
+        An array [B, ...]; with explain=True a pair of it and what became of every bag, a list of dicts.
+        """
+        return self._pool(model, _bag_inputs(bags, weights), None, default_index, options)
+
+    def offsets(self, model, indices, offsets, weights=None, default_index=None, **options):
+        """One row for each offset: `indices` [N] split where `offsets` [B] say; as `bags`."""
+        inputs = {"indices": _ids(indices, "indices"), "offsets": _ids(offsets, "offsets")}
+        return self._pool(model, inputs, weights, default_index, options)
+
+    def packed(self, model, indices, weights=None, default_index=None, **options):
+        """One row for each row of `indices` [B, L]; as `bags`."""
+        return self._pool(model, {"indices": _ids(indices, "indices")}, weights, default_index,
+                          options)
+
+    def segments(self, model, indices, segment_ids, num_segments=None, weights=None,
+                 default_index=None, **options):
+        """One row for each segment, up to `num_segments` or the last id; as `bags`."""
+        inputs = {"indices": _ids(indices, "indices"),
+                  "segment_ids": _ids(segment_ids, "segment_ids")}
+        if num_segments is not None:
+            inputs["num_segments"] = _ids(num_segments, "num_segments")
+        return self._pool(model, inputs, weights, default_index, options)
+
+    def _pool(self, model, inputs, weights, default_index, options):
+        def finish(headers, body):
+            outputs = _decode(headers, body)
+            rows = outputs["embeddings"]
+            return (rows, outputs.explain["embeddings"]) if options.get("explain") else rows
+
+        if weights is not None:
+            inputs["per_sample_weights"] = _weights(weights, "weights")
+        if default_index is not None:
+            inputs["default_index"] = _ids(default_index, "default_index")
+        return self._infer(model, inputs, options, finish)
+
+    # ---- collections --------------------------------------------------------------------------
+    def collection(self, model, features, weights=None, **options):
+        """The bags of some features of a collection, or of all: a dict by feature of bags as `bags` takes
+        them, each with its own number; `weights` is a dict likewise. Outputs: a dict of arrays
+        [B, ...] by feature, in the configured order."""
+        inputs = {}
+        weights = weights or {}
+        for name in weights:
+            if name not in features:
+                raise ValueError(f"weights for feature '{name}', which has no bags")
+        for name, bags in features.items():
+            inputs |= _bag_inputs(bags, weights.get(name), name + ".")
+        return self._infer(model, inputs, options)
+
+    def kjt(self, model, values, lengths=None, offsets=None, weights=None, **options):
+        """The bags of all features of a collection, in KeyedJaggedTensor's layout.
+
+        `values` [N] feature by feature in the configured order (`features` tells it), with `lengths`
+        [F*B] or `offsets` [F*B + 1]. Outputs as `collection`; with outputs=["embeddings"] one array
+        [B, sum of dims].
+        """
+        inputs = {"values": _ids(values, "values")}
+        if lengths is not None:
+            inputs["lengths"] = _ids(lengths, "lengths")
+        if offsets is not None:
+            inputs["offsets"] = _ids(offsets, "offsets")
+        if weights is not None:
+            inputs["weights"] = _weights(weights, "weights")
+        return self._infer(model, inputs, options)
+
+    def infer(self, model, inputs, **options):
+        """Any named tensors; all outputs, or those in the list `outputs` alone."""
+        return self._infer(model, {k: _named(k, v) for k, v in inputs.items()}, options)
+
+    def _infer(self, model, inputs, options, finish=_decode):
+        _check_options(options)
+        parameters = {k: v for k, v in options.items() if k in _PARAMETERS and v is not None}
+        header, parts = _encode(inputs, options.get("outputs"), parameters,
+                                options.get("request_id"))
+        headers = {_HEADER_LENGTH: str(len(header)), "Content-Type": "application/octet-stream"}
+        path = _model_path(model, options.get("version")) + "/infer"
+        return self._run(_Request("POST", path, finish, b"".join(parts), headers))
+
+    # ---- asking around ------------------------------------------------------------------------
+    def _get(self, path, finish=lambda headers, body: _parse(body), is_probe=False):
+        return self._run(_Request("GET", path, finish, is_probe=is_probe))
+
+    def is_ready(self, model=None):
+        """Whether the server, or a model of it, can be asked now."""
+        path = "/v2/health/ready" if model is None else _model_path(model) + "/ready"
+        return self._get(path, lambda headers, body: bool(_parse(body).get("ready")), True)
+
+    def models(self):
+        """The models' names."""
+        return self._get("/v2/models", lambda headers, body: _parse(body)["models"])
+
+    def metadata(self, model, version=None):
+        """The model's versions, inputs and outputs; its `parameters` say what the table is."""
+        return self._get(_model_path(model, version))
+
+    def features(self, model, version=None):
+        """A collection's features in their order: dicts of `name`, `model`, `rows` and so on."""
+        return self._get(_model_path(model, version),
+                         lambda headers, body: _parse(body)["parameters"]["features"])
+
+    def statistics(self, model=None, version=None):
+        """What was done so far: a list with a dict for each version of each model, or of one."""
+        path = "/v2/models/stats" if model is None else _model_path(model, version) + "/stats"
+        return self._get(path, lambda headers, body: _parse(body)["model_stats"])
+
+
+class _Attempts:
+    """How often a request is sent: what both clients do after an answer, or without one."""
+
+    def __init__(self, request, retries):
+        self.request, self.made = request, 0
+        self.most = 0 if request.is_probe else retries
+
+    def wait_s(self, status, headers, body, failure):
+        """None where the answer is the last one; otherwise the seconds before the next attempt."""
+        if failure is None and (status == 200 or (status == 503 and self.request.is_probe)):
+            return None
+        if self.made == self.most or (failure is None and status != 503):
+            raise failure or _error(status, body)
+        self.made += 1
+        return _wait_s(self.made, headers)
+
+
+# ---- the client of threads --------------------------------------------------------------------
+class Client(_Calls):
+    """Calls to one server; `address` is HOST:PORT or a URL without a path.
+
+    `token` is sent with every call. https:// is verified as `ssl_context` (an ssl.SSLContext) says,
+    or else by the system's certificates. Calls beyond `connections` at once wait for each other.
+    """
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._idle, self._lock = [], threading.Lock()
+        self._free = threading.BoundedSemaphore(self._most)
 
     def close(self):
-        self._connection.close()
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
 
     def __enter__(self):
         return self
@@ -165,128 +470,154 @@ class Client:
     def __exit__(self, *_):
         self.close()
 
-    # ---- pooling ------------------------------------------------------------------------------
-    def offsets(self, model, indices, offsets, weights=None, default_index=None, **options):
-        """One row for each offset: `indices` [N] split where `offsets` [B] say; array [B, ...].
+    def _connect(self):
+        if self._ssl:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s,
+                                               context=self._ssl)
+        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
 
-        `options` of all three forms: `version`, `request_id`, and the request's parameters
-        (`reduction`, `padding_idx`, `include_last_offset`, `output_datatype`, `timeout`).
-        """
-        inputs = {"indices": _tensor(indices, np.int64), "offsets": _tensor(offsets, np.int64)}
-        return self._pool(model, inputs, weights, default_index, options)
-
-    def packed(self, model, indices, weights=None, default_index=None, **options):
-        """One row for each row of `indices` [B, L]; array [B, ...]."""
-        inputs = {"indices": _tensor(indices, np.int64)}
-        return self._pool(model, inputs, weights, default_index, options)
-
-    def segments(self, model, indices, segment_ids, num_segments=None, weights=None,
-                 default_index=None, **options):
-        """One row for each segment, up to `num_segments` or the last id; array [segments, ...]."""
-        inputs = {"indices": _tensor(indices, np.int64),
-                  "segment_ids": _tensor(segment_ids, np.int64)}
-        if num_segments is not None:
-            inputs["num_segments"] = _tensor(num_segments, np.int64)
-        return self._pool(model, inputs, weights, default_index, options)
-
-    def _pool(self, model, inputs, weights, default_index, options):
-        if weights is not None:
-            inputs["per_sample_weights"] = _tensor(weights, np.float32)
-        if default_index is not None:
-            inputs["default_index"] = _tensor(default_index, np.int64)
-        return self._infer(model, inputs, **options)["embeddings"]
-
-    # ---- collections --------------------------------------------------------------------------
-    def kjt(self, model, values, lengths=None, offsets=None, weights=None, **options):
-        """The bags of all features of a collection, in KeyedJaggedTensor's layout.
-
-        `values` [N] feature by feature in the configured order, with `lengths` [F*B] or `offsets`
-        [F*B + 1]. A dict of arrays [B, ...] by feature; with outputs=["embeddings"] of one array
-        [B, sum of dims]. A feature alone, or each with its own number of bags, goes through infer:
-        infer("ranker", {"user.indices": [[4], [1]]}).
-        """
-        inputs = {"values": _tensor(values, np.int64)}
-        if lengths is not None:
-            inputs["lengths"] = _tensor(lengths, np.int64)
-        if offsets is not None:
-            inputs["offsets"] = _tensor(offsets, np.int64)
-        if weights is not None:
-            inputs["weights"] = _tensor(weights, np.float32)
-        return self._infer(model, inputs, **options)
-
-    def infer(self, model, inputs, **options):
-        """Any named tensors; a dict of the outputs by name, or of those in `outputs` alone."""
-        return self._infer(model, {k: _tensor(v) for k, v in inputs.items()}, **options)
-
-    def _infer(self, model, inputs, version=None, request_id=None, outputs=None, **parameters):
-        header, parts = _encode(inputs, outputs, parameters, request_id)
-        headers = {_HEADER_LENGTH: str(len(header)), "Content-Type": "application/octet-stream"}
-        path = self._model_path(model, version) + "/infer"
-        return _decode(*self._call("POST", path, b"".join(parts), headers))
-
-    # ---- asking around ------------------------------------------------------------------------
-    def is_ready(self, model=None):
-        """Whether the server, or a model of it, can be asked now."""
-        path = "/v2/health/ready" if model is None else self._model_path(model) + "/ready"
-        try:
-            return bool(json.loads(self._call("GET", path, retries=0)[1])["ready"])
-        except Unavailable:
-            return False
-
-    def models(self):
-        """The models' names."""
-        return json.loads(self._call("GET", "/v2/models")[1])["models"]
-
-    def metadata(self, model, version=None):
-        """The model's versions, inputs and outputs."""
-        return json.loads(self._call("GET", self._model_path(model, version))[1])
-
-    # ---- the wire -----------------------------------------------------------------------------
-    @staticmethod
-    def _model_path(model, version=None):
-        path = "/v2/models/" + urllib.parse.quote(model, safe="")
-        return path if version is None else f"{path}/versions/{int(version)}"
-
-    def _call(self, method, path, body=None, headers=None, retries=None):
-        """(headers, body) of a 200; everything else is raised."""
-        left = self._retries if retries is None else retries
+    def _run(self, request):
+        attempts = _Attempts(request, self._retries)
         while True:
-            status, reply_headers, reply, failure = self._attempt(
-                method, path, body, self._headers | (headers or {}))
-            if failure is None and status == 200:
-                return reply_headers, reply
-            if left == 0 or (failure is None and status != 503):
-                raise failure or self._error(status, reply)
-            left -= 1
-            seconds = 0.1 if failure else float(reply_headers.get("Retry-After") or 1)
-            time.sleep(min(seconds, _LONGEST_WAIT_S))
+            status, headers, body, failure = self._attempt(request)
+            seconds = attempts.wait_s(status, headers, body, failure)
+            if seconds is None:
+                return request.finish(headers, body)
+            time.sleep(seconds)
 
-    def _attempt(self, method, path, body, headers):
+    def _attempt(self, request):
         """(status, headers, body, what to raise if there is no second try)."""
-        kept = self._connection.sock is not None
+        with self._free:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else self._connect()
+            try:
+                return self._exchange(connection, request)
+            except BaseException:
+                connection.close()
+                raise
+            finally:
+                with self._lock:
+                    self._idle.append(connection)
+
+    def _exchange(self, connection, request):
+        kept = connection.sock is not None
         try:
             if not kept:
-                self._connection.connect()
+                connection.connect()
         except OSError as problem:
             return None, None, None, ConnectionFailed(
                 f"cannot connect to {self._address}: {problem}")
         try:
-            self._connection.request(method, path, body, headers)
-            answer = self._connection.getresponse()
+            connection.request(request.method, request.path, request.body,
+                               self._headers | request.headers)
+            answer = connection.getresponse()
             return answer.status, answer.headers, answer.read(), None
         except TimeoutError:
-            self._connection.close()
             raise ConnectionFailed("the server did not answer in time") from None
         except (OSError, http.client.HTTPException) as problem:
-            self._connection.close()
+            connection.close()
             if kept:  # it may have been closed while idle: once more on a new one
-                return self._attempt(method, path, body, headers)
+                return self._exchange(connection, request)
             raise ConnectionFailed(f"the connection broke: {problem!r}") from None
 
-    @staticmethod
-    def _error(status, body):
+
+# ---- the client of tasks ----------------------------------------------------------------------
+class _Closed(Exception):
+    """A kept connection was closed before it answered."""
+
+
+class AsyncClient(_Calls):
+    """The same for asyncio: `rows = await client.bags(...)`, in `async with AsyncClient(...)`."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._idle = []
+        self._free = asyncio.Semaphore(self._most)
+
+    async def close(self):
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.close()
+
+    async def _run(self, request):
+        attempts = _Attempts(request, self._retries)
+        while True:
+            async with self._free:
+                status, headers, body, failure = await self._attempt(request)
+            seconds = attempts.wait_s(status, headers, body, failure)
+            if seconds is None:
+                return request.finish(headers, body)
+            await asyncio.sleep(seconds)
+
+    async def _attempt(self, request):
         try:
-            text = json.loads(body)["error"]
-        except (ValueError, KeyError, TypeError):
-            text = body[:200].decode("latin-1")
-        return _ERRORS.get(status, ServerError)(status, text)
+            return await asyncio.wait_for(self._exchange(request), self._timeout_s)
+        except asyncio.TimeoutError:
+            raise ConnectionFailed("the server did not answer in time") from None
+
+    async def _exchange(self, request):
+        while self._idle:
+            try:
+                return await self._talk(self._idle.pop(), request, True)
+            except _Closed:  # while it was idle: another one, or a new one
+                pass
+        try:
+            streams = await asyncio.open_connection(self._host, self._port, ssl=self._ssl)
+        except OSError as problem:
+            return None, None, None, ConnectionFailed(
+                f"cannot connect to {self._address}: {problem}")
+        return await self._talk(streams, request, False)
+
+    async def _talk(self, streams, request, kept):
+        """One request and its answer; the connection is kept where all went well."""
+        reader, writer = streams
+        try:
+            writer.write(self._head(request) + (request.body or b""))
+            await writer.drain()
+            status, headers, body = await self._read(reader)
+        except (OSError, EOFError, ValueError) as problem:
+            writer.close()
+            if kept and not isinstance(problem, ValueError):
+                raise _Closed from None
+            raise ConnectionFailed(f"the connection broke: {problem!r}") from None
+        except BaseException:  # cancelled, too: the answer is still to come on it
+            writer.close()
+            raise
+        if (headers.get("Connection") or "").lower() == "close":
+            writer.close()
+        else:
+            self._idle.append(streams)
+        return status, headers, body, None
+
+    def _head(self, request):
+        headers = {"Host": self._address, "Accept": "*/*"} | self._headers | request.headers
+        if request.body is not None:
+            headers["Content-Length"] = str(len(request.body))
+        lines = [f"{request.method} {request.path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+    @staticmethod
+    async def _read(reader):
+        """(status, headers, body) of one answer."""
+        words = (await reader.readuntil(b"\r\n")).split(None, 2)
+        if len(words) < 2 or not words[0].startswith(b"HTTP/1."):
+            raise ValueError("that is not HTTP/1.1")
+        headers = http.client.HTTPMessage()
+        while line := (await reader.readuntil(b"\r\n")).rstrip():
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name] = value.strip()
+        if (headers.get("Transfer-Encoding") or "").lower() != "chunked":
+            return int(words[1]), headers, await reader.readexactly(
+                int(headers.get("Content-Length") or 0))
+        body = b""
+        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+            body += (await reader.readexactly(size + 2))[:-2]
+        while (await reader.readuntil(b"\r\n")).rstrip():
+            pass  # trailers
+        return int(words[1]), headers, body
