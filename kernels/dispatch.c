@@ -1,5 +1,9 @@
-/* The kernels of every instruction set, and the choice among them. */
+/* The kernels of every instruction set, the choice among them, and the names behind the lists of
+ * bag.h and pool.h. */
+#include "pool.h"
 #include "pool_block.h"
+
+#include <string.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -100,4 +104,91 @@ bag_block_fn *bag_kernel_for(const struct bag_table *table)
 bag_ids_fn *bag_ids_kernel(void)
 {
     return kernels_of[used]->ids_valid;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+const struct bag_dtype_info bag_dtypes[BAG_DTYPE_COUNT] = {
+#define BAG_X(id, name, bytes, kind) [BAG_##id] = {name, bytes, BAG_KIND_##kind},
+    BAG_DTYPES(BAG_X)
+#undef BAG_X
+};
+
+const char *const bag_reduction_names[BAG_REDUCTION_COUNT] = {
+#define BAG_X(id, name) [BAG_##id] = name,
+    BAG_REDUCTIONS(BAG_X)
+#undef BAG_X
+};
+
+const char *const bag_input_names[BAG_INPUT_COUNT] = {
+#define BAG_X(id, name) [BAG_##id] = name,
+    BAG_INPUTS(BAG_X)
+#undef BAG_X
+};
+
+const char *const bag_status_keywords[BAG_STATUS_COUNT] = {
+#define BAG_X(id, keyword) [BAG_STATUS_##id] = keyword,
+    BAG_STATUSES(BAG_X)
+#undef BAG_X
+};
+
+const char *const bag_missing_names[BAG_MISSING_COUNT] = {
+#define BAG_X(id, name) [BAG_MISSING_##id] = name,
+    BAG_MISSINGS(BAG_X)
+#undef BAG_X
+};
+
+const char *const bag_form_names[BAG_FORM_COUNT] = {
+#define BAG_X(id, name) [BAG_FORM_##id] = name,
+    BAG_FORMS(BAG_X)
+#undef BAG_X
+};
+
+const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT] = {
+#define BAG_X(id, name, ...) [BAG_ROWS_##id] = name,
+    BAG_ROW_FORMATS(BAG_X)
+#undef BAG_X
+};
+
+const char *const bag_isa_names[BAG_ISA_COUNT] = {
+#define BAG_X(id, name) [BAG_ISA_##id] = name,
+    BAG_ISAS(BAG_X)
+#undef BAG_X
+};
+
+static bool is_word(const char *word, const char *name, size_t name_bytes)
+{
+    return strlen(word) == name_bytes && memcmp(word, name, name_bytes) == 0;
+}
+
+/* The place of a name among `count`, or `count`. */
+static unsigned find(const char *const *words, unsigned count, const char *name, size_t name_bytes)
+{
+    unsigned i = 0;
+    while (i < count && !is_word(words[i], name, name_bytes))
+        i++;
+    return i;
+}
+
+enum bag_dtype bag_dtype_find(const char *name, size_t name_bytes)
+{
+    unsigned i = 0;
+    while (i < BAG_DTYPE_COUNT && !is_word(bag_dtypes[i].name, name, name_bytes))
+        i++;
+    return (enum bag_dtype)i;
+}
+
+enum bag_reduction bag_reduction_find(const char *name, size_t name_bytes)
+{
+    return (enum bag_reduction)find(bag_reduction_names, BAG_REDUCTION_COUNT, name, name_bytes);
+}
+
+enum bag_row_format bag_row_format_find(const char *name, size_t name_bytes)
+{
+    return (enum bag_row_format)find(bag_row_format_names, BAG_ROW_FORMAT_COUNT, name, name_bytes);
+}
+
+enum bag_isa bag_isa_find(const char *name, size_t name_bytes)
+{
+    return (enum bag_isa)find(bag_isa_names, BAG_ISA_COUNT, name, name_bytes);
 }

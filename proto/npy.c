@@ -1,6 +1,6 @@
 /* The header of an .npy file: magic, version and length, its text, element type and sizes; see
- * npy.h. npy_place.c moves elements. */
-#include "npy.h"
+ * formats.h. npy_place.c moves elements. */
+#include "formats.h"
 
 #include <string.h>
 

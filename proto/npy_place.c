@@ -1,6 +1,6 @@
-/* Elements of an .npy file -> the row-major table, byte order and axes turned; see npy.h.
+/* Elements of an .npy file -> the row-major table, byte order and axes turned; see formats.h.
  * Every access to elements goes through memcpy: neither side need be aligned. */
-#include "npy.h"
+#include "formats.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* The structures of a zip archive; see npz.h.
+/* The structures of a zip archive; see formats.h.
  *
  *   numbers     little-endian, at any alignment
  *   end         the last record, and the two of zip64 before it
  *   directory   a record for each member
  *   members     one of them by name, and its own header */
-#include "npz.h"
+#include "formats.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,11 +1,11 @@
-/* The header of a safetensors file; see safetensors.h.
+/* The header of a safetensors file; see formats.h.
  *
  *   frame     the header's length and its JSON
  *   tensors   each one's type, shape and place, by itself
  *   places    all of them side by side
  *   one       a tensor as a table's elements
  *   parts     the index of a file in parts */
-#include "safetensors.h"
+#include "formats.h"
 
 #include "json.h"
 #include "text.h"

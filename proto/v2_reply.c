@@ -1,8 +1,8 @@
-/* The JSON header of a V2 reply, and what became of every bag; see v2_reply.h.
+/* The JSON header of a V2 reply, and what became of every bag; see v2_documents.h.
  *
  * The keys and their order are what the strictest clients accept: no "parameters" beside "data",
  * nothing that the protocol does not name. */
-#include "v2_reply.h"
+#include "v2_documents.h"
 
 #include "kernels/pool_entries.h"
 #include "numbers.h"

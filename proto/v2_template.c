@@ -1,5 +1,5 @@
-/* Decoded JSON headers with open places; see v2_template.h. */
-#include "v2_template.h"
+/* Decoded JSON headers with open places; see v2_request.h. */
+#include "v2_request.h"
 
 #include <stdlib.h>
 

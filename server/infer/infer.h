@@ -19,10 +19,10 @@
 
 #include "plan.h"
 #include "proto/coding.h"
-#include "proto/v2_template.h"
+#include "proto/v2_request.h"
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
-#include "server/table/map.h"
+#include "server/table/load.h"
 
 /* What the caller sets. All pointers are borrowed and outlive the inference. */
 struct bag_infer_input {

@@ -1,5 +1,5 @@
 /* Inference over mapped tables: pages asked for ahead, rows found missing afterwards; see infer.h
- * and server/table/map.h. */
+ * and server/table/load.h. */
 #include "infer.h"
 #include "kernels/pool_entries.h"
 

@@ -9,7 +9,7 @@
 #define BAG_PLAN_H
 
 #include "kernels/pool.h"
-#include "proto/v2_reply.h"
+#include "proto/v2_documents.h"
 #include "proto/v2_request.h"
 #include "server/table/snapshot.h"
 

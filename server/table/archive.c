@@ -1,9 +1,8 @@
 /* Files of several arrays: safetensors files, alone or in parts, and .npz files. Their names are
- * listed, and one of their arrays is opened; see load.h and file.h. */
-#include "file.h"
+ * listed, and one of their arrays is opened; see load.h. */
+#include "load.h"
 
-#include "proto/npz.h"
-#include "proto/safetensors.h"
+#include "proto/formats.h"
 #include "proto/text.h"
 
 #include <inttypes.h>

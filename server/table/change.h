@@ -12,7 +12,6 @@
 
 #include "config/options.h"
 #include "proto/v2_request.h"
-#include "registry.h"
 #include "snapshot.h"
 #include "source.h"
 #include "updates.h"

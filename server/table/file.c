@@ -1,6 +1,6 @@
-/* Files of one array, .npy or without a header, are opened and checked; see load.h and file.h. What
+/* Files of one array, .npy or without a header, are opened and checked; see load.h. What
  * is said about a file's elements is always a struct bag_npy, whichever format said it. */
-#include "file.h"
+#include "load.h"
 
 #include <errno.h>
 #include <fcntl.h>

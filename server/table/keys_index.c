@@ -5,7 +5,7 @@
  * inserted by the thread that waited for the builders. */
 #include "keys_index.h"
 
-#include "file.h"
+#include "load.h"
 #include "server/memory/memory.h"
 
 #include <errno.h>

@@ -5,8 +5,6 @@
  * rows, and the table's cache lines are filled at once instead of once per column. */
 #include "load.h"
 
-#include "file.h"
-#include "map.h"
 #include "server/memory/memory.h"
 #include "updates.h"
 

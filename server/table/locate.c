@@ -1,6 +1,6 @@
 /* Which files a configured table is made of: one file of some format, files in parts, or what
  * stands in a folder; with keys or without. See bag_source_locate in source.h. */
-#include "file.h"
+#include "load.h"
 #include "source.h"
 
 #include <dirent.h>

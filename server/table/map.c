@@ -1,12 +1,11 @@
-/* Mapped tables; see map.h.
+/* Mapped tables; see load.h.
  *
  * Holes are private pages of zeros over the file's. Beyond the file's end one range of them reaches
  * to the end of the mapping, so that a cut file takes few mappings; within the file, where the disk
  * fails, a hole is a page. Why a job that read zeros always knows: a hole is marked before
  * bag_map_epoch counts it, and pages are put back before it counts that. */
-#include "map.h"
+#include "load.h"
 
-#include "file.h"
 #include "server/memory/memory.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Models are made of open sources; see change.h. */
 #include "change.h"
 
-#include "map.h"
+#include "load.h"
 #include "server/system/log.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Publishing snapshots and freeing them; see registry.h. */
-#include "registry.h"
+/* Publishing snapshots and freeing them; see snapshot.h. */
+#include "snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* libFuzzer: .npy headers. The first byte chooses the configured datatype, the rest is a file's
- * start. What is accepted must keep the promises of npy.h, and its data must be placed inside the
+ * start. What is accepted must keep the promises of formats.h, and its data must be placed inside the
  * table. */
-#include "proto/npy.h"
+#include "proto/formats.h"
 
 #include <stdlib.h>
 #include <string.h>

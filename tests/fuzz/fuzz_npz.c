@@ -1,6 +1,6 @@
-/* libFuzzer: zip archives. The bytes are a file. What is accepted must keep the promises of npz.h.
+/* libFuzzer: zip archives. The bytes are a file. What is accepted must keep the promises of formats.h.
  */
-#include "proto/npz.h"
+#include "proto/formats.h"
 
 #include <stdlib.h>
 #include <string.h>

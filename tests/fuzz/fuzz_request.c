@@ -3,7 +3,7 @@
  * What is decoded must lie within the body or the arena, and a body that fits the template of one
  * must be what decoding makes of it. */
 #include "proto/json.h"
-#include "proto/v2_template.h"
+#include "proto/v2_request.h"
 
 #include <stdlib.h>
 #include <string.h>

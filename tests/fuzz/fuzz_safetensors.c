@@ -1,7 +1,7 @@
 /* libFuzzer: safetensors headers, and the index of parts. The first byte chooses which of them, and
  * whether the data has the size that the tensors need; the rest is a file's start, or the header
- * alone. What is accepted must keep the promises of safetensors.h. */
-#include "proto/safetensors.h"
+ * alone. What is accepted must keep the promises of formats.h. */
+#include "proto/formats.h"
 
 #include <stdlib.h>
 #include <string.h>

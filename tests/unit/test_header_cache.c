@@ -1,7 +1,7 @@
 /* Kept JSON headers: what fits one is read as decoding reads it, and nothing else fits. */
 #include "testing.h"
 
-#include "proto/v2_template.h"
+#include "proto/v2_request.h"
 
 #define ONE                                                                           \
     "{\"id\":\"7\",\"inputs\":[{\"name\":\"a\",\"shape\":[2],\"datatype\":\"INT32\"," \

@@ -1,5 +1,5 @@
 /* .npy headers made by hand, byte by byte: what is read, and how the rest is rejected. */
-#include "proto/npy.h"
+#include "proto/formats.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Tiles of every layout, size and rank, placed where they belong and nowhere else. */
-#include "proto/npy.h"
+#include "proto/formats.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Zip archives made by hand: what is read, and how the rest is rejected. */
-#include "proto/npz.h"
+#include "proto/formats.h"
 #include "testing.h"
 
 /* ---- archives -------------------------------------------------------------------------------- */

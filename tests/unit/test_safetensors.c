@@ -1,5 +1,5 @@
 /* safetensors headers made by hand: what is read, and how the rest is rejected. */
-#include "proto/safetensors.h"
+#include "proto/formats.h"
 #include "testing.h"
 
 /* ---- files ----------------------------------------------------------------------------------- */

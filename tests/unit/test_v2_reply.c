@@ -1,7 +1,7 @@
 /* V2 replies, byte for byte, and that they stay within their bound. */
 #include "testing.h"
 
-#include "proto/v2_reply.h"
+#include "proto/v2_documents.h"
 
 static const float rows[] = {1.5f, -2.0f, 0.1f, 1e-7f};
 

@@ -1,0 +1,210 @@
+/* The formats of tables' files. Bytes come in as arguments. */
+#ifndef BAG_FORMATS_H
+#define BAG_FORMATS_H
+
+#include "kernels/pool.h"
+#include "problem.h"
+#include "text.h"
+
+/* ---- .npy files (npy.c, npy_place.c) --------------------------------------------------------- */
+
+/* NumPy's format, versions 1.0 to 3.0: header bytes -> description, and parts of the file -> the
+ * table's layout. Nothing is allocated. */
+
+/* The longest header that is read, in bytes. NumPy itself stops at 10,000 characters. */
+#define BAG_NPY_MAX_HEADER_BYTES (64 * 1024)
+
+/* As many bytes tell how long the header is; no valid file is shorter. */
+#define BAG_NPY_PREAMBLE_BYTES 12
+
+/* The elements lie in the file column after column. A column-major file has one column for each
+ * element of a row; every other file is taken as a single column of all elements. */
+struct bag_npy {
+    enum bag_dtype dtype;
+    bool swap;          /* elements are big-endian */
+    bool fortran_order; /* column-major, and rank above 1 */
+    uint32_t rank;      /* 0 for a scalar */
+    int64_t shape[BAG_MAX_RANK];
+    size_t count;           /* product of the shape; does not overflow, nor does data_bytes */
+    size_t row_elements;    /* product of the dimensions after the first, zeros included */
+    size_t num_columns;     /* of the file, as said above */
+    size_t column_elements; /* in each of them */
+    size_t data_offset;     /* of the first element in the file */
+    size_t data_bytes;
+};
+
+/* How many bytes bag_npy_parse needs to see, judged by the first `count` bytes of the file: magic,
+ * version, header length and header. 0 where that is already wrong (bag_npy_parse says how). Give
+ * at least BAG_NPY_PREAMBLE_BYTES, or the whole file where it is shorter. */
+size_t bag_npy_header_bytes(const void *bytes, size_t count);
+
+/* Reads the header from the first `count` bytes of the file. `override_dtype` is the dtype that the
+ * configuration names for data the file cannot name (bf16 is stored as '<u2', '<i2' or '|V2'), or
+ * BAG_DTYPE_COUNT to take the file's own; it must have the file's element size. Object, string,
+ * structured, bool and complex arrays are rejected. On failure returns false; *problem says why. */
+bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtype,
+                   struct bag_npy *npy, struct bag_problem *problem);
+
+/* Describes elements in C order and little-endian, which another format says are there; `shape` has
+ * `rank` dimensions up to BAG_MAX_RANK, none negative. Rejects a shape that is too large. */
+bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t data_offset,
+                      struct bag_npy *npy, struct bag_problem *problem);
+
+/* Whether the file's elements are in the order of the table's, so that they may be read into place.
+ */
+bool bag_npy_is_plain(const struct bag_npy *npy);
+
+/* A part of the file: of columns [first_column, +num_columns) the elements [first, +count). */
+struct bag_npy_tile {
+    size_t first_column, num_columns;
+    size_t first, count;
+};
+
+/* Puts a tile where it belongs in the row-major table `rows`, in the machine's byte order. `block`
+ * holds the tile column after column, at any alignment. Distinct tiles may be placed by several
+ * threads at once. */
+void bag_npy_place(const struct bag_npy *npy, struct bag_npy_tile tile, const void *block,
+                   void *rows);
+
+/* ---- .npz files (npz.c) ---------------------------------------------------------------------- */
+
+/* .npz files: zip archives of .npy files, as numpy.savez writes them, with stored members.
+ *
+ * A zip archive is read from its end: the last bytes say where its directory is, the directory says
+ * where each member's own header is, and the member follows that. The large form (zip64)
+ * is read, too. Members that are compressed are rejected when they are asked for only; checksums
+ * are not verified.
+ *
+ * The caller reads the file and passes bytes. Nothing is allocated here. */
+
+/* So many bytes from the file's end, or the whole file where it is shorter, say where the directory
+ * is. */
+#define BAG_NPZ_TAIL_BYTES (22 + 65535 + 20 + 56)
+
+/* The longest directory that is read. */
+#define BAG_NPZ_MAX_DIRECTORY_BYTES ((size_t)100 * 1000 * 1000)
+
+/* Of a member's own header so many bytes must be seen. */
+#define BAG_NPZ_MEMBER_HEADER_BYTES 30
+
+struct bag_npz {
+    uint64_t directory_offset; /* in the file */
+    size_t directory_bytes;
+    uint64_t num_members;
+    const unsigned char *directory; /* borrowed; set by bag_npz_read_directory */
+};
+
+struct bag_npz_member {
+    struct bag_text name;   /* without .npy; in the directory */
+    uint64_t header_offset; /* of its own header in the file */
+    uint64_t bytes;         /* as stored */
+    unsigned method;        /* 0: stored */
+    bool encrypted;
+};
+
+/* Finds the directory from the file's last `count` bytes: its offset, size and members. */
+bool bag_npz_find_directory(const void *tail, size_t count, uint64_t file_bytes,
+                            struct bag_npz *npz, struct bag_problem *problem);
+
+/* Checks the directory, npz->directory_bytes at `directory`, which must outlive *npz. */
+bool bag_npz_read_directory(struct bag_npz *npz, const void *directory,
+                            struct bag_problem *problem);
+
+/* The members in the directory's order, one with each call; false after the last. *cursor is 0
+ * before the first. */
+bool bag_npz_next(const struct bag_npz *npz, size_t *cursor, struct bag_npz_member *member);
+
+/* How many members have that name, and the first of them. */
+size_t bag_npz_find(const struct bag_npz *npz, const char *name, struct bag_npz_member *member);
+
+/* Where the member's bytes begin in the file, by the BAG_NPZ_MEMBER_HEADER_BYTES of its own header.
+ * Rejects members that are compressed, encrypted or not inside the file. */
+bool bag_npz_locate(const struct bag_npz *npz, const struct bag_npz_member *member,
+                    const void *header, uint64_t *offset, struct bag_problem *problem);
+
+/* ---- safetensors files (safetensors.c) ------------------------------------------------------- */
+
+/* safetensors files: from the header's bytes to the place of each tensor, and the index of files in
+ * parts.
+ *
+ * A file is 8 bytes with the header's length (little-endian), the header, which is a JSON object of
+ * {"dtype", "shape", "data_offsets"} by tensor name, and the data. As the format's own description
+ * demands, the tensors fill the data without holes or overlaps up to the file's end, and no name
+ * occurs twice. A tensor of a type that cannot be pooled is rejected when it is asked for only.
+ *
+ * Where the bytes (U8) of a tensor named "values" stand for quantised rows, __metadata__ may say
+ * so: "row_format" is a name of BAG_ROW_FORMATS in kernels/pool.h, "row_elements" a decimal number.
+ *
+ * The caller reads the file and passes bytes. */
+
+struct cJSON; /* which only the parser knows */
+
+/* The longest header that is read, in bytes, and the longest index. */
+#define BAG_SAFETENSORS_MAX_HEADER_BYTES ((size_t)100 * 1000 * 1000)
+
+/* As many bytes tell how long the header is. */
+#define BAG_SAFETENSORS_PREAMBLE_BYTES 8
+
+struct bag_safetensors {
+    struct cJSON *tree; /* of the header; owned */
+    size_t data_offset; /* of the first tensor in the file */
+};
+
+/* One tensor of a file, as a table's elements. */
+struct bag_safetensors_tensor {
+    const char *type;               /* as the header has it; lives as long as the file's struct */
+    enum bag_row_format row_format; /* of F8_E4M3 and F8_E5M2, whose dtype is U8, and of what
+                                       __metadata__ tells; else PLAIN */
+    size_t row_elements;            /* of these; 0 where __metadata__ does not tell */
+    struct bag_npy layout;          /* C order, little-endian; rank 0 is possible */
+};
+
+/* How many bytes bag_safetensors_parse needs to see; 0 where the length is already wrong (the
+ * parser says how). `count` is at least BAG_SAFETENSORS_PREAMBLE_BYTES, or that of a shorter file.
+ */
+size_t bag_safetensors_header_bytes(const void *bytes, size_t count);
+
+/* Reads the header from the first `count` bytes of a file of `file_bytes`. On success the caller
+ * frees *file; on failure *problem names the tensor and what would be right. */
+bool bag_safetensors_parse(const void *bytes, size_t count, uint64_t file_bytes,
+                           struct bag_safetensors *file, struct bag_problem *problem);
+
+void bag_safetensors_free(struct bag_safetensors *file);
+
+/* The names of the tensors in the header's order, one with each call; NULL after the last. *cursor
+ * is NULL before the first. */
+const char *bag_safetensors_next(const struct bag_safetensors *file, const struct cJSON **cursor);
+
+/* Whether there is a tensor of that name, of whatever type. */
+bool bag_safetensors_has(const struct bag_safetensors *file, const char *name);
+
+/* What the file's __metadata__ says of a key; NULL: nothing. Lives as long as the file's struct. */
+const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key);
+
+/* Describes a tensor that is there. Rejects types that cannot be pooled, and more dimensions than
+ * BAG_MAX_RANK. */
+bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
+                              struct bag_safetensors_tensor *tensor, struct bag_problem *problem);
+
+/* ---- files in parts -------------------------------------------------------------------------- */
+
+/* model.safetensors.index.json: {"weight_map": {tensor: file}, ...}. */
+struct bag_safetensors_index {
+    struct cJSON *tree; /* owned */
+};
+
+/* Reads the index. Every file must be a plain name, in the index's own folder. */
+bool bag_safetensors_index_parse(const char *text, size_t bytes,
+                                 struct bag_safetensors_index *index, struct bag_problem *problem);
+
+void bag_safetensors_index_free(struct bag_safetensors_index *index);
+
+/* The name of the file that holds the tensor; NULL: there is no such tensor. */
+const char *bag_safetensors_index_file(const struct bag_safetensors_index *index,
+                                       const char *tensor);
+
+/* The names of the tensors, as bag_safetensors_next. */
+const char *bag_safetensors_index_next(const struct bag_safetensors_index *index,
+                                       const struct cJSON **cursor);
+
+#endif
