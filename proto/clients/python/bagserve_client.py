@@ -12,9 +12,10 @@ AsyncClient has the same methods, to be awaited. Tensors travel as raw bytes bot
 several tasks of one event loop.
 
 Ids are integers: floats, whole ones and arrays too, raise TypeError before anything is sent, and so do
-options that nobody knows. Calls raise BadRequest, Unauthorized, NotFound, TooLarge or Unavailable (all of them
-ServerError) with the server's own words, and ConnectionFailed where there was no whole answer. Pooling
-changes nothing on the server, so every call may be sent again without harm: a call is repeated when a kept
+options that nobody knows. Calls raise BadRequest, Unauthorized, NotFound, Conflict, TooLarge, StorageFull or
+Unavailable (all of them ServerError) with the server's own words, and ConnectionFailed where there was no
+whole answer. Pooling changes nothing on the server, and an update of rows changes nothing more when it is
+sent again (with a number also where others send updates): so a call is repeated when a kept
 connection turns out to be closed, and, up to `retries` times, after 503 and after a connection that cannot
 be made; never after a time-out, which the work itself may have caused. Before that it waits as long as the
 server says (Retry-After), and a random time on top that doubles.
@@ -79,6 +80,10 @@ class NotFound(ServerError):
     """404: no such model or version."""
 
 
+class Conflict(ServerError):
+    """409: an update's number does not follow the last one; the text names the one expected."""
+
+
 class TooLarge(ServerError):
     """413: more than the server's limit."""
 
@@ -87,8 +92,12 @@ class Unavailable(ServerError):
     """503, also after the retries: loading, stopping, or too much to do."""
 
 
-_ERRORS = {400: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound, 413: TooLarge,
-           415: BadRequest, 503: Unavailable}
+class StorageFull(ServerError):
+    """507: no room on the journal's disk, or no spare row for a new key."""
+
+
+_ERRORS = {400: BadRequest, 401: Unauthorized, 403: Unauthorized, 404: NotFound, 409: Conflict,
+           413: TooLarge, 415: BadRequest, 503: Unavailable, 507: StorageFull}
 
 
 def _error(status, body):
@@ -400,6 +409,33 @@ class _Calls:
         headers = {_HEADER_LENGTH: str(len(header)), "Content-Type": "application/octet-stream"}
         path = _model_path(model, options.get("version")) + "/infer"
         return self._run(_Request("POST", path, finish, b"".join(parts), headers))
+
+    # ---- changing rows ------------------------------------------------------------------------
+    def update(self, model, rows, indices=None, keys=None, sequence=None):
+        """Puts `rows` [n, ...] in the place of those at `indices` [n], or under `keys` [n].
+
+        Rows are FP32 (what is no array becomes that), or as the table stores them. Needs a token of
+        scope admin. `sequence` is the batch's number: sent again it changes nothing, so that a call
+        that broke may be repeated; without it the server counts on. A dict with `sequence`,
+        `applied` and `rows`. Raises Conflict where numbers in between are missing.
+        """
+        if (indices is None) == (keys is None):
+            raise ValueError("give indices, or keys of a table with keys")
+        name, ids = ("keys", keys) if indices is None else ("indices", indices)
+        inputs = {name: _ids(ids, name), "rows": _weights(rows, "rows")}
+        return self._change(model, inputs, sequence, {})
+
+    def delete(self, model, keys, sequence=None):
+        """Removes `keys` [n] from a table with keys; otherwise as `update`."""
+        return self._change(model, {"keys": _ids(keys, "keys")}, sequence, {"delete": True})
+
+    def _change(self, model, inputs, sequence, parameters):
+        if sequence is not None:
+            parameters["sequence"] = int(sequence)
+        header, parts = _encode(inputs, None, parameters, None)
+        headers = {_HEADER_LENGTH: str(len(header)), "Content-Type": "application/octet-stream"}
+        return self._run(_Request("POST", _model_path(model) + "/rows",
+                                  lambda _, body: _parse(body), b"".join(parts), headers))
 
     # ---- asking around ------------------------------------------------------------------------
     def _get(self, path, finish=lambda headers, body: _parse(body), is_probe=False):
