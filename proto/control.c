@@ -42,7 +42,7 @@ static bool read_version(const cJSON *item, char version[21], struct bag_problem
     else if (cJSON_IsString(item) && strlen(item->valuestring) < 21)
         snprintf(text, sizeof text, "%s", item->valuestring);
     if (*text == '0' || strspn(text, "0123456789") != strlen(text) ||
-        !bag_integer_parse(text, &number) || number < 1)
+        !bag_integer_parse(text, &number) || number < 1 || number >= INT64_C(1) << 53)
         return reject(problem, "version must be a whole number from 1, as a text of its digits or "
                                "as a number");
     memcpy(version, text, strlen(text) + 1);

@@ -7,73 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 static bool no_memory(struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-/* ---- how far loading is ---------------------------------------------------------------------- */
-
-void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *view)
-{
-    pthread_mutex_lock(&status->lock);
-    *view = (struct bag_load_view){.done_bytes = status->done_bytes,
-                                   .total_bytes = status->total_bytes,
-                                   .num_done = status->num_done,
-                                   .num_failed = status->num_failed,
-                                   .num_kept = status->num_kept,
-                                   .kept_bytes = status->kept_bytes};
-    memcpy(view->name, status->name, sizeof view->name);
-    memcpy(view->version, status->version, sizeof view->version);
-    uint64_t begun_ns = status->begun_ns;
-    pthread_mutex_unlock(&status->lock);
-    if (view->done_bytes && view->total_bytes > view->done_bytes)
-        view->left_s = (double)(now_ns() - begun_ns) * 1e-9 / (double)view->done_bytes *
-                       (double)(view->total_bytes - view->done_bytes);
-}
-
-static void begin_status(struct bag_load_status *status, size_t total_bytes)
-{
-    pthread_mutex_lock(&status->lock);
-    status->done_bytes = 0;
-    status->total_bytes = total_bytes;
-    status->begun_ns = now_ns();
-    pthread_mutex_unlock(&status->lock);
-}
-
-static void enter_status(struct bag_load_status *status, const char *name, const char *version)
-{
-    pthread_mutex_lock(&status->lock);
-    snprintf(status->name, sizeof status->name, "%s", name);
-    snprintf(status->version, sizeof status->version, "%s", version);
-    pthread_mutex_unlock(&status->lock);
-}
-
-static void move_status(struct bag_load_status *status, size_t done_bytes)
-{
-    pthread_mutex_lock(&status->lock);
-    status->done_bytes = done_bytes;
-    pthread_mutex_unlock(&status->lock);
-}
-
-static void end_status(struct bag_load_status *status, bool ok)
-{
-    enter_status(status, "", "");
-    pthread_mutex_lock(&status->lock);
-    status->done_bytes = status->total_bytes = 0;
-    status->num_done += ok;
-    status->num_failed += !ok;
-    pthread_mutex_unlock(&status->lock);
 }
 
 /* ---- publishing ------------------------------------------------------------------------------ */
@@ -354,157 +291,6 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
     return false;
 }
 
-/* ---- loading --------------------------------------------------------------------------------- */
-
-struct loading {
-    struct bag_change_plan *plan;
-    struct bag_progress progress;
-    size_t before_bytes; /* of the tables that are loaded */
-};
-
-static void print_progress(void *context, const char *text)
-{
-    const struct bag_progress *progress = context;
-    if (!progress->terminal) {
-        bag_systemd_notify("STATUS=Loading: %s", text);
-        bag_log(BAG_LOG_LEVEL_INFO, "loading", BAG_LOG_TEXT("message", text));
-    } else if (write(STDERR_FILENO, text, strlen(text)) < 0)
-        return; /* nobody watches */
-}
-
-static void on_progress(void *context, size_t done_bytes, size_t total_bytes)
-{
-    struct loading *loading = context;
-    (void)total_bytes;
-    bag_progress_update(&loading->progress, done_bytes, now_ns());
-    move_status(loading->plan->changer->status, loading->before_bytes + done_bytes);
-}
-
-static struct bag_load_options options_of(struct loading *loading)
-{
-    const struct bag_changer *changer = loading->plan->changer;
-    const struct bag_option_values *options = &changer->config->options;
-    bool starts = loading->plan->kind == BAG_CHANGE_START;
-    long processors = starts ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
-    struct bag_load_options read = {.threads = processors > 0 ? (unsigned)processors : 1,
-                                    .bytes_per_second =
-                                        starts ? 0 : (uint64_t)options->load_bytes_per_second,
-                                    .cancelled = changer->cancelled,
-                                    .progress = on_progress,
-                                    .context = loading};
-    if (options->load_threads)
-        read.threads = (unsigned)options->load_threads;
-    return read;
-}
-
-/* Makes a loaded table take updates, and brings it up to date: nothing that was acknowledged is
- * left out. At the start, where that fails, its model is not served, and others are. */
-static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry *entry,
-                           struct bag_problem *problem)
-{
-    struct bag_model *model = entry->model;
-    char *deltas = bag_source_deltas(model->source);
-    struct bag_updates_table table = {.name = model->name,
-                                      .memory = model->memory,
-                                      .rules = &model->features[0].rules,
-                                      .through = bag_source_updates_through(model->source),
-                                      .deltas = deltas};
-    bool ok = bag_updates_attach(plan->changer->updates, &table, NULL, NULL, problem);
-    free(deltas);
-    if (ok)
-        return bag_model_follow_updates(model) || no_memory(problem);
-    if (plan->kind != BAG_CHANGE_START)
-        return false;
-    entry->model =
-        bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE, problem->text);
-    entry->is_default = false;
-    bag_model_drop(model);
-    return entry->model || no_memory(problem);
-}
-
-static bool load_table(struct loading *loading, struct bag_change_entry *entry,
-                       struct bag_problem *problem)
-{
-    struct bag_changer *changer = loading->plan->changer;
-    struct bag_source *source = entry->source;
-    struct bag_load_options options = options_of(loading);
-    size_t bytes = bag_source_read_bytes(source);
-    enter_status(changer->status, source->model->name, source->model->version);
-    if (bytes)
-        bag_progress_start(&loading->progress, source->model->name, bytes, now_ns());
-    entry->model = bag_model_load(source, &options, changer->gemm, problem);
-    if (bytes && entry->model)
-        bag_progress_finish(&loading->progress, now_ns());
-    else if (bytes)
-        bag_progress_abandon(&loading->progress);
-    if (!entry->model)
-        return false;
-    entry->source = NULL;
-    loading->before_bytes += bytes;
-    move_status(changer->status, loading->before_bytes);
-    return !changer->updates || follow_updates(loading->plan, entry, problem);
-}
-
-/* A table of the collection is not served after all. */
-static bool reject_collection(struct bag_change_entry *entry, const char *table,
-                              struct bag_problem *problem)
-{
-    const struct bag_model_config *config = entry->source->model;
-    char reason[256];
-    snprintf(reason, sizeof reason, "its table '%s' is not served", table);
-    entry->model =
-        bag_model_without_table(config->name, config->version, BAG_MODEL_UNAVAILABLE, reason);
-    entry->is_default = false;
-    if (!entry->model)
-        return no_memory(problem);
-    bag_source_free(entry->source);
-    entry->source = NULL;
-    return true;
-}
-
-static bool load_collection(struct bag_change_plan *plan, struct bag_change_entry *entry,
-                            struct bag_problem *problem)
-{
-    struct bag_source *source = entry->source;
-    const struct bag_feature_config *features = source->model->features;
-    struct bag_model **tables = calloc(source->num_features, sizeof *tables);
-    if (!tables)
-        return no_memory(problem);
-    for (size_t i = 0; i < source->num_features; i++) {
-        const struct bag_change_entry *table =
-            bag_change_plan_find_default(plan, features[i].model);
-        if (!table) {
-            free(tables);
-            return reject_collection(entry, features[i].model, problem);
-        }
-        tables[i] = table->model;
-    }
-    entry->model = bag_model_load_collection(source, tables, plan->changer->gemm, problem);
-    free(tables);
-    if (entry->model)
-        entry->source = NULL;
-    return entry->model;
-}
-
-static bool load_all(struct bag_change_plan *plan, struct bag_problem *problem)
-{
-    struct loading loading = {.plan = plan};
-    bag_progress_init(&loading.progress, print_progress, &loading.progress, isatty(STDERR_FILENO));
-    for (size_t pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < plan->count; i++) {
-            struct bag_change_entry *entry = &plan->entries[i];
-            if (!entry->source || bag_source_is_collection(entry->source) != (pass == 1))
-                continue;
-            if (pass == 0 ? load_table(&loading, entry, problem)
-                          : load_collection(plan, entry, problem))
-                continue;
-            plan->failed = entry;
-            return false;
-        }
-    }
-    return true;
-}
-
 /* ---- versions that are held ------------------------------------------------------------------ */
 
 static void drop_kept(struct bag_changer *changer, size_t position)
@@ -515,7 +301,7 @@ static void drop_kept(struct bag_changer *changer, size_t position)
     changer->num_kept--;
 }
 
-static bool keep(struct bag_changer *changer, struct bag_model *model)
+bool bag_change_keep(struct bag_changer *changer, struct bag_model *model)
 {
     struct bag_model **kept = reallocarray(changer->kept, changer->num_kept + 1, sizeof *kept);
     if (!kept)
@@ -566,7 +352,7 @@ static void keep_versions(struct bag_change_plan *plan)
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (model->memory && !is_in_plan(plan, model) && !is_to_unload(plan, model) &&
-            limit_of(plan, model->name) > 0 && !keep(plan->changer, model))
+            limit_of(plan, model->name) > 0 && !bag_change_keep(plan->changer, model))
             break; /* it is loaded again when it is asked for */
     }
     trim_kept(plan);
@@ -698,61 +484,14 @@ static void give_up(struct bag_change_plan *plan, const struct bag_problem *why)
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", ignored.text));
 }
 
-/* Notes that the version cannot be loaded as it is. */
-static bool remember_failure(struct bag_changer *changer, const struct bag_source *source,
-                             const struct bag_problem *why)
-{
-    struct bag_failure_record *failures =
-        reallocarray(changer->failures, changer->num_failures + 1, sizeof *failures);
-    if (!failures)
-        return false;
-    changer->failures = failures;
-    for (size_t i = changer->num_failures; i-- > 0;) {
-        if (strcmp(failures[i].name, source->model->name) == 0)
-            failures[i] = failures[--changer->num_failures];
-    }
-    struct bag_failure_record *failure = &failures[changer->num_failures++];
-    *failure = (struct bag_failure_record){.number = strtoull(source->model->version, NULL, 10),
-                                           .fingerprint = source->fingerprint,
-                                           .at_ns = now_ns(),
-                                           .problem = *why};
-    snprintf(failure->name, sizeof failure->name, "%s", source->model->name);
-    return true;
-}
-
-bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
-                                    const struct bag_problem *why)
-{
-    struct bag_changer *changer = plan->changer;
-    const struct bag_source *source = plan->failed ? plan->failed->source : NULL;
-    if (!source || source->is_named || why->kind == BAG_ERROR_DRAINING ||
-        !remember_failure(changer, source, why))
-        return false;
-    for (size_t i = 0; i < plan->count; i++) {
-        struct bag_model *model = plan->entries[i].model;
-        if (model && model->memory && model->holders == 1 && !keep(changer, model))
-            return false;
-    }
-    return true;
-}
-
-static size_t bytes_to_read(const struct bag_change_plan *plan)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < plan->count; i++)
-        bytes += plan->entries[i].source ? bag_source_read_bytes(plan->entries[i].source) : 0;
-    return bytes;
-}
-
 bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    struct bag_load_status *status = plan->changer->status;
-    begin_status(status, bytes_to_read(plan));
-    bool ok = load_all(plan, problem);
+    bag_change_begin_loading(plan);
+    bool ok = bag_change_load(plan, problem);
     if (!ok)
         give_up(plan, problem);
     ok = ok && finish(plan, problem);
-    end_status(status, ok);
+    bag_change_end_loading(plan, ok);
     return ok;
 }
 

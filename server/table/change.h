@@ -204,9 +204,7 @@ bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem 
 bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
                                     const struct bag_problem *why);
 
-/* ---- plans: private to change_plan.c and change.c -------------------------------------------- */
-
-/* The plan of a change, as change_plan.c makes it and change.c carries it out. Private to them. */
+/* ---- plans: private to change*.c ------------------------------------------------------------- */
 
 /* One version in the next snapshot. */
 struct bag_change_entry {
@@ -255,6 +253,45 @@ static inline bool bag_entry_serves(const struct bag_change_entry *entry)
 {
     return entry->source || entry->model->state == BAG_MODEL_READY;
 }
+
+/* ---- entries (change_plan.c) ----------------------------------------------------------------- */
+
+/* Adds one; NULL without memory. It is valid until the next one is added. */
+struct bag_change_entry *bag_change_add_entry(struct bag_change_plan *plan,
+                                              struct bag_problem *problem);
+bool bag_change_add_model(struct bag_change_plan *plan, struct bag_model *model, bool is_default,
+                          struct bag_problem *problem);
+
+/* Adds a version that does not answer: the one that was published where it says the same. */
+bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, const char *version,
+                                const char *reason, bool is_unloaded, struct bag_problem *problem);
+
+/* The plan's own wish of a model, which is made where there is none; NULL without memory. */
+struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name);
+
+/* What was asked of the model; NULL: nothing. */
+const struct bag_control_item *bag_change_item(const struct bag_change_plan *plan,
+                                               const char *name);
+
+/* ---- versions (change_versions.c) ------------------------------------------------------------ */
+
+/* Adds the versions of a model that the change is about. */
+bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
+                             struct bag_problem *problem);
+
+/* Whether the model, which may be NULL, is of the same files and rules as the source. */
+bool bag_change_is_of(const struct bag_model *model, const struct bag_source *source);
+
+/* ---- loading (change_load.c) ----------------------------------------------------------------- */
+
+/* Makes the models of all entries; plan->failed is the one that could not be made. The status says
+ * how far that is, from the first call to the last. */
+void bag_change_begin_loading(struct bag_change_plan *plan);
+bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem);
+void bag_change_end_loading(struct bag_change_plan *plan, bool ok);
+
+/* Holds a version that is not served (change.c); false without memory. */
+bool bag_change_keep(struct bag_changer *changer, struct bag_model *model);
 
 /* The default version of that name among the entries of the plan; NULL: none serves. */
 struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,

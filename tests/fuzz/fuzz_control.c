@@ -1,0 +1,62 @@
+/* libFuzzer: bodies that ask for loading and unloading. The first byte says which kind; what is
+ * read must keep to what its header promises, and be read the same when it is written out again. */
+#include "proto/v2_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+
+static void require(bool promise)
+{
+    if (!promise)
+        abort();
+}
+
+static bool is_text(const char *text, size_t room)
+{
+    return memchr(text, 0, room) != NULL;
+}
+
+static void check_items(const struct bag_control *control)
+{
+    require(control->count >= 1 && control->count <= BAG_CONTROL_MAX_ITEMS);
+    for (size_t i = 0; i < control->count; i++) {
+        const struct bag_control_item *item = &control->items[i];
+        require(is_text(item->name, sizeof item->name) && *item->name);
+        require(is_text(item->version, sizeof item->version) && *item->version != '0');
+        require(strspn(item->version, "0123456789") == strlen(item->version));
+        for (size_t j = 0; j < i; j++)
+            require(strcmp(control->items[j].name, item->name) != 0);
+    }
+}
+
+static void check_description(const struct bag_control *control)
+{
+    char *text = bag_control_describe(control, true);
+    require(text && strstr(text, "\"done\":true"));
+    free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
+{
+    struct bag_control control;
+    struct bag_problem problem = {.kind = BAG_ERROR_COUNT};
+    if (count == 0)
+        return 0;
+    char *body = malloc(count); /* exact: one byte beyond is found */
+    require(body);
+    memcpy(body, bytes + 1, count - 1);
+    bool ok = (bytes[0] & 1) ? bag_control_read_group(body, count - 1, &control, &problem)
+                             : bag_control_read_model(body, count - 1, "items", bytes[0] & 2,
+                                                      &control, &problem);
+    if (ok) {
+        check_items(&control);
+        check_description(&control);
+    } else {
+        require(problem.kind == BAG_ERROR_BAD_REQUEST && problem.text[0] && !control.items);
+    }
+    bag_control_free(&control);
+    free(body);
+    return 0;
+}
