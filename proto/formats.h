@@ -186,6 +186,29 @@ const char *bag_safetensors_metadata(const struct bag_safetensors *file, const c
 bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
                               struct bag_safetensors_tensor *tensor, struct bag_problem *problem);
 
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* One tensor of a file that is written: its data follows that of the one before. */
+struct bag_safetensors_entry {
+    const char *name, *type; /* "F32", "U8", ... */
+    uint32_t rank;
+    const int64_t *shape;
+    uint64_t bytes;
+};
+
+/* One line of __metadata__. */
+struct bag_safetensors_note {
+    const char *key, *value;
+};
+
+/* Where the data of a written file begins: at a multiple of this, so that it can be mapped. */
+#define BAG_SAFETENSORS_ALIGNMENT ((size_t)4096)
+
+/* Makes what stands before the data, padded with spaces; to be freed. NULL without memory. */
+char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t count,
+                            const struct bag_safetensors_note *notes, size_t num_notes,
+                            size_t *header_bytes);
+
 /* ---- files in parts -------------------------------------------------------------------------- */
 
 /* model.safetensors.index.json: {"weight_map": {tensor: file}, ...}. */

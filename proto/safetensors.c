@@ -477,3 +477,50 @@ const char *bag_safetensors_index_next(const struct bag_safetensors_index *index
     *cursor = item;
     return item ? item->string : NULL;
 }
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static cJSON *describe_entries(const struct bag_safetensors_entry *entries, size_t count,
+                               const struct bag_safetensors_note *notes, size_t num_notes)
+{
+    cJSON *tree = cJSON_CreateObject(), *metadata = cJSON_AddObjectToObject(tree, "__metadata__");
+    uint64_t at = 0;
+    for (size_t i = 0; i < num_notes; i++)
+        cJSON_AddStringToObject(metadata, notes[i].key, notes[i].value);
+    for (size_t i = 0; i < count; i++) {
+        cJSON *entry = cJSON_AddObjectToObject(tree, entries[i].name);
+        cJSON_AddStringToObject(entry, "dtype", entries[i].type);
+        cJSON *shape = cJSON_AddArrayToObject(entry, "shape");
+        for (uint32_t axis = 0; axis < entries[i].rank; axis++)
+            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)entries[i].shape[axis]));
+        cJSON *offsets = cJSON_AddArrayToObject(entry, "data_offsets");
+        cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)at));
+        at += entries[i].bytes;
+        cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)at));
+    }
+    return tree;
+}
+
+char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t count,
+                            const struct bag_safetensors_note *notes, size_t num_notes,
+                            size_t *header_bytes)
+{
+    cJSON *tree = describe_entries(entries, count, notes, num_notes);
+    char *text = cJSON_PrintUnformatted(tree), *made = NULL;
+    cJSON_Delete(tree);
+    if (text) {
+        size_t used = BAG_SAFETENSORS_PREAMBLE_BYTES + strlen(text);
+        *header_bytes = (used + BAG_SAFETENSORS_ALIGNMENT - 1) / BAG_SAFETENSORS_ALIGNMENT *
+                        BAG_SAFETENSORS_ALIGNMENT;
+        made = malloc(*header_bytes);
+    }
+    if (made) {
+        uint64_t bytes = *header_bytes - BAG_SAFETENSORS_PREAMBLE_BYTES;
+        for (int i = 0; i < BAG_SAFETENSORS_PREAMBLE_BYTES; i++)
+            made[i] = (char)(bytes >> (8 * i));
+        memset(made + BAG_SAFETENSORS_PREAMBLE_BYTES, ' ', bytes);
+        memcpy(made + BAG_SAFETENSORS_PREAMBLE_BYTES, text, strlen(text));
+    }
+    cJSON_free(text);
+    return made;
+}

@@ -150,6 +150,11 @@ static int run_serve(int argc, char *argv[])
     return bag_cmd_serve(argc, argv);
 }
 
+static int run_convert(int argc, char *argv[])
+{
+    return bag_cmd_convert(argc, argv);
+}
+
 static int run_completion(int argc, char *argv[])
 {
     if (argc == 1 && bag_config_print_completion(stdout, argv[0]))

@@ -331,6 +331,7 @@ struct bag_progress {
     bag_progress_print *print;
     void *context;
     bool terminal;
+    const char *doing, *done; /* "loading", "loaded", unless set after bag_progress_init */
     /* Of the table that is being loaded. */
     const char *name; /* borrowed */
     size_t total_bytes, done_bytes;

@@ -74,7 +74,7 @@ static void log_line(struct bag_progress *progress, uint64_t now_ns)
 {
     char numbers[160], line[512];
     describe(progress, now_ns, numbers, sizeof numbers);
-    snprintf(line, sizeof line, "table %.128s: loaded %s", progress->name, numbers);
+    snprintf(line, sizeof line, "table %.128s: %s %s", progress->name, progress->done, numbers);
     progress->print(progress->context, line);
 }
 
@@ -87,6 +87,8 @@ void bag_progress_init(struct bag_progress *progress, bag_progress_print *print,
     progress->print = print;
     progress->context = context;
     progress->terminal = terminal;
+    progress->doing = "loading";
+    progress->done = "loaded";
 }
 
 void bag_progress_start(struct bag_progress *progress, const char *name, size_t total_bytes,
@@ -101,7 +103,7 @@ void bag_progress_start(struct bag_progress *progress, const char *name, size_t 
         draw_bar(progress, now_ns);
         return;
     }
-    snprintf(line, sizeof line, "table %.128s: loading %s", name,
+    snprintf(line, sizeof line, "table %.128s: %s %s", name, progress->doing,
              bag_format_bytes(total_bytes).text);
     progress->print(progress->context, line);
 }
@@ -126,8 +128,8 @@ void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns)
     if (seconds > 0)
         snprintf(rate, sizeof rate, ", %s/s",
                  bag_format_bytes((size_t)((double)progress->total_bytes / seconds)).text);
-    snprintf(line, sizeof line, "%stable %.128s: loaded %s in %.2f s%s%s",
-             progress->terminal ? CLEAR_LINE : "", progress->name,
+    snprintf(line, sizeof line, "%stable %.128s: %s %s in %.2f s%s%s",
+             progress->terminal ? CLEAR_LINE : "", progress->name, progress->done,
              bag_format_bytes(progress->total_bytes).text, seconds, rate,
              progress->terminal ? "\n" : "");
     progress->print(progress->context, line);

@@ -1,0 +1,110 @@
+/* Flags and operands of the commands that work on files; see arguments.h. */
+#include "arguments.h"
+
+#include "proto/text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The flag that an argument is, with or without "=value"; num_flags where there is none. */
+static size_t find_flag(const struct bag_tool *tool, const char *argument)
+{
+    size_t bytes = strcspn(argument, "=");
+    for (size_t i = 0; i < tool->num_flags; i++) {
+        if (strlen(tool->flags[i].name) == bytes &&
+            strncmp(tool->flags[i].name, argument, bytes) == 0)
+            return i;
+    }
+    return tool->num_flags;
+}
+
+/* The value of a flag: behind its "=", or the next argument. */
+static const char *take_value(const struct bag_tool_flag *flag, int argc, char *argv[], int *at,
+                              struct bag_problem *problem)
+{
+    const char *equals = strchr(argv[*at], '=');
+    if (!flag->value && equals)
+        bag_problem_set(problem, BAG_ERROR_USAGE, "%s takes no value", flag->name);
+    else if (!flag->value)
+        return "";
+    else if (equals)
+        return equals + 1;
+    else if (*at + 1 < argc)
+        return argv[++*at];
+    else
+        bag_problem_set(problem, BAG_ERROR_USAGE, "%s needs a value: %s", flag->name, flag->value);
+    return NULL;
+}
+
+bool bag_tool_parse(const struct bag_tool *tool, int argc, char *argv[], const char **values,
+                    const char **operands, struct bag_problem *problem)
+{
+    size_t count = 0;
+    memset(values, 0, tool->num_flags * sizeof *values);
+    memset(operands, 0, tool->max_operands * sizeof *operands);
+    for (int i = 0; i < argc; i++) {
+        size_t flag = find_flag(tool, argv[i]);
+        if (flag < tool->num_flags) {
+            if (!(values[flag] = take_value(&tool->flags[flag], argc, argv, &i, problem)))
+                return false;
+        } else if (argv[i][0] == '-' && argv[i][1]) {
+            return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown flag %s; --help lists them",
+                                   bag_quote(argv[i], strlen(argv[i])).text);
+        } else if (count == tool->max_operands) {
+            return bag_problem_set(problem, BAG_ERROR_USAGE,
+                                   "%s is one argument too many; usage: %s",
+                                   bag_quote(argv[i], strlen(argv[i])).text, tool->usage);
+        } else {
+            operands[count++] = argv[i];
+        }
+    }
+    return count >= tool->min_operands ||
+           bag_problem_set(problem, BAG_ERROR_USAGE, "an argument is missing; usage: %s",
+                           tool->usage);
+}
+
+void bag_tool_print_help(FILE *stream, const struct bag_tool *tool)
+{
+    fprintf(stream, "Usage: %s\n\n%s\n", tool->usage, tool->about);
+    for (size_t i = 0; i < tool->num_flags; i++) {
+        const struct bag_tool_flag *flag = &tool->flags[i];
+        fprintf(stream, "  %s%s%s\n      %s\n", flag->name, flag->value ? " " : "",
+                flag->value ? flag->value : "", flag->sentence);
+    }
+}
+
+bool bag_tool_number(const char *flag, const char *text, size_t least, size_t most, size_t *number,
+                     struct bag_problem *problem)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "%s is '%s'; it must be from %zu to %zu",
+                               flag, bag_quote(text, strlen(text)).text, least, most);
+    *number = (size_t)value;
+    return true;
+}
+
+struct bag_source *bag_tool_open(const char *in, struct bag_problem *problem)
+{
+    struct bag_config config;
+    struct bag_source *source = NULL;
+    char *value = NULL, flag[] = "--table";
+    if (!bag_config_init(&config) || asprintf(&value, "table=%s", in) < 0) {
+        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        value = NULL;
+    } else if (bag_config_apply_flags(&config, 2, (char *[]){flag, value}, problem) &&
+               !(source = bag_source_make(&config.models[0], true))) {
+        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    }
+    free(value);
+    bag_config_free(&config);
+    if (source && !bag_source_open_table(source, problem)) {
+        bag_source_free(source);
+        return NULL;
+    }
+    return source;
+}

@@ -1,0 +1,241 @@
+/* `bagserve convert`: its command line, signals, progress and report. */
+#include "arguments.h"
+#include "convert.h"
+#include "server/commands.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <uv.h>
+
+/* X(ID, name, value, sentence) */
+#define CONVERT_FLAGS(X)                                                                           \
+    X(DATATYPE, "--datatype", "FP32|FP16|BF16",                                                    \
+      "Elements of the new table. Without this and --row-format rows stay as they are.")           \
+    X(ROW_FORMAT, "--row-format", "FORMAT",                                                        \
+      "Quantised rows: int8, int4, f8_e4m3_scaled, f8_e5m2_scaled, f8_e4m3, f8_e5m2,\n"            \
+      "      int8_f16_front, int4_f16_front.")                                                     \
+    X(REPORT, "--report", "FILE", "Writes what was lost as JSON; - is standard output.")           \
+    X(MAX_ERROR, "--max-error", "X",                                                               \
+      "The largest error of an element; beyond it nothing is written and the exit code is 1.")     \
+    X(THREADS, "--threads", "N", "Threads, up to 16; as many as there are processors by default.") \
+    X(FORCE, "--force", NULL, "Replaces OUT where it exists.")                                     \
+    X(HELP, "--help", NULL, "Prints this.")
+
+enum {
+#define BAG_X(id, ...) FLAG_##id,
+    CONVERT_FLAGS(BAG_X)
+#undef BAG_X
+        FLAG_COUNT
+};
+
+static const struct bag_tool_flag flags[] = {
+#define BAG_X(id, name, value, sentence) {name, value, sentence},
+    CONVERT_FLAGS(BAG_X)
+#undef BAG_X
+};
+
+static const struct bag_tool tool = {
+    "bagserve convert [flags] IN OUT",
+    "Converts a table to a safetensors file that describes itself, keys included. IN is what\n"
+    "'bagserve serve --table NAME=IN' takes: a .npy, .npz or .safetensors file, or a folder, with\n"
+    "#TENSOR and ,key=value behind it. Exit code 0: OUT is written; 1: it is not; 2: IN cannot be\n"
+    "read, or the command line is wrong.\n",
+    flags,
+    FLAG_COUNT,
+    2,
+    2};
+
+static volatile int stopping;
+
+static void on_signal(int number)
+{
+    stopping = number;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+static bool find_datatype(const char *text, struct bag_table *to, struct bag_problem *problem)
+{
+    static const enum bag_dtype known[] = {BAG_F32, BAG_F16, BAG_BF16};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(text, bag_dtypes[known[i]].name) == 0) {
+            to->dtype = known[i];
+            to->row_format = BAG_ROWS_PLAIN;
+            return true;
+        }
+    }
+    return bag_problem_set(problem, BAG_ERROR_USAGE,
+                           "--datatype is '%s'; it must be FP32, FP16 or BF16",
+                           bag_quote(text, strlen(text)).text);
+}
+
+static bool find_row_format(const char *text, struct bag_table *to, struct bag_problem *problem)
+{
+    to->row_format = bag_row_format_find(text, strlen(text));
+    to->dtype = BAG_F32;
+    if (to->row_format != BAG_ROW_FORMAT_COUNT && to->row_format != BAG_ROWS_PLAIN)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_USAGE,
+                           "--row-format '%s' is none of those that --help lists",
+                           bag_quote(text, strlen(text)).text);
+}
+
+/* How rows are to be stored: as they are, where nothing else is said. */
+static bool choose_format(const char *const *values, const struct bag_source *source,
+                          struct bag_table *to, struct bag_problem *problem)
+{
+    *to = source->table;
+    if (values[FLAG_DATATYPE] && values[FLAG_ROW_FORMAT])
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "--datatype cannot be combined with --row-format");
+    if (values[FLAG_DATATYPE] && !find_datatype(values[FLAG_DATATYPE], to, problem))
+        return false;
+    if (values[FLAG_ROW_FORMAT] && !find_row_format(values[FLAG_ROW_FORMAT], to, problem))
+        return false;
+    bool same = to->dtype == source->table.dtype && to->row_format == source->table.row_format;
+    if (!same && bag_dtypes[source->table.dtype].kind != BAG_KIND_FLOAT)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: rows of %s stay as they are; convert "
+                               "them without --datatype and --row-format",
+                               source->model->path, bag_dtypes[source->table.dtype].name);
+    if (to->row_format != BAG_ROWS_PLAIN && source->rank != 2)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: the table has %u dimensions; quantised rows are for 2",
+                               source->model->path, (unsigned)source->rank);
+    return true;
+}
+
+static bool take_max_error(const char *text, double *max_error, struct bag_problem *problem)
+{
+    char *end;
+    *max_error = text ? strtod(text, &end) : INFINITY;
+    if (!text || (*text && !*end && *max_error >= 0))
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_USAGE,
+                           "--max-error is '%s'; it must be a number from 0",
+                           bag_quote(text, strlen(text)).text);
+}
+
+/* ---- progress and report --------------------------------------------------------------------- */
+
+static void print_progress(void *context, const char *text)
+{
+    const struct bag_progress *progress = context;
+    fprintf(stderr, progress->terminal ? "%s" : "%s\n", text);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static bool write_report(const char *path, const struct bag_convert_report *report,
+                         struct bag_problem *problem)
+{
+    char *text = bag_convert_report_print(report);
+    bool is_stdout = strcmp(path, "-") == 0;
+    FILE *file = !text ? NULL : is_stdout ? stdout : fopen(path, "w");
+    bool ok = file && fprintf(file, "%s\n", text) >= 0;
+    ok = file && (is_stdout ? fflush(file) : fclose(file)) == 0 && ok;
+    free(text);
+    return ok || bag_problem_set(problem, BAG_ERROR_FILE, "%s: the report cannot be written: %s",
+                                 path, strerror(errno));
+}
+
+static void print_summary(const struct bag_conversion *conversion,
+                          const struct bag_convert_report *report)
+{
+    size_t rows = report->rows.rows, before = bag_row_bytes(&conversion->source->table);
+    size_t after = bag_row_bytes(&conversion->to);
+    fprintf(stderr, "%s: %zu rows of %zu elements, %zu bytes a row (%zu before)\n", conversion->out,
+            rows, report->row_elements, after, before);
+    if (report->rows.elements && after != before)
+        fprintf(stderr, "mean squared error %.3g, largest error %.3g, mean cosine %.6f\n",
+                report->rows.squared / (double)report->rows.elements, report->rows.max,
+                report->rows.cosines / (double)rows);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+/* Converts; the report is written also where --max-error is what made it fail. */
+static bool convert(const struct bag_source *source, const char *const *values, const char *out,
+                    struct bag_problem *problem)
+{
+    struct bag_convert_report report;
+    struct bag_progress progress;
+    struct bag_conversion conversion = {.source = source,
+                                        .out = out,
+                                        .stopping = &stopping,
+                                        .replace = values[FLAG_FORCE] != NULL,
+                                        .progress = &progress};
+    size_t threads = uv_available_parallelism();
+    if (!choose_format(values, source, &conversion.to, problem) ||
+        !take_max_error(values[FLAG_MAX_ERROR], &conversion.max_error, problem) ||
+        (values[FLAG_THREADS] && !bag_tool_number("--threads", values[FLAG_THREADS], 1,
+                                                  BAG_CONVERT_MAX_THREADS, &threads, problem)))
+        return false;
+    conversion.threads =
+        (unsigned)(threads < BAG_CONVERT_MAX_THREADS ? threads : BAG_CONVERT_MAX_THREADS);
+    bag_progress_init(&progress, print_progress, &progress, isatty(STDERR_FILENO));
+    progress.doing = "converting";
+    progress.done = "converted";
+    size_t bytes = 0;
+    for (size_t i = 0; i < source->num_files; i++)
+        bytes += source->files[i].npy.data_bytes;
+    bag_progress_start(&progress, "table", bytes, now_ns());
+    bool ok = bag_convert(&conversion, &report, problem);
+    if (ok)
+        bag_progress_finish(&progress, now_ns());
+    else
+        bag_progress_abandon(&progress);
+    struct bag_problem writing;
+    bool has_report = ok || problem->kind == BAG_ERROR_CONFLICT;
+    if (has_report && values[FLAG_REPORT] &&
+        !write_report(values[FLAG_REPORT], &report, &writing)) {
+        *problem = ok ? writing : *problem;
+        return false;
+    }
+    if (ok)
+        print_summary(&conversion, &report);
+    return ok;
+}
+
+static bool open_and_convert(const char *in, const char *out, const char *const *values,
+                             struct bag_problem *problem)
+{
+    struct bag_source *source = bag_tool_open(in, problem);
+    bool ok = source && convert(source, values, out, problem);
+    bag_source_free(source);
+    return ok;
+}
+
+int bag_cmd_convert(int argc, char *argv[])
+{
+    const char *values[FLAG_COUNT], *operands[2];
+    struct bag_problem problem;
+    if (bag_arguments_have(argc, argv, "--help")) {
+        bag_tool_print_help(stdout, &tool);
+        return BAG_EXIT_OK;
+    }
+    catch_signals();
+    if (bag_tool_parse(&tool, argc, argv, values, operands, &problem) &&
+        open_and_convert(operands[0], operands[1], values, &problem))
+        return BAG_EXIT_OK;
+    fprintf(stderr, "bagserve: %s\n", problem.text);
+    return stopping ? 128 + stopping : bag_commands_exit_code(problem.kind);
+}

@@ -1,0 +1,592 @@
+/* Tables are converted block by block, by several threads; see convert.h.
+ *
+ * What is summed up is kept for each block and added in their order, so that a report does not
+ * depend on the threads. */
+#include "convert.h"
+
+#include "kernels/rowformat.h"
+#include "proto/formats.h"
+#include "server/table/load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Each thread holds a block three times: as read, as turned around, as converted. */
+#define BLOCK_BYTES ((size_t)2 << 20)
+
+/* What is pooled for the report. */
+#define SAMPLED_BAGS 1000
+#define BAG_LENGTH   20
+
+struct job {
+    const struct bag_conversion *conversion;
+    struct bag_rows_reader reader;
+    bool copies; /* rows are stored as they are */
+    size_t to_bytes, block_rows, num_blocks;
+    int fd;
+    uint64_t values_at, keys_at;
+    struct bag_error_sum *blocks; /* of each; owned */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    size_t next_block, done_bytes;
+    unsigned running;
+    bool failed; /* the first failure, which `problem` describes, stops all */
+    struct bag_problem problem;
+    struct bag_worst_rows worst;
+};
+
+/* What a thread works with. */
+struct buffers {
+    unsigned char *from, *scratch, *to; /* a block each */
+    float *want, *got;                  /* a row each */
+    struct bag_worst_rows worst;        /* of those that it converted */
+};
+
+static bool reject_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+}
+
+/* ---- the output file ------------------------------------------------------------------------- */
+
+static bool write_at(const struct job *job, const void *data, size_t bytes, uint64_t at,
+                     struct bag_problem *problem)
+{
+    const char *from = data;
+    while (bytes > 0) {
+        ssize_t done = pwrite(job->fd, from, bytes, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return bag_problem_set(problem, BAG_ERROR_STORAGE,
+                                   "%s: writing at byte %" PRIu64 " failed: %s",
+                                   job->conversion->out, at, strerror(done < 0 ? errno : ENOSPC));
+        from += done;
+        at += (uint64_t)done;
+        bytes -= (size_t)done;
+    }
+    return true;
+}
+
+/* Opens the partial file, alone; -1 with the problem set. */
+static int open_partial(const char *partial, struct bag_problem *problem)
+{
+    int fd = open(partial, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be written: %s", partial,
+                        strerror(errno));
+        return -1;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: another conversion is writing it", partial);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Takes all of the disk that it will need, so that a full one is found out at once. */
+static bool reserve(int fd, const char *partial, uint64_t bytes, struct bag_problem *problem)
+{
+    int error = ftruncate(fd, 0) == 0 ? posix_fallocate(fd, 0, (off_t)bytes) : errno;
+    return error == 0 || bag_problem_set(problem, BAG_ERROR_STORAGE,
+                                         "%s: there is no room for %" PRIu64 " bytes: %s", partial,
+                                         bytes, strerror(error));
+}
+
+static bool sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    bool ok = fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0)
+        close(fd);
+    free(copy);
+    return ok;
+}
+
+static bool publish(const struct job *job, const char *partial, struct bag_problem *problem)
+{
+    const char *out = job->conversion->out;
+    unsigned flags = job->conversion->replace ? 0 : RENAME_NOREPLACE;
+    if (fsync(job->fd) != 0)
+        return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: %s", partial, strerror(errno));
+    if (renameat2(AT_FDCWD, partial, AT_FDCWD, out, flags) != 0 || !sync_folder(out))
+        return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: cannot be renamed to %s: %s",
+                               partial, out, strerror(errno));
+    return true;
+}
+
+/* ---- the header ------------------------------------------------------------------------------ */
+
+static const char *type_of(const struct bag_table *table)
+{
+    if (table->row_format == BAG_ROWS_F8_E4M3)
+        return "F8_E4M3";
+    if (table->row_format == BAG_ROWS_F8_E5M2)
+        return "F8_E5M2";
+    if (table->row_format != BAG_ROWS_PLAIN)
+        return "U8";
+    switch (table->dtype) {
+#define BAG_X(id, type) \
+    case BAG_##id:      \
+        return type;
+        BAG_X(F16, "F16")
+        BAG_X(BF16, "BF16")
+        BAG_X(F32, "F32")
+        BAG_X(F64, "F64")
+        BAG_X(I8, "I8")
+        BAG_X(I16, "I16")
+        BAG_X(I32, "I32")
+        BAG_X(I64, "I64")
+        BAG_X(U16, "U16")
+        BAG_X(U32, "U32")
+        BAG_X(U64, "U64")
+#undef BAG_X
+    default:
+        return "U8";
+    }
+}
+
+/* What stands in front of the data; to be freed. */
+static char *make_header(const struct job *job, size_t *header_bytes)
+{
+    const struct bag_table *to = &job->conversion->to;
+    const struct bag_source *source = job->conversion->source;
+    char elements[24];
+    int64_t shape[BAG_MAX_RANK], keys_shape[1] = {(int64_t)job->reader.num_rows};
+    bool quantised = to->row_format != BAG_ROWS_PLAIN;
+    bool is_2d = quantised || source->table.row_format != BAG_ROWS_PLAIN;
+    memcpy(shape, source->shape, sizeof shape);
+    shape[0] = (int64_t)job->reader.num_rows;
+    if (is_2d)
+        shape[1] = (int64_t)(quantised ? job->to_bytes : to->row_elements);
+    snprintf(elements, sizeof elements, "%zu", to->row_elements);
+    const struct bag_safetensors_note notes[] = {
+        {"row_format", bag_row_format_names[to->row_format]}, {"row_elements", elements}};
+    const struct bag_safetensors_entry entries[] = {
+        {"values", type_of(to), is_2d ? 2 : source->rank, shape,
+         (uint64_t)job->reader.num_rows * job->to_bytes},
+        {"keys",
+         bag_source_is_keyed(source) && source->key_files[0].npy.dtype == BAG_U64 ? "U64" : "I64",
+         1, keys_shape, (uint64_t)job->reader.num_rows * sizeof(uint64_t)}};
+    return bag_safetensors_print(entries, bag_source_is_keyed(source) ? 2 : 1, notes, 2,
+                                 header_bytes);
+}
+
+/* Takes the disk, and writes what stands in front of the data. */
+static bool begin_file(struct job *job, const char *partial, struct bag_problem *problem)
+{
+    size_t header_bytes;
+    char *header = make_header(job, &header_bytes);
+    if (!header)
+        return reject_memory(problem);
+    job->values_at = header_bytes;
+    job->keys_at = header_bytes + (uint64_t)job->reader.num_rows * job->to_bytes;
+    uint64_t end = job->keys_at;
+    if (bag_source_is_keyed(job->conversion->source))
+        end += (uint64_t)job->reader.num_rows * sizeof(uint64_t);
+    bool ok =
+        reserve(job->fd, partial, end, problem) && write_at(job, header, header_bytes, 0, problem);
+    free(header);
+    return ok;
+}
+
+/* ---- one block ------------------------------------------------------------------------------- */
+
+static void decode(const struct bag_table *table, const void *row, float *values)
+{
+    struct bag_table one = *table;
+    one.rows = row;
+    one.num_rows = 1;
+    if (table->dtype == BAG_F64)
+        for (size_t i = 0; i < table->row_elements; i++)
+            values[i] = (float)bag_load_f64(row, i);
+    else
+        bag_row_decode(&one, 0, 0, table->row_elements, values);
+}
+
+static bool reject_row(const struct job *job, size_t row, const float *values,
+                       struct bag_problem *problem)
+{
+    const struct bag_table *to = &job->conversion->to;
+    size_t at = 0;
+    float least = 0;
+    for (size_t i = 0; i < to->row_elements; i++) {
+        if (isnan(values[i]) || fabsf(values[i]) > least) {
+            at = i;
+            least = fabsf(values[i]);
+        }
+        if (isnan(values[i]))
+            break;
+    }
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "row %zu, element %zu is %g, which %s rows cannot hold; choose another "
+                           "format, or mend the table",
+                           row, at, (double)values[at],
+                           to->row_format == BAG_ROWS_PLAIN ? bag_dtypes[to->dtype].name
+                                                            : bag_row_format_names[to->row_format]);
+}
+
+static bool convert_row(const struct job *job, size_t row, const unsigned char *from,
+                        unsigned char *to, struct buffers *buffers, struct bag_error_sum *sum,
+                        struct bag_problem *problem)
+{
+    const struct bag_table *table = &job->conversion->to;
+    struct bag_error_sum errors = {0};
+    decode(&job->conversion->source->table, from, buffers->want);
+    if (!bag_row_encode(table, buffers->want, to))
+        return reject_row(job, row, buffers->want, problem);
+    decode(table, to, buffers->got);
+    bag_error_add_row(&errors, buffers->want, buffers->got, table->row_elements);
+    bag_error_add(sum, &errors);
+    if (errors.squared > 0) {
+        double mean = errors.squared / (double)errors.elements;
+        bag_worst_rows_add(&buffers->worst, &(struct bag_worst_row){row, 0, mean, errors.max});
+    }
+    return true;
+}
+
+/* The rows of a block: the last one may have fewer. */
+static size_t block_rows(const struct job *job, size_t index)
+{
+    size_t left = job->reader.num_rows - index * job->block_rows;
+    return left < job->block_rows ? left : job->block_rows;
+}
+
+static bool convert_block(struct job *job, size_t index, struct buffers *buffers,
+                          struct bag_problem *problem)
+{
+    size_t first = index * job->block_rows, from_bytes = job->reader.row_bytes;
+    size_t count = block_rows(job, index);
+    struct bag_error_sum *sum = &job->blocks[index];
+    if (!bag_rows_read(&job->reader, first, count, buffers->from, buffers->scratch, problem))
+        return false;
+    if (job->copies) {
+        sum->rows = count;
+        sum->elements = count * job->conversion->to.row_elements;
+        sum->cosines = (double)count;
+    }
+    for (size_t i = 0; !job->copies && i < count; i++) {
+        if (!convert_row(job, first + i, buffers->from + i * from_bytes,
+                         buffers->to + i * job->to_bytes, buffers, sum, problem))
+            return bag_file_reject(job->conversion->source->model->path, problem);
+    }
+    return write_at(job, job->copies ? buffers->from : buffers->to, count * job->to_bytes,
+                    job->values_at + first * job->to_bytes, problem);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static bool next_block(struct job *job, size_t *index)
+{
+    pthread_mutex_lock(&job->lock);
+    bool more = !job->failed && job->next_block < job->num_blocks;
+    if (more && *job->conversion->stopping) {
+        job->failed = true;
+        bag_problem_set(&job->problem, BAG_ERROR_CANCELLED, "interrupted; nothing was written");
+        more = false;
+    }
+    if (more)
+        *index = job->next_block++;
+    pthread_mutex_unlock(&job->lock);
+    return more;
+}
+
+static void block_done(struct job *job, size_t rows)
+{
+    pthread_mutex_lock(&job->lock);
+    job->done_bytes += rows * job->reader.row_bytes;
+    pthread_cond_signal(&job->changed);
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void thread_ends(struct job *job, const struct bag_worst_rows *worst,
+                        const struct bag_problem *problem)
+{
+    pthread_mutex_lock(&job->lock);
+    for (size_t i = 0; i < worst->count; i++)
+        bag_worst_rows_add(&job->worst, &worst->rows[i]);
+    if (problem && !job->failed) {
+        job->failed = true;
+        job->problem = *problem;
+    }
+    job->running--;
+    pthread_cond_signal(&job->changed);
+    pthread_mutex_unlock(&job->lock);
+}
+
+static bool allocate_buffers(const struct job *job, struct buffers *buffers)
+{
+    size_t row = job->conversion->to.row_elements * sizeof(float);
+    buffers->worst.count = 0;
+    size_t from = job->block_rows * job->reader.row_bytes;
+    buffers->from = malloc(from + 1);
+    buffers->scratch = malloc(from + 1);
+    buffers->to = malloc(job->block_rows * job->to_bytes + 1);
+    buffers->want = malloc(row + 1);
+    buffers->got = malloc(row + 1);
+    return buffers->from && buffers->scratch && buffers->to && buffers->want && buffers->got;
+}
+
+static void free_buffers(struct buffers *buffers)
+{
+    free(buffers->from);
+    free(buffers->scratch);
+    free(buffers->to);
+    free(buffers->want);
+    free(buffers->got);
+}
+
+static void *run_thread(void *context)
+{
+    struct job *job = context;
+    struct bag_problem problem;
+    struct buffers buffers;
+    size_t index;
+    bool ok = allocate_buffers(job, &buffers) || reject_memory(&problem);
+    while (ok && next_block(job, &index)) {
+        ok = convert_block(job, index, &buffers, &problem);
+        if (ok)
+            block_done(job, block_rows(job, index));
+    }
+    free_buffers(&buffers);
+    thread_ends(job, &buffers.worst, ok ? NULL : &problem);
+    return NULL;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void wait_for_threads(struct job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    while (job->running > 0) {
+        pthread_cond_wait(&job->changed, &job->lock);
+        size_t done = job->done_bytes;
+        pthread_mutex_unlock(&job->lock);
+        bag_progress_update(job->conversion->progress, done, now_ns());
+        pthread_mutex_lock(&job->lock);
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+/* Converts all rows. Fewer threads than asked for are enough; none is a failure. */
+static bool convert_rows(struct job *job, struct bag_problem *problem)
+{
+    unsigned wanted = job->conversion->threads, started = 0;
+    pthread_t threads[BAG_CONVERT_MAX_THREADS];
+    int error = 0;
+    job->running = wanted;
+    while (started < wanted &&
+           (error = pthread_create(&threads[started], NULL, run_thread, job)) == 0)
+        started++;
+    pthread_mutex_lock(&job->lock);
+    job->running -= wanted - started;
+    pthread_mutex_unlock(&job->lock);
+    wait_for_threads(job);
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    if (started == 0)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "no thread can be started: %s",
+                               strerror(error));
+    if (job->failed)
+        *problem = job->problem;
+    return !job->failed;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static bool copy_keys(struct job *job, struct bag_problem *problem)
+{
+    size_t block = BLOCK_BYTES / sizeof(uint64_t);
+    uint64_t *keys = malloc(2 * BLOCK_BYTES);
+    bool ok = keys || reject_memory(problem);
+    for (size_t first = 0; ok && first < job->reader.num_rows; first += block) {
+        size_t count = job->reader.num_rows - first < block ? job->reader.num_rows - first : block;
+        ok =
+            bag_rows_read_keys(&job->reader, first, count, keys, keys + block, problem) &&
+            write_at(job, keys, count * sizeof *keys, job->keys_at + first * sizeof *keys, problem);
+    }
+    free(keys);
+    return ok;
+}
+
+static bool find_keys(const struct job *job, struct bag_worst_rows *worst,
+                      struct bag_problem *problem)
+{
+    uint64_t scratch;
+    bool ok = true;
+    for (size_t i = 0; ok && i < worst->count; i++)
+        ok = bag_rows_read_keys(&job->reader, worst->rows[i].row, 1, &worst->rows[i].key, &scratch,
+                                problem);
+    return ok;
+}
+
+/* ---- bags ------------------------------------------------------------------------------------ */
+
+/* Of the same seed always the same numbers. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t value = *state += 0x9e3779b97f4a7c15;
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
+    value = (value ^ value >> 27) * 0x94d049bb133111eb;
+    return value ^ value >> 31;
+}
+
+/* Adds a random row to both sums, as the kernels do. */
+static bool add_random_row(const struct job *job, uint64_t *random, const struct buffers *buffers,
+                           float *want, float *got, struct bag_problem *problem)
+{
+    size_t row = (size_t)(next_random(random) % job->reader.num_rows);
+    size_t elements = job->conversion->to.row_elements;
+    if (!bag_rows_read(&job->reader, row, 1, buffers->from, buffers->scratch, problem) ||
+        !bag_file_read_at(job->fd, buffers->to, job->to_bytes, job->values_at + row * job->to_bytes,
+                          problem))
+        return false;
+    decode(&job->conversion->source->table, buffers->from, buffers->want);
+    decode(&job->conversion->to, buffers->to, buffers->got);
+    for (size_t i = 0; i < elements; i++) {
+        want[i] += buffers->want[i];
+        got[i] += buffers->got[i];
+    }
+    return true;
+}
+
+static bool sample_bags(const struct job *job, struct bag_convert_report *report,
+                        struct bag_problem *problem)
+{
+    size_t elements = job->conversion->to.row_elements;
+    bool mean = job->conversion->source->model->rules.reduction == BAG_MEAN;
+    float *sums = malloc(2 * elements * sizeof *sums + 1), *got = sums ? sums + elements : NULL;
+    struct buffers buffers;
+    uint64_t random = 1;
+    bool ok = (allocate_buffers(job, &buffers) && sums) || reject_memory(problem);
+    report->reduction = mean ? "mean" : "sum";
+    report->ids_per_bag = BAG_LENGTH;
+    for (size_t bag = 0; ok && bag < SAMPLED_BAGS && job->reader.num_rows > 0; bag++) {
+        memset(sums, 0, 2 * elements * sizeof *sums);
+        for (int i = 0; ok && i < BAG_LENGTH; i++)
+            ok = add_random_row(job, &random, &buffers, sums, got, problem);
+        for (size_t i = 0; mean && i < 2 * elements; i++)
+            sums[i] /= BAG_LENGTH;
+        if (ok)
+            bag_error_add_row(&report->bags, sums, got, elements);
+    }
+    free_buffers(&buffers);
+    free(sums);
+    return ok;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static bool make_report(struct job *job, struct bag_convert_report *report,
+                        struct bag_problem *problem)
+{
+    const struct bag_source *source = job->conversion->source;
+    bool keyed = bag_source_is_keyed(source);
+    *report = (struct bag_convert_report){.worst = job->worst,
+                                          .keys_dtype = keyed ? source->key_files[0].npy.dtype
+                                                              : BAG_DTYPE_COUNT,
+                                          .row_elements = job->conversion->to.row_elements};
+    for (size_t i = 0; i < job->num_blocks; i++)
+        bag_error_add(&report->rows, &job->blocks[i]);
+    if (job->copies) {
+        report->reduction = "sum";
+        return true;
+    }
+    return (!keyed || find_keys(job, &report->worst, problem)) && sample_bags(job, report, problem);
+}
+
+static bool check_error(const struct job *job, const struct bag_convert_report *report,
+                        struct bag_problem *problem)
+{
+    if (report->rows.max <= job->conversion->max_error)
+        return true;
+    return bag_problem_set(
+        problem, BAG_ERROR_CONFLICT,
+        "the largest error of an element is %g, in row %zu; --max-error allows %g",
+        report->rows.max, report->worst.rows[0].row, job->conversion->max_error);
+}
+
+static bool write_file(struct job *job, const char *partial, struct bag_convert_report *report,
+                       struct bag_problem *problem)
+{
+    return begin_file(job, partial, problem) && convert_rows(job, problem) &&
+           (!bag_source_is_keyed(job->conversion->source) || copy_keys(job, problem)) &&
+           bag_rows_reader_check(&job->reader, problem) && make_report(job, report, problem) &&
+           check_error(job, report, problem);
+}
+
+static bool stores_the_same(const struct bag_table *one, const struct bag_table *other)
+{
+    return one->dtype == other->dtype && one->row_format == other->row_format;
+}
+
+static bool plan(struct job *job, const struct bag_conversion *conversion,
+                 struct bag_problem *problem)
+{
+    const struct bag_table *to = &conversion->to;
+    size_t larger;
+    job->copies = stores_the_same(&conversion->source->table, to);
+    job->to_bytes = bag_row_bytes(to);
+    larger = job->to_bytes > job->reader.row_bytes ? job->to_bytes : job->reader.row_bytes;
+    job->block_rows = larger < BLOCK_BYTES ? BLOCK_BYTES / (larger + (larger == 0)) : 1;
+    job->num_blocks = (job->reader.num_rows + job->block_rows - 1) / job->block_rows;
+    job->blocks = calloc(job->num_blocks + 1, sizeof *job->blocks);
+    return job->blocks || reject_memory(problem);
+}
+
+/* With the source open: writes the partial file, and renames it. */
+static bool convert_opened(struct job *job, struct bag_convert_report *report,
+                           struct bag_problem *problem)
+{
+    const struct bag_conversion *conversion = job->conversion;
+    char *partial = NULL;
+    bool ok = false;
+    if (asprintf(&partial, "%s.partial", conversion->out) < 0)
+        return reject_memory(problem);
+    if (!conversion->replace && access(conversion->out, F_OK) == 0)
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: exists already; --force replaces it",
+                        conversion->out);
+    else if ((job->fd = open_partial(partial, problem)) >= 0) {
+        ok = plan(job, conversion, problem) && write_file(job, partial, report, problem) &&
+             publish(job, partial, problem);
+        if (!ok)
+            unlink(partial);
+        close(job->fd);
+    }
+    free(job->blocks);
+    free(partial);
+    return ok;
+}
+
+bool bag_convert(const struct bag_conversion *conversion, struct bag_convert_report *report,
+                 struct bag_problem *problem)
+{
+    struct job job = {.conversion = conversion};
+    if (!bag_rows_reader_open(&job.reader, conversion->source, problem))
+        return false;
+    pthread_mutex_init(&job.lock, NULL);
+    pthread_cond_init(&job.changed, NULL);
+    bool ok = convert_opened(&job, report, problem);
+    pthread_cond_destroy(&job.changed);
+    pthread_mutex_destroy(&job.lock);
+    bag_rows_reader_close(&job.reader);
+    return ok;
+}

@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+"""bagserve convert: every format against NumPy, its report, its file, and what goes wrong."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+from harness import PROGRAM, Server, environment, expect, expect_equal, run, wait_until
+from v2 import Client, Tensor
+
+ROWS, COLUMNS = 700, 33
+F32, F16, U8 = np.float32, np.float16, np.uint8
+BAGS, LENGTH = 1000, 20
+
+
+# ---- safetensors, read by the format's description -------------------------------------------------
+
+TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": "u2", "U8": "u1", "F8_E4M3": "u1",
+         "F8_E5M2": "u1", "I64": "i8", "U64": "u8", "I32": "i4"}
+
+
+def read_safetensors(path):
+    """(metadata, tensors by name, where the data begins)."""
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    metadata, tensors, end = header.pop("__metadata__"), {}, 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, stop = entry["data_offsets"]
+        expect_equal(begin, end, f"{name} begins")
+        end = stop
+        raw = data[8 + size + begin:8 + size + stop]
+        tensors[name] = np.frombuffer(raw, "<" + TYPES[entry["dtype"]]).reshape(entry["shape"])
+    expect_equal(8 + size + end, len(data), "the end of the file")
+    return metadata, tensors, 8 + size
+
+
+# ---- rows as they are stored, decoded by their description -----------------------------------------
+
+def e4m3(codes):
+    exponent, fraction = codes >> 3 & 15, (codes & 7).astype(float)
+    normal = (8 + fraction) * 2.0 ** (exponent.astype(int) - 10)
+    return np.where(codes & 128, -1, 1) * np.where(exponent == 0, fraction * 2.0 ** -9, normal)
+
+
+def e5m2(codes):
+    return (codes.astype(np.uint16) << 8).view(F16).astype(float)
+
+
+def affine(codes, params):
+    scale, bias = params[:, :1].astype(float), params[:, 1:].astype(float)
+    return codes * scale + bias
+
+
+def nibbles(pairs):
+    return np.stack([pairs & 15, pairs >> 4], 2).reshape(len(pairs), -1)[:, :COLUMNS]
+
+
+def params_of(rows, number):
+    return np.ascontiguousarray(rows).view(number).astype(F32)
+
+
+DECODERS = {
+    "FP32": lambda rows: rows,
+    "FP16": lambda rows: rows,
+    "BF16": lambda rows: (rows.astype(np.uint32) << 16).view(F32),
+    "int8": lambda rows: affine(rows[:, :-8], params_of(rows[:, -8:], F32)),
+    "int4": lambda rows: affine(nibbles(rows[:, :-4]), params_of(rows[:, -4:], F16)),
+    "int8_f16_front": lambda rows: affine(rows[:, 4:], params_of(rows[:, :4], F16)),
+    "int4_f16_front": lambda rows: affine(nibbles(rows[:, 4:]), params_of(rows[:, :4], F16)),
+    "f8_e4m3": e4m3,
+    "f8_e5m2": e5m2,
+    "f8_e4m3_scaled": lambda rows: e4m3(rows[:, :-4]) * params_of(rows[:, -4:], F32),
+    "f8_e5m2_scaled": lambda rows: e5m2(rows[:, :-4]) * params_of(rows[:, -4:], F32),
+}
+
+
+def flag_of(name):
+    return ("--datatype" if name.isupper() else "--row-format", name)
+
+
+# ---- the report, computed again --------------------------------------------------------------------
+
+def random_rows(count, rows):
+    """The rows of the sampled bags: SplitMix64 from 1 on."""
+    state, mask, found = 1, 2 ** 64 - 1, []
+    for _ in range(count):
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        value = state
+        value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & mask
+        value = (value ^ value >> 27) * 0x94D049BB133111EB & mask
+        found.append((value ^ value >> 31) % rows)
+    return np.array(found)
+
+
+def errors_of(want, got):
+    want, got = want.astype(float), got.astype(float)
+    dots = (want * got).sum(1)
+    lengths = np.sqrt((want * want).sum(1) * (got * got).sum(1))
+    cosines = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 0)
+    cosines[(want == 0).all(1) & (got == 0).all(1)] = 1
+    return {"mean_squared_error": ((want - got) ** 2).mean(), "max_error": abs(want - got).max(),
+            "mean_cosine": cosines.mean()}
+
+
+def sum_bags(rows):
+    sums = np.zeros((BAGS, rows.shape[1]), F32)
+    picked = random_rows(BAGS * LENGTH, len(rows)).reshape(BAGS, LENGTH)
+    for i in range(LENGTH):
+        sums += rows[picked[:, i]]
+    return sums
+
+
+def check_numbers(got, want, what):
+    for key, value in want.items():
+        expect(np.isclose(got[key], value, rtol=1e-9, atol=1e-300),
+               f"{what}: {key} is {got[key]!r} instead of {value!r}")
+
+
+def check_report(report, want, got, keys=None):
+    expect_equal((report["rows"], report["row_elements"]), want.shape)
+    check_numbers(report, errors_of(want, got), "rows")
+    squares = ((want.astype(float) - got.astype(float)) ** 2).mean(1)
+    worst = sorted(range(len(want)), key=lambda row: (-squares[row], row))[:10]
+    worst = [row for row in worst if squares[row] > 0]
+    listed = report["worst_rows"]
+    # The order of rows whose errors differ in their last bits is not the test's to say.
+    expect(np.allclose([entry["mean_squared_error"] for entry in listed], squares[worst], rtol=1e-9,
+                       atol=0), f"{listed} instead of {worst}")
+    for entry in listed:
+        expect(np.isclose(squares[entry["row"]], entry["mean_squared_error"], rtol=1e-9, atol=0),
+               str(entry))
+        expect_equal(entry["key"], None if keys is None else int(keys[entry["row"]]))
+        expect(np.isclose(entry["max_error"], abs(want[entry["row"]].astype(float)
+                                                  - got[entry["row"]]).max(), rtol=1e-9), str(entry))
+    bags = report["bags"]
+    expect_equal((bags["bags"], bags["ids_per_bag"], bags["reduction"]), (BAGS, LENGTH, "sum"))
+    check_numbers(bags, errors_of(sum_bags(want), sum_bags(got.astype(F32))), "bags")
+
+
+# ---- tables ----------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module", name="rows")
+def make_rows(rng):
+    rows = (rng.standard_normal((ROWS, COLUMNS)) * 0.05).astype(F32)
+    rows[3] = 0
+    rows[4] = 0.125
+    return rows
+
+
+@pytest.fixture(scope="module", name="keys")
+def make_keys(rng):
+    keys = rng.permutation(10 * ROWS)[:ROWS].astype(np.uint64)
+    keys[0], keys[1] = 2 ** 64 - 1, 2 ** 63
+    return keys
+
+
+def convert(*arguments, code=0, words=(), **options):
+    done = run("convert", *arguments, **options)
+    expect_equal(done.returncode, code, f"{arguments}: {done.stderr}")
+    for word in words:
+        expect(word in done.stderr, f"{word!r} is not in {done.stderr!r}")
+    return done
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_formats(directory, rows, keys, name):
+    """The file is what its description says, the report is right, and the server answers its rows."""
+    (directory / "in").mkdir()
+    np.save(directory / "in/values.npy", rows)
+    np.save(directory / "in/keys.npy", keys)
+    out, report = directory / "out.safetensors", directory / "report.json"
+    convert(*flag_of(name), "--report", report, directory / "in", out)
+    metadata, tensors, begin = read_safetensors(out)
+    expect_equal(begin % 4096, 0, "where the values begin")
+    expect_equal(metadata, {"row_format": name if name in DECODERS and name.islower() else "plain",
+                            "row_elements": str(COLUMNS)})
+    expect_equal(tensors["keys"].tolist(), keys.tolist())
+    got = DECODERS[name](tensors["values"]).astype(F32)
+    report = json.loads(report.read_text())
+    if name == "FP32":  # the bytes are copied
+        expect(got.tobytes() == rows.tobytes(), "the rows have changed")
+        expect_equal((report["max_error"], report["worst_rows"]), (0, []))
+    else:
+        check_report(report, rows, got, keys)
+    with Server("--table", f"t={out}") as server, Client(server) as client:
+        reply = client.infer("t", [Tensor("indices", keys[:, None])], binary=True,
+                             parameters={"output_datatype": "FP32"} if name.endswith("16") else {})
+        expect(np.array_equal(reply.embeddings(), got), "the server answers something else")
+
+
+def test_int4_is_as_good_as_its_range(rows, directory):
+    """Scale and bias of a row are searched for: better than those of its least and largest value."""
+    np.save(directory / "t.npy", rows)
+    convert("--row-format", "int4", "--report", directory / "r.json", directory / "t.npy",
+            directory / "o.safetensors")
+    least, largest = rows.min(1, keepdims=True).astype(F16), rows.max(1, keepdims=True)
+    scale = ((largest - least.astype(F32)) / 15).astype(F16).astype(float)
+    codes = np.clip(np.round(np.divide(rows - least.astype(float), scale,
+                                       out=np.zeros(rows.shape), where=scale > 0)), 0, 15)
+    plain = ((codes * scale + least - rows) ** 2).mean()
+    got = json.loads((directory / "r.json").read_text())["mean_squared_error"]
+    print(f"{got:.3g} against {plain:.3g}")
+    expect(got < 0.9 * plain, f"{got} against {plain}")
+
+
+SOURCES = {
+    "big-endian.npy": lambda path, rows: np.save(path, rows.astype(">f4")),
+    "column-major.npy": lambda path, rows: np.save(path, np.asfortranarray(rows)),
+    "double.npy": lambda path, rows: np.save(path, rows.astype("f8")),
+    "some.npz": lambda path, rows: np.savez(path, values=rows),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("name", ["int8", "FP16", "FP32"])
+def test_sources(directory, rows, source, name):
+    """However the rows lie in their file, the result has the same bytes."""
+    np.save(directory / "plain.npy", rows)
+    SOURCES[source](directory / source, rows)
+    convert(*flag_of(name), directory / "plain.npy", directory / "want")
+    convert(*flag_of(name), directory / source, directory / "got")
+    expect((directory / "got").read_bytes() == (directory / "want").read_bytes(), source)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_few_rows(directory, rows, count):
+    np.save(directory / "t.npy", rows[:count])
+    convert("--row-format", "int8", "--report", directory / "r.json", directory / "t.npy",
+            directory / "o.safetensors")
+    report = json.loads((directory / "r.json").read_text())
+    expect_equal(report["rows"], count)
+    expect_equal(read_safetensors(directory / "o.safetensors")[1]["values"].shape,
+                 (count, COLUMNS + 8))
+
+
+def test_threads(directory, rng):
+    """Bytes and report do not depend on them; blocks are 2 MiB."""
+    np.save(directory / "t.npy", rng.standard_normal((9001, 256), dtype=F32))
+    made = []
+    for threads in (1, 2, 7):
+        out, report = directory / f"o{threads}", directory / f"r{threads}"
+        convert("--row-format", "int8", "--threads", threads, "--report", report,
+                directory / "t.npy", out)
+        made.append((out.read_bytes(), report.read_text()))
+    expect(made[0] == made[1] == made[2], "the threads made a difference")
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_rejected(directory, rows):
+    np.save(directory / "t.npy", rows)
+    np.save(directory / "whole.npy", np.arange(12).reshape(4, 3))
+    np.save(directory / "cube.npy", np.zeros((2, 3, 4), F32))
+    large = rows.copy()
+    large[11, 5] = 1e6
+    np.save(directory / "large.npy", large)
+    large[11, 5] = np.nan
+    np.save(directory / "nan.npy", large)
+    (directory / "there").write_text("mine")
+    before = names(directory)
+    table, out = directory / "t.npy", directory / "out"
+    for arguments, code, words in [
+            (["--row-format", "int8", table, directory / "there"], 2, ["exists already", "--force"]),
+            (["--row-format", "int7", table, out], 2, ["int7"]),
+            (["--datatype", "FP64", table, out], 2, ["FP64", "FP16"]),
+            (["--datatype", "FP16", "--row-format", "int8", table, out], 2, ["cannot be combined"]),
+            (["--max-error", "-1", table, out], 2, ["--max-error is '-1'"]),
+            (["--threads", "17", table, out], 2, ["from 1 to 16"]),
+            (["--frce", table, out], 2, ["unknown flag", "--frce"]),
+            ([table], 2, ["an argument is missing", "usage"]),
+            ([table, out, out], 2, ["one argument too many"]),
+            ([directory / "absent.npy", out], 2, ["absent.npy", "No such file"]),
+            (["--row-format", "int8", directory / "whole.npy", out], 2, ["INT64", "stay as they are"]),
+            (["--row-format", "int8", directory / "cube.npy", out], 2, ["3 dimensions"]),
+            (["--datatype", "FP16", directory / "large.npy", out], 2,
+             ["large.npy", "row 11, element 5 is 1e+06", "FP16"]),
+            (["--row-format", "int8", directory / "nan.npy", out], 2, ["row 11, element 5 is nan"]),
+            (["--row-format", "int8", table, directory / "no/out"], 2, ["cannot be written"])]:
+        convert(*arguments, code=code, words=words)
+        expect_equal(names(directory), before, f"{arguments}: files")
+    expect_equal((directory / "there").read_text(), "mine")
+    convert("--force", "--row-format", "int8", table, directory / "there")
+    read_safetensors(directory / "there")
+
+
+def test_max_error(directory, rows):
+    np.save(directory / "t.npy", rows)
+    report = directory / "r.json"
+    arguments = ["--row-format", "int4", "--report", report, directory / "t.npy", directory / "o"]
+    convert("--max-error", "0.0001", *arguments, code=1, words=["--max-error allows 0.0001"])
+    expect(not (directory / "o").exists(), "a file was written")
+    most = json.loads(report.read_text())["max_error"]
+    convert("--max-error", repr(most * 0.999), *arguments, code=1)
+    convert("--max-error", repr(most * 1.001), *arguments)
+    expect_equal(names(directory), ["o", "r.json", "t.npy"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_interrupted(directory, number):
+    """Nothing but what SIGKILL leaves is left, and that is taken over by the next run."""
+    table, out = directory / "t.npy", directory / "o"
+    np.lib.format.open_memmap(table, "w+", F32, (60_000, 512)).flush()
+    with subprocess.Popen([PROGRAM, "convert", "--threads", "1", "--row-format", "int4", table, out],
+                          stderr=subprocess.PIPE, env=environment()) as process:
+        wait_until(lambda: (directory / "o.partial").exists(), "the partial file")
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[1].decode()
+    if process.returncode == 0:
+        pytest.skip("it was faster than the signal")
+    if number == signal.SIGKILL:
+        expect_equal(names(directory), ["o.partial", "t.npy"])
+        np.save(table, np.ones((2, 4), F32))
+        convert("--row-format", "int8", table, out)
+        expect_equal(names(directory), ["o", "t.npy"])
+        return
+    expect_equal(process.returncode, 128 + number, said)
+    expect("interrupted" in said, said)
+    expect_equal(names(directory), ["t.npy"])
+
+
+def test_full_disk(directory, rows):
+    """What the disk has no room for is said before any row is converted."""
+    np.save(directory / "t.npy", rows)
+    disk = directory / "disk"
+    disk.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", disk],
+                                      capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        convert(directory / "t.npy", disk / "o", code=1, words=["no room for", "No space left"])
+        expect_equal(names(disk), [])
+    finally:
+        subprocess.run(["umount", disk], check=True)
