@@ -1,11 +1,15 @@
-/* Handlers that change which models are served: they hand a change to the loader, and answer when
- * it is made, or at once where the client does not wait. Only the second listener has them. */
+/* Handlers that change what is served: models, which are handed to the loader as a change, and
+ * rows. They answer when it is made, or at once where the client does not wait for a model. */
+#include "proto/v2_request.h"
 #include "request.h"
-
 #include "server/table/loader.h"
+#include "server/table/updates.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- models ---------------------------------------------------------------------------------- */
 
 /* One request's change. Freed by whoever is done with it last: the loader, where nobody waits. */
 struct control_change {
@@ -123,4 +127,151 @@ enum bag_http_outcome bag_http_post_load_group(struct bag_http_request *request)
         return submit(request, &control);
     bag_http_reply_problem(&request->reply, &problem);
     return BAG_HTTP_DONE;
+}
+
+/* ---- updates of rows ------------------------------------------------------------------------- */
+
+/* A worker decodes a batch, the updates' thread applies it. Accepting runs on the loop's thread.
+ * From the handler on until the loop is told, the request belongs to a worker, then to the updates'
+ * thread. */
+
+/* Decoding takes at most this many times the body: for an id its copy and one for sorting, or for
+ * rows what they are converted to. */
+#define ARENA_FACTOR     12
+#define ARENA_BASE_BYTES (4 << 20)
+
+/* One request's batch. Lives in the request's arena. */
+struct rows_request {
+    struct bag_update update;
+    struct bag_v2_rows rows;
+    struct bag_http_request *request;
+    const struct bag_model *model;
+};
+
+/* The model, a table whose rows may change; NULL with the reply filled. */
+static const struct bag_model *find_table(struct bag_http_request *request)
+{
+    const struct bag_model *model =
+        bag_http_find_model(request->snapshot, &request->target, &request->reply);
+    if (!model)
+        return NULL;
+    if (bag_model_is_collection(model))
+        reject(request, BAG_ERROR_BAD_REQUEST,
+               "the model is a collection and has no rows; change those of its tables' models");
+    else if (!model->memory->live)
+        reject(request, BAG_ERROR_CONFLICT,
+               "the rows of this model cannot be changed: its table is mapped from a file");
+    else
+        return model;
+    return NULL;
+}
+
+bool bag_http_accept_rows(struct bag_http_request *request)
+{
+    const struct bag_http_context *context = request->context;
+    const struct bag_service *service = context->service;
+    if (!service->updates)
+        return reject(request, BAG_ERROR_FORBIDDEN,
+                      "updates are switched off; start the server with --updates on");
+    if (context->infers && service->has_admin)
+        return reject(request, BAG_ERROR_WRONG_PORT,
+                      "rows are changed on the second listener (admin_port) only");
+    if (!find_table(request))
+        return false;
+    if (service->state == BAG_SERVICE_DRAINING)
+        return reject(request, BAG_ERROR_DRAINING, "the server is stopping");
+    if (!bag_http_accept_coding(request))
+        return false;
+    if (request->coding != BAG_CODING_IDENTITY)
+        return reject(request, BAG_ERROR_UNSUPPORTED_ENCODING,
+                      "only bodies for infer may be compressed");
+    return bag_http_accept_length(request, (size_t)service->config->options.max_body_bytes,
+                                  " (max_body_bytes)");
+}
+
+static bool check_ids(const struct rows_request *rows, struct bag_problem *problem)
+{
+    bool keyed = bag_table_is_keyed(rows->model->memory);
+    return rows->rows.has_keys == keyed ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           keyed ? "the table has keys: send 'keys' in place of 'indices'"
+                                 : "the table has no keys: send 'indices' in place of 'keys'");
+}
+
+static bool decode(struct rows_request *rows, struct bag_problem *problem)
+{
+    struct bag_http_request *request = rows->request;
+    struct bag_arena *arena = &request->job.infer.scratch.arena;
+    struct bag_update *update = &rows->update;
+    const char *body = request->body ? request->body : "";
+    size_t header_bytes = request->body_bytes;
+    if (request->head.json_length &&
+        !bag_v2_header_length(request->head.json_length, header_bytes, &header_bytes, problem))
+        return false;
+    if (!bag_v2_rows_decode(body, request->body_bytes, header_bytes, &bag_json_default_limits,
+                            arena, &rows->rows, problem) ||
+        !check_ids(rows, problem))
+        return false;
+    update->live = rows->model->memory->live;
+    update->has_sequence = rows->rows.has_sequence;
+    update->sequence = rows->rows.sequence;
+    return bag_rows_batch_make(rows->model->memory, &rows->rows.ids,
+                               rows->rows.deletes ? NULL : &rows->rows.rows, arena, &update->batch,
+                               problem);
+}
+
+static void reply_applied(const struct rows_request *rows)
+{
+    struct bag_v2_rows_reply reply = {.model_name = rows->model->name,
+                                      .model_version = rows->model->version,
+                                      .id = rows->rows.id,
+                                      .sequence = rows->update.sequence,
+                                      .applied = rows->update.applied,
+                                      .rows = rows->update.applied ? rows->update.batch.count : 0};
+    bag_http_reply_json(&rows->request->reply, 200, bag_v2_rows_reply(&reply));
+}
+
+/* On the updates' thread. */
+static void on_applied(struct bag_update *update)
+{
+    struct rows_request *rows = (void *)((char *)update - offsetof(struct rows_request, update));
+    if (update->failed)
+        bag_http_reply_problem(&rows->request->reply, &update->problem);
+    else
+        reply_applied(rows);
+    struct bag_http_request *request = rows->request;
+    bag_infer_free_scratch(&request->job.infer);
+    bag_http_request_made(request);
+}
+
+/* On a worker. */
+static void run(struct bag_work *work)
+{
+    struct bag_http_request *request =
+        (void *)((char *)work - offsetof(struct bag_http_request, work));
+    struct bag_arena *arena = &request->job.infer.scratch.arena;
+    struct bag_problem problem;
+    arena->source = &request->context->engine.buffers.source;
+    bag_arena_reset(arena, ARENA_BASE_BYTES + ARENA_FACTOR * request->body_bytes);
+    struct rows_request *rows = bag_arena_alloc(arena, sizeof *rows);
+    bool ok = rows || bag_problem_set(&problem, BAG_ERROR_NO_MEMORY,
+                                      "not enough memory to decode the request");
+    if (rows) {
+        rows->request = request;
+        rows->update.done = on_applied;
+        rows->model = find_table(request);
+        ok = decode(rows, &problem);
+    }
+    if (ok) {
+        bag_updates_submit(request->context->service->updates, &rows->update);
+        return;
+    }
+    bag_http_reply_problem(&request->reply, &problem);
+    bag_infer_free_scratch(&request->job.infer);
+    bag_http_request_made(request);
+}
+
+enum bag_http_outcome bag_http_post_rows(struct bag_http_request *request)
+{
+    return bag_http_request_elsewhere(request, run);
 }

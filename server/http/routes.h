@@ -71,7 +71,7 @@ void bag_http_route_cache_keep(struct bag_http_route_cache *cache,
                                const struct bag_snapshot *snapshot, const char *path,
                                const struct bag_http_route *route, const struct bag_model *model);
 
-/* The handlers of metadata.c, of infer.c, of rows.c and of control.c. */
+/* The handlers of metadata.c, of infer.c and of control.c. */
 bag_http_handler bag_http_get_root, bag_http_get_openapi, bag_http_get_server, bag_http_get_live,
     bag_http_get_ready, bag_http_get_models, bag_http_get_model, bag_http_get_model_ready,
     bag_http_get_model_config, bag_http_post_index;

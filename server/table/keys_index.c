@@ -1,11 +1,10 @@
-/* Building an index of keys; see keys_index.h.
+/* Building an index of keys; see load.h.
  *
  * Each builder takes the next piece of the keys, reads it, and adds the keys that have room in
  * their home lines. The others, about an eighth, are kept until all keys were read, and then
  * inserted by the thread that waited for the builders. */
-#include "keys_index.h"
-
 #include "load.h"
+
 #include "server/memory/memory.h"
 
 #include <errno.h>

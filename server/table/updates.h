@@ -116,7 +116,7 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
 /* The table is given up; called by bag_table_unload. */
 void bag_updates_detach(struct bag_live_rows *live);
 
-/* ---- for updates*.c and deltas.c ------------------------------------------------------------- */
+/* ---- for updates*.c -------------------------------------------------------------------------- */
 
 /* Applies update `sequence`, with rows as `from` stores them, to one table. */
 bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
