@@ -236,11 +236,26 @@ static float f16_rounded(float value)
     return bag_f32_from_f16(bag_f16_from_f32(value));
 }
 
-/* The grid from `low` to `high` with scale and bias as f16. */
+/* The largest f16 number that is not above a finite one. */
+static float f16_below(float value)
+{
+    uint16_t half = bag_f16_from_f32(value);
+    if (bag_f32_from_f16(half) <= value)
+        return bag_f32_from_f16(half);
+    half = half == 0 ? 0x8001 : (uint16_t)(half & 0x8000 ? half + 1 : half - 1);
+    return bag_f32_from_f16(half);
+}
+
+/* The grid from `bias`, which is f16, to `high` with an f16 scale. */
+static struct grid grid_from(float bias, float high, float most)
+{
+    float scale = f16_rounded((high - bias) / most);
+    return (struct grid){scale > SMALLEST_F16 ? scale : SMALLEST_F16, bias, most};
+}
+
 static struct grid grid_between(float low, float high, float most)
 {
-    float bias = f16_rounded(low), scale = f16_rounded((high - bias) / most);
-    return (struct grid){scale > SMALLEST_F16 ? scale : SMALLEST_F16, bias, most};
+    return grid_from(f16_rounded(low), high, most);
 }
 
 static float squared_error(const struct grid *grid, float inverse, float value)
@@ -368,6 +383,8 @@ static bool choose_grid_f16(const struct row *row, bool searches, struct grid *g
     if (!is_finite(grid->scale) || !is_finite(grid->bias))
         return false;
     float error = total_error(row, grid);
+    /* Rows of nearly one value: what the bias lacks the scale can give. */
+    take_better(row, grid_from(f16_below(row->least), row->largest, grid->most), grid, &error);
     if (searches)
         search(row, grid, &error);
     refine(row, grid, &error);
