@@ -249,26 +249,29 @@ static const char *const loads[] = {BAG_LOADS(BAG_X)};
 static const char *const log_formats[] = {BAG_LOG_FORMATS(BAG_X)};
 static const char *const log_levels[] = {BAG_LOG_LEVELS(BAG_X)};
 static const char *const switches[] = {BAG_SWITCHES(BAG_X)};
+static const char *const proxy_protocols[] = {BAG_PROXY_PROTOCOLS(BAG_X)};
 static const char *const model_controls[] = {BAG_MODEL_CONTROLS(BAG_X)};
 #undef BAG_X
 
-#define BAG_TYPE_CHOICE_JOURNAL_SYNC  BAG_TYPE_CHOICE(journal_syncs)
-#define BAG_TYPE_CHOICE_LOAD          BAG_TYPE_CHOICE(loads)
-#define BAG_TYPE_CHOICE_LOG_FORMAT    BAG_TYPE_CHOICE(log_formats)
-#define BAG_TYPE_CHOICE_LOG_LEVEL     BAG_TYPE_CHOICE(log_levels)
-#define BAG_TYPE_CHOICE_SWITCH        BAG_TYPE_CHOICE(switches)
-#define BAG_TYPE_CHOICE_MODEL_CONTROL BAG_TYPE_CHOICE(model_controls)
+#define BAG_TYPE_CHOICE_JOURNAL_SYNC   BAG_TYPE_CHOICE(journal_syncs)
+#define BAG_TYPE_CHOICE_LOAD           BAG_TYPE_CHOICE(loads)
+#define BAG_TYPE_CHOICE_LOG_FORMAT     BAG_TYPE_CHOICE(log_formats)
+#define BAG_TYPE_CHOICE_LOG_LEVEL      BAG_TYPE_CHOICE(log_levels)
+#define BAG_TYPE_CHOICE_SWITCH         BAG_TYPE_CHOICE(switches)
+#define BAG_TYPE_CHOICE_PROXY_PROTOCOL BAG_TYPE_CHOICE(proxy_protocols)
+#define BAG_TYPE_CHOICE_MODEL_CONTROL  BAG_TYPE_CHOICE(model_controls)
 
-#define BAG_DEFAULT_COUNT                .default_number
-#define BAG_DEFAULT_BYTES                .default_number
-#define BAG_DEFAULT_TEXT                 .default_text
-#define BAG_DEFAULT_FILE                 .default_text
-#define BAG_DEFAULT_CHOICE_JOURNAL_SYNC  .default_number
-#define BAG_DEFAULT_CHOICE_LOAD          .default_number
-#define BAG_DEFAULT_CHOICE_LOG_FORMAT    .default_number
-#define BAG_DEFAULT_CHOICE_LOG_LEVEL     .default_number
-#define BAG_DEFAULT_CHOICE_SWITCH        .default_number
-#define BAG_DEFAULT_CHOICE_MODEL_CONTROL .default_number
+#define BAG_DEFAULT_COUNT                 .default_number
+#define BAG_DEFAULT_BYTES                 .default_number
+#define BAG_DEFAULT_TEXT                  .default_text
+#define BAG_DEFAULT_FILE                  .default_text
+#define BAG_DEFAULT_CHOICE_JOURNAL_SYNC   .default_number
+#define BAG_DEFAULT_CHOICE_LOAD           .default_number
+#define BAG_DEFAULT_CHOICE_LOG_FORMAT     .default_number
+#define BAG_DEFAULT_CHOICE_LOG_LEVEL      .default_number
+#define BAG_DEFAULT_CHOICE_SWITCH         .default_number
+#define BAG_DEFAULT_CHOICE_PROXY_PROTOCOL .default_number
+#define BAG_DEFAULT_CHOICE_MODEL_CONTROL  .default_number
 
 #define BAG_OPTION(place, section_, key_, TYPE, default_, minimum_, maximum_, unit_, sentence_) \
     {                                                                                           \
@@ -432,6 +435,11 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
     if (config->options.cors_origins && !bag_cors_check(config->options.cors_origins, problem))
         return false;
     /* A feature may be of a table in the folder, which is looked at later. */
+    if (config->options.proxy_protocol == BAG_PROXY_PROTOCOL_V2 && !config->options.trusted_proxies)
+        return bag_problem_set(
+            problem, BAG_ERROR_CONFIGURATION,
+            "proxy_protocol v2 needs trusted_proxies: the addresses that may say "
+            "whose connections they bring");
     if (!config->models_dir && !bag_config_check_models(config, problem))
         return false;
     if (config->num_models || config->models_dir || config->demo)

@@ -134,6 +134,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(COPY, "copy")  \
     X(MAP, "map")
 
+#define BAG_PROXY_PROTOCOLS(X) \
+    X(OFF, "off")              \
+    X(V2, "v2")
+
 /* clang-format off */
 #define BAG_OPTIONS(X)                                                                             \
     X(host, "http", "host", TEXT, "127.0.0.1", 1, 255, "address",                                  \
@@ -175,6 +179,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(trusted_proxies, "http", "trusted_proxies", TEXT, NULL, 1, 4095, "addresses",                \
       "Addresses and networks, such as 10.0.0.0/8, with commas between them, that bring the "      \
       "connections of many clients: max_connections_per_client does not hold for them.")           \
+    X(proxy_protocol, "http", "proxy_protocol", CHOICE_PROXY_PROTOCOL, BAG_PROXY_PROTOCOL_OFF, 0, 0, \
+      "", "Whether connections of trusted_proxies to the main address begin with a header of the "   \
+      "PROXY protocol, which says whose they are; one without it is closed.")                        \
     X(idle_timeout_s, "http", "idle_timeout_s", COUNT, 75, 1, 86400, "seconds",                    \
       "A connection on which nothing moves for this long is closed.")                              \
     X(request_timeout_s, "http", "request_timeout_s", COUNT, 60, 1, 86400, "seconds",              \
@@ -362,6 +369,13 @@ enum bag_model_control {
 #undef BAG_X
 };
 
+enum bag_proxy_protocol {
+#define BAG_X(id, name) BAG_PROXY_PROTOCOL_##id,
+    BAG_PROXY_PROTOCOLS(BAG_X)
+#undef BAG_X
+        BAG_PROXY_PROTOCOL_COUNT
+};
+
 enum bag_switch {
 #define BAG_X(id, name) BAG_SWITCH_##id,
     BAG_SWITCHES(BAG_X)
@@ -378,6 +392,7 @@ enum bag_switch {
 #define BAG_C_CHOICE_LOG_FORMAT    enum bag_log_format
 #define BAG_C_CHOICE_LOG_LEVEL     enum bag_log_level
 #define BAG_C_CHOICE_SWITCH        enum bag_switch
+#define BAG_C_CHOICE_PROXY_PROTOCOL enum bag_proxy_protocol
 #define BAG_C_CHOICE_MODEL_CONTROL enum bag_model_control
 
 /* Strings are owned. */

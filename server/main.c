@@ -1,6 +1,7 @@
 /* The program's entry: finds the command. `serve` is in cmd_serve.c, the others are here. */
 #include "commands.h"
 #include "config/config.h"
+#include "server/http/connection.h"
 #include "server/system/sockets.h"
 
 #include <errno.h>
@@ -90,6 +91,24 @@ static bool receive(int fd, char *text, size_t room)
     return used > 0;
 }
 
+/* A server that expects a PROXY header of this address gets one that names no client. */
+static bool introduce(int fd, const struct bag_option_values *options, struct bag_problem *problem)
+{
+    static const char local[] = BAG_PROXY_SIGNATURE "\x20\0\0";
+    struct bag_http_networks proxies;
+    struct sockaddr_storage own = {0};
+    socklen_t bytes = sizeof own;
+    if (options->proxy_protocol != BAG_PROXY_PROTOCOL_V2)
+        return true;
+    if (!bag_http_networks_parse(&proxies, options->trusted_proxies, problem))
+        return false;
+    getsockname(fd, (struct sockaddr *)&own, &bytes);
+    struct bag_http_peer peer = bag_http_peer_of(&own);
+    return !bag_http_networks_have(&proxies, &peer) ||
+           send(fd, local, sizeof local, MSG_NOSIGNAL) == (ssize_t)sizeof local ||
+           bag_problem_set(problem, BAG_ERROR_SYSTEM, "the server has closed the connection");
+}
+
 static bool ask(int fd, struct bag_problem *problem)
 {
     static const char request[] = "GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n"
@@ -114,7 +133,7 @@ static int run_health(int argc, char *argv[])
     bool ok = bag_configure(&config, argc, argv, &problem);
     if (ok) {
         int fd = connect_to(&config.options, &problem);
-        ok = fd >= 0 && ask(fd, &problem);
+        ok = fd >= 0 && introduce(fd, &config.options, &problem) && ask(fd, &problem);
         if (fd >= 0)
             close(fd);
     }

@@ -20,23 +20,22 @@
 
 static const uint8_t ipv4_prefix[12] = {[10] = 0xFF, [11] = 0xFF};
 
-static bool is_ipv4(const uint8_t address[16])
+struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address)
 {
-    return memcmp(address, ipv4_prefix, sizeof ipv4_prefix) == 0;
-}
-
-/* The address of a socket; false where it has none, as a Unix-domain socket's. */
-static bool read_address(const struct sockaddr_storage *from, uint8_t address[16])
-{
-    if (from->ss_family == AF_INET6) {
-        memcpy(address, &((const struct sockaddr_in6 *)from)->sin6_addr, 16);
-    } else if (from->ss_family == AF_INET) {
-        memcpy(address, ipv4_prefix, sizeof ipv4_prefix);
-        memcpy(address + sizeof ipv4_prefix, &((const struct sockaddr_in *)from)->sin_addr, 4);
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+    struct bag_http_peer peer = {.known = true};
+    if (address->ss_family == AF_INET6) {
+        memcpy(peer.address, &six->sin6_addr, 16);
+        peer.port = ntohs(six->sin6_port);
+    } else if (address->ss_family == AF_INET) {
+        memcpy(peer.address, ipv4_prefix, sizeof ipv4_prefix);
+        memcpy(peer.address + sizeof ipv4_prefix, &four->sin_addr, 4);
+        peer.port = ntohs(four->sin_port);
     } else {
-        return false;
+        peer.known = false;
     }
-    return true;
+    return peer;
 }
 
 static bool is_in(const struct bag_http_network *network, const uint8_t address[16])
@@ -45,6 +44,16 @@ static bool is_in(const struct bag_http_network *network, const uint8_t address[
     uint8_t mask = (uint8_t)(0xFF00 >> bits);
     return memcmp(network->address, address, bytes) == 0 &&
            (bits == 0 || ((network->address[bytes] ^ address[bytes]) & mask) == 0);
+}
+
+bool bag_http_networks_have(const struct bag_http_networks *networks,
+                            const struct bag_http_peer *peer)
+{
+    for (size_t i = 0; peer->known && i < networks->count; i++) {
+        if (is_in(&networks->list[i], peer->address))
+            return true;
+    }
+    return false;
 }
 
 /* "10.0.0.0/8", "::1". */
@@ -142,20 +151,15 @@ void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http
     free(client);
 }
 
-/* Whether an address may have another connection. *client is whose it is then; NULL: it is not
- * counted. */
-static bool admit(struct bag_http_acceptor *acceptor, const struct sockaddr_storage *from,
-                  struct bag_http_client **client)
+bool bag_http_client_acquire(struct bag_http_acceptor *acceptor, const struct bag_http_peer *peer,
+                             struct bag_http_client **client)
 {
     uint8_t address[16];
     *client = NULL;
-    if (!read_address(from, address))
+    if (!peer->known || bag_http_networks_have(&acceptor->proxies, peer))
         return true;
-    for (size_t i = 0; i < acceptor->proxies.count; i++) {
-        if (is_in(&acceptor->proxies.list[i], address))
-            return true;
-    }
-    if (!is_ipv4(address))
+    memcpy(address, peer->address, sizeof address);
+    if (!bag_http_peer_is_ipv4(peer))
         memset(address + 8, 0, 8);
     *client = acquire_client(acceptor, address);
     return *client != NULL;
@@ -201,17 +205,19 @@ static void take(struct bag_http_acceptor *acceptor, int fd, const struct sockad
                  socklen_t bytes)
 {
     struct bag_http_connections *connections = acceptor->connections;
-    struct bag_http_client *client;
+    struct bag_http_arrival *next = &connections->next;
     acceptor->failed = false;
-    if (!admit(acceptor, from, &client)) {
+    *next = (struct bag_http_arrival){.peer = bag_http_peer_of(from)};
+    next->is_proxied =
+        acceptor->reads_proxy_headers && bag_http_networks_have(&acceptor->proxies, &next->peer);
+    if (!bag_http_client_acquire(acceptor, &next->peer, &next->client)) {
         close(fd);
         return;
     }
     bag_http_connections_make_room(connections);
-    connections->next_client = client;
     acceptor->take(acceptor->server, fd, (const struct sockaddr *)from, bytes);
-    bag_http_client_release(acceptor, connections->next_client); /* nobody took it */
-    connections->next_client = NULL;
+    bag_http_client_release(acceptor, next->client); /* nobody took it */
+    next->client = NULL;
 }
 
 static void on_acceptable(uv_poll_t *poll, int status, int events)

@@ -223,6 +223,11 @@ struct bag_http_connection *bag_http_connection_add(struct bag_http_connections 
     struct bag_http_connection *connection = NULL;
     if (!reserve(connections, (size_t)fd) || !(connection = calloc(1, sizeof *connection)))
         return NULL;
+    if (connections->next.is_proxied &&
+        !(connection->proxy = calloc(1, sizeof *connection->proxy))) {
+        free(connection);
+        return NULL;
+    }
     connections->by_fd[fd] = connection;
     connection->fd = fd;
     connection->surplus =
@@ -233,8 +238,9 @@ struct bag_http_connection *bag_http_connection_add(struct bag_http_connections 
     connections->first = connection;
     if (connections->count++ == 0)
         uv_timer_start(&connections->timer, on_timer, CHECK_MS, CHECK_MS);
-    connection->client = connections->next_client;
-    connections->next_client = NULL;
+    connection->client = connections->next.client;
+    connection->peer = connections->next.peer;
+    connections->next.client = NULL;
     connection->stage = BAG_HTTP_CONNECTION_IDLE;
     connection->since_ms = exact_now_ms();
     link_idle(connections, connection);
@@ -260,6 +266,7 @@ void bag_http_connection_remove(struct bag_http_connections *connections,
         uv_timer_stop(&connections->timer);
     bag_guard_free(&connection->guard);
     free(connection->fault);
+    free(connection->proxy);
     free(connection);
 }
 

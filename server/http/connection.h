@@ -14,6 +14,8 @@
 #define BAG_HTTP_CONNECTION_H
 
 #include "guard.h"
+#include "message.h"
+#include "proto/proxy.h"
 #include "server/metrics/metrics.h"
 #include "server/system/sockets.h"
 
@@ -40,7 +42,9 @@ enum bag_http_connection_stage {
 struct bag_http_connection {
     struct bag_http_connection *next, *previous;
     struct bag_http_connection *next_idle, *previous_idle; /* while it is IDLE */
-    struct bag_http_client *client;   /* whose it is, see below; NULL: nobody's share */
+    struct bag_http_client *client; /* whose it is, see below; NULL: nobody's share */
+    struct bag_http_peer peer;
+    struct bag_proxy_header *proxy;   /* owned; what has come of it; NULL: there is none to come */
     struct MHD_Connection *handle;    /* the library's; of the request */
     struct bag_http_request *request; /* owned; NULL: there is none whose head is complete */
     int fd;
@@ -55,6 +59,13 @@ struct bag_http_connection {
                                   answered; NULL: none */
 };
 
+/* What is known of a connection when it is accepted. */
+struct bag_http_arrival {
+    struct bag_http_client *client;
+    struct bag_http_peer peer;
+    bool is_proxied; /* a PROXY header comes first */
+};
+
 struct bag_http_connection_limits {
     size_t connections;   /* of all that share `total` */
     atomic_size_t *total; /* open connections; borrowed */
@@ -64,7 +75,7 @@ struct bag_http_connection_limits {
 struct bag_http_connections {
     struct bag_http_connection *first;
     struct bag_http_connection *first_idle, *last_idle; /* idle for longest, for shortest */
-    struct bag_http_client *next_client;                /* of the next one that is added */
+    struct bag_http_arrival next;                       /* of the next one that is added */
     size_t count;
     struct bag_http_connection **by_fd; /* owned; NULL where a descriptor is none's */
     size_t max_fds;                     /* elements of by_fd */
@@ -175,7 +186,8 @@ void bag_http_drain_on_end(struct bag_http_drain *drain, bool late);
  * not try again before some connection ends, and it closes nothing idle for those who wait. Here a
  * failed accept is tried again a moment later; at max_connections the connection that has been idle
  * for longest makes room; and one address may have at most max_connections_per_client of them,
- * unless it is a trusted proxy's. Each server counts for itself. Runs on the loop's thread. */
+ * unless it is a trusted proxy's. Such a proxy may say in a PROXY header whose the connection is:
+ * then that counts. Each server counts for itself. Runs on the loop's thread. */
 
 /* Networks of proxies, which bring the connections of many clients. */
 struct bag_http_networks {
@@ -185,6 +197,12 @@ struct bag_http_networks {
     } list[64];
     size_t count;
 };
+
+bool bag_http_networks_have(const struct bag_http_networks *networks,
+                            const struct bag_http_peer *peer);
+
+/* The peer of an address. */
+struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address);
 
 /* Reads addresses and networks ("10.0.0.0/8, ::1") with commas between them; NULL: none. */
 bool bag_http_networks_parse(struct bag_http_networks *networks, const char *text,
@@ -197,6 +215,7 @@ struct bag_http_acceptor {
     struct bag_http_connections *connections;
     size_t max_connections; /* that are accepted, with those that are answered 503 */
     size_t max_per_client;
+    bool reads_proxy_headers; /* of `proxies` */
     /* Takes a socket over: adds it to the connections, or closes it. */
     void (*take)(void *server, int fd, const struct sockaddr *address, socklen_t bytes);
     void *server;
@@ -218,6 +237,11 @@ void bag_http_acceptor_on_ended(struct bag_http_acceptor *acceptor);
 /* Accepts no more, and closes the handles: before the listener, whose descriptor another file may
  * get then. */
 void bag_http_acceptor_stop(struct bag_http_acceptor *acceptor);
+
+/* Whether a peer may have another connection. *client is whose it is then; NULL: it is not counted.
+ */
+bool bag_http_client_acquire(struct bag_http_acceptor *acceptor, const struct bag_http_peer *peer,
+                             struct bag_http_client **client);
 
 /* A connection has ended: its client, if it is counted, has one less. */
 void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client);

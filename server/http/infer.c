@@ -61,19 +61,14 @@ static bool is_surely_expensive(const struct bag_http_request *request)
     return request->expected_ns / SURELY_EXPENSIVE > request->context->inline_cost_ns;
 }
 
-/* Equal for requests of one client address (of IPv6 one /64) to one model. Behind a proxy all have
- * one address. */
+/* Equal for requests of one client address (of IPv6 one /64) to one model. Behind a proxy that does
+ * not say whose they are, all have one address. */
 static uint64_t flow_of(const struct bag_http_request *request)
 {
-    struct sockaddr_storage address = {0};
-    socklen_t bytes = sizeof address;
-    uint64_t client = 0;
-    if (getpeername(request->line.fd, (struct sockaddr *)&address, &bytes) != 0)
-        bytes = 0;
-    if (bytes && address.ss_family == AF_INET)
-        client = ((struct sockaddr_in *)&address)->sin_addr.s_addr;
-    if (bytes && address.ss_family == AF_INET6)
-        memcpy(&client, &((struct sockaddr_in6 *)&address)->sin6_addr, sizeof client);
+    const struct bag_http_peer *peer = request->line.peer;
+    uint64_t halves[2];
+    memcpy(halves, peer->address, sizeof halves);
+    uint64_t client = bag_http_peer_is_ipv4(peer) ? halves[1] : halves[0];
     return client ^ (uint64_t)(uintptr_t)request->job.infer.input.model << 16;
 }
 

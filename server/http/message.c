@@ -5,6 +5,7 @@
 #include "proto/v2_documents.h"
 #include "server/metrics/metrics.h"
 
+#include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,25 @@
 
 /* How long a browser may remember what a path allows. */
 #define PREFLIGHT_MAX_AGE_S 600
+
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer)
+{
+    static const uint8_t prefix[12] = {[10] = 0xFF, [11] = 0xFF};
+    return memcmp(peer->address, prefix, sizeof prefix) == 0;
+}
+
+void bag_http_peer_print(const struct bag_http_peer *peer, char *text, size_t room)
+{
+    char host[INET6_ADDRSTRLEN];
+    bool four = bag_http_peer_is_ipv4(peer);
+    if (!peer->known ||
+        !inet_ntop(four ? AF_INET : AF_INET6, peer->address + (four ? 12 : 0), host, sizeof host))
+        snprintf(text, room, "unix");
+    else
+        snprintf(text, room, four ? "%s:%u" : "[%s]:%u", host, peer->port);
+}
 
 /* ---- making replies -------------------------------------------------------------------------- */
 

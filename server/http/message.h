@@ -16,10 +16,22 @@
 #define BAG_HEADER_REQUEST_ID  "X-Request-Id"
 #define BAG_HEADER_TRACEPARENT "traceparent"
 
-/* The first line as it was sent, on which socket. The texts are the connection's. */
+/* Who is at the other end of a connection: by its socket, or as a trusted proxy says. */
+struct bag_http_peer {
+    bool known;          /* false: it has no IP address, as those of Unix-domain sockets */
+    uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
+    uint16_t port;
+};
+
+bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer);
+
+/* "127.0.0.1:5000", "[::1]:5000", or "unix". */
+void bag_http_peer_print(const struct bag_http_peer *peer, char *text, size_t room);
+
+/* The first line as it was sent, by whom. All are the connection's. */
 struct bag_http_first_line {
     const char *method, *target, *version;
-    int fd;
+    const struct bag_http_peer *peer;
 };
 
 /* The texts are the connection's; NULL: absent. */

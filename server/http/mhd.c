@@ -148,7 +148,7 @@ enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *han
         return MHD_NO;
     connection->handle = handle;
     if (!connection->request) {
-        struct bag_http_first_line line = {method, url, version, connection->fd};
+        struct bag_http_first_line line = {method, url, version, &connection->peer};
         return begin(mhd, connection, &line);
     }
     if (*data_bytes == 0)
@@ -179,9 +179,9 @@ void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, voi
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* Splits the first line, as far as it came, for the log. */
-static struct bag_http_first_line split_first_line(char *text, int fd)
+static struct bag_http_first_line split_first_line(char *text, const struct bag_http_peer *peer)
 {
-    struct bag_http_first_line line = {.method = strsep(&text, " "), .fd = fd};
+    struct bag_http_first_line line = {.method = strsep(&text, " "), .peer = peer};
     line.target = text ? strsep(&text, " ") : "";
     line.version = text ? text : "";
     return line;
@@ -192,7 +192,7 @@ static struct bag_http_request *begin_rejected(struct bag_http_mhd *mhd,
                                                struct bag_http_connection *connection)
 {
     struct bag_guard *guard = &connection->guard;
-    struct bag_http_first_line line = split_first_line(guard->first_line, connection->fd);
+    struct bag_http_first_line line = split_first_line(guard->first_line, &connection->peer);
     struct bag_http_request *request =
         bag_http_request_begin(mhd->context, &calls, connection, &line);
     if (request && *guard->request_id)
@@ -242,6 +242,49 @@ static ssize_t put_off(struct bag_http_connection *connection, const struct bag_
     return (ssize_t)valid_bytes;
 }
 
+/* Ends a connection that nobody asked for anything yet, without a reply. */
+static ssize_t end_quietly(struct bag_http_mhd *mhd, struct bag_http_connection *connection)
+{
+    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_CUT_OFF);
+    errno = ECONNRESET;
+    return -1;
+}
+
+/* From here on the connection is that of the client whom the PROXY header names. */
+static bool take_source(struct bag_http_mhd *mhd, struct bag_http_connection *connection)
+{
+    const struct bag_proxy_header *header = connection->proxy;
+    bool is_admitted = true;
+    if (header->has_source) {
+        connection->peer = (struct bag_http_peer){.known = true, .port = header->source_port};
+        memcpy(connection->peer.address, header->source, sizeof header->source);
+        is_admitted =
+            bag_http_client_acquire(mhd->acceptor, &connection->peer, &connection->client);
+    }
+    free(connection->proxy);
+    connection->proxy = NULL;
+    return is_admitted;
+}
+
+/* Takes the PROXY header out of what was read; the bytes that are left, or -1. */
+static ssize_t read_proxy_header(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+                                 char *data, size_t bytes)
+{
+    struct bag_problem problem;
+    size_t used;
+    if (!bag_proxy_read(connection->proxy, data, bytes, &used, &problem)) {
+        char client[64];
+        bag_http_peer_print(&connection->peer, client, sizeof client);
+        bag_log(BAG_LOG_LEVEL_WARNING, "bad proxy header", BAG_LOG_TEXT("client", client),
+                BAG_LOG_TEXT("message", problem.text));
+        return end_quietly(mhd, connection);
+    }
+    if (connection->proxy->is_complete && !take_source(mhd, connection))
+        return end_quietly(mhd, connection);
+    memmove(data, data + used, bytes - used);
+    return (ssize_t)(bytes - used);
+}
+
 ssize_t bag_http_mhd_on_received(void *context, int fd, char *data, ssize_t bytes)
 {
     struct bag_http_mhd *mhd = context;
@@ -252,6 +295,8 @@ ssize_t bag_http_mhd_on_received(void *context, int fd, char *data, ssize_t byte
         return bytes;
     if (connection->fault)
         return end_by_fault(mhd, connection, connection->fault);
+    if (bytes > 0 && connection->proxy)
+        bytes = read_proxy_header(mhd, connection, data, (size_t)bytes);
     if (bytes <= 0)
         return bytes;
     if (bag_guard_check(&connection->guard, data, (size_t)bytes, &passed_bytes, &problem))

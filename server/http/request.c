@@ -365,26 +365,9 @@ static void count(const struct bag_http_access *access, const struct bag_job *jo
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* "127.0.0.1:5000", "[::1]:5000", or "unix". */
-static void print_client(int fd, char *text, size_t room)
-{
-    struct sockaddr_storage address = {0};
-    socklen_t bytes = sizeof address;
-    char host[INET6_ADDRSTRLEN];
-    const struct sockaddr_in *four = (const struct sockaddr_in *)&address;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&address;
-    snprintf(text, room, "unix");
-    if (getpeername(fd, (struct sockaddr *)&address, &bytes) != 0)
-        return;
-    if (address.ss_family == AF_INET && inet_ntop(AF_INET, &four->sin_addr, host, sizeof host))
-        snprintf(text, room, "%s:%u", host, ntohs(four->sin_port));
-    if (address.ss_family == AF_INET6 && inet_ntop(AF_INET6, &six->sin6_addr, host, sizeof host))
-        snprintf(text, room, "[%s]:%u", host, ntohs(six->sin6_port));
-}
-
 void bag_http_request_client(const struct bag_http_request *request, char *text, size_t room)
 {
-    print_client(request->line.fd, text, room);
+    bag_http_peer_print(request->line.peer, text, room);
 }
 
 static const char *text_of(const char *text)
@@ -398,7 +381,7 @@ static void log_request(const struct bag_http_access *access, const struct bag_j
     const struct bag_model *model = job->infer.input.model;
     bool pooled = model && reply->status == 200;
     char client[INET6_ADDRSTRLEN + 16];
-    print_client(access->line->fd, client, sizeof client);
+    bag_http_peer_print(access->line->peer, client, sizeof client);
     bag_log(
         slow ? BAG_LOG_LEVEL_WARNING : BAG_LOG_LEVEL_INFO, slow ? "slow request" : "request",
         BAG_LOG_TEXT("client", client), BAG_LOG_TEXT("method", access->line->method),

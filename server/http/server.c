@@ -178,11 +178,14 @@ static void stop_accepting(void *context)
     bag_http_acceptor_stop(&server->acceptor);
 }
 
-/* Where the library cannot take a socket, it closes it. */
+/* Where the library cannot take a socket, it closes it. Newer ones (1.0) tell of a connection in
+ * their next round alone: until then nothing would count it. */
 static void take_socket(void *context, int fd, const struct sockaddr *address, socklen_t bytes)
 {
     struct bag_http_server *server = context;
-    MHD_add_connection(server->daemon, fd, address, bytes);
+    if (MHD_add_connection(server->daemon, fd, address, bytes) == MHD_YES &&
+        !bag_http_connection_find(&server->connections, fd))
+        bag_http_server_run(server);
     uv_idle_start(&server->again, on_again);
 }
 
@@ -204,6 +207,8 @@ static bool start_acceptor(struct bag_http_server *server, struct bag_problem *p
         .connections = &server->connections,
         .max_connections = service->most_in_library,
         .max_per_client = share ? share : default_share(service->max_connections),
+        .reads_proxy_headers =
+            server->context.infers && options->proxy_protocol == BAG_PROXY_PROTOCOL_V2,
         .take = take_socket,
         .server = server};
     return bag_http_acceptor_start(&server->acceptor, options->trusted_proxies, problem);

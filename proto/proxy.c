@@ -1,0 +1,124 @@
+/* Reading a PROXY header piece by piece; see proxy.h. */
+#include "proxy.h"
+
+#include <string.h>
+
+#define FIXED_BYTES 16
+
+static const uint8_t signature[12] = BAG_PROXY_SIGNATURE;
+
+enum { LOCAL, PROXY };
+
+/* Address family and transport, in one byte. */
+enum { UNSPECIFIED = 0x00, TCP_4 = 0x11, TCP_6 = 0x21, UNIX_STREAM = 0x31 };
+
+static bool check_signature(const struct bag_proxy_header *header, struct bag_problem *problem)
+{
+    size_t bytes = header->bytes < sizeof signature ? header->bytes : sizeof signature;
+    if (memcmp(header->kept, signature, bytes) == 0)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "a connection of a trusted proxy must begin with a header of the PROXY "
+                           "protocol, version 2%s",
+                           bytes >= 6 && memcmp(header->kept, "PROXY ", 6) == 0
+                               ? "; this one looks like version 1"
+                               : "");
+}
+
+/* How many bytes the addresses of a family take; SIZE_MAX where it is none that is known here. */
+static size_t address_bytes(unsigned family)
+{
+    switch (family) {
+    case UNSPECIFIED:
+        return 0;
+    case TCP_4:
+        return 12;
+    case TCP_6:
+        return 36;
+    case UNIX_STREAM:
+        return 216;
+    default:
+        return SIZE_MAX;
+    }
+}
+
+static unsigned number_at(const uint8_t *at)
+{
+    return (unsigned)at[0] << 8 | at[1];
+}
+
+/* The fixed part is here. What the family of a LOCAL header is does not matter. */
+static bool check_fixed_part(struct bag_proxy_header *header, struct bag_problem *problem)
+{
+    unsigned version = header->kept[12] >> 4, command = header->kept[12] & 15;
+    unsigned family = header->kept[13];
+    size_t length = number_at(header->kept + 14);
+    header->total_bytes = FIXED_BYTES + length;
+    if (version != 2)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the PROXY header is of version %u; it must be 2", version);
+    if (command != LOCAL && command != PROXY)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the PROXY header has command %u; there are 0 (LOCAL) and 1 (PROXY)",
+                               command);
+    if (command == LOCAL)
+        return true;
+    if (address_bytes(family) == SIZE_MAX)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the PROXY header is of family 0x%02x; it must be 0x11 (TCP over "
+                               "IPv4), 0x21 (IPv6), 0x31 (a Unix-domain socket) or 0x00",
+                               family);
+    return length >= address_bytes(family) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "the PROXY header has %zu bytes of addresses; family 0x%02x has %zu",
+                           length, family, address_bytes(family));
+}
+
+/* All of the header is here; what follows the addresses means nothing to us. */
+static void complete(struct bag_proxy_header *header)
+{
+    const uint8_t *addresses = header->kept + FIXED_BYTES;
+    unsigned family = header->kept[13];
+    header->is_complete = true;
+    header->has_source = (header->kept[12] & 15) == PROXY && (family == TCP_4 || family == TCP_6);
+    if (!header->has_source)
+        return;
+    if (family == TCP_6) {
+        memcpy(header->source, addresses, 16);
+        header->source_port = (uint16_t)number_at(addresses + 32);
+    } else {
+        memset(header->source, 0, 10);
+        memset(header->source + 10, 0xFF, 2);
+        memcpy(header->source + 12, addresses, 4);
+        header->source_port = (uint16_t)number_at(addresses + 8);
+    }
+}
+
+/* Takes bytes until so many have come; how many it took. */
+static size_t take(struct bag_proxy_header *header, const char *data, size_t bytes, size_t until)
+{
+    size_t taken = until - header->bytes < bytes ? until - header->bytes : bytes;
+    for (size_t i = 0; i < taken && header->bytes + i < sizeof header->kept; i++)
+        header->kept[header->bytes + i] = (uint8_t)data[i];
+    header->bytes += taken;
+    return taken;
+}
+
+bool bag_proxy_read(struct bag_proxy_header *header, const char *data, size_t bytes, size_t *used,
+                    struct bag_problem *problem)
+{
+    *used = 0;
+    if (!header->total_bytes) {
+        *used = take(header, data, bytes, FIXED_BYTES);
+        if (!check_signature(header, problem))
+            return false;
+        if (header->bytes < FIXED_BYTES)
+            return true;
+        if (!check_fixed_part(header, problem))
+            return false;
+    }
+    *used += take(header, data + *used, bytes - *used, header->total_bytes);
+    if (header->bytes == header->total_bytes)
+        complete(header);
+    return true;
+}
