@@ -6,8 +6,8 @@
  * bagserve sends: with HEADER_BYTES above 0 those of a binary reply whose JSON has that length,
  * with 0 those of a JSON reply. So both move the same bytes through the same libraries, and what
  * bagserve takes beyond this is what bagserve costs. POOL_BYTES is the library's memory for one
- * connection, which it clears after each request: 32768, its default, unless said otherwise. Prints
- * its port; ends on SIGTERM and SIGINT.
+ * connection, which it clears after each request: 16384, as bagserve has, unless said otherwise.
+ * Prints its port; ends on SIGTERM and SIGINT.
  *
  * Must not know: models, tensors, anything of the project. */
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@
 /* Rounds of MHD_run before the loop gets its turn again. */
 #define MAX_ROUNDS 16
 
-#define DEFAULT_POOL_BYTES 32768
+#define DEFAULT_POOL_BYTES 16384
 
 struct bare {
     struct MHD_Daemon *daemon;

@@ -21,6 +21,7 @@ class Query:
     bags: int
     ids: int  # per bag
     json: bool = False
+    varied: bool = False  # ids is the most, and each request has an id of its own; loadgen only
     features: tuple = ()  # (rows, ids) of each; then `rows` and `ids` are those of all together
     collection: bool = False
 
@@ -28,6 +29,7 @@ class Query:
         features = ",".join(f"{rows}:{ids}" for rows, ids in self.features)
         return ["--model", self.model, "--rows", self.rows, "--bags", self.bags,
                 "--ids", self.ids, *(["--json"] if self.json else []),
+                *(["--vary", "--bodies", "1000"] if self.varied else []),
                 *(["--features", features] if features else []),
                 *(["--collection"] if self.collection else [])]
 

@@ -4,6 +4,8 @@ from clients import Query, run_json
 from tables import DEEP_COLUMNS, DEEP_ROWS, ITEMS_ROWS, WIDE_ROWS
 
 SMALL = Query("1 bag x 10 ids, dim 64", "items", ITEMS_ROWS, 1, 10)
+VARIED = Query("1 bag x 1 to 19 ids, dim 64, ids of requests", "items", ITEMS_ROWS, 1, 19,
+               varied=True)
 MEDIUM = Query("64 bags x 20 ids, dim 64", "items", ITEMS_ROWS, 64, 20)
 # 270 samples of MLPerf's DLRM-v2 query, 214 ids each over all tables: 57,780 rows.
 MLPERF = Query("270 bags x 214 ids, dim 128", "wide", WIDE_ROWS, 270, 214)

@@ -23,8 +23,8 @@ def quartiles(values):
 # --- closed loops --------------------------------------------------------------------------------
 
 def print_heading(title, base):
-    print(f"\n{title}\n{'server':>14} {'requests/s':>11} {'p50 us':>8} {'p99 us':>8} {'CPU us':>8} "
-          f"{'busy':>5} {'client':>7} | {'req/s':>6} {'p50':>6} {'p99':>6} {'CPU':>6}  "
+    print(f"\n{title}\n{'server':>14} {'CPU us':>8} {'requests/s':>11} {'p50 us':>8} {'p99 us':>8} "
+          f"{'busy':>5} {'client':>7} | {'CPU':>6} {'req/s':>6} {'p50':>6} {'p99':>6}  "
           f"ratios to {base}")
 
 
@@ -33,11 +33,11 @@ def print_row(name, samples, base):
     figures = {figure: median(getattr(sample, figure) for sample in samples)
                for figure in ("per_s", "p50_us", "p99_us", "cpu_us", "busy", "client_cpu_us")}
     bad = sum(sample.bad for sample in samples)
-    print(f"{name:>14} {figures['per_s']:>11,.0f} {figures['p50_us']:>8.0f} "
-          f"{figures['p99_us']:>8.0f} {figures['cpu_us']:>8.1f} {figures['busy']:>5.0%} "
-          f"{figures['client_cpu_us']:>7.1f} | {ratio(samples, base, 'per_s'):>6.2f} "
-          f"{ratio(samples, base, 'p50_us'):>6.2f} {ratio(samples, base, 'p99_us'):>6.2f} "
-          f"{ratio(samples, base, 'cpu_us'):>6.2f}" + (f"  {bad} BAD ANSWERS" if bad else ""),
+    print(f"{name:>14} {figures['cpu_us']:>8.1f} {figures['per_s']:>11,.0f} "
+          f"{figures['p50_us']:>8.0f} {figures['p99_us']:>8.0f} {figures['busy']:>5.0%} "
+          f"{figures['client_cpu_us']:>7.1f} | {ratio(samples, base, 'cpu_us'):>6.2f} "
+          f"{ratio(samples, base, 'per_s'):>6.2f} {ratio(samples, base, 'p50_us'):>6.2f} "
+          f"{ratio(samples, base, 'p99_us'):>6.2f}" + (f"  {bad} BAD ANSWERS" if bad else ""),
           flush=True)
 
 

@@ -6,7 +6,7 @@ import json
 import urllib.request
 
 from queries import (BINARY, COLLECTION, CRITEO, HUGE, JSON, LARGE, MEDIUM, MLPERF, ONE_TABLE,
-                     PROJECTED, PROJECTION_COLUMNS, PROJECTION_OUT, SMALL, WORK_US,
+                     PROJECTED, PROJECTION_COLUMNS, PROJECTION_OUT, SMALL, VARIED, WORK_US,
                      call_in_process, call_tables_in_process, query_of_work)
 from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
                     print_row, quartiles, ratio)
@@ -69,11 +69,12 @@ def take_turns(bench, servers, rounds, tool, query, connections):
 def plan_closed(bench):
     """(query, client, connections) in the order they are printed."""
     if bench.quick:
-        return [(SMALL, "wrk", 1), (SMALL, "wrk", 64), (SMALL, "loadgen", 64),
-                (MEDIUM, "wrk", 64), (MLPERF, "wrk", 8), (JSON, "wrk", 64)]
-    return [(query, tool, connections) for query in (SMALL, MEDIUM, MLPERF, JSON)
-            for connections in (1, 8, 64, 200) for tool in ("wrk", "loadgen")
-            if tool == "wrk" or connections in (1, 64)]
+        return [(SMALL, "loadgen", 8), (SMALL, "loadgen", 64), (SMALL, "wrk", 64),
+                (VARIED, "loadgen", 64), (MEDIUM, "loadgen", 64), (MLPERF, "loadgen", 8),
+                (JSON, "loadgen", 64)]
+    return [(query, tool, connections) for query in (SMALL, VARIED, MEDIUM, MLPERF, JSON)
+            for connections in (1, 8, 64, 200) for tool in ("loadgen", "wrk")
+            if tool == "loadgen" or (connections == 64 and not query.varied)]
 
 
 def print_ceiling(tool, bare):
@@ -100,13 +101,15 @@ def closed(bench):
                     raise Unusable(f"FastAPI and bagserve differ on {query.name}")
             servers = [bares[query], bagserve]
             # FastAPI is far from the limits that other numbers of connections would show.
-            if fastapi and tool == "wrk" and connections in (1, 64):
+            if fastapi and tool == "loadgen" and connections in (1, 64):
                 servers.append(fastapi)
             samples = take_turns(bench, servers, bench.rounds, tool, query, connections)
             print_heading(f"{query.name}; {tool}, {connections} connections", "bare")
             for name, taken in samples.items():
                 print_row(name, taken, samples["bare"])
-            print(f"kernels alone: {kernels_us[query]:.1f} us")
+            share = 1 / ratio(samples["bagserve"], samples["bare"], "cpu_us")
+            print(f"requests per second of CPU: {share:.2f} of bare's; "
+                  f"kernels alone: {kernels_us[query]:.1f} us")
             if query == SMALL and connections == 64:
                 print_ceiling(tool, samples["bare"])
             if fastapi in servers:
