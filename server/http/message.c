@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 /* Long enough not to hammer a server that is starting or stopping, short enough to find it back. */
 #define RETRY_AFTER_S 1
@@ -159,10 +160,27 @@ static void add_cors(struct headers *headers, const struct bag_http_reply *reply
     add_number(headers, "Access-Control-Max-Age", PREFLIGHT_MAX_AGE_S);
 }
 
+/* RFC 9110, 5.6.7. Made once a second. */
+static const char *date_text(void)
+{
+    static _Thread_local struct {
+        time_t second;
+        char text[32];
+    } date;
+    time_t now = time(NULL);
+    struct tm parts;
+    if (now != date.second && gmtime_r(&now, &parts)) {
+        strftime(date.text, sizeof date.text, "%a, %d %b %Y %H:%M:%S GMT", &parts);
+        date.second = now;
+    }
+    return date.text;
+}
+
 bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_header *add_header,
                             void *context)
 {
     struct headers headers = {add_header, context, true};
+    add(&headers, "Date", date_text());
     if (reply->body_bytes)
         add(&headers, "Content-Type", type_of(reply));
     if (reply->header_bytes)

@@ -65,7 +65,7 @@ const char *bag_http_head_path(const char *target);
 
 /* The request owns its reply from the moment a handler or a rejection fills it until the request
  * ends, when the last byte of `body` has left or never will. What is borrowed lives as long. All
- * headers but Date and Content-Length are decided here. */
+ * headers but Content-Length are decided here. */
 struct bag_http_reply {
     int status;           /* 0: there is no reply yet */
     enum bag_error error; /* why; where the status is 400 or more */
@@ -118,7 +118,7 @@ typedef bool bag_http_add_header(void *context, const char *name, const char *va
 bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_header *add,
                             void *context);
 
-/* Whether its headers follow from the lengths of its body alone. */
+/* Whether its headers follow from the lengths of its body and the time alone. */
 bool bag_http_reply_is_plain(const struct bag_http_reply *reply);
 
 /* Frees the body. */

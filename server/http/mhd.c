@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
@@ -31,18 +32,20 @@ static void drop_response(void *response)
     MHD_destroy_response(response);
 }
 
-/* The response of a reply in recycled memory stays there for the next one of the same lengths: to
- * make it takes longer than all else that is done to send a small reply. */
+/* The response of a reply in recycled memory stays there for the next one of the same lengths and
+ * second: to make it takes longer than all else that is done to send a small reply. */
 static struct MHD_Response *recycle_response(const struct bag_http_reply *reply)
 {
     struct bag_attachment *kept = bag_buffers_attachment(reply->body);
-    if (kept->object && kept->keys[0] == reply->body_bytes && kept->keys[1] == reply->header_bytes)
+    const uint32_t keys[4] = {(uint32_t)reply->body_bytes, (uint32_t)reply->header_bytes,
+                              (uint32_t)time(NULL)};
+    if (kept->object && memcmp(kept->keys, keys, sizeof keys) == 0)
         return kept->object;
     if (kept->object)
         kept->drop(kept->object);
-    *kept = (struct bag_attachment){
-        make_response(reply), drop_response, {reply->body_bytes, reply->header_bytes}};
-    return kept->object;
+    memcpy(kept->keys, keys, sizeof keys);
+    kept->drop = drop_response;
+    return kept->object = make_response(reply);
 }
 
 /* Sends the reply, whose body lies where it is until the request ends. MHD_NO closes the
@@ -52,7 +55,8 @@ static enum MHD_Result queue_reply(struct MHD_Connection *handle,
 {
     if (!reply->body)
         return MHD_NO;
-    bool recycles = bag_http_reply_is_plain(reply) && reply->free_body == bag_buffers_put;
+    bool recycles = reply->free_body == bag_buffers_put && reply->body_bytes <= UINT32_MAX &&
+                    bag_http_reply_is_plain(reply);
     struct MHD_Response *response = recycles ? recycle_response(reply) : make_response(reply);
     if (!response)
         return MHD_NO;

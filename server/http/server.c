@@ -110,9 +110,10 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
 {
     const struct bag_option_values *options = &server->context.service->config->options;
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
-        NULL, NULL, bag_http_mhd_on_access, &server->mhd, MHD_OPTION_EXTERNAL_LOGGER, log_library,
-        NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+            MHD_USE_SUPPRESS_DATE_NO_CLOCK,
+        0, NULL, NULL, bag_http_mhd_on_access, &server->mhd, MHD_OPTION_EXTERNAL_LOGGER,
+        log_library, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
         MHD_OPTION_NOTIFY_COMPLETED, bag_http_mhd_on_completed, &server->mhd,
         MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, &server->mhd,
         MHD_OPTION_URI_LOG_CALLBACK, bag_http_mhd_on_target, &server->mhd,

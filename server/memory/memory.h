@@ -111,7 +111,7 @@ void bag_buffers_put(void *memory);
 struct bag_attachment {
     void *object; /* NULL: none */
     void (*drop)(void *object);
-    size_t keys[2];
+    uint32_t keys[4];
 };
 
 /* That of memory from bag_buffers_get. */

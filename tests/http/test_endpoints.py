@@ -2,7 +2,9 @@
 path, and what browsers ask before they let a page talk to another server.
 """
 
+import email.utils
 import os
+import time
 
 import numpy as np
 import pytest
@@ -256,3 +258,21 @@ def serve(shared_directory):
         model("half", output_datatype="FP32")]})
     with Server("--config", config) as server:
         yield server
+
+
+# ---- Date -------------------------------------------------------------------------------------
+def check_date(headers):
+    at = email.utils.parsedate_to_datetime(headers["date"])
+    expect(headers["date"] == email.utils.format_datetime(at, usegmt=True), headers["date"])
+    expect(abs(at.timestamp() - time.time()) < 5, headers["date"])
+    return at
+
+
+def test_date(client, server):
+    """Of every reply, also where parts of it are from an earlier one, or it ends the connection."""
+    begun = last = check_date(client.get("/v2/health/live").expect().headers)
+    while last == begun:  # a second at most; otherwise check_date fails
+        last = check_date(client.request("POST", INFER, BODY).expect().headers)
+    with Raw(server) as raw:
+        raw.send(b"GET / HTTP/9.9\r\n\r\n")
+        check_date(raw.reply().headers)
