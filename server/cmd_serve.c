@@ -442,6 +442,7 @@ static bool start(struct serve *serve, struct bag_problem *problem)
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
                     serve->loader.first_bytes);
     serve->service.metrics.budget = &serve->service.budget;
+    serve->service.metrics.loading = &serve->loader.status;
     return bag_log_start(problem) && start_workers(serve, problem) &&
            init_updates(serve, problem) &&
            check_descriptors((size_t)serve->config.options.loops, problem) &&

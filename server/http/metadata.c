@@ -6,7 +6,7 @@
 #include "request.h"
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
-#include "server/table/loader.h"
+#include "server/table/change.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -244,7 +244,7 @@ enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
         return BAG_HTTP_DONE;
     }
     struct bag_load_view view;
-    bag_load_status_read(&request->context->service->loader->status, &view);
+    bag_load_status_read(request->context->service->metrics.loading, &view);
     struct bag_v2_index_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
     char(*texts)[REASON_BYTES] = malloc((snapshot->count + 1) * sizeof *texts);
     for (size_t i = 0; entries && texts && i < snapshot->count; i++) {

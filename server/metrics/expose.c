@@ -1,6 +1,7 @@
 /* The counters in Prometheus' text format and as statistics; see metrics.h. */
 #include "metrics.h"
 
+#include "server/table/change.h"
 #include "server/table/updates.h"
 
 #include <stdio.h>
@@ -297,6 +298,8 @@ static void write_states(struct bag_prometheus *out, const struct bag_snapshot *
         bag_prometheus_label(out, "model", snapshot->models[i]->name);
         bag_prometheus_label(out, "version", snapshot->models[i]->version);
         bag_prometheus_label(out, "state", bag_model_state_names[snapshot->models[i]->state]);
+        if (*snapshot->models[i]->reason)
+            bag_prometheus_label(out, "reason", snapshot->models[i]->reason);
         bag_prometheus_value(out, 1, false);
     }
 }
@@ -399,12 +402,27 @@ static void write_loops(struct bag_prometheus *out, const struct bag_metrics *me
     }
 }
 
-static void write_process(struct bag_prometheus *out, const struct bag_budget *budget,
+static void sample_loading(struct bag_load_status *status, struct bag_process_stats *counters)
+{
+    struct bag_load_view view;
+    bag_load_status_read(status, &view);
+    counters->load_bytes = view.done_bytes;
+    counters->load_total_bytes = view.total_bytes;
+    counters->load_left_ns = (uint64_t)(view.left_s * 1e9);
+    counters->changes = view.num_done;
+    counters->failed_changes = view.num_failed;
+    counters->kept_versions = view.num_kept;
+    counters->kept_bytes = view.kept_bytes;
+}
+
+static void write_process(struct bag_prometheus *out, const struct bag_metrics *metrics,
                           const char *version)
 {
     enum { WHOLE, NS };
     struct bag_process_stats counters;
+    const struct bag_budget *budget = metrics->budget;
     bag_process_sample(&counters);
+    sample_loading(metrics->loading, &counters);
     if (budget) {
         counters.request_bytes = atomic_load(&budget->used_bytes);
         counters.max_request_bytes = budget->max_bytes;
@@ -433,7 +451,7 @@ char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_
         bag_metrics_sum_model(metrics, snapshot->models[i], &counters[i]);
     write_models(&out, metrics, snapshot, counters);
     write_loops(&out, metrics);
-    write_process(&out, metrics->budget, version);
+    write_process(&out, metrics, version);
     free(counters);
     return bag_prometheus_end(&out);
 }

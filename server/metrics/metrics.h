@@ -215,10 +215,12 @@ static inline void bag_observe_size(bag_counter *histogram, uint64_t size)
 #define BAG_METRICS_MAX_SLOTS ((size_t)65536)
 
 /* Of the server. Set up before the loops start. */
+struct bag_load_status;
 struct bag_metrics {
     bool on;
     size_t max_histograms;           /* slots from this one on are exposed without histograms */
     const struct bag_budget *budget; /* borrowed; of requests' memory; NULL: none is shown */
+    struct bag_load_status *loading; /* borrowed; of tables; NULL: none is shown */
     size_t num_slots;                /* that have begun */
     uint64_t epoch_ms;               /* when uv_now was 0, since 1970 */
     struct bag_recorder *first;      /* owned; one for each loop */

@@ -103,6 +103,19 @@
       "Memory that requests hold, or that is kept for the next ones.")                             \
     X(max_request_bytes, "gauge", WHOLE, "bagserve_memory_limit_bytes", "bytes",           \
       "Most of it (max_memory).")                                                                  \
+    X(load_bytes, "gauge", WHOLE, "bagserve_load_bytes", "bytes",                                  \
+      "Bytes of tables that were read for the change of models that is being made.")               \
+    X(load_total_bytes, "gauge", WHOLE, "bagserve_load_total_bytes", "bytes",                      \
+      "All bytes of these; 0: nothing is being loaded.")                                           \
+    X(load_left_ns, "gauge", NS, "bagserve_load_left_seconds", "seconds",                          \
+      "How long reading the rest of them may take; 0: not known.")                                 \
+    X(changes, "counter", WHOLE, "bagserve_model_changes_total", "changes",                        \
+      "Changes of the models that are served, the first one included.")                            \
+    X(failed_changes, "counter", WHOLE, "bagserve_failed_model_changes_total", "changes",          \
+      "Those that could not be made while tables were loaded: what served went on.")               \
+    X(kept_versions, "gauge", WHOLE, "bagserve_kept_versions", "versions",                         \
+      "Versions that are held in memory and not served (keep_versions).")                          \
+    X(kept_bytes, "gauge", WHOLE, "bagserve_kept_bytes", "bytes", "Bytes of their tables.")        \
     X(open_fds, "gauge", WHOLE, "process_open_fds", "descriptors", "Open file descriptors.")       \
     X(max_fds, "gauge", WHOLE, "process_max_fds", "descriptors", "Most that may be open.")         \
     X(dropped_lines, "counter", WHOLE, "bagserve_dropped_log_lines_total", "lines",                \

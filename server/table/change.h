@@ -106,8 +106,7 @@ struct bag_load_status {
     size_t kept_bytes;    /* of their tables */
 };
 
-/* A copy for a reader; its lock is not to be used. `left_s` is an estimate, 0 where none can be
- * made. */
+/* A copy for a reader; of NULL zeros. `left_s` is an estimate, 0 where none can be made. */
 struct bag_load_view {
     char name[129], version[21];
     size_t done_bytes, total_bytes, num_kept, kept_bytes;

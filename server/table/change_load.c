@@ -25,6 +25,9 @@ static uint64_t now_ns(void)
 
 void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *view)
 {
+    *view = (struct bag_load_view){0};
+    if (!status)
+        return;
     pthread_mutex_lock(&status->lock);
     *view = (struct bag_load_view){.done_bytes = status->done_bytes,
                                    .total_bytes = status->total_bytes,

@@ -263,15 +263,21 @@ def test_without_waiting(directory):
     root = directory / "models"
     publish(root, "t", 1)
     with serve(directory, "--load-bytes-per-second", "32MiB") as server:
-        publish(root, "t", 2, rows_of(2, rows=2 << 20))
+        publish(root, "t", 2, rows_of(2, rows=4 << 20))
         reply = server.admin.load("t", "2", wait=False).expect(202)
         expect_equal(reply.json(), {"models": [{"name": "t", "version": "2"}], "done": False})
         wait_until(lambda: "are read" in server.admin.index().get(("t", "2"), ("", ""))[1],
                    "no progress in the index")
         expect_equal((server.admin.states("t"), served(server.client)),
                      ({"1": "READY", "2": "LOADING"}, 1))
-        reply = server.client.get("/v2/models/t/versions/2/ready").expect(503)
+        server.client.get("/v2/models/t/versions/2/ready").expect(503)
+        text = server.client.get("/metrics").expect().body.decode()
+        expect("bagserve_load_total_bytes 67108" in text, "no progress in the metrics")
+        expect('version="2",state="LOADING",reason="the tables are' in text, "no state in the metrics")
         wait_until(lambda: served(server.client) == 2, "version 2 is not served")
+        text = server.client.get("/metrics").expect().body.decode()
+        expect("bagserve_load_total_bytes 0\n" in text and "bagserve_model_changes_total 2\n" in text,
+               "the metrics of a change that is done")
 
 
 def test_stop_while_loading(directory):

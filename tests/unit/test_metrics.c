@@ -14,10 +14,12 @@ static int set_up(void **state)
     models[0] = (struct bag_model){.name = (char *)(uintptr_t) "a",
                                    .version = (char *)(uintptr_t) "1",
                                    .state = BAG_MODEL_READY,
+                                   .reason = (char *)(uintptr_t) "",
                                    .slot = 3};
     models[1] = (struct bag_model){.name = (char *)(uintptr_t) "b",
                                    .version = (char *)(uintptr_t) "7",
                                    .state = BAG_MODEL_UNAVAILABLE,
+                                   .reason = (char *)(uintptr_t) "half copied",
                                    .slot = 130};
     bag_metrics_init(&metrics, true, 1000);
     assert_true(bag_metrics_begin_slot(&metrics, 3));
@@ -338,7 +340,8 @@ static void test_exposes_every_loop_and_model(void **state)
     expect_line(text, "bagserve_request_duration_seconds_count{model=\"b\",version=\"7\"} 2");
     expect_line(text, "bagserve_build_info{version=\"1.2.3\"} 1");
     expect_line(text, "bagserve_model_state{model=\"a\",version=\"1\",state=\"READY\"} 1");
-    expect_line(text, "bagserve_model_state{model=\"b\",version=\"7\",state=\"UNAVAILABLE\"} 1");
+    expect_line(text, "bagserve_model_state{model=\"b\",version=\"7\",state=\"UNAVAILABLE\",reason="
+                      "\"half copied\"} 1");
     free(text);
     snapshot.count = 0;
     text = bag_expose_prometheus(&metrics, &snapshot, "1.2.3");
