@@ -182,6 +182,20 @@ static bool is_good(void *context, size_t position)
     return candidate->is_good = (!source->reason && !candidate->waits) || candidate->ready;
 }
 
+/* Versions that have gone are forgotten. */
+static void forget_sightings(const struct choosing *choosing)
+{
+    struct bag_changer *changer = choosing->plan->changer;
+    for (size_t i = changer->num_sightings; i-- > 0;) {
+        struct bag_sighting *sighting = &changer->sightings[i];
+        bool is_there = !is_name(choosing, sighting->name);
+        for (size_t j = 0; !is_there && j < choosing->count; j++)
+            is_there = choosing->candidates[j].number == sighting->number;
+        if (!is_there)
+            *sighting = changer->sightings[--changer->num_sightings];
+    }
+}
+
 /* ---- choosing -------------------------------------------------------------------------------- */
 
 /* Polling takes a version that was asked for back when a still newer one can be served. */
@@ -405,8 +419,10 @@ static bool choose(struct choosing *choosing, bool *chosen, struct bag_problem *
     for (size_t i = 0; i < choosing->count; i++)
         numbers[i] = choosing->candidates[i].number;
     const struct bag_versions versions = {numbers, choosing->count, is_good, choosing};
-    if (plan->kind == BAG_CHANGE_POLL)
+    if (plan->kind == BAG_CHANGE_POLL) {
+        forget_sightings(choosing);
         forget_default(choosing);
+    }
     size_t preferred = bag_versions_choose(&versions, &choosing->policy, choosing->wish, chosen);
     free(numbers);
     if (item && !check_choice(choosing, item, preferred, problem))

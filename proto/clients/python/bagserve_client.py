@@ -437,6 +437,32 @@ class _Calls:
         return self._run(_Request("POST", _model_path(model) + "/rows",
                                   lambda _, body: _parse(body), b"".join(parts), headers))
 
+    # ---- which models are served, on the second listener --------------------------------------
+    def load(self, *models, version=None, wait=True):
+        """Loads models, all or none: names, or pairs of name and version; `version` is of the only one.
+        Without a version, what the model's policy asks for of what is in its folder now."""
+        pairs = [m if isinstance(m, tuple) else (m, version if len(models) == 1 else None)
+                 for m in models]
+        items = [{"name": name} | ({} if number is None else {"version": str(number)})
+                 for name, number in pairs]
+        return self._control("load", {"models": items, "wait": bool(wait)})
+
+    def unload(self, model, version=None, unload_dependents=False):
+        """Unloads a model, or one version of it; also the collections over it, if that is asked for."""
+        parameters = {"unload_dependents": bool(unload_dependents)}
+        if version is not None:
+            parameters["version"] = str(version)
+        path = f"models/{urllib.parse.quote(model, safe='')}/unload"
+        return self._control(path, {"parameters": parameters})
+
+    def index(self):
+        """Every version of every model: dicts of name, version, state and reason."""
+        return self._control("index", {})
+
+    def _control(self, path, body):
+        return self._run(_Request("POST", f"/v2/repository/{path}", lambda _, text: _parse(text),
+                                  json.dumps(body).encode()))
+
     # ---- asking around ------------------------------------------------------------------------
     def _get(self, path, finish=lambda headers, body: _parse(body), is_probe=False):
         return self._run(_Request("GET", path, finish, is_probe=is_probe))
