@@ -316,7 +316,7 @@ static bool should_wait(struct bag_engine *engine, uint64_t now_ns)
     uint64_t delay_ns = engine->limits.max_queue_delay_us * 1000;
     uint64_t waited_ns = now_ns - bag_queue_oldest_ns(&engine->queue);
     size_t count = engine->queue.count;
-    if (waited_ns >= delay_ns || count >= engine->limits.preferred_batch_size)
+    if (waited_ns >= delay_ns || count >= engine->limits.preferred_batch_size || engine->hurries)
         engine->released = count;
     if (engine->released)
         return false;
@@ -334,6 +334,12 @@ void bag_engine_dispatch(struct bag_engine *engine)
             return;
         start_batch(engine, now_ns);
     }
+}
+
+void bag_engine_hurry(struct bag_engine *engine)
+{
+    engine->hurries = true;
+    bag_engine_dispatch(engine);
 }
 
 /* ---- the loop's side ------------------------------------------------------------------------- */

@@ -175,6 +175,7 @@ struct bag_engine {
     double cost_scale;      /* by which estimates are multiplied, from the workers' CPU time */
     double wait_scale;      /* time until a job is done, over the estimated work ahead of it */
     uint64_t running_ns;    /* estimated work of the tasks with the workers */
+    bool hurries;           /* no batch waits for more jobs */
     size_t released;        /* jobs that no longer wait for a batch of the preferred size */
     unsigned running;       /* tasks with the workers */
     struct bag_task *tasks; /* owned */
@@ -215,6 +216,9 @@ void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job);
 
 /* Hands what waits to idle workers; to be called at the end of a turn. */
 void bag_engine_dispatch(struct bag_engine *engine);
+
+/* From here on no batch waits for more jobs, of which few will come. */
+void bag_engine_hurry(struct bag_engine *engine);
 
 /* ---- tasks: private to server/engine --------------------------------------------------------- */
 

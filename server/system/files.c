@@ -183,6 +183,28 @@ char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct ba
     return read_file(open(path, O_RDONLY | O_CLOEXEC), path, max_bytes, bytes, problem);
 }
 
+static bool is_own_group(gid_t group)
+{
+    int count = getgroups(0, NULL);
+    gid_t *groups = count > 0 ? malloc((size_t)count * sizeof *groups) : NULL;
+    bool found = group == getegid();
+    count = groups ? getgroups(count, groups) : 0;
+    for (int i = 0; i < count; i++)
+        found = found || groups[i] == group;
+    free(groups);
+    return found;
+}
+
+/* Its owner may do what he wants. Where that is another user, this one can only be in the file's
+ * group, which may read. */
+static bool is_private(const struct stat *facts)
+{
+    if ((facts->st_mode & (S_IRWXG | S_IRWXO)) == 0)
+        return true;
+    return (facts->st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)) == 0 && facts->st_uid != geteuid() &&
+           is_own_group(facts->st_gid);
+}
+
 /* Does not wait for the writer of a pipe. */
 char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
                             struct bag_problem *problem)
@@ -191,7 +213,7 @@ char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
     struct stat facts;
     if (fd < 0 || fstat(fd, &facts) != 0)
         return read_file(fd, path, max_bytes, bytes, problem);
-    if (S_ISREG(facts.st_mode) && (facts.st_mode & (S_IRWXG | S_IRWXO)) == 0)
+    if (S_ISREG(facts.st_mode) && is_private(&facts))
         return read_file(fd, path, max_bytes, bytes, problem);
     close(fd);
     if (S_ISREG(facts.st_mode))

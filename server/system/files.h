@@ -46,7 +46,9 @@ extern const struct bag_disk bag_system_disk;
  * and sets *bytes; or NULL with *problem naming the path. */
 char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem);
 
-/* The same for a file of secrets; rejected where others than its owner may read or write it. */
+/* The same for a file of secrets; rejected where others than its owner may read or write it. Of
+ * another user's file the group may read it if it is one of the process's own, as Kubernetes mounts
+ * secrets: root and the group of the pod, mode 0440. */
 char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
                             struct bag_problem *problem);
 

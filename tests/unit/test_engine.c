@@ -331,6 +331,26 @@ static void test_stale_jobs_are_rejected(void **state)
     tear_down(1);
 }
 
+/* A job that waits for a batch leaves at once when no more will come, and so does the next. */
+static void test_nobody_waits_for_a_batch_at_the_end(void **state)
+{
+    (void)state;
+    set_up(1, MAX_JOBS);
+    world.engine.limits.preferred_batch_size = 10;
+    world.engine.limits.max_queue_delay_us = UINT64_C(3600000000);
+    bag_engine_submit(&world.engine, make_job(0, 5));
+    bag_engine_dispatch(&world.engine);
+    assert_int_equal(world.engine.queue.count, 1);
+    world.expected = 2;
+    bag_engine_hurry(&world.engine);
+    assert_int_equal(world.engine.queue.count, 0);
+    bag_engine_submit(&world.engine, make_job(1, 5));
+    run(2);
+    check_reply(0, 5);
+    check_reply(1, 5);
+    tear_down(2);
+}
+
 /* ---- the latency target ---------------------------------------------------------------------- */
 
 static uint64_t fake_ns;
@@ -486,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_the_cost_scale_counts),
         cmocka_unit_test(test_a_batch_is_short),
         cmocka_unit_test(test_stale_jobs_are_rejected),
+        cmocka_unit_test(test_nobody_waits_for_a_batch_at_the_end),
         cmocka_unit_test(test_a_job_that_would_wait_too_long_is_rejected),
         cmocka_unit_test(test_a_job_that_has_waited_too_long_is_dropped),
         cmocka_unit_test(test_the_wait_scale_follows),
