@@ -159,6 +159,19 @@ static void finish(struct bag_update *update)
     count(&stream->rows, update->batch.count);
 }
 
+void bag_updates_remove_files(struct bag_updates_stream *stream)
+{
+    uint64_t through = UINT64_MAX;
+    for (const struct bag_live_rows *at = stream->tables; at; at = at->next) {
+        if (at->snapshot_through < through)
+            through = at->snapshot_through;
+    }
+    if (!stream->journal.folder[0] || !stream->tables)
+        return;
+    bag_journal_remove(&stream->journal, through);
+    set(&stream->journal_bytes, bag_journal_bytes(&stream->journal));
+}
+
 /* Syncs and applies all that wait. */
 static void commit(struct group *group)
 {
@@ -169,7 +182,7 @@ static void commit(struct group *group)
         struct bag_updates_stream *stream = group->waiting[i]->live->stream;
         stream->taken = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
         stream->unsynced = stream->waits_for_keys = false;
-        set(&stream->journal_bytes, bag_journal_bytes(&stream->journal));
+        bag_updates_remove_files(stream);
     }
     group->count = 0;
 }

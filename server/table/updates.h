@@ -122,6 +122,9 @@ void bag_updates_detach(struct bag_live_rows *live);
 bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
                        const struct bag_rows_batch *batch, struct bag_problem *problem);
 
+/* Removes files of the journal that no attached table needs if it is loaded again. */
+void bag_updates_remove_files(struct bag_updates_stream *stream);
+
 /* Applies the updates that follow the table's last one and are before `end`, as far as there is a
  * folder FOLDER/NUMBER of each; counts them in *applied. FOLDER may be NULL or absent. False with
  * *problem, which names the folder. */

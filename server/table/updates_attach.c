@@ -211,21 +211,6 @@ static bool read_rest(struct catching_up *up, struct bag_problem *problem)
 
 /* ---- attaching ------------------------------------------------------------------------------- */
 
-/* Removes files of the journal that no attached table needs if it is loaded again. */
-static void remove_files(struct bag_updates_stream *stream)
-{
-    uint64_t through = UINT64_MAX;
-    for (const struct bag_live_rows *at = stream->tables; at; at = at->next) {
-        if (at->snapshot_through < through)
-            through = at->snapshot_through;
-    }
-    if (!stream->journal.folder[0] || !stream->tables)
-        return;
-    bag_journal_remove(&stream->journal, through);
-    atomic_store_explicit(&stream->journal_bytes, bag_journal_bytes(&stream->journal),
-                          memory_order_relaxed);
-}
-
 /* From here on the table gets what others get. */
 static void join(struct catching_up *up)
 {
@@ -243,7 +228,7 @@ static void join(struct catching_up *up)
     stream->stopped = false;
     up->live->next = stream->tables;
     stream->tables = up->live;
-    remove_files(stream);
+    bag_updates_remove_files(stream);
 }
 
 static bool catch_up(struct catching_up *up, struct bag_problem *problem)
@@ -296,7 +281,7 @@ void bag_updates_detach(struct bag_live_rows *live)
     while (*link != live)
         link = &(*link)->next;
     *link = live->next;
-    remove_files(stream);
+    bag_updates_remove_files(stream);
     pthread_mutex_unlock(&stream->updates->lock);
     bag_live_rows_free(live);
 }
