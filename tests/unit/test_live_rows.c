@@ -1,0 +1,294 @@
+/* Tables whose rows change: who waits for whom, and what a batch does to rows and keys. */
+#include "testing.h"
+
+#include "server/table/live_rows.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define ROWS    64
+#define COLUMNS 16
+
+static const struct bag_rules dense_rules = {.reduction = BAG_SUM, .default_index = -1};
+
+static void make_dense(struct bag_table_memory *memory)
+{
+    struct bag_problem problem;
+    assert_true(bag_table_create(BAG_F32, 2, (int64_t[]){ROWS, COLUMNS}, memory, &problem));
+    assert_true(bag_live_rows_make(memory, &dense_rules));
+}
+
+static void free_table(struct bag_table_memory *memory)
+{
+    bag_live_rows_free(memory->live);
+    memory->live = NULL;
+    bag_table_unload(memory);
+}
+
+/* ---- the lock -------------------------------------------------------------------------------- */
+
+static void fill(struct bag_live_rows *live, float value)
+{
+    static uint64_t ids[ROWS];
+    float rows[ROWS][COLUMNS];
+    struct bag_problem problem;
+    for (size_t i = 0; i < ROWS; i++) {
+        ids[i] = i;
+        for (size_t j = 0; j < COLUMNS; j++)
+            rows[i][j] = value;
+    }
+    struct bag_rows_batch batch = {.count = ROWS, .ids = ids, .rows = (const char *)rows};
+    assert_true(bag_live_rows_apply(live, &batch, &problem));
+}
+
+struct race {
+    struct bag_table_memory memory[2];
+    struct bag_live_rows *live[2];
+    atomic_bool done;
+    atomic_size_t mixed, tried, waited;
+};
+
+/* Whether all rows of a table are alike, and not older than before. */
+static bool is_whole(const struct bag_table_memory *memory, float *last)
+{
+    const float *rows = memory->table.rows;
+    float value = rows[0];
+    bool whole = value >= *last;
+    for (size_t i = 0; i < ROWS * COLUMNS; i++)
+        whole &= rows[i] == value;
+    *last = value;
+    return whole;
+}
+
+static void *read_rows(void *argument)
+{
+    struct race *race = argument;
+    float last[2] = {0, 0};
+    while (!atomic_load(&race->done)) {
+        bool at_once = bag_live_rows_try_read(race->live, 2);
+        if (!at_once)
+            bag_live_rows_read(race->live, 2);
+        atomic_fetch_add(at_once ? &race->tried : &race->waited, 1);
+        for (int i = 0; i < 2; i++) {
+            if (!is_whole(&race->memory[i], &last[i]))
+                atomic_fetch_add(&race->mixed, 1);
+        }
+        bag_live_rows_read_end(race->live, 2);
+    }
+    return NULL;
+}
+
+static void readers_see_whole_batches(void **state)
+{
+    struct race *race = calloc(1, sizeof *race);
+    pthread_t readers[3];
+    (void)state;
+    assert_non_null(race);
+    for (int i = 0; i < 2; i++) {
+        make_dense(&race->memory[i]);
+        race->live[i] = race->memory[i].live;
+    }
+    if (race->live[0] > race->live[1]) {
+        struct bag_live_rows *first = race->live[1];
+        race->live[1] = race->live[0];
+        race->live[0] = first;
+    }
+    for (size_t i = 0; i < COUNT_OF(readers); i++)
+        assert_int_equal(pthread_create(&readers[i], NULL, read_rows, race), 0);
+    /* No reader starves, and neither does the writer. */
+    for (int batch = 1; batch <= 300 || atomic_load(&race->tried) < 100; batch++) {
+        fill(race->live[0], (float)batch);
+        fill(race->live[1], (float)batch);
+    }
+    atomic_store(&race->done, true);
+    for (size_t i = 0; i < COUNT_OF(readers); i++)
+        pthread_join(readers[i], NULL);
+    assert_int_equal(race->mixed, 0);
+    for (int i = 0; i < 2; i++)
+        free_table(&race->memory[i]);
+    free(race);
+}
+
+static void *fill_once(void *argument)
+{
+    fill(argument, 7);
+    return NULL;
+}
+
+/* A writer that has waited long enough keeps new readers out, and none of those before. */
+static void a_writer_gets_its_turn(void **state)
+{
+    struct bag_table_memory memory;
+    pthread_t writer;
+    size_t passed = 0;
+    (void)state;
+    make_dense(&memory);
+    assert_true(bag_live_rows_try_read(&memory.live, 1));
+    assert_int_equal(pthread_create(&writer, NULL, fill_once, memory.live), 0);
+    while (bag_live_rows_try_read(&memory.live, 1)) {
+        bag_live_rows_read_end(&memory.live, 1);
+        passed++;
+    }
+    assert_true(passed > 0);
+    assert_true(((const float *)memory.table.rows)[0] == 0);
+    bag_live_rows_read_end(&memory.live, 1);
+    bag_live_rows_read(&memory.live, 1);
+    assert_true(((const float *)memory.table.rows)[ROWS * COLUMNS - 1] == 7);
+    bag_live_rows_read_end(&memory.live, 1);
+    pthread_join(writer, NULL);
+    free_table(&memory);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
+                      struct bag_problem *problem)
+{
+    (void)context;
+    (void)problem;
+    for (size_t i = 0; i < count; i++)
+        keys[i] = 1000 + first + i;
+    return true;
+}
+
+/* Keys 1000 to 1003 in rows 0 to 3 of one F32 each, and room for `spare` more. */
+static void make_keyed(struct bag_table_memory *memory, size_t spare, const struct bag_rules *rules)
+{
+    struct bag_problem problem;
+    struct bag_keys_source source = {read_keys, NULL, 4, true, spare};
+    assert_true(bag_table_create(BAG_F32, 2, (int64_t[]){4 + (int64_t)spare, 1}, memory, &problem));
+    memory->shape[0] = memory->table.num_rows = 4;
+    memory->spare_rows = spare;
+    memory->keys_dtype = BAG_I64;
+    assert_true(bag_keys_index_build(&source, 1, NULL, NULL, &memory->index, &problem));
+    assert_true(bag_live_rows_make(memory, rules));
+}
+
+static struct bag_rows_batch batch_of(const uint64_t *keys, size_t count, const float *rows)
+{
+    return (struct bag_rows_batch){
+        .deletes = !rows, .count = count, .ids = keys, .rows = (const char *)rows};
+}
+
+static void put(struct bag_table_memory *memory, uint64_t key, float value)
+{
+    struct bag_problem problem;
+    struct bag_rows_batch batch = batch_of(&key, 1, &value);
+    bool changes;
+    assert_true(bag_live_rows_check(memory->live, &batch, &changes, &problem));
+    assert_true(bag_live_rows_apply(memory->live, &batch, &problem));
+}
+
+static void take_out(struct bag_table_memory *memory, uint64_t key)
+{
+    struct bag_problem problem;
+    struct bag_rows_batch batch = batch_of(&key, 1, NULL);
+    bool changes;
+    assert_true(bag_live_rows_check(memory->live, &batch, &changes, &problem));
+    assert_true(changes);
+    assert_true(bag_live_rows_apply(memory->live, &batch, &problem));
+}
+
+static int64_t row_of(const struct bag_table_memory *memory, uint64_t key)
+{
+    return bag_keys_find_one(&memory->index.keys, key);
+}
+
+static void expect_problem(struct bag_table_memory *memory, const uint64_t *keys, size_t count,
+                           const float *rows, enum bag_error kind, const char *text)
+{
+    struct bag_problem problem;
+    struct bag_rows_batch batch = batch_of(keys, count, rows);
+    bool changes;
+    assert_false(bag_live_rows_check(memory->live, &batch, &changes, &problem));
+    assert_int_equal(problem.kind, kind);
+    if (!strstr(problem.text, text))
+        fail_msg("'%s' has no '%s'", problem.text, text);
+}
+
+static void new_keys_take_spare_rows(void **state)
+{
+    const float values[3] = {1, 2, 3};
+    const uint64_t three[3] = {7, 8, 9};
+    struct bag_table_memory memory;
+    (void)state;
+    make_keyed(&memory, 2, &dense_rules);
+    assert_int_equal(memory.table.num_rows, 6);
+    assert_int_equal(bag_live_rows_spare(memory.live), 2);
+    expect_problem(&memory, three, 3, values, BAG_ERROR_STORAGE, "3 of the keys are new");
+    assert_int_equal(row_of(&memory, 7), -1);
+    put(&memory, 7, 1);
+    put(&memory, UINT64_MAX, 2);
+    assert_int_equal(bag_live_rows_spare(memory.live), 0);
+    put(&memory, 7, 5); /* which it has */
+    assert_true(((const float *)memory.table.rows)[row_of(&memory, 7)] == 5);
+    assert_true(((const float *)memory.table.rows)[row_of(&memory, UINT64_MAX)] == 2);
+    take_out(&memory, 1001);
+    assert_int_equal(row_of(&memory, 1001), -1);
+    put(&memory, 8, 9);
+    assert_int_equal(row_of(&memory, 8), 1);
+    expect_problem(&memory, (uint64_t[]){8, 1001}, 2, NULL, BAG_ERROR_BAD_REQUEST,
+                   "'keys' has 1001 at position 1");
+    free_table(&memory);
+    make_keyed(&memory, 0, &dense_rules);
+    expect_problem(&memory, (uint64_t[]){1000, UINT64_MAX}, 2, values, BAG_ERROR_BAD_REQUEST,
+                   "'keys' has -1 at position 1");
+    free_table(&memory);
+}
+
+/* Rows that stand in for missing keys are no other key's, and a default key stays. */
+static void rows_that_others_need_stay(void **state)
+{
+    struct bag_rules rules = {.missing = BAG_MISSING_HASH,
+                              .hash_rows = 2,
+                              .has_default_index = true,
+                              .default_index = 1003};
+    struct bag_table_memory memory;
+    (void)state;
+    make_keyed(&memory, 1, &rules);
+    take_out(&memory, 1000);
+    assert_int_equal(bag_live_rows_spare(memory.live), 1);
+    take_out(&memory, 1002);
+    assert_int_equal(bag_live_rows_spare(memory.live), 2);
+    expect_problem(&memory, (uint64_t[]){1003}, 1, NULL, BAG_ERROR_BAD_REQUEST, "default_index");
+    put(&memory, 1, 1);
+    put(&memory, 2, 1);
+    assert_true(row_of(&memory, 1) >= 2 && row_of(&memory, 2) >= 2);
+    free_table(&memory);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void rows_are_converted(void **state)
+{
+    static const enum bag_row_format formats[] = {BAG_ROWS_INT8, BAG_ROWS_INT4, BAG_ROWS_F8_E5M2};
+    struct bag_table f32 = {.dtype = BAG_F32, .row_elements = 4};
+    const float values[2][4] = {{0, 15, 30, 45}, {-2, -1, 0, 1}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(formats); i++) {
+        struct bag_table to = {.dtype = BAG_F32, .row_elements = 4, .row_format = formats[i]};
+        unsigned char stored[2][16];
+        float back[2][4];
+        size_t position;
+        size_t bytes = bag_row_bytes(&to);
+        assert_true(bytes <= sizeof stored[0]);
+        assert_true(bag_live_rows_convert(&f32, values, 2, &to, stored, &position));
+        assert_true(bag_live_rows_convert(&to, stored, 2, &f32, back, &position));
+        for (size_t j = 0; j < 8; j++)
+            assert_float_equal(back[j / 4][j % 4], values[j / 4][j % 4], 3.1);
+    }
+    struct bag_table f64 = {.dtype = BAG_F64, .row_elements = 4};
+    assert_false(bag_live_rows_converts(&f32, &f64));
+    assert_true(bag_live_rows_converts(&f64, &f64));
+    struct bag_table wider = {.dtype = BAG_F32, .row_elements = 5};
+    assert_false(bag_live_rows_converts(&f32, &wider));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(readers_see_whole_batches), cmocka_unit_test(a_writer_gets_its_turn),
+        cmocka_unit_test(new_keys_take_spare_rows), cmocka_unit_test(rows_that_others_need_stay),
+        cmocka_unit_test(rows_are_converted)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
