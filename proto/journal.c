@@ -188,7 +188,7 @@ size_t bag_journal_read_record(const void *data, size_t count, size_t at, uint64
     const unsigned char *bytes = (const unsigned char *)data + at;
     uint64_t total = get_u64(bytes + 8);
     uint32_t kind = get_u32(bytes + 32);
-    if (get_u32(bytes) != RECORD_MAGIC || total > count - at ||
+    if (get_u32(bytes) != RECORD_MAGIC || total < RECORD_FIXED_BYTES || total > count - at ||
         (kind != BAG_JOURNAL_UPSERT && kind != BAG_JOURNAL_DELETE))
         return 0;
     *record = (struct bag_journal_record){.sequence = get_u64(bytes + 16),

@@ -173,11 +173,27 @@ static void test_counts_bytes(void **state)
     assert_int_equal(bag_journal_record_bytes(&record, 8), 48);
 }
 
+/* A count that no file holds, in a record that says it has no bytes. */
+static void test_rejects_uncountable_records(void **state)
+{
+    struct bag_journal_record record = {
+        .sequence = 1, .kind = BAG_JOURNAL_DELETE, .count = 1, .ids = ids};
+    unsigned char bytes[56];
+    (void)state;
+    bag_journal_write_record(&record, 8, bytes);
+    assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, 8, &record), 56);
+    memset(bytes + 8, 0, 8);
+    bytes[47] = 0x80;
+    assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, 8, &record), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_what_was_written), cmocka_unit_test(test_rejects_headers),
-        cmocka_unit_test(test_rejects_records), cmocka_unit_test(test_tells_tails_from_damage),
-        cmocka_unit_test(test_counts_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reads_what_was_written),
+                                       cmocka_unit_test(test_rejects_headers),
+                                       cmocka_unit_test(test_rejects_records),
+                                       cmocka_unit_test(test_tells_tails_from_damage),
+                                       cmocka_unit_test(test_counts_bytes),
+                                       cmocka_unit_test(test_rejects_uncountable_records)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
