@@ -127,6 +127,7 @@ struct bag_tensor {
     X(OFFSET_OUT_OF_RANGE, "offset_out_of_range")                   \
     X(OFFSETS_NOT_MONOTONIC, "offsets_not_monotonic")               \
     X(OFFSETS_NOT_STARTING_AT_ZERO, "offsets_not_starting_at_zero") \
+    X(KEYS_DTYPE, "keys_dtype")                                     \
     X(KEY_MISSING, "key_missing")                                   \
     X(DEFAULT_KEY_MISSING, "default_key_missing")                   \
     X(DEFAULT_ROW_NEEDED, "default_row_needed")                     \

@@ -7,8 +7,8 @@
 
 #include "pool_entries.h"
 
-/* What becomes a part of each instance of the loop. */
-#define BAG_LANE static inline __attribute__((always_inline))
+/* What becomes a part of each instance of the loop, or of none: not every type needs it all. */
+#define BAG_LANE static inline __attribute__((always_inline, unused))
 
 /* The most bags of one block: bounds fit a small array on the stack. */
 #define BAG_BLOCK_BAGS 256

@@ -65,11 +65,17 @@ static const struct bag_tensor *input(const struct bag_check *check, enum bag_in
     return check->inputs->tensor[which];
 }
 
-/* Keys may be UINT64, too; offsets and the like are no keys. */
-static bool is_index_type(const struct bag_check *check, enum bag_input which, enum bag_dtype dtype)
+/* Keys may be UINT64. */
+static enum bag_status check_index_type(const struct bag_check *check, enum bag_input which,
+                                        enum bag_status wrong_dtype)
 {
+    enum bag_dtype dtype = input(check, which)->dtype;
     bool is_key = check->rules->keyed && (which == BAG_INDICES || which == BAG_DEFAULT_INDEX);
-    return dtype == BAG_I32 || dtype == BAG_I64 || (is_key && dtype == BAG_U64);
+    if (dtype == BAG_I32 || dtype == BAG_I64 || (is_key && dtype == BAG_U64))
+        return BAG_STATUS_OK;
+    return fails(check, (struct bag_fault){.status = is_key ? BAG_STATUS_KEYS_DTYPE : wrong_dtype,
+                                           .input = which,
+                                           .got = dtype});
 }
 
 static enum bag_status find_form(const struct bag_check *check, enum bag_form *form)
@@ -94,14 +100,12 @@ static enum bag_status check_ids(const struct bag_check *check, enum bag_input w
                                  enum bag_status wrong_dtype, enum bag_status wrong_rank)
 {
     const struct bag_tensor *tensor = input(check, which);
-    if (tensor && !is_index_type(check, which, tensor->dtype))
-        return fails(
-            check, (struct bag_fault){.status = wrong_dtype, .input = which, .got = tensor->dtype});
-    if (tensor && tensor->rank != rank)
+    enum bag_status status = tensor ? check_index_type(check, which, wrong_dtype) : BAG_STATUS_OK;
+    if (tensor && status == BAG_STATUS_OK && tensor->rank != rank)
         return fails(check,
                      (struct bag_fault){
                          .status = wrong_rank, .input = which, .value = tensor->rank, .low = rank});
-    return BAG_STATUS_OK;
+    return status;
 }
 
 /* A single id of shape [] or [1]; an absent tensor is fine. */
@@ -109,15 +113,13 @@ static enum bag_status check_scalar(const struct bag_check *check, enum bag_inpu
                                     enum bag_status wrong_dtype, enum bag_status not_scalar)
 {
     const struct bag_tensor *tensor = input(check, which);
-    if (tensor && !is_index_type(check, which, tensor->dtype))
-        return fails(
-            check, (struct bag_fault){.status = wrong_dtype, .input = which, .got = tensor->dtype});
-    if (tensor && (tensor->rank > 1 || tensor->count != 1))
+    enum bag_status status = tensor ? check_index_type(check, which, wrong_dtype) : BAG_STATUS_OK;
+    if (tensor && status == BAG_STATUS_OK && (tensor->rank > 1 || tensor->count != 1))
         return fails(check, (struct bag_fault){.status = not_scalar,
                                                .input = which,
                                                .value = (int64_t)tensor->count,
                                                .low = tensor->rank});
-    return BAG_STATUS_OK;
+    return status;
 }
 
 static enum bag_status check_segment_count(const struct bag_check *check)

@@ -26,7 +26,10 @@ static bool check_tensor(const struct bag_kjt *kjt, enum bag_kjt_input which,
     if (!fits)
         return bag_problem_set(
             problem, BAG_ERROR_BAD_REQUEST, "'%s' has datatype %s; it must be %s", name,
-            bag_dtypes[tensor->dtype].name, is_weights ? "FP32" : "INT32 or INT64");
+            bag_dtypes[tensor->dtype].name,
+            is_weights                ? "FP32"
+            : which == BAG_KJT_VALUES ? "INT32 or INT64, or UINT64 where they are keys"
+                                      : "INT32 or INT64");
     return tensor->rank == 1 ||
            bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "'%s' has %u dimensions; it must have 1",
                            name, (unsigned)tensor->rank);

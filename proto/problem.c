@@ -104,6 +104,7 @@ static const char *const fault_texts[BAG_STATUS_COUNT] = {
                                          "{low} before it; offsets must not decrease",
     [BAG_STATUS_OFFSETS_NOT_STARTING_AT_ZERO] =
         "'offsets' at position 0 is {value}; this model requires it to be 0",
+    [BAG_STATUS_KEYS_DTYPE] = "'{input}' has datatype {got}; keys must be INT32, INT64 or UINT64",
     [BAG_STATUS_KEY_MISSING] =
         "'indices' at position {position} is {key}, a key that the table does not have",
     [BAG_STATUS_DEFAULT_KEY_MISSING] =

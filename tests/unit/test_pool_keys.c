@@ -198,6 +198,20 @@ static void gives_indices_outside_the_default_row(void **state)
     assert_int_equal(resolve(&call, BAG_U64, ids, 4), BAG_STATUS_INDICES_DTYPE);
 }
 
+static void says_which_types_keys_have(void **state)
+{
+    static const float ids[4] = {0};
+    static const int64_t keys_asked[] = {0};
+    struct call call = {.keys = &keys};
+    (void)state;
+    expect_rejected(resolve(&call, BAG_F32, ids, 4), &call,
+                    "'indices' has datatype FP32; keys must be INT32, INT64 or UINT64");
+    call.default_index = (struct bag_tensor){.dtype = BAG_F32, .count = 1, .data = ids};
+    call.inputs.tensor[BAG_DEFAULT_INDEX] = &call.default_index;
+    expect_rejected(resolve(&call, BAG_I64, keys_asked, 1), &call,
+                    "'default_index' has datatype FP32; keys must be INT32, INT64 or UINT64");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +221,7 @@ int main(void)
         cmocka_unit_test(padding_leaves_first),
         cmocka_unit_test(takes_the_default_of_a_request),
         cmocka_unit_test(gives_indices_outside_the_default_row),
+        cmocka_unit_test(says_which_types_keys_have),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
