@@ -527,6 +527,14 @@ def test_tls(guarded, directory):
         with bc.Client(proxy.url, retries=0) as client:
             expect_raises(bc.ConnectionFailed, client.models, "certificate verify failed")
 
+        async def ask():
+            async with bc.AsyncClient(proxy.url, token=TOKEN, ssl_context=context) as client:
+                for _ in range(2):
+                    expect_equal((await client.packed("items", [[1, 2]])).shape, (1, 64))
+            with pytest.raises(bc.ConnectionFailed, match="certificate verify failed"):
+                await bc.AsyncClient(proxy.url, retries=0).models()
+        asyncio.run(ask())
+
 
 def test_python_example():
     """The lines at the top of the file, against the demo tables."""
