@@ -1,10 +1,13 @@
-/* The formats of tables' files. Bytes come in as arguments. */
+/* The formats of files: tables, journals of updates, and reports on them. Bytes come in as
+ * arguments. */
 #ifndef BAG_FORMATS_H
 #define BAG_FORMATS_H
 
 #include "kernels/pool.h"
 #include "problem.h"
 #include "text.h"
+
+#include <stddef.h>
 
 /* ---- .npy files (npy.c, npy_place.c) --------------------------------------------------------- */
 
@@ -229,5 +232,170 @@ const char *bag_safetensors_index_file(const struct bag_safetensors_index *index
 /* The names of the tensors, as bag_safetensors_next. */
 const char *bag_safetensors_index_next(const struct bag_safetensors_index *index,
                                        const struct cJSON **cursor);
+
+/* ---- the journal of updates (journal.c) ------------------------------------------------------ */
+
+/* Files of row updates: a header that says whose they are, then records, one for each batch.
+ *
+ * All numbers are little-endian. A header takes a multiple of 8 bytes, and so does a record.
+ *
+ *   header   "BAGROWS\n", u32 version, u32 bytes of the header, u64 first sequence,
+ *            u64 elements of a row, u64 bytes of a row, u8 bytes of the model's name, of the
+ *            datatype's and of the row format's, u8 keyed, u32 CRC-32 of all of the header with
+ *            zeros in its place; the three names; zeros
+ *   record   u32 "ROWS", u32 CRC-32 of what follows it in the record, u64 bytes of the record,
+ *            u64 sequence, u64 synced bytes, u32 kind, u32 0, u64 count; count u64 ids (row numbers
+ *            or keys); unless it deletes, count rows; zeros
+ *
+ * "Synced bytes" says how much of the file was known to be on the disk when the record was written.
+ * So a reader can tell a tail that was lost, which nobody was told to be safe, from damage further
+ * in front.
+ *
+ * Nothing here makes a system call or allocates. */
+
+#define BAG_JOURNAL_VERSION 1
+
+/* Longest name of a model, with its NUL. */
+#define BAG_JOURNAL_NAME_BYTES 129
+
+/* No header is longer. */
+#define BAG_JOURNAL_MAX_HEADER_BYTES 256
+
+/* What the rows of a file are. */
+struct bag_journal_header {
+    char name[BAG_JOURNAL_NAME_BYTES]; /* of the model */
+    uint64_t first_sequence;           /* of its first record; from 1 */
+    uint64_t row_elements, row_bytes;
+    enum bag_dtype dtype;
+    enum bag_row_format row_format;
+    bool keyed; /* ids are keys, and not row numbers */
+};
+
+/* X(ID, number in the file) */
+#define BAG_JOURNAL_KINDS(X) \
+    X(UPSERT, 1)             \
+    X(DELETE, 2)
+
+enum bag_journal_kind {
+#define BAG_X(id, number) BAG_JOURNAL_##id = number,
+    BAG_JOURNAL_KINDS(BAG_X)
+#undef BAG_X
+};
+
+/* One batch. The pointers are borrowed: of a record that was read from its bytes. */
+struct bag_journal_record {
+    uint64_t sequence; /* from 1 */
+    uint64_t synced_bytes;
+    enum bag_journal_kind kind;
+    uint64_t count;
+    const void *ids;  /* count of u64, at any alignment */
+    const void *rows; /* count of row_bytes; NULL where it deletes */
+};
+
+/* Writes a header into room for BAG_JOURNAL_MAX_HEADER_BYTES; returns its bytes. */
+size_t bag_journal_write_header(const struct bag_journal_header *header, void *out);
+
+/* Reads a header at the beginning of `count` bytes; *header_bytes says where records begin. False
+ * with *problem (FILE) where it is none, is damaged, or of a newer version. */
+bool bag_journal_read_header(const void *bytes, size_t count, struct bag_journal_header *header,
+                             size_t *header_bytes, struct bag_problem *problem);
+
+/* Bytes that a record takes; 0 where that cannot be counted. */
+size_t bag_journal_record_bytes(const struct bag_journal_record *record, uint64_t row_bytes);
+
+/* Writes a record into room for bag_journal_record_bytes, which is not 0. */
+void bag_journal_write_record(const struct bag_journal_record *record, uint64_t row_bytes,
+                              void *out);
+
+/* Reads the record at `at` of a file of `count` bytes: how many bytes it takes. 0 where there is
+ * none that is whole. */
+size_t bag_journal_read_record(const void *bytes, size_t count, size_t at, uint64_t row_bytes,
+                               struct bag_journal_record *record);
+
+/* Where the record at `at` is not whole: whether what is there from `at` on is a tail that was
+ * lost. Otherwise a record behind it says that the disk had it already. */
+bool bag_journal_tail_is_torn(const void *bytes, size_t count, size_t at, uint64_t row_bytes);
+
+/* ---- reports on files (table_report.c) ------------------------------------------------------- */
+
+/* What the commands that work on table files say of them, as JSON: the report of `bagserve convert`
+ * and the description by `bagserve inspect --json`. */
+
+/* ---- convert --------------------------------------------------------------------------------- */
+
+/* How far values are from what they stand for. A NaN for a NaN, and an infinity for the same one,
+ * is no error. The cosine is that of the angle between two rows, 1 where both are zero. */
+struct bag_error_sum {
+    size_t rows, elements;
+    double squared; /* sum over the elements */
+    double max;     /* the largest, in magnitude */
+    double cosines; /* sum over the rows */
+};
+
+/* Adds one row. */
+void bag_error_add_row(struct bag_error_sum *sum, const float *want, const float *got,
+                       size_t elements);
+
+/* Adds all of `part`. */
+void bag_error_add(struct bag_error_sum *sum, const struct bag_error_sum *part);
+
+struct bag_worst_row {
+    size_t row;
+    uint64_t key; /* as the table has it; unused for a dense one */
+    double mean_squared_error, max_error;
+};
+
+#define BAG_WORST_ROWS 10
+
+/* The rows with the largest mean squared error, largest first; of equal ones the first rows. */
+struct bag_worst_rows {
+    struct bag_worst_row rows[BAG_WORST_ROWS];
+    size_t count;
+};
+
+void bag_worst_rows_add(struct bag_worst_rows *worst, const struct bag_worst_row *row);
+
+struct bag_convert_report {
+    struct bag_error_sum rows, bags;
+    struct bag_worst_rows worst;
+    enum bag_dtype keys_dtype; /* I64 or U64; BAG_DTYPE_COUNT: there are none */
+    size_t row_elements;
+    size_t ids_per_bag;
+    const char *reduction; /* of the bags */
+};
+
+/* The report as JSON text, to be freed; NULL without memory. */
+char *bag_convert_report_print(const struct bag_convert_report *report);
+
+/* ---- inspect --------------------------------------------------------------------------------- */
+
+struct bag_inspected_tensor {
+    const char *name;
+    const char *datatype; /* of the V2 protocol, or as the file has it */
+    uint32_t rank;
+    const int64_t *shape;
+    uint64_t bytes;
+};
+
+struct bag_inspect_report {
+    const struct bag_inspected_tensor *tensors;
+    size_t num_tensors;
+    bool has_table; /* what follows is known */
+    bool keyed;
+    size_t nan, inf;                  /* elements, */
+    size_t rows, row_elements;        /* of the table */
+    size_t sampled_rows;              /* of which values were looked at */
+    size_t zero_rows, duplicate_rows; /* among those */
+    size_t serving_bytes;
+    const char *datatype, *row_format;
+    const char *path;                 /* for the configuration, absolute */
+    const char *tensor, *keys_tensor; /* NULL: not needed */
+};
+
+/* The description as JSON text, to be freed; NULL without memory. */
+char *bag_inspect_report_print(const struct bag_inspect_report *report);
+
+/* The configuration that serves the table, alone, likewise. */
+char *bag_inspect_configuration_print(const struct bag_inspect_report *report);
 
 #endif

@@ -1,5 +1,5 @@
-/* Headers and records of journals; see journal.h. */
-#include "journal.h"
+/* Headers and records of journals; see formats.h. */
+#include "formats.h"
 
 #include <stdio.h>
 #include <string.h>

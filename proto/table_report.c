@@ -1,5 +1,5 @@
-/* Errors of conversions are summed up, and reports printed; see table_report.h. */
-#include "table_report.h"
+/* Errors of conversions are summed up, and reports printed; see formats.h. */
+#include "formats.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>

@@ -90,7 +90,7 @@ bool bag_v2_is_binary(const struct bag_v2_request *request, enum bag_v2_encoding
 bool bag_v2_index_read(const char *body, size_t body_bytes, bool *ready_only,
                        struct bag_problem *problem);
 
-/* ---- batches of rows (v2_rows.c) ------------------------------------------------------------- */
+/* ---- batches of rows ------------------------------------------------------------------------- */
 
 /* The body of POST /v2/models/M/rows: a batch of rows that replaces or adds some, and its reply.
  * Framed as an inference is, with the inputs indices or keys, and rows. */

@@ -1,5 +1,5 @@
-/* Which bytes are requests; see guard.h. Numbers in comments are of RFC 9112. */
-#include "guard.h"
+/* Which bytes are requests; see connection.h. Numbers in comments are of RFC 9112. */
+#include "connection.h"
 
 #include <stdlib.h>
 #include <string.h>

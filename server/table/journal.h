@@ -14,7 +14,7 @@
 #ifndef BAG_TABLE_JOURNAL_H
 #define BAG_TABLE_JOURNAL_H
 
-#include "proto/journal.h"
+#include "proto/formats.h"
 #include "server/system/files.h"
 
 #define BAG_JOURNAL_PATH_BYTES 1024

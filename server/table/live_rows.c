@@ -1,5 +1,5 @@
-/* Tables whose rows change; see live_rows.h. */
-#include "live_rows.h"
+/* Tables whose rows change; see snapshot.h. */
+#include "snapshot.h"
 
 #include "kernels/rowformat.h"
 

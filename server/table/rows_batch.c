@@ -1,5 +1,5 @@
-/* Batches of rows from tensors; see live_rows.h. */
-#include "live_rows.h"
+/* Batches of rows from tensors; see snapshot.h. */
+#include "snapshot.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 
 #include "config/options.h"
 #include "journal.h"
-#include "live_rows.h"
+#include "snapshot.h"
 
 #include <stdatomic.h>
 

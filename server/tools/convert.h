@@ -2,7 +2,7 @@
 #ifndef BAG_TOOLS_CONVERT_H
 #define BAG_TOOLS_CONVERT_H
 
-#include "proto/table_report.h"
+#include "proto/formats.h"
 #include "rows_reader.h"
 #include "server/table/change.h"
 

@@ -1,6 +1,6 @@
 /* libFuzzer: journals of row updates. What is read must be written as the same bytes again, and a
  * file of whole records, cut anywhere, has a torn tail. */
-#include "proto/journal.h"
+#include "proto/formats.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * wrong. */
 #include "testing.h"
 
+#include "server/http/connection.h"
 #include "server/http/message.h"
-#include "server/http/guard.h"
 
 #define GET     "GET / HTTP/1.1\r\n"
 #define OLD     "GET / HTTP/1.0\r\n"

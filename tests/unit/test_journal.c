@@ -1,7 +1,7 @@
 /* The bytes of journals: what is written is read, and what is damaged is told from what is torn. */
 #include "testing.h"
 
-#include "proto/journal.h"
+#include "proto/formats.h"
 
 #define ROW_BYTES 6
 
