@@ -371,12 +371,26 @@ static bool add_outputs(cJSON *tree, const struct bag_v2_model *model)
     return whole;
 }
 
-/* All versions that the server has are served. */
-static bool add_policy(cJSON *tree)
+/* {"latest": {"num_versions": 1}}, {"specific": {"versions": [1, 3]}} or {"all": {}} */
+static bool add_versions(cJSON *policy, const struct bag_v2_model *model)
+{
+    const char *kind = model->latest ? "latest" : model->num_specific ? "specific" : "all";
+    cJSON *object = cJSON_AddObjectToObject(policy, kind);
+    cJSON *list = model->num_specific ? cJSON_AddArrayToObject(object, "versions") : NULL;
+    if (!object || (model->num_specific && !list))
+        return false;
+    for (size_t i = 0; i < model->num_specific; i++) {
+        if (!cJSON_AddItemToArray(list, cJSON_CreateNumber((double)model->specific[i])))
+            return false;
+    }
+    return !model->latest || cJSON_AddNumberToObject(object, "num_versions", (double)model->latest);
+}
+
+static bool add_policy(cJSON *tree, const struct bag_v2_model *model)
 {
     cJSON *policy = cJSON_AddObjectToObject(tree, "version_policy");
     cJSON *transaction = cJSON_AddObjectToObject(tree, "model_transaction_policy");
-    return policy && cJSON_AddObjectToObject(policy, "all") && transaction &&
+    return policy && add_versions(policy, model) && transaction &&
            cJSON_AddBoolToObject(transaction, "decoupled", false);
 }
 
@@ -498,7 +512,7 @@ char *bag_v2_describe_config(const struct bag_v2_model *model)
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddStringToObject(tree, "name", model->name) &&
                  cJSON_AddStringToObject(tree, "platform", "bagserve") &&
-                 cJSON_AddStringToObject(tree, "backend", "bagserve") && add_policy(tree) &&
+                 cJSON_AddStringToObject(tree, "backend", "bagserve") && add_policy(tree, model) &&
                  cJSON_AddNumberToObject(tree, "max_batch_size", 0) && add_inputs(tree, model) &&
                  add_outputs(tree, model) && add_parameters(tree, model);
     return print_tree(tree, whole);

@@ -68,6 +68,10 @@ struct bag_v2_model {
     const struct bag_v2_feature *features; /* at least 1 */
     size_t num_features;
     bool is_collection; /* otherwise its one feature is its own table */
+    /* Which versions are served: the last ones, so many, or `specific` ones, or all. */
+    int64_t latest; /* 0: not the last ones */
+    const int64_t *specific;
+    size_t num_specific;
     struct bag_v2_shown shown;
 };
 

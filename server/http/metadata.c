@@ -146,6 +146,16 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
     return features;
 }
 
+/* That of the highest version. */
+static struct bag_version_policy find_policy(struct bag_model *const *models, size_t count)
+{
+    for (size_t i = count; i-- > 0;) {
+        if (models[i]->source)
+            return bag_source_policy(models[i]->source);
+    }
+    return (struct bag_version_policy){.kind = BAG_VERSIONS_ALL};
+}
+
 /* Answers with what `describe` makes of the model that the path names. */
 static enum bag_http_outcome describe_model(struct bag_http_request *request,
                                             char *(*describe)(const struct bag_v2_model *))
@@ -163,6 +173,7 @@ static enum bag_http_outcome describe_model(struct bag_http_request *request,
         if (models[i]->state == BAG_MODEL_READY)
             versions[ready++] = models[i]->version;
     }
+    struct bag_version_policy policy = find_policy(models, count);
     struct bag_v2_model description = {.name = model->name,
                                        .versions = versions,
                                        .num_versions = ready,
@@ -170,6 +181,10 @@ static enum bag_http_outcome describe_model(struct bag_http_request *request,
                                        .num_features = model->num_features,
                                        .is_collection = bag_model_is_collection(model),
                                        .shown = model->shown};
+    if (policy.kind == BAG_VERSIONS_LATEST)
+        description.latest = policy.numbers[0];
+    description.specific = policy.numbers;
+    description.num_specific = policy.kind == BAG_VERSIONS_SPECIFIC ? policy.count : 0;
     answer(request, 200, versions && features ? describe(&description) : NULL);
     free(features);
     free(versions);

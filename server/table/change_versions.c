@@ -209,15 +209,6 @@ static void forget_default(struct choosing *choosing)
     }
 }
 
-/* Versions that are named one by one are all meant. */
-static struct bag_version_policy policy_of(const struct bag_source *source)
-{
-    struct bag_version_policy policy = source->model->version_policy;
-    if (policy.kind == BAG_VERSIONS_LATEST && policy.count == 0 && source->is_named)
-        policy.kind = BAG_VERSIONS_ALL;
-    return policy;
-}
-
 /* That of the highest version that is there. */
 static struct bag_version_policy find_policy(const struct choosing *choosing)
 {
@@ -227,7 +218,7 @@ static struct bag_version_policy find_policy(const struct choosing *choosing)
                                           : candidate->ready ? candidate->ready->source
                                                              : candidate->kept->source;
         if (source)
-            return policy_of(source);
+            return bag_source_policy(source);
     }
     return (struct bag_version_policy){0};
 }

@@ -398,6 +398,17 @@ size_t bag_source_bytes(const struct bag_source *source)
     return bytes;
 }
 
+struct bag_version_policy bag_source_policy(const struct bag_source *source)
+{
+    struct bag_version_policy policy = source->model->version_policy;
+    if (policy.kind == BAG_VERSIONS_LATEST && policy.count == 0) {
+        policy.kind = source->is_named ? BAG_VERSIONS_ALL : BAG_VERSIONS_LATEST;
+        policy.numbers[0] = 1;
+        policy.count = !source->is_named;
+    }
+    return policy;
+}
+
 bool bag_source_projects(const struct bag_source *source)
 {
     bool projects = false;

@@ -120,6 +120,10 @@ char *bag_source_deltas(const struct bag_source *source);
  * projections. */
 size_t bag_source_bytes(const struct bag_source *source);
 
+/* Which versions of its model are served, as it says: absent, the latest one of a folder's, and all
+ * of those that are named. */
+struct bag_version_policy bag_source_policy(const struct bag_source *source);
+
 /* Whether some feature is projected. */
 bool bag_source_projects(const struct bag_source *source);
 

@@ -35,6 +35,10 @@ def test_policies(directory, policy, want):
         for version in (1, 3, 7):
             expect_equal(served(client, version=version), version if version in want else 404)
         expect_equal(set(index(client, "t")), {str(v) for v in want})
+        shown = client.get("/v2/models/t/config").json()["version_policy"]
+        kind, value = ("all", None) if policy == "all" else next(iter((policy or {"latest": 1}).items()))
+        expect_equal(shown, {kind: {"all": {}, "latest": {"num_versions": value},
+                                    "specific": {"versions": value}}[kind]})
 
 
 @pytest.mark.parametrize("policy", [{"latest": 0}, {"latest": "1"}, {"latest": 1, "all": 1}, "latest",
