@@ -1,5 +1,5 @@
-/* Files of row updates; see journal.h. */
-#include "journal.h"
+/* Files of row updates; see updates.h. */
+#include "updates.h"
 
 #include <errno.h>
 #include <inttypes.h>

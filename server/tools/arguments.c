@@ -1,5 +1,5 @@
-/* Flags and operands of the commands that work on files; see arguments.h. */
-#include "arguments.h"
+/* Flags and operands of the commands that work on files; see tools.h. */
+#include "tools.h"
 
 #include "proto/text.h"
 

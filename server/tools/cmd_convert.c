@@ -1,7 +1,6 @@
 /* `bagserve convert`: its command line, signals, progress and report. */
-#include "arguments.h"
-#include "convert.h"
 #include "server/commands.h"
+#include "tools.h"
 
 #include <errno.h>
 #include <math.h>

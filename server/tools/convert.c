@@ -1,8 +1,8 @@
-/* Tables are converted block by block, by several threads; see convert.h.
+/* Tables are converted block by block, by several threads; see tools.h.
  *
  * What is summed up is kept for each block and added in their order, so that a report does not
  * depend on the threads. */
-#include "convert.h"
+#include "tools.h"
 
 #include "kernels/rowformat.h"
 #include "proto/formats.h"

@@ -1,5 +1,5 @@
-/* Rows and keys are read block by block; see rows_reader.h. */
-#include "rows_reader.h"
+/* Rows and keys are read block by block; see tools.h. */
+#include "tools.h"
 
 #include "server/table/load.h"
 

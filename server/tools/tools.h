@@ -1,0 +1,95 @@
+/* What the commands that work on files share: their arguments, rows read block by block, and tables
+ * converted to a safetensors file in bounded memory. */
+#ifndef BAG_TOOLS_H
+#define BAG_TOOLS_H
+
+#include "proto/formats.h"
+#include "server/table/change.h"
+#include "server/table/source.h"
+
+#include <stdio.h>
+
+/* ---- arguments (arguments.c) ----------------------------------------------------------------- */
+
+/* The command line of the commands that work on files: flags from one table each, and operands. */
+
+struct bag_tool_flag {
+    const char *name;  /* "--force" */
+    const char *value; /* what stands for its value in the help; NULL: it has none */
+    const char *sentence;
+};
+
+/* What a command takes. */
+struct bag_tool {
+    const char *usage, *about; /* of the help */
+    const struct bag_tool_flag *flags;
+    size_t num_flags;
+    size_t min_operands, max_operands;
+};
+
+/* Sets values[i] to what flag i was given, "" where it takes none, NULL where it is not there; and
+ * operands[]. All are borrowed from argv. */
+bool bag_tool_parse(const struct bag_tool *tool, int argc, char *argv[], const char **values,
+                    const char **operands, struct bag_problem *problem);
+
+void bag_tool_print_help(FILE *stream, const struct bag_tool *tool);
+
+/* A whole number from `least` to `most` in the text of that flag. */
+bool bag_tool_number(const char *flag, const char *text, size_t least, size_t most, size_t *number,
+                     struct bag_problem *problem);
+
+/* Finds and opens the table that `--table NAME=IN` would serve; NULL with the problem set. The
+ * caller frees it. */
+struct bag_source *bag_tool_open(const char *in, struct bag_problem *problem);
+
+/* ---- rows of files (rows_reader.c) ----------------------------------------------------------- */
+
+/* The rows and keys of a table, block by block, wherever they lie: for commands that read tables
+ * larger than memory. One reader serves several threads. */
+
+struct bag_rows_reader {
+    const struct bag_source *source; /* borrowed; of a table that is read from files */
+    size_t num_rows, row_bytes;      /* of the table, as the kernels would see it */
+    int *files, *key_files;          /* owned descriptors, as many as the source has files */
+};
+
+/* Opens the files again. False with the problem set; then nothing is due. */
+bool bag_rows_reader_open(struct bag_rows_reader *reader, const struct bag_source *source,
+                          struct bag_problem *problem);
+
+void bag_rows_reader_close(struct bag_rows_reader *reader);
+
+/* Whether no file has changed since the source was opened. */
+bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_problem *problem);
+
+/* Reads `count` rows from `first` on, in C order and the machine's byte order. `scratch` has as
+ * many bytes as `rows`. */
+bool bag_rows_read(const struct bag_rows_reader *reader, size_t first, size_t count, void *rows,
+                   void *scratch, struct bag_problem *problem);
+
+/* Reads the 64-bit keys of those rows, likewise. */
+bool bag_rows_read_keys(const struct bag_rows_reader *reader, size_t first, size_t count,
+                        uint64_t *keys, void *scratch, struct bag_problem *problem);
+
+/* ---- converting (convert.c) ------------------------------------------------------------------ */
+
+#define BAG_CONVERT_MAX_THREADS 16
+
+struct bag_conversion {
+    const struct bag_source *source; /* borrowed */
+    const char *out;                 /* path; borrowed */
+    struct bag_table to;             /* how rows are to be stored; `rows` is not used */
+    bool replace;                    /* `out` where it exists */
+    unsigned threads;                /* 1 to BAG_CONVERT_MAX_THREADS */
+    double max_error;                /* of an element; larger ones make it fail. INFINITY: any */
+    const volatile int *stopping;    /* not 0: end without a file */
+    struct bag_progress *progress;   /* of bytes of the source */
+};
+
+/* Writes the file: first under the name `out`.partial, which is removed where this fails and taken
+ * over from a run that was killed. It is renamed when its data is on the disk. *report is complete
+ * where this succeeds, and where max_error is what made it fail (BAG_ERROR_CONFLICT). */
+bool bag_convert(const struct bag_conversion *conversion, struct bag_convert_report *report,
+                 struct bag_problem *problem);
+
+#endif
