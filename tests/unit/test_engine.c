@@ -1,5 +1,6 @@
 /* The engine on a real loop with real workers: every job is done once, with the bits of a job
  * alone; the queue is bounded; stale jobs are rejected. */
+#include "model_fixture.h"
 #include "testing.h"
 
 #include "server/engine/engine.h"
@@ -58,19 +59,7 @@ static void set_up(unsigned workers, size_t max_queue_size)
     world.rows = malloc(ROWS * COLUMNS * sizeof *world.rows);
     for (int i = 0; i < ROWS * COLUMNS; i++)
         world.rows[i] = (float)(i % 977) * 0.37f;
-    world.memory = (struct bag_table_memory){
-        .table = {.rows = world.rows, .dtype = BAG_F32, .num_rows = ROWS, .row_elements = COLUMNS},
-        .rank = 2,
-        .shape = {ROWS, COLUMNS}};
-    world.feature = (struct bag_feature){.name = (char *)(uintptr_t)BAG_EMBEDDINGS,
-                                         .rules = {.default_index = -1, .output_dtype = BAG_F32},
-                                         .memory = &world.memory};
-    world.model = (struct bag_model){.name = (char *)(uintptr_t) "m",
-                                     .version = (char *)(uintptr_t) "1",
-                                     .memory = &world.memory,
-                                     .features = &world.feature,
-                                     .num_features = 1,
-                                     .typical_row_bytes = COLUMNS * sizeof(float)};
+    set_up_model(&world.model, &world.feature, &world.memory, world.rows, ROWS, COLUMNS);
     assert_int_equal(uv_loop_init(&world.loop), 0);
     assert_true(bag_workers_start(&world.workers, workers, "", 0, &problem));
     assert_true(bag_engine_init(&world.engine, &world.loop, &world.workers, NULL, &limits));

@@ -1,5 +1,6 @@
 /* One inference: what a plan costs and what it may ask for. Limits are met exactly, and passed by
  * one byte. */
+#include "model_fixture.h"
 #include "testing.h"
 
 #include "server/infer/infer.h"
@@ -25,19 +26,7 @@ static int set_up(void **state)
                                              .max_ids = 1 << 20,
                                              .max_bags = 1 << 30,
                                              .explains = true};
-    world.memory = (struct bag_table_memory){
-        .table = {.rows = world.rows, .dtype = BAG_F32, .num_rows = ROWS, .row_elements = COLUMNS},
-        .rank = 2,
-        .shape = {ROWS, COLUMNS}};
-    world.feature = (struct bag_feature){.name = (char *)(uintptr_t)BAG_EMBEDDINGS,
-                                         .rules = {.default_index = -1, .output_dtype = BAG_F32},
-                                         .memory = &world.memory};
-    world.model = (struct bag_model){.name = (char *)(uintptr_t) "m",
-                                     .version = (char *)(uintptr_t) "1",
-                                     .memory = &world.memory,
-                                     .features = &world.feature,
-                                     .num_features = 1,
-                                     .typical_row_bytes = COLUMNS * sizeof(float)};
+    set_up_model(&world.model, &world.feature, &world.memory, world.rows, ROWS, COLUMNS);
     return 0;
 }
 

@@ -1,10 +1,13 @@
 /* The way of a request, driven by a connection that is not one: what is decided at the head, at
  * each piece of the body and at its end, and what becomes of the reply. */
+#include "model_fixture.h"
 #include "testing.h"
 
 #include "server/http/message.h"
 #include "server/http/request.h"
 #include "server/table/loader.h"
+
+#include <time.h>
 
 #define INFER "/v2/models/m/infer"
 #define BODY \
@@ -21,8 +24,8 @@ static struct {
     struct bag_model model;
     struct bag_reader reader;
     bool connected;
-    unsigned resumed;  /* calls of the connection's resume */
-    unsigned expected; /* when the engine is stopped */
+    unsigned resumed;         /* calls of the connection's resume */
+    unsigned expected;        /* when the engine is stopped */
     struct bag_loader loader; /* its status alone */
     struct bag_http_request *request;
 } world;
@@ -77,23 +80,11 @@ static int set_up(void **state)
     world.config.options.max_body_bytes = 100000;
     world.service.config = &world.config;
     world.service.state = BAG_SERVICE_READY;
-    world.memory = (struct bag_table_memory){
-        .table = {.rows = rows, .dtype = BAG_F32, .num_rows = 4, .row_elements = 1},
-        .rank = 2,
-        .shape = {4, 1}};
-    world.feature = (struct bag_feature){.name = (char *)(uintptr_t)BAG_EMBEDDINGS,
-                                         .rules = {.default_index = -1, .output_dtype = BAG_F32},
-                                         .memory = &world.memory};
-    world.model = (struct bag_model){.name = (char *)(uintptr_t) "m",
-                                     .version = (char *)(uintptr_t) "1",
-                                     .memory = &world.memory,
-                                     .state = BAG_MODEL_READY,
-                                     .reason = (char *)(uintptr_t) "",
-                                     .holders = 1,
-                                     .slot = SIZE_MAX,
-                                     .features = &world.feature,
-                                     .num_features = 1,
-                                     .typical_row_bytes = sizeof(float)};
+    set_up_model(&world.model, &world.feature, &world.memory, rows, 4, 1);
+    world.model.state = BAG_MODEL_READY;
+    world.model.reason = (char *)(uintptr_t) "";
+    world.model.holders = 1;
+    world.model.slot = SIZE_MAX;
     struct bag_http_context *context = &world.context;
     context->service = &world.service;
     world.service.loader = &world.loader;
@@ -440,10 +431,18 @@ struct written {
     unsigned left; /* headers for which there is memory */
 };
 
+/* The date is checked, and written as NOW. */
 static bool write_header(void *context, const char *name, const char *value)
 {
     struct written *written = context;
     size_t used = strlen(written->text);
+    struct tm date = {0};
+    if (strcmp(name, "Date") == 0) {
+        const char *end = strptime(value, "%a, %d %b %Y %H:%M:%S GMT", &date);
+        assert_true(end && !*end);
+        assert_in_range(timegm(&date), time(NULL) - 5, time(NULL));
+        value = "NOW";
+    }
     snprintf(written->text + used, sizeof written->text - used, "%s: %s\n", name, value);
     return written->left-- > 0;
 }
@@ -458,7 +457,8 @@ static void test_headers(void **state)
                                    .header_bytes = 7,
                                    .no_store = true,
                                    .close = true};
-    static const char want[] = "Content-Type: application/octet-stream\n"
+    static const char want[] = "Date: NOW\n"
+                               "Content-Type: application/octet-stream\n"
                                "Inference-Header-Content-Length: 7\n"
                                "Content-Encoding: gzip\n"
                                "Cache-Control: no-store\n"
@@ -475,7 +475,7 @@ static void test_headers(void **state)
     bag_http_reply_to(&reply, &head, "http://a");
     assert_true(bag_http_reply_headers(&reply, write_header, &all));
     assert_string_equal(all.text, want);
-    for (unsigned left = 0; left < 10; left++) {
+    for (unsigned left = 0; left < 11; left++) {
         struct written some = {.left = left};
         assert_false(bag_http_reply_headers(&reply, write_header, &some));
         assert_memory_equal(some.text, want, strlen(some.text)); /* and none behind the failure */
