@@ -1,4 +1,5 @@
-/* Makes calls of a program fail on purpose: preloaded (LD_PRELOAD) by tests/torture.
+/* Makes calls of a program fail on purpose, and its clocks jump: preloaded (LD_PRELOAD) by
+ * tests/torture.
  *
  * The file that FAIL_CONTROL names is mapped and shared with the test, which arms it at any moment:
  * the Nth call of one kind fails, or every one from the Nth on, with an errno; or system calls are
@@ -19,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What this file defines takes the place of the C library's. */
@@ -27,12 +29,13 @@
 enum kind { NOTHING, ALLOCATION, ACCEPT, RECEIVE, SEND, READ, EPOLL, EVENTFD, THREAD, MAP };
 enum mode { ONCE, FROM, SHORT };
 
-/* As tests/torture writes it: seven 64-bit words, little-endian. */
+/* As tests/torture writes it: nine 64-bit words, little-endian. */
 struct control {
     _Atomic uint64_t kind, mode, at, error;
     _Atomic uint64_t armed;
-    _Atomic uint64_t calls;  /* of that kind, since it was armed */
-    _Atomic uint64_t failed; /* of these */
+    _Atomic uint64_t calls;                  /* of that kind, since it was armed */
+    _Atomic uint64_t failed;                 /* of these */
+    _Atomic int64_t realtime_s, monotonic_s; /* added to what these clocks tell */
 };
 
 static struct control unarmed;
@@ -255,4 +258,26 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 {
     REAL(pthread_create);
     return fails(THREAD) ? (int)control->error : real(thread, attributes, run, argument);
+}
+
+/* ---- clocks ---------------------------------------------------------------------------------- */
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    REAL(clock_gettime);
+    int result = real(clock, now);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
+        now->tv_sec += control->realtime_s;
+    else if (clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE)
+        now->tv_sec += control->monotonic_s;
+    return result;
+}
+
+time_t time(time_t *copy)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (copy)
+        *copy = now.tv_sec;
+    return now.tv_sec;
 }
