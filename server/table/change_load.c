@@ -245,4 +245,6 @@ void bag_change_begin_loading(struct bag_change_plan *plan)
 void bag_change_end_loading(struct bag_change_plan *plan, bool ok)
 {
     end_status(plan->changer->status, ok);
+    if (plan->kind != BAG_CHANGE_START)
+        bag_systemd_notify("STATUS=Serving");
 }
