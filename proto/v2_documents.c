@@ -257,7 +257,7 @@ static bool add_integer(cJSON *tree, const char *key, uint64_t value)
 /* What the table of a feature is. */
 static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
 {
-    return add_integer(object, "rows", (uint64_t)feature->rows->num_rows) &&
+    return add_integer(object, "rows", (uint64_t)feature->num_rows) &&
            add_integer(object, "row_elements", feature->rows->row_elements) &&
            cJSON_AddStringToObject(object, "row_format",
                                    bag_row_format_names[feature->rows->row_format]) &&
@@ -456,7 +456,7 @@ static bool add_rules(const struct parameters *to, const struct bag_rules *rules
 /* What the table is, as metadata says it. */
 static bool add_table_strings(const struct parameters *to, const struct bag_v2_feature *feature)
 {
-    return add_number(to, "rows", feature->rows->num_rows) &&
+    return add_number(to, "rows", feature->num_rows) &&
            add_number(to, "row_elements", (int64_t)feature->rows->row_elements) &&
            add_parameter(to, "row_format", bag_row_format_names[feature->rows->row_format]) &&
            add_number(to, "bytes", (int64_t)feature->table_bytes);

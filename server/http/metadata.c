@@ -133,6 +133,7 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
             .name = feature->name,
             .table = feature->model->name,
             .rows = &feature->memory->table,
+            .num_rows = feature->memory->shape[0],
             .table_bytes = bag_table_memory_bytes(feature->memory),
             .weights_dtype = feature->memory->table.dtype,
             .output_dtype = feature->rules.output_dtype,

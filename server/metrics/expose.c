@@ -358,7 +358,7 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
             const struct bag_table_memory *memory = snapshot->models[j]->memory;
             if (!memory)
                 continue;
-            const uint64_t values[] = {(uint64_t)memory->table.num_rows, memory->table.row_elements,
+            const uint64_t values[] = {(uint64_t)memory->shape[0], memory->table.row_elements,
                                        bag_table_memory_bytes(memory)};
             bag_prometheus_sample(out, gauges[i].name, "");
             bag_prometheus_label(out, "model", snapshot->models[j]->name);

@@ -178,7 +178,8 @@ def test_metadata(directory, rng):
     np.save(directory / "users" / "values.npy", np.zeros((9, 4), F32))
     write_json(directory / "config.json", {"models": [
         {"name": "codes", "path": "codes.npy", "row_format": "int4", "row_elements": 7},
-        {"name": "cube", "path": "cube.npy"}, {"name": "users", "path": "users"},
+        {"name": "cube", "path": "cube.npy"},
+        {"name": "users", "path": "users", "spare_rows": 20},
         {"name": "all", "features": [{"name": "b", "model": "users"},
                                      {"name": "a", "model": "codes"}]}]})
     codes = {"rows": ROWS, "row_elements": 7, "row_format": "int4", "bytes": ROWS * 8,
