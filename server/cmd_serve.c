@@ -6,7 +6,7 @@
 #include "server/http/routes.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
-#include "server/table/loader.h"
+#include "server/table/change.h"
 #include "server/table/updates.h"
 
 #include <errno.h>

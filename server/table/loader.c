@@ -1,5 +1,5 @@
-/* The thread that makes changes; see loader.h. */
-#include "loader.h"
+/* The thread that makes changes; see change.h. */
+#include "change.h"
 
 #include "server/memory/memory.h"
 #include "server/system/log.h"

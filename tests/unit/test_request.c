@@ -5,7 +5,7 @@
 
 #include "server/http/message.h"
 #include "server/http/request.h"
-#include "server/table/loader.h"
+#include "server/table/change.h"
 
 #include <time.h>
 
