@@ -289,8 +289,8 @@ static void run_asked(struct bag_task *task, struct bag_job *const *jobs, size_t
 static void run_together(struct bag_task *task, struct bag_job *const *jobs, size_t count,
                          bool is_last)
 {
-    struct bag_infer *infers[BAG_INFER_TOGETHER];
-    struct bag_problem *problems[BAG_INFER_TOGETHER];
+    struct bag_infer *infers[BAG_INFER_TOGETHER] = {NULL};
+    struct bag_problem *problems[BAG_INFER_TOGETHER] = {NULL};
     bool made[BAG_INFER_TOGETHER];
     for (size_t i = 0; i < count; i++) {
         infers[i] = &jobs[i]->infer;
