@@ -21,6 +21,7 @@ struct scan {
     const struct bag_config *config;
     struct bag_config found; /* models alone */
     char **reasons;          /* owned; why the i-th of them cannot be served; NULL: it can */
+    size_t num_reasons;      /* one for each model, but for one that was just added */
     size_t num_named;        /* of them, at the beginning */
     bool is_first;
 };
@@ -39,6 +40,7 @@ static bool grow_reasons(struct scan *scan, struct bag_problem *problem)
         return no_memory(scan->found.models[count - 1].name, problem);
     scan->reasons = reasons;
     reasons[count - 1] = NULL;
+    scan->num_reasons = count;
     return true;
 }
 
@@ -133,8 +135,8 @@ static bool walk(const char *directory, visit_entry *visit, void *context,
     int count = scandir(directory, &entries, skip_hidden, versionsort);
     bool ok = count >= 0;
     if (!ok)
-        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be read as a folder of models: %s",
-                        directory, strerror(errno));
+        bag_problem_set(problem, errno == ENOMEM ? BAG_ERROR_NO_MEMORY : BAG_ERROR_FILE,
+                        "%s: cannot be read as a folder of models: %s", directory, strerror(errno));
     for (int i = 0; i < count; i++) {
         char *path = NULL;
         if (ok && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0) {
@@ -233,7 +235,9 @@ static bool add_version(const struct model *model, const struct version *files, 
     bool ok = check_files(files, path, &why) &&
               (!model->settings || apply_settings(scan, model->settings, true, &why)) &&
               (!files->settings || apply_settings(scan, files->settings, false, &why));
-    return ok || reject_last(scan, &why, problem);
+    if (!ok && why.kind == BAG_ERROR_NO_MEMORY)
+        *problem = why;
+    return ok || (why.kind != BAG_ERROR_NO_MEMORY && reject_last(scan, &why, problem));
 }
 
 static bool is_version(const char *path, const char *name)
@@ -340,7 +344,7 @@ static bool add_named(struct scan *scan, struct bag_problem *problem)
             return no_memory(config->models[i].name, problem);
         scan->found.num_models++;
     }
-    scan->num_named = config->num_models;
+    scan->num_named = scan->num_reasons = config->num_models;
     return true;
 }
 
@@ -381,7 +385,7 @@ static bool make_sources(struct scan *scan, struct bag_catalog *catalog,
 
 static void free_scan(struct scan *scan)
 {
-    for (size_t i = 0; scan->reasons && i < scan->found.num_models; i++)
+    for (size_t i = 0; i < scan->num_reasons; i++)
         free(scan->reasons[i]);
     free(scan->reasons);
     for (size_t i = 0; i < scan->found.num_models; i++)

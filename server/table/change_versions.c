@@ -44,6 +44,7 @@ struct choosing {
     bool had_ready;
     const struct bag_source
         *named_failure; /* one that was named and cannot be served; NULL: none */
+    bool lacks_memory;  /* for looking at a version, which may be good */
 };
 
 static int compare_candidates(const void *a, const void *b)
@@ -152,9 +153,10 @@ static void look_at(struct choosing *choosing, struct candidate *candidate)
     struct bag_source *source = *candidate->place;
     struct bag_problem why;
     if (!source->reason && !bag_source_is_collection(source)) {
-        if (!bag_source_open_table(source, &why))
+        if (!bag_source_open_table(source, &why)) {
             bag_source_reject(source, why.text);
-        else if (plan->kind != BAG_CHANGE_MODELS)
+            choosing->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
+        } else if (plan->kind != BAG_CHANGE_MODELS)
             check_failures(plan->changer, source, candidate->number);
     }
     if (source->reason || plan->kind != BAG_CHANGE_POLL || bag_source_is_collection(source) ||
@@ -416,6 +418,8 @@ static bool choose(struct choosing *choosing, bool *chosen, struct bag_problem *
     }
     size_t preferred = bag_versions_choose(&versions, &choosing->policy, choosing->wish, chosen);
     free(numbers);
+    if (choosing->lacks_memory)
+        return no_memory(problem);
     if (item && !check_choice(choosing, item, preferred, problem))
         return false;
     const struct bag_source *named = choosing->named_failure;

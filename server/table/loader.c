@@ -176,6 +176,9 @@ static void carry_out(struct bag_loader *loader, struct bag_change *change)
     else
         ok = make_change(loader, change->kind, &change->control, &change->problem);
     change->failed = !ok;
+    if (!ok &&
+        (change->problem.kind == BAG_ERROR_FILE || change->problem.kind == BAG_ERROR_CONFIGURATION))
+        change->problem.kind = BAG_ERROR_BAD_REQUEST; /* it asks for what cannot be served */
     log_change(change, ok ? "change done" : "change failed", begun_ns);
     change->on_done(change);
 }
