@@ -2,8 +2,12 @@
  *
  * Holes are private pages of zeros over the file's. Beyond the file's end one range of them reaches
  * to the end of the mapping, so that a cut file takes few mappings; within the file, where the disk
- * fails, a hole is a page. Why a job that read zeros always knows: a hole is marked before
- * bag_map_epoch counts it, and pages are put back before it counts that. */
+ * fails, a hole is a page.
+ *
+ * Why a job that read zeros always knows: who looks waits until nobody is between putting zeros
+ * somewhere, or taking them away, and counting that. So either the epoch is another one afterwards,
+ * or the hole is marked. A handler may be late, and put a hole where the file has grown again:
+ * whoever looks next fills it. */
 #include "load.h"
 
 #include "server/memory/memory.h"
@@ -11,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -44,11 +49,14 @@ struct bag_map {
     size_t data_offset;   /* of the first row, from `start` */
     size_t data_bytes;
     size_t row_bytes;
+    size_t locked_bytes; /* that are counted as taken */
 
     atomic_uint quiet;       /* jobs in a row for which nothing was read */
     atomic_size_t there;     /* bytes from `start` on that the file had when last looked at */
     _Atomic uint64_t state;  /* of the file then, see state_of */
     atomic_size_t num_holes; /* marked below */
+    atomic_uint changers;    /* who make holes, or fill them, at this moment */
+    atomic_bool was_cut;     /* a hole beyond the file's end was made since it was last looked at */
     atomic_ulong *holes;     /* owned; a bit for each page */
     pthread_mutex_t lock;    /* held to look, and by who puts pages back */
     uint64_t tried_ns;       /* when pages within the file were last tried again */
@@ -149,26 +157,32 @@ static size_t pages_of(size_t bytes)
     return (bytes + page_bytes - 1) / page_bytes;
 }
 
+static bool put_zeros(const struct bag_map *map, size_t page, size_t count)
+{
+    return map_over(map->start + page * page_bytes, count * page_bytes, MAP_PRIVATE | MAP_ANONYMOUS,
+                    -1, 0);
+}
+
 /* Puts zeros in place of a page that cannot be had, and of all behind it where the file ends before
  * it. Async-signal-safe. */
 static bool make_hole(struct bag_map *map, size_t page)
 {
     struct stat state;
     size_t end = map->bytes / page_bytes;
+    atomic_fetch_add(&map->changers, 1);
     bool within = fstat(map->fd, &state) == 0 && page < pages_of(bytes_there(map, &state));
     size_t count = within ? 1 : end - page;
     /* One more mapping may be one too many; a hole to the end never is, as it joins others. */
-    if (!map_over(map->start + page * page_bytes, count * page_bytes, MAP_PRIVATE | MAP_ANONYMOUS,
-                  -1, 0)) {
+    if (within && !put_zeros(map, page, 1))
         count = end - page;
-        if (!within || !map_over(map->start + page * page_bytes, count * page_bytes,
-                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
-            return false;
-    }
-    for (size_t i = page; i < page + count; i++)
+    bool made = (within && count == 1) || put_zeros(map, page, count);
+    for (size_t i = page; made && i < page + count; i++)
         mark(map, i, true);
+    if (!within)
+        atomic_store(&map->was_cut, true);
     atomic_fetch_add(&hole_epoch, 1);
-    return true;
+    atomic_fetch_sub(&map->changers, 1);
+    return made;
 }
 
 /* Runs on the thread that touched the page. Of an address that is no mapped table's, or a signal
@@ -241,6 +255,7 @@ static void fill_holes(struct bag_map *map, size_t there)
 {
     size_t pages = pages_of(there);
     bool filled = false;
+    atomic_fetch_add(&map->changers, 1);
     for (size_t first = 0; first < pages && atomic_load(&map->num_holes);) {
         size_t end = first;
         while (end < pages && is_hole(map, end))
@@ -251,6 +266,7 @@ static void fill_holes(struct bag_map *map, size_t there)
     map->tried_ns = now_ns();
     if (filled)
         atomic_fetch_add(&hole_epoch, 1);
+    atomic_fetch_sub(&map->changers, 1);
 }
 
 bool bag_map_has_read(void)
@@ -287,15 +303,23 @@ static void look_again(struct bag_map *map)
         atomic_store(&map->state, ok ? state_of(&state) : 0);
         atomic_fetch_add(&state_epoch, 1);
     }
-    if (changed || now_ns() - map->tried_ns > RETRY_NS)
+    if (atomic_exchange(&map->was_cut, false) || changed || now_ns() - map->tried_ns > RETRY_NS)
         fill_holes(map, there);
     pthread_mutex_unlock(&map->lock);
+}
+
+/* They wait for nobody. */
+static void await_changers(const struct bag_map *map)
+{
+    while (atomic_load(&map->changers))
+        sched_yield();
 }
 
 void bag_map_look(struct bag_map *map, bool has_read)
 {
     struct stat state;
     count_quiet(map, has_read);
+    await_changers(map);
     if (fstat(map->fd, &state) != 0 || state_of(&state) != atomic_load(&map->state) ||
         bytes_there(map, &state) != atomic_load(&map->there) || atomic_load(&map->num_holes))
         look_again(map);
@@ -414,11 +438,14 @@ static bool warm(const struct bag_map *map, bag_load_progress *progress, void *c
     return true;
 }
 
-static bool lock_pages(const struct bag_map *map, struct bag_problem *problem)
+static bool lock_pages(struct bag_map *map, struct bag_problem *problem)
 {
     struct rlimit limit;
-    if (mlock(map->start, map->bytes) == 0)
+    if (mlock(map->start, map->bytes) == 0) {
+        map->locked_bytes = map->bytes;
+        bag_pages_count(map->locked_bytes);
         return true;
+    }
     int error = errno;
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < map->bytes)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM,
@@ -506,6 +533,7 @@ void bag_map_free(struct bag_map *map)
     leave(map);
     if (map->start)
         munmap(map->start, map->bytes);
+    bag_pages_uncount(map->locked_bytes);
     pthread_mutex_destroy(&map->lock);
     free(map->holes);
     close(map->fd);
