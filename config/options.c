@@ -245,6 +245,8 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
 
 #define BAG_X(id, name) name,
 static const char *const journal_syncs[] = {BAG_JOURNAL_SYNCS(BAG_X)};
+static const char *const hugepages[] = {BAG_HUGEPAGES_KINDS(BAG_X)};
+static const char *const numas[] = {BAG_NUMA_POLICIES(BAG_X)};
 static const char *const loads[] = {BAG_LOADS(BAG_X)};
 static const char *const log_formats[] = {BAG_LOG_FORMATS(BAG_X)};
 static const char *const log_levels[] = {BAG_LOG_LEVELS(BAG_X)};
@@ -254,6 +256,8 @@ static const char *const model_controls[] = {BAG_MODEL_CONTROLS(BAG_X)};
 #undef BAG_X
 
 #define BAG_TYPE_CHOICE_JOURNAL_SYNC   BAG_TYPE_CHOICE(journal_syncs)
+#define BAG_TYPE_CHOICE_HUGEPAGES      BAG_TYPE_CHOICE(hugepages)
+#define BAG_TYPE_CHOICE_NUMA           BAG_TYPE_CHOICE(numas)
 #define BAG_TYPE_CHOICE_LOAD           BAG_TYPE_CHOICE(loads)
 #define BAG_TYPE_CHOICE_LOG_FORMAT     BAG_TYPE_CHOICE(log_formats)
 #define BAG_TYPE_CHOICE_LOG_LEVEL      BAG_TYPE_CHOICE(log_levels)
@@ -266,6 +270,8 @@ static const char *const model_controls[] = {BAG_MODEL_CONTROLS(BAG_X)};
 #define BAG_DEFAULT_TEXT                  .default_text
 #define BAG_DEFAULT_FILE                  .default_text
 #define BAG_DEFAULT_CHOICE_JOURNAL_SYNC   .default_number
+#define BAG_DEFAULT_CHOICE_HUGEPAGES      .default_number
+#define BAG_DEFAULT_CHOICE_NUMA           .default_number
 #define BAG_DEFAULT_CHOICE_LOAD           .default_number
 #define BAG_DEFAULT_CHOICE_LOG_FORMAT     .default_number
 #define BAG_DEFAULT_CHOICE_LOG_LEVEL      .default_number

@@ -130,6 +130,16 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(OFF, "off")       \
     X(ON, "on")
 
+/* EXPLICIT: of the system's pool (vm.nr_hugepages). */
+#define BAG_HUGEPAGES_KINDS(X)    \
+    X(OFF, "off")                 \
+    X(TRANSPARENT, "transparent") \
+    X(EXPLICIT, "explicit")
+
+#define BAG_NUMA_POLICIES(X) \
+    X(OFF, "off")            \
+    X(INTERLEAVE, "interleave")
+
 #define BAG_LOADS(X) \
     X(COPY, "copy")  \
     X(MAP, "map")
@@ -284,6 +294,16 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(load, "tables", "load", CHOICE_LOAD, BAG_LOAD_COPY, 0, 0, "",                                \
       "How tables come into memory: copy reads them whole before they are served; map leaves them " \
       "in their files, whose pages are read as requests need them. A model's own load goes first.") \
+    X(max_table_bytes, "tables", "max_table_bytes", BYTES, 0, 0, 1024 * BAG_GIB, "bytes",          \
+      "Most memory that all tables take together, with their keys' indexes and projections, and "  \
+      "while one replaces another both; a load that would pass it is refused before it begins. 0: " \
+      "what the machine has left.")                                                                \
+    X(hugepages, "tables", "hugepages", CHOICE_HUGEPAGES, BAG_HUGEPAGES_TRANSPARENT, 0, 0, "",     \
+      "Pages of tables in memory: transparent asks the kernel for pages of 2 MiB, explicit takes " \
+      "them from the system's pool and asks like that where it is too small, off keeps small ones.") \
+    X(numa, "tables", "numa", CHOICE_NUMA, BAG_NUMA_OFF, 0, 0, "",                                 \
+      "interleave spreads tables over all memory nodes, so that threads on all of them read them " \
+      "equally fast; off leaves them where they are first written.")                               \
     X(metrics, "metrics", "metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                       \
       "Whether requests are counted and timed, for /metrics and /v2/models/stats.")                \
     X(public_metrics, "metrics", "public_metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",         \
@@ -335,6 +355,18 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(version, "", "Print the version.")                                                         \
     X(help, "", "Print this.")
 /* clang-format on */
+
+enum bag_hugepages {
+#define BAG_X(id, name) BAG_HUGEPAGES_##id,
+    BAG_HUGEPAGES_KINDS(BAG_X)
+#undef BAG_X
+};
+
+enum bag_numa {
+#define BAG_X(id, name) BAG_NUMA_##id,
+    BAG_NUMA_POLICIES(BAG_X)
+#undef BAG_X
+};
 
 enum bag_load {
 #define BAG_X(id, name) BAG_LOAD_##id,
@@ -388,6 +420,8 @@ enum bag_switch {
 #define BAG_C_TEXT                 char *
 #define BAG_C_FILE                 char *
 #define BAG_C_CHOICE_JOURNAL_SYNC  enum bag_journal_sync
+#define BAG_C_CHOICE_HUGEPAGES     enum bag_hugepages
+#define BAG_C_CHOICE_NUMA          enum bag_numa
 #define BAG_C_CHOICE_LOAD          enum bag_load
 #define BAG_C_CHOICE_LOG_FORMAT    enum bag_log_format
 #define BAG_C_CHOICE_LOG_LEVEL     enum bag_log_level

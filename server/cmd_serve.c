@@ -222,6 +222,14 @@ static bool load_tokens(struct serve *serve, struct bag_problem *problem)
     return bag_http_tokens_load(&serve->tokens, path, problem);
 }
 
+static void place_tables(const struct bag_option_values *options)
+{
+    bag_pages_configure(options);
+    if (options->numa == BAG_NUMA_INTERLEAVE && bag_pages_nodes() == 1)
+        bag_log(BAG_LOG_LEVEL_INFO, "numa",
+                BAG_LOG_TEXT("message", "there is one memory node: interleave changes nothing"));
+}
+
 static bool configure(struct serve *serve, int argc, char *argv[], struct bag_problem *problem)
 {
     struct bag_config *config = &serve->config;
@@ -234,6 +242,7 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
         return false;
     cpu_set_t processors;
     struct bag_http_networks proxies;
+    place_tables(&config->options);
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
            bag_workers_parse_cpus(config->options.worker_cpus, &processors, problem) &&
            bag_http_networks_parse(&proxies, config->options.trusted_proxies, problem) &&

@@ -316,7 +316,10 @@ static void run_groups(struct bag_task *task)
         else if (count > 0 || !run_split_job(task, job))
             jobs[count++] = job;
         if (count == BAG_INFER_TOGETHER || (!next && count)) {
-            (projects ? run_together : run_asked)(task, jobs, count, !next);
+            if (projects)
+                run_together(task, jobs, count, !next);
+            else
+                run_asked(task, jobs, count, !next);
             count = 0;
         }
     }

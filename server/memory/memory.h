@@ -3,6 +3,7 @@
 #ifndef BAG_MEMORY_H
 #define BAG_MEMORY_H
 
+#include "config/options.h"
 #include "proto/arena.h"
 #include "proto/problem.h"
 
@@ -38,6 +39,38 @@ bool bag_memory_check_in(const char *proc, const char *sys, size_t needed_bytes,
 
 /* The same against the running system. */
 bool bag_memory_check(size_t needed_bytes, struct bag_problem *problem);
+
+/* ---- memory of tables (pages.c) -------------------------------------------------------------- */
+
+/* How tables are kept: hugepages, numa and max_table_bytes of the options. Before the first one. */
+void bag_pages_configure(const struct bag_option_values *options);
+
+/* As bag_memory_map, for a table or what belongs to one. With explicit huge pages where those of
+ * the system suffice, otherwise with transparent ones. */
+void *bag_pages_map(size_t bytes, struct bag_problem *problem);
+void bag_pages_unmap(void *memory, size_t bytes);
+
+/* Counts memory of a table that was taken otherwise; gives it back. */
+void bag_pages_count(size_t bytes);
+void bag_pages_uncount(size_t bytes);
+
+/* What all tables take at present, and the most that they may (max_table_bytes; 0: any). */
+size_t bag_pages_used(void);
+size_t bag_pages_limit(void);
+
+/* Whether tables of `new_bytes` may be loaded beside those that are there, of which `freed_bytes`
+ * go first; otherwise *problem says which figures pass the limit. */
+bool bag_pages_check(size_t new_bytes, size_t freed_bytes, struct bag_problem *problem);
+
+/* How much of a block, which bag_pages_map returned, is in huge pages now. Looks through all of the
+ * process's memory: some milliseconds for each 10 GiB. */
+size_t bag_pages_huge(const void *memory, size_t bytes);
+
+/* The machine's memory nodes, at least 1. */
+size_t bag_pages_nodes(void);
+
+/* The nodes that a list such as "0-1,3" names, a bit for each, up to 64. */
+uint64_t bag_pages_parse_nodes(const char *list);
 
 /* ---- the budget of requests ------------------------------------------------------------------ */
 

@@ -351,7 +351,9 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
     } gauges[] = {
         {"bagserve_table_rows", "Rows of a model's table.", "rows"},
         {"bagserve_table_row_elements", "Elements of a row of a model's table.", "elements"},
-        {"bagserve_table_bytes", "Bytes of a model's table, with its index of keys.", "bytes"}};
+        {"bagserve_table_bytes", "Bytes of a model's table, with its index of keys.", "bytes"},
+        {"bagserve_table_huge_page_bytes",
+         "Bytes of a model's table that were in huge pages when it was loaded.", "bytes"}};
     for (size_t i = 0; i < COUNT_OF(gauges); i++) {
         bag_prometheus_family(out, gauges[i].name, "gauge", gauges[i].sentence, gauges[i].unit);
         for (size_t j = 0; j < snapshot->count; j++) {
@@ -359,7 +361,7 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
             if (!memory)
                 continue;
             const uint64_t values[] = {(uint64_t)memory->shape[0], memory->table.row_elements,
-                                       bag_table_memory_bytes(memory)};
+                                       bag_table_memory_bytes(memory), memory->huge_bytes};
             bag_prometheus_sample(out, gauges[i].name, "");
             bag_prometheus_label(out, "model", snapshot->models[j]->name);
             bag_prometheus_label(out, "version", snapshot->models[j]->version);
@@ -423,6 +425,8 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
     const struct bag_budget *budget = metrics->budget;
     bag_process_sample(&counters);
     sample_loading(metrics->loading, &counters);
+    counters.table_bytes = bag_pages_used();
+    counters.max_table_bytes = bag_pages_limit();
     if (budget) {
         counters.request_bytes = atomic_load(&budget->used_bytes);
         counters.max_request_bytes = budget->max_bytes;

@@ -116,6 +116,10 @@
     X(kept_versions, "gauge", WHOLE, "bagserve_kept_versions", "versions",                         \
       "Versions that are held in memory and not served (keep_versions).")                          \
     X(kept_bytes, "gauge", WHOLE, "bagserve_kept_bytes", "bytes", "Bytes of their tables.")        \
+    X(table_bytes, "gauge", WHOLE, "bagserve_tables_bytes", "bytes",                       \
+      "Memory of all tables, with their keys' indexes and projections.")                           \
+    X(max_table_bytes, "gauge", WHOLE, "bagserve_tables_limit_bytes", "bytes",             \
+      "Most of it (max_table_bytes); 0: any.")                                                     \
     X(open_fds, "gauge", WHOLE, "process_open_fds", "descriptors", "Open file descriptors.")       \
     X(max_fds, "gauge", WHOLE, "process_max_fds", "descriptors", "Most that may be open.")         \
     X(dropped_lines, "counter", WHOLE, "bagserve_dropped_log_lines_total", "lines",                \

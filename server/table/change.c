@@ -272,7 +272,8 @@ static size_t dropped_bytes(const struct bag_change_plan *plan)
 static bool check_room(const struct bag_change_plan *plan, struct bag_problem *problem)
 {
     size_t freed = dropped_bytes(plan);
-    return plan->bytes <= freed || bag_memory_check(plan->bytes - freed, problem);
+    return bag_pages_check(plan->bytes, freed, problem) &&
+           (plan->bytes <= freed || bag_memory_check(plan->bytes - freed, problem));
 }
 
 bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem)

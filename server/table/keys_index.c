@@ -321,7 +321,7 @@ bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads
             max_keys, source->spare_keys ? " with the spare ones" : "", BAG_KEYS_MAX_ROWS);
     struct building building = {.source = source, .keys = bag_keys_for(max_keys)};
     index->mapping_bytes = bag_keys_index_bytes(max_keys);
-    building.keys.lines = bag_memory_map(index->mapping_bytes, problem);
+    building.keys.lines = bag_pages_map(index->mapping_bytes, problem);
     if (!building.keys.lines)
         return false;
     pthread_mutex_init(&building.lock, NULL);
@@ -337,7 +337,7 @@ bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads
 
 void bag_keys_index_free(struct bag_keys_index *index)
 {
-    bag_memory_unmap(index->keys.lines, index->mapping_bytes);
+    bag_pages_unmap(index->keys.lines, index->mapping_bytes);
     memset(index, 0, sizeof *index);
 }
 

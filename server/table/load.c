@@ -6,6 +6,7 @@
 #include "load.h"
 
 #include "server/memory/memory.h"
+#include "server/system/log.h"
 #include "updates.h"
 
 #include <errno.h>
@@ -17,6 +18,8 @@
 #define TILE_BYTES ((size_t)8 << 20)
 /* The least that is read at one place, however many columns there are. */
 #define RUN_BYTES ((size_t)64 << 10)
+/* Of smaller tables nobody asks what pages they are in. */
+#define LARGE_BYTES ((size_t)16 << 20)
 
 #define NS_PER_S   1000000000
 #define MAX_NAP_NS (NS_PER_S / 20)
@@ -329,7 +332,7 @@ static bool allocate(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, 
     bag_table_describe(dtype, rank, shape, row_elements, nothing, memory);
     if (bytes == 0)
         return true;
-    memory->mapping = bag_memory_map(bytes, problem);
+    memory->mapping = bag_pages_map(bytes, problem);
     memory->mapping_bytes = bytes;
     memory->table.rows = memory->mapping;
     return memory->mapping != NULL;
@@ -355,7 +358,7 @@ void bag_table_unload(struct bag_table_memory *memory)
 {
     if (memory->live)
         bag_updates_detach(memory->live);
-    bag_memory_unmap(memory->mapping, memory->mapping_bytes);
+    bag_pages_unmap(memory->mapping, memory->mapping_bytes);
     bag_map_free(memory->map);
     bag_keys_index_free(&memory->index);
     memset(memory, 0, sizeof *memory);
@@ -410,6 +413,17 @@ static bool allocate_parts(const struct bag_npy *npy, const int64_t *shape, size
     return true;
 }
 
+/* Whether large memory is in huge pages, as configured, is the system's to decide. */
+static void look_at_pages(const char *path, struct bag_table_memory *memory)
+{
+    if (memory->mapping_bytes < LARGE_BYTES)
+        return;
+    memory->huge_bytes = bag_pages_huge(memory->mapping, memory->mapping_bytes);
+    bag_log(BAG_LOG_LEVEL_INFO, "table in memory", BAG_LOG_TEXT("file", path),
+            BAG_LOG_NUMBER("bytes", memory->mapping_bytes),
+            BAG_LOG_NUMBER("huge_page_bytes", memory->huge_bytes));
+}
+
 bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size_t spare_rows,
                           const struct bag_load_options *options, struct bag_table_memory *memory,
                           struct bag_problem *problem)
@@ -435,6 +449,7 @@ bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size
         }
         parts.before_bytes += files[i].npy.data_bytes;
     }
+    look_at_pages(files[0].path, memory);
     return true;
 }
 

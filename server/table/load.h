@@ -106,6 +106,7 @@ struct bag_table_memory {
     int64_t shape[BAG_MAX_RANK];
     void *mapping; /* owned; NULL for a table without elements, or in its file */
     size_t mapping_bytes;
+    size_t huge_bytes;           /* of it in huge pages when it was loaded */
     size_t spare_rows;           /* behind the table's own, of zeros, for keys that are to come */
     struct bag_map *map;         /* owned; of a table in its file, which nobody may write to */
     struct bag_keys_index index; /* owned; no lines: a dense table */

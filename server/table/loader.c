@@ -49,6 +49,7 @@ bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
     loader->first_bytes = bag_change_plan_bytes(loader->first);
     return (!bag_change_plan_projects(loader->first) ||
             (loader->changer.gemm = load_gemm(problem)) != NULL) &&
+           bag_pages_check(loader->first_bytes, 0, problem) &&
            bag_memory_check(loader->first_bytes, problem);
 }
 
