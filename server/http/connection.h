@@ -117,7 +117,7 @@ enum bag_http_connection_stage {
 struct bag_http_connection {
     struct bag_http_connection *next, *previous;
     struct bag_http_connection *next_idle, *previous_idle; /* while it is IDLE */
-    struct bag_http_client *client; /* whose it is, see below; NULL: nobody's share */
+    struct bag_http_client *client; /* whose it is, see accept.c; NULL: nobody's share */
     struct bag_http_peer peer;
     struct bag_proxy_header *proxy;   /* owned; what has come of it; NULL: there is none to come */
     struct MHD_Connection *handle;    /* the library's; of the request */

@@ -225,7 +225,7 @@ const struct bag_feature *bag_model_feature(const struct bag_model *model, const
  * before the model is published. False without memory. */
 bool bag_model_follow_updates(struct bag_model *model);
 
-/* Locks them all for one reading of keys and rows, see above; does nothing where there is
+/* Locks them all for one reading of keys and rows, see live rows; does nothing where there is
  * none. The first is false where it would have to wait. */
 static inline bool bag_model_try_read(const struct bag_model *model)
 {
