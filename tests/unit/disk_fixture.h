@@ -355,7 +355,7 @@ static inline struct fake_disk *make_disk(uint64_t seed)
 static inline bool has_folders(struct fake_disk *disk, const char *path)
 {
     char folder[PATH_BYTES];
-    snprintf(folder, sizeof folder, "%s", path);
+    assert_in_range(snprintf(folder, sizeof folder, "%s", path), 1, sizeof folder - 1);
     char *slash = strrchr(folder, '/');
     *slash = 0;
     return slash == folder || (file_at(disk, folder) >= 0 && has_folders(disk, folder));
