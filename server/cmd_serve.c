@@ -399,6 +399,10 @@ static bool check_guard(const struct serve *serve, struct bag_problem *problem)
     enum bag_model_control control = options->model_control;
     if (options->updates == BAG_SWITCH_ON && !is_guarded)
         return reject_unguarded("updates", problem);
+    if (options->updates == BAG_SWITCH_OFF && options->journal_dir)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "journal_dir is for updates of rows, which are off: without them "
+                               "what it holds would be left out (updates)");
     if (control == BAG_MODEL_CONTROL_EXPLICIT && !has_admin)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "model_control explicit needs a second listener, on which models "

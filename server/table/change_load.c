@@ -324,7 +324,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
                                       .rules = &model->features[0].rules,
                                       .through = bag_source_updates_through(model->source),
                                       .deltas = deltas};
-    bool ok = bag_updates_attach(plan->changer->updates, &table, NULL, NULL, problem);
+    bool ok = bag_updates_attach(plan->changer->updates, &table, problem);
     free(deltas);
     if (ok)
         return bag_model_follow_updates(model) || no_memory(problem);

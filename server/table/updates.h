@@ -223,9 +223,9 @@ struct bag_updates_table {
 /* Makes the table's rows live and brings it up to date; one that is mapped from a file stays as it
  * is, and takes no updates. False with *problem where its journal or a
  * delta cannot be read, is of other rows, damaged, or lacks an update that the table does not have;
- * then memory->live is NULL. `progress` (may be NULL) is told of bytes of the journal. */
+ * then memory->live is NULL. Each file of the journal that was read is said in the log. */
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
-                        bag_load_progress *progress, void *context, struct bag_problem *problem);
+                        struct bag_problem *problem);
 
 /* The table is given up; called by bag_table_unload. */
 void bag_updates_detach(struct bag_live_rows *live);

@@ -102,8 +102,6 @@ struct catching_up {
     const struct bag_updates_table *table;
     struct bag_live_rows *live;
     struct bag_journal_reader reader;
-    bag_load_progress *progress;
-    void *context;
     uint64_t done_bytes, applied;
 };
 
@@ -172,9 +170,10 @@ static bool read_and_apply(struct catching_up *up, const struct bag_journal_file
         !apply_records(up, problem))
         return false;
     up->done_bytes += file->bytes - before;
-    if (up->progress)
-        up->progress(up->context, up->done_bytes,
-                     atomic_load_explicit(&up->stream->journal_bytes, memory_order_relaxed));
+    bag_log(BAG_LOG_LEVEL_INFO, "replaying", BAG_LOG_TEXT("model", up->stream->name),
+            BAG_LOG_NUMBER("bytes", up->done_bytes),
+            BAG_LOG_NUMBER("of_bytes", up->stream->journal_bytes),
+            BAG_LOG_NUMBER("sequence", up->live->through));
     return true;
 }
 
@@ -251,10 +250,9 @@ static bool catch_up(struct catching_up *up, struct bag_problem *problem)
 }
 
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
-                        bag_load_progress *progress, void *context, struct bag_problem *problem)
+                        struct bag_problem *problem)
 {
-    struct catching_up up = {
-        .updates = updates, .table = table, .progress = progress, .context = context};
+    struct catching_up up = {.updates = updates, .table = table};
     if (table->memory->map) /* nobody may write to it; its updates are refused */
         return true;
     if (!bag_live_rows_make(table->memory, table->rules))

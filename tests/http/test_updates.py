@@ -214,6 +214,8 @@ def test_who_may(world):
         expect("--updates on" in error, error)
     ended = run("serve", "--config", world.config, "--updates", "on", "--port", 0)
     expect(ended.returncode != 0 and "token_file" in ended.stderr, ended.stderr)
+    ended = run("serve", "--config", world.config, "--journal-dir", world.journal, "--port", 0)
+    expect(ended.returncode != 0 and "journal_dir is for updates" in ended.stderr, ended.stderr)
 
 
 def test_mapped_tables_take_none(world):
@@ -450,7 +452,7 @@ def test_loaded_versions_catch_up(directory):
                    [path.name for path in journal.iterdir()] == [f"{8:020}.journal"],
                    "old files of the journal are still there")
         # What a version lacks is gone: it is not loaded, and the one that serves stays.
-        error = server.admin.load("t", 2).expect(500).error()
+        error = server.admin.load("t", 2).expect(400).error()
         expect(str(journal) in error and "those between are missing" in error, error)
         check_rows(all_rows(client), after(control.rows_of(3), 7, 8))
     with serve_versions(directory) as server:

@@ -153,7 +153,7 @@ static bool attach(struct story *story, uint64_t through, struct bag_problem *pr
     load(story, &story->states[through], &version->memory);
     struct bag_updates_table table = {
         .name = "items", .memory = &version->memory, .rules = &rules, .through = through};
-    if (bag_updates_attach(&story->updates, &table, NULL, NULL, problem)) {
+    if (bag_updates_attach(&story->updates, &table, problem)) {
         story->num_versions++;
         return true;
     }
