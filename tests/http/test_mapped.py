@@ -155,6 +155,22 @@ def test_what_cannot_be_mapped(directory):
         expect(said in ended.stderr and table in ended.stderr, f"{table}: {ended.stderr}")
 
 
+def test_all_tables_are_bounded(directory):
+    """What is mapped does not count; what is copied, or locked, is refused with its figures."""
+    path = directory / "t.npy"
+    np.save(path, numbered(1000))
+    for load, fits in (("map", True), ("copy", False), ("map,mlock=true", False)):
+        arguments = ("--table", f"t={path},load={load}", "--max-table-bytes", "100KiB")
+        if fits:
+            with Server(*arguments) as server, Client(server) as client:
+                expect_rows(client, [999], "t")
+            continue
+        ended = run("serve", "--port", "0", *arguments)
+        expect_equal(ended.returncode, 1, f"the exit code for {load}")
+        expect("the tables to be loaded take 187.50 KiB beside 0 bytes of those that are there; "
+               "max_table_bytes is 100.00 KiB" in ended.stderr, ended.stderr)
+
+
 # ---- files that are cut ---------------------------------------------------------------------------
 
 @pytest.fixture(name="cut")
