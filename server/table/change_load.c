@@ -1,5 +1,4 @@
-/* Models are made of open sources, the tables of a plan are read, and how far that is; see
- * change.h.
+/* Reading the tables of a plan, how far that is, and making models of open sources; see change.h.
  */
 #include "change.h"
 #include "load.h"

@@ -7,7 +7,7 @@
  *
  * One thread takes updates, in the order in which they came: it numbers and checks them, writes all
  * that wait to the journal, syncs once, applies them, and calls `done`. What cannot be written is
- * refused and applied nowhere.
+ * rejected and applied nowhere.
  *
  * Tables are attached and detached by the thread that changes tables. */
 #ifndef BAG_UPDATES_H
