@@ -68,14 +68,20 @@ char *bag_v2_describe_root(const char *version, const char *isa, bool statistics
     return print_tree(tree, whole);
 }
 
-char *bag_v2_describe_server(const char *version, bool statistics)
+char *bag_v2_describe_server(const char *version, bool statistics, bool control)
 {
-    static const char *const extensions[] = {"binary_tensor_data", "model_configuration",
-                                             "statistics"};
+    const char *extensions[5] = {"binary_tensor_data", "model_configuration"};
+    size_t count = 2;
+    if (statistics)
+        extensions[count++] = "statistics";
+    if (control) {
+        extensions[count++] = "model_repository";
+        extensions[count++] = "model_repository(unload_dependents)";
+    }
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
                  cJSON_AddStringToObject(tree, "version", version) &&
-                 add_strings(tree, "extensions", extensions, statistics ? 3 : 2);
+                 add_strings(tree, "extensions", extensions, count);
     return print_tree(tree, whole);
 }
 

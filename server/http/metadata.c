@@ -47,7 +47,9 @@ enum bag_http_outcome bag_http_get_openapi(struct bag_http_request *request)
 enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
 {
     bool metrics = request->context->service->metrics.on;
-    return answer(request, 200, bag_v2_describe_server(BAG_VERSION, metrics));
+    bool control =
+        request->context->service->config->options.model_control != BAG_MODEL_CONTROL_NONE;
+    return answer(request, 200, bag_v2_describe_server(BAG_VERSION, metrics, control));
 }
 
 enum bag_http_outcome bag_http_get_live(struct bag_http_request *request)

@@ -454,3 +454,5 @@ def test_python_client(directory):
 def test_as_tritonclient_asks(bodies, path, body):
     """The requests of load_model, unload_model and get_model_repository_index, one after the other."""
     bodies.admin.client.request("POST", f"/v2/repository/{path}", body, BEARER).expect(200)
+    extensions = bodies.client.get("/v2").json()["extensions"]
+    expect({"model_repository", "model_repository(unload_dependents)"} <= set(extensions), f"{extensions}")
