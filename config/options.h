@@ -296,7 +296,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "in their files, whose pages are read as requests need them. A model's own load goes first.") \
     X(max_table_bytes, "tables", "max_table_bytes", BYTES, 0, 0, 1024 * BAG_GIB, "bytes",          \
       "Most memory that all tables take together, with their keys' indexes and projections, and "  \
-      "while one replaces another both; a load that would pass it is refused before it begins. 0: " \
+      "while one replaces another both; a load that would pass it is rejected before it begins. 0: " \
       "what the machine has left.")                                                                \
     X(hugepages, "tables", "hugepages", CHOICE_HUGEPAGES, BAG_HUGEPAGES_TRANSPARENT, 0, 0, "",     \
       "Pages of tables in memory: transparent asks the kernel for pages of 2 MiB, explicit takes " \
@@ -415,19 +415,19 @@ enum bag_switch {
         BAG_SWITCH_COUNT
 };
 
-#define BAG_C_COUNT                int64_t
-#define BAG_C_BYTES                int64_t
-#define BAG_C_TEXT                 char *
-#define BAG_C_FILE                 char *
-#define BAG_C_CHOICE_JOURNAL_SYNC  enum bag_journal_sync
-#define BAG_C_CHOICE_HUGEPAGES     enum bag_hugepages
-#define BAG_C_CHOICE_NUMA          enum bag_numa
-#define BAG_C_CHOICE_LOAD          enum bag_load
-#define BAG_C_CHOICE_LOG_FORMAT    enum bag_log_format
-#define BAG_C_CHOICE_LOG_LEVEL     enum bag_log_level
-#define BAG_C_CHOICE_SWITCH        enum bag_switch
+#define BAG_C_COUNT                 int64_t
+#define BAG_C_BYTES                 int64_t
+#define BAG_C_TEXT                  char *
+#define BAG_C_FILE                  char *
+#define BAG_C_CHOICE_JOURNAL_SYNC   enum bag_journal_sync
+#define BAG_C_CHOICE_HUGEPAGES      enum bag_hugepages
+#define BAG_C_CHOICE_NUMA           enum bag_numa
+#define BAG_C_CHOICE_LOAD           enum bag_load
+#define BAG_C_CHOICE_LOG_FORMAT     enum bag_log_format
+#define BAG_C_CHOICE_LOG_LEVEL      enum bag_log_level
+#define BAG_C_CHOICE_SWITCH         enum bag_switch
 #define BAG_C_CHOICE_PROXY_PROTOCOL enum bag_proxy_protocol
-#define BAG_C_CHOICE_MODEL_CONTROL enum bag_model_control
+#define BAG_C_CHOICE_MODEL_CONTROL  enum bag_model_control
 
 /* Strings are owned. */
 struct bag_option_values {

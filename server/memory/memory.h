@@ -59,7 +59,7 @@ size_t bag_pages_used(void);
 size_t bag_pages_limit(void);
 
 /* Whether tables of `new_bytes` may be loaded beside those that are there, of which `freed_bytes`
- * go first; otherwise *problem says which figures pass the limit. */
+ * go first; otherwise *problem says which numbers pass the limit. */
 bool bag_pages_check(size_t new_bytes, size_t freed_bytes, struct bag_problem *problem);
 
 /* How much of a block, which bag_pages_map returned, is in huge pages now. Looks through all of the

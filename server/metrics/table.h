@@ -54,7 +54,7 @@
     X(ignored, "counter", WHOLE, "bagserve_updates_ignored_total", "batches",                      \
       "Batches that had been applied before.")                                                     \
     X(rejected, "counter", WHOLE, "bagserve_updates_rejected_total", "batches",                    \
-      "Batches that were refused once they were decoded.")                                         \
+      "Batches that were rejected once they were decoded.")                                         \
     X(rows, "counter", WHOLE, "bagserve_updated_rows_total", "rows",                               \
       "Rows that were put in or removed.")                                                         \
     X(sequence, "gauge", WHOLE, "bagserve_update_sequence", "batches",                             \

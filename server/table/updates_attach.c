@@ -253,7 +253,7 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
                         struct bag_problem *problem)
 {
     struct catching_up up = {.updates = updates, .table = table};
-    if (table->memory->map) /* nobody may write to it; its updates are refused */
+    if (table->memory->map) /* nobody may write to it; its updates are rejected */
         return true;
     if (!bag_live_rows_make(table->memory, table->rules))
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
