@@ -16,18 +16,38 @@ struct frame {
     size_t text_bytes;
 };
 
-/* A file that is not .npy at all: names what it seems to be, where a user may have mixed them up.
- */
+/* What other files begin with, and what to do with them. */
+static const struct {
+    const char *magic, *what;
+} others[] = {
+    {"PK\3\4", "a zip archive: name an .npz file so, and export what torch.save wrote with "
+               "proto/clients/python/bagserve_export.py"},
+    {"\x80\2", "a pickle, as older versions of torch.save write: export it with "
+               "proto/clients/python/bagserve_export.py"},
+    {"\x80\4", "a pickle: save its array with numpy.save"},
+    {"\x80\5", "a pickle: save its array with numpy.save"},
+    {"\x89HDF", "an HDF5 file: save its array with numpy.save"},
+    {"PAR1", "a Parquet file: save its column with numpy.save"},
+    {"ARROW1", "an Arrow file: save its column with numpy.save"},
+    {"\x1f\x8b", "one compressed by gzip: decompress it first"},
+    {"\x28\xb5\x2f\xfd", "one compressed by zstd: decompress it first"},
+    {"version https://git-lfs", "a pointer of Git LFS, not the file itself: run git lfs pull"},
+};
+
+/* A file that is not .npy at all: names what it seems to be. */
 static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_problem *problem)
 {
     if (count == 0)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file is empty; it must be an .npy file");
-    if (count >= 4 && memcmp(bytes, "PK\3\4", 4) == 0)
-        return bag_problem_set(
-            problem, BAG_ERROR_FILE,
-            "the file is a zip archive (perhaps an .npz); unpack it and name one "
-            ".npy file");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        size_t magic_bytes = strlen(others[i].magic);
+        magic_bytes = magic_bytes < BAG_NPY_PREAMBLE_BYTES ? magic_bytes : BAG_NPY_PREAMBLE_BYTES;
+        if (count >= magic_bytes && memcmp(bytes, others[i].magic, magic_bytes) == 0)
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "the file is not an .npy file; it looks like %s",
+                                   others[i].what);
+    }
     return bag_problem_set(problem, BAG_ERROR_FILE,
                            "the file is not an .npy file: it does not begin with \\x93NUMPY");
 }

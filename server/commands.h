@@ -20,6 +20,8 @@ static inline int bag_commands_exit_code(enum bag_error kind)
 /* Takes the arguments after its name; returns an exit code. */
 int bag_cmd_serve(int argc, char *argv[]);
 int bag_cmd_convert(int argc, char *argv[]);
+int bag_cmd_inspect(int argc, char *argv[]);
+int bag_cmd_verify(int argc, char *argv[]);
 
 /* ---- the configuration ----------------------------------------------------------------------- */
 

@@ -174,6 +174,16 @@ static int run_convert(int argc, char *argv[])
     return bag_cmd_convert(argc, argv);
 }
 
+static int run_inspect(int argc, char *argv[])
+{
+    return bag_cmd_inspect(argc, argv);
+}
+
+static int run_verify(int argc, char *argv[])
+{
+    return bag_cmd_verify(argc, argv);
+}
+
 static int run_completion(int argc, char *argv[])
 {
     if (argc == 1 && bag_config_print_completion(stdout, argv[0]))

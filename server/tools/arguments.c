@@ -88,7 +88,7 @@ bool bag_tool_number(const char *flag, const char *text, size_t least, size_t mo
     return true;
 }
 
-struct bag_source *bag_tool_open(const char *in, struct bag_problem *problem)
+struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem)
 {
     struct bag_config config;
     struct bag_source *source = NULL;
@@ -102,9 +102,5 @@ struct bag_source *bag_tool_open(const char *in, struct bag_problem *problem)
     }
     free(value);
     bag_config_free(&config);
-    if (source && !bag_source_open_table(source, problem)) {
-        bag_source_free(source);
-        return NULL;
-    }
     return source;
 }

@@ -217,8 +217,9 @@ static bool convert(const struct bag_source *source, const char *const *values, 
 static bool open_and_convert(const char *in, const char *out, const char *const *values,
                              struct bag_problem *problem)
 {
-    struct bag_source *source = bag_tool_open(in, problem);
-    bool ok = source && convert(source, values, out, problem);
+    struct bag_source *source = bag_tool_find(in, problem);
+    bool ok =
+        source && bag_source_open_table(source, problem) && convert(source, values, out, problem);
     bag_source_free(source);
     return ok;
 }

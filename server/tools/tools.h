@@ -38,9 +38,9 @@ void bag_tool_print_help(FILE *stream, const struct bag_tool *tool);
 bool bag_tool_number(const char *flag, const char *text, size_t least, size_t most, size_t *number,
                      struct bag_problem *problem);
 
-/* Finds and opens the table that `--table NAME=IN` would serve; NULL with the problem set. The
- * caller frees it. */
-struct bag_source *bag_tool_open(const char *in, struct bag_problem *problem);
+/* The table that `--table NAME=IN` would serve, whose files are not open yet
+ * (bag_source_open_table); NULL with the problem set. The caller frees it. */
+struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem);
 
 /* ---- rows of files (rows_reader.c) ----------------------------------------------------------- */
 

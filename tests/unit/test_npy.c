@@ -380,8 +380,9 @@ static void rejects_other_frames(void **state)
     }
     make(&file, 1, HEADER("<f4", "False", "(3, 4)"));
     memcpy(file.bytes, "PK\3\4", 4);
-    reject_bytes(&file, "the file is a zip archive (perhaps an .npz); unpack it and name one .npy "
-                        "file");
+    reject_bytes(
+        &file, "the file is not an .npy file; it looks like a zip archive: name an .npz file "
+               "so, and export what torch.save wrote with proto/clients/python/bagserve_export.py");
     make(&file, 4, HEADER("<f4", "False", "(3, 4)"));
     reject_bytes(&file, "the file has .npy version 4.0; versions 1.0, 2.0 and 3.0 are read");
     make(&file, 0, HEADER("<f4", "False", "(3, 4)"));

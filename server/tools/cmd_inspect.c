@@ -1,0 +1,407 @@
+/* `bagserve inspect`: what is in a table's file, what serving it takes, and the configuration for
+ * it. */
+#include "tools.h"
+#include "kernels/rowformat.h"
+#include "proto/formats.h"
+#include "server/commands.h"
+#include "server/memory/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Up to this values are looked at whole, beyond it in as many bytes, from blocks all over the
+ * table. */
+#define SAMPLE_BYTES ((size_t)256 << 20)
+#define BLOCK_BYTES  ((size_t)4 << 20)
+
+#define PLOT_LINES 10
+#define PLOT_CELLS 40
+
+/* X(ID, name, value, sentence) */
+#define INSPECT_FLAGS(X)                                               \
+    X(JSON, "--json", NULL, "Prints JSON, for programs.")              \
+    X(ALL, "--all", NULL, "Looks at all values, also beyond 256 MiB.") \
+    X(HELP, "--help", NULL, "Prints this.")
+
+enum {
+#define BAG_X(id, ...) FLAG_##id,
+    INSPECT_FLAGS(BAG_X)
+#undef BAG_X
+        FLAG_COUNT
+};
+
+static const struct bag_tool_flag flags[] = {
+#define BAG_X(id, name, value, sentence) {name, value, sentence},
+    INSPECT_FLAGS(BAG_X)
+#undef BAG_X
+};
+
+static const struct bag_tool tool = {"bagserve inspect [flags] FILE|DIR",
+                                     "Says what is in a table's file or folder: tensors, keys, "
+                                     "values that are not numbers, the rows'\n"
+                                     "norms, the memory that serving takes, and a configuration. "
+                                     "What may stand for FILE, 'bagserve\n"
+                                     "convert --help' says. Exit code 2: it cannot be read.\n",
+                                     flags,
+                                     FLAG_COUNT,
+                                     1,
+                                     1};
+
+struct inspection {
+    struct bag_inspect_report report;
+    double *norms;    /* of the rows that were looked at; owned */
+    uint64_t *hashes; /* of their bytes; owned */
+};
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static uint64_t hash_row(const unsigned char *row, size_t bytes)
+{
+    uint64_t hash = bytes;
+    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        memcpy(&word, row + at, bytes - at < sizeof word ? bytes - at : sizeof word);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+static double value_at(const struct bag_table *table, const unsigned char *row,
+                       const float *decoded, size_t column)
+{
+    return table->dtype == BAG_F64 ? bag_load_f64(row, column) : (double)decoded[column];
+}
+
+static void look_at_row(struct inspection *inspection, const struct bag_table *table,
+                        const unsigned char *row, size_t row_bytes, float *decoded)
+{
+    struct bag_inspect_report *report = &inspection->report;
+    struct bag_table one = *table;
+    double squares = 0;
+    bool zero = true;
+    one.rows = row;
+    one.num_rows = 1;
+    if (table->dtype != BAG_F64)
+        bag_row_decode(&one, 0, 0, table->row_elements, decoded);
+    for (size_t i = 0; i < table->row_elements; i++) {
+        double value = value_at(table, row, decoded, i);
+        report->nan += isnan(value) != 0;
+        report->inf += isinf(value) != 0;
+        zero &= value == 0;
+        squares += isfinite(value) ? value * value : 0;
+    }
+    report->zero_rows += zero;
+    inspection->norms[report->sampled_rows] = sqrt(squares);
+    inspection->hashes[report->sampled_rows++] = hash_row(row, row_bytes);
+}
+
+static int compare_hashes(const void *one, const void *other)
+{
+    uint64_t a, b;
+    memcpy(&a, one, sizeof a);
+    memcpy(&b, other, sizeof b);
+    return a < b ? -1 : a > b;
+}
+
+static void count_duplicates(struct inspection *inspection)
+{
+    struct bag_inspect_report *report = &inspection->report;
+    qsort(inspection->hashes, report->sampled_rows, sizeof *inspection->hashes, compare_hashes);
+    for (size_t i = 1; i < report->sampled_rows; i++)
+        report->duplicate_rows += inspection->hashes[i] == inspection->hashes[i - 1];
+}
+
+/* Looks at `count` rows from `first` on. */
+static bool look_at_block(struct inspection *inspection, const struct bag_rows_reader *reader,
+                          size_t first, size_t count, unsigned char *rows, float *decoded,
+                          struct bag_problem *problem)
+{
+    if (!bag_rows_read(reader, first, count, rows, rows + count * reader->row_bytes, problem))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        look_at_row(inspection, &reader->source->table, rows + i * reader->row_bytes,
+                    reader->row_bytes, decoded);
+    return true;
+}
+
+/* All blocks, or evenly spread ones. */
+static bool look_at_values(struct inspection *inspection, const struct bag_rows_reader *reader,
+                           bool all, struct bag_problem *problem)
+{
+    size_t bytes = reader->row_bytes ? reader->row_bytes : 1;
+    size_t block_rows = bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
+    size_t num_blocks = (reader->num_rows + block_rows - 1) / block_rows;
+    size_t most = SAMPLE_BYTES / (block_rows * bytes);
+    size_t wanted = all || num_blocks <= most ? num_blocks : most;
+    size_t sampled = wanted * block_rows;
+    unsigned char *rows = malloc(2 * block_rows * bytes);
+    float *decoded = malloc((reader->source->table.row_elements + 1) * sizeof *decoded);
+    inspection->norms = malloc((sampled + 1) * sizeof *inspection->norms);
+    inspection->hashes = malloc((sampled + 1) * sizeof *inspection->hashes);
+    bool ok = (rows && decoded && inspection->norms && inspection->hashes) ||
+              bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    for (size_t i = 0; ok && i < wanted; i++) {
+        size_t first = i * num_blocks / wanted * block_rows;
+        size_t count =
+            reader->num_rows - first < block_rows ? reader->num_rows - first : block_rows;
+        ok = look_at_block(inspection, reader, first, count, rows, decoded, problem);
+    }
+    if (ok)
+        count_duplicates(inspection);
+    free(rows);
+    free(decoded);
+    return ok;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static bool inspect_table(struct inspection *inspection, const struct bag_source *source, bool all,
+                          struct bag_problem *problem)
+{
+    struct bag_inspect_report *report = &inspection->report;
+    struct bag_rows_reader reader;
+    if (!bag_rows_reader_open(&reader, source, problem))
+        return false;
+    report->has_table = true;
+    report->keyed = bag_source_is_keyed(source);
+    report->rows = reader.num_rows;
+    report->row_elements = source->table.row_elements;
+    report->serving_bytes = bag_source_bytes(source);
+    report->datatype = bag_dtypes[source->table.dtype].name;
+    report->row_format = bag_row_format_names[source->table.row_format];
+    bool ok = bag_dtypes[source->table.dtype].kind != BAG_KIND_FLOAT ||
+              look_at_values(inspection, &reader, all, problem);
+    bag_rows_reader_close(&reader);
+    return ok;
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+static void print_tensors(const struct bag_inspect_report *report)
+{
+    for (size_t i = 0; i < report->num_tensors; i++) {
+        const struct bag_inspected_tensor *tensor = &report->tensors[i];
+        printf("  %s  %s [", tensor->name, tensor->datatype);
+        for (uint32_t axis = 0; axis < tensor->rank; axis++)
+            printf("%s%" PRId64, axis ? ", " : "", tensor->shape[axis]);
+        printf("]  %s\n", bag_format_bytes(tensor->bytes).text);
+    }
+}
+
+static void print_plot(const struct inspection *inspection)
+{
+    size_t counts[PLOT_LINES] = {0}, rows = inspection->report.sampled_rows, most = 1;
+    double least = INFINITY, largest = 0;
+    for (size_t i = 0; i < rows; i++) {
+        least = fmin(least, inspection->norms[i]);
+        largest = fmax(largest, inspection->norms[i]);
+    }
+    double step = (largest - least) / PLOT_LINES;
+    for (size_t i = 0; i < rows; i++) {
+        size_t line = step > 0 ? (size_t)((inspection->norms[i] - least) / step) : 0;
+        counts[line < PLOT_LINES ? line : PLOT_LINES - 1]++;
+    }
+    for (size_t i = 0; i < PLOT_LINES; i++)
+        most = counts[i] > most ? counts[i] : most;
+    printf("Norms of the rows:\n");
+    for (size_t i = 0; i < (step > 0 ? PLOT_LINES : 1); i++) {
+        printf("  %10.4g |", least + (double)i * step);
+        for (size_t cell = 0; cell < counts[i] * PLOT_CELLS / most; cell++)
+            putchar('#');
+        printf(" %zu\n", counts[i]);
+    }
+    printf("  %10.4g\n", largest);
+}
+
+static void print_text(const struct inspection *inspection, const char *what, const char *unclear)
+{
+    const struct bag_inspect_report *report = &inspection->report;
+    char *configuration;
+    printf("%s\n", what);
+    print_tensors(report);
+    if (!report->has_table) {
+        printf("No table can be chosen: %s\n", unclear);
+        return;
+    }
+    printf("Table: %zu rows of %zu elements, %s", report->rows, report->row_elements,
+           report->datatype);
+    if (strcmp(report->row_format, "plain") != 0)
+        printf(" as %s rows", report->row_format);
+    printf(", %s; serving it takes %s\n", report->keyed ? "with keys" : "without keys",
+           bag_format_bytes(report->serving_bytes).text);
+    if (report->sampled_rows) {
+        printf("Values of %zu rows%s: %zu NaN, %zu infinite; %zu zero rows, %zu duplicate rows\n",
+               report->sampled_rows, report->sampled_rows < report->rows ? " (a sample)" : "",
+               report->nan, report->inf, report->zero_rows, report->duplicate_rows);
+        print_plot(inspection);
+    }
+    configuration = bag_inspect_configuration_print(report);
+    printf("Configuration:\n%s\n", configuration ? configuration : "(not enough memory)");
+    free(configuration);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+struct tensors {
+    struct bag_inspected_tensor *list;
+    char **names;
+    int64_t (*shapes)[BAG_MAX_RANK];
+    size_t count;
+};
+
+static void free_tensors(struct tensors *tensors)
+{
+    for (size_t i = 0; i < tensors->count; i++)
+        free(tensors->names[i]);
+    free(tensors->list);
+    free(tensors->names);
+    free(tensors->shapes);
+}
+
+static bool make_room(struct tensors *tensors, size_t count, struct bag_problem *problem)
+{
+    tensors->list = calloc(count + 1, sizeof *tensors->list);
+    tensors->names = calloc(count + 1, sizeof *tensors->names);
+    tensors->shapes = calloc(count + 1, sizeof *tensors->shapes);
+    return (tensors->list && tensors->names && tensors->shapes) ||
+           bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+}
+
+/* One that cannot be pooled is listed without a shape. */
+static bool add_tensor(struct tensors *tensors, const char *name, const struct bag_table_file *file,
+                       struct bag_problem *problem)
+{
+    struct bag_inspected_tensor *tensor = &tensors->list[tensors->count];
+    tensor->name = tensors->names[tensors->count] = strdup(name);
+    if (!tensor->name)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    tensor->shape = tensors->shapes[tensors->count++];
+    tensor->datatype = "unsupported";
+    if (file) {
+        bool is_f8 = file->row_format == BAG_ROWS_F8_E4M3 || file->row_format == BAG_ROWS_F8_E5M2;
+        tensor->datatype =
+            is_f8 ? bag_row_format_names[file->row_format] : bag_dtypes[file->npy.dtype].name;
+        tensor->rank = file->npy.rank;
+        tensor->bytes = file->npy.data_bytes;
+        memcpy(tensors->shapes[tensors->count - 1], file->npy.shape, sizeof tensors->shapes[0]);
+    }
+    return true;
+}
+
+static bool list_archive(struct tensors *tensors, const char *path, bool safetensors,
+                         struct bag_problem *problem)
+{
+    struct bag_file_names names = {NULL, 0};
+    bool ok = (safetensors ? bag_file_list_tensors(path, &names, problem)
+                           : bag_file_list_members(path, &names, problem)) &&
+              make_room(tensors, names.count, problem);
+    for (size_t i = 0; ok && i < names.count; i++) {
+        struct bag_table_file file;
+        struct bag_problem unsupported;
+        bool opened = safetensors ? bag_table_tensor_open(path, names.names[i], &file, &unsupported)
+                                  : bag_table_member_open(path, names.names[i], BAG_DTYPE_COUNT,
+                                                          &file, &unsupported);
+        ok = add_tensor(tensors, names.names[i], opened ? &file : NULL, problem);
+    }
+    bag_file_names_free(&names);
+    return ok;
+}
+
+static bool list_files(struct tensors *tensors, const struct bag_source *source,
+                       struct bag_problem *problem)
+{
+    bool ok = make_room(tensors, source->num_files + source->num_key_files, problem);
+    for (size_t i = 0; ok && i < source->num_files; i++)
+        ok = add_tensor(tensors, "values", &source->files[i], problem);
+    for (size_t i = 0; ok && i < source->num_key_files; i++)
+        ok = add_tensor(tensors, "keys", &source->key_files[i], problem);
+    return ok;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t bytes = strlen(text), tail = strlen(end);
+    return bytes > tail && strcmp(text + bytes - tail, end) == 0;
+}
+
+/* Of files that could not be opened there is nothing to list, but for archives' names. */
+static bool list_tensors(struct tensors *tensors, const struct bag_source *source, bool opened,
+                         struct bag_problem *problem)
+{
+    const char *path = source->model->path;
+    if (ends_with(path, ".safetensors") || ends_with(path, ".npz"))
+        return list_archive(tensors, path, ends_with(path, ".safetensors"), problem);
+    return !opened || list_files(tensors, source, problem);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static bool is_said(const char *text)
+{
+    return text && *text;
+}
+
+static bool print(const struct inspection *inspection, const char *in, const char *unclear,
+                  bool json, struct bag_problem *problem)
+{
+    if (!json) {
+        print_text(inspection, in, unclear);
+        return true;
+    }
+    char *text = bag_inspect_report_print(&inspection->report);
+    bool ok = text && puts(text) >= 0;
+    free(text);
+    return ok || bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+}
+
+/* A file whose tensors can be listed is described also where none of them is the table. */
+static bool inspect(struct bag_source *source, const char *in, const char *const *values,
+                    struct bag_problem *problem)
+{
+    struct inspection inspection = {0};
+    struct tensors tensors = {0};
+    struct bag_problem unclear = {.text = ""};
+    const struct bag_model_config *model = source->model;
+    bool opened = bag_source_open_table(source, &unclear);
+    bool ok = list_tensors(&tensors, source, opened, problem);
+    char *path = realpath(model->path, NULL);
+    if (!opened && (!ok || tensors.count == 0)) {
+        *problem = unclear;
+        ok = false;
+    }
+    inspection.report = (struct bag_inspect_report){
+        .tensors = tensors.list,
+        .num_tensors = tensors.count,
+        .path = path ? path : model->path,
+        .tensor = is_said(model->tensor) ? model->tensor : NULL,
+        .keys_tensor = is_said(model->keys_tensor) ? model->keys_tensor : NULL};
+    ok = ok && (!opened || inspect_table(&inspection, source, values[FLAG_ALL] != NULL, problem)) &&
+         print(&inspection, in, unclear.text, values[FLAG_JSON] != NULL, problem);
+    free(inspection.norms);
+    free(inspection.hashes);
+    free(path);
+    free_tensors(&tensors);
+    return ok;
+}
+
+int bag_cmd_inspect(int argc, char *argv[])
+{
+    const char *values[FLAG_COUNT], *operands[1];
+    struct bag_problem problem;
+    struct bag_source *source = NULL;
+    if (bag_arguments_have(argc, argv, "--help")) {
+        bag_tool_print_help(stdout, &tool);
+        return BAG_EXIT_OK;
+    }
+    bool ok = bag_tool_parse(&tool, argc, argv, values, operands, &problem) &&
+              (source = bag_tool_find(operands[0], &problem)) &&
+              inspect(source, operands[0], values, &problem);
+    bag_source_free(source);
+    if (!ok)
+        fprintf(stderr, "bagserve: %s\n", problem.text);
+    return ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
+}

@@ -1,0 +1,290 @@
+/* `bagserve verify`: reads all of a table and says whether it is sound. */
+#include "tools.h"
+#include "kernels/rowformat.h"
+#include "proto/text.h"
+#include "server/commands.h"
+#include "server/system/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <math.h>
+#include <nettle/sha2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES    ((size_t)4 << 20)
+#define CHECKSUMS      "SHA256SUMS"
+#define CHECKSUM_BYTES ((size_t)16 << 20) /* that file is read up to this */
+
+/* X(ID, name, value, sentence) */
+#define VERIFY_FLAGS(X)                                                                            \
+    X(FINITE, "--finite", NULL, "Values must be finite: NaN and infinities make a table unsound.") \
+    X(HELP, "--help", NULL, "Prints this.")
+
+enum {
+#define BAG_X(id, ...) FLAG_##id,
+    VERIFY_FLAGS(BAG_X)
+#undef BAG_X
+        FLAG_COUNT
+};
+
+static const struct bag_tool_flag flags[] = {
+#define BAG_X(id, name, value, sentence) {name, value, sentence},
+    VERIFY_FLAGS(BAG_X)
+#undef BAG_X
+};
+
+static const struct bag_tool tool = {
+    "bagserve verify [flags] FILE|DIR",
+    "Reads all of a table: headers, sizes, every row, and keys, of which no two may be the same; "
+    "and\n"
+    "compares its files with " CHECKSUMS
+    " beside them, where that is. Exit code 0: it is sound; 1: it\n"
+    "is not; 2: it cannot be read, or the command line is wrong.\n",
+    flags,
+    FLAG_COUNT,
+    1,
+    1};
+
+static bool reject_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static bool is_finite(const struct bag_table *table, const unsigned char *row, float *decoded,
+                      size_t *column)
+{
+    struct bag_table one = *table;
+    one.rows = row;
+    one.num_rows = 1;
+    if (table->dtype != BAG_F64)
+        bag_row_decode(&one, 0, 0, table->row_elements, decoded);
+    for (*column = 0; *column < table->row_elements; (*column)++) {
+        double value =
+            table->dtype == BAG_F64 ? bag_load_f64(row, *column) : (double)decoded[*column];
+        if (!isfinite(value))
+            return false;
+    }
+    return true;
+}
+
+static bool check_rows(const struct bag_rows_reader *reader, const unsigned char *rows,
+                       size_t first, size_t count, float *decoded, struct bag_problem *problem)
+{
+    size_t column;
+    for (size_t i = 0; i < count; i++) {
+        if (!is_finite(&reader->source->table, rows + i * reader->row_bytes, decoded, &column))
+            return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                                   "row %zu, element %zu is not finite", first + i, column);
+    }
+    return true;
+}
+
+static bool read_rows(const struct bag_rows_reader *reader, bool finite,
+                      struct bag_problem *problem)
+{
+    size_t bytes = reader->row_bytes ? reader->row_bytes : 1;
+    size_t block = bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
+    unsigned char *rows = malloc(2 * block * bytes);
+    float *decoded = malloc((reader->source->table.row_elements + 1) * sizeof *decoded);
+    bool ok = (rows && decoded) || reject_memory(problem);
+    finite = finite && bag_dtypes[reader->source->table.dtype].kind == BAG_KIND_FLOAT;
+    for (size_t first = 0; ok && first < reader->num_rows; first += block) {
+        size_t count = reader->num_rows - first < block ? reader->num_rows - first : block;
+        ok = bag_rows_read(reader, first, count, rows, rows + block * bytes, problem) &&
+             (!finite || check_rows(reader, rows, first, count, decoded, problem));
+    }
+    free(rows);
+    free(decoded);
+    return ok;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+struct key_row {
+    uint64_t key;
+    size_t row;
+};
+
+static int compare_keys(const void *one, const void *other)
+{
+    struct key_row a, b;
+    memcpy(&a, one, sizeof a);
+    memcpy(&b, other, sizeof b);
+    if (a.key != b.key)
+        return a.key < b.key ? -1 : 1;
+    return a.row < b.row ? -1 : a.row > b.row;
+}
+
+static bool reject_duplicate(const struct bag_source *source, const struct key_row *pair,
+                             struct bag_problem *problem)
+{
+    bool is_unsigned = source->key_files[0].npy.dtype == BAG_U64;
+    char key[24];
+    if (is_unsigned)
+        snprintf(key, sizeof key, "%" PRIu64, pair[0].key);
+    else
+        snprintf(key, sizeof key, "%" PRId64, (int64_t)pair[0].key);
+    return bag_problem_set(problem, BAG_ERROR_CONFLICT, "key %s is duplicated, in rows %zu and %zu",
+                           key, pair[0].row, pair[1].row);
+}
+
+/* Names the pair whose second row comes first, as a server that loads the table does. */
+static bool find_duplicate(const struct bag_source *source, const struct key_row *keys,
+                           size_t count, struct bag_problem *problem)
+{
+    const struct key_row *found = NULL;
+    for (size_t i = 1; i < count; i++) {
+        if (keys[i].key == keys[i - 1].key && (!found || keys[i].row < found[1].row))
+            found = &keys[i - 1];
+    }
+    return !found || reject_duplicate(source, found, problem);
+}
+
+static bool check_keys(const struct bag_rows_reader *reader, struct bag_problem *problem)
+{
+    size_t count = reader->num_rows, block = BLOCK_BYTES / sizeof(uint64_t);
+    struct key_row *keys = malloc((count + 1) * sizeof *keys);
+    uint64_t *some = malloc(2 * BLOCK_BYTES);
+    bool ok = (keys && some) || reject_memory(problem);
+    for (size_t first = 0; ok && first < count; first += block) {
+        size_t part = count - first < block ? count - first : block;
+        ok = bag_rows_read_keys(reader, first, part, some, some + block, problem);
+        for (size_t i = 0; ok && i < part; i++)
+            keys[first + i] = (struct key_row){some[i], first + i};
+    }
+    if (ok) {
+        qsort(keys, count, sizeof *keys, compare_keys);
+        ok = find_duplicate(reader->source, keys, count, problem);
+    }
+    free(keys);
+    free(some);
+    return ok;
+}
+
+/* ---- checksums ------------------------------------------------------------------------------- */
+
+static bool hash_file(const char *path, char text[2 * SHA256_DIGEST_SIZE + 1],
+                      struct bag_problem *problem)
+{
+    unsigned char *block = malloc(BLOCK_BYTES), digest[SHA256_DIGEST_SIZE];
+    struct sha256_ctx context;
+    ssize_t got = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    sha256_init(&context);
+    while (fd >= 0 && block &&
+           ((got = read(fd, block, BLOCK_BYTES)) > 0 || (got < 0 && errno == EINTR)))
+        sha256_update(&context, got > 0 ? (size_t)got : 0, block);
+    if (got < 0)
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be read: %s", path, strerror(errno));
+    sha256_digest(&context, sizeof digest, digest);
+    for (size_t i = 0; i < sizeof digest; i++)
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    if (fd >= 0)
+        close(fd);
+    free(block);
+    return got == 0;
+}
+
+/* One line: the digest, two characters, the name. Lines of other files are left alone. */
+static bool check_line(const char *folder, const char *line, const char *only, size_t *checked,
+                       struct bag_problem *problem)
+{
+    size_t digits = strspn(line, "0123456789abcdefABCDEF");
+    char found[2 * SHA256_DIGEST_SIZE + 1], *path = NULL;
+    const char *name = line + digits + 2;
+    if (digits != sizeof found - 1 || strlen(line) <= digits + 2 || line[digits] != ' ')
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s/" CHECKSUMS ": '%s' is not a line of sha256sum", folder,
+                               bag_quote(line, strlen(line)).text);
+    if (only && strcmp(name, only) != 0)
+        return true;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        return reject_memory(problem);
+    bool ok = hash_file(path, found, problem);
+    if (ok && strncasecmp(found, line, digits) != 0)
+        ok = bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                             "%s: its SHA-256 is %s; " CHECKSUMS " says %.64s", path, found, line);
+    *checked += ok;
+    free(path);
+    return ok;
+}
+
+/* Compares all files of a folder, or the one file `only`, where there are checksums. */
+static bool check_sums(const char *folder, const char *only, size_t *checked,
+                       struct bag_problem *problem)
+{
+    char *path = NULL, *text = NULL, *rest = NULL;
+    size_t bytes;
+    if (asprintf(&path, "%s/" CHECKSUMS, folder) < 0)
+        return reject_memory(problem);
+    bool there = access(path, F_OK) == 0;
+    bool ok = !there || (text = bag_file_read(path, CHECKSUM_BYTES, &bytes, problem));
+    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; ok && line;
+         line = strtok_r(NULL, "\n", &rest))
+        ok = check_line(folder, line, only, checked, problem);
+    free(text);
+    free(path);
+    return ok;
+}
+
+static bool check_files(const char *path, size_t *checked, struct bag_problem *problem)
+{
+    struct stat state;
+    if (stat(path, &state) == 0 && S_ISDIR(state.st_mode))
+        return check_sums(path, NULL, checked, problem);
+    char *folder = strdup(path), *name = strdup(path);
+    bool ok = (folder && name) || reject_memory(problem);
+    ok = ok && check_sums(dirname(folder), basename(name), checked, problem);
+    free(folder);
+    free(name);
+    return ok;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static bool verify(struct bag_source *source, const char *in, bool finite,
+                   struct bag_problem *problem)
+{
+    struct bag_rows_reader reader;
+    size_t checked = 0;
+    if (!check_files(source->model->path, &checked, problem) ||
+        !bag_source_open_table(source, problem) || !bag_rows_reader_open(&reader, source, problem))
+        return false;
+    bool ok = read_rows(&reader, finite, problem) &&
+              (!bag_source_is_keyed(source) || check_keys(&reader, problem)) &&
+              bag_rows_reader_check(&reader, problem);
+    if (!ok && problem->kind == BAG_ERROR_CONFLICT)
+        bag_problem_prefix(problem, "%s", source->model->path);
+    if (ok)
+        printf(
+            "%s is sound: %zu rows of %zu elements%s; %zu of its files have the right checksum\n",
+            in, reader.num_rows, source->table.row_elements,
+            bag_source_is_keyed(source) ? ", no key duplicated" : "", checked);
+    bag_rows_reader_close(&reader);
+    return ok;
+}
+
+int bag_cmd_verify(int argc, char *argv[])
+{
+    const char *values[FLAG_COUNT], *operands[1];
+    struct bag_problem problem;
+    struct bag_source *source = NULL;
+    if (bag_arguments_have(argc, argv, "--help")) {
+        bag_tool_print_help(stdout, &tool);
+        return BAG_EXIT_OK;
+    }
+    bool ok = bag_tool_parse(&tool, argc, argv, values, operands, &problem) &&
+              (source = bag_tool_find(operands[0], &problem)) &&
+              verify(source, operands[0], values[FLAG_FINITE] != NULL, &problem);
+    bag_source_free(source);
+    if (!ok)
+        fprintf(stderr, "bagserve: %s\n", problem.text);
+    return ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
+}

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""bagserve inspect and bagserve verify, against NumPy."""
+
+import hashlib
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from harness import Server, expect, expect_equal, run, write_json
+from test_convert import F32, names
+from test_keyed import write_safetensors
+from v2 import Client, Tensor
+
+ROWS, COLUMNS = 300, 7
+
+
+@pytest.fixture(name="rows")
+def make_rows(rng):
+    rows = rng.standard_normal((ROWS, COLUMNS)).astype(F32)
+    rows[5] = rows[6] = rows[7]
+    rows[8] = rows[9] = 0
+    rows[10, 3] = np.nan
+    rows[11, 0:2] = np.inf, -np.inf
+    return rows
+
+
+def inspect(*arguments):
+    done = run("inspect", "--json", *arguments)
+    expect_equal(done.returncode, 0, done.stderr)
+    return json.loads(done.stdout)
+
+
+def check_values(report):
+    expect_equal({key: report[key] for key in ("rows", "row_elements", "sampled_rows", "nan", "inf",
+                                               "zero_rows", "duplicate_rows")},
+                 {"rows": ROWS, "row_elements": COLUMNS, "sampled_rows": ROWS, "nan": 1, "inf": 2,
+                  "zero_rows": 2, "duplicate_rows": 3})
+
+
+def test_inspect(directory, rows):
+    np.save(directory / "t.npy", rows)
+    np.save(directory / "double.npy", np.asfortranarray(rows.astype(">f8")))
+    keys = np.arange(ROWS) * 3
+    write_safetensors(directory / "m.safetensors", {
+        "values": ("F32", rows), "keys": ("U64", keys.astype(np.uint64)),
+        "mask": ("BOOL", np.zeros(3, np.uint8))})
+    plain = inspect(directory / "t.npy")
+    check_values(plain)
+    expect_equal(plain["tensors"], [{"name": "values", "datatype": "FP32", "shape": [ROWS, COLUMNS],
+                                     "bytes": 4 * ROWS * COLUMNS}])
+    expect_equal((plain["keyed"], plain["serving_bytes"]), (False, 4 * ROWS * COLUMNS))
+    check_values(inspect(directory / "double.npy"))
+    keyed = inspect(directory / "m.safetensors")
+    check_values(keyed)
+    expect_equal([(t["name"], t["datatype"], t["shape"]) for t in keyed["tensors"]],
+                 [("values", "FP32", [ROWS, COLUMNS]), ("keys", "UINT64", [ROWS]),
+                  ("mask", "unsupported", [])])
+    expect(keyed["keyed"] and keyed["serving_bytes"] > 4 * ROWS * COLUMNS, str(keyed))
+
+
+@pytest.mark.parametrize("row_format", ["int8", "int4", "f8_e4m3", "f8_e5m2_scaled"])
+def test_configuration_serves(directory, rows, row_format):
+    """What inspect prints is a configuration that serves the table."""
+    np.save(directory / "t.npy", np.nan_to_num(rows, posinf=1, neginf=-1))
+    run("convert", "--row-format", row_format, directory / "t.npy", directory / "o.safetensors")
+    report = inspect(directory / "o.safetensors")
+    expect_equal((report["row_format"], report["row_elements"]), (row_format, COLUMNS))
+    config = write_json(directory / "c.json", report["configuration"])
+    with Server("--config", config) as server, Client(server) as client:
+        (model,) = report["configuration"]["models"]
+        reply = client.infer(model["name"], [Tensor("indices", np.array([[3]]))])
+        expect_equal(reply.embeddings().shape, (1, COLUMNS))
+
+
+def test_text(directory, rows):
+    np.save(directory / "t.npy", rows)
+    said = run("inspect", directory / "t.npy").stdout
+    for word in (f"values  FP32 [{ROWS}, {COLUMNS}]", f"{ROWS} rows of {COLUMNS} elements",
+                 "1 NaN, 2 infinite; 2 zero rows, 3 duplicate rows", "Norms of the rows", '"models"'):
+        expect(word in said, f"{word!r} is not in {said}")
+    counts = [int(line.split()[-1]) for line in said.splitlines() if " |" in line]
+    norms = np.sqrt((np.nan_to_num(rows, nan=0, posinf=0, neginf=0).astype(float) ** 2).sum(1))
+    expect_equal(counts, np.histogram(norms, 10)[0].tolist())
+
+
+def test_several_tensors(directory):
+    write_safetensors(directory / "m.safetensors", {
+        "a": ("F32", np.ones((4, 2), F32)), "b": ("F32", np.ones((5, 3), F32))})
+    report = inspect(directory / "m.safetensors")
+    expect_equal([t["name"] for t in report["tensors"]], ["a", "b"])
+    expect("configuration" not in report, str(report))
+    expect("a, b" in run("inspect", directory / "m.safetensors").stdout, "no names")
+    expect_equal(inspect(f"{directory}/m.safetensors#b")["rows"], 5)
+
+
+@pytest.mark.parametrize("begin, words", [
+    (b"PK\3\4" + bytes(60), ["zip archive", ".npz", "bagserve_export.py"]),
+    (b"\x80\2}q", ["pickle", "torch.save"]), (b"\x89HDF\r\n\x1a\n" + bytes(60), ["HDF5"]),
+    (b"PAR1" + bytes(60), ["Parquet"]), (b"\x1f\x8b\x08" + bytes(60), ["gzip"]),
+    (b"version https://git-lfs.github.com/spec/v1\n", ["Git LFS"]), (b"", ["empty"]),
+    (b"1,2,3\n4,5,6\n", ["NUMPY"])])
+def test_other_files(directory, begin, words):
+    """A file of another kind is named."""
+    (directory / "model.pt").write_bytes(begin)
+    for command in (["inspect"], ["verify"], ["convert"]):
+        done = run(*command, directory / "model.pt", *[directory / "o"] * (command == ["convert"]))
+        expect_equal(done.returncode, 2, f"{command}: {done.stderr}")
+        for word in ["model.pt", *words]:
+            expect(word in done.stderr, f"{command}: {word!r} is not in {done.stderr!r}")
+    expect_equal(names(directory), ["model.pt"])
+
+
+# ---- verify ----------------------------------------------------------------------------------------
+
+def verify(*arguments, code=0, words=()):
+    done = run("verify", *arguments)
+    said = done.stdout + done.stderr
+    expect_equal(done.returncode, code, said)
+    for word in words:
+        expect(word in said, f"{word!r} is not in {said!r}")
+
+
+def test_verify(directory, rows):
+    np.save(directory / "t.npy", rows)
+    verify(directory / "t.npy", words=["is sound", f"{ROWS} rows of {COLUMNS}"])
+    verify("--finite", directory / "t.npy", code=1, words=["t.npy", "row 10, element 3"])
+    (directory / "cut.npy").write_bytes((directory / "t.npy").read_bytes()[:-1])
+    verify(directory / "cut.npy", code=2, words=["cut.npy", "bytes"])
+    verify(directory / "absent.npy", code=2, words=["No such file"])
+    verify(code=2, words=["usage"])
+
+
+def test_verify_keys(directory, rows):
+    np.save(directory / "values.npy", rows)
+    keys = np.arange(ROWS) - 5
+    np.save(directory / "keys.npy", keys)
+    verify(directory, words=["no key duplicated"])
+    for others in ((250, 20), (20, 21), (299, 0)):
+        keys[list(others)] = 7
+    np.save(directory / "keys.npy", keys)
+    verify(directory, code=1, words=["key 7 is duplicated, in rows 0 and 12"])
+
+
+def test_checksums(directory, rows):
+    np.save(directory / "a.npy", rows)
+    np.save(directory / "b.npy", rows[:9])
+    said = subprocess.run(["sha256sum", "a.npy", "b.npy"], cwd=directory, capture_output=True,
+                          check=True).stdout
+    (directory / "SHA256SUMS").write_bytes(said)
+    verify(directory / "a.npy", words=["1 of its files have the right checksum"])
+    data = bytearray((directory / "a.npy").read_bytes())
+    data[-1] ^= 1
+    (directory / "a.npy").write_bytes(data)
+    verify(directory / "a.npy", code=1, words=["a.npy", hashlib.sha256(data).hexdigest(),
+                                               said[:64].decode()])
+    verify(directory / "b.npy", words=["1 of its files"])
+    (directory / "SHA256SUMS").write_text("nonsense\n")
+    verify(directory / "b.npy", code=2, words=["SHA256SUMS", "nonsense"])
