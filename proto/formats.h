@@ -75,8 +75,8 @@ void bag_npy_place(const struct bag_npy *npy, struct bag_npy_tile tile, const vo
  *
  * A zip archive is read from its end: the last bytes say where its directory is, the directory says
  * where each member's own header is, and the member follows that. The large form (zip64)
- * is read, too. Members that are compressed are rejected when they are asked for only; checksums
- * are not verified.
+ * is read, too. Members that are compressed are rejected when they are asked for only. Who
+ * reads a member compares its CRC-32.
  *
  * The caller reads the file and passes bytes. Nothing is allocated here. */
 
@@ -101,6 +101,7 @@ struct bag_npz_member {
     struct bag_text name;   /* without .npy; in the directory */
     uint64_t header_offset; /* of its own header in the file */
     uint64_t bytes;         /* as stored */
+    uint32_t crc32;         /* of those */
     unsigned method;        /* 0: stored */
     bool encrypted;
 };
@@ -119,6 +120,10 @@ bool bag_npz_next(const struct bag_npz *npz, size_t *cursor, struct bag_npz_memb
 
 /* How many members have that name, and the first of them. */
 size_t bag_npz_find(const struct bag_npz *npz, const char *name, struct bag_npz_member *member);
+
+/* What a part of a member's bytes, which `bytes_behind` more follow, gives of its CRC-32: that of
+ * the whole is the parts' XOR, in any order. */
+uint32_t bag_npz_crc32_part(const void *bytes, size_t count, uint64_t bytes_behind);
 
 /* Where the member's bytes begin in the file, by the BAG_NPZ_MEMBER_HEADER_BYTES of its own header.
  * Rejects members that are compressed, encrypted or not inside the file. */

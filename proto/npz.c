@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <zlib.h>
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
@@ -139,6 +140,7 @@ static bool read_entry(const struct bag_npz *npz, size_t *cursor, struct bag_npz
     *member = (struct bag_npz_member){.name = without_suffix(entry + ENTRY_BYTES, name_bytes),
                                       .header_offset = number(entry + 42, 4),
                                       .bytes = number(entry + 20, 4),
+                                      .crc32 = (uint32_t)number(entry + 16, 4),
                                       .method = (unsigned)number(entry + 10, 2),
                                       .encrypted = number(entry + 8, 2) & 1};
     *cursor += bytes;
@@ -192,6 +194,11 @@ static bool reject(const struct bag_npz_member *member, const char *why,
 {
     return bag_problem_set(problem, BAG_ERROR_FILE, "member '%s': %s",
                            bag_quote(member->name.data, member->name.bytes).text, why);
+}
+
+uint32_t bag_npz_crc32_part(const void *bytes, size_t count, uint64_t bytes_behind)
+{
+    return (uint32_t)crc32_combine(crc32_z(0, bytes, count), 0, (z_off_t)bytes_behind);
 }
 
 bool bag_npz_locate(const struct bag_npz *npz, const struct bag_npz_member *member,

@@ -282,7 +282,7 @@ static bool reject_member(const struct bag_npz *npz, const char *name, size_t fo
 }
 
 static bool read_member(int fd, const struct bag_npz *npz, const char *name,
-                        enum bag_dtype override_dtype, struct bag_npy *npy,
+                        enum bag_dtype override_dtype, struct bag_table_file *file,
                         struct bag_problem *problem)
 {
     unsigned char header[BAG_NPZ_MEMBER_HEADER_BYTES];
@@ -291,9 +291,14 @@ static bool read_member(int fd, const struct bag_npz *npz, const char *name,
     size_t found = bag_npz_find(npz, name, &member);
     if (found != 1)
         return reject_member(npz, name, found, problem);
-    return bag_file_read_at(fd, header, sizeof header, member.header_offset, problem) &&
-           bag_npz_locate(npz, &member, header, &offset, problem) &&
-           bag_file_read_npy(fd, offset, offset + member.bytes, override_dtype, npy, problem);
+    if (!bag_file_read_at(fd, header, sizeof header, member.header_offset, problem) ||
+        !bag_npz_locate(npz, &member, header, &offset, problem))
+        return false;
+    file->has_crc32 = true;
+    file->crc32_from = offset;
+    file->crc32 = member.crc32;
+    return bag_file_read_npy(fd, offset, offset + member.bytes, override_dtype, &file->npy,
+                             problem);
 }
 
 bool bag_table_member_open(const char *path, const char *member, enum bag_dtype override_dtype,
@@ -308,7 +313,7 @@ bool bag_table_member_open(const char *path, const char *member, enum bag_dtype 
     bag_file_remember(file, path, &state);
     bool ok = read_directory(fd, (uint64_t)state.st_size, &npz, &directory, problem);
     if (ok) {
-        ok = read_member(fd, &npz, member, override_dtype, &file->npy, problem);
+        ok = read_member(fd, &npz, member, override_dtype, file, problem);
         free(directory);
     }
     close(fd);

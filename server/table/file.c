@@ -2,6 +2,8 @@
  * is said about a file's elements is always a struct bag_npy, whichever format said it. */
 #include "load.h"
 
+#include "proto/formats.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -73,6 +75,7 @@ void bag_file_remember(struct bag_table_file *file, const char *path, const stru
     file->row_format = BAG_ROWS_PLAIN;
     file->row_elements = 0;
     file->updates_through = 0;
+    file->has_crc32 = false;
     file->device = state->st_dev;
     file->inode = state->st_ino;
     file->bytes = (uint64_t)state->st_size;
@@ -187,6 +190,52 @@ bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
     close(fd);
     bag_file_remember(file, path, &state);
     return ok || bag_file_reject(path, problem);
+}
+
+/* ---- checksums ------------------------------------------------------------------------------- */
+
+#define CRC32_STEP_BYTES ((size_t)256 << 10)
+
+/* Adds what stands in [from, end), which `behind` bytes follow. */
+static bool add_crc32(int fd, uint64_t from, uint64_t end, uint64_t behind, uint32_t *crc32,
+                      struct bag_problem *problem)
+{
+    unsigned char *block = malloc(CRC32_STEP_BYTES);
+    bool ok = block || bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    while (ok && from < end) {
+        size_t bytes = end - from < CRC32_STEP_BYTES ? end - from : CRC32_STEP_BYTES;
+        ok = bag_file_read_at(fd, block, bytes, from, problem);
+        from += bytes;
+        if (ok)
+            *crc32 ^= bag_npz_crc32_part(block, bytes, end - from + behind);
+    }
+    free(block);
+    return ok;
+}
+
+bool bag_file_check_crc32(const struct bag_table_file *file, int fd, uint32_t of_elements,
+                          struct bag_problem *problem)
+{
+    uint32_t crc32 = of_elements;
+    if (!file->has_crc32)
+        return true;
+    if (!add_crc32(fd, file->crc32_from, file->npy.data_offset, file->npy.data_bytes, &crc32,
+                   problem))
+        return false;
+    return crc32 == file->crc32 ||
+           bag_problem_set(problem, BAG_ERROR_FILE,
+                           "the zip archive is damaged: its member at byte %" PRIu64
+                           " has the CRC-32 %08" PRIx32 "; it should be %08" PRIx32,
+                           file->crc32_from, crc32, file->crc32);
+}
+
+bool bag_file_read_crc32(const struct bag_table_file *file, int fd, struct bag_problem *problem)
+{
+    uint32_t crc32 = 0;
+    uint64_t from = file->npy.data_offset;
+    return !file->has_crc32 ||
+           (add_crc32(fd, from, from + file->npy.data_bytes, 0, &crc32, problem) &&
+            bag_file_check_crc32(file, fd, crc32, problem));
 }
 
 /* ---- files without a header ------------------------------------------------------------------ */

@@ -5,6 +5,7 @@
  * rows, and the table's cache lines are filled at once instead of once per column. */
 #include "load.h"
 
+#include "proto/formats.h"
 #include "server/memory/memory.h"
 #include "server/system/log.h"
 #include "updates.h"
@@ -75,6 +76,7 @@ struct reading {
     struct tiling tiling;
     unsigned char *rows;
     const struct bag_load_options *options;
+    uint32_t *crc32; /* of the elements: the XOR of parts, atomic; NULL: nobody asks */
 
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t changed; /* signalled when a tile is done and when a reader ends */
@@ -156,10 +158,22 @@ static void reader_ends(struct reading *reading, const struct bag_problem *probl
 
 /* ---- one reader ------------------------------------------------------------------------------ */
 
+static void add_crc32(const struct reading *reading, size_t first, size_t elements,
+                      const unsigned char *bytes)
+{
+    size_t element_bytes = bag_dtypes[reading->npy->dtype].bytes;
+    size_t behind = reading->npy->data_bytes - (first + elements) * element_bytes;
+    if (reading->crc32)
+        __atomic_fetch_xor(reading->crc32,
+                           bag_npz_crc32_part(bytes, elements * element_bytes, behind),
+                           __ATOMIC_RELAXED);
+}
+
 /* Reads the elements from the file's `first` on, in the file's order. */
 static bool read_run(const struct reading *reading, size_t first, size_t elements,
                      unsigned char *out, struct bag_problem *problem)
 {
+    const unsigned char *start = out;
     size_t bytes = elements * bag_dtypes[reading->npy->dtype].bytes;
     off_t at = (off_t)(reading->npy->data_offset + first * bag_dtypes[reading->npy->dtype].bytes);
     if (is_cancelled(reading))
@@ -180,6 +194,7 @@ static bool read_run(const struct reading *reading, size_t first, size_t element
         at += got;
         bytes -= (size_t)got;
     }
+    add_crc32(reading, first, elements, start);
     return true;
 }
 
@@ -286,12 +301,16 @@ static unsigned start_readers(struct reading *reading, pthread_t *readers, unsig
 /* Reads all elements into `rows`, which has npy->data_bytes. Progress is told on the caller's own
  * thread. */
 static bool read_all(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
-                     void *rows, struct bag_problem *problem)
+                     void *rows, uint32_t *crc32, struct bag_problem *problem)
 {
     if (npy->count == 0)
         return true;
-    struct reading reading = {
-        .fd = fd, .npy = npy, .tiling = tiling_of(npy), .rows = rows, .options = options};
+    struct reading reading = {.fd = fd,
+                              .npy = npy,
+                              .tiling = tiling_of(npy),
+                              .rows = rows,
+                              .options = options,
+                              .crc32 = crc32};
     unsigned wanted = (unsigned)within(options->threads, 1, reading.tiling.count);
     pthread_t *readers = calloc(wanted, sizeof *readers);
     if (!readers)
@@ -374,7 +393,9 @@ static bool load_file(const struct bag_table_file *file, const struct bag_load_o
     int fd = bag_file_reopen(file, problem);
     if (fd < 0)
         return false;
-    bool ok = (read_all(fd, &file->npy, options, rows, problem) ||
+    uint32_t crc32 = 0;
+    bool ok = ((read_all(fd, &file->npy, options, rows, file->has_crc32 ? &crc32 : NULL, problem) &&
+                bag_file_check_crc32(file, fd, crc32, problem)) ||
                bag_file_reject(file->path, problem)) &&
               bag_file_check_unchanged(file, fd, problem);
     close(fd);

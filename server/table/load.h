@@ -68,6 +68,9 @@ struct bag_table_file {
     struct bag_npy npy;
     enum bag_row_format row_format; /* that the file says; else PLAIN */
     size_t row_elements;            /* that the file says; else 0 */
+    bool has_crc32;                 /* the elements and what stands before them from there on: */
+    uint64_t crc32_from;
+    uint32_t crc32;
     /* Which file that was, in which state. */
     uint64_t device, inode, bytes;
     struct timespec modified;
@@ -202,6 +205,14 @@ void bag_file_remember(struct bag_table_file *file, const char *path, const stru
 /* Reads up to `bytes` at a place; returns how many there were, or -1 with the problem set. */
 ssize_t bag_file_read_some(int fd, void *out, size_t bytes, uint64_t at,
                            struct bag_problem *problem);
+
+/* Whether the elements give the CRC-32 that the file says, if it says one: `of_elements` is the XOR
+ * of their parts (bag_npz_crc32_part). */
+bool bag_file_check_crc32(const struct bag_table_file *file, int fd, uint32_t of_elements,
+                          struct bag_problem *problem);
+
+/* The same; reads the elements. */
+bool bag_file_read_crc32(const struct bag_table_file *file, int fd, struct bag_problem *problem);
 
 /* Reads the header of the .npy array that stands in [begin, end) of the file. */
 bool bag_file_read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype override_dtype,

@@ -464,3 +464,21 @@ def test_rejected_at_the_start(directory):
     truncated = (directory / "m.safetensors").read_bytes()[:-1]
     (directory / "cut.safetensors").write_bytes(truncated)
     reject(("--table", f"m={directory}/cut.safetensors#weights"), "cut.safetensors", "truncated")
+
+
+@pytest.mark.parametrize("order", "CF")
+def test_checksums_of_archives(directory, order):
+    """Rows of several tiles, in either order: as they were written, and with one bit turned."""
+    rows, path = 40000, directory / "a.npz"
+    values = np.arange(rows * 64, dtype=np.float32).reshape(rows, 64)
+    np.savez(path, values=np.asarray(values, order=order), keys=np.arange(rows)[::-1].copy())
+    with Server("--table", f"m={path}") as server:
+        got = Client(server).infer("m", [Tensor("indices", np.array([[rows - 1], [0]]))]).embeddings()
+        expect_equal(got.tobytes(), values[[0, rows - 1]].tobytes())
+    whole = bytearray(path.read_bytes())
+    for name, at in (("keys.npy", 5000), ("values.npy", 200), ("values.npy", 9_000_000)):
+        at += whole.index(name.encode())
+        whole[at] ^= 0x20
+        path.write_bytes(whole)
+        whole[at] ^= 0x20
+        reject(("--table", f"m={path}"), "a.npz: the zip archive is damaged: its member", "CRC-32")
