@@ -2,8 +2,9 @@
  *
  * libmicrohttpd's own time-out begins anew with every byte, so that a client who sends or reads one
  * now and then stays for ever. Here the whole of a request, and the whole reading of a reply, have
- * a deadline: all connections are checked once a second, and those that are late are shut down,
- * which the library then notices. A connection between two requests is left to the library.
+ * a deadline: each connection is checked once a second, some at a time, and those that are late are
+ * shut down, which the library then notices. A connection between two requests is left to the
+ * library.
  *
  * A connection that was answered before its body was read is closed in two steps: closing a socket
  * with unread bytes resets it, and a client that is still sending may then never see the answer. So
@@ -149,6 +150,7 @@ struct bag_http_connection_limits {
 
 struct bag_http_connections {
     struct bag_http_connection *first;
+    struct bag_http_connection *next_checked;           /* NULL: begin at the first one */
     struct bag_http_connection *first_idle, *last_idle; /* idle for longest, for shortest */
     struct bag_http_arrival next;                       /* of the next one that is added */
     size_t count;
