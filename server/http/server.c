@@ -12,6 +12,10 @@
  * time; below 16 KiB small requests gain no more and large bodies take twice as long. */
 #define CONNECTION_BYTES (16 << 10)
 
+/* What a turn of the loop gives the library at most. */
+#define MAX_ROUNDS    16
+#define MAX_ROUNDS_NS 200000
+
 /* How often memory that was not needed in the meantime is given back. */
 #define TRIM_MS 1000
 
@@ -73,18 +77,32 @@ static void on_again(uv_idle_t *again)
     bag_http_server_run(again->data);
 }
 
-/* One round of the library in a turn of the loop. Where it has more to do, the loop comes back
- * without sleeping, after signals and finished work had their turn: a timer of 0 ms that is set
- * from its own callback would keep libuv from ever getting there. */
+/* Some rounds of the library: in each it reads at most half of CONNECTION_BYTES of a body. Whether
+ * it wants to be called again without an event, and in how long. */
+static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *timeout_ms)
+{
+    uint64_t begun_ns = uv_hrtime();
+    bool timed;
+    unsigned round = 0;
+    bag_http_intercept(bag_http_mhd_on_received, &server->mhd);
+    do {
+        MHD_run(server->daemon);
+        timed = MHD_get_timeout(server->daemon, timeout_ms) == MHD_YES;
+    } while (timed && *timeout_ms == 0 && ++round < MAX_ROUNDS &&
+             uv_hrtime() - begun_ns < MAX_ROUNDS_NS);
+    bag_http_intercept(NULL, NULL);
+    return timed;
+}
+
+/* Where the library has more to do than its rounds, the loop comes back without sleeping, after
+ * signals and finished work had their turn: a timer of 0 ms that is set from its own callback would
+ * keep libuv from ever getting there. */
 void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
     server->connections.ended = false;
-    bag_http_intercept(bag_http_mhd_on_received, &server->mhd);
-    MHD_run(server->daemon);
-    bag_http_intercept(NULL, NULL);
+    bool timed = run_library(server, &timeout_ms);
     bag_engine_dispatch(&server->context.engine);
-    bool timed = MHD_get_timeout(server->daemon, &timeout_ms) == MHD_YES;
     if (server->connections.ended)
         bag_http_acceptor_on_ended(&server->acceptor);
     if (timed && timeout_ms == 0)
