@@ -167,11 +167,18 @@ static bool put_zeros(const struct bag_map *map, size_t page, size_t count)
  * it. Async-signal-safe. */
 static bool make_hole(struct bag_map *map, size_t page)
 {
+    static _Thread_local const char *tried;
     struct stat state;
     size_t end = map->bytes / page_bytes;
     atomic_fetch_add(&map->changers, 1);
     bool within = fstat(map->fd, &state) == 0 && page < pages_of(bytes_there(map, &state));
     size_t count = within ? 1 : end - page;
+    /* The file may have been restored since: the page is touched once more. */
+    if (within && tried != map->start + page * page_bytes) {
+        tried = map->start + page * page_bytes;
+        atomic_fetch_sub(&map->changers, 1);
+        return true;
+    }
     /* One more mapping may be one too many; a hole to the end never is, as it joins others. */
     if (within && !put_zeros(map, page, 1))
         count = end - page;
