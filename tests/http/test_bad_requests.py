@@ -32,7 +32,7 @@ PATHS = [
     ("unknown model, ready", "GET", "/v2/models/nobody/ready", {}, None, 404, ["nobody"]),
     ("unknown model, infer", "POST", "/v2/models/nobody/infer", {}, bad.TEXT, 404, ["nobody"]),
     ("unknown version", "GET", "/v2/models/items/versions/9", {}, None, 404,
-     ["'9'", "GET /v2/models/items lists"]),
+     ["'9'", "version 1 is served"]),
     ("unknown version, infer", "POST", "/v2/models/items/versions/9/infer", {}, bad.TEXT, 404,
      ["9"]),
     ("version 0", "GET", "/v2/models/items/versions/0", {}, None, 404, ["'0'"]),
