@@ -103,6 +103,7 @@ struct catching_up {
     struct bag_live_rows *live;
     struct bag_journal_reader reader;
     uint64_t done_bytes, applied;
+    uint64_t through; /* when it was up to date; from then on updates may raise the table's */
 };
 
 static bool reject_gap(const struct catching_up *up, uint64_t next, struct bag_problem *problem)
@@ -242,6 +243,7 @@ static bool catch_up(struct catching_up *up, struct bag_problem *problem)
     bool ok = read_most(up, problem);
     pthread_mutex_lock(&updates->lock);
     ok = ok && read_rest(up, problem);
+    up->through = up->live->through;
     if (ok)
         join(up);
     pthread_mutex_unlock(&updates->lock);
@@ -266,8 +268,7 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
     }
     if (up.applied)
         bag_log(BAG_LOG_LEVEL_INFO, "updates were applied", BAG_LOG_TEXT("model", table->name),
-                BAG_LOG_NUMBER("updates", up.applied),
-                BAG_LOG_NUMBER("last_sequence", up.live->through));
+                BAG_LOG_NUMBER("updates", up.applied), BAG_LOG_NUMBER("last_sequence", up.through));
     return true;
 }
 
