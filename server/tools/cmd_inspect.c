@@ -1,10 +1,10 @@
 /* `bagserve inspect`: what is in a table's file, what serving it takes, and the configuration for
  * it. */
-#include "tools.h"
 #include "kernels/rowformat.h"
 #include "proto/formats.h"
 #include "server/commands.h"
 #include "server/memory/memory.h"
+#include "tools.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 /* `bagserve verify`: reads all of a table and says whether it is sound. */
-#include "tools.h"
 #include "kernels/rowformat.h"
 #include "proto/text.h"
 #include "server/commands.h"
 #include "server/system/files.h"
+#include "tools.h"
 
 #include <errno.h>
 #include <fcntl.h>

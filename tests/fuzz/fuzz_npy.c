@@ -1,6 +1,6 @@
 /* libFuzzer: .npy headers. The first byte chooses the configured datatype, the rest is a file's
- * start. What is accepted must keep the promises of formats.h, and its data must be placed inside the
- * table. */
+ * start. What is accepted must keep the promises of formats.h, and its data must be placed inside
+ * the table. */
 #include "proto/formats.h"
 
 #include <stdlib.h>
