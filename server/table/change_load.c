@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 static bool lacks_memory(const struct bag_source *source, struct bag_problem *problem)
 {
@@ -204,13 +204,6 @@ static bool no_memory(struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* ---- how far loading is ---------------------------------------------------------------------- */
 
 void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *view)
@@ -230,7 +223,7 @@ void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *
     uint64_t begun_ns = status->begun_ns;
     pthread_mutex_unlock(&status->lock);
     if (view->done_bytes && view->total_bytes > view->done_bytes)
-        view->left_s = (double)(now_ns() - begun_ns) * 1e-9 / (double)view->done_bytes *
+        view->left_s = (double)(uv_hrtime() - begun_ns) * 1e-9 / (double)view->done_bytes *
                        (double)(view->total_bytes - view->done_bytes);
 }
 
@@ -239,7 +232,7 @@ static void begin_status(struct bag_load_status *status, size_t total_bytes)
     pthread_mutex_lock(&status->lock);
     status->done_bytes = 0;
     status->total_bytes = total_bytes;
-    status->begun_ns = now_ns();
+    status->begun_ns = uv_hrtime();
     pthread_mutex_unlock(&status->lock);
 }
 
@@ -290,7 +283,7 @@ static void on_progress(void *context, size_t done_bytes, size_t total_bytes)
 {
     struct loading *loading = context;
     (void)total_bytes;
-    bag_progress_update(&loading->progress, done_bytes, now_ns());
+    bag_progress_update(&loading->progress, done_bytes, uv_hrtime());
     move_status(loading->plan->changer->status, loading->before_bytes + done_bytes);
 }
 
@@ -345,10 +338,10 @@ static bool load_table(struct loading *loading, struct bag_change_entry *entry,
     size_t bytes = bag_source_read_bytes(source);
     enter_status(changer->status, source->model->name, source->model->version);
     if (bytes)
-        bag_progress_start(&loading->progress, source->model->name, bytes, now_ns());
+        bag_progress_start(&loading->progress, source->model->name, bytes, uv_hrtime());
     entry->model = bag_model_load(source, &options, changer->gemm, problem);
     if (bytes && entry->model)
-        bag_progress_finish(&loading->progress, now_ns());
+        bag_progress_finish(&loading->progress, uv_hrtime());
     else if (bytes)
         bag_progress_abandon(&loading->progress);
     if (!entry->model)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <uv.h>
 
 /* How long a version that could not be loaded is left alone, unless its files change. */
 #define FAILURE_NS (UINT64_C(60) * 1000000000)
@@ -13,13 +13,6 @@
 static bool no_memory(struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* ---- the versions of one model --------------------------------------------------------------- */
@@ -142,7 +135,7 @@ static void check_failures(const struct bag_changer *changer, struct bag_source 
         const struct bag_failure_record *failure = &changer->failures[i];
         if (failure->number == number && failure->fingerprint == source->fingerprint &&
             strcmp(failure->name, source->model->name) == 0 &&
-            now_ns() - failure->at_ns < FAILURE_NS)
+            uv_hrtime() - failure->at_ns < FAILURE_NS)
             bag_source_reject(source, failure->problem.text);
     }
 }
@@ -473,7 +466,7 @@ static bool remember_failure(struct bag_changer *changer, const struct bag_sourc
     struct bag_failure_record *failure = &failures[changer->num_failures++];
     *failure = (struct bag_failure_record){.number = strtoull(source->model->version, NULL, 10),
                                            .fingerprint = source->fingerprint,
-                                           .at_ns = now_ns(),
+                                           .at_ns = uv_hrtime(),
                                            .problem = *why};
     snprintf(failure->name, sizeof failure->name, "%s", source->model->name);
     return true;

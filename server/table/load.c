@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <uv.h>
 
 #define TILE_BYTES ((size_t)8 << 20)
 /* The least that is read at one place, however many columns there are. */
@@ -94,19 +95,12 @@ static bool is_cancelled(const struct reading *reading)
     return cancelled && atomic_load_explicit(cancelled, memory_order_relaxed);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-}
-
 /* When the tile may be read, so that all readers keep to their bytes per second. Under the lock. */
 static uint64_t take_turn(struct reading *reading, struct bag_npy_tile tile)
 {
     size_t bytes = tile.count * tile.num_columns * bag_dtypes[reading->npy->dtype].bytes;
     double rate = (double)reading->options->bytes_per_second;
-    uint64_t now = now_ns(), at = reading->next_ns > now ? reading->next_ns : now;
+    uint64_t now = uv_hrtime(), at = reading->next_ns > now ? reading->next_ns : now;
     reading->next_ns = at + (uint64_t)((double)bytes / rate * NS_PER_S);
     return at;
 }
@@ -114,7 +108,7 @@ static uint64_t take_turn(struct reading *reading, struct bag_npy_tile tile)
 /* In naps, so that cancelling need not wait. */
 static void sleep_until(const struct reading *reading, uint64_t at_ns)
 {
-    for (uint64_t now; (now = now_ns()) < at_ns && !is_cancelled(reading);) {
+    for (uint64_t now; (now = uv_hrtime()) < at_ns && !is_cancelled(reading);) {
         uint64_t nap_ns = at_ns - now < MAX_NAP_NS ? at_ns - now : MAX_NAP_NS;
         nanosleep(&(struct timespec){.tv_nsec = (long)nap_ns}, NULL);
     }

@@ -24,8 +24,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 /* After so many jobs in a row for which nothing was read the pages are no longer asked for. */
 #define QUIET_JOBS 16
@@ -231,13 +231,6 @@ static uint64_t state_of(const struct stat *state)
     return (uint64_t)state->st_ctim.tv_sec * 1000000000 + (uint64_t)state->st_ctim.tv_nsec;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* Maps a run of pages as bag_table_map did. */
 static bool put_back(struct bag_map *map, size_t first, size_t end)
 {
@@ -270,7 +263,7 @@ static void fill_holes(struct bag_map *map, size_t there)
         filled |= end > first && put_back(map, first, end);
         first = end + 1;
     }
-    map->tried_ns = now_ns();
+    map->tried_ns = uv_hrtime();
     if (filled)
         atomic_fetch_add(&hole_epoch, 1);
     atomic_fetch_sub(&map->changers, 1);
@@ -310,7 +303,7 @@ static void look_again(struct bag_map *map)
         atomic_store(&map->state, ok ? state_of(&state) : 0);
         atomic_fetch_add(&state_epoch, 1);
     }
-    if (atomic_exchange(&map->was_cut, false) || changed || now_ns() - map->tried_ns > RETRY_NS)
+    if (atomic_exchange(&map->was_cut, false) || changed || uv_hrtime() - map->tried_ns > RETRY_NS)
         fill_holes(map, there);
     pthread_mutex_unlock(&map->lock);
 }

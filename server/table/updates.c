@@ -8,13 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
+#include <uv.h>
 
 static uint64_t epoch_ms(void)
 {
@@ -112,12 +106,12 @@ struct group {
 static bool sync_stream(struct bag_updates_stream *stream, bool takes_back,
                         struct bag_problem *problem)
 {
-    uint64_t started_ns = now_ns();
+    uint64_t started_ns = uv_hrtime();
     if (!bag_journal_is_dirty(&stream->journal))
         return true;
     bool ok = bag_journal_sync(&stream->journal, takes_back, problem);
     count(&stream->syncs, 1);
-    count(&stream->sync_ns, now_ns() - started_ns);
+    count(&stream->sync_ns, uv_hrtime() - started_ns);
     return ok;
 }
 
@@ -390,14 +384,14 @@ static void *run_thread(void *argument)
     struct bag_updates *updates = argument;
     bool syncs = updates->settings.sync == BAG_JOURNAL_SYNC_INTERVAL;
     uint64_t interval_ns = updates->settings.sync_interval_ms * 1000000;
-    uint64_t next_ns = syncs ? now_ns() + interval_ns : UINT64_MAX;
+    uint64_t next_ns = syncs ? uv_hrtime() + interval_ns : UINT64_MAX;
     do {
         struct bag_update *first = wait_for_updates(updates, next_ns);
         if (first)
             bag_updates_run(updates, first);
-        if (syncs && now_ns() >= next_ns) {
+        if (syncs && uv_hrtime() >= next_ns) {
             bag_updates_sync(updates);
-            next_ns = now_ns() + interval_ns;
+            next_ns = uv_hrtime() + interval_ns;
         }
     } while (!is_stopped(updates));
     bag_updates_sync(updates);

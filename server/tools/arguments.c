@@ -2,6 +2,7 @@
 #include "tools.h"
 
 #include "proto/text.h"
+#include "server/commands.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -103,4 +104,22 @@ struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem)
     free(value);
     bag_config_free(&config);
     return source;
+}
+
+int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
+                 bag_tool_run_fn *run)
+{
+    const char *in;
+    struct bag_problem problem;
+    struct bag_source *source = NULL;
+    if (bag_arguments_have(argc, argv, "--help")) {
+        bag_tool_print_help(stdout, tool);
+        return BAG_EXIT_OK;
+    }
+    bool ok = bag_tool_parse(tool, argc, argv, values, &in, &problem) &&
+              (source = bag_tool_find(in, &problem)) && run(source, in, values, &problem);
+    bag_source_free(source);
+    if (!ok)
+        fprintf(stderr, "bagserve: %s\n", problem.text);
+    return ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
 }

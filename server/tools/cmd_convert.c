@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -136,13 +135,6 @@ static void print_progress(void *context, const char *text)
     fprintf(stderr, progress->terminal ? "%s" : "%s\n", text);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static bool write_report(const char *path, const struct bag_convert_report *report,
                          struct bag_problem *problem)
 {
@@ -196,10 +188,10 @@ static bool convert(const struct bag_source *source, const char *const *values, 
     size_t bytes = 0;
     for (size_t i = 0; i < source->num_files; i++)
         bytes += source->files[i].npy.data_bytes;
-    bag_progress_start(&progress, "table", bytes, now_ns());
+    bag_progress_start(&progress, "table", bytes, uv_hrtime());
     bool ok = bag_convert(&conversion, &report, problem);
     if (ok)
-        bag_progress_finish(&progress, now_ns());
+        bag_progress_finish(&progress, uv_hrtime());
     else
         bag_progress_abandon(&progress);
     struct bag_problem writing;

@@ -390,18 +390,6 @@ static bool inspect(struct bag_source *source, const char *in, const char *const
 
 int bag_cmd_inspect(int argc, char *argv[])
 {
-    const char *values[FLAG_COUNT], *operands[1];
-    struct bag_problem problem;
-    struct bag_source *source = NULL;
-    if (bag_arguments_have(argc, argv, "--help")) {
-        bag_tool_print_help(stdout, &tool);
-        return BAG_EXIT_OK;
-    }
-    bool ok = bag_tool_parse(&tool, argc, argv, values, operands, &problem) &&
-              (source = bag_tool_find(operands[0], &problem)) &&
-              inspect(source, operands[0], values, &problem);
-    bag_source_free(source);
-    if (!ok)
-        fprintf(stderr, "bagserve: %s\n", problem.text);
-    return ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
+    const char *values[FLAG_COUNT];
+    return bag_tool_run(&tool, argc, argv, values, inspect);
 }

@@ -249,7 +249,7 @@ static bool check_files(const char *path, size_t *checked, struct bag_problem *p
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static bool verify(struct bag_source *source, const char *in, bool finite,
+static bool verify(struct bag_source *source, const char *in, const char *const *values,
                    struct bag_problem *problem)
 {
     struct bag_rows_reader reader;
@@ -257,7 +257,7 @@ static bool verify(struct bag_source *source, const char *in, bool finite,
     if (!check_files(source->model->path, &checked, problem) ||
         !bag_source_open_table(source, problem) || !bag_rows_reader_open(&reader, source, problem))
         return false;
-    bool ok = read_rows(&reader, finite, problem) &&
+    bool ok = read_rows(&reader, values[FLAG_FINITE] != NULL, problem) &&
               (!bag_source_is_keyed(source) || check_keys(&reader, problem)) &&
               bag_rows_reader_check(&reader, problem);
     if (!ok && problem->kind == BAG_ERROR_CONFLICT)
@@ -273,18 +273,6 @@ static bool verify(struct bag_source *source, const char *in, bool finite,
 
 int bag_cmd_verify(int argc, char *argv[])
 {
-    const char *values[FLAG_COUNT], *operands[1];
-    struct bag_problem problem;
-    struct bag_source *source = NULL;
-    if (bag_arguments_have(argc, argv, "--help")) {
-        bag_tool_print_help(stdout, &tool);
-        return BAG_EXIT_OK;
-    }
-    bool ok = bag_tool_parse(&tool, argc, argv, values, operands, &problem) &&
-              (source = bag_tool_find(operands[0], &problem)) &&
-              verify(source, operands[0], values[FLAG_FINITE] != NULL, &problem);
-    bag_source_free(source);
-    if (!ok)
-        fprintf(stderr, "bagserve: %s\n", problem.text);
-    return ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
+    const char *values[FLAG_COUNT];
+    return bag_tool_run(&tool, argc, argv, values, verify);
 }

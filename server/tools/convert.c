@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 /* Each thread holds a block three times: as read, as turned around, as converted. */
 #define BLOCK_BYTES ((size_t)2 << 20)
@@ -366,13 +366,6 @@ static void *run_thread(void *context)
     return NULL;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static void wait_for_threads(struct job *job)
 {
     pthread_mutex_lock(&job->lock);
@@ -380,7 +373,7 @@ static void wait_for_threads(struct job *job)
         pthread_cond_wait(&job->changed, &job->lock);
         size_t done = job->done_bytes;
         pthread_mutex_unlock(&job->lock);
-        bag_progress_update(job->conversion->progress, done, now_ns());
+        bag_progress_update(job->conversion->progress, done, uv_hrtime());
         pthread_mutex_lock(&job->lock);
     }
     pthread_mutex_unlock(&job->lock);

@@ -34,6 +34,15 @@ bool bag_tool_parse(const struct bag_tool *tool, int argc, char *argv[], const c
 
 void bag_tool_print_help(FILE *stream, const struct bag_tool *tool);
 
+/* What a command does with the table `in`, whose files are not open yet. */
+typedef bool bag_tool_run_fn(struct bag_source *source, const char *in, const char *const *values,
+                             struct bag_problem *problem);
+
+/* A whole command of one operand, a table: its help, or its arguments, the table, and what it does.
+ * `values` has room for all flags. Returns the exit code; a failure is told on standard error. */
+int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
+                 bag_tool_run_fn *run);
+
 /* A whole number from `least` to `most` in the text of that flag. */
 bool bag_tool_number(const char *flag, const char *text, size_t least, size_t most, size_t *number,
                      struct bag_problem *problem);
