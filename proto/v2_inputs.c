@@ -223,6 +223,25 @@ static bool read_parameter(const cJSON *item, struct bag_v2_rows *rows, struct b
                            bag_quote(item->string, strlen(item->string)).text);
 }
 
+/* A parameter beside "parameters" would be lost without a word. */
+static bool reject_unknown_keys(const cJSON *tree, struct bag_problem *problem)
+{
+    static const char *const known[] = {"inputs",  "parameters", "id",
+                                        "outputs", "model_name", "model_version"};
+    const cJSON *item;
+    cJSON_ArrayForEach(item, tree)
+    {
+        size_t i = 0;
+        while (i < sizeof known / sizeof *known && strcmp(item->string, known[i]) != 0)
+            i++;
+        if (i == sizeof known / sizeof *known)
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "key '%s' is unknown; a batch of rows has inputs and parameters",
+                                   bag_quote(item->string, strlen(item->string)).text);
+    }
+    return true;
+}
+
 static bool read_parameters(const cJSON *tree, struct bag_v2_rows *rows,
                             struct bag_problem *problem)
 {
@@ -297,7 +316,8 @@ static bool read_tree(struct bag_v2_reader *reader, struct bag_v2_rows *rows)
                                "the request must be a JSON object with \"inputs\"");
     if (reader->header.id.bytes > 2)
         rows->id = (struct bag_text){reader->header.id.data, reader->header.id.bytes};
-    return read_parameters(reader->header.tree, rows, reader->problem) &&
+    return reject_unknown_keys(reader->header.tree, reader->problem) &&
+           read_parameters(reader->header.tree, rows, reader->problem) &&
            bag_v2_read_inputs(reader) &&
            read_inputs(reader->request, reader->arena, rows, reader->problem);
 }

@@ -270,26 +270,26 @@ static bool read_parameters(struct bag_v2_reader *reader)
 /* ---- warnings -------------------------------------------------------------------------------- */
 
 static const char *const request_parameters[] = {
-    "reduction", "padding_idx", "include_last_offset", "output_datatype", "missing", "out_of_range",
-    "timeout",   "explain",     "binary_data_output"};
+    "reduction", "padding_idx", "include_last_offset", "output_datatype",    "missing",
+    "timeout",   "explain",     "out_of_range",        "binary_data_output", NULL};
 
 /* What Triton's clients set beside these: it changes no number. */
 static const char *const harmless_parameters[] = {"priority", "sequence_id", "sequence_start",
-                                                  "sequence_end"};
+                                                  "sequence_end", NULL};
 
-#define COUNT_OF(list) (sizeof(list) / sizeof *(list))
+/* KServe's clients name the model once more. */
+static const char *const request_keys[] = {"inputs",     "outputs",       "parameters", "id",
+                                           "model_name", "model_version", NULL};
+static const char *const input_keys[] = {"name", "shape", "datatype", "data", "parameters", NULL};
+static const char *const input_parameters[] = {"binary_data_size", "shared_memory_region", NULL};
+static const char *const output_keys[] = {"name", "parameters", NULL};
+static const char *const output_parameters[] = {"binary_data", "shared_memory_region", NULL};
 
-static bool is_known(const char *name)
+static bool is_one_of(const char *name, const char *const *list)
 {
-    for (size_t i = 0; i < COUNT_OF(request_parameters); i++) {
-        if (strcmp(name, request_parameters[i]) == 0)
-            return true;
-    }
-    for (size_t i = 0; i < COUNT_OF(harmless_parameters); i++) {
-        if (strcmp(name, harmless_parameters[i]) == 0)
-            return true;
-    }
-    return false;
+    while (*list && strcmp(name, *list) != 0)
+        list++;
+    return *list;
 }
 
 /* Adds a text; false without memory. The list is made with its first. */
@@ -304,33 +304,90 @@ static bool add_warning(cJSON **list, const char *text)
     return false;
 }
 
-static bool warn_of_unknown(const cJSON *parameters, cJSON **list)
+/* Where a member that nobody knows stands. */
+struct place {
+    const char *const *known;
+    const char *what;     /* it is: "parameter" or "key" */
+    const char *kind;     /* of the tensor it belongs to; NULL: the request itself */
+    struct bag_text name; /* of that tensor */
+};
+
+static void describe_unknown(const struct place *place, const char *name, struct bag_problem *text)
+{
+    struct bag_quoted quoted = bag_quote(name, strlen(name));
+    struct bag_suggestion suggestion = {.written = quoted.text};
+    bool misplaced = place->known != request_parameters && is_one_of(name, request_parameters);
+    for (const char *const *known = place->known; *known; known++)
+        bag_suggest_offer(&suggestion, *known);
+    if (misplaced)
+        bag_problem_set(text, BAG_ERROR_BAD_REQUEST,
+                        "%s '%s' changes nothing here; it must be in the request's \"parameters\"",
+                        place->what, quoted.text);
+    else
+        bag_problem_set(text, BAG_ERROR_BAD_REQUEST,
+                        "%s '%s' is unknown and changes nothing; did you mean '%s'?", place->what,
+                        quoted.text, suggestion.nearest);
+    if (place->kind)
+        bag_problem_prefix(text, "%s '%s'", place->kind,
+                           bag_quote(place->name.data, place->name.bytes).text);
+}
+
+static bool warn_of_unknown(const cJSON *members, const struct place *place, cJSON **list)
 {
     const cJSON *item;
     struct bag_problem text;
-    cJSON_ArrayForEach(item, parameters)
+    cJSON_ArrayForEach(item, members)
     {
-        if (is_known(item->string) || cJSON_GetArraySize(*list) == BAG_V2_MAX_WARNINGS)
+        if (is_one_of(item->string, place->known) ||
+            (place->known == request_parameters && is_one_of(item->string, harmless_parameters)))
             continue;
-        struct bag_quoted quoted = bag_quote(item->string, strlen(item->string));
-        struct bag_suggestion suggestion = {.written = quoted.text};
-        for (size_t i = 0; i < COUNT_OF(request_parameters); i++)
-            bag_suggest_offer(&suggestion, request_parameters[i]);
-        bag_problem_set(&text, BAG_ERROR_BAD_REQUEST,
-                        "parameter '%s' is unknown and changes nothing; did you mean '%s'?",
-                        quoted.text, suggestion.nearest);
+        if (cJSON_GetArraySize(*list) == BAG_V2_MAX_WARNINGS)
+            return true;
+        describe_unknown(place, item->string, &text);
         if (!add_warning(list, text.text))
             return false;
     }
     return true;
 }
 
-/* Tells of parameters that change nothing: the protocol wants them ignored. */
+static bool warn_of_tensor(const cJSON *item, bool is_input, struct bag_text name, cJSON **list)
+{
+    const char *kind = is_input ? "input" : "output";
+    const struct place keys = {is_input ? input_keys : output_keys, "key", kind, name};
+    const struct place parameters = {is_input ? input_parameters : output_parameters, "parameter",
+                                     kind, name};
+    return warn_of_unknown(item, &keys, list) &&
+           warn_of_unknown(bag_v2_member(item, "parameters"), &parameters, list);
+}
+
+static bool warn_of_tensors(const struct bag_v2_reader *reader, cJSON **list)
+{
+    const struct bag_v2_request *request = reader->request;
+    const cJSON *item;
+    size_t input = 0, output = 0;
+    cJSON_ArrayForEach(item, bag_v2_member(reader->header.tree, "inputs"))
+    {
+        if (!warn_of_tensor(item, true, request->inputs[input++].name, list))
+            return false;
+    }
+    cJSON_ArrayForEach(item, bag_v2_member(reader->header.tree, "outputs"))
+    {
+        if (!warn_of_tensor(item, false, request->outputs[output++].name, list))
+            return false;
+    }
+    return true;
+}
+
+/* Tells of keys and parameters that change nothing: the protocol wants them ignored. */
 static bool make_warnings(struct bag_v2_reader *reader)
 {
     const cJSON *tree = reader->header.tree;
+    const struct place keys = {.known = request_keys, .what = "key"};
+    const struct place parameters = {.known = request_parameters, .what = "parameter"};
     cJSON *list = NULL;
-    bool ok = warn_of_unknown(bag_v2_member(tree, "parameters"), &list);
+    bool ok = warn_of_unknown(tree, &keys, &list) &&
+              warn_of_unknown(bag_v2_member(tree, "parameters"), &parameters, &list) &&
+              warn_of_tensors(reader, &list);
     char *text = ok && list ? cJSON_PrintUnformatted(list) : NULL;
     ok = ok && (!list || (text && copy_text(reader, text, &reader->request->warnings)));
     cJSON_free(text);

@@ -185,6 +185,10 @@ def test_bad_batches(world):
             error = reply.expect(400).error()
             expect(text in error, f"'{text}' is not in: {error}")
         path = "/v2/models/dense/rows"
+        for misplaced in ("sequence", "delete", "seqence"):
+            reply = client.infer("dense", [Tensor("indices", one), Tensor("rows", row)], AUTHORIZED,
+                                 path=path, binary=True, **{misplaced: 7})
+            expect(f"key '{misplaced}' is unknown" in reply.expect(400).error(), reply.body)
         client.request("POST", path, b"", AUTHORIZED).expect(400)
         client.request("POST", path, b"{", AUTHORIZED).expect(400)
         client.request("POST", path, b"[]", AUTHORIZED).expect(400)

@@ -120,8 +120,37 @@ def test_nothing_to_warn_of(client):
     known = {"reduction": "mean", "padding_idx": 1, "timeout": 10**7, "explain": False,
              "output_datatype": "FP32", "sequence_id": 7, "sequence_start": True,
              "sequence_end": False, "priority": 1, "binary_data_output": False}
-    reply = client.infer("f32", [INDICES], parameters=known, model_name="f32", x={"y": 1})
+    reply = client.infer("f32", [INDICES], parameters=known, model_name="f32", model_version="1")
     expect("parameters" not in reply.expect().json(), reply.body)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_what_stands_elsewhere_is_told(client, binary):
+    """Keys of the request and of its tensors, and tensors' parameters: ignored, and told."""
+    entry = INDICES.description() | {"datatyp": "INT64", "parameters": {"reduction": "mean", "szie": 1}}
+    raw = INDICES.raw() if binary else b""
+    entry |= {} if binary else {"data": np.ravel(IDS).tolist()}
+    entry["parameters"] |= {"binary_data_size": len(raw)} if binary else {}
+    request = {"reduction": "mean", "x": {"reduction": {"y": [1]}}, "inputs": [entry],
+               "outputs": [{"name": "embeddings", "binary_data": False,
+                            "parameters": {"binary_data": binary, "classification": 3}}]}
+    header = json.dumps(request).encode()
+    headers = {"Inference-Header-Content-Length": str(len(header))} if binary else {}
+    want = [
+        "key 'reduction' changes nothing here; it must be in the request's \"parameters\"",
+        "key 'x' is unknown and changes nothing; did you mean 'id'?",
+        "input 'indices': key 'datatyp' is unknown and changes nothing; did you mean 'datatype'?",
+        "input 'indices': parameter 'reduction' changes nothing here; it must be in the request's "
+        "\"parameters\"",
+        "input 'indices': parameter 'szie' is unknown and changes nothing; did you mean "
+        "'binary_data_size'?",
+        "output 'embeddings': key 'binary_data' is unknown and changes nothing; did you mean 'name'?",
+        "output 'embeddings': parameter 'classification' is unknown and changes nothing; did you "
+        "mean 'binary_data'?"]
+    for _ in range(3):
+        reply = client.request("POST", "/v2/models/f32/infer", header + raw, headers)
+        expect_equal(warnings_of(reply), want)
+        expect_equal(reply.embeddings().shape, (2, 5))
 
 
 def test_warnings_are_bounded_and_escaped(client):
