@@ -441,6 +441,7 @@ static bool start_registry(struct serve *serve, struct bag_problem *problem)
     struct bag_service *service = &serve->service;
     bag_metrics_init(&service->metrics, serve->config.options.metrics == BAG_SWITCH_ON,
                      serve->config.options.metric_histograms);
+    service->metrics.latency_target_ms = (uint64_t)serve->config.options.latency_target_ms;
     if (!bag_registry_init(&service->registry, (size_t)serve->config.options.loops + 1))
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     service->registry.on_slot = bag_metrics_begin_slot;

@@ -319,25 +319,32 @@ static const struct bag_updates_stream *stream_of(const struct bag_snapshot *sna
     return stream;
 }
 
+/* The scales of table.h, as ns; WHOLE is shown as it is. */
+enum scale { WHOLE = 0, NS = 1, MS = 1000000 };
+
+static void write_scaled(struct bag_prometheus *out, uint64_t value, enum scale scale)
+{
+    bag_prometheus_value(out, scale == WHOLE ? value : value * scale, scale != WHOLE);
+}
+
 /* One family for each line of BAG_UPDATE_METRICS, none where no rows change. */
 static void write_updates(struct bag_prometheus *out, const struct bag_snapshot *snapshot)
 {
-    enum { WHOLE = 0, MS = 1000000, NS = 1 };
     size_t num_streams = 0;
     for (size_t i = 0; i < snapshot->count; i++)
         num_streams += stream_of(snapshot, i) != NULL;
     if (!num_streams)
         return;
-#define BAG_X(member, type, SCALE, family, unit, sentence)                                 \
-    bag_prometheus_family(out, family, type, sentence, unit);                              \
-    for (size_t i = 0; i < snapshot->count; i++) {                                         \
-        const struct bag_updates_stream *stream = stream_of(snapshot, i);                  \
-        if (!stream)                                                                       \
-            continue;                                                                      \
-        uint64_t value = atomic_load_explicit(&stream->member, memory_order_relaxed);      \
-        bag_prometheus_sample(out, family, "");                                            \
-        bag_prometheus_label(out, "model", stream->name);                                  \
-        bag_prometheus_value(out, SCALE == WHOLE ? value : value * SCALE, SCALE != WHOLE); \
+#define BAG_X(member, type, SCALE, family, unit, sentence)                            \
+    bag_prometheus_family(out, family, type, sentence, unit);                         \
+    for (size_t i = 0; i < snapshot->count; i++) {                                    \
+        const struct bag_updates_stream *stream = stream_of(snapshot, i);             \
+        if (!stream)                                                                  \
+            continue;                                                                 \
+        uint64_t value = atomic_load_explicit(&stream->member, memory_order_relaxed); \
+        bag_prometheus_sample(out, family, "");                                       \
+        bag_prometheus_label(out, "model", stream->name);                             \
+        write_scaled(out, value, SCALE);                                              \
     }
     BAG_UPDATE_METRICS(BAG_X)
 #undef BAG_X
@@ -353,7 +360,9 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
         {"bagserve_table_row_elements", "Elements of a row of a model's table.", "elements"},
         {"bagserve_table_bytes", "Bytes of a model's table, with its index of keys.", "bytes"},
         {"bagserve_table_huge_page_bytes",
-         "Bytes of a model's table that were in huge pages when it was loaded.", "bytes"}};
+         "Bytes of a model's table that were in huge pages when it was loaded.", "bytes"},
+        {"bagserve_table_mapped_bytes", "Bytes of a model's table that stay in its file.",
+         "bytes"}};
     for (size_t i = 0; i < COUNT_OF(gauges); i++) {
         bag_prometheus_family(out, gauges[i].name, "gauge", gauges[i].sentence, gauges[i].unit);
         for (size_t j = 0; j < snapshot->count; j++) {
@@ -361,7 +370,8 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
             if (!memory)
                 continue;
             const uint64_t values[] = {(uint64_t)memory->shape[0], memory->table.row_elements,
-                                       bag_table_memory_bytes(memory), memory->huge_bytes};
+                                       bag_table_memory_bytes(memory), memory->huge_bytes,
+                                       memory->map ? bag_table_rows_bytes(memory) : 0};
             bag_prometheus_sample(out, gauges[i].name, "");
             bag_prometheus_label(out, "model", snapshot->models[j]->name);
             bag_prometheus_label(out, "version", snapshot->models[j]->version);
@@ -413,6 +423,7 @@ static void sample_loading(struct bag_load_status *status, struct bag_process_st
     counters->load_left_ns = (uint64_t)(view.left_s * 1e9);
     counters->changes = view.num_done;
     counters->failed_changes = view.num_failed;
+    counters->last_change_ms = view.done_at_ms;
     counters->kept_versions = view.num_kept;
     counters->kept_bytes = view.kept_bytes;
 }
@@ -420,13 +431,13 @@ static void sample_loading(struct bag_load_status *status, struct bag_process_st
 static void write_process(struct bag_prometheus *out, const struct bag_metrics *metrics,
                           const char *version)
 {
-    enum { WHOLE, NS };
     struct bag_process_stats counters;
     const struct bag_budget *budget = metrics->budget;
     bag_process_sample(&counters);
     sample_loading(metrics->loading, &counters);
     counters.table_bytes = bag_pages_used();
     counters.max_table_bytes = bag_pages_limit();
+    counters.latency_target_ms = metrics->latency_target_ms;
     if (budget) {
         counters.request_bytes = atomic_load(&budget->used_bytes);
         counters.max_request_bytes = budget->max_bytes;
@@ -434,7 +445,7 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
 #define BAG_X(member, type, SCALE, name, unit, sentence)    \
     bag_prometheus_family(out, name, type, sentence, unit); \
     bag_prometheus_sample(out, name, "");                   \
-    bag_prometheus_value(out, counters.member, SCALE == NS);
+    write_scaled(out, counters.member, SCALE);
     BAG_PROCESS_METRICS(BAG_X)
 #undef BAG_X
     bag_prometheus_family(out, "bagserve_build_info", "gauge", "The program's version, as a label.",

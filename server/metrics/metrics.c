@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Counters of models come in blocks, which stay where they are as models are added. */
@@ -54,15 +53,12 @@ static void find_first(const uint64_t *bounds, uint8_t *first)
 
 void bag_metrics_init(struct bag_metrics *metrics, bool on, size_t max_histograms)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     if (on)
         bag_ticks_init();
     find_first(bag_seconds_bounds, bag_seconds_first);
     find_first(bag_sizes_bounds, bag_sizes_first);
     *metrics = (struct bag_metrics){.on = on, .max_histograms = max_histograms};
-    metrics->epoch_ms =
-        (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000 - uv_hrtime() / 1000000;
+    metrics->epoch_ms = bag_epoch_ms() - uv_hrtime() / 1000000;
 }
 
 void bag_metrics_free(struct bag_metrics *metrics)

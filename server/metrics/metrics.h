@@ -219,6 +219,7 @@ struct bag_load_status;
 struct bag_metrics {
     bool on;
     size_t max_histograms;           /* slots from this one on are exposed without histograms */
+    uint64_t latency_target_ms;      /* 0: there is none */
     const struct bag_budget *budget; /* borrowed; of requests' memory; NULL: none is shown */
     struct bag_load_status *loading; /* borrowed; of tables; NULL: none is shown */
     size_t num_slots;                /* that have begun */

@@ -47,7 +47,7 @@
       "When a request was last answered with its result; 0 means never.")
 
 /* Of every model whose rows may change, labelled with its name: of struct bag_updates_stream. Columns
- * as of BAG_PROCESS_METRICS, where MS is a member in ms. */
+ * as of BAG_PROCESS_METRICS. */
 #define BAG_UPDATE_METRICS(X)                                                                      \
     X(applied, "counter", WHOLE, "bagserve_updates_applied_total", "batches",                      \
       "Batches of rows that were applied.")                                                        \
@@ -67,7 +67,9 @@
     X(syncs, "counter", WHOLE, "bagserve_journal_syncs_total", "syncs",                            \
       "How often the journal was synced to the disk.")                                             \
     X(sync_ns, "counter", NS, "bagserve_journal_sync_seconds_total", "seconds",                    \
-      "How long that took.")
+      "How long that took.")                                                                       \
+    X(journal_errors, "counter", WHOLE, "bagserve_journal_errors_total", "errors",                 \
+      "Writes and syncs of the journal that failed.")
 
 /* Of the whole server. */
 #define BAG_LOOP_METRICS(X)                                                                        \
@@ -91,7 +93,7 @@
       "Batches, and parts of large requests, that workers have in hand.")
 
 /* Of the process, looked up when asked for. X(member, "type", SCALE, "name", "unit", "what"); the
- * scale is NS where the member is in ns and shown in seconds, otherwise WHOLE. */
+ * scale is NS or MS where the member is in ns or ms and shown in seconds, otherwise WHOLE. */
 #define BAG_PROCESS_METRICS(X)                                                                     \
     X(cpu_ns, "counter", NS, "process_cpu_seconds_total", "seconds", "User and system time.")      \
     X(start_ns, "gauge", NS, "process_start_time_seconds", "seconds since 1970",                   \
@@ -113,6 +115,8 @@
       "Changes of the models that are served, the first one included.")                            \
     X(failed_changes, "counter", WHOLE, "bagserve_failed_model_changes_total", "changes",          \
       "Those that could not be made while tables were loaded: what served went on.")               \
+    X(last_change_ms, "gauge", MS, "bagserve_last_model_change_timestamp_seconds",                 \
+      "seconds since 1970", "When the models that are served last changed.")                       \
     X(kept_versions, "gauge", WHOLE, "bagserve_kept_versions", "versions",                         \
       "Versions that are held in memory and not served (keep_versions).")                          \
     X(kept_bytes, "gauge", WHOLE, "bagserve_kept_bytes", "bytes", "Bytes of their tables.")        \
@@ -120,6 +124,8 @@
       "Memory of all tables, with their keys' indexes and projections.")                           \
     X(max_table_bytes, "gauge", WHOLE, "bagserve_tables_limit_bytes", "bytes",             \
       "Most of it (max_table_bytes); 0: any.")                                                     \
+    X(latency_target_ms, "gauge", MS, "bagserve_latency_target_seconds", "seconds",                \
+      "In which requests should be answered (latency_target_ms); 0: there is no target.")          \
     X(open_fds, "gauge", WHOLE, "process_open_fds", "descriptors", "Open file descriptors.")       \
     X(max_fds, "gauge", WHOLE, "process_max_fds", "descriptors", "Most that may be open.")         \
     X(dropped_lines, "counter", WHOLE, "bagserve_dropped_log_lines_total", "lines",                \

@@ -119,15 +119,22 @@ static bool is_word(const char *text)
     return at > text && at == end;
 }
 
-static void add_time(struct line *line)
+uint64_t bag_epoch_ms(void)
 {
     struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void add_time(struct line *line)
+{
+    uint64_t now_ms = bag_epoch_ms();
+    time_t now_s = (time_t)(now_ms / 1000);
     struct tm utc;
     char text[32];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
+    gmtime_r(&now_s, &utc);
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    add_format(line, "%s.%03ldZ", text, now.tv_nsec / 1000000);
+    add_format(line, "%s.%03uZ", text, (unsigned)(now_ms % 1000));
 }
 
 static void add_json(struct line *line, enum bag_log_level level, const char *event,

@@ -50,6 +50,9 @@ void bag_log_stop(void);
 /* Lines that have been dropped so far. Any thread. */
 uint64_t bag_log_dropped(void);
 
+/* Time of day, in ms since 1970. */
+uint64_t bag_epoch_ms(void);
+
 void bag_log_fields(enum bag_log_level level, const char *event,
                     const struct bag_log_field *fields);
 

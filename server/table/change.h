@@ -103,6 +103,7 @@ struct bag_load_status {
     uint64_t begun_ns;    /* of CLOCK_MONOTONIC */
     uint64_t num_done;    /* changes that were made, */
     uint64_t num_failed;  /* and that were not */
+    uint64_t done_at_ms;  /* when the last one was made, since 1970; 0: none was */
     size_t num_kept;      /* versions that are held though they are not served */
     size_t kept_bytes;    /* of their tables */
 };
@@ -111,7 +112,7 @@ struct bag_load_status {
 struct bag_load_view {
     char name[129], version[21];
     size_t done_bytes, total_bytes, num_kept, kept_bytes;
-    uint64_t num_done, num_failed;
+    uint64_t num_done, num_failed, done_at_ms;
     double left_s;
 };
 void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *view);

@@ -216,6 +216,7 @@ void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *
                                    .total_bytes = status->total_bytes,
                                    .num_done = status->num_done,
                                    .num_failed = status->num_failed,
+                                   .done_at_ms = status->done_at_ms,
                                    .num_kept = status->num_kept,
                                    .kept_bytes = status->kept_bytes};
     memcpy(view->name, status->name, sizeof view->name);
@@ -258,6 +259,8 @@ static void end_status(struct bag_load_status *status, bool ok)
     status->done_bytes = status->total_bytes = 0;
     status->num_done += ok;
     status->num_failed += !ok;
+    if (ok)
+        status->done_at_ms = bag_epoch_ms();
     pthread_mutex_unlock(&status->lock);
 }
 

@@ -117,11 +117,15 @@ struct bag_table_memory {
     struct bag_live_rows *live;  /* owned by its stream (updates.h); NULL: rows never change */
 };
 
-/* Bytes of its rows, and of its index of keys. */
+static inline size_t bag_table_rows_bytes(const struct bag_table_memory *memory)
+{
+    return (size_t)memory->table.num_rows * bag_row_bytes(&memory->table);
+}
+
+/* With its index of keys. */
 static inline size_t bag_table_memory_bytes(const struct bag_table_memory *memory)
 {
-    return (size_t)memory->table.num_rows * bag_row_bytes(&memory->table) +
-           memory->index.mapping_bytes;
+    return bag_table_rows_bytes(memory) + memory->index.mapping_bytes;
 }
 
 static inline bool bag_table_is_keyed(const struct bag_table_memory *memory)

@@ -10,13 +10,6 @@
 #include <time.h>
 #include <uv.h>
 
-static uint64_t epoch_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static void set(_Atomic uint64_t *counter, uint64_t value)
 {
     atomic_store_explicit(counter, value, memory_order_relaxed);
@@ -112,6 +105,7 @@ static bool sync_stream(struct bag_updates_stream *stream, bool takes_back,
     bool ok = bag_journal_sync(&stream->journal, takes_back, problem);
     count(&stream->syncs, 1);
     count(&stream->sync_ns, uv_hrtime() - started_ns);
+    count(&stream->journal_errors, !ok);
     return ok;
 }
 
@@ -146,7 +140,7 @@ static void finish(struct bag_update *update)
     }
     update->applied = true;
     set(&stream->sequence, update->sequence);
-    set(&stream->last_update_ms, epoch_ms());
+    set(&stream->last_update_ms, bag_epoch_ms());
     if (stream->lag)
         set(&stream->lag, stream->lag - 1);
     count(&stream->applied, 1);
@@ -210,7 +204,9 @@ static bool append(struct bag_updates_stream *stream, struct bag_update *update)
         header->row_bytes = bag_row_bytes(table);
         stream->journal.other_rows = true;
     }
-    return bag_journal_append(&stream->journal, &record, &update->problem);
+    bool ok = bag_journal_append(&stream->journal, &record, &update->problem);
+    count(&stream->journal_errors, !ok);
+    return ok;
 }
 
 /* Whether the number is one that was used: then there is nothing more to do. */

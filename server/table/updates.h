@@ -149,7 +149,7 @@ struct bag_updates_stream {
     _Atomic uint64_t applied, ignored, rejected, rows;
     _Atomic uint64_t lag;            /* by how much a number that was sent is ahead of it */
     _Atomic uint64_t last_update_ms; /* since 1970; 0: none since the start */
-    _Atomic uint64_t journal_bytes, syncs, sync_ns;
+    _Atomic uint64_t journal_bytes, syncs, sync_ns, journal_errors;
 
     /* Guarded by the lock. */
     struct bag_updates *updates;

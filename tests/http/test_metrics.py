@@ -390,6 +390,20 @@ def serve(shared_directory):
         yield server
 
 
+def test_mapped_tables_and_the_target(client):
+    def values_of(other):
+        text = other.get("/metrics").body.decode()
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        expect(float(values["bagserve_last_model_change_timestamp_seconds"]) > 1e9, "no change")
+        return (values["bagserve_latency_target_seconds"],
+                values['bagserve_table_mapped_bytes{model="items",version="1"}'])
+
+    expect_equal(values_of(client), ("0", "0"))
+    with Server("--table", f"items={client.server.table}", "--load", "map", "--latency-target-ms",
+                50) as server, Client(server) as other:
+        expect_equal(values_of(other), ("0.05", str(EXAMPLE.nbytes)))
+
+
 def test_scrapes_of_many_models(directory):
     """What all models make is written by a worker: the loop, which is the process's first thread, only
     sends it."""

@@ -1,6 +1,7 @@
 """Updates of rows: what is applied, ignored and refused, the journal, and what a restart keeps."""
 
 import pathlib
+import shutil
 import socket
 import threading
 
@@ -405,7 +406,20 @@ def test_metrics(world):
                      journal_of(world, "dense").stat().st_size)
         expect(float(values['bagserve_last_update_timestamp_seconds{model="dense"}']) > 1e9, values)
         expect_equal(int(values['bagserve_update_sequence{model="keyed"}']), 0)
+        expect_equal(int(values['bagserve_journal_errors_total{model="dense"}']), 0)
         expect('bagserve_update_sequence{model="both"}' not in values, "a collection has no rows")
+
+
+def test_journal_errors_are_counted(world):
+    row = [[1] * COLUMNS]
+    with world.server() as server, Client(server) as client:
+        shutil.rmtree(world.journal)
+        world.journal.touch()
+        for number in (1, 2):
+            update(client, "dense", [1], row).expect(507)
+            text = client.request("GET", "/metrics", headers=AUTHORIZED).body.decode()
+            expect('bagserve_journal_errors_total{model="dense"} %d' % number in text.splitlines(), text)
+        world.journal.unlink()
 
 
 # ---- with versions that are loaded while serving ------------------------------------------------
