@@ -21,6 +21,16 @@ choose_release() {
     BASE=$WORK/base-$RELEASE
 }
 
+# The release of this machine: its number, and its name.
+own_version() {
+    # shellcheck source=/dev/null
+    (. /etc/os-release && echo "$VERSION_ID")
+}
+own_release() {
+    # shellcheck source=/dev/null
+    (. /etc/os-release && echo "$VERSION_CODENAME")
+}
+
 # enter_namespaces ARGUMENT... starts the calling script again with private mounts and processes.
 enter_namespaces() {
     [ "$(id -u)" = 0 ] || die "this test makes a Debian root and runs in it, which takes root"
@@ -77,12 +87,6 @@ free_port() {
 }
 
 # --- the root ------------------------------------------------------------------------------------
-
-# The release of this machine.
-own_release() {
-    # shellcheck source=/dev/null
-    (. /etc/os-release && echo "$VERSION_CODENAME")
-}
 
 # The archive that apt here takes its release's main packages from: it has all releases.
 archive() {
