@@ -195,14 +195,16 @@ static bool is_own_group(gid_t group)
     return found;
 }
 
-/* Its owner may do what he wants. Where that is another user, this one can only be in the file's
- * group, which may read. */
+/* The group may only read it, and either this user is not the owner but in the group, or it is a
+ * mounted secret: root's, and nobody may write to it. */
 static bool is_private(const struct stat *facts)
 {
     if ((facts->st_mode & (S_IRWXG | S_IRWXO)) == 0)
         return true;
-    return (facts->st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)) == 0 && facts->st_uid != geteuid() &&
-           is_own_group(facts->st_gid);
+    if ((facts->st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)) != 0)
+        return false;
+    bool is_mounted = facts->st_uid == 0 && (facts->st_mode & S_IWUSR) == 0;
+    return is_mounted || (facts->st_uid != geteuid() && is_own_group(facts->st_gid));
 }
 
 /* Does not wait for the writer of a pipe. */
@@ -217,9 +219,11 @@ char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
         return read_file(fd, path, max_bytes, bytes, problem);
     close(fd);
     if (S_ISREG(facts.st_mode))
-        bag_problem_set(problem, BAG_ERROR_FILE,
-                        "%s: others than its owner may use it (mode %03o); chmod 600 it", path,
-                        (unsigned)facts.st_mode & 0777);
+        bag_problem_set(
+            problem, BAG_ERROR_FILE,
+            "%s: others than its owner may use it (mode %03o); chmod 600 it, or 440 where "
+            "root owns it, as of a mounted secret",
+            path, (unsigned)facts.st_mode & 0777);
     else
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: is not a regular file", path);
     return NULL;

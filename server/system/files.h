@@ -46,9 +46,10 @@ extern const struct bag_disk bag_system_disk;
  * and sets *bytes; or NULL with *problem naming the path. */
 char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem);
 
-/* The same for a file of secrets; rejected where others than its owner may read or write it. Of
- * another user's file the group may read it if it is one of the process's own, as Kubernetes mounts
- * secrets: root and the group of the pod, mode 0440. */
+/* The same for a file of secrets; rejected where others than its owner may read or write it. The
+ * group may read another user's file if it is one of the process's own, and a file of root's that
+ * nobody may write to: Kubernetes (root and the pod's group) and systemd (root, and an entry for the
+ * service's user) mount secrets with mode 0440. */
 char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
                             struct bag_problem *problem);
 

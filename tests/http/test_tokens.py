@@ -194,6 +194,32 @@ def test_reload(directory):
             client.close()
 
 
+def mount_secret(folder, text):
+    """As Kubernetes does: a folder of its own for each version, behind a link that is replaced."""
+    version = folder / f"..{len(list(folder.iterdir()))}"
+    version.mkdir()
+    write(version / "tokens", text, 0o440)
+    (folder / "..new").symlink_to(version.name)
+    os.replace(folder / "..new", folder / "..data")
+    if not (folder / "tokens").is_symlink():
+        (folder / "tokens").symlink_to("..data/tokens")
+    return folder / "tokens"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of root's")
+def test_mounted_secret(directory):
+    table, folder = save(directory / "items.npy"), directory / "secret"
+    folder.mkdir()
+    path = mount_secret(folder, f"infer {INFER_TOKEN}\n")
+    with Server("--table", f"items={table}", "--token-file", path) as server, \
+            Client(server) as client:
+        ask(client, "POST", INFER, INFER_TOKEN).expect(200)
+        mount_secret(folder, f"infer {ADMIN_TOKEN}\n")
+        expect_equal(reload(server, "reloaded")["tokens"], 1)
+        ask(client, "POST", INFER, INFER_TOKEN).expect(401)
+        ask(client, "POST", INFER, ADMIN_TOKEN).expect(200)
+
+
 def test_reload_under_load(directory):
     """Requests that are compared while the tokens are replaced, on two loops."""
     table, path = save(directory / "items.npy"), write(directory / "tokens")

@@ -4,36 +4,65 @@
 #include "server/system/files.h"
 
 #include <grp.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define USER  10001
 #define GROUP 20002
 
-/* Reads a secret of such an owner as USER in GROUP; NULL or what was wrong. */
-static const char *read_as_user(uid_t owner, gid_t group, mode_t mode)
+static char path[] = "/tmp/test_files.XXXXXX";
+
+static void write_secret(uid_t owner, gid_t group, mode_t mode)
 {
-    static struct bag_problem problem;
-    char path[] = "/tmp/test_files.XXXXXX";
-    gid_t extra = GROUP;
-    size_t bytes;
+    strcpy(strchr(path, '.'), ".XXXXXX");
     int fd = mkstemp(path);
     assert_int_equal(write(fd, "secret", 6), 6);
     assert_int_equal(fchown(fd, owner, group), 0);
     assert_int_equal(fchmod(fd, mode), 0);
     close(fd);
-    assert_int_equal(setgroups(1, &extra), 0);
-    assert_int_equal(setegid(USER), 0);
-    assert_int_equal(seteuid(USER), 0);
+}
+
+/* Reads the secret as who this is, and removes it; NULL or what was wrong. */
+static const char *read_secret(void)
+{
+    static struct bag_problem problem;
+    size_t bytes;
     char *text = bag_file_read_private(path, 100, &bytes, &problem);
-    assert_int_equal(seteuid(0), 0);
-    assert_int_equal(setegid(0), 0);
-    assert_int_equal(setgroups(0, NULL), 0);
-    unlink(path);
     if (text)
         assert_string_equal(text, "secret");
     free(text);
     return text ? NULL : problem.text;
+}
+
+/* The same as USER in GROUP. */
+static const char *read_secret_as_user(void)
+{
+    gid_t extra = GROUP;
+    assert_int_equal(setgroups(1, &extra), 0);
+    assert_int_equal(setegid(USER), 0);
+    assert_int_equal(seteuid(USER), 0);
+    const char *problem = read_secret();
+    assert_int_equal(seteuid(0), 0);
+    assert_int_equal(setegid(0), 0);
+    assert_int_equal(setgroups(0, NULL), 0);
+    unlink(path);
+    return problem;
+}
+
+static const char *read_as_user(uid_t owner, gid_t group, mode_t mode)
+{
+    write_secret(owner, group, mode);
+    return read_secret_as_user();
+}
+
+static const char *read_as_root(uid_t owner, gid_t group, mode_t mode)
+{
+    write_secret(owner, group, mode);
+    const char *problem = read_secret();
+    unlink(path);
+    return problem;
 }
 
 static void expect_rejected(const char *text, const char *words)
@@ -60,8 +89,55 @@ static void test_private_files(void **state)
     expect_rejected(read_as_user(0, GROUP, 0400), "cannot be read");
 }
 
+/* As Kubernetes mounts it for a container whose user is root. */
+static void test_files_of_root(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    assert_null(read_as_root(0, 0, 0600));
+    assert_null(read_as_root(0, 0, 0440));
+    assert_null(read_as_root(0, GROUP, 0440));
+    assert_null(read_as_root(USER, 0, 0640));
+    expect_rejected(read_as_root(0, 0, 0640),
+                    "(mode 640); chmod 600 it, or 440 where root owns it");
+    expect_rejected(read_as_root(0, 0, 0444), "(mode 444)");
+    expect_rejected(read_as_root(0, 0, 0460), "(mode 460)");
+    expect_rejected(read_as_root(USER, GROUP, 0440), "(mode 440)");
+}
+
+/* As systemd's LoadCredential makes it for a service's user: root's, with an entry for that user.
+ */
+static void test_access_lists(void **state)
+{
+    enum { VERSION = 2, OWNER = 1, NAMED = 2, OWNING_GROUP = 4, MASK = 16, OTHERS = 32, READ = 4 };
+    const struct {
+        uint32_t version;
+        struct {
+            uint16_t who, may;
+            uint32_t id;
+        } entries[5];
+    } list = {VERSION,
+              {{OWNER, READ, UINT32_MAX},
+               {NAMED, READ, USER},
+               {OWNING_GROUP, 0, UINT32_MAX},
+               {MASK, READ, UINT32_MAX},
+               {OTHERS, 0, UINT32_MAX}}};
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    write_secret(0, 0, 0400);
+    if (setxattr(path, "system.posix_acl_access", &list, sizeof list, 0) != 0) {
+        unlink(path);
+        skip(); /* the file system has none */
+    }
+    assert_null(read_secret_as_user());
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_private_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_private_files),
+                                       cmocka_unit_test(test_files_of_root),
+                                       cmocka_unit_test(test_access_lists)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
