@@ -291,6 +291,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "every journal_sync_interval_ms; off, when the system likes.")                               \
     X(journal_sync_interval_ms, "updates", "journal_sync_interval_ms", COUNT, 100, 1, 3600000,     \
       "milliseconds", "How often the journal is synced where journal_sync is interval.")           \
+    X(updates_memory, "updates", "updates_memory", BYTES, 64 * BAG_MIB, 0, 1024 * BAG_GIB, "bytes", \
+      "Memory for updates without a journal_dir, which are applied again to versions that are "    \
+      "loaded later; the oldest are dropped. A version that lacks dropped ones is not loaded.")    \
     X(load, "tables", "load", CHOICE_LOAD, BAG_LOAD_COPY, 0, 0, "",                                \
       "How tables come into memory: copy reads them whole before they are served; map leaves them " \
       "in their files, whose pages are read as requests need them. A model's own load goes first.") \

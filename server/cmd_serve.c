@@ -259,7 +259,9 @@ static bool init_updates(struct serve *serve, struct bag_problem *problem)
                                             .sync_interval_ms =
                                                 (uint64_t)options->journal_sync_interval_ms,
                                             .disk = &bag_system_disk,
-                                            .journal_file_bytes = BAG_JOURNAL_FILE_BYTES};
+                                            .journal_file_bytes = BAG_JOURNAL_FILE_BYTES,
+                                            .kept_bytes = (size_t)options->updates_memory,
+                                            .ready_file = options->ready_file};
     if (options->updates == BAG_SWITCH_OFF)
         return true;
     if (!bag_updates_init(&serve->updates, &settings))

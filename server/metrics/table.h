@@ -63,6 +63,12 @@
       "By how much a number that was sent is ahead of it.")                                        \
     X(last_update_ms, "gauge", MS, "bagserve_last_update_timestamp_seconds", "seconds since 1970", \
       "When a batch was last applied; 0 means never since the start.")                             \
+    X(deltas, "counter", WHOLE, "bagserve_deltas_applied_total", "batches",                        \
+      "Batches in delta folders that were applied.")                                               \
+    X(deltas_waiting, "gauge", WHOLE, "bagserve_deltas_waiting", "batches",                        \
+      "Delta folders that are newer than the last batch and not applied yet.")                     \
+    X(kept_bytes, "gauge", WHOLE, "bagserve_updates_kept_bytes", "bytes",                          \
+      "Batches in memory for versions that are loaded later, without a journal.")                  \
     X(journal_bytes, "gauge", WHOLE, "bagserve_journal_bytes", "bytes", "Files of the journal.")   \
     X(syncs, "counter", WHOLE, "bagserve_journal_syncs_total", "syncs",                            \
       "How often the journal was synced to the disk.")                                             \

@@ -86,7 +86,10 @@ static const char *const table_suffixes[] = {TABLE_SUFFIX, ".npz", ".safetensors
 /* Names of files that are one table with others: the folder they are in stands for it. */
 static const char *const set_names[] = {"keys.npy", "key", "emb_vector"};
 static const char *const set_marks[] = {"_emb_keys.rank_", "_emb_values.rank_"};
-#define INDEX_SUFFIX  ".safetensors.index.json"
+#define INDEX_SUFFIX ".safetensors.index.json"
+/* Of the folder of updates beside a table. */
+#define DELTAS_NAME "deltas"
+
 #define SETTINGS_NAME "config.json"
 
 static bool has_suffix(const char *name, const char *suffix)
@@ -176,7 +179,10 @@ static bool visit_version_file(const char *path, const char *name, void *context
     if (is_of_set(name))
         return version->is_set = true;
     if (!settings && !is_table(name)) {
-        tell(version->scan, "ignored", path, "");
+        bool is_source = version->scan->config->options.updates == BAG_SWITCH_ON &&
+                         strcmp(name, DELTAS_NAME) == 0;
+        if (!is_source)
+            tell(version->scan, "ignored", path, "");
         return true;
     }
     if (*place)

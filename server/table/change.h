@@ -291,6 +291,11 @@ void bag_change_begin_loading(struct bag_change_plan *plan);
 bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem);
 void bag_change_end_loading(struct bag_change_plan *plan, bool ok);
 
+/* Takes the deltas of the tables that are served, of all models or of those in `control` (NULL:
+ * all); see bag_updates_take_deltas. False with the first *problem. */
+bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_control *control,
+                             bool polls, struct bag_problem *problem);
+
 /* Holds a version that is not served (change.c); false without memory. */
 bool bag_change_keep(struct bag_changer *changer, struct bag_model *model);
 

@@ -307,29 +307,75 @@ static struct bag_load_options options_of(struct loading *loading)
     return read;
 }
 
+/* `deltas` is the caller's, and outlives it. */
+static struct bag_updates_table updates_table(const struct bag_model *model, const char *deltas)
+{
+    return (struct bag_updates_table){.name = model->name,
+                                      .version = model->version_number,
+                                      .memory = model->memory,
+                                      .rules = &model->features[0].rules,
+                                      .through = bag_source_updates_through(model->source),
+                                      .deltas = deltas};
+}
+
 /* Makes a loaded table take updates, and brings it up to date: nothing that was acknowledged is
  * left out. At the start, where that fails, its model is not served, and others are. */
 static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry *entry,
                            struct bag_problem *problem)
 {
     struct bag_model *model = entry->model;
+    struct bag_updates *updates = plan->changer->updates;
+    struct bag_problem ignored;
     char *deltas = bag_source_deltas(model->source);
-    struct bag_updates_table table = {.name = model->name,
-                                      .memory = model->memory,
-                                      .rules = &model->features[0].rules,
-                                      .through = bag_source_updates_through(model->source),
-                                      .deltas = deltas};
-    bool ok = bag_updates_attach(plan->changer->updates, &table, problem);
+    struct bag_updates_table table = updates_table(model, deltas);
+    bool ok = bag_updates_attach(updates, &table, problem);
+    if (ok) /* one that cannot be applied is said, and waited for */
+        bag_updates_take_deltas(updates, &table, plan->kind == BAG_CHANGE_POLL, &ignored);
     free(deltas);
     if (ok)
         return bag_model_follow_updates(model) || no_memory(problem);
-    if (plan->kind != BAG_CHANGE_START)
-        return false;
-    entry->model =
-        bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE, problem->text);
-    entry->is_default = false;
+    entry->model = NULL;
+    if (plan->kind != BAG_CHANGE_START) {
+        entry->source = model->source;
+        model->source = NULL;
+    } else {
+        entry->model = bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE,
+                                               problem->text);
+        entry->is_default = false;
+        ok = entry->model || no_memory(problem);
+    }
     bag_model_drop(model);
-    return entry->model || no_memory(problem);
+    return ok;
+}
+
+static bool is_asked(const struct bag_control *control, const char *name)
+{
+    bool found = !control;
+    for (size_t i = 0; control && i < control->count; i++)
+        found |= strcmp(control->items[i].name, name) == 0;
+    return found;
+}
+
+bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_control *control,
+                             bool polls, struct bag_problem *problem)
+{
+    const struct bag_snapshot *current =
+        atomic_load_explicit(&changer->registry->current, memory_order_relaxed);
+    struct bag_problem why;
+    bool ok = true;
+    for (size_t i = 0; changer->updates && current && i < current->count; i++) {
+        const struct bag_model *model = current->listed[i];
+        if (!model->memory || !model->source || !is_asked(control, model->name))
+            continue;
+        char *deltas = bag_source_deltas(model->source);
+        struct bag_updates_table table = updates_table(model, deltas);
+        if (!bag_updates_take_deltas(changer->updates, &table, polls, &why) && ok) {
+            *problem = why;
+            ok = false;
+        }
+        free(deltas);
+    }
+    return ok;
 }
 
 static bool load_table(struct loading *loading, struct bag_change_entry *entry,

@@ -176,6 +176,10 @@ static void carry_out(struct bag_loader *loader, struct bag_change *change)
         ok = change_configuration(loader, &change->problem);
     else
         ok = make_change(loader, change->kind, &change->control, &change->problem);
+    if (ok)
+        ok = bag_changer_take_deltas(&loader->changer,
+                                     change->kind == BAG_CHANGE_MODELS ? &change->control : NULL,
+                                     false, &change->problem);
     change->failed = !ok;
     if (!ok &&
         (change->problem.kind == BAG_ERROR_FILE || change->problem.kind == BAG_ERROR_CONFIGURATION))
@@ -235,6 +239,8 @@ static void poll_files(struct bag_loader *loader)
         }
     }
     bag_catalog_free(&catalog);
+    if (!atomic_load(&loader->cancelled))
+        bag_changer_take_deltas(&loader->changer, NULL, true, &why);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */

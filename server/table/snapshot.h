@@ -79,6 +79,7 @@ struct bag_live_rows {
     /* The stream's, see updates.c. */
     struct bag_updates_stream *stream;
     struct bag_live_rows *next;
+    uint64_t version;          /* of its model */
     bool fell_behind;          /* an update could not be applied: it gets no more */
     uint64_t through;          /* the last update that it has */
     uint64_t snapshot_through; /* the last one that it had when it was loaded */

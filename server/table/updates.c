@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -60,14 +61,34 @@ bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const stru
     return ok;
 }
 
-/* An older version that cannot take what the served one does serves on as it is. */
+/* A version that cannot take what another one does serves on as it is. */
 static void fall_behind(struct bag_live_rows *live, uint64_t sequence,
                         const struct bag_problem *problem)
 {
+    char version[24];
+    snprintf(version, sizeof version, "%" PRIu64, live->version);
     live->fell_behind = true;
     bag_log(BAG_LOG_LEVEL_WARNING, "a version gets no more updates",
-            BAG_LOG_TEXT("model", live->stream->name), BAG_LOG_NUMBER("sequence", sequence),
-            BAG_LOG_TEXT("reason", problem->text));
+            BAG_LOG_TEXT("model", live->stream->name), BAG_LOG_TEXT("version", version),
+            BAG_LOG_NUMBER("sequence", sequence), BAG_LOG_TEXT("reason", problem->text));
+}
+
+/* Whether the version has all updates before this one. */
+static bool check_before(const struct bag_live_rows *live, uint64_t sequence,
+                         struct bag_problem *problem)
+{
+    return live->through + 1 >= sequence ||
+           bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                           "version %" PRIu64 " of model '%s' gets no more updates: it lacks "
+                           "updates %" PRIu64 " to %" PRIu64 ", which a version beside it includes",
+                           live->version, live->stream->name, live->through + 1, sequence - 1);
+}
+
+/* A snapshot may include more than was taken. */
+static bool apply_once(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
+                       const struct bag_rows_batch *batch, struct bag_problem *problem)
+{
+    return live->through >= sequence || bag_updates_apply(live, sequence, from, batch, problem);
 }
 
 /* Applies an update to the table that it was checked with, then to the other versions. */
@@ -76,13 +97,14 @@ static bool apply(struct bag_update *update)
     struct bag_updates_stream *stream = update->live->stream;
     const struct bag_table *from = &update->live->memory->table;
     struct bag_problem problem;
-    if (!bag_updates_apply(update->live, update->sequence, from, &update->batch, &update->problem))
+    uint64_t sequence = update->sequence;
+    if (!apply_once(update->live, sequence, from, &update->batch, &update->problem))
         return false;
     for (struct bag_live_rows *at = stream->tables; at; at = at->next) {
-        if (at == update->live || at->fell_behind)
-            continue;
-        if (!bag_updates_apply(at, update->sequence, from, &update->batch, &problem))
-            fall_behind(at, update->sequence, &problem);
+        if (at != update->live && !at->fell_behind &&
+            (!check_before(at, sequence, &problem) ||
+             !apply_once(at, sequence, from, &update->batch, &problem)))
+            fall_behind(at, sequence, &problem);
     }
     return true;
 }
@@ -139,6 +161,7 @@ static void finish(struct bag_update *update)
         return;
     }
     update->applied = true;
+    bag_updates_keep(stream, update);
     set(&stream->sequence, update->sequence);
     set(&stream->last_update_ms, bag_epoch_ms());
     if (stream->lag)
@@ -175,11 +198,17 @@ static void commit(struct group *group)
     group->count = 0;
 }
 
+void bag_updates_raise_lag(struct bag_updates_stream *stream, uint64_t sequence)
+{
+    uint64_t last = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
+    if (sequence > last && sequence - last > stream->lag)
+        set(&stream->lag, sequence - last);
+}
+
 static bool reject_gap(struct bag_update *update, uint64_t expected)
 {
     struct bag_updates_stream *stream = update->live->stream;
-    if (update->sequence - stream->sequence > stream->lag)
-        set(&stream->lag, update->sequence - stream->sequence);
+    bag_updates_raise_lag(stream, update->sequence);
     return bag_problem_set(&update->problem, BAG_ERROR_CONFLICT,
                            "parameter sequence is %" PRIu64 "; the next update of model '%s' is "
                            "%" PRIu64,
@@ -238,6 +267,8 @@ static bool take(struct group *group, struct bag_update *update)
         return bag_problem_set(&update->problem, BAG_ERROR_CONFLICT,
                                "this version of model '%s' gets no more updates", stream->name);
     uint64_t next = stream->taken + 1;
+    if (!check_before(update->live, stream->sequence + 1, &update->problem))
+        return false;
     if (update->has_sequence && update->sequence != next)
         return reject_gap(update, next);
     update->sequence = next;
@@ -336,6 +367,8 @@ void bag_updates_free(struct bag_updates *updates)
     for (struct bag_updates_stream *at = updates->streams, *next; at; at = next) {
         next = at->next;
         bag_journal_close(&at->journal);
+        bag_updates_free_kept(at);
+        free(at->sightings);
         free(at);
     }
     updates->streams = NULL;

@@ -139,6 +139,16 @@ struct bag_updates_settings {
     uint64_t sync_interval_ms;
     const struct bag_disk *disk;
     uint64_t journal_file_bytes; /* a larger file is followed by a new one */
+    size_t kept_bytes;           /* most memory for updates where there is no journal */
+    const char *ready_file;      /* that a delta folder has when it is whole; NULL: none */
+};
+
+/* An update in memory, where there is no journal: for versions that are loaded later. */
+struct bag_kept_update;
+
+/* A delta folder as the last poll saw it. */
+struct bag_delta_sighting {
+    uint64_t number, fingerprint;
 };
 
 /* Of one model's name. What is atomic may be read at any time by whoever has a snapshot with a
@@ -150,12 +160,22 @@ struct bag_updates_stream {
     _Atomic uint64_t lag;            /* by how much a number that was sent is ahead of it */
     _Atomic uint64_t last_update_ms; /* since 1970; 0: none since the start */
     _Atomic uint64_t journal_bytes, syncs, sync_ns, journal_errors;
+    _Atomic uint64_t kept_bytes;             /* of updates that are kept in memory */
+    _Atomic uint64_t deltas, deltas_waiting; /* folders that were applied, and that were not */
+
+    /* Of the thread that changes the tables. */
+    struct bag_delta_sighting *sightings; /* owned; ascending */
+    size_t num_sightings;
+    uint64_t awaited;         /* the delta that was said to be missing; 0: none */
+    struct bag_problem delta; /* what was said of a delta; "": nothing */
 
     /* Guarded by the lock. */
     struct bag_updates *updates;
     struct bag_updates_stream *next;
     struct bag_live_rows *tables; /* that are attached */
     struct bag_journal journal;
+    struct bag_kept_update *first_kept, *last_kept; /* owned; ascending */
+    uint64_t forgotten;  /* the last update that was taken and is kept no more; 0: none */
     uint64_t taken;      /* the last update that was numbered; it may wait to be applied */
     bool waits_for_keys; /* one that waits adds or removes keys */
     bool stopped;        /* by `problem`: an update in the journal could not be applied */
@@ -167,6 +187,7 @@ struct bag_updates {
     struct bag_updates_settings settings;
     pthread_mutex_t lock;               /* of the streams */
     struct bag_updates_stream *streams; /* owned */
+    size_t kept_bytes;                  /* of all streams */
 
     pthread_mutex_t queue_lock; /* of what follows */
     pthread_cond_t changed;
@@ -214,18 +235,29 @@ void bag_updates_sync(struct bag_updates *updates);
 /* A table that was loaded and is not served yet. */
 struct bag_updates_table {
     const char *name;                /* of its model */
+    uint64_t version;                /* of its model */
     struct bag_table_memory *memory; /* stays where it is */
     const struct bag_rules *rules;   /* of its model */
     uint64_t through;                /* the last update that its file includes */
     const char *deltas; /* folder of delta folders, which need not be there; NULL: none */
 };
 
-/* Makes the table's rows live and brings it up to date; one that is mapped from a file stays as it
- * is, and takes no updates. False with *problem where its journal or a
- * delta cannot be read, is of other rows, damaged, or lacks an update that the table does not have;
- * then memory->live is NULL. Each file of the journal that was read is said in the log. */
+/* Makes the table's rows live and brings it up to date, with what is in the journal, or in memory
+ * where there is none; deltas that follow are for bag_updates_take_deltas. One that is mapped from
+ * a file stays as it is, and takes no updates: it must not lack any. False with *problem where the
+ * journal cannot be read, is of other rows, damaged, or an update is missing that the table does
+ * not have; then memory->live is NULL. Each file of the journal that was read is said in the log.
+ */
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
                         struct bag_problem *problem);
+
+/* Applies the updates in folders table->deltas/NUMBER that follow the last one of the table's
+ * model, to all its versions. `polls`: those alone that were the same in the last call, unless a
+ * ready_file says that they are whole. One that is missing, or cannot be applied, is waited for,
+ * and said in the log and the metrics. False with *problem where the next one is there and cannot
+ * be applied. By the thread that changes tables, for a table that is attached. */
+bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updates_table *table,
+                             bool polls, struct bag_problem *problem);
 
 /* The table is given up; called by bag_table_unload. */
 void bag_updates_detach(struct bag_live_rows *live);
@@ -239,10 +271,34 @@ bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const stru
 /* Removes files of the journal that no attached table needs if it is loaded again. */
 void bag_updates_remove_files(struct bag_updates_stream *stream);
 
+/* Keeps an update that was applied in memory, where there is no journal; the oldest ones make room.
+ * With the lock. */
+void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update *update);
+
+/* Frees all that are kept. */
+void bag_updates_free_kept(struct bag_updates_stream *stream);
+
+/* The last update that was taken, in the journal or in memory; 0: none was. */
+uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream);
+
+/* Applies the kept updates that the table lacks, and those in `deltas` between them; counts them in
+ * *applied. False with *problem where some that were taken are not there. With the lock. */
+bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
+                            struct bag_problem *problem);
+
 /* Applies the updates that follow the table's last one and are before `end`, as far as there is a
  * folder FOLDER/NUMBER of each; counts them in *applied. FOLDER may be NULL or absent. False with
  * *problem, which names the folder. */
 bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, uint64_t end,
                               uint64_t *applied, struct bag_problem *problem);
+
+/* Whether there is a folder FOLDER/NUMBER; FOLDER may be NULL. */
+bool bag_updates_has_delta(const char *folder, uint64_t number);
+
+/* An update with that number is there, and cannot be applied yet. */
+void bag_updates_raise_lag(struct bag_updates_stream *stream, uint64_t sequence);
+
+/* The stream of a model's name; NULL: there is none. With the lock. */
+struct bag_updates_stream *bag_updates_find(struct bag_updates *updates, const char *name);
 
 #endif

@@ -2,12 +2,10 @@
 #include "server/system/log.h"
 #include "updates.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* What a table still lacks of the journal is applied to it without the lock while it is more. */
@@ -31,10 +29,8 @@ static bool open_journal(struct bag_updates *updates, struct bag_updates_stream 
                          const struct bag_updates_table *table, struct bag_problem *problem)
 {
     struct bag_journal_header header = header_of(table);
-    const char *dir = updates->settings.journal_dir;
-    if (!dir)
-        return true;
-    if (!bag_journal_open(&stream->journal, updates->settings.disk, dir, &header, problem)) {
+    if (!bag_journal_open(&stream->journal, updates->settings.disk, updates->settings.journal_dir,
+                          &header, problem)) {
         bag_journal_close(&stream->journal);
         return false;
     }
@@ -66,31 +62,46 @@ static bool check_stream(const struct bag_updates_stream *stream,
                            table->memory->table.row_elements);
 }
 
-/* The stream of a model's name; NULL with *problem. */
-static struct bag_updates_stream *find_stream(struct bag_updates *updates,
+struct bag_updates_stream *bag_updates_find(struct bag_updates *updates, const char *name)
+{
+    struct bag_updates_stream *stream = updates->streams;
+    while (stream && strcmp(stream->name, name) != 0)
+        stream = stream->next;
+    return stream;
+}
+
+/* Whether a table needs the journal: one that is mapped does not write any. */
+static bool needs_journal(const struct bag_updates *updates, const struct bag_updates_table *table)
+{
+    char folder[BAG_JOURNAL_PATH_BYTES];
+    const char *dir = updates->settings.journal_dir;
+    if (!dir || !table->memory->map)
+        return dir;
+    int length = snprintf(folder, sizeof folder, "%s/%s", dir, table->name);
+    return length < 0 || (size_t)length >= sizeof folder || access(folder, F_OK) == 0;
+}
+
+/* The stream of a model's name, with its journal; NULL with *problem. */
+static struct bag_updates_stream *open_stream(struct bag_updates *updates,
                                               const struct bag_updates_table *table,
                                               struct bag_problem *problem)
 {
-    struct bag_updates_stream *stream = updates->streams;
-    while (stream && strcmp(stream->name, table->name) != 0)
-        stream = stream->next;
-    if (stream)
-        return check_stream(stream, table, problem) ? stream : NULL;
-    stream = calloc(1, sizeof *stream);
+    struct bag_updates_stream *stream = bag_updates_find(updates, table->name);
     if (!stream) {
-        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-        return NULL;
+        stream = calloc(1, sizeof *stream);
+        if (!stream) {
+            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+            return NULL;
+        }
+        stream->journal.file = -1;
+        stream->updates = updates;
+        strncpy(stream->name, table->name, sizeof stream->name - 1);
+        stream->next = updates->streams;
+        updates->streams = stream;
     }
-    stream->journal.file = -1;
-    stream->updates = updates;
-    strncpy(stream->name, table->name, sizeof stream->name - 1);
-    if (!open_journal(updates, stream, table, problem)) {
-        free(stream);
-        return NULL;
-    }
-    stream->next = updates->streams;
-    updates->streams = stream;
-    return stream;
+    bool ok = stream->journal.folder[0] || !needs_journal(updates, table) ||
+              open_journal(updates, stream, table, problem);
+    return ok && check_stream(stream, table, problem) ? stream : NULL;
 }
 
 /* ---- catching up ----------------------------------------------------------------------------- */
@@ -198,15 +209,15 @@ static bool read_most(struct catching_up *up, struct bag_problem *problem)
 static bool read_rest(struct catching_up *up, struct bag_problem *problem)
 {
     struct bag_journal_file file;
-    while (bag_journal_next_file(&up->stream->journal, &up->reader, up->live->through, &file)) {
+    const struct bag_journal *journal = &up->stream->journal;
+    if (!journal->folder[0])
+        return bag_updates_apply_kept(up->live, up->table->deltas, &up->applied, problem);
+    while (bag_journal_next_file(journal, &up->reader, up->live->through, &file)) {
         if (!read_and_apply(up, &file, problem))
             return false;
     }
-    if (!bag_updates_apply_deltas(up->live, up->table->deltas, UINT64_MAX, &up->applied, problem))
-        return false;
-    bool lacks =
-        up->stream->journal.folder[0] && up->live->through < up->stream->journal.last_sequence;
-    return !lacks || reject_gap(up, up->stream->journal.last_sequence + 1, problem);
+    return up->live->through >= journal->last_sequence ||
+           reject_gap(up, journal->last_sequence + 1, problem);
 }
 
 /* ---- attaching ------------------------------------------------------------------------------- */
@@ -215,12 +226,6 @@ static bool read_rest(struct catching_up *up, struct bag_problem *problem)
 static void join(struct catching_up *up)
 {
     struct bag_updates_stream *stream = up->stream;
-    uint64_t sequence = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
-    if (up->live->through < sequence)
-        bag_log(BAG_LOG_LEVEL_WARNING, "updates are lost: there is no journal",
-                BAG_LOG_TEXT("model", stream->name),
-                BAG_LOG_NUMBER("first_sequence", up->live->through + 1),
-                BAG_LOG_NUMBER("last_sequence", sequence));
     if (stream->tables)
         stream->journal.begins = true;
     atomic_store_explicit(&stream->sequence, up->live->through, memory_order_relaxed);
@@ -235,7 +240,7 @@ static bool catch_up(struct catching_up *up, struct bag_problem *problem)
 {
     struct bag_updates *updates = up->updates;
     pthread_mutex_lock(&updates->lock);
-    up->stream = find_stream(updates, up->table, problem);
+    up->stream = open_stream(updates, up->table, problem);
     pthread_mutex_unlock(&updates->lock);
     if (!up->stream)
         return false;
@@ -251,15 +256,40 @@ static bool catch_up(struct catching_up *up, struct bag_problem *problem)
     return ok;
 }
 
+/* One that is mapped serves as it is: nothing may be missing in it. */
+static bool check_mapped(struct bag_updates *updates, const struct bag_updates_table *table,
+                         struct bag_problem *problem)
+{
+    pthread_mutex_lock(&updates->lock);
+    const struct bag_updates_stream *stream = open_stream(updates, table, problem);
+    uint64_t last = stream ? bag_updates_last_taken(stream) : 0;
+    const char *journal = stream && *stream->journal.folder ? stream->journal.folder : "memory";
+    bool ok = stream != NULL;
+    if (ok && last > table->through)
+        ok = bag_problem_set(problem, BAG_ERROR_FILE,
+                             "the table is mapped from its file, which includes updates through "
+                             "%" PRIu64 " (updates_through), and cannot take those through %" PRIu64
+                             " that are in %s; load it with load copy, or a file with them",
+                             table->through, last, journal);
+    pthread_mutex_unlock(&updates->lock);
+    if (ok && bag_updates_has_delta(table->deltas, table->through + 1))
+        ok = bag_problem_set(problem, BAG_ERROR_FILE,
+                             "the table is mapped from its file, and cannot take the update in "
+                             "%s/%" PRIu64 "; load it with load copy",
+                             table->deltas, table->through + 1);
+    return ok;
+}
+
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
                         struct bag_problem *problem)
 {
     struct catching_up up = {.updates = updates, .table = table};
-    if (table->memory->map) /* nobody may write to it; its updates are rejected */
-        return true;
+    if (table->memory->map)
+        return check_mapped(updates, table, problem);
     if (!bag_live_rows_make(table->memory, table->rules))
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
     up.live = table->memory->live;
+    up.live->version = table->version;
     up.live->through = up.live->snapshot_through = table->through;
     if (!catch_up(&up, problem)) {
         bag_live_rows_free(table->memory->live);
@@ -283,100 +313,4 @@ void bag_updates_detach(struct bag_live_rows *live)
     bag_updates_remove_files(stream);
     pthread_mutex_unlock(&stream->updates->lock);
     bag_live_rows_free(live);
-}
-
-/* ---- updates from folders beside a table ----------------------------------------------------- */
-
-/* DELTAS/NUMBER/ holds update NUMBER: indices.npy or keys.npy, and rows.npy. Keys without rows are
- * removed. */
-
-struct delta {
-    char folder[1024];
-    struct bag_table_memory ids, rows;
-    bool has_rows;
-    struct bag_arena arena;
-};
-
-static bool exists(const char *path)
-{
-    struct stat status;
-    return stat(path, &status) == 0;
-}
-
-/* Reads a file of the folder. */
-static bool load(const struct delta *delta, const char *name, struct bag_table_memory *memory,
-                 struct bag_problem *problem)
-{
-    struct bag_table_file file;
-    char path[1100];
-    snprintf(path, sizeof path, "%s/%s", delta->folder, name);
-    return bag_table_file_open(path, BAG_DTYPE_COUNT, &file, problem) &&
-           bag_table_load(&file, 1, NULL, NULL, memory, problem);
-}
-
-static bool has_file(const struct delta *delta, const char *name)
-{
-    char path[1100];
-    snprintf(path, sizeof path, "%s/%s", delta->folder, name);
-    return exists(path);
-}
-
-static struct bag_tensor tensor_of(const struct bag_table_memory *memory)
-{
-    struct bag_tensor tensor = {.dtype = memory->table.dtype,
-                                .rank = memory->rank,
-                                .count =
-                                    (size_t)memory->table.num_rows * memory->table.row_elements,
-                                .data = memory->table.rows};
-    memcpy(tensor.shape, memory->shape, sizeof tensor.shape);
-    return tensor;
-}
-
-static bool apply(struct delta *delta, struct bag_live_rows *live, uint64_t sequence,
-                  struct bag_problem *problem)
-{
-    struct bag_tensor ids = tensor_of(&delta->ids), rows = {.rank = 0};
-    struct bag_rows_batch batch;
-    bool changes_keys;
-    if (delta->has_rows)
-        rows = tensor_of(&delta->rows);
-    bag_arena_init(&delta->arena, SIZE_MAX);
-    return bag_rows_batch_make(live->memory, &ids, delta->has_rows ? &rows : NULL, &delta->arena,
-                               &batch, problem) &&
-           bag_live_rows_check(live, &batch, &changes_keys, problem) &&
-           bag_updates_apply(live, sequence, &live->memory->table, &batch, problem);
-}
-
-static bool load_and_apply(struct delta *delta, struct bag_live_rows *live, uint64_t sequence,
-                           struct bag_problem *problem)
-{
-    const char *ids = bag_table_is_keyed(live->memory) ? "keys.npy" : "indices.npy";
-    delta->has_rows = has_file(delta, "rows.npy");
-    bool ok = load(delta, ids, &delta->ids, problem) &&
-              (!delta->has_rows || load(delta, "rows.npy", &delta->rows, problem)) &&
-              apply(delta, live, sequence, problem);
-    bag_arena_free(&delta->arena);
-    bag_table_unload(&delta->ids);
-    bag_table_unload(&delta->rows);
-    if (!ok) {
-        problem->kind = BAG_ERROR_FILE;
-        bag_problem_prefix(problem, "delta %s", delta->folder);
-    }
-    return ok;
-}
-
-bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, uint64_t end,
-                              uint64_t *applied, struct bag_problem *problem)
-{
-    while (folder && live->through + 1 < end) {
-        struct delta delta = {.has_rows = false};
-        int length =
-            snprintf(delta.folder, sizeof delta.folder, "%s/%" PRIu64, folder, live->through + 1);
-        if (length < 0 || (size_t)length >= sizeof delta.folder || !exists(delta.folder))
-            break;
-        if (!load_and_apply(&delta, live, live->through + 1, problem))
-            return false;
-        ++*applied;
-    }
-    return true;
 }

@@ -8,8 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-import control
-from harness import Server, expect, expect_equal, free_port, run, scaled, wait_until
+from harness import Server, expect, expect_equal, free_port, run, scaled
 from example import check_rows, i64
 from v2 import Client, Tensor, head, infer_body
 
@@ -339,24 +338,6 @@ def test_snapshots_say_what_they_include(world):
         applied(update(client, "dense", [9], [[0] * COLUMNS], sequence=11), 11, 1)
 
 
-def test_delta_folders(world):
-    folder = world.directory / "models" / "deltas" / "3"
-    folder.mkdir(parents=True)
-    np.save(folder / "table.npy", table())
-    config = folder / "config.json"
-    config.write_text('{"updates_through": 4}')
-    for number, rows in ((5, [[1] * COLUMNS]), (6, [[2] * COLUMNS])):
-        delta = folder / "deltas" / str(number)
-        delta.mkdir(parents=True)
-        np.save(delta / "indices.npy", np.array([number]))
-        np.save(delta / "rows.npy", np.array(rows, np.float32))
-    with Server("--models", world.directory / "models", "--updates", "on", "--token-file",
-                world.tokens) as server, Client(server) as client:
-        check_rows(rows_of(client, "deltas", [5, 6, 7]),
-                   [[1] * COLUMNS, [2] * COLUMNS, table()[7]])
-        applied(update(client, "deltas", [1], [[0] * COLUMNS], sequence=7), 7, 1)
-
-
 def test_readers_see_whole_batches(world):
     """Batches set all rows of both tables' first half to their number; sums show every mix."""
     batches, half = scaled(200, at_least=20), 25
@@ -420,105 +401,6 @@ def test_journal_errors_are_counted(world):
             text = client.request("GET", "/metrics", headers=AUTHORIZED).body.decode()
             expect('bagserve_journal_errors_total{model="dense"} %d' % number in text.splitlines(), text)
         world.journal.unlink()
-
-
-# ---- with versions that are loaded while serving ------------------------------------------------
-def after(snapshot, through, last):
-    """The rows of a snapshot once updates through + 1 to last have each set one row."""
-    rows = snapshot.copy()
-    for number in range(through + 1, last + 1):
-        rows[number % control.ROWS] = -number
-    return rows
-
-
-def change(client, number):
-    return update(client, "t", [number % control.ROWS], [[-number] * control.COLUMNS],
-                  sequence=number)
-
-
-def all_rows(client):
-    return rows_of(client, "t", np.arange(control.ROWS))
-
-
-def serve_versions(directory, *arguments):
-    return control.serve(directory, "--updates", "on", "--journal-dir", directory / "journal",
-                         *arguments)
-
-
-def test_loaded_versions_catch_up(directory):
-    root, journal = directory / "models", directory / "journal" / "t"
-    first, second = control.rows_of(1), control.rows_of(2)
-    control.publish(root, "t", 1, first)
-    with serve_versions(directory) as server:
-        client, admin = server.client, server.admin.client
-        for number in range(1, 6):
-            applied(change(admin, number), number, 1)
-        control.publish(root, "t", 2, second, {"updates_through": 3})
-        server.admin.load("t").expect(200)
-        check_rows(all_rows(client), after(second, 3, 5))
-        applied(change(admin, 6), 6, 1)
-        # Back to the one before, which has had none of them.
-        server.admin.load("t", 1).expect(200)
-        check_rows(all_rows(client), after(first, 0, 6))
-        applied(change(admin, 7), 7, 1)
-        # A snapshot with all of them needs no old files.
-        control.publish(root, "t", 3, control.rows_of(3), {"updates_through": 7})
-        server.admin.load("t", 3).expect(200)
-        check_rows(all_rows(client), control.rows_of(3))
-        applied(change(admin, 8), 8, 1)
-        wait_until(lambda: change(admin, 8).status == 200 and
-                   [path.name for path in journal.iterdir()] == [f"{8:020}.journal"],
-                   "old files of the journal are still there")
-        # What a version lacks is gone: it is not loaded, and the one that serves stays.
-        error = server.admin.load("t", 2).expect(400).error()
-        expect(str(journal) in error and "those between are missing" in error, error)
-        check_rows(all_rows(client), after(control.rows_of(3), 7, 8))
-    with serve_versions(directory) as server:
-        check_rows(all_rows(server.client), after(control.rows_of(3), 7, 8))
-
-
-def test_shape_may_change_without_a_journal(directory):
-    root = directory / "models"
-    control.publish(root, "t", 1)
-    with control.serve(directory, "--updates", "on") as server:
-        admin = server.admin.client
-        applied(change(admin, 1), 1, 1)
-        control.publish(root, "t", 2, np.zeros((3, 7), np.float32), {"updates_through": 9})
-        server.admin.load("t").expect(200)
-        applied(update(admin, "t", [2], [[5] * 7], sequence=10), 10, 1)
-        check_rows(rows_of(server.client, "t", [1, 2]), [[0] * 7, [5] * 7])
-
-
-def test_updates_while_versions_are_loaded(directory):
-    root = directory / "models"
-    snapshot = control.rows_of(1)
-    control.publish(root, "t", 1, snapshot)
-    reloads = scaled(20, at_least=5)
-    with serve_versions(directory) as server, Client(server.admin.client.server) as writer:
-        done, sent, wrong = threading.Event(), [0], []
-
-        def write():
-            try:
-                while not done.is_set():
-                    applied(change(writer, sent[0] + 1), sent[0] + 1, 1)
-                    sent[0] += 1
-            except BaseException as problem:  # pylint: disable=broad-except
-                wrong.append(repr(problem))
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        for version in range(2, reloads + 2):
-            through = sent[0]
-            control.publish(root, "t", version, after(snapshot, 0, through),
-                            {"updates_through": through})
-            server.admin.load("t").expect(200)
-        done.set()
-        thread.join()
-        expect(not wrong, f"{wrong}")
-        check_rows(all_rows(server.client), after(snapshot, 0, sent[0]))
-        last = sent[0]
-    with serve_versions(directory) as server:
-        check_rows(all_rows(server.client), after(snapshot, 0, last))
 
 
 def test_admin_socket_needs_no_token(world):

@@ -1,0 +1,378 @@
+/* Updates from folders beside a table; see updates.h.
+ *
+ * DELTAS/NUMBER/ holds update NUMBER: indices.npy or keys.npy, and rows.npy. Keys without rows are
+ * removed. */
+#include "server/system/log.h"
+#include "updates.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- one folder ------------------------------------------------------------------------------ */
+
+struct delta {
+    char folder[1024];
+    struct bag_table_memory ids, rows;
+    bool has_rows;
+    struct bag_arena arena;
+};
+
+static bool exists(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0;
+}
+
+/* Reads a file of the folder. */
+static bool load(const struct delta *delta, const char *name, struct bag_table_memory *memory,
+                 struct bag_problem *problem)
+{
+    struct bag_table_file file;
+    char path[1100];
+    snprintf(path, sizeof path, "%s/%s", delta->folder, name);
+    return bag_table_file_open(path, BAG_DTYPE_COUNT, &file, problem) &&
+           bag_table_load(&file, 1, NULL, NULL, memory, problem);
+}
+
+static bool has_file(const struct delta *delta, const char *name)
+{
+    char path[1100];
+    snprintf(path, sizeof path, "%s/%s", delta->folder, name);
+    return exists(path);
+}
+
+static struct bag_tensor tensor_of(const struct bag_table_memory *memory)
+{
+    struct bag_tensor tensor = {.dtype = memory->table.dtype,
+                                .rank = memory->rank,
+                                .count =
+                                    (size_t)memory->table.num_rows * memory->table.row_elements,
+                                .data = memory->table.rows};
+    memcpy(tensor.shape, memory->shape, sizeof tensor.shape);
+    return tensor;
+}
+
+/* Reads the folder's files, and makes the batch. Whatever comes of it, free_delta is due. */
+static bool load_delta(struct delta *delta, const struct bag_table_memory *memory,
+                       struct bag_rows_batch *batch, struct bag_problem *problem)
+{
+    const char *name = bag_table_is_keyed(memory) ? "keys.npy" : "indices.npy";
+    struct bag_tensor rows = {.rank = 0};
+    bag_arena_init(&delta->arena, SIZE_MAX);
+    delta->has_rows = has_file(delta, "rows.npy");
+    if (!load(delta, name, &delta->ids, problem) ||
+        (delta->has_rows && !load(delta, "rows.npy", &delta->rows, problem)))
+        return false;
+    struct bag_tensor ids = tensor_of(&delta->ids);
+    if (delta->has_rows)
+        rows = tensor_of(&delta->rows);
+    return bag_rows_batch_make(memory, &ids, delta->has_rows ? &rows : NULL, &delta->arena, batch,
+                               problem);
+}
+
+static void free_delta(struct delta *delta)
+{
+    bag_arena_free(&delta->arena);
+    bag_table_unload(&delta->ids);
+    bag_table_unload(&delta->rows);
+}
+
+/* Puts the folder in front of the problem; returns false. */
+static bool reject_delta(const struct delta *delta, struct bag_problem *problem)
+{
+    problem->kind = BAG_ERROR_FILE;
+    bag_problem_prefix(problem, "delta %s", delta->folder);
+    return false;
+}
+
+/* False where the path is too long for any. */
+static bool name_delta(struct delta *delta, const char *folder, uint64_t number)
+{
+    *delta = (struct delta){.has_rows = false};
+    int length = snprintf(delta->folder, sizeof delta->folder, "%s/%" PRIu64, folder, number);
+    return length > 0 && (size_t)length < sizeof delta->folder;
+}
+
+bool bag_updates_has_delta(const char *folder, uint64_t number)
+{
+    struct delta delta;
+    return folder && name_delta(&delta, folder, number) && exists(delta.folder);
+}
+
+/* ---- while a table is loaded ----------------------------------------------------------------- */
+
+static bool load_and_apply(struct delta *delta, struct bag_live_rows *live, uint64_t sequence,
+                           struct bag_problem *problem)
+{
+    struct bag_rows_batch batch;
+    bool changes_keys;
+    bool ok = load_delta(delta, live->memory, &batch, problem) &&
+              bag_live_rows_check(live, &batch, &changes_keys, problem) &&
+              bag_updates_apply(live, sequence, &live->memory->table, &batch, problem);
+    free_delta(delta);
+    return ok || reject_delta(delta, problem);
+}
+
+bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, uint64_t end,
+                              uint64_t *applied, struct bag_problem *problem)
+{
+    while (folder && live->through + 1 < end) {
+        struct delta delta;
+        if (!name_delta(&delta, folder, live->through + 1) || !exists(delta.folder))
+            break;
+        if (!load_and_apply(&delta, live, live->through + 1, problem))
+            return false;
+        ++*applied;
+    }
+    return true;
+}
+
+/* ---- which there are ------------------------------------------------------------------------- */
+
+/* Deltas that are newer than the last update, ascending, as a poll sees them. */
+struct listing {
+    struct bag_delta_sighting *found; /* owned */
+    size_t count, room;
+};
+
+/* Without leading zeros, as folders are named; 0: it is no number. */
+static uint64_t number_of(const char *name)
+{
+    char again[24];
+    uint64_t number = strtoull(name, NULL, 10);
+    snprintf(again, sizeof again, "%" PRIu64, number);
+    return strcmp(again, name) == 0 ? number : 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct bag_delta_sighting *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+static bool add_found(struct listing *listing, uint64_t number)
+{
+    if (listing->count == listing->room) {
+        size_t room = listing->room ? 2 * listing->room : 64;
+        struct bag_delta_sighting *found = reallocarray(listing->found, room, sizeof *found);
+        if (!found)
+            return false;
+        listing->found = found;
+        listing->room = room;
+    }
+    listing->found[listing->count++] = (struct bag_delta_sighting){.number = number};
+    return true;
+}
+
+/* Those in the folder, which may be absent. What there is no memory for is seen another time. */
+static void list_deltas(struct listing *listing, const char *folder, uint64_t after)
+{
+    DIR *directory = folder ? opendir(folder) : NULL;
+    const struct dirent *entry;
+    *listing = (struct listing){.count = 0};
+    while (directory && (entry = readdir(directory))) {
+        uint64_t number = number_of(entry->d_name);
+        if (number > after && !add_found(listing, number))
+            break;
+    }
+    if (directory)
+        closedir(directory);
+    if (listing->count)
+        qsort(listing->found, listing->count, sizeof *listing->found, compare);
+}
+
+/* ---- whole or not ---------------------------------------------------------------------------- */
+
+static uint64_t hash_state(uint64_t hash, const char *path)
+{
+    struct stat state = {.st_size = -1};
+    if (stat(path, &state) != 0)
+        state = (struct stat){.st_size = -1};
+    const uint64_t words[] = {(uint64_t)state.st_ino, (uint64_t)state.st_size,
+                              (uint64_t)state.st_mtim.tv_sec, (uint64_t)state.st_mtim.tv_nsec};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        hash = (hash ^ words[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+/* Differs where the folder or a file in it does. */
+static uint64_t hash_delta(const struct delta *delta)
+{
+    static const char *const names[] = {"", "indices.npy", "keys.npy", "rows.npy"};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[1100];
+        snprintf(path, sizeof path, "%s/%s", delta->folder, names[i]);
+        hash = hash_state(hash, path);
+    }
+    return hash;
+}
+
+static bool was_seen(const struct bag_updates_stream *stream,
+                     const struct bag_delta_sighting *sighting)
+{
+    const struct bag_delta_sighting *before =
+        stream->num_sightings ? bsearch(sighting, stream->sightings, stream->num_sightings,
+                                        sizeof *stream->sightings, compare)
+                              : NULL;
+    return before && before->fingerprint == sighting->fingerprint;
+}
+
+/* ---- while it is served ---------------------------------------------------------------------- */
+
+/* One look at the deltas of a table. */
+struct taking {
+    struct bag_updates *updates;
+    struct bag_updates_stream *stream;
+    const struct bag_updates_table *table;
+    bool polls;
+};
+
+static void ignore_done(struct bag_update *update)
+{
+    (void)update;
+}
+
+/* Numbers it, writes it to the journal and applies it, as any update. */
+static bool submit(const struct taking *taking, struct delta *delta, uint64_t number,
+                   struct bag_problem *problem)
+{
+    struct bag_update update = {.live = taking->table->memory->live,
+                                .has_sequence = true,
+                                .sequence = number,
+                                .done = ignore_done};
+    bool ok = load_delta(delta, taking->table->memory, &update.batch, problem);
+    if (ok)
+        bag_updates_run(taking->updates, &update);
+    free_delta(delta);
+    if (ok && update.failed)
+        *problem = update.problem;
+    if (ok && update.applied)
+        atomic_fetch_add_explicit(&taking->stream->deltas, 1, memory_order_relaxed);
+    return (ok && !update.failed) || reject_delta(delta, problem);
+}
+
+/* Said once, until it is another problem. */
+static void tell(struct bag_updates_stream *stream, const struct bag_problem *problem)
+{
+    if (strcmp(stream->delta.text, problem->text) != 0)
+        bag_log(BAG_LOG_LEVEL_WARNING, "a delta is not applied",
+                BAG_LOG_TEXT("model", stream->name), BAG_LOG_TEXT("reason", problem->text));
+    stream->delta = *problem;
+}
+
+static void tell_gap(struct bag_updates_stream *stream, uint64_t next, uint64_t found)
+{
+    if (stream->awaited != next)
+        bag_log(BAG_LOG_LEVEL_WARNING, "waits for a delta", BAG_LOG_TEXT("model", stream->name),
+                BAG_LOG_NUMBER("next", next), BAG_LOG_NUMBER("found", found));
+    stream->awaited = next;
+}
+
+/* Whether the folder can be taken to be whole. */
+static bool is_whole(const struct taking *taking, const struct delta *delta,
+                     struct bag_delta_sighting *sighting)
+{
+    const char *ready_file = taking->updates->settings.ready_file;
+    struct bag_problem problem;
+    sighting->fingerprint = hash_delta(delta);
+    if (!ready_file)
+        return !taking->polls || was_seen(taking->stream, sighting);
+    if (has_file(delta, ready_file))
+        return true;
+    bag_problem_set(&problem, BAG_ERROR_FILE, "delta %s: there is no %s in it yet", delta->folder,
+                    ready_file);
+    tell(taking->stream, &problem);
+    return false;
+}
+
+/* Takes those that follow; returns how many were taken, or passed over as older. */
+static size_t take_listed(const struct taking *taking, struct listing *listing, bool *ok,
+                          struct bag_problem *problem)
+{
+    struct bag_updates_stream *stream = taking->stream;
+    size_t at = 0;
+    for (; at < listing->count; at++) {
+        struct bag_delta_sighting *sighting = &listing->found[at];
+        uint64_t sequence = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
+        struct delta delta;
+        if (sighting->number <= sequence)
+            continue;
+        if (sighting->number > sequence + 1) {
+            tell_gap(stream, sequence + 1, sighting->number);
+            break;
+        }
+        if (!name_delta(&delta, taking->table->deltas, sighting->number) ||
+            !is_whole(taking, &delta, sighting))
+            break;
+        *ok = submit(taking, &delta, sighting->number, problem);
+        if (!*ok) {
+            tell(stream, problem);
+            break;
+        }
+        stream->awaited = 0;
+        stream->delta.text[0] = 0;
+    }
+    return at;
+}
+
+/* Notes how those that are left look now, for the next poll. */
+static void note_rest(const struct taking *taking, struct listing *listing, size_t first)
+{
+    struct bag_updates_stream *stream = taking->stream;
+    size_t left = listing->count - first;
+    for (size_t i = 0; i < left; i++) {
+        struct delta delta;
+        listing->found[i] = listing->found[first + i];
+        if (name_delta(&delta, taking->table->deltas, listing->found[i].number))
+            listing->found[i].fingerprint = hash_delta(&delta);
+    }
+    free(stream->sightings);
+    stream->sightings = listing->found;
+    stream->num_sightings = left;
+    atomic_store_explicit(&stream->deltas_waiting, left, memory_order_relaxed);
+    if (left)
+        bag_updates_raise_lag(stream, listing->found[left - 1].number);
+}
+
+/* Nobody may write to a file that is mapped. */
+static bool check_mapped(const struct taking *taking, const struct listing *listing,
+                         struct bag_problem *problem)
+{
+    struct delta delta;
+    if (!listing->count || !name_delta(&delta, taking->table->deltas, listing->found[0].number))
+        return true;
+    bag_problem_set(problem, BAG_ERROR_FILE,
+                    "the table is mapped from its file, and takes no updates");
+    reject_delta(&delta, problem);
+    tell(taking->stream, problem);
+    return false;
+}
+
+bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updates_table *table,
+                             bool polls, struct bag_problem *problem)
+{
+    struct taking taking = {.updates = updates, .table = table, .polls = polls};
+    const struct bag_live_rows *live = table->memory->live;
+    struct listing listing;
+    bool ok = true;
+    pthread_mutex_lock(&updates->lock);
+    taking.stream = bag_updates_find(updates, table->name);
+    pthread_mutex_unlock(&updates->lock);
+    if (!taking.stream || !table->deltas)
+        return true;
+    if (!live) {
+        list_deltas(&listing, table->deltas, table->through);
+        ok = check_mapped(&taking, &listing, problem);
+        free(listing.found);
+        return ok;
+    }
+    list_deltas(&listing, table->deltas, taking.stream->sequence);
+    size_t first = take_listed(&taking, &listing, &ok, problem);
+    note_rest(&taking, &listing, first);
+    return ok;
+}

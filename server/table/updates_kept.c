@@ -1,0 +1,143 @@
+/* Updates in memory, for versions that are loaded later where there is no journal; see updates.h.
+ */
+#include "updates.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bag_kept_update {
+    struct bag_kept_update *next;
+    uint64_t sequence;
+    size_t bytes;                /* of all of it */
+    struct bag_table from;       /* how its rows are stored */
+    struct bag_rows_batch batch; /* its ids and rows are behind this */
+};
+
+static void count_bytes(struct bag_updates_stream *stream, size_t more, size_t less)
+{
+    size_t bytes = atomic_load_explicit(&stream->kept_bytes, memory_order_relaxed);
+    atomic_store_explicit(&stream->kept_bytes, bytes + more - less, memory_order_relaxed);
+    stream->updates->kept_bytes += more - less;
+}
+
+static void forget_first(struct bag_updates_stream *stream)
+{
+    struct bag_kept_update *first = stream->first_kept;
+    stream->first_kept = first->next;
+    if (!first->next)
+        stream->last_kept = NULL;
+    stream->forgotten = first->sequence;
+    count_bytes(stream, 0, first->bytes);
+    free(first);
+}
+
+void bag_updates_free_kept(struct bag_updates_stream *stream)
+{
+    while (stream->first_kept)
+        forget_first(stream);
+}
+
+/* The stream that keeps most. */
+static struct bag_updates_stream *find_largest(struct bag_updates *updates)
+{
+    struct bag_updates_stream *largest = updates->streams;
+    for (struct bag_updates_stream *at = updates->streams; at; at = at->next) {
+        if (at->kept_bytes > largest->kept_bytes)
+            largest = at;
+    }
+    return largest;
+}
+
+/* A copy of the update; NULL without memory, or where it is larger than `most`. */
+static struct bag_kept_update *copy(const struct bag_update *update, size_t most)
+{
+    const struct bag_table *from = &update->live->memory->table;
+    const struct bag_rows_batch *batch = &update->batch;
+    struct bag_kept_update *kept = NULL;
+    size_t ids_bytes, rows_bytes = 0, bytes;
+    if (__builtin_mul_overflow(batch->count, sizeof *batch->ids, &ids_bytes) ||
+        (!batch->deletes &&
+         __builtin_mul_overflow(batch->count, bag_row_bytes(from), &rows_bytes)) ||
+        __builtin_add_overflow(ids_bytes, rows_bytes, &bytes) ||
+        __builtin_add_overflow(bytes, sizeof *kept, &bytes) || bytes > most ||
+        !(kept = malloc(bytes)))
+        return NULL;
+    uint64_t *ids = (uint64_t *)(kept + 1);
+    char *rows = (char *)(kept + 1) + ids_bytes;
+    memcpy(ids, batch->ids, ids_bytes);
+    if (rows_bytes)
+        memcpy(rows, batch->rows, rows_bytes);
+    *kept = (struct bag_kept_update){
+        .sequence = update->sequence, .bytes = bytes, .from = *from, .batch = *batch};
+    kept->from.rows = NULL;
+    kept->batch.ids = ids;
+    kept->batch.rows = rows_bytes ? rows : NULL;
+    return kept;
+}
+
+void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update *update)
+{
+    struct bag_updates *updates = stream->updates;
+    if (stream->journal.folder[0])
+        return;
+    struct bag_kept_update *kept = copy(update, updates->settings.kept_bytes);
+    if (!kept) {
+        bag_updates_free_kept(stream);
+        stream->forgotten = update->sequence;
+        return;
+    }
+    while (updates->kept_bytes > updates->settings.kept_bytes - kept->bytes)
+        forget_first(find_largest(updates));
+    if (stream->last_kept)
+        stream->last_kept->next = kept;
+    else
+        stream->first_kept = kept;
+    stream->last_kept = kept;
+    count_bytes(stream, kept->bytes, 0);
+}
+
+uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream)
+{
+    if (stream->journal.folder[0])
+        return stream->journal.last_sequence;
+    return stream->last_kept ? stream->last_kept->sequence : stream->forgotten;
+}
+
+/* Has the table those up to `last`? Deltas may fill what is missing. */
+static bool reach(struct bag_live_rows *live, uint64_t last, const char *deltas, uint64_t *applied,
+                  struct bag_problem *problem)
+{
+    if (live->through >= last)
+        return true;
+    if (!bag_updates_apply_deltas(live, deltas, last + 1, applied, problem))
+        return false;
+    return live->through >= last ||
+           bag_problem_set(problem, BAG_ERROR_FILE,
+                           "version %" PRIu64 " of model '%s' includes updates through %" PRIu64
+                           " (updates_through) and lacks updates %" PRIu64 " to %" PRIu64
+                           ", which are not in memory (updates_memory), and there is no journal "
+                           "(journal_dir)",
+                           live->version, live->stream->name, live->snapshot_through,
+                           live->through + 1, last);
+}
+
+bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
+                            struct bag_problem *problem)
+{
+    struct bag_updates_stream *stream = live->stream;
+    if (!reach(live, stream->forgotten, deltas, applied, problem))
+        return false;
+    for (const struct bag_kept_update *at = stream->first_kept; at; at = at->next) {
+        if (at->sequence <= live->through)
+            continue;
+        if (!reach(live, at->sequence - 1, deltas, applied, problem))
+            return false;
+        if (!bag_updates_apply(live, at->sequence, &at->from, &at->batch, problem)) {
+            bag_problem_prefix(problem, "update %" PRIu64 " that was taken before", at->sequence);
+            return false;
+        }
+        ++*applied;
+    }
+    return true;
+}

@@ -1,0 +1,386 @@
+"""Updates and tables that are loaded while serving: what a later version gets again, from the journal
+or from memory, folders of updates (deltas), and tables that cannot take any."""
+
+import os
+import shutil
+import signal
+import threading
+
+import numpy as np
+
+import control
+from control import publish
+from harness import Server, expect, expect_equal, scaled, wait_until
+from example import check_rows
+from test_updates import COLUMNS as WORLD_COLUMNS, World, applied, rows_of, table, update
+from v2 import Client
+
+
+def after(snapshot, through, last):
+    """The rows of a snapshot once updates through + 1 to last have each set one row."""
+    rows = snapshot.copy()
+    for number in range(through + 1, last + 1):
+        rows[number % control.ROWS] = -number
+    return rows
+
+
+def change(client, number):
+    return update(client, "t", [number % control.ROWS], [[-number] * control.COLUMNS],
+                  sequence=number)
+
+
+def all_rows(client):
+    return rows_of(client, "t", np.arange(control.ROWS))
+
+
+def serve_versions(directory, *arguments):
+    return control.serve(directory, "--updates", "on", "--journal-dir", directory / "journal",
+                         *arguments)
+
+
+def test_loaded_versions_catch_up(directory):
+    root, journal = directory / "models", directory / "journal" / "t"
+    first, second = control.rows_of(1), control.rows_of(2)
+    control.publish(root, "t", 1, first)
+    with serve_versions(directory) as server:
+        client, admin = server.client, server.admin.client
+        for number in range(1, 6):
+            applied(change(admin, number), number, 1)
+        control.publish(root, "t", 2, second, {"updates_through": 3})
+        server.admin.load("t").expect(200)
+        check_rows(all_rows(client), after(second, 3, 5))
+        applied(change(admin, 6), 6, 1)
+        # Back to the one before, which has had none of them.
+        server.admin.load("t", 1).expect(200)
+        check_rows(all_rows(client), after(first, 0, 6))
+        applied(change(admin, 7), 7, 1)
+        # A snapshot with all of them needs no old files.
+        control.publish(root, "t", 3, control.rows_of(3), {"updates_through": 7})
+        server.admin.load("t", 3).expect(200)
+        check_rows(all_rows(client), control.rows_of(3))
+        applied(change(admin, 8), 8, 1)
+        wait_until(lambda: change(admin, 8).status == 200 and
+                   [path.name for path in journal.iterdir()] == [f"{8:020}.journal"],
+                   "old files of the journal are still there")
+        # What a version lacks is gone: it is not loaded, and the one that serves stays.
+        error = server.admin.load("t", 2).expect(400).error()
+        expect(str(journal) in error and "those between are missing" in error, error)
+        check_rows(all_rows(client), after(control.rows_of(3), 7, 8))
+    with serve_versions(directory) as server:
+        check_rows(all_rows(server.client), after(control.rows_of(3), 7, 8))
+
+
+def test_shape_may_change_without_a_journal(directory):
+    root = directory / "models"
+    control.publish(root, "t", 1)
+    with control.serve(directory, "--updates", "on") as server:
+        admin = server.admin.client
+        applied(change(admin, 1), 1, 1)
+        control.publish(root, "t", 2, np.zeros((3, 7), np.float32), {"updates_through": 9})
+        server.admin.load("t").expect(200)
+        applied(update(admin, "t", [2], [[5] * 7], sequence=10), 10, 1)
+        check_rows(rows_of(server.client, "t", [1, 2]), [[0] * 7, [5] * 7])
+
+
+def test_updates_while_versions_are_loaded(directory):
+    root = directory / "models"
+    snapshot = control.rows_of(1)
+    control.publish(root, "t", 1, snapshot)
+    reloads = scaled(20, at_least=5)
+    with serve_versions(directory) as server, Client(server.admin.client.server) as writer:
+        done, sent, wrong = threading.Event(), [0], []
+
+        def write():
+            try:
+                while not done.is_set():
+                    applied(change(writer, sent[0] + 1), sent[0] + 1, 1)
+                    sent[0] += 1
+            except BaseException as problem:  # pylint: disable=broad-except
+                wrong.append(repr(problem))
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        for version in range(2, reloads + 2):
+            through = sent[0]
+            control.publish(root, "t", version, after(snapshot, 0, through),
+                            {"updates_through": through})
+            server.admin.load("t").expect(200)
+        done.set()
+        thread.join()
+        expect(not wrong, f"{wrong}")
+        check_rows(all_rows(server.client), after(snapshot, 0, sent[0]))
+        last = sent[0]
+    with serve_versions(directory) as server:
+        check_rows(all_rows(server.client), after(snapshot, 0, last))
+
+
+# ---- without a journal ----------------------------------------------------------------------------
+def serve_plain(directory, *arguments, **options):
+    return control.serve(directory, "--updates", "on", *arguments, **options)
+
+
+def test_loaded_versions_catch_up_from_memory(directory):
+    """What the server has taken is applied to versions that come later, while it runs."""
+    root = directory / "models"
+    first, second = control.rows_of(1), control.rows_of(2)
+    publish(root, "t", 1, first)
+    with serve_plain(directory) as server:
+        client, admin = server.client, server.admin.client
+        for number in range(1, 6):
+            applied(change(admin, number), number, 1)
+        publish(root, "t", 2, second, {"updates_through": 3})
+        server.admin.load("t").expect(200)
+        check_rows(all_rows(client), after(second, 3, 5))
+        applied(change(admin, 6), 6, 1)
+        server.admin.load("t", 1).expect(200)
+        check_rows(all_rows(client), after(first, 0, 6))
+        applied(change(admin, 7), 7, 1)
+        # Nobody serves it for a while.
+        server.admin.unload("t").expect(200)
+        server.admin.load("t", 1).expect(200)
+        check_rows(all_rows(client), after(first, 0, 7))
+        publish(root, "t", 3, control.rows_of(3), {"updates_through": 9})
+        server.admin.load("t", 3).expect(200)
+        check_rows(all_rows(client), control.rows_of(3))
+        applied(change(admin, 10), 10, 1)
+        # Updates 8 and 9 came with version 3 alone: this one would lack them.
+        error = server.admin.load("t", 2).expect(400).error()
+        expect("lacks updates 8 to 9" in error and "updates_through" in error, error)
+        check_rows(all_rows(client), after(control.rows_of(3), 9, 10))
+
+
+def test_memory_for_updates_is_bounded(directory):
+    """A version that lacks more than what was kept is refused with what it lacks; one that includes
+    enough is served."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    with serve_plain(directory, "--updates-memory", 4096) as server:
+        client, admin = server.client, server.admin.client
+        for number in range(1, 101):
+            applied(change(admin, number), number, 1)
+        kept = metrics(client)['bagserve_updates_kept_bytes{model="t"}']
+        expect(2048 < float(kept) <= 4096, f"{kept} bytes are kept")
+        publish(root, "t", 2, control.rows_of(2))
+        error = server.admin.load("t").expect(400).error()
+        expect("includes updates through 0" in error and "lacks updates 1 to " in error and
+               "updates_memory" in error, error)
+        check_rows(all_rows(client), after(control.rows_of(1), 0, 100))
+        expect_equal(server.admin.index()["t", "2"][0], "UNAVAILABLE")
+        publish(root, "t", 3, control.rows_of(3), {"updates_through": 95})
+        server.admin.load("t").expect(200)
+        check_rows(all_rows(client), after(control.rows_of(3), 95, 100))
+
+
+def test_versions_that_serve_beside_get_what_follows(directory):
+    """A snapshot may be ahead of what was sent: an update that it has is not applied to it again, and
+    one before it that another version lacks is said."""
+    root = directory / "models"
+    for version in (1, 2):
+        publish(root, "t", version, settings={"updates_through": 4} if version == 2 else None)
+    (root / "t" / "config.json").write_text('{"version_policy": "all"}')
+    with serve_plain(directory) as server:
+        admin = server.admin.client
+        applied(change(admin, 5), 5, 1)
+        event = server.wait_event("a version gets no more updates")
+        expect_equal((event["version"], event["sequence"]), ("1", 5))
+        expect("lacks updates 1 to 4" in event["reason"], event)
+        reply = update(admin, "t/versions/1", [1], [[0] * control.COLUMNS])
+        expect(reply.status == 404 or "no more updates" in reply.error(), reply.body)
+
+
+# ---- folders of updates ---------------------------------------------------------------------------
+def delta(version, number, ids, rows=None, is_keyed=False, name=None):
+    """The folder of an update, which appears complete."""
+    folder = version / "deltas" / f".{number}"
+    folder.mkdir(parents=True)
+    np.save(folder / ("keys.npy" if is_keyed else "indices.npy"), np.asarray(ids))
+    if rows is not None:
+        np.save(folder / "rows.npy", np.asarray(rows, np.float32))
+    final = version / "deltas" / str(number if name is None else name)
+    os.rename(folder, final)
+    return final
+
+
+def numbered(version, number):
+    """The update that `change` sends, as a folder."""
+    return delta(version, number, [number % control.ROWS], [[-number] * control.COLUMNS])
+
+
+def metrics(client):
+    text = client.request("GET", "/metrics").body.decode()
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+
+
+def has(client, through, snapshot=None):
+    want = after(control.rows_of(1) if snapshot is None else snapshot, 0, through)
+    return np.array_equal(all_rows(client), want)
+
+
+def test_deltas_at_the_start(directory):
+    world = World(directory)
+    folder = world.directory / "models" / "deltas" / "3"
+    folder.mkdir(parents=True)
+    np.save(folder / "table.npy", table())
+    config = folder / "config.json"
+    config.write_text('{"updates_through": 4}')
+    for number, rows in ((5, [[1] * WORLD_COLUMNS]), (6, [[2] * WORLD_COLUMNS])):
+        delta = folder / "deltas" / str(number)
+        delta.mkdir(parents=True)
+        np.save(delta / "indices.npy", np.array([number]))
+        np.save(delta / "rows.npy", np.array(rows, np.float32))
+    with Server("--models", world.directory / "models", "--updates", "on", "--token-file",
+                world.tokens) as server, Client(server) as client:
+        check_rows(rows_of(client, "deltas", [5, 6, 7]),
+                   [[1] * WORLD_COLUMNS, [2] * WORLD_COLUMNS, table()[7]])
+        applied(update(client, "deltas", [1], [[0] * WORLD_COLUMNS], sequence=7), 7, 1)
+
+def test_deltas_are_polled(directory):
+    """Those that follow are taken at each poll, in order; one that is missing is waited for."""
+    root = directory / "models"
+    version = publish(root, "t", 1).parent
+    numbered(version, 1)
+    with serve_plain(directory, "--poll-seconds", 1, mode="poll") as server:
+        client = server.client
+        check_rows(all_rows(client), after(control.rows_of(1), 0, 1))
+        for number in (2, 3, 5, 7):
+            numbered(version, number)
+        wait_until(lambda: has(client, 3), "deltas 2 and 3 are not applied")
+        event = server.wait_event("waits for a delta")
+        expect_equal((event["model"], event["next"], event["found"]), ("t", 4, 5))
+        wait_until(lambda: metrics(client)['bagserve_update_lag{model="t"}'] == "4", "no lag")
+        wait_until(lambda: metrics(client)['bagserve_deltas_waiting{model="t"}'] == "2", "waiting")
+        values = metrics(client)
+        expect_equal((values['bagserve_update_sequence{model="t"}'],
+                      values['bagserve_deltas_applied_total{model="t"}']), ("3", "3"))
+        # The one that is missing may come as a request.
+        applied(change(server.admin.client, 4), 4, 1)
+        wait_until(lambda: has(client, 5), "delta 5 is not applied")
+        applied(change(server.admin.client, 6), 6, 1)
+        wait_until(lambda: has(client, 7), "delta 7 is not applied")
+        wait_until(lambda: metrics(client)['bagserve_deltas_waiting{model="t"}'] == "0", "waiting")
+        expect_equal(metrics(client)['bagserve_update_lag{model="t"}'], "0")
+        # A version that comes later gets them, too, though they are not in its folder.
+        publish(root, "t", 2, control.rows_of(2), {"updates_through": 5})
+        wait_until(lambda: np.array_equal(all_rows(client), after(control.rows_of(2), 5, 7)),
+                   "version 2 is not served with updates 6 and 7")
+
+
+def test_deltas_at_a_load_call_and_sighup(directory):
+    root = directory / "models"
+    version = publish(root, "t", 1).parent
+    with serve_plain(directory) as server:
+        numbered(version, 1)
+        server.admin.load("t").expect(200)
+        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 1))
+        numbered(version, 2)
+        numbered(version, 3)
+        server.admin.group({"name": "t"}).expect(200)
+        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 3))
+        numbered(version, 4)
+        server.send(signal.SIGHUP)
+        wait_until(lambda: has(server.client, 4), "delta 4 is not applied")
+
+
+def test_bad_deltas_are_waited_for(directory):
+    """One that is half there changes nothing, is said with its folder, and is taken when it is
+    whole; one of another width never is, and what serves goes on."""
+    root = directory / "models"
+    version = publish(root, "t", 1).parent
+    whole = numbered(directory / "aside", 1)
+    half = version / "deltas" / "1"
+    half.mkdir(parents=True)
+    shutil.copy(whole / "indices.npy", half)
+    (half / "rows.npy").write_bytes((whole / "rows.npy").read_bytes()[:-4])
+    with serve_plain(directory, "--poll-seconds", 1, mode="poll") as server:
+        check_rows(all_rows(server.client), control.rows_of(1))
+        event = server.wait_event("a delta is not applied")
+        expect(event["model"] == "t" and str(half) in event["reason"], event)
+        os.replace(whole / "rows.npy", half / "rows.npy")
+        wait_until(lambda: has(server.client, 1), "the delta is not applied")
+        delta(version, 2, [1], [[5] * (control.COLUMNS + 1)])
+        wait_until(lambda: metrics(server.client)['bagserve_deltas_waiting{model="t"}'] == "1",
+                   "delta 2 does not wait")
+        applied(change(server.admin.client, 2), 2, 1)
+        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 2))
+    # Asked for, it fails the call with the reason.
+    delta(version, 3, [99], [[5] * control.COLUMNS])
+    with serve_plain(directory) as server:
+        error = server.admin.load("t").expect(400).error()
+        expect(str(version / "deltas") in error, error)
+        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 1))
+
+
+def test_deltas_that_need_a_ready_file(directory):
+    root = directory / "models"
+    version = publish(root, "t", 1).parent
+    (version / "_READY").touch()
+    first = numbered(version, 1)
+    with serve_plain(directory, "--ready-file", "_READY", "--poll-seconds", 1,
+                     mode="poll") as server:
+        expect("_READY" in server.wait_event("a delta is not applied")["reason"], server.log())
+        check_rows(all_rows(server.client), control.rows_of(1))
+        (first / "_READY").touch()
+        wait_until(lambda: has(server.client, 1), "the delta is not applied")
+
+
+def test_deltas_are_in_the_journal(directory):
+    """So that their folders may go, and numbers go on after a restart."""
+    root = directory / "models"
+    version = publish(root, "t", 1).parent
+    for number in (1, 2):
+        numbered(version, number)
+    with serve_versions(directory) as server:
+        applied(change(server.admin.client, 3), 3, 1)
+    shutil.rmtree(version / "deltas")
+    with serve_versions(directory) as server:
+        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 3))
+        applied(change(server.admin.client, 4), 4, 1)
+
+
+# ---- mapped tables --------------------------------------------------------------------------------
+def mapped(directory, *arguments, **options):
+    return control.serve(directory, "--updates", "on", "--load", "map", *arguments, **options)
+
+
+def test_mapped_tables_that_lack_updates_are_not_served(directory):
+    """Nobody may write to a file: a table that the journal, memory or a folder has newer updates for
+    is UNAVAILABLE, and says so."""
+    root, journal = directory / "models", directory / "journal"
+    version = publish(root, "t", 1).parent
+    publish(root, "other", 1)
+    with serve_versions(directory) as server:
+        for number in (1, 2):
+            applied(change(server.admin.client, number), number, 1)
+    publish(root, "new", 1)
+    with mapped(directory, "--journal-dir", journal) as server:
+        state, reason = server.admin.index()["t", "1"]
+        expect_equal(state, "UNAVAILABLE")
+        expect("mapped" in reason and str(journal) in reason and "through 2" in reason, reason)
+        expect_equal(control.served(server.client, "other"), 1)
+        expect_equal(control.served(server.client), 503)
+        publish(root, "t", 2, settings={"updates_through": 2})
+        server.admin.load("t").expect(200)
+        expect_equal(control.served(server.client), 2)
+        publish(root, "t", 3, settings={"updates_through": 1})
+        expect("mapped" in server.admin.load("t").expect(400).error(), "version 3 lacks update 2")
+        expect_equal(control.served(server.client), 2)
+    expect(not (journal / "new").exists(), "a mapped table needs no folder in the journal")
+    shutil.rmtree(root / "t")
+    version = publish(root, "t", 1).parent
+    numbered(version, 1)
+    with mapped(directory) as server:
+        state, reason = server.admin.index()["t", "1"]
+        expect(state == "UNAVAILABLE" and str(version / "deltas" / "1") in reason, reason)
+
+
+def test_mapped_versions_after_updates_in_memory(directory):
+    root = directory / "models"
+    publish(root, "t", 1)
+    with serve_plain(directory) as server:
+        applied(change(server.admin.client, 1), 1, 1)
+        publish(root, "t", 2, settings={"load": "map"})
+        expect("mapped" in server.admin.load("t").expect(400).error(), "version 2 lacks update 1")
+        expect_equal(server.admin.index()["t", "1"][0], "READY")
+        publish(root, "t", 3, settings={"load": "map", "updates_through": 1})
+        server.admin.load("t").expect(200)
+        expect_equal(control.served(server.client), 3)
