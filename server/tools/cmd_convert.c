@@ -225,6 +225,7 @@ int bag_cmd_convert(int argc, char *argv[])
         return BAG_EXIT_OK;
     }
     catch_signals();
+    bag_isa_use(bag_isa_best());
     if (bag_tool_parse(&tool, argc, argv, values, operands, &problem) &&
         open_and_convert(operands[0], operands[1], values, &problem))
         return BAG_EXIT_OK;
