@@ -242,6 +242,7 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
         return false;
     cpu_set_t processors;
     struct bag_http_networks proxies;
+    bag_blas_prepare();
     place_tables(&config->options);
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
            bag_workers_parse_cpus(config->options.worker_cpus, &processors, problem) &&

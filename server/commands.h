@@ -46,9 +46,13 @@ bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem);
  * there are threads. */
 bool bag_isa_choose(const char *name, struct bag_problem *problem);
 
-/* Loads the library once, told to use one thread and the processor's instruction set, which it may
- * be too old to know. To be called before there are threads, because both are said through the
- * environment; what is there already stays. NULL with the problem set where there is no library. */
+/* Tells the library to use one thread and the processor's instruction set, which it may be too old
+ * to know: through the environment, so to be called before there are threads. What is there already
+ * stays. */
+void bag_blas_prepare(void);
+
+/* Loads the library, once. NULL with the problem set where there is none. By one thread at a time.
+ */
 bag_gemm_fn *bag_blas_load(struct bag_problem *problem);
 
 #endif

@@ -110,7 +110,7 @@ enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111 };
 typedef void sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
                    const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
 
-/* Written before there are threads. */
+/* Written before the first model that projects is published. */
 static sgemm *found;
 
 _Static_assert(sizeof found == sizeof(void *), "a symbol's address is a function's");
@@ -133,14 +133,18 @@ static const char *core_type(void)
     return bag_isa_usable(BAG_ISA_AVX2) ? "Haswell" : NULL;
 }
 
-bag_gemm_fn *bag_blas_load(struct bag_problem *problem)
+void bag_blas_prepare(void)
 {
     const char *core = core_type();
-    if (found)
-        return multiply;
     setenv("OPENBLAS_NUM_THREADS", "1", 0);
     if (core)
         setenv("OPENBLAS_CORETYPE", core, 0);
+}
+
+bag_gemm_fn *bag_blas_load(struct bag_problem *problem)
+{
+    if (found)
+        return multiply;
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     void *symbol = library ? dlsym(library, "cblas_sgemm") : NULL;
     if (!symbol) {

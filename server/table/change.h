@@ -142,10 +142,11 @@ struct bag_sighting {
 struct bag_changer {
     struct bag_registry *registry;   /* borrowed */
     const struct bag_config *config; /* borrowed; models, models_dir and options */
-    bag_gemm_fn *gemm;               /* NULL: projections cannot be loaded */
-    struct bag_load_status *status;  /* borrowed */
-    const atomic_bool *cancelled;    /* borrowed; ends what is being loaded */
-    struct bag_updates *updates;     /* borrowed; NULL: rows never change */
+    bag_gemm_fn *(*load_gemm)(struct bag_problem *problem); /* NULL with the problem set */
+    bag_gemm_fn *gemm;              /* loaded with the first model that projects; NULL before */
+    struct bag_load_status *status; /* borrowed */
+    const atomic_bool *cancelled;   /* borrowed; ends what is being loaded */
+    struct bag_updates *updates;    /* borrowed; NULL: rows never change */
     /* Frees snapshots until the model has only `holders` left; false where that takes too long. */
     bool (*wait_until_left)(void *context, const struct bag_model *model, size_t holders);
     void *context;
@@ -181,8 +182,8 @@ bool bag_change_plan_changes(const struct bag_change_plan *plan);
 size_t bag_change_plan_count(const struct bag_change_plan *plan);
 size_t bag_change_plan_bytes(const struct bag_change_plan *plan);
 
-/* Whether a model that it serves projects. */
-bool bag_change_plan_projects(const struct bag_change_plan *plan);
+/* Loads what multiplies, where a model that is to be loaded projects and none was before. */
+bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* Whether nothing in it is UNAVAILABLE; otherwise *problem says why. */
 bool bag_change_plan_check(const struct bag_change_plan *plan, struct bag_problem *problem);
@@ -313,7 +314,7 @@ struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_pl
 size_t bag_source_read_bytes(const struct bag_source *source);
 
 /* Reads a table and makes its model, which takes over the source. NULL with *problem; the source
- * then stays the caller's. `gemm` is for its projection, NULL: there is none to be had. */
+ * then stays the caller's. `gemm` is for its projection. */
 struct bag_model *bag_model_load(struct bag_source *source, const struct bag_load_options *options,
                                  bag_gemm_fn *gemm, struct bag_problem *problem);
 

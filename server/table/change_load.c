@@ -123,11 +123,6 @@ static bool load_projection(const struct bag_feature_source *feature, bag_gemm_f
     *memory = NULL;
     if (!source)
         return true;
-    if (!gemm)
-        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                               "%s: the server started without any projection, and cannot begin "
-                               "to project while it runs; restart it",
-                               source->matrix.path);
     *memory = bag_projection_load(&source->matrix, source->has_bias ? &source->bias : NULL, gemm,
                                   problem);
     return *memory;
@@ -445,6 +440,8 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
 bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     struct loading loading = {.plan = plan};
+    if (!bag_change_plan_load_gemm(plan, problem))
+        return false;
     bag_progress_init(&loading.progress, print_progress, &loading.progress, isatty(STDERR_FILENO));
     for (size_t pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < plan->count; i++) {

@@ -433,13 +433,17 @@ size_t bag_change_plan_bytes(const struct bag_change_plan *plan)
     return plan->bytes;
 }
 
-bool bag_change_plan_projects(const struct bag_change_plan *plan)
+bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem *problem)
 {
+    struct bag_changer *changer = plan->changer;
+    bool projects = false;
     for (size_t i = 0; i < plan->count; i++) {
-        if (plan->entries[i].source && bag_source_projects(plan->entries[i].source))
-            return true;
+        const struct bag_source *source = plan->entries[i].source;
+        projects |= source && bag_source_projects(source);
     }
-    return false;
+    if (projects && !changer->gemm)
+        changer->gemm = changer->load_gemm(problem);
+    return !projects || changer->gemm;
 }
 
 bool bag_change_plan_check(const struct bag_change_plan *plan, struct bag_problem *problem)

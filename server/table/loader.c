@@ -38,6 +38,7 @@ bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
     loader->last_change = &loader->first_change;
     loader->changer = (struct bag_changer){.registry = registry,
                                            .config = config,
+                                           .load_gemm = load_gemm,
                                            .status = &loader->status,
                                            .cancelled = &loader->cancelled};
     if (pthread_mutex_init(&loader->status.lock, NULL) != 0)
@@ -47,8 +48,7 @@ bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
         return false;
     loader->first_models = bag_change_plan_count(loader->first);
     loader->first_bytes = bag_change_plan_bytes(loader->first);
-    return (!bag_change_plan_projects(loader->first) ||
-            (loader->changer.gemm = load_gemm(problem)) != NULL) &&
+    return bag_change_plan_load_gemm(loader->first, problem) &&
            bag_pages_check(loader->first_bytes, 0, problem) &&
            bag_memory_check(loader->first_bytes, problem);
 }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from control import BEARER, collection, publish, replace, rows_of, serve, served, served_together
+from example import i64
 from harness import Server, expect, expect_equal, run, wait_until, write_json
 from v2 import Client
 
@@ -259,3 +260,31 @@ def test_sighup(directory):
         expect_equal([served(server.client, name) for name in ("a", "c", "t")], [99, 99, 2])
         expect("nowhere.npy" in json.dumps(events(server, "change failed")[1]), server.log())
         server.client.request("GET", "/v2/models", headers=BEARER).expect(200)
+
+
+def test_first_projection_while_serving(directory):
+    """A server without any projection takes one by SIGHUP, and one by a load."""
+    root = directory / "models"
+    np.save(directory / "a.npy", rows_of(3))
+    matrix = np.arange(8, dtype=np.float32).reshape(4, 2)
+    np.save(directory / "matrix.npy", matrix)
+    publish(root, "t", 1)
+    config = directory / "config.json"
+    plain = {"name": "a", "path": "a.npy"}
+    write_json(config, {"models": [plain]})
+    with serve(directory, "--config", config) as server:
+        write_json(config, {"models": [plain, plain | {"name": "p", "projection": "matrix.npy"},
+                                       {"name": "c", "features": [
+                                           {"name": "f", "model": "a", "projection": "matrix.npy"}]}]})
+        server.send(signal.SIGHUP)
+        server.wait_event("change done")
+        want = np.full((1, 4), 3, np.float32) @ matrix
+        got = server.client.infer("p", [i64("indices", [[1]])]).embeddings()
+        expect_equal(got.tolist(), want.tolist())
+        reply = server.client.infer("c", [i64("f.indices", [[1]])])
+        expect_equal(reply.outputs()["f"].array.tolist(), want.tolist())
+    with serve(directory) as server:
+        publish(root, "t", 2, settings={"projection": str(directory / "matrix.npy")})
+        server.admin.load("t").expect(200)
+        got = server.client.infer("t", [i64("indices", [[1]])]).embeddings()
+        expect_equal(got.tolist(), (np.full((1, 4), 2, np.float32) @ matrix).tolist())
