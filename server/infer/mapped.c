@@ -10,9 +10,23 @@
 /* How often a request is pooled again because of a file that changes. */
 #define MOST_TRIES 8
 
+static const struct bag_feature *feature_of(const struct bag_infer *infer, const struct bag_op *op)
+{
+    return &infer->input.model->features[op->feature];
+}
+
 static struct bag_map *map_of(const struct bag_infer *infer, const struct bag_op *op)
 {
-    return infer->input.model->features[op->feature].memory->map;
+    return feature_of(infer, op)->memory->map;
+}
+
+/* Names the table's model; returns false. */
+static bool reject_op(const struct bag_infer *infer, const struct bag_op *op,
+                      struct bag_problem *problem)
+{
+    const struct bag_model *table = feature_of(infer, op)->model;
+    bag_problem_prefix(problem, "model '%s'", (table ? table : infer->input.model)->name);
+    return false;
 }
 
 /* ---- asking for pages ------------------------------------------------------------------------ */
@@ -140,7 +154,7 @@ static bool check_op(const struct bag_infer *infer, const struct bag_op *op,
         return true;
     for (size_t bag = 0; bag < op->args.num_bags; bag++) {
         if (!check_bag(map, &op->args, bag, problem))
-            return false;
+            return reject_op(infer, op, problem);
     }
     return true;
 }
@@ -157,13 +171,14 @@ static void look(const struct bag_infer *infer)
     }
 }
 
-/* The first mapped table of those that the plan pools; NULL: there is none. */
-static const struct bag_map *any_map(const struct bag_infer *infer)
+/* The first op that pools a mapped table; NULL: none does. */
+static const struct bag_op *find_mapped(const struct bag_infer *infer)
 {
-    const struct bag_map *map = NULL;
-    for (size_t i = 0; i < infer->plan.num_ops && !map; i++)
-        map = map_of(infer, &infer->plan.ops[i]);
-    return map;
+    for (size_t i = 0; i < infer->plan.num_ops; i++) {
+        if (map_of(infer, &infer->plan.ops[i]))
+            return &infer->plan.ops[i];
+    }
+    return NULL;
 }
 
 /* Pools until nothing happens to a file meanwhile. One that is merely written to may never rest:
@@ -186,11 +201,13 @@ static bool settle(struct bag_infer *infer)
 
 bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem)
 {
-    const struct bag_map *any = any_map(infer);
-    if (!any)
+    const struct bag_op *mapped = find_mapped(infer);
+    if (!mapped)
         return true;
-    if (!settle(infer))
-        return bag_map_reject_changing(any, problem);
+    if (!settle(infer)) {
+        bag_map_reject_changing(problem);
+        return reject_op(infer, mapped, problem);
+    }
     for (size_t i = 0; i < infer->plan.num_ops; i++) {
         if (!check_op(infer, &infer->plan.ops[i], problem))
             return false;

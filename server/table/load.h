@@ -322,10 +322,10 @@ bool bag_map_is_whole(const struct bag_map *map);
 
 bool bag_map_has_row(const struct bag_map *map, int64_t row);
 
-/* Says that a row was not there; returns false. */
+/* Says that a row was not there, without the file's path, which is in the log; returns false. */
 bool bag_map_reject_row(const struct bag_map *map, int64_t row, struct bag_problem *problem);
 
 /* Says that the file does not come to rest; returns false. */
-bool bag_map_reject_changing(const struct bag_map *map, struct bag_problem *problem);
+bool bag_map_reject_changing(struct bag_problem *problem);
 
 #endif

@@ -11,6 +11,7 @@
 #include "load.h"
 
 #include "server/memory/memory.h"
+#include "server/system/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -289,6 +290,19 @@ static void count_quiet(struct bag_map *map, bool has_read)
         atomic_fetch_add_explicit(&map->quiet, 1, memory_order_relaxed);
 }
 
+/* Clients are told of the row alone. */
+static void tell_size(const struct bag_map *map, size_t there)
+{
+    size_t end = map->data_offset + map->data_bytes, before = atomic_load(&map->there);
+    if (there < end && there != before)
+        bag_log(BAG_LOG_LEVEL_ERROR, "a mapped file was cut", BAG_LOG_TEXT("file", map->path),
+                BAG_LOG_NUMBER("bytes", map->file_offset + there),
+                BAG_LOG_NUMBER("of_bytes", map->file_offset + end));
+    else if (there >= end && before < end)
+        bag_log(BAG_LOG_LEVEL_INFO, "a mapped file is whole again",
+                BAG_LOG_TEXT("file", map->path));
+}
+
 /* Under the lock the file is asked once more: whoever held it may have looked meanwhile. */
 static void look_again(struct bag_map *map)
 {
@@ -299,6 +313,7 @@ static void look_again(struct bag_map *map)
     bool changed =
         !ok || there != atomic_load(&map->there) || state_of(&state) != atomic_load(&map->state);
     if (changed) {
+        tell_size(map, there);
         atomic_store(&map->there, there);
         atomic_store(&map->state, ok ? state_of(&state) : 0);
         atomic_fetch_add(&state_epoch, 1);
@@ -347,22 +362,21 @@ bool bag_map_reject_row(const struct bag_map *map, int64_t row, struct bag_probl
 {
     size_t end = map->data_offset + ((size_t)row + 1) * map->row_bytes;
     size_t there = atomic_load(&map->there);
-    if (end <= there)
-        return bag_problem_set(problem, BAG_ERROR_FILE, "%s: row %lld could not be read", map->path,
-                               (long long)row);
-    return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "%s: row %lld is missing: the file was cut while it was served, to "
-                           "%llu bytes; publish a table by renaming a complete file",
-                           map->path, (long long)row,
-                           (unsigned long long)(map->file_offset + there));
+    if (end > there)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "row %lld is missing: the table's file was cut while it was served, "
+                               "to %llu bytes; publish a table by renaming a complete file",
+                               (long long)row, (unsigned long long)(map->file_offset + there));
+    bag_log(BAG_LOG_LEVEL_ERROR, "a mapped row cannot be read", BAG_LOG_TEXT("file", map->path),
+            BAG_LOG_NUMBER("row", (uint64_t)row));
+    return bag_problem_set(problem, BAG_ERROR_FILE, "row %lld could not be read", (long long)row);
 }
 
-bool bag_map_reject_changing(const struct bag_map *map, struct bag_problem *problem)
+bool bag_map_reject_changing(struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "%s: the file is cut and restored all the time; publish a table by "
-                           "renaming a complete file",
-                           map->path);
+                           "the table's file is cut and restored all the time; publish a table by "
+                           "renaming a complete file");
 }
 
 /* ---- asking for pages ------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 """Tables that stay in their files: the same answers as copied ones, and files cut under them.
 
 Every row of the tables that are cut holds its own number in all columns, so that an answer made of
-anything but the row's true bytes is seen: it is exact, or a 500 that names the file and the row.
+anything but the row's true bytes is seen: it is exact, or a 500 that names the model and the row.
 """
 
 import os
@@ -36,8 +36,10 @@ def expect_rows(client, rows, model="cut"):
 
 
 def expect_missing(client, rows, row, path, model="cut"):
+    """A client learns the model and the row, not where the server has its files."""
     text = ask(client, rows, model).expect(500).error()
-    expect(text.startswith(f"{path}: row {row} is missing: the file was cut"), text)
+    expect(text.startswith(f"model '{model}': row {row} is missing: the table's file was cut"), text)
+    expect(str(path.parent) not in text, text)
 
 
 # ---- the same answers -----------------------------------------------------------------------------
@@ -219,9 +221,13 @@ def test_cut_and_restored(cut):
                 expect_missing(client, [row], row, path)
                 expect_missing(client, there + [row, row], row, path)
             expect_rows(client, [1, 499], "other")
+            if gone:
+                told = [e for e in server.events() if e["event"] == "a mapped file was cut"][-1]
+                expect_equal((told["file"], told["bytes"]), (str(path), size))
             restore(path, whole)
             for row in there + gone:
                 expect_rows(client, [row])
+        server.wait_event("a mapped file is whole again")
         expect_equal(server.process.poll(), None)
 
 
@@ -271,7 +277,7 @@ def test_large_requests_that_are_split(cut):
                 expect(np.allclose(got, want, rtol=1e-3), "the sums of split bags")
             else:
                 text = client.infer("cut", inputs, binary=True).expect(500).error()
-                expect("is missing: the file was cut" in text, text)
+                expect("is missing: the table's file was cut" in text, text)
 
 
 class Readers:
@@ -292,7 +298,7 @@ class Readers:
                 model, rows, may_fail = self.choose(rng)
                 reply = ask(client, rows, model)
                 self.answered[reply.status] = self.answered.get(reply.status, 0) + 1
-                if reply.status == 500 and may_fail and "cut.npy: " in reply.error():
+                if reply.status == 500 and may_fail and "model 'cut': " in reply.error():
                     continue
                 if reply.status != 200:
                     self.wrong.append(f"{model} {rows}: {reply.status} {reply.body[:200]}")
