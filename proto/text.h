@@ -50,13 +50,11 @@ static inline int bag_hex_digit(char c)
  * replies, where printf's formatting would cost more than the rest. */
 static inline char *bag_digits_put(char *out, uint64_t value)
 {
-    char digits[BAG_DIGITS_BYTES], *at = digits + sizeof digits;
-    do {
+    size_t bytes = 1;
+    for (uint64_t least = 10; bytes < BAG_DIGITS_BYTES && value >= least; least *= 10)
+        bytes++;
+    for (char *at = out + bytes; at > out; value /= 10)
         *--at = (char)('0' + value % 10);
-        value /= 10;
-    } while (value);
-    size_t bytes = (size_t)(digits + sizeof digits - at);
-    memcpy(out, at, bytes);
     return out + bytes;
 }
 

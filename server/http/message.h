@@ -26,7 +26,8 @@ struct bag_http_peer {
 bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer);
 
 /* "127.0.0.1:5000", "[::1]:5000", or "unix". */
-void bag_http_peer_print(const struct bag_http_peer *peer, char *text, size_t room);
+#define BAG_HTTP_PEER_BYTES 64
+void bag_http_peer_print(const struct bag_http_peer *peer, char text[BAG_HTTP_PEER_BYTES]);
 
 /* The first line as it was sent, by whom. All are the connection's. */
 struct bag_http_first_line {

@@ -277,8 +277,8 @@ static ssize_t read_proxy_header(struct bag_http_mhd *mhd, struct bag_http_conne
     struct bag_problem problem;
     size_t used;
     if (!bag_proxy_read(connection->proxy, data, bytes, &used, &problem)) {
-        char client[64];
-        bag_http_peer_print(&connection->peer, client, sizeof client);
+        char client[BAG_HTTP_PEER_BYTES];
+        bag_http_peer_print(&connection->peer, client);
         bag_log(BAG_LOG_LEVEL_WARNING, "bad proxy header", BAG_LOG_TEXT("client", client),
                 BAG_LOG_TEXT("message", problem.text));
         return end_quietly(mhd, connection);

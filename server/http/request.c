@@ -3,7 +3,6 @@
 
 #include "server/system/log.h"
 
-#include <arpa/inet.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -365,9 +364,9 @@ static void count(const struct bag_http_access *access, const struct bag_job *jo
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-void bag_http_request_client(const struct bag_http_request *request, char *text, size_t room)
+void bag_http_request_client(const struct bag_http_request *request, char text[BAG_HTTP_PEER_BYTES])
 {
-    bag_http_peer_print(request->line.peer, text, room);
+    bag_http_peer_print(request->line.peer, text);
 }
 
 static const char *text_of(const char *text)
@@ -380,9 +379,9 @@ static void log_request(const struct bag_http_access *access, const struct bag_j
 {
     const struct bag_model *model = job->infer.input.model;
     bool pooled = model && reply->status == 200;
-    char client[INET6_ADDRSTRLEN + 16];
-    bag_http_peer_print(access->line->peer, client, sizeof client);
-    bag_log(
+    char client[BAG_HTTP_PEER_BYTES];
+    bag_http_peer_print(access->line->peer, client);
+    bag_log_often(
         slow ? BAG_LOG_LEVEL_WARNING : BAG_LOG_LEVEL_INFO, slow ? "slow request" : "request",
         BAG_LOG_TEXT("client", client), BAG_LOG_TEXT("method", access->line->method),
         BAG_LOG_TEXT("path", access->line->target), BAG_LOG_NUMBER("status", reply->status),

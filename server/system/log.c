@@ -24,6 +24,13 @@ static enum bag_log_level least_level = BAG_LOG_LEVEL_INFO;
 /* How long bag_log_stop waits for a reader. */
 #define STOP_S 1
 
+/* How long the writer rests after what it wrote, where nothing is urgent: many lines are then
+ * written at once, and nobody has to wake it for each. */
+#define REST_NS 5000000
+
+/* Lines that wait beyond this are written at once. */
+#define MUCH_BYTES (BAG_LOG_BUFFER_BYTES / 4)
+
 struct line {
     char text[LINE_BYTES];
     size_t bytes;
@@ -36,6 +43,8 @@ static struct {
     pthread_cond_t changed; /* there is something to write, or nothing any more */
     pthread_t thread;
     bool runs, stops;
+    bool waits, rests; /* the writer: for any line, or for a while */
+    bool urgent;
     size_t begin, bytes;
     uint64_t dropped, told; /* lines; those that the log has said */
     char ring[BAG_LOG_BUFFER_BYTES];
@@ -54,7 +63,7 @@ void bag_log_configure(enum bag_log_format format, enum bag_log_level level)
 }
 
 /* All of the bytes or none, so that no character is split. */
-static void add_bytes(struct line *line, const char *text, size_t bytes, size_t most)
+static inline void add_bytes(struct line *line, const char *text, size_t bytes, size_t most)
 {
     if (bytes <= most - line->bytes && line->bytes <= most) {
         memcpy(line->text + line->bytes, text, bytes);
@@ -62,49 +71,84 @@ static void add_bytes(struct line *line, const char *text, size_t bytes, size_t 
     }
 }
 
-static void add(struct line *line, const char *text)
+static inline void add(struct line *line, const char *text)
 {
     add_bytes(line, text, strlen(text), LINE_BYTES - 8);
 }
 
-__attribute__((format(printf, 2, 3))) static void add_format(struct line *line, const char *format,
-                                                             ...)
+/* Of a number with its sign. What keys and numbers need is never missing, as values end before. */
+#define NUMBER_BYTES (1 + BAG_DIGITS_BYTES)
+
+static void add_number(struct line *line, int64_t number)
 {
-    char text[64];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    add(line, text);
+    char *end = line->text + line->bytes;
+    if (line->bytes > LINE_BYTES - 8 - NUMBER_BYTES)
+        return;
+    if (number < 0)
+        *end++ = '-';
+    end = bag_digits_put(end, number < 0 ? -(uint64_t)number : (uint64_t)number);
+    line->bytes = (size_t)(end - line->text);
 }
 
-/* How many bytes of a value stand as they are: 0 for what would start a new line, steer a terminal,
- * end a quoted value or is no character. */
-static size_t plain_bytes(const char *text, const char *end)
+/* A field's key between two texts. */
+static void add_key(struct line *line, const char *before, const struct bag_log_field *field,
+                    const char *after)
 {
-    unsigned char byte = (unsigned char)*text;
-    if (byte < 0x80)
-        return byte >= 0x20 && byte != 0x7F && byte != '"' && byte != '\\';
-    return byte == 0xC2 && (unsigned char)text[1] < 0xA0 ? 0 : bag_utf8_bytes(text, end);
+    add(line, before);
+    add_bytes(line, field->key, field->key_bytes, LINE_BYTES - 8);
+    add(line, after);
 }
 
-/* In double quotes. A byte that belongs to no character becomes \xNN, itself quoted. */
+/* Whether a byte is a character that may stand as it is: not what would start a new line, steer a
+ * terminal, end a quoted value or is no whole character. */
+static const bool is_plain[256] = {
+    [' ' ... '!'] = true, ['#' ... '['] = true, [']' ... '~'] = true};
+
+/* How many bytes from `at` on stand as they are: those of plain ASCII, or one longer character; 0
+ * for a byte that must be escaped. */
+static size_t plain_bytes(const char *at, const char *end)
+{
+    const char *from = at;
+    while (at < end && is_plain[(unsigned char)*at])
+        at++;
+    if (at > from || (unsigned char)*at < 0x80)
+        return (size_t)(at - from);
+    return (unsigned char)*at == 0xC2 && (unsigned char)at[1] < 0xA0 ? 0 : bag_utf8_bytes(at, end);
+}
+
+/* As much of plain bytes as there is room for; a longer character is not split. */
+static void add_plain(struct line *line, const char *text, size_t bytes)
+{
+    size_t room = line->bytes < VALUES_BYTES ? VALUES_BYTES - line->bytes : 0;
+    bool may_split = (unsigned char)*text < 0x80;
+    add_bytes(line, text, bytes > room && may_split ? room : bytes, VALUES_BYTES);
+}
+
+/* A byte that belongs to no character becomes \xNN, itself quoted. */
+static void add_escaped(struct line *line, unsigned char byte)
+{
+    static const char digits[] = "0123456789abcdef";
+    char ascii[] = {'\\', 'u', '0', '0', digits[byte >> 4], digits[byte & 15]};
+    char other[] = {'\\', '\\', 'x', digits[byte >> 4], digits[byte & 15]};
+    if (byte == '"' || byte == '\\')
+        add_bytes(line, (char[]){'\\', (char)byte}, 2, VALUES_BYTES);
+    else if (byte < 0x80)
+        add_bytes(line, ascii, sizeof ascii, VALUES_BYTES);
+    else
+        add_bytes(line, other, sizeof other, VALUES_BYTES);
+}
+
+/* In double quotes. */
 static void add_quoted(struct line *line, const char *text)
 {
     const char *end = text + strlen(text);
     add(line, "\"");
     while (text < end) {
-        unsigned char byte = (unsigned char)*text;
-        char escaped[8];
         size_t bytes = plain_bytes(text, end);
         if (bytes)
-            add_bytes(line, text, bytes, VALUES_BYTES);
-        else if (byte == '"' || byte == '\\')
-            add_bytes(line, (char[]){'\\', *text}, 2, VALUES_BYTES);
+            add_plain(line, text, bytes);
         else
-            add_bytes(line, escaped,
-                      (size_t)sprintf(escaped, byte < 0x80 ? "\\u%04x" : "\\\\x%02x", byte),
-                      VALUES_BYTES);
+            add_escaped(line, (unsigned char)*text);
         text += bytes ? bytes : 1;
     }
     add(line, "\"");
@@ -114,9 +158,9 @@ static void add_quoted(struct line *line, const char *text)
 static bool is_word(const char *text)
 {
     const char *at = text, *end = text + strlen(text);
-    for (size_t bytes; at < end && *at != ' ' && (bytes = plain_bytes(at, end)); at += bytes)
+    for (size_t bytes; at < end && (bytes = plain_bytes(at, end)); at += bytes)
         ;
-    return at > text && at == end;
+    return at > text && at == end && !strchr(text, ' ');
 }
 
 uint64_t bag_epoch_ms(void)
@@ -128,13 +172,22 @@ uint64_t bag_epoch_ms(void)
 
 static void add_time(struct line *line)
 {
+    static _Thread_local struct {
+        time_t second;
+        char text[32];
+    } last = {.second = -1};
     uint64_t now_ms = bag_epoch_ms();
     time_t now_s = (time_t)(now_ms / 1000);
     struct tm utc;
-    char text[32];
-    gmtime_r(&now_s, &utc);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    add_format(line, "%s.%03uZ", text, (unsigned)(now_ms % 1000));
+    if (now_s != last.second && gmtime_r(&now_s, &utc)) {
+        strftime(last.text, sizeof last.text, "%Y-%m-%dT%H:%M:%S.", &utc);
+        last.second = now_s;
+    }
+    add(line, last.text);
+    unsigned ms = (unsigned)(now_ms % 1000);
+    char fraction[] = {(char)('0' + ms / 100), (char)('0' + ms / 10 % 10), (char)('0' + ms % 10),
+                       'Z'};
+    add_bytes(line, fraction, sizeof fraction, LINE_BYTES - 8);
 }
 
 static void add_json(struct line *line, enum bag_log_level level, const char *event,
@@ -142,13 +195,17 @@ static void add_json(struct line *line, enum bag_log_level level, const char *ev
 {
     add(line, "{\"time\":\"");
     add_time(line);
-    add_format(line, "\",\"level\":\"%s\",\"event\":\"%s\"", level_names[level], event);
+    add(line, "\",\"level\":\"");
+    add(line, level_names[level]);
+    add(line, "\",\"event\":\"");
+    add(line, event);
+    add(line, "\"");
     for (; fields->key; fields++) {
-        add_format(line, ",\"%s\":", fields->key);
+        add_key(line, ",\"", fields, "\":");
         if (fields->text)
             add_quoted(line, fields->text);
         else
-            add_format(line, "%lld", (long long)fields->number);
+            add_number(line, fields->number);
     }
     line->text[line->bytes++] = '}';
 }
@@ -156,13 +213,16 @@ static void add_json(struct line *line, enum bag_log_level level, const char *ev
 static void add_text(struct line *line, enum bag_log_level level, const char *event,
                      const struct bag_log_field *fields)
 {
+    static const char blanks[] = "        ";
     add_time(line);
-    add_format(line, " %-7s ", level_names[level]);
+    add(line, " ");
+    add(line, level_names[level]);
+    add(line, blanks + strlen(level_names[level]));
     add(line, event);
     for (; fields->key; fields++) {
-        add_format(line, " %s=", fields->key);
+        add_key(line, " ", fields, "=");
         if (!fields->text)
-            add_format(line, "%lld", (long long)fields->number);
+            add_number(line, fields->number);
         else if (is_word(fields->text))
             add_bytes(line, fields->text, strlen(fields->text), VALUES_BYTES);
         else
@@ -200,6 +260,12 @@ static void write_all(const char *text, size_t bytes)
     }
 }
 
+/* Whether the writer should not rest; the lock is held. */
+static bool is_due(void)
+{
+    return waiting.urgent || waiting.stops || waiting.bytes >= MUCH_BYTES;
+}
+
 /* All of the line or nothing; the lock is held. */
 static bool put(const struct line *line)
 {
@@ -212,7 +278,10 @@ static bool put(const struct line *line)
     memcpy(waiting.ring + end, line->text, first);
     memcpy(waiting.ring, line->text + first, line->bytes - first);
     waiting.bytes += line->bytes;
-    pthread_cond_broadcast(&waiting.changed);
+    if (waiting.waits || (waiting.rests && is_due())) {
+        waiting.waits = waiting.rests = false;
+        pthread_cond_broadcast(&waiting.changed);
+    }
     return true;
 }
 
@@ -231,24 +300,58 @@ static void tell_dropped(void)
         waiting.told = waiting.dropped;
 }
 
+/* Waits for something to write; the lock is held. */
+static void await_lines(void)
+{
+    while (waiting.bytes == 0 && !waiting.stops) {
+        waiting.waits = true;
+        pthread_cond_wait(&waiting.changed, &waiting.lock);
+    }
+    waiting.waits = false;
+}
+
+/* Lets lines come together; the lock is held. */
+static void rest(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += REST_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    do
+        waiting.rests = true;
+    while (!is_due() &&
+           pthread_cond_timedwait(&waiting.changed, &waiting.lock, &until) != ETIMEDOUT);
+    waiting.rests = false;
+}
+
+/* Writes the first lines of the ring; the lock is held before and after. */
+static void write_first(void)
+{
+    size_t begin = waiting.begin, bytes = sizeof waiting.ring - begin;
+    if (bytes > waiting.bytes)
+        bytes = waiting.bytes;
+    waiting.urgent = false;
+    pthread_mutex_unlock(&waiting.lock);
+    write_all(waiting.ring + begin, bytes);
+    pthread_mutex_lock(&waiting.lock);
+    waiting.begin = (begin + bytes) % sizeof waiting.ring;
+    waiting.bytes -= bytes;
+    tell_dropped();
+}
+
 static void *write_waiting(void *context)
 {
     (void)context;
     pthread_mutex_lock(&waiting.lock);
-    while (waiting.bytes > 0 || !waiting.stops) {
-        size_t begin = waiting.begin, bytes = sizeof waiting.ring - begin;
-        if (waiting.bytes == 0) {
-            pthread_cond_wait(&waiting.changed, &waiting.lock);
-            continue;
-        }
-        if (bytes > waiting.bytes)
-            bytes = waiting.bytes;
-        pthread_mutex_unlock(&waiting.lock);
-        write_all(waiting.ring + begin, bytes);
-        pthread_mutex_lock(&waiting.lock);
-        waiting.begin = (begin + bytes) % sizeof waiting.ring;
-        waiting.bytes -= bytes;
-        tell_dropped();
+    for (;;) {
+        await_lines();
+        if (waiting.bytes == 0)
+            break;
+        do
+            write_first();
+        while (waiting.begin == 0 && waiting.bytes > 0); /* what stands behind the ring's end */
+        rest();
     }
     waiting.runs = false;
     pthread_cond_broadcast(&waiting.changed);
@@ -301,7 +404,8 @@ uint64_t bag_log_dropped(void)
     return dropped;
 }
 
-void bag_log_fields(enum bag_log_level level, const char *event, const struct bag_log_field *fields)
+static void log_line(enum bag_log_level level, bool urgent, const char *event,
+                     const struct bag_log_field *fields)
 {
     struct line line;
     if (level > least_level)
@@ -309,9 +413,21 @@ void bag_log_fields(enum bag_log_level level, const char *event, const struct ba
     make_line(&line, level, event, fields);
     pthread_mutex_lock(&waiting.lock);
     bool is_later = waiting.runs;
+    waiting.urgent |= urgent;
     if (is_later && !put(&line))
         waiting.dropped++;
     pthread_mutex_unlock(&waiting.lock);
     if (!is_later)
         write_all(line.text, line.bytes);
+}
+
+void bag_log_fields(enum bag_log_level level, const char *event, const struct bag_log_field *fields)
+{
+    log_line(level, true, event, fields);
+}
+
+void bag_log_often_fields(enum bag_log_level level, const char *event,
+                          const struct bag_log_field *fields)
+{
+    log_line(level, false, event, fields);
 }

@@ -15,21 +15,26 @@
 /* A fact of the event; its key is a word. The last of a list has no key. */
 struct bag_log_field {
     const char *key;
+    size_t key_bytes;
     const char *text; /* NULL: the number */
     int64_t number;
 };
 
-#define BAG_LOG_TEXT(name, value)      \
-    {                                  \
-        .key = (name), .text = (value) \
+#define BAG_LOG_TEXT(name, value)                                     \
+    {                                                                 \
+        .key = "" name, .key_bytes = sizeof name - 1, .text = (value) \
     }
-#define BAG_LOG_NUMBER(name, value)               \
-    {                                             \
-        .key = (name), .number = (int64_t)(value) \
+#define BAG_LOG_NUMBER(name, value)                                              \
+    {                                                                            \
+        .key = "" name, .key_bytes = sizeof name - 1, .number = (int64_t)(value) \
     }
 
 /* bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("host", host), ...) */
 #define bag_log(level, ...) bag_log_fields(level, BAG_LOG_ARGUMENTS(__VA_ARGS__, {0}))
+
+/* The same for events that come by the thousand: their lines may wait some milliseconds for others,
+ * to be written together. */
+#define bag_log_often(level, ...) bag_log_often_fields(level, BAG_LOG_ARGUMENTS(__VA_ARGS__, {0}))
 #define BAG_LOG_ARGUMENTS(event, ...)     \
     event, (const struct bag_log_field[]) \
     {                                     \
@@ -55,5 +60,7 @@ uint64_t bag_epoch_ms(void);
 
 void bag_log_fields(enum bag_log_level level, const char *event,
                     const struct bag_log_field *fields);
+void bag_log_often_fields(enum bag_log_level level, const char *event,
+                          const struct bag_log_field *fields);
 
 #endif

@@ -73,11 +73,92 @@ static void test_long_values(void **state)
     free(value);
 }
 
+/* What is read from the pipe up to the end of that many lines. */
+static size_t read_lines(int fd, size_t count, char *text, size_t room)
+{
+    size_t bytes = 0;
+    while (count) {
+        assert_int_equal(read(fd, text + bytes, 1), 1);
+        count -= text[bytes++] == '\n';
+        assert_true(bytes < room);
+    }
+    text[bytes] = 0;
+    return bytes;
+}
+
+/* Numbers and levels as printf would write them. */
+static void test_numbers(void **state)
+{
+    static const int64_t numbers[] = {0, 9, 10, 99, 100, -1, INT64_MAX, INT64_MIN};
+    int ends[2], before = dup(STDERR_FILENO);
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    for (size_t i = 0; i < COUNT_OF(numbers); i++) {
+        char want[128];
+        bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_DEBUG);
+        bag_log((enum bag_log_level)(i % 4), "event", BAG_LOG_NUMBER("n", numbers[i]));
+        read_lines(ends[0], 1, line, sizeof line);
+        static const char *const levels[] = {"error", "warning", "info", "debug"};
+        snprintf(want, sizeof want, " %-7s event n=%lld\n", levels[i % 4], (long long)numbers[i]);
+        assert_string_equal(line + strlen("2000-01-01T00:00:00.000Z"), want);
+        assert_true(line[4] == '-' && line[10] == 'T' && line[19] == '.' && line[23] == 'Z');
+    }
+    dup2(before, STDERR_FILENO);
+    close(before);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* Lines that may wait come without anything that follows them, all and in order, beyond the end of
+ * the buffer, too; an urgent one brings them at once, and the end of the log what is left. */
+static void test_waiting_lines(void **state)
+{
+    enum { LINES = 3000, AT_ONCE = 100 };
+    int ends[2], before = dup(STDERR_FILENO);
+    struct bag_problem problem;
+    int next = 0;
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_INFO);
+    assert_true(bag_log_start(&problem));
+    for (int i = 0; i < LINES; i++) {
+        bag_log_often(BAG_LOG_LEVEL_INFO, "event", BAG_LOG_NUMBER("line", i),
+                      BAG_LOG_TEXT("filling", "a line of the access log has about so many bytes"));
+        if (i % AT_ONCE != AT_ONCE - 1)
+            continue;
+        bag_log(BAG_LOG_LEVEL_WARNING, "urgent");
+        for (; next <= i; next++) {
+            char want[32];
+            read_lines(ends[0], 1, line, sizeof line);
+            snprintf(want, sizeof want, " line=%d ", next);
+            assert_non_null(strstr(line, want));
+        }
+        read_lines(ends[0], 1, line, sizeof line);
+        assert_non_null(strstr(line, "urgent"));
+    }
+    bag_log_often(BAG_LOG_LEVEL_INFO, "alone");
+    read_lines(ends[0], 1, line, sizeof line);
+    assert_non_null(strstr(line, "alone"));
+    bag_log_often(BAG_LOG_LEVEL_INFO, "last");
+    bag_log_stop();
+    read_lines(ends[0], 1, line, sizeof line);
+    assert_non_null(strstr(line, "last"));
+    assert_int_equal(bag_log_dropped(), 0);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_long_values),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_waiting_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
