@@ -45,6 +45,14 @@ bool bag_memory_check(size_t needed_bytes, struct bag_problem *problem);
 /* How tables are kept: hugepages, numa and max_table_bytes of the options. Before the first one. */
 void bag_pages_configure(const struct bag_option_values *options);
 
+/* Spreads the tables that follow over these nodes, a bit for each; 0: over none in particular. */
+void bag_pages_interleave(uint64_t nodes);
+
+/* How often memory could not be had as configured, in huge pages or over the nodes. Each is said in
+ * the log. */
+uint64_t bag_pages_huge_refusals(void);
+uint64_t bag_pages_node_refusals(void);
+
 /* As bag_memory_map, for a table or what belongs to one. With explicit huge pages where those of
  * the system suffice, otherwise with transparent ones. */
 void *bag_pages_map(size_t bytes, struct bag_problem *problem);

@@ -1,5 +1,6 @@
 /* Large blocks of memory, and those of tables; see memory.h. */
 #include "memory.h"
+#include "server/system/log.h"
 
 #include <errno.h>
 #include <linux/mempolicy.h>
@@ -96,6 +97,7 @@ static uint64_t interleaved_nodes; /* 0: memory comes from wherever the system l
 static size_t max_table_bytes;     /* 0: any */
 
 static atomic_size_t used;
+static _Atomic uint64_t huge_refusals, node_refusals;
 
 uint64_t bag_pages_parse_nodes(const char *list)
 {
@@ -132,8 +134,33 @@ void bag_pages_configure(const struct bag_option_values *options)
 {
     hugepages = options->hugepages;
     max_table_bytes = (size_t)options->max_table_bytes;
-    interleaved_nodes =
-        options->numa == BAG_NUMA_INTERLEAVE && bag_pages_nodes() > 1 ? find_nodes() : 0;
+    bag_pages_interleave(
+        options->numa == BAG_NUMA_INTERLEAVE && bag_pages_nodes() > 1 ? find_nodes() : 0);
+}
+
+void bag_pages_interleave(uint64_t nodes)
+{
+    interleaved_nodes = nodes;
+}
+
+/* The memory is as good, only slower: whoever configured it should know. */
+static void tell_refused(const char *option, const char *instead, size_t bytes,
+                         _Atomic uint64_t *refusals)
+{
+    atomic_fetch_add_explicit(refusals, 1, memory_order_relaxed);
+    bag_log(BAG_LOG_LEVEL_WARNING, "memory is not as configured", BAG_LOG_TEXT("option", option),
+            BAG_LOG_TEXT("reason", strerror(errno)), BAG_LOG_TEXT("instead", instead),
+            BAG_LOG_NUMBER("bytes", bytes));
+}
+
+uint64_t bag_pages_huge_refusals(void)
+{
+    return atomic_load_explicit(&huge_refusals, memory_order_relaxed);
+}
+
+uint64_t bag_pages_node_refusals(void)
+{
+    return atomic_load_explicit(&node_refusals, memory_order_relaxed);
 }
 
 /* Of the system's pool of huge pages; NULL where that has too few. */
@@ -141,7 +168,20 @@ static void *map_explicit(size_t whole)
 {
     void *memory = mmap(NULL, whole, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    if (memory != MAP_FAILED)
+        return memory;
+    tell_refused("hugepages", "transparent huge pages", whole, &huge_refusals);
+    return NULL;
+}
+
+/* Those that the kernel makes as it can. */
+static void *map_transparent(size_t whole)
+{
+    void *memory = map_aligned(whole);
+    int advice = hugepages == BAG_HUGEPAGES_OFF ? MADV_NOHUGEPAGE : MADV_HUGEPAGE;
+    if (memory && madvise(memory, whole, advice) != 0 && advice == MADV_HUGEPAGE)
+        tell_refused("hugepages", "small pages", whole, &huge_refusals);
+    return memory;
 }
 
 /* A name of its own keeps a block apart from its neighbours in /proc/self/smaps. */
@@ -157,16 +197,13 @@ static void give_name(void *memory, size_t whole)
 static void *map_large(size_t whole)
 {
     void *memory = hugepages == BAG_HUGEPAGES_EXPLICIT ? map_explicit(whole) : NULL;
-    bool is_explicit = memory != NULL;
     if (!memory)
-        memory = map_aligned(whole);
+        memory = map_transparent(whole);
     if (!memory)
         return NULL;
-    if (!is_explicit)
-        madvise(memory, whole, hugepages == BAG_HUGEPAGES_OFF ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
-    if (interleaved_nodes)
-        syscall(SYS_mbind, memory, whole, MPOL_INTERLEAVE, &interleaved_nodes,
-                8 * sizeof interleaved_nodes + 1, 0);
+    if (interleaved_nodes && syscall(SYS_mbind, memory, whole, MPOL_INTERLEAVE, &interleaved_nodes,
+                                     8 * sizeof interleaved_nodes + 1, 0) != 0)
+        tell_refused("numa", "memory of any node", whole, &node_refusals);
     give_name(memory, whole);
     return memory;
 }

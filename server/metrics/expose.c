@@ -437,6 +437,8 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
     sample_loading(metrics->loading, &counters);
     counters.table_bytes = bag_pages_used();
     counters.max_table_bytes = bag_pages_limit();
+    counters.huge_refusals = bag_pages_huge_refusals();
+    counters.node_refusals = bag_pages_node_refusals();
     counters.latency_target_ms = metrics->latency_target_ms;
     if (budget) {
         counters.request_bytes = atomic_load(&budget->used_bytes);

@@ -130,6 +130,10 @@
       "Memory of all tables, with their keys' indexes and projections.")                           \
     X(max_table_bytes, "gauge", WHOLE, "bagserve_tables_limit_bytes", "bytes",             \
       "Most of it (max_table_bytes); 0: any.")                                                     \
+    X(huge_refusals, "counter", WHOLE, "bagserve_huge_page_refusals_total", "blocks",              \
+      "Blocks of tables that could not be had in huge pages (hugepages).")                         \
+    X(node_refusals, "counter", WHOLE, "bagserve_numa_refusals_total", "blocks",                   \
+      "Blocks of tables that could not be spread over memory nodes (numa).")                       \
     X(latency_target_ms, "gauge", MS, "bagserve_latency_target_seconds", "seconds",                \
       "In which requests should be answered (latency_target_ms); 0: there is no target.")          \
     X(open_fds, "gauge", WHOLE, "process_open_fds", "descriptors", "Open file descriptors.")       \

@@ -112,13 +112,36 @@ static void lists_of_nodes(void **state)
     assert_true(bag_pages_nodes() >= 1);
 }
 
+/* A node that no machine has, and a pool of huge pages, where it is too small: the memory is there,
+ * and it is counted that it is not as configured. */
+static void refusals_are_counted(void **state)
+{
+    uint64_t nodes = bag_pages_node_refusals(), huge = bag_pages_huge_refusals();
+    (void)state;
+    configure(BAG_HUGEPAGES_TRANSPARENT, 0);
+    bag_pages_interleave(UINT64_C(1) << 63);
+    char *memory = map(2 * MIB);
+    memory[2 * MIB - 1] = 1;
+    bag_pages_unmap(memory, 2 * MIB);
+    assert_int_equal(bag_pages_node_refusals(), nodes + 1);
+    assert_int_equal(bag_pages_huge_refusals(), huge);
+    bag_pages_interleave(0);
+    configure(BAG_HUGEPAGES_EXPLICIT, 0);
+    memory = map(64 * MIB);
+    memset(memory, 1, 64 * MIB);
+    bool is_explicit = bag_pages_huge_refusals() == huge;
+    assert_true(is_explicit ? bag_pages_huge(memory, 64 * MIB) == 64 * MIB
+                            : bag_pages_huge_refusals() == huge + 1);
+    bag_pages_unmap(memory, 64 * MIB);
+    assert_int_equal(bag_pages_node_refusals(), nodes + 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_aligned_and_zeroed),
-        cmocka_unit_test(huge_pages_are_counted_for_each_block),
-        cmocka_unit_test(all_tables_are_bounded),
-        cmocka_unit_test(lists_of_nodes),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_are_aligned_and_zeroed),
+                                       cmocka_unit_test(huge_pages_are_counted_for_each_block),
+                                       cmocka_unit_test(all_tables_are_bounded),
+                                       cmocka_unit_test(lists_of_nodes),
+                                       cmocka_unit_test(refusals_are_counted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
