@@ -164,8 +164,6 @@ bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_tabl
     bool ok = bag_safetensors_has(&tensors, tensor)
                   ? bag_safetensors_describe(&tensors, tensor, &found, problem)
                   : reject_tensor(&tensors, tensor, problem);
-    if (ok && found.layout.rank == 0)
-        ok = bag_file_reject_scalar(problem);
     ok = ok && read_updates(&tensors, file, problem);
     if (ok) {
         file->npy = found.layout;
@@ -197,15 +195,32 @@ static bool read_index(const char *path, struct bag_safetensors_index *index,
     return ok;
 }
 
+static bool list_indexed(const struct bag_safetensors_index *index, struct bag_file_names *names,
+                         struct bag_problem *problem)
+{
+    const struct cJSON *cursor = NULL;
+    bool ok = true;
+    for (const char *name; ok && (name = bag_safetensors_index_next(index, &cursor));)
+        ok = add_name(names, name, strlen(name), problem);
+    return ok;
+}
+
+bool bag_file_list_index(const char *path, struct bag_file_names *names,
+                         struct bag_problem *problem)
+{
+    struct bag_safetensors_index index;
+    if (!read_index(path, &index, problem))
+        return bag_file_reject(path, problem);
+    bool ok = list_indexed(&index, names, problem);
+    bag_safetensors_index_free(&index);
+    return ok;
+}
+
 static bool reject_indexed(const struct bag_safetensors_index *index, const char *tensor,
                            struct bag_problem *problem)
 {
     struct bag_file_names names = {NULL, 0};
-    const struct cJSON *cursor = NULL;
-    bool ok = true;
-    for (const char *name; ok && (name = bag_safetensors_index_next(index, &cursor));)
-        ok = add_name(&names, name, strlen(name), problem);
-    if (ok)
+    if (list_indexed(index, &names, problem))
         bag_file_reject_name("tensor", tensor, &names, problem);
     bag_file_names_free(&names);
     return false;

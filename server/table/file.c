@@ -171,8 +171,6 @@ bool bag_file_read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype over
     have = bag_file_read_some(fd, header, header_bytes, begin, problem);
     bool ok = have >= 0 && bag_npy_parse(header, (size_t)have, override_dtype, npy, problem);
     free(header);
-    if (ok && npy->rank == 0)
-        return bag_file_reject_scalar(problem);
     if (ok)
         npy->data_offset += begin;
     return ok && check_size(npy, end, problem);
@@ -186,7 +184,8 @@ bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
     if (fd < 0)
         return bag_file_reject(path, problem);
     bool ok =
-        bag_file_read_npy(fd, 0, (uint64_t)state.st_size, override_dtype, &file->npy, problem);
+        bag_file_read_npy(fd, 0, (uint64_t)state.st_size, override_dtype, &file->npy, problem) &&
+        (file->npy.rank > 0 || bag_file_reject_scalar(problem));
     close(fd);
     bag_file_remember(file, path, &state);
     return ok || bag_file_reject(path, problem);

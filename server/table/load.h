@@ -84,11 +84,11 @@ struct bag_table_file {
 bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
                          struct bag_table_file *file, struct bag_problem *problem);
 
-/* The same of a tensor in a safetensors file. */
+/* The same of a tensor in a safetensors file; a scalar is opened, too. */
 bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
                            struct bag_problem *problem);
 
-/* The same of an array in an .npz file; `override_dtype` as above. */
+/* The same of an array in an .npz file, a scalar, too; `override_dtype` as above. */
 bool bag_table_member_open(const char *path, const char *member, enum bag_dtype override_dtype,
                            struct bag_table_file *file, struct bag_problem *problem);
 
@@ -218,7 +218,7 @@ bool bag_file_check_crc32(const struct bag_table_file *file, int fd, uint32_t of
 /* The same; reads the elements. */
 bool bag_file_read_crc32(const struct bag_table_file *file, int fd, struct bag_problem *problem);
 
-/* Reads the header of the .npy array that stands in [begin, end) of the file. */
+/* Reads the header of the .npy array, or scalar, that stands in [begin, end) of the file. */
 bool bag_file_read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype override_dtype,
                        struct bag_npy *npy, struct bag_problem *problem);
 
@@ -238,6 +238,8 @@ bool bag_file_list_tensors(const char *path, struct bag_file_names *names,
                            struct bag_problem *problem);
 bool bag_file_list_members(const char *path, struct bag_file_names *names,
                            struct bag_problem *problem);
+bool bag_file_list_index(const char *path, struct bag_file_names *names,
+                         struct bag_problem *problem);
 void bag_file_names_free(struct bag_file_names *names);
 
 /* The file of a tensor by the index of files in parts, as a path the caller frees; NULL with the

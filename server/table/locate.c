@@ -102,8 +102,11 @@ static bool list_archive(const struct archive *archive, struct bag_file_names *n
 static bool open_array(const struct archive *archive, const char *name, enum bag_dtype dtype,
                        struct bag_table_file *file, struct bag_problem *problem)
 {
-    return archive->tensors ? bag_table_tensor_open(archive->path, name, file, problem)
-                            : bag_table_member_open(archive->path, name, dtype, file, problem);
+    if (!(archive->tensors ? bag_table_tensor_open(archive->path, name, file, problem)
+                           : bag_table_member_open(archive->path, name, dtype, file, problem)))
+        return false;
+    return file->npy.rank > 0 || bag_file_reject_scalar(problem) ||
+           bag_file_reject(archive->path, problem);
 }
 
 static bool has_name(const struct bag_file_names *names, const char *name)
@@ -123,7 +126,8 @@ static const char *find_only_table(const struct archive *archive,
     for (size_t i = 0; i < names->count; i++) {
         struct bag_table_file file;
         struct bag_problem ignored;
-        if (!open_array(archive, names->names[i], BAG_DTYPE_COUNT, &file, &ignored) ||
+        if (bag_split_is_scale(names, names->names[i]) ||
+            !open_array(archive, names->names[i], BAG_DTYPE_COUNT, &file, &ignored) ||
             file.npy.rank != 2)
             continue;
         if (only)
@@ -167,8 +171,26 @@ static bool open_archive(struct bag_source *source, const struct archive *archiv
               choose_arrays(source->model, archive, &names, &values, &keys, problem) &&
               (file = add_values(source, problem)) &&
               open_array(archive, values, source->model->datatype, file, problem) &&
+              bag_split_open(source, &names, values, archive->tensors, problem) &&
               (!keys || ((file = add_keys(source, problem)) &&
                          open_array(archive, keys, BAG_DTYPE_COUNT, file, problem)));
+    bag_file_names_free(&names);
+    return ok;
+}
+
+/* Codes and their scales may lie in different parts; they are not put together. */
+static bool reject_split_parts(const struct bag_source *source, const char *index,
+                               const char *values, struct bag_problem *problem)
+{
+    struct bag_file_names names = {NULL, 0};
+    const char *scale = NULL;
+    bool ok = bag_file_list_index(index, &names, problem) &&
+              !(scale = bag_split_find_scale(&names, values, source->files[0].npy.dtype));
+    if (scale)
+        bag_problem_set(problem, BAG_ERROR_FILE,
+                        "%s: '%s' has codes whose scales are in '%s'; put these tensors, and their "
+                        "biases, into one file for 'bagserve convert'",
+                        index, values, scale);
     bag_file_names_free(&names);
     return ok;
 }
@@ -180,7 +202,9 @@ static bool open_parts(struct bag_source *source, const char *index, struct bag_
     const char *values = is_set(model->tensor) ? model->tensor : VALUES;
     const char *path = keep(source, bag_file_find_part(index, values, problem), problem);
     struct bag_table_file *file = path ? add_values(source, problem) : NULL;
-    if (!file || !bag_table_tensor_open(path, values, file, problem))
+    const struct archive archive = {path, true};
+    if (!file || !open_array(&archive, values, BAG_DTYPE_COUNT, file, problem) ||
+        !reject_split_parts(source, index, values, problem))
         return false;
     if (!is_set(model->keys_tensor))
         return true;

@@ -80,9 +80,15 @@ static void list_formats(size_t row_bytes, size_t row_elements, char *text, size
     }
 }
 
-/* Whether a file's rows hold so many elements in that format. */
+/* FBGEMM pads rows to a multiple of 16 bytes for GPUs. */
+static bool is_padded(size_t bytes, size_t row_bytes)
+{
+    return row_bytes % 16 == 0 && row_bytes > bytes && row_bytes - bytes < 16;
+}
+
+/* Whether a file's rows hold so many elements in that format, padded ones where it is imported. */
 static bool check_row_elements(enum bag_row_format format, size_t row_elements, size_t row_bytes,
-                               struct bag_problem *problem)
+                               bool imports, struct bag_problem *problem)
 {
     const char *name = bag_row_format_names[format];
     struct bag_table table = {.dtype = BAG_F32, .row_elements = row_elements, .row_format = format};
@@ -95,6 +101,12 @@ static bool check_row_elements(enum bag_row_format format, size_t row_elements, 
                                name, row_bytes, *formats ? formats : "none in any format");
     if (bag_row_bytes(&table) == row_bytes)
         return true;
+    if (is_padded(bag_row_bytes(&table), row_bytes))
+        return imports ||
+               bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "row_format %s: rows of %zu elements take %zu bytes; those of the "
+                               "file are padded to %zu: 'bagserve convert' drops the padding",
+                               name, row_elements, bag_row_bytes(&table), row_bytes);
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                            "row_format %s: rows of %zu elements take %zu bytes, but those of the "
                            "file have %zu%s%s",
@@ -140,7 +152,7 @@ static bool apply_row_format(struct bag_source *source, struct bag_problem *prob
                                "their bytes; this one has %u of %s",
                                bag_row_format_names[format], source->rank,
                                bag_dtypes[table->dtype].name);
-    if (!check_row_elements(format, row_elements, table->row_elements, problem))
+    if (!check_row_elements(format, row_elements, table->row_elements, source->imports, problem))
         return false;
     table->dtype = BAG_F32;
     table->row_elements = row_elements;
@@ -195,8 +207,9 @@ static bool describe_file(struct bag_source *source, struct bag_problem *problem
         source->shape[0] += source->files[i].npy.shape[0];
     source->table = (struct bag_table){
         .dtype = npy->dtype, .num_rows = source->shape[0], .row_elements = npy->row_elements};
-    if (apply_row_format(source, problem) && check_spare_rows(source, problem) &&
-        check_load(source, problem))
+    if ((source->num_scales ? bag_split_describe(source, problem)
+                            : apply_row_format(source, problem)) &&
+        check_spare_rows(source, problem) && check_load(source, problem))
         return true;
     bag_problem_prefix(problem, "model '%s' (%s)", model->name, model->path);
     return false;
@@ -479,6 +492,7 @@ void bag_source_free(struct bag_source *source)
     free(source->paths);
     free(source->files);
     free(source->key_files);
+    free(source->scales);
     free(source->reason);
     bag_model_config_free(source->model);
     free(source->model);

@@ -72,6 +72,11 @@ struct bag_source {
     struct bag_table_file *files;     /* owned; none where it is made */
     struct bag_table_file *key_files; /* owned; none: a dense table */
     size_t num_files, num_key_files;
+    bool imports; /* rows as other programs write them are opened, too, which only `bagserve
+                     convert` reads: with scales of their own (split.c), or padded */
+    struct bag_table_file *scales; /* owned; of codes: their scales and, where there are 2, biases;
+                                      none: rows have what belongs to them */
+    size_t num_scales;
     char **paths; /* owned; some of those files' */
     size_t num_paths;
     bool maps;              /* the table stays in its file */
@@ -103,6 +108,28 @@ void bag_source_reject(struct bag_source *source, const char *reason);
 
 /* Finds and opens the files of a model of a table: source->files and key_files. */
 bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
+
+/* ---- codes and scales in arrays of their own (split.c): private to server/table ---------------
+ */
+
+/* Whether an array holds the scales or biases of another one, by their names. */
+bool bag_split_is_scale(const struct bag_file_names *names, const char *name);
+
+/* The name of the array that holds the scales of the codes `values`; NULL: there is none, and they
+ * are no codes. */
+const char *bag_split_find_scale(const struct bag_file_names *names, const char *values,
+                                 enum bag_dtype dtype);
+
+/* Opens the scales, and biases, of the array `values` of an archive, the source's first file, where
+ * it has some: unless the source imports, this is an error that says how to convert them. */
+bool bag_split_open(struct bag_source *source, const struct bag_file_names *names,
+                    const char *values, bool tensors, struct bag_problem *problem);
+
+/* What rows of codes become once scale and bias stand in them: sets the source's table and shape.
+ */
+bool bag_split_describe(struct bag_source *source, struct bag_problem *problem);
+
+/* ---- what is made of a source ---------------------------------------------------------------- */
 
 /* Whether a table's keys hold what the rules need of them, once they are loaded: a configured
  * default_index. `what` begins messages. */

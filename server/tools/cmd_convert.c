@@ -41,7 +41,10 @@ static const struct bag_tool tool = {
     "bagserve convert [flags] IN OUT",
     "Converts a table to a safetensors file that describes itself, keys included. IN is what\n"
     "'bagserve serve --table NAME=IN' takes: a .npy, .npz or .safetensors file, or a folder, with\n"
-    "#TENSOR and ,key=value behind it. Exit code 0: OUT is written; 1: it is not; 2: IN cannot be\n"
+    "#TENSOR and ,key=value behind it; and rows as others write them: TorchRec's weight beside\n"
+    "weight_qscale and weight_qbias, INT8 codes beside scale (#...weight chooses them), and rows\n"
+    "that FBGEMM has padded (row_format and row_elements say what they are). Exit code 0: OUT is "
+    "written; 1: it is not; 2: IN cannot be\n"
     "read, or the command line is wrong.\n",
     flags,
     FLAG_COUNT,
@@ -185,9 +188,7 @@ static bool convert(const struct bag_source *source, const char *const *values, 
     bag_progress_init(&progress, print_progress, &progress, isatty(STDERR_FILENO));
     progress.doing = "converting";
     progress.done = "converted";
-    size_t bytes = 0;
-    for (size_t i = 0; i < source->num_files; i++)
-        bytes += source->files[i].npy.data_bytes;
+    size_t bytes = (size_t)source->table.num_rows * bag_row_bytes(&source->table);
     bag_progress_start(&progress, "table", bytes, uv_hrtime());
     bool ok = bag_convert(&conversion, &report, problem);
     if (ok)
@@ -210,6 +211,8 @@ static bool open_and_convert(const char *in, const char *out, const char *const 
                              struct bag_problem *problem)
 {
     struct bag_source *source = bag_tool_find(in, problem);
+    if (source)
+        source->imports = true;
     bool ok =
         source && bag_source_open_table(source, problem) && convert(source, values, out, problem);
     bag_source_free(source);

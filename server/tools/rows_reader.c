@@ -47,8 +47,11 @@ bool bag_rows_reader_open(struct bag_rows_reader *reader, const struct bag_sourc
         return false;
     reader->key_files = open_all(source->key_files, source->num_key_files, problem);
     if (reader->key_files)
+        reader->scales = open_all(source->scales, source->num_scales, problem);
+    if (reader->scales)
         return true;
     close_all(reader->files, source->num_files);
+    close_all(reader->key_files, source->num_key_files);
     return false;
 }
 
@@ -56,6 +59,7 @@ void bag_rows_reader_close(struct bag_rows_reader *reader)
 {
     close_all(reader->files, reader->source->num_files);
     close_all(reader->key_files, reader->source->num_key_files);
+    close_all(reader->scales, reader->source->num_scales);
 }
 
 bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_problem *problem)
@@ -66,6 +70,8 @@ bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_prob
         ok = bag_file_check_unchanged(&source->files[i], reader->files[i], problem);
     for (size_t i = 0; ok && i < source->num_key_files; i++)
         ok = bag_file_check_unchanged(&source->key_files[i], reader->key_files[i], problem);
+    for (size_t i = 0; ok && i < source->num_scales; i++)
+        ok = bag_file_check_unchanged(&source->scales[i], reader->scales[i], problem);
     return ok;
 }
 
@@ -94,6 +100,13 @@ static bool read_part(int fd, const struct bag_npy *npy, size_t first, size_t co
     return true;
 }
 
+bool bag_rows_read_file(int fd, const struct bag_table_file *file, size_t first, size_t count,
+                        void *rows, void *scratch, struct bag_problem *problem)
+{
+    return read_part(fd, &file->npy, first, count, rows, scratch, problem) ||
+           bag_file_reject(file->path, problem);
+}
+
 static bool read_parts(const struct bag_table_file *files, const int *descriptors, size_t num_files,
                        size_t first, size_t count, unsigned char *rows, unsigned char *scratch,
                        struct bag_problem *problem)
@@ -106,8 +119,8 @@ static bool read_parts(const struct bag_table_file *files, const int *descriptor
             continue;
         }
         part = here - first < count ? here - first : count;
-        if (!read_part(descriptors[i], npy, first, part, rows, scratch, problem))
-            return bag_file_reject(files[i].path, problem);
+        if (!bag_rows_read_file(descriptors[i], &files[i], first, part, rows, scratch, problem))
+            return false;
         rows += part * npy->row_elements * bag_dtypes[npy->dtype].bytes;
         count -= part;
         first = 0;
@@ -118,6 +131,8 @@ static bool read_parts(const struct bag_table_file *files, const int *descriptor
 bool bag_rows_read(const struct bag_rows_reader *reader, size_t first, size_t count, void *rows,
                    void *scratch, struct bag_problem *problem)
 {
+    if (bag_rows_are_imported(reader->source))
+        return bag_rows_import(reader, first, count, rows, problem);
     return read_parts(reader->source->files, reader->files, reader->source->num_files, first, count,
                       rows, scratch, problem);
 }

@@ -59,7 +59,7 @@ struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem);
 struct bag_rows_reader {
     const struct bag_source *source; /* borrowed; of a table that is read from files */
     size_t num_rows, row_bytes;      /* of the table, as the kernels would see it */
-    int *files, *key_files;          /* owned descriptors, as many as the source has files */
+    int *files, *key_files, *scales; /* owned descriptors, as many as the source has files */
 };
 
 /* Opens the files again. False with the problem set; then nothing is due. */
@@ -75,6 +75,19 @@ bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_prob
  * many bytes as `rows`. */
 bool bag_rows_read(const struct bag_rows_reader *reader, size_t first, size_t count, void *rows,
                    void *scratch, struct bag_problem *problem);
+
+/* Reads rows of one file of the source, from `first` of the file on, likewise. `file` is its place
+ * in the source's list and among the reader's descriptors of it. Private to rows_*.c. */
+bool bag_rows_read_file(int fd, const struct bag_table_file *file, size_t first, size_t count,
+                        void *rows, void *scratch, struct bag_problem *problem);
+
+/* Whether rows are not in the source's file as the kernels would see them: what belongs to them is
+ * in arrays of its own, or they are padded (rows_import.c). */
+bool bag_rows_are_imported(const struct bag_source *source);
+
+/* Reads such rows and puts them together. */
+bool bag_rows_import(const struct bag_rows_reader *reader, size_t first, size_t count,
+                     unsigned char *rows, struct bag_problem *problem);
 
 /* Reads the 64-bit keys of those rows, likewise. */
 bool bag_rows_read_keys(const struct bag_rows_reader *reader, size_t first, size_t count,
