@@ -128,6 +128,16 @@ static bool is_repeated(const struct bag_change_plan *plan, const char *name)
     return false;
 }
 
+/* Whether the i-th that was published is the first of its name: others need not stand beside it. */
+static bool is_first_prior(const struct bag_change_plan *plan, size_t i)
+{
+    for (size_t j = 0; j < i; j++) {
+        if (strcmp(plan->prior[j].model->name, plan->prior[i].model->name) == 0)
+            return false;
+    }
+    return true;
+}
+
 /* In the order that was published, and what is new after it. */
 static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
 {
@@ -136,7 +146,7 @@ static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
         struct bag_model *model = plan->prior[i].model;
         if (!is_target(plan, model->name))
             ok = bag_change_add_model(plan, model, plan->prior[i].is_default, problem);
-        else if (i == 0 || strcmp(plan->prior[i - 1].model->name, model->name) != 0)
+        else if (is_first_prior(plan, i))
             ok = bag_change_add_versions(plan, model->name, problem);
     }
     for (size_t i = 0; ok && i < plan->catalog->count; i++) {
