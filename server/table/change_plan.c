@@ -181,15 +181,15 @@ static bool is_collection(const struct bag_change_entry *entry)
     return source && bag_source_is_collection(source);
 }
 
-/* Sets tables[i] to the entry of the i-th feature's table. False where one is not served: *missing
- * is its name. */
+/* Sets tables[i] to the entry of the i-th feature's table. False where one is not served, or where
+ * the version that is served is no table: *missing is its name. */
 static bool find_tables(const struct bag_change_plan *plan, const struct bag_model_config *config,
                         struct bag_change_entry **tables, const char **missing)
 {
     for (size_t i = 0; i < config->num_features; i++) {
         *missing = config->features[i].model;
         tables[i] = bag_change_plan_find_default(plan, *missing);
-        if (!tables[i])
+        if (!tables[i] || is_collection(tables[i]))
             return false;
     }
     return true;
@@ -323,9 +323,10 @@ static bool resolve_collection(struct bag_change_plan *plan, size_t position,
     if (!tables)
         return no_memory(problem);
     if (!find_tables(plan, config, tables, &missing)) {
-        bag_problem_set(&why, BAG_ERROR_CONFLICT,
-                        "model '%s': model '%s', whose table it needs, is not served", config->name,
-                        missing);
+        bag_problem_set(
+            &why, BAG_ERROR_CONFLICT,
+            "model '%s': model '%s', whose table it needs, is not served%s", config->name, missing,
+            bag_change_plan_find_default(plan, missing) ? " in a version that is a table" : "");
         ok = entry->model ? lose_table(plan, position, missing, problem)
                           : reject_collection(plan, position, false, &why, problem);
     } else if (entry->model && is_over(entry->model, tables)) {
