@@ -84,38 +84,46 @@ static bool is_dropped(const struct bag_change_plan *plan, const struct bag_mode
     return false;
 }
 
-/* Whether a version in the plan stands in place of what was published of it until it is loaded. */
-static bool is_announced(const struct bag_change_plan *plan, const struct bag_change_entry *entry)
+/* Whether a version in the plan is to stand in place of what was published of it until it is
+ * loaded. */
+static bool needs_announcing(const struct bag_change_plan *plan,
+                             const struct bag_change_entry *entry)
 {
     for (size_t i = 0; i < plan->num_prior; i++) {
         const struct bag_model *model = plan->prior[i].model;
         if (is_same(model, entry) && model->state == BAG_MODEL_READY && !is_dropped(plan, model))
             return false;
     }
-    return true;
+    return entry->source != NULL;
 }
 
-static bool has_announced(const struct bag_change_plan *plan, const struct bag_model *model,
-                          const struct bag_change_entry *loading, size_t count)
+/* Whether it stands there meanwhile. At the start, what is loaded already waits for the next plan
+ * as it is. */
+static bool stands_meanwhile(const struct bag_change_plan *plan,
+                             const struct bag_change_entry *entry)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (loading[i].source && is_same(model, &loading[i]) && is_announced(plan, &loading[i]))
+    return entry->is_announced && (entry->source || plan->kind != BAG_CHANGE_START);
+}
+
+static bool has_announced(const struct bag_change_plan *plan, const struct bag_model *model)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        if (stands_meanwhile(plan, &plan->entries[i]) && is_same(model, &plan->entries[i]))
             return true;
     }
     return false;
 }
 
-/* What was published, with `state` for the versions that are being loaded, and without what is
+/* What was published, with `state` for the versions that were announced, and without what is
  * dropped, which is UNLOADING. */
-static bool publish_meanwhile(const struct bag_change_plan *plan,
-                              const struct bag_change_entry *loading, enum bag_model_state state,
+static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model_state state,
                               const char *reason, struct bag_problem *problem)
 {
     struct listing listing;
     bool ok = make_listing(&listing, plan->num_prior + plan->count);
     for (size_t i = 0; ok && i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
-        if (has_announced(plan, model, loading, plan->count))
+        if (has_announced(plan, model))
             continue;
         if (is_dropped(plan, model))
             ok =
@@ -127,13 +135,14 @@ static bool publish_meanwhile(const struct bag_change_plan *plan,
             ok = list_model(&listing, hold(model), plan->prior[i].is_default);
     }
     for (size_t i = 0; ok && i < plan->count; i++) {
-        if (loading[i].source && is_announced(plan, &loading[i]))
+        const struct bag_change_entry *entry = &plan->entries[i];
+        if (stands_meanwhile(plan, entry))
             ok = list_model(&listing,
-                            bag_model_without_table(bag_entry_name(&loading[i]),
-                                                    bag_entry_version(&loading[i]), state, reason),
+                            bag_model_without_table(bag_entry_name(entry), bag_entry_version(entry),
+                                                    state, reason),
                             false);
-        else if (plan->num_prior == 0 && loading[i].model)
-            ok = list_model(&listing, hold(loading[i].model), false);
+        else if (plan->num_prior == 0 && entry->model)
+            ok = list_model(&listing, hold(entry->model), false);
     }
     ok = ok ? publish(plan->changer->registry, &listing, problem) : no_memory(problem);
     free_listing(&listing);
@@ -281,10 +290,12 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
     bool announces = plan->kind == BAG_CHANGE_START;
     if (!find_dropped(plan, problem) || !check_room(plan, problem))
         return false;
-    for (size_t i = 0; i < plan->count; i++)
-        announces |= plan->entries[i].source && is_announced(plan, &plan->entries[i]);
-    if (announces && !publish_meanwhile(plan, plan->entries, BAG_MODEL_LOADING,
-                                        "the tables are still being loaded", problem))
+    for (size_t i = 0; i < plan->count; i++) {
+        plan->entries[i].is_announced = needs_announcing(plan, &plan->entries[i]);
+        announces |= plan->entries[i].is_announced;
+    }
+    if (announces &&
+        !publish_meanwhile(plan, BAG_MODEL_LOADING, "the tables are still being loaded", problem))
         return false;
     if (plan->num_dropped == 0 || free_dropped(plan, problem))
         return true;
@@ -459,11 +470,22 @@ static bool unloads(const struct bag_change_plan *plan)
     return found;
 }
 
+/* Tells why the versions that were announced are not there. */
+static void give_up(struct bag_change_plan *plan, const struct bag_problem *why)
+{
+    struct bag_problem ignored;
+    const char *reason = why->kind == BAG_ERROR_DRAINING ? "the server is stopping" : why->text;
+    if (!publish_meanwhile(plan, BAG_MODEL_UNAVAILABLE, reason, &ignored))
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", ignored.text));
+}
+
 static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     bool leaving = unloads(plan);
-    if (!publish_entries(plan, leaving, problem))
+    if (!publish_entries(plan, leaving, problem)) {
+        give_up(plan, problem);
         return false;
+    }
     for (size_t i = 0; i < plan->count; i++) {
         log_shape(plan, plan->entries[i].model);
         log_entry(plan, plan->entries[i].model);
@@ -474,15 +496,6 @@ static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
         return true;
     wait_for_unloaded(plan);
     return publish_entries(plan, false, problem);
-}
-
-/* Tells why the versions that were announced are not there. */
-static void give_up(struct bag_change_plan *plan, const struct bag_problem *why)
-{
-    struct bag_problem ignored;
-    const char *reason = why->kind == BAG_ERROR_DRAINING ? "the server is stopping" : why->text;
-    if (!publish_meanwhile(plan, plan->entries, BAG_MODEL_UNAVAILABLE, reason, &ignored))
-        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", ignored.text));
 }
 
 bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem)

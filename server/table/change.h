@@ -213,6 +213,7 @@ struct bag_change_entry {
     struct bag_source *source; /* to be loaded; owned, until its model is there; NULL: none */
     struct bag_model *model;   /* held; NULL: it is to be loaded */
     bool is_default;           /* of its name */
+    bool is_announced;         /* as LOADING, until the change is made */
 };
 
 struct bag_change_plan {
