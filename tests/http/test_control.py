@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from control import (BEARER, READER, TOKEN, Admin, collection, publish, replace, rows_of, serve, served,
-                     served_together)
+from control import (BEARER, KEYS_TWICE, READER, TOKEN, Admin, collection, publish, publish_keyed, replace,
+                     rows_of, serve, served, served_together)
 from harness import ROOT, SANITIZED, Server, expect, expect_equal, free_port, run, wait_until, write_json
 from v2 import Client, Raw, head
 
@@ -146,6 +146,35 @@ def test_failed_load(directory):
         expect_equal(served(client), 1)
 
 
+def test_load_after_a_failure(directory):
+    """A version that failed stands beside another model's; what serves is neither read nor listed twice."""
+    root = directory / "models"
+    publish_keyed(root, "t", 1)
+    publish(root, "u", 1)
+    with serve(directory) as server:
+        publish_keyed(root, "t", 2, KEYS_TWICE)
+        expect("key 7" in server.admin.load("t").expect(400).error(), "which one")
+        server.admin.load("t", "1").expect(200)
+        entries = [(e["name"], e["version"]) for e in server.admin.post("index").json()]
+        expect_equal(sorted(entries), [("t", "1"), ("u", "1")])
+        expect_equal(served(server.client), 1)
+
+
+def test_collection_loses_its_table(directory):
+    """The version that takes its table's place is a collection, which no feature can be of."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    collection(root, "m", ["t"])
+    publish(root, "m", 2)
+    collection(root, "c", ["m"])
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        expect("'c'" in admin.load("m", "1").expect(409).error(), "which one")
+        expect_equal(served_together(client, "c", ["f_m"]), [2])
+        admin.load("m", parameters={"version": "1", "unload_dependents": True}).expect(200)
+        expect_equal((admin.states("c"), admin.states("m")), ({"1": "UNAVAILABLE"}, {"1": "READY"}))
+
+
 def test_row_width_may_change(directory):
     root = directory / "models"
     publish(root, "t", 1)
@@ -211,6 +240,18 @@ def test_group(directory):
         admin.group({"name": "a"}, {"name": "b"}).expect(200)
         expect_equal(served_together(client, "c", ["f_a", "f_b"]), [2, 2])
         expect_equal((served(client, "a"), served(client, "b")), (2, 2))
+
+
+def test_failed_group_of_new_models(directory):
+    """Those that were loaded before it failed stand in the index with its reason, too."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    with serve(directory) as server:
+        publish(root, "a", 1)
+        publish_keyed(root, "b", 1, KEYS_TWICE)
+        error = server.admin.group({"name": "a"}, {"name": "b"}).expect(400).error()
+        expect_equal(server.admin.index(), {("t", "1"): ("READY", ""), ("a", "1"): ("UNAVAILABLE", error),
+                                            ("b", "1"): ("UNAVAILABLE", error)})
 
 
 def test_answers_never_mix_versions(directory):

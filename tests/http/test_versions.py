@@ -7,7 +7,8 @@ import signal
 import numpy as np
 import pytest
 
-from control import BEARER, collection, publish, replace, rows_of, serve, served, served_together
+from control import (BEARER, COLUMNS, KEYS_TWICE, collection, publish, publish_keyed, replace, rows_of, serve, served,
+                     served_together)
 from example import i64
 from harness import Server, expect, expect_equal, run, wait_until, write_json
 from v2 import Client
@@ -83,6 +84,19 @@ def test_bad_version_is_skipped(directory):
         expect(skipped and skipped[0]["path"].endswith("t/notes"), f"{skipped}")
 
 
+def test_versions_that_cannot_be_loaded(directory):
+    """Each is tried once, and the start goes on."""
+    root = directory / "models"
+    for version in (1, 2, 3):
+        publish_keyed(root, "t", version, KEYS_TWICE)
+    publish(root, "u", 1)
+    with Server("--models", root) as server, Client(server) as client:
+        expect_equal((served(client), served(client, "u")), (503, 1))
+        expect("key 7" in index(client, "t")["3"][1], f"{index(client, 't')}")
+        tries = [e for e in server.events() if e["event"] == "loading" and "t: loading" in e["message"]]
+        expect_equal(len(tries), 3)
+
+
 def test_model_without_a_good_version(directory):
     """Readiness is 503 where models do not change, and 200 where they may; the model's own is 503."""
     root = directory / "models"
@@ -123,6 +137,19 @@ def test_collection_over_a_bad_table(directory):
         state, reason = index(client, "both")["1"]
         expect(state == "UNAVAILABLE" and "'t'" in reason, f"{state}: {reason}")
         expect_equal(served_together(client, "one", ["f_u"]), [1])
+
+
+def test_collection_over_a_collection(directory):
+    """Where the newest version of its table cannot be served, and the one before is a collection."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    collection(root, "m", ["t"])
+    truncate(publish(root, "m", 2))
+    collection(root, "c", ["m"])
+    with Server("--models", root) as server, Client(server) as client:
+        expect_equal(served_together(client, "m", ["f_t"]), [1])
+        state, reason = index(client, "c")["1"]
+        expect(state == "UNAVAILABLE" and "'m'" in reason and "is a table" in reason, f"{state}: {reason}")
 
 
 def test_shared_settings(directory):
@@ -205,6 +232,20 @@ def test_poll_keeps_what_serves(directory):
         publish(root, "w", 1)
         wait_for(server.client, 1, "w")
         expect_equal((served(server.client), served(server.client, "u")), (1, 1))
+
+
+def test_poll_leaves_what_lacks_updates(directory):
+    """A version that cannot be brought up to date is not read with every poll."""
+    path = publish(directory / "models", "t", 1)
+    with polling(directory, "--updates", "on", "--journal-dir", directory / "journal") as server:
+        replace(path, rows_of(2, columns=COLUMNS + 1))
+        event = server.wait_event("not loaded")
+        expect("journal" in event["reason"], f"{event}")
+        publish(directory / "models", "u", 7)
+        wait_for(server.client, 7, "u")
+        expect_equal(served(server.client), 1)
+        tries = [e for e in server.events() if e["event"] == "loading" and "t: loading" in e["message"]]
+        expect_equal(len(tries), 2)
 
 
 def test_poll_after_a_rollback(directory):
