@@ -364,7 +364,7 @@ static void on_wake(uv_poll_t *wake, int status, int events)
     for (struct bag_job *job = oldest, *next; job; job = next) {
         struct bag_task *task = job->task;
         next = job->next;
-        if (engine->limits.latency_target_ns && !job->failed)
+        if (engine->limits.latency_target_ns && job->queued_ns && !job->failed)
             update_wait_scale(engine, job);
         bag_metrics_on_batch(engine->recorder, job->infer.input.model, task ? task->num_pooled : 0);
         job->done(job);

@@ -159,7 +159,7 @@ struct bag_job {
 
     /* The engine's. */
     struct bag_job *next;
-    uint64_t queued_ns; /* when it was submitted, on uv_hrtime's clock */
+    uint64_t queued_ns; /* when it was submitted, on uv_hrtime's clock; 0: it never was */
     uint64_t cost_ns;
     uint64_t ahead_ns; /* estimated work in front of it when it was submitted, and its own */
     size_t bytes;

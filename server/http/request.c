@@ -57,12 +57,19 @@ static void on_made(struct bag_job *job)
     bag_http_request_resume((void *)((char *)job - offsetof(struct bag_http_request, job)));
 }
 
+/* The job is not submitted: it only takes the engine's way back to the loop. */
+static void prepare_return(struct bag_http_request *request)
+{
+    request->job.done = on_made;
+    request->job.task = NULL;
+    request->job.queued_ns = 0;
+}
+
 enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
                                                  void (*run)(struct bag_work *work))
 {
     request->work.run = run;
-    request->job.done = on_made;
-    request->job.task = NULL;
+    prepare_return(request);
     bag_workers_push(request->context->engine.workers, &request->work, true);
     return BAG_HTTP_SUSPEND;
 }
@@ -71,8 +78,7 @@ void bag_http_request_leave_models(struct bag_http_request *request)
 {
     bag_snapshot_release(request->context->reader, request->snapshot);
     request->snapshot = NULL;
-    request->job.done = on_made;
-    request->job.task = NULL;
+    prepare_return(request);
 }
 
 void bag_http_request_made(struct bag_http_request *request)

@@ -450,6 +450,22 @@ static void test_the_wait_scale_follows(void **state)
     assert_true(scale_after(64, UINT64_C(1000000000000)) == 64);
 }
 
+/* A job that only takes the way back to the loop says nothing of the queue, however old it is. */
+static void test_the_wait_scale_is_of_jobs_that_waited(void **state)
+{
+    (void)state;
+    set_up_target();
+    struct bag_job *job = make_job(0, 60000);
+    job->failed = false;
+    job->queued_ns = 0;
+    job->ahead_ns = 1;
+    world.expected = 1;
+    bag_job_push_finished(&world.engine, job);
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    assert_true(world.engine.wait_scale == 1);
+    tear_down(1);
+}
+
 /* A batch is an eighth of the target at most. */
 static void test_a_batch_is_a_part_of_the_target(void **state)
 {
@@ -499,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_a_job_that_would_wait_too_long_is_rejected),
         cmocka_unit_test(test_a_job_that_has_waited_too_long_is_dropped),
         cmocka_unit_test(test_the_wait_scale_follows),
+        cmocka_unit_test(test_the_wait_scale_is_of_jobs_that_waited),
         cmocka_unit_test(test_a_batch_is_a_part_of_the_target),
         cmocka_unit_test(test_a_bad_job_costs_no_other),
     };
