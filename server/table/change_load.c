@@ -324,7 +324,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     char *deltas = bag_source_deltas(model->source);
     struct bag_updates_table table = updates_table(model, deltas);
     bool ok = bag_updates_attach(updates, &table, problem);
-    if (ok) /* one that cannot be applied is said, and waited for */
+    if (ok && bag_updates_is_next(model->memory->live)) /* what cannot be applied is waited for */
         bag_updates_take_deltas(updates, &table, plan->kind == BAG_CHANGE_POLL, &ignored);
     free(deltas);
     if (ok)

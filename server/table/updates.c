@@ -238,6 +238,23 @@ static bool append(struct bag_updates_stream *stream, struct bag_update *update)
     return ok;
 }
 
+void bag_updates_go_on(struct bag_updates_stream *stream, uint64_t through)
+{
+    set(&stream->sequence, through);
+    stream->taken = through;
+    stream->stopped = false;
+}
+
+/* The stream goes on behind what the table includes that an update is asked of. */
+static void follow_table(struct group *group, const struct bag_live_rows *live)
+{
+    if (live->through <= live->stream->sequence)
+        return;
+    commit(group);
+    if (live->through > live->stream->sequence)
+        bag_updates_go_on(live->stream, live->through);
+}
+
 /* Whether the number is one that was used: then there is nothing more to do. */
 static bool is_repeated(struct group *group, struct bag_update *update)
 {
@@ -299,6 +316,7 @@ static void take_alone(struct group *group, struct bag_update *update)
 static void run_one(struct group *group, struct bag_update *update)
 {
     update->failed = update->applied = false;
+    follow_table(group, update->live);
     if (is_repeated(group, update))
         return;
     take_alone(group, update);

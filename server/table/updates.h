@@ -251,6 +251,10 @@ struct bag_updates_table {
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
                         struct bag_problem *problem);
 
+/* Whether the table has what was taken and no more: otherwise what follows it is for later, when it
+ * is served. NULL, one that is mapped, has. */
+bool bag_updates_is_next(const struct bag_live_rows *live);
+
 /* Applies the updates in folders table->deltas/NUMBER that follow the last one of the table's
  * model, to all its versions. `polls`: those alone that were the same in the last call, unless a
  * ready_file says that they are whole. One that is missing, or cannot be applied, is waited for,
@@ -267,6 +271,9 @@ void bag_updates_detach(struct bag_live_rows *live);
 /* Applies update `sequence`, with rows as `from` stores them, to one table. */
 bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const struct bag_table *from,
                        const struct bag_rows_batch *batch, struct bag_problem *problem);
+
+/* The next update is that after `through`; none waits to be applied. */
+void bag_updates_go_on(struct bag_updates_stream *stream, uint64_t through);
 
 /* Removes files of the journal that no attached table needs if it is loaded again. */
 void bag_updates_remove_files(struct bag_updates_stream *stream);

@@ -222,15 +222,15 @@ static bool read_rest(struct catching_up *up, struct bag_problem *problem)
 
 /* ---- attaching ------------------------------------------------------------------------------- */
 
-/* From here on the table gets what others get. */
+/* From here on the table gets what others get. Where it is ahead of them, the stream follows when
+ * it is served: its change may yet fail. */
 static void join(struct catching_up *up)
 {
     struct bag_updates_stream *stream = up->stream;
     if (stream->tables)
         stream->journal.begins = true;
-    atomic_store_explicit(&stream->sequence, up->live->through, memory_order_relaxed);
-    stream->taken = up->live->through;
-    stream->stopped = false;
+    if (!stream->tables || up->live->through <= stream->sequence)
+        bag_updates_go_on(stream, up->live->through);
     up->live->next = stream->tables;
     stream->tables = up->live;
     bag_updates_remove_files(stream);
@@ -302,6 +302,28 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
     return true;
 }
 
+bool bag_updates_is_next(const struct bag_live_rows *live)
+{
+    if (!live)
+        return true;
+    pthread_mutex_lock(&live->stream->updates->lock);
+    bool is_next = live->through <= live->stream->sequence;
+    pthread_mutex_unlock(&live->stream->updates->lock);
+    return is_next;
+}
+
+/* All tables that are left include more: one of them was served in place of those that are gone. */
+static void go_on_with_rest(struct bag_updates_stream *stream)
+{
+    uint64_t through = UINT64_MAX;
+    for (const struct bag_live_rows *at = stream->tables; at; at = at->next) {
+        if (at->through < through)
+            through = at->through;
+    }
+    if (stream->tables && through > stream->sequence)
+        bag_updates_go_on(stream, through);
+}
+
 void bag_updates_detach(struct bag_live_rows *live)
 {
     struct bag_updates_stream *stream = live->stream;
@@ -310,6 +332,7 @@ void bag_updates_detach(struct bag_live_rows *live)
     while (*link != live)
         link = &(*link)->next;
     *link = live->next;
+    go_on_with_rest(stream);
     bag_updates_remove_files(stream);
     pthread_mutex_unlock(&stream->updates->lock);
     bag_live_rows_free(live);

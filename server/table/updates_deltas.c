@@ -224,6 +224,16 @@ static bool was_seen(const struct bag_updates_stream *stream,
 
 /* ---- while it is served ---------------------------------------------------------------------- */
 
+/* The last update that a delta can follow: the stream's, or what the served table includes. */
+static uint64_t last_update(struct bag_updates *updates, const struct bag_updates_stream *stream,
+                            const struct bag_live_rows *live)
+{
+    pthread_mutex_lock(&updates->lock);
+    uint64_t last = live->through > stream->sequence ? live->through : stream->sequence;
+    pthread_mutex_unlock(&updates->lock);
+    return last;
+}
+
 /* One look at the deltas of a table. */
 struct taking {
     struct bag_updates *updates;
@@ -298,7 +308,7 @@ static size_t take_listed(const struct taking *taking, struct listing *listing, 
     size_t at = 0;
     for (; at < listing->count; at++) {
         struct bag_delta_sighting *sighting = &listing->found[at];
-        uint64_t sequence = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
+        uint64_t sequence = last_update(taking->updates, stream, taking->table->memory->live);
         struct delta delta;
         if (sighting->number <= sequence)
             continue;
@@ -371,7 +381,7 @@ bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updat
         free(listing.found);
         return ok;
     }
-    list_deltas(&listing, table->deltas, taking.stream->sequence);
+    list_deltas(&listing, table->deltas, last_update(updates, taking.stream, live));
     size_t first = take_listed(&taking, &listing, &ok, problem);
     note_rest(&taking, &listing, first);
     return ok;

@@ -7,6 +7,7 @@ import signal
 import threading
 
 import numpy as np
+import pytest
 
 import control
 from control import publish
@@ -68,6 +69,25 @@ def test_loaded_versions_catch_up(directory):
         check_rows(all_rows(client), after(control.rows_of(3), 7, 8))
     with serve_versions(directory) as server:
         check_rows(all_rows(server.client), after(control.rows_of(3), 7, 8))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--journal-dir", "journal"]])
+def test_updates_after_a_failed_change(directory, arguments):
+    """What a version includes that was loaded and never served does not count."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    with control.serve(directory, "--updates", "on", *arguments, cwd=directory) as server:
+        admin = server.admin.client
+        for number in (1, 2):
+            applied(change(admin, number), number, 1)
+        publish(root, "t", 2, control.rows_of(2), {"updates_through": 10})
+        control.publish_keyed(root, "u", 1, control.KEYS_TWICE)
+        server.admin.group({"name": "t"}, {"name": "u"}).expect(400)
+        applied(change(admin, 3), 3, 1)
+        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 3))
+        server.admin.load("t").expect(200)
+        applied(change(admin, 11), 11, 1)
+        check_rows(all_rows(server.client), after(control.rows_of(2), 10, 11))
 
 
 def test_shape_may_change_without_a_journal(directory):
