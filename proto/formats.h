@@ -36,6 +36,10 @@ struct bag_npy {
     size_t data_bytes;
 };
 
+/* What a file of another kind looks like by its first bytes (up to BAG_NPY_PREAMBLE_BYTES count),
+ * and what to do with it: "a pickle: ..."; NULL: unknown. */
+const char *bag_file_kind(const void *bytes, size_t count);
+
 /* How many bytes bag_npy_parse needs to see, judged by the first `count` bytes of the file: magic,
  * version, header length and header. 0 where that is already wrong (bag_npy_parse says how). Give
  * at least BAG_NPY_PREAMBLE_BYTES, or the whole file where it is shorter. */

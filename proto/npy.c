@@ -34,20 +34,37 @@ static const struct {
     {"version https://git-lfs", "a pointer of Git LFS, not the file itself: run git lfs pull"},
 };
 
+static bool is_text(const unsigned char *bytes, size_t count)
+{
+    size_t i = 0;
+    while (i < count &&
+           ((bytes[i] >= ' ' && bytes[i] < 0x7f) || (bytes[i] && strchr("\t\r\n", bytes[i]))))
+        i++;
+    return i == count;
+}
+
+const char *bag_file_kind(const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        size_t magic_bytes = strnlen(others[i].magic, BAG_NPY_PREAMBLE_BYTES);
+        if (count >= magic_bytes && memcmp(bytes, others[i].magic, magic_bytes) == 0)
+            return others[i].what;
+    }
+    if (is_text(bytes, count < BAG_NPY_PREAMBLE_BYTES ? count : BAG_NPY_PREAMBLE_BYTES))
+        return "text: read its numbers (numpy.loadtxt) and save them with numpy.save";
+    return NULL;
+}
+
 /* A file that is not .npy at all: names what it seems to be. */
 static bool reject_magic(const unsigned char *bytes, size_t count, struct bag_problem *problem)
 {
     if (count == 0)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file is empty; it must be an .npy file");
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        size_t magic_bytes = strlen(others[i].magic);
-        magic_bytes = magic_bytes < BAG_NPY_PREAMBLE_BYTES ? magic_bytes : BAG_NPY_PREAMBLE_BYTES;
-        if (count >= magic_bytes && memcmp(bytes, others[i].magic, magic_bytes) == 0)
-            return bag_problem_set(problem, BAG_ERROR_FILE,
-                                   "the file is not an .npy file; it looks like %s",
-                                   others[i].what);
-    }
+    const char *kind = bag_file_kind(bytes, count);
+    if (kind)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the file is not an .npy file; it looks like %s", kind);
     return bag_problem_set(problem, BAG_ERROR_FILE,
                            "the file is not an .npy file: it does not begin with \\x93NUMPY");
 }

@@ -40,6 +40,11 @@ static bool check_frame(const unsigned char *bytes, size_t count, struct bag_pro
                                "length of its header in 8",
                                count);
     uint64_t length = header_length(bytes);
+    const char *kind =
+        length > BAG_SAFETENSORS_MAX_HEADER_BYTES ? bag_file_kind(bytes, count) : NULL;
+    if (kind)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the file is not a safetensors file; it looks like %s", kind);
     if (length > BAG_SAFETENSORS_MAX_HEADER_BYTES)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the first 8 bytes say that the header has %" PRIu64

@@ -137,9 +137,26 @@ static const char *find_only_table(const struct archive *archive,
     return only;
 }
 
+/* torch.save writes a zip archive, which reads as an .npz file of other arrays. */
+static bool is_torch_archive(const struct archive *archive, const struct bag_file_names *names)
+{
+    bool found = false;
+    for (size_t i = 0; !archive->tensors && i < names->count; i++)
+        found |= has_suffix(names->names[i], "/data.pkl");
+    return found;
+}
+
 static bool reject_choice(const struct archive *archive, const struct bag_file_names *names,
                           struct bag_problem *problem)
 {
+    struct bag_table_file file;
+    if (is_torch_archive(archive, names))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: it looks like what torch.save wrote: export it with "
+                               "proto/clients/python/bagserve_export.py",
+                               archive->path);
+    if (names->count == 1 && !open_array(archive, names->names[0], BAG_DTYPE_COUNT, &file, problem))
+        return false;
     bag_file_reject_name("tensor", VALUES, names, problem);
     bag_problem_prefix(problem, "%s: name the table, as PATH#TENSOR or \"tensor\"", archive->path);
     return false;

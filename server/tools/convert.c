@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -79,6 +80,14 @@ static bool write_at(const struct job *job, const void *data, size_t bytes, uint
     return true;
 }
 
+/* Another conversion may have renamed or removed the file while this one opened it. */
+static bool is_still_at(int fd, const char *path)
+{
+    struct stat open_one, named;
+    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
 /* Opens the partial file, alone; -1 with the problem set. */
 static int open_partial(const char *partial, struct bag_problem *problem)
 {
@@ -88,7 +97,7 @@ static int open_partial(const char *partial, struct bag_problem *problem)
                         strerror(errno));
         return -1;
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still_at(fd, partial)) {
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: another conversion is writing it", partial);
         close(fd);
         return -1;
@@ -551,10 +560,14 @@ static bool convert_opened(struct job *job, struct bag_convert_report *report,
 {
     const struct bag_conversion *conversion = job->conversion;
     char *partial = NULL;
+    struct stat state;
     bool ok = false;
     if (asprintf(&partial, "%s.partial", conversion->out) < 0)
         return reject_memory(problem);
-    if (!conversion->replace && access(conversion->out, F_OK) == 0)
+    if (stat(conversion->out, &state) == 0 && S_ISDIR(state.st_mode))
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: is a folder; name a file in it",
+                        conversion->out);
+    else if (!conversion->replace && access(conversion->out, F_OK) == 0)
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: exists already; --force replaces it",
                         conversion->out);
     else if ((job->fd = open_partial(partial, problem)) >= 0) {

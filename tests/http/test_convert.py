@@ -335,6 +335,7 @@ def test_rejected(directory, rows):
     large[11, 5] = np.nan
     np.save(directory / "nan.npy", large)
     (directory / "there").write_text("mine")
+    (directory / "folder").mkdir()
     before = names(directory)
     table, out = directory / "t.npy", directory / "out"
     for arguments, code, words in [
@@ -353,12 +354,26 @@ def test_rejected(directory, rows):
             (["--datatype", "FP16", directory / "large.npy", out], 2,
              ["large.npy", "row 11, element 5 is 1e+06", "FP16"]),
             (["--row-format", "int8", directory / "nan.npy", out], 2, ["row 11, element 5 is nan"]),
+            (["--row-format", "int8", table, directory / "folder"], 2, ["folder: is a folder"]),
+            (["--force", table, directory / "folder"], 2, ["folder: is a folder", "name a file"]),
+            (["--row-format", "int8", table, "/proc/out"], 2, ["/proc/out.partial", "cannot be written"]),
             (["--row-format", "int8", table, directory / "no/out"], 2, ["cannot be written"])]:
         convert(*arguments, code=code, words=words)
         expect_equal(names(directory), before, f"{arguments}: files")
     expect_equal((directory / "there").read_text(), "mine")
     convert("--force", "--row-format", "int8", table, directory / "there")
     read_safetensors(directory / "there")
+
+
+def test_in_place(directory, rows):
+    """With --force a file may be replaced by its own conversion."""
+    np.save(directory / "t.npy", rows)
+    out = directory / "t.safetensors"
+    convert(directory / "t.npy", out)
+    convert("--row-format", "int8", out, out, code=2, words=["exists already"])
+    convert("--force", "--row-format", "int8", out, out)
+    expect_equal(read_safetensors(out)[0]["row_format"], "int8")
+    expect_equal(names(directory), ["t.npy", "t.safetensors"])
 
 
 def test_max_error(directory, rows):

@@ -4,6 +4,7 @@
 import hashlib
 import json
 import subprocess
+import zipfile
 
 import numpy as np
 import pytest
@@ -96,20 +97,45 @@ def test_several_tensors(directory):
 
 
 @pytest.mark.parametrize("begin, words", [
-    (b"PK\3\4" + bytes(60), ["zip archive", ".npz", "bagserve_export.py"]),
-    (b"\x80\2}q", ["pickle", "torch.save"]), (b"\x89HDF\r\n\x1a\n" + bytes(60), ["HDF5"]),
-    (b"PAR1" + bytes(60), ["Parquet"]), (b"\x1f\x8b\x08" + bytes(60), ["gzip"]),
+    (b"PK\3\4\0\0\x08\x08" + bytes(60), ["zip archive", ".npz", "bagserve_export.py"]),
+    (b"\x80\2}q\0X\1\0" + bytes(60), ["pickle", "torch.save"]), (b"\x89HDF\r\n\x1a\n" + bytes(60), ["HDF5"]),
+    (b"PAR1" + bytes(60), ["Parquet"]), (b"\x1f\x8b\x08\x08\x6a\x11\x0f\x65" + bytes(60), ["gzip"]),
     (b"version https://git-lfs.github.com/spec/v1\n", ["Git LFS"]), (b"", ["empty"]),
-    (b"1,2,3\n4,5,6\n", ["NUMPY"])])
-def test_other_files(directory, begin, words):
-    """A file of another kind is named."""
-    (directory / "model.pt").write_bytes(begin)
-    for command in (["inspect"], ["verify"], ["convert"]):
-        done = run(*command, directory / "model.pt", *[directory / "o"] * (command == ["convert"]))
-        expect_equal(done.returncode, 2, f"{command}: {done.stderr}")
-        for word in ["model.pt", *words]:
+    (b"1,2,3\n4,5,6\n", ["text", "numpy.loadtxt"]), (b"{\"rows\": [[1, 2], [3, 4]]}", ["text"]),
+    (b"GGUF" + bytes(60), ["NUMPY"])])
+@pytest.mark.parametrize("suffix", ["pt", "npy", "safetensors"])
+def test_other_files(directory, begin, words, suffix):
+    """A file of another kind is named, whatever its own name says."""
+    path = directory / f"model.{suffix}"
+    path.write_bytes(begin)
+    if suffix == "safetensors":
+        words = {"NUMPY": ["is this a safetensors file"], "empty": ["ends after 0 bytes"],
+                 "Git LFS": ["text"]}.get(words[0], words)
+    for command in ("inspect", "verify", "convert", "serve"):
+        arguments = {"convert": [path, directory / "o"], "serve": ["--table", f"t={path}"]}
+        done = run(command, *arguments.get(command, [path]))
+        expect_equal(done.returncode, 1 if command == "serve" else 2, f"{command}: {done.stderr}")
+        for word in [path.name, *words]:
             expect(word in done.stderr, f"{command}: {word!r} is not in {done.stderr!r}")
-    expect_equal(names(directory), ["model.pt"])
+    expect_equal(names(directory), [path.name])
+
+
+def test_archives_of_others(directory):
+    """What torch.save writes is a zip archive, too; and a compressed member is named as the cause."""
+    with zipfile.ZipFile(directory / "model.npz", "w") as archive:
+        for name in ("model/data.pkl", "model/data/0", "model/version"):
+            archive.writestr(name, b"0123")
+    np.savez_compressed(directory / "small.npz", a=np.ones((5, 3), np.float32))
+    for name, words in (("model.npz", ["torch.save", "bagserve_export.py"]),
+                        ("small.npz", ["'a'", "compressed", "numpy.savez"])):
+        for command in (["verify", directory / name], ["convert", directory / name, directory / "o"]):
+            done = run(*command)
+            expect_equal(done.returncode, 2, done.stderr)
+            for word in words:
+                expect(word in done.stderr, f"{word!r} is not in {done.stderr!r}")
+        seen = run("inspect", directory / name)
+        expect(all(word in seen.stdout for word in words), seen.stdout)
+    expect_equal(names(directory), ["model.npz", "small.npz"])
 
 
 # ---- verify ----------------------------------------------------------------------------------------
