@@ -85,7 +85,8 @@ unsigned bag_workers_idle(struct bag_workers *workers);
  * flow which had the least work so far (fair queueing): a client whose requests are large or many
  * waits for its own. Flows share a fixed number of places by hash; two that meet share their turns.
  */
-#define BAG_QUEUE_FLOWS 64
+#define BAG_QUEUE_FLOW_BITS 6
+#define BAG_QUEUE_FLOWS     (1 << BAG_QUEUE_FLOW_BITS)
 
 struct bag_job;
 struct bag_model;

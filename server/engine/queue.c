@@ -1,10 +1,11 @@
 /* Jobs that wait, in turn by who sent them; see engine.h. */
 #include "engine.h"
 
-/* Any mixing will do: flows that meet share their turns. */
+/* Multiplicative hashing: only the product's highest bits depend on all of the flow's. IPv4 clients
+ * of one network differ in its highest byte alone. */
 static size_t place_of(uint64_t flow)
 {
-    return (size_t)((flow * UINT64_C(0x9E3779B97F4A7C15)) >> 32) % BAG_QUEUE_FLOWS;
+    return (size_t)((flow * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - BAG_QUEUE_FLOW_BITS));
 }
 
 void bag_queue_init(struct bag_queue *queue)

@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import numpy as np
+import pytest
 
 from harness import Server, expect, expect_equal, scaled, wait_until
 from v2 import Client, Raw, Tensor, head, infer_body
@@ -124,6 +125,34 @@ def test_preferred_batch():
         check(raw.reply(), want)
     with Server("--demo", *options, 60_000_000) as server:
         ask_at_once(server, 4, 5_000)
+
+
+@pytest.mark.parametrize("other, in_turn", [("127.0.0.2", True), ("127.0.0.1", False)])
+def test_clients_take_turns(other, in_turn):
+    """One client's small requests go before another's large ones that came first, all but one; of the
+    same client they wait for all. Nothing is started before all are queued. Their order is that of the
+    log, where those that end in one turn of the loop stand in any order."""
+    large = [question(n, 100_000, id=f"large {n}") for n in range(20)]
+    small = [question(n, 500, id=f"small {n}") for n in range(5)]
+    options = ("--workers", 1, "--max-batch-bags", 1, "--inline-work-us", 0, "--access-log", "on",
+               "--max-queue-work-ms", 60_000, "--preferred-batch-size", len(large) + len(small),
+               "--max-queue-delay-us", 60_000_000)
+    with Server("--demo", *options) as server:
+        raws = [Raw(server) for _ in large]
+        for raw, (request, _) in zip(raws, large):
+            raw.send(request)
+        wait_until(lambda: queued(server) == len(large), "the large ones wait")
+        raws += [Raw(server, source=other) for _ in small]
+        for raw, (request, _) in zip(raws[len(large):], small):
+            raw.send(request)
+        for raw, (_, want) in zip(raws, large + small):
+            check(raw.reply(), want)
+            raw.close()
+    order = [event["request_id"].split()[0] for event in server.events()
+             if event.get("path") == INFER]
+    expect_equal(len(order), len(large) + len(small))
+    before = order[:len(order) - order[::-1].index("small")].count("large")
+    expect_equal(before <= len(large) / 2, in_turn, f"{before} large ones before the last small one")
 
 
 def test_limits_on_size():

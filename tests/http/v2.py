@@ -179,8 +179,10 @@ class Client:
 class Raw:
     """A bare socket, for what no HTTP library would send."""
 
-    def __init__(self, server, timeout_s=TIMEOUT_S):
-        self.socket = socket.create_connection((server.host, server.port), timeout_s)
+    def __init__(self, server, timeout_s=TIMEOUT_S, source=None):
+        """`source` is the client's own address."""
+        self.socket = socket.create_connection((server.host, server.port), timeout_s,
+                                               source and (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self.socket.makefile("rb")
 

@@ -266,6 +266,28 @@ static void test_flows_take_turns(void **state)
     assert_ptr_equal(bag_queue_take(&queue, NULL, SIZE_MAX), &world.jobs[4]);
 }
 
+/* Of 64 flows that differ in one byte alone, whichever it is, few share a place: IPv4 clients of
+ * one network differ in the highest. */
+static void test_flows_spread(void **state)
+{
+    struct bag_queue queue;
+    size_t num_flows;
+    (void)state;
+    bag_queue_init(&queue);
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+        const struct bag_flow *before = NULL;
+        uint64_t used = 0;
+        for (uint64_t i = 1; i <= BAG_QUEUE_FLOWS; i++) {
+            struct bag_job job = {.flow = UINT64_C(0xffff0000) ^ i << shift};
+            const struct bag_flow *flow = bag_queue_flow(&queue, &job, &num_flows);
+            used |= UINT64_C(1) << (flow - queue.flows);
+            assert_ptr_not_equal(flow, before);
+            before = flow;
+        }
+        assert_in_range(__builtin_popcountll(used), BAG_QUEUE_FLOWS / 4, BAG_QUEUE_FLOWS);
+    }
+}
+
 /* Work that takes three times what was estimated counts as that in the queue. */
 static void test_the_cost_scale_counts(void **state)
 {
@@ -508,6 +530,7 @@ int main(void)
         cmocka_unit_test(test_the_queue_is_bounded),
         cmocka_unit_test(test_a_full_queue_has_room_for_others),
         cmocka_unit_test(test_flows_take_turns),
+        cmocka_unit_test(test_flows_spread),
         cmocka_unit_test(test_the_cost_scale_counts),
         cmocka_unit_test(test_a_batch_is_short),
         cmocka_unit_test(test_stale_jobs_are_rejected),
