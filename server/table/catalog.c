@@ -131,6 +131,19 @@ static bool is_directory(const char *path)
 typedef bool visit_entry(const char *path, const char *name, void *context,
                          struct bag_problem *problem);
 
+/* What to do about a folder that cannot be read. */
+static const char *remedy_of(int error)
+{
+    switch (error) {
+    case ENOENT:
+        return "; make it, or mount the volume that has the models";
+    case EACCES:
+        return "; the server's user must be allowed to read it (chmod a+rX)";
+    default:
+        return "";
+    }
+}
+
 static bool walk(const char *directory, visit_entry *visit, void *context,
                  struct bag_problem *problem)
 {
@@ -139,7 +152,8 @@ static bool walk(const char *directory, visit_entry *visit, void *context,
     bool ok = count >= 0;
     if (!ok)
         bag_problem_set(problem, errno == ENOMEM ? BAG_ERROR_NO_MEMORY : BAG_ERROR_FILE,
-                        "%s: cannot be read as a folder of models: %s", directory, strerror(errno));
+                        "%s: cannot be read as a folder of models: %s%s", directory,
+                        strerror(errno), remedy_of(errno));
     for (int i = 0; i < count; i++) {
         char *path = NULL;
         if (ok && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0) {
@@ -408,7 +422,8 @@ bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *conf
               (!config->models_dir || walk(config->models_dir, visit_model, &scan, problem));
     if (ok && config->models_dir && scan.found.num_models == 0)
         ok = bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                             "%s: no models in it, and none are named elsewhere",
+                             "%s: no models in it, and none are named elsewhere; put NAME.npy or "
+                             "NAME/VERSION/TABLE.npy there, or mount the volume that has them",
                              config->models_dir);
     ok = ok && check_models(&scan, problem) && make_sources(&scan, catalog, problem);
     free_scan(&scan);

@@ -225,8 +225,10 @@ def test_bad_options(directory):
 def test_nothing_to_serve(directory):
     rejected(["--table"])
     (directory / "empty").mkdir()
-    rejected([directory / "empty"], "--models", directory / "empty")
-    rejected([directory / "absent", "folder of models"], "--models", directory / "absent")
+    rejected([directory / "empty", "put NAME.npy or NAME/VERSION/TABLE.npy there", "mount"],
+             "--models", directory / "empty")
+    rejected([directory / "absent", "folder of models", "make it", "mount"],
+             "--models", directory / "absent")
 
 
 def test_duplicate_models(directory):
