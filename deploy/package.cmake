@@ -4,6 +4,7 @@
 include(GNUInstallDirs)
 
 set(generated ${CMAKE_BINARY_DIR}/package)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 file(MAKE_DIRECTORY ${generated})
 add_custom_command(OUTPUT ${generated}/bagserve.1.gz ${generated}/bagserve ${generated}/_bagserve
         ${generated}/bagserve.fish ${generated}/bagserve.service ${generated}/changelog.gz
@@ -12,7 +13,8 @@ add_custom_command(OUTPUT ${generated}/bagserve.1.gz ${generated}/bagserve ${gen
     COMMAND bagserve completion bash > ${generated}/bagserve
     COMMAND bagserve completion zsh > ${generated}/_bagserve
     COMMAND bagserve completion fish > ${generated}/bagserve.fish
-    COMMAND sed -e "s|/usr/local/bin/|${CMAKE_INSTALL_FULL_BINDIR}/|"
+    # The unit is the package's alone, which has a prefix of its own.
+    COMMAND sed -e "s|/usr/local/bin/|${CPACK_PACKAGING_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/|"
         -e "s|/etc/bagserve.json|/etc/bagserve/bagserve.json|"
         ${CMAKE_SOURCE_DIR}/deploy/systemd/bagserve.service > ${generated}/bagserve.service
     COMMAND gzip -9nc ${CMAKE_SOURCE_DIR}/deploy/debian/changelog > ${generated}/changelog.gz
@@ -41,7 +43,6 @@ set(CPACK_PACKAGE_DESCRIPTION
 of each bag and sends back one vector per bag. Speaks the Open Inference
 Protocol (KServe V2) with Triton's binary tensor extension.")
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
-set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
