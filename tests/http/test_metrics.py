@@ -427,6 +427,22 @@ def test_scrapes_of_many_models(directory):
         expect(share < 0.5, f"{share:.2f} of the time is the loop's")
 
 
+def test_lines_of_a_model(directory):
+    """What server/metrics/README.md says that each model costs."""
+    np.save(directory / "t.npy", EXAMPLE)
+    arguments = ["--table", f"a={directory / 't.npy'}", "--table", f"b={directory / 't.npy'}",
+                 "--metric-histograms", 1]
+
+    def lines(*more):
+        with Server(*arguments, *more) as server, Client(server) as client:
+            text = client.get("/metrics").expect().body.decode()
+        return [len(re.findall(rf'^[^#].*model="{name}"', text, re.MULTILINE)) for name in "ab"]
+
+    expect_equal(lines(), [25 + 139, 25])
+    expect_equal(lines("--updates", "on", "--admin-socket", directory / "admin"),
+                 [25 + 139 + 11, 25 + 11])
+
+
 @pytest.mark.parametrize("histograms", [0, 1, 2, 3, 100])
 def test_histograms_of_the_first_models(directory, histograms):
     """--metric-histograms bounds what each further model adds; counters and Triton's sums stay."""
