@@ -190,7 +190,8 @@ static const struct bag_entry_keys model_keys = {model_identity, COUNT_OF(model_
 /* The settings of one version's table come first; those after them are of a model. */
 #define BAG_X(...) +1
 enum {
-    NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_X) BAG_POOLING_KEYS(BAG_X) BAG_PROJECTION_KEYS(BAG_X)
+    NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_X) BAG_SHOWN_KEYS(BAG_X) BAG_POOLING_KEYS(BAG_X)
+        BAG_PROJECTION_KEYS(BAG_X)
 };
 #undef BAG_X
 

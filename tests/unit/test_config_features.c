@@ -80,6 +80,9 @@ static void test_rejections(void **state)
          "column 48: key 'reduction' in model 'c' cannot be combined with 'features'; each feature "
          "says "
          "it for itself"},
+        {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"bias\": \"b\"",
+         "column 48: key 'bias' in model 'c' cannot be combined with 'features'; each feature says "
+         "it for itself"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         features(*state, cases[i][0], cases[i][1]);
