@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,6 +43,21 @@ static int sync_folder(void *context, const char *path)
     int error = fsync(fd) == 0 ? 0 : errno;
     close(fd);
     return error;
+}
+
+/* It ends with the process, however that ends. Where the file system knows no locks, the folder is
+ * taken to be its owner's alone. */
+static int lock_folder(void *context, const char *folder, int *file)
+{
+    (void)context;
+    *file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*file < 0)
+        return errno;
+    if (flock(*file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 0;
+    close(*file);
+    *file = -1;
+    return EWOULDBLOCK;
 }
 
 static int rename_file(void *context, const char *from, const char *to)
@@ -127,6 +143,7 @@ static void close_file(void *context, int file)
 const struct bag_disk bag_system_disk = {.make_folder = make_folder,
                                          .list = list,
                                          .sync_folder = sync_folder,
+                                         .lock = lock_folder,
                                          .rename = rename_file,
                                          .remove = remove_file,
                                          .open = open_file,

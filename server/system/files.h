@@ -23,6 +23,9 @@ struct bag_disk {
     int (*rename)(void *context, const char *from, const char *to);
     int (*remove)(void *context, const char *path);
 
+    /* Keeps the folder from other processes until *file is closed: EWOULDBLOCK where one has it. */
+    int (*lock)(void *context, const char *folder, int *file);
+
     /* *file is set; `create` makes a file that must not be there yet. */
     int (*open)(void *context, const char *path, bool create, int *file);
     int (*size)(void *context, int file, uint64_t *bytes);

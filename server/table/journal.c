@@ -356,15 +356,32 @@ static bool make_folders(struct bag_journal *journal, const char *dir, struct ba
     return !error || reject_file(journal->folder, "the folder cannot be made", error, problem);
 }
 
+/* Two servers would write over each other's records. */
+static bool lock_folder(struct bag_journal *journal, struct bag_problem *problem)
+{
+    int error = journal->disk->lock(journal->disk->context, journal->folder, &journal->lock);
+    if (error != EWOULDBLOCK)
+        return !error ||
+               reject_file(journal->folder, "the folder cannot be locked", error, problem);
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "journal %s: another server uses it; each needs a journal_dir of its "
+                           "own, or the other one must end first",
+                           journal->folder);
+}
+
 bool bag_journal_open(struct bag_journal *journal, const struct bag_disk *disk, const char *dir,
                       const struct bag_journal_header *header, struct bag_problem *problem)
 {
-    *journal = (struct bag_journal){
-        .disk = disk, .header = *header, .file_bytes = BAG_JOURNAL_FILE_BYTES, .file = -1};
+    *journal = (struct bag_journal){.disk = disk,
+                                    .header = *header,
+                                    .file_bytes = BAG_JOURNAL_FILE_BYTES,
+                                    .lock = -1,
+                                    .file = -1};
     int length = snprintf(journal->folder, sizeof journal->folder, "%s/%s", dir, header->name);
     if (length < 0 || (size_t)length >= sizeof journal->folder)
         return bag_problem_set(problem, BAG_ERROR_FILE, "journal_dir: the path is too long");
-    if (!make_folders(journal, dir, problem) || !list_files(journal, problem))
+    if (!make_folders(journal, dir, problem) || !lock_folder(journal, problem) ||
+        !list_files(journal, problem))
         return false;
     return journal->num_files == 0 || open_files(journal, problem);
 }
@@ -373,9 +390,11 @@ void bag_journal_close(struct bag_journal *journal)
 {
     if (journal->folder[0] && journal->file >= 0)
         journal->disk->close(journal->disk->context, journal->file);
+    if (journal->folder[0] && journal->lock >= 0)
+        journal->disk->close(journal->disk->context, journal->lock);
     free(journal->files);
     free(journal->buffer);
-    *journal = (struct bag_journal){.file = -1};
+    *journal = (struct bag_journal){.lock = -1, .file = -1};
 }
 
 uint64_t bag_journal_bytes(const struct bag_journal *journal)

@@ -33,8 +33,8 @@
  * A tail of the last file that the disk did not get is cut off when the journal is opened. Anything
  * else that is wrong is an error that names the file: nothing that was acknowledged is passed over.
  *
- * Used by one thread at a time; a reader may read what bag_journal_next_file told it while records
- * are appended. */
+ * One process has it at a time. Used by one thread at a time; a reader may read what
+ * bag_journal_next_file told it while records are appended. */
 
 #define BAG_JOURNAL_PATH_BYTES 1024
 
@@ -55,6 +55,7 @@ struct bag_journal {
                             the owner sets it */
     struct bag_journal_file *files; /* owned; oldest first */
     size_t num_files;
+    int lock;               /* keeps other servers out of the folder; -1: it is not held */
     int file;               /* the last one, open; -1: there is none yet */
     bool begins;            /* the next record begins a file, */
     bool other_rows;        /* as it does where the last one has other rows than the header says */

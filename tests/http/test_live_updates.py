@@ -90,6 +90,20 @@ def test_updates_after_a_failed_change(directory, arguments):
         check_rows(all_rows(server.client), after(control.rows_of(2), 10, 11))
 
 
+def test_a_journal_has_one_server(directory):
+    root = directory / "models"
+    publish(root, "t", 1)
+    with serve_versions(directory) as server:
+        with serve_versions(directory) as other:
+            state, reason = other.admin.index()["t", "1"]
+            expect(state == "UNAVAILABLE" and "another server uses it" in reason, f"{state}: {reason}")
+            applied(change(server.admin.client, 1), 1, 1)
+            server.stop()
+            other.admin.load("t").expect(200)
+            applied(change(other.admin.client, 2), 2, 1)
+            check_rows(all_rows(other.client), after(control.rows_of(1), 0, 2))
+
+
 def test_shape_may_change_without_a_journal(directory):
     root = directory / "models"
     control.publish(root, "t", 1)

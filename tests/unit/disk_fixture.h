@@ -320,6 +320,16 @@ static inline int disk_sync(void *context, int file)
     return error;
 }
 
+/* Nobody else is there. */
+static inline int disk_lock(void *context, const char *folder, int *file)
+{
+    struct fake_disk *disk = context;
+    int error = fails(disk, false);
+    *file = error ? -1 : file_at(disk, folder);
+    disk->open_files += !error;
+    return error;
+}
+
 static inline void disk_close(void *context, int file)
 {
     struct fake_disk *disk = context;
@@ -339,6 +349,7 @@ static inline struct fake_disk *make_disk(uint64_t seed)
                                     .make_folder = disk_make_folder,
                                     .list = disk_list,
                                     .sync_folder = disk_sync_folder,
+                                    .lock = disk_lock,
                                     .rename = disk_rename,
                                     .remove = disk_remove,
                                     .open = disk_open,
