@@ -366,6 +366,7 @@ bool bag_log_start(struct bag_problem *problem)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&waiting.changed, &attributes);
     pthread_condattr_destroy(&attributes);
+    waiting.begin = 0;
     waiting.runs = true;
     waiting.stops = false;
     int error = pthread_create(&waiting.thread, NULL, write_waiting, NULL);
