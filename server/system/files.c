@@ -173,12 +173,37 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)used;
 }
 
+/* How large a file is, where it says so; at most max_bytes. */
+static size_t expected_bytes(int fd, size_t max_bytes)
+{
+    struct stat facts;
+    bool known = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0;
+    return known && (uintmax_t)facts.st_size < max_bytes ? (size_t)facts.st_size : max_bytes;
+}
+
+/* Reads until the end, or one byte more than max_bytes; *text is the caller's in any case. The
+ * number of bytes, or -1 with errno. */
+static ssize_t read_whole(int fd, size_t max_bytes, char **text)
+{
+    size_t room = expected_bytes(fd, max_bytes);
+    *text = malloc(room + 2);
+    ssize_t count = *text ? read_all(fd, *text, room + 1) : -1;
+    if (count < 0 || (size_t)count <= room || room == max_bytes)
+        return count;
+    char *larger = realloc(*text, max_bytes + 2); /* it has grown */
+    if (!larger)
+        return -1;
+    *text = larger;
+    ssize_t more = read_all(fd, larger + count, max_bytes + 1 - (size_t)count);
+    return more < 0 ? -1 : count + more;
+}
+
 /* Reads the file and closes it. */
 static char *read_file(int fd, const char *path, size_t max_bytes, size_t *bytes,
                        struct bag_problem *problem)
 {
-    char *text = fd >= 0 ? malloc(max_bytes + 2) : NULL;
-    ssize_t count = text ? read_all(fd, text, max_bytes + 1) : -1;
+    char *text = NULL;
+    ssize_t count = fd >= 0 ? read_whole(fd, max_bytes, &text) : -1;
     int error = errno;
     if (fd >= 0)
         close(fd);
