@@ -69,7 +69,7 @@ static uint64_t flow_of(const struct bag_http_request *request)
     uint64_t halves[2];
     memcpy(halves, peer->address, sizeof halves);
     uint64_t client = bag_http_peer_is_ipv4(peer) ? halves[1] : halves[0];
-    return client ^ (uint64_t)(uintptr_t)request->job.infer.input.model << 16;
+    return client ^ (request->job.infer.input.model->slot + 1) * UINT64_C(0x9E3779B97F4A7C15);
 }
 
 /* Whether the queue has room for the request; otherwise the reply says so. */
