@@ -87,7 +87,10 @@ enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
         service->state != BAG_SERVICE_LOADING)
         not_ready = NULL;
     char text[BAG_PROBLEM_TEXT_BYTES];
-    const char *why = stops ? stopping : not_ready ? not_ready->reason : NULL;
+    /* The tables are published a moment before changes and signals are taken. */
+    const char *loading =
+        service->state == BAG_SERVICE_LOADING ? "the first tables are still being loaded" : NULL;
+    const char *why = stops ? stopping : not_ready ? not_ready->reason : loading;
     if (!stops && not_ready && not_ready->state != BAG_MODEL_LOADING) {
         snprintf(text, sizeof text, "model '%s' version %s is %s: %s", not_ready->name,
                  not_ready->version, bag_model_state_names[not_ready->state], not_ready->reason);
