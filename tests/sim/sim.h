@@ -1,0 +1,150 @@
+/* A whole server under a seeded simulation: its threads, time, sockets and signals.
+ *
+ * The server's own code and libmicrohttpd run as they are. What they call to start threads, wait,
+ * tell the time and use sockets is defined here, in the test program: the linker and the dynamic
+ * linker prefer its symbols to those of libuv and libc. Everything runs on one thread of the
+ * system, so that a seed decides all that happens, and repeats it.
+ *
+ *   threads.c   threads as fibers, locks, virtual time, events
+ *   loop.c      libuv's loops
+ *   network.c   descriptors: sockets, epoll, eventfd
+ *   clients.c   those who ask, and what they must be answered
+ *   simulate.c  the server, its tables and options, schedules */
+#ifndef SIM_H
+#define SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define MS UINT64_C(1000000)
+#define S  (1000 * MS)
+
+/* Functions that take the place of a library's. */
+#define SIM_PUBLIC __attribute__((visibility("default")))
+
+/* ---- threads.c ------------------------------------------------------------------------------- */
+
+struct sim {
+    uint64_t seed;
+    uint64_t now_ns;      /* since the machine started */
+    uint64_t trace;       /* a hash of all that happened */
+    uint64_t steps;       /* turns of the scheduler */
+    uint64_t switches_in; /* of how many calls one lets other threads go on */
+    uint64_t slow_in;     /* of how many of those one takes long */
+    bool shows;           /* prints what happens */
+};
+extern struct sim sim;
+
+/* Ends the process: prints what is wrong, and the command that repeats it. */
+__attribute__((noreturn, format(printf, 1, 2))) void sim_fail(const char *format, ...);
+
+#define sim_require(condition, ...) \
+    do {                            \
+        if (!(condition))           \
+            sim_fail(__VA_ARGS__);  \
+    } while (0)
+
+/* The seed's numbers. */
+uint64_t sim_random(void);
+uint64_t sim_below(uint64_t limit); /* 0 ... limit - 1 */
+bool sim_one_in(uint64_t count);
+
+/* What happened, for the trace. */
+void sim_note(const char *what, uint64_t a, uint64_t b);
+void sim_note_bytes(const void *bytes, size_t count);
+
+/* A block that is freed when the schedule ends. */
+void *sim_alloc(size_t bytes);
+
+/* Runs `run` as the first thread until it and all others have ended. */
+void sim_run_threads(void (*run)(void *context), void *context);
+
+/* Other threads and events may have their turn here. */
+void sim_pause(void);
+
+/* The calling thread sleeps until it is woken or the time comes (UINT64_MAX: never); whether it was
+ * woken. */
+bool sim_wait(const void *on, uint64_t until_ns);
+void sim_wake_all(const void *on);
+
+/* Calls `fire` at that time, on no thread. */
+void sim_at(uint64_t when_ns, void (*fire)(void *context), void *context);
+
+/* ---- loop.c ---------------------------------------------------------------------------------- */
+
+/* A signal comes for the server. */
+void sim_signal(int number);
+
+/* Something may have become readable. */
+void sim_loops_look(void);
+
+/* ---- network.c ------------------------------------------------------------------------------- */
+
+/* The client's side of a connection. */
+struct sim_socket;
+
+/* Begins a connection from that address to a port; NULL where nobody listens. *dropped: nobody
+ * answers. `on_event` is called, as an event, when there may be something to read. */
+struct sim_socket *sim_connect(int port, uint32_t address, void (*on_event)(void *context),
+                               void *context, bool *dropped);
+
+/* Sends after a delay; what is sent comes in its order. */
+void sim_client_send(struct sim_socket *socket, const void *bytes, size_t count);
+
+/* Closes after what was sent: by FIN, or by a reset. */
+void sim_client_finish(struct sim_socket *socket);
+void sim_client_reset(struct sim_socket *socket);
+
+/* Reads what has come: -1 nothing yet, 0 the end, -2 the server has reset the connection. */
+ssize_t sim_client_read(struct sim_socket *socket, void *bytes, size_t count);
+
+/* Whether the server had closed its side when the first byte after the first `before` bytes came,
+ * or none has come. */
+bool sim_closed_before(const struct sim_socket *socket, size_t before);
+
+/* Whether a descriptor can be read, and what waits for it (the kind of `epoll`). */
+bool sim_is_readable(int fd);
+
+/* Begins and ends a schedule; the end checks that no descriptor is left. */
+void sim_network_begin(void);
+void sim_network_end(void);
+
+/* ---- clients.c ------------------------------------------------------------------------------- */
+
+/* What the clients may have to expect of the server, set by the schedule. */
+struct sim_story {
+    bool limits;        /* it has limits that reject requests */
+    bool controls;      /* models are loaded and unloaded */
+    bool updates;       /* rows change */
+    uint64_t signal_ns; /* when SIGTERM came; UINT64_MAX: not yet */
+    unsigned drain_delay_s;
+    size_t clients;
+};
+extern struct sim_story story;
+
+struct sim_counters {
+    uint64_t asked, answered, rejected, aborted, changes, updates;
+};
+extern struct sim_counters counters;
+
+#define PORT       8000
+#define ADMIN_PORT 8001
+#define TOKEN      "admin-0123456789abcdef"
+
+/* The tables: see simulate.c. */
+#define ROWS     16
+#define COLUMNS  4
+#define VERSIONS 4
+
+void sim_clients_begin(void);
+
+/* How many have not ended yet. */
+size_t sim_clients_left(void);
+
+/* Called once each: the server is ready; all clients have ended. */
+void sim_on_ready(void);
+void sim_on_clients_done(void);
+
+#endif

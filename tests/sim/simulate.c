@@ -1,0 +1,360 @@
+/* Runs schedules: a server, its clients and its end, each by a seed; see sim.h.
+ *
+ *   sim [--schedules N] [--seed S] [--show]    N schedules (default 1) from seed S on */
+#include "sim.h"
+
+#include "server/commands.h"
+#include "server/loops.h"
+#include "server/memory/memory.h"
+
+#include <ftw.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __SANITIZE_ADDRESS__
+size_t __sanitizer_get_current_allocated_bytes(void);
+#define bytes_in_use() __sanitizer_get_current_allocated_bytes()
+#else
+#define bytes_in_use() ((size_t)0) /* glibc counts what it keeps for the next ones */
+#endif
+
+/* What a schedule freed is watched until the next ones are over. */
+const char *__asan_default_options(void);
+SIM_PUBLIC const char *__asan_default_options(void)
+{
+    return "quarantine_size_mb=8:malloc_context_size=8:detect_stack_use_after_return=0";
+}
+
+/* From the signal to the end: more than the drain has for itself is waited for nobody. */
+#define STOPS_NS (8 * S)
+
+#define MAX_ARGUMENTS 64
+
+/* Schedules after which nothing more stays in the heap. */
+#define WARM_UP 4
+
+static struct {
+    char folder[64];
+    char *arguments[MAX_ARGUMENTS];
+    int num_arguments;
+    bool ended, lists;
+    uint64_t ended_ns;
+    int exit_code;
+} world;
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+static FILE *create(const char *path)
+{
+    FILE *file = fopen(path, "wb");
+    sim_require(file, "%s cannot be written", path);
+    return file;
+}
+
+/* In that folder, which is the current one. */
+__attribute__((format(printf, 1, 2))) static const char *path_of(const char *format, ...)
+{
+    static char path[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(path, sizeof path, format, arguments);
+    va_end(arguments);
+    return path;
+}
+
+static void write_table(const char *name, size_t table, unsigned version)
+{
+    char head[128];
+    mkdir(path_of("models/%s", name), 0700);
+    mkdir(path_of("models/%s/%u", name, version), 0700);
+    FILE *file = create(path_of("models/%s/%u/table.npy", name, version));
+    memset(head, ' ', sizeof head);
+    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
+    int count =
+        snprintf(head + 10, sizeof head - 10,
+                 "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", ROWS, COLUMNS);
+    head[10 + count] = ' ';
+    head[sizeof head - 1] = '\n';
+    fwrite(head, 1, sizeof head, file);
+    for (size_t row = 0; row < ROWS; row++) {
+        float values[COLUMNS] = {(float)version, (float)(row + 1), (float)(table + 1),
+                                 (float)(16 * version + row)};
+        fwrite(values, sizeof *values, COLUMNS, file);
+    }
+    fclose(file);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = create(path);
+    fputs(text, file);
+    fclose(file);
+    chmod(path, 0600);
+}
+
+static void write_files(void)
+{
+    static const char *const names[] = {"a", "b", "c", "u"};
+    const char *parent = getenv("TMPDIR");
+    snprintf(world.folder, sizeof world.folder, "%s/bagserve-sim-XXXXXX", parent ? parent : "/tmp");
+    /* Its name differs from process to process, and must not be in a message. */
+    sim_require(mkdtemp(world.folder) && chdir(world.folder) == 0, "no folder for the tables");
+    mkdir(path_of("journal"), 0700);
+    mkdir(path_of("models"), 0700);
+    for (size_t table = 0; table < 4; table++) {
+        for (unsigned version = 1; version <= VERSIONS; version++)
+            write_table(names[table], table, version);
+    }
+    mkdir(path_of("models/both"), 0700);
+    mkdir(path_of("models/both/1"), 0700);
+    write_text(
+        path_of("models/both/1/config.json"),
+        "{\"features\":[{\"name\":\"f_a\",\"model\":\"a\"},{\"name\":\"f_b\",\"model\":\"b\"}]}");
+    write_text(path_of("tokens"), "admin " TOKEN "\n");
+}
+
+static int remove_one(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    (void)status, (void)type;
+    return place->level ? remove(path) : 0;
+}
+
+/* All that is in a folder. */
+static void empty_folder(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void remove_files(void)
+{
+    empty_folder(".");
+    if (chdir("/") != 0 || rmdir(world.folder) != 0)
+        fprintf(stderr, "%s is left\n", world.folder);
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static void add_argument(const char *text)
+{
+    sim_require(world.num_arguments < MAX_ARGUMENTS, "too many arguments");
+    size_t bytes = strlen(text) + 1;
+    world.arguments[world.num_arguments++] = memcpy(sim_alloc(bytes), text, bytes);
+}
+
+static void set(const char *flag, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    add_argument(flag);
+    add_argument(text);
+}
+
+static void set_text(const char *flag, const char *value)
+{
+    add_argument(flag);
+    add_argument(value);
+}
+
+static void choose_limits(void)
+{
+    story.limits = sim_one_in(4);
+    if (!story.limits)
+        return;
+    if (sim_one_in(2))
+        set("--max-queue-size", 1 + sim_below(4));
+    if (sim_one_in(3))
+        set("--default-timeout-us", 1 + sim_below(5000));
+    if (sim_one_in(3))
+        set("--latency-target-ms", 1 + sim_below(5));
+    if (sim_one_in(3))
+        set("--max-connections", 2 + sim_below(6));
+    if (sim_one_in(2))
+        set("--max-memory", (1 << 20) + sim_below(8 << 20));
+}
+
+static void choose_journal(void)
+{
+    static const char *const syncs[] = {"always", "interval", "off"};
+    set_text("--updates", "on");
+    set_text("--journal-dir", path_of("journal"));
+    set_text("--journal-sync", syncs[sim_below(3)]);
+    set("--journal-sync-interval-ms", 1 + sim_below(20));
+}
+
+static void choose_options(void)
+{
+    world.num_arguments = 0;
+    story = (struct sim_story){.signal_ns = UINT64_MAX};
+    set("--port", PORT);
+    set("--admin-port", ADMIN_PORT);
+    set_text("--models", path_of("models"));
+    set_text("--token-file", path_of("tokens"));
+    set_text("--model-control", "explicit");
+    set("--loops", 1 + sim_below(3));
+    set("--workers", 1 + sim_below(3));
+    set("--load-threads", 1 + sim_below(2));
+    set("--inline-work-us", sim_one_in(2) ? 0 : 50);
+    if (sim_one_in(3)) {
+        set("--preferred-batch-size", 2 + sim_below(4));
+        set("--max-queue-delay-us", sim_below(sim_one_in(2) ? 100000 : 1000));
+    }
+    set_text("--access-log", sim_one_in(2) ? "on" : "off");
+    set_text("--log-format", sim_one_in(2) ? "json" : "text");
+    story.drain_delay_s = sim_one_in(4) ? 1 : 0;
+    set("--drain-delay-s", story.drain_delay_s);
+    choose_limits();
+    if (!story.limits)
+        set("--max-memory", 256 << 20);
+    story.controls = sim_one_in(2);
+    story.updates = sim_one_in(2);
+    if (story.updates)
+        choose_journal();
+    story.clients = 1 + sim_below(10);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void check_ended(void *context)
+{
+    (void)context;
+    sim_require(world.ended, "the server has not ended %d s after the signal", (int)(STOPS_NS / S));
+}
+
+static void end_server(void *context)
+{
+    (void)context;
+    if (story.signal_ns != UINT64_MAX)
+        return;
+    story.signal_ns = sim.now_ns;
+    sim_signal(sim_one_in(2) ? SIGTERM : SIGINT);
+    sim_at(sim.now_ns + story.drain_delay_s * S + STOPS_NS, check_ended, NULL);
+}
+
+void sim_on_clients_done(void)
+{
+    sim_at(sim.now_ns + sim_below(20 * MS), end_server, NULL);
+}
+
+/* In half of all schedules the signal comes while clients are at work. */
+void sim_on_ready(void)
+{
+    if (sim_one_in(2))
+        sim_at(sim.now_ns + sim_below(sim_one_in(2) ? 20 * MS : 200 * MS), end_server, NULL);
+}
+
+void __real_bag_loops_free(struct bag_loops *loops);
+void __wrap_bag_loops_free(struct bag_loops *loops);
+
+/* All requests have ended: what they held was given back. */
+void __wrap_bag_loops_free(struct bag_loops *loops)
+{
+    struct bag_service *service = loops->service;
+    sim_require(atomic_load(&service->connections) == 0, "%zu connections are left",
+                atomic_load(&service->connections));
+    sim_require(bag_loops_in_flight(loops) == 0, "%zu requests are in flight",
+                bag_loops_in_flight(loops));
+    __real_bag_loops_free(loops);
+    sim_require(atomic_load(&service->budget.used_bytes) == 0, "%zu bytes of the budget are left",
+                atomic_load(&service->budget.used_bytes));
+    bag_registry_collect(&service->registry);
+    sim_require(!service->registry.left, "snapshots are left");
+}
+
+/* ---- schedules ------------------------------------------------------------------------------- */
+
+static void serve(void *context)
+{
+    (void)context;
+    world.exit_code = bag_cmd_serve(world.num_arguments, world.arguments);
+    world.ended = true;
+    sim_note("ended", (uint64_t)world.exit_code, 0);
+}
+
+static void begin_schedule(void *context)
+{
+    choose_options();
+    sim_clients_begin();
+    serve(context);
+}
+
+static void run_schedule(uint64_t seed)
+{
+    static const uint64_t switches[] = {2, 4, 16, 64};
+    bool shows = sim.shows;
+    sim = (struct sim){.seed = seed, .shows = shows, .now_ns = 1000 * S};
+    sim.switches_in = switches[seed % 4];
+    sim.slow_in = seed / 4 % 2 ? 50 : 1000;
+    world.ended = false;
+    sim_network_begin();
+    sim_run_threads(begin_schedule, NULL);
+    sim_network_end();
+    if (story.updates)
+        empty_folder(path_of("journal"));
+    sim_require(bag_pages_used() == 0, "%zu bytes of tables are left", bag_pages_used());
+    sim_require(world.ended && world.exit_code == 0, "exit code %d", world.exit_code);
+    if (shows || world.lists)
+        printf("seed %llu: trace %016llx, %llu turns, %.3f s\n", (unsigned long long)seed,
+               (unsigned long long)sim.trace, (unsigned long long)sim.steps,
+               (double)(sim.now_ns - 1000 * S) / 1e9);
+}
+
+/* What the first ones leave is kept for the process: buffers of streams, and the like. */
+static void check_heap(uint64_t schedules, size_t *bytes)
+{
+    size_t now = bytes_in_use();
+    sim_require(schedules < WARM_UP || now <= *bytes, "%zu bytes leak", now - *bytes);
+    *bytes = now;
+}
+
+static double real_seconds(void)
+{
+    struct timespec now;
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+int main(int argc, char *argv[])
+{
+    uint64_t schedules = 1, first = 1;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--schedules") == 0 && i + 1 < argc)
+            schedules = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
+            first = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--show") == 0)
+            sim.shows = true;
+        else if (strcmp(argv[i], "--list") == 0)
+            world.lists = true;
+        else
+            return fputs("sim [--schedules N] [--seed S] [--show]\n", stderr), 2;
+    }
+    write_files();
+    double begun = real_seconds();
+    uint64_t all = 0, turns = 0;
+    size_t in_use = 0;
+    for (uint64_t i = 0; i < schedules; i++) {
+        run_schedule(first + i);
+        all = all * 31 + sim.trace;
+        turns += sim.steps;
+        check_heap(i, &in_use);
+    }
+    double took = real_seconds() - begun;
+    printf("%llu schedules from seed %llu: %.1f s, %.2f ms and %llu turns each; trace %016llx\n",
+           (unsigned long long)schedules, (unsigned long long)first, took,
+           took * 1000 / (double)schedules, (unsigned long long)(turns / schedules),
+           (unsigned long long)all);
+    printf(
+        "requests %llu, answered %llu, rejected %llu, aborted %llu; changes %llu, updates %llu\n",
+        (unsigned long long)counters.asked, (unsigned long long)counters.answered,
+        (unsigned long long)counters.rejected, (unsigned long long)counters.aborted,
+        (unsigned long long)counters.changes, (unsigned long long)counters.updates);
+    remove_files();
+    return 0;
+}
