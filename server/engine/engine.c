@@ -85,6 +85,12 @@ static bool reject_bytes(const struct bag_engine *engine, size_t bytes, struct b
                            engine->queue.bytes, bytes, engine->limits.max_queue_bytes);
 }
 
+/* When what the loop handles now was there at the latest. */
+static uint64_t arrived_ns(const struct bag_engine *engine)
+{
+    return engine->polled_ns ? engine->polled_ns : engine->clock();
+}
+
 /* How long a job that comes now is likely to wait. */
 static uint64_t expected_wait_ns(const struct bag_engine *engine, uint64_t cost_ns)
 {
@@ -101,19 +107,20 @@ static bool reject_wait(uint64_t wait_ns, const struct bag_engine *engine,
                            (unsigned long long)engine->limits.latency_target_ns / 1000000);
 }
 
-/* Whether a job of the flow would wait no longer than the latency target allows: what runs comes
- * first in any case, the rest is for what waits. */
+/* Whether a job of the flow would wait no longer than the latency target allows: it has waited for
+ * the loop already, what runs comes first in any case, and the rest is for what waits. */
 static bool is_soon_enough(const struct bag_engine *engine, const struct bag_flow *flow,
                            size_t num_flows, struct bag_problem *problem)
 {
     uint64_t limit_ns = engine->limits.latency_target_ns / 100 * ADMITTED_PERCENT;
-    uint64_t running_ns = expected_wait_ns(engine, engine->running_ns);
+    if (limit_ns == 0)
+        return true;
+    uint64_t before_ns = engine->clock() - arrived_ns(engine);
+    before_ns += expected_wait_ns(engine, engine->running_ns);
     uint64_t queued_ns = expected_wait_ns(engine, engine->queue.cost_ns);
     uint64_t own_ns = expected_wait_ns(engine, flow->cost_ns);
-    return limit_ns == 0 ||
-           (running_ns < limit_ns &&
-            is_below(limit_ns - running_ns, queued_ns, own_ns, num_flows)) ||
-           reject_wait(running_ns + queued_ns, engine, problem);
+    return (before_ns < limit_ns && is_below(limit_ns - before_ns, queued_ns, own_ns, num_flows)) ||
+           reject_wait(before_ns + queued_ns, engine, problem);
 }
 
 bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
@@ -138,7 +145,7 @@ void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 {
     job->failed = false;
     job->splits = 0;
-    job->queued_ns = engine->clock();
+    job->queued_ns = arrived_ns(engine);
     job->task = NULL;
     job->cost_ns =
         job->planned ? bag_infer_cost_ns(&job->infer) : bag_infer_whole_cost_ns(&job->infer);

@@ -8,10 +8,11 @@
  * holds most indices: the bits are those of the whole.
  *
  * With a latency target a job is rejected when it comes where it would wait too long: the work
- * ahead of it, times how long such work took lately from submission to end. That is measured by the
- * clock, and so counts whatever slows the workers down. Of a job that was let in and waits too long
- * all the same nothing is computed any more. Rejecting early measured better than dropping late
- * jobs alone (CoDel) and than serving the newest first, whose rejections come late.
+ * ahead of it, times how long such work took lately from arrival to end. What it waited for the
+ * loop itself counts, too. That is measured by the clock, and so counts whatever slows the workers
+ * down. Of a job that was let in and waits too long all the same nothing is computed any more.
+ * Rejecting early measured better than dropping late jobs alone (CoDel) and than serving the newest
+ * first, whose rejections come late.
  *
  * One engine for each loop, all with the same workers. All functions and callbacks run on the
  * loop's thread. */
@@ -160,7 +161,7 @@ struct bag_job {
 
     /* The engine's. */
     struct bag_job *next;
-    uint64_t queued_ns; /* when it was submitted, on uv_hrtime's clock; 0: it never was */
+    uint64_t queued_ns; /* when it was there, on uv_hrtime's clock; 0: it was never submitted */
     uint64_t cost_ns;
     uint64_t ahead_ns; /* estimated work in front of it when it was submitted, and its own */
     size_t bytes;
@@ -175,6 +176,8 @@ struct bag_engine {
     struct bag_queue queue;
     double cost_scale;      /* by which estimates are multiplied, from the workers' CPU time */
     double wait_scale;      /* time until a job is done, over the estimated work ahead of it */
+    uint64_t polled_ns;     /* when the owner last asked what clients sent: what comes until it asks
+                               again has waited since; 0: it does not say */
     uint64_t running_ns;    /* estimated work of the tasks with the workers */
     bool hurries;           /* no batch waits for more jobs */
     size_t released;        /* jobs that no longer wait for a batch of the preferred size */

@@ -81,15 +81,16 @@ static void on_again(uv_idle_t *again)
  * it wants to be called again without an event, and in how long. */
 static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *timeout_ms)
 {
-    uint64_t begun_ns = uv_hrtime();
+    uint64_t begun_ns = uv_hrtime(), round_ns = begun_ns;
     bool timed;
     unsigned round = 0;
     bag_http_intercept(bag_http_mhd_on_received, &server->mhd);
     do {
+        server->context.engine.polled_ns = round_ns;
         MHD_run(server->daemon);
         timed = MHD_get_timeout(server->daemon, timeout_ms) == MHD_YES;
     } while (timed && *timeout_ms == 0 && ++round < MAX_ROUNDS &&
-             uv_hrtime() - begun_ns < MAX_ROUNDS_NS);
+             (round_ns = uv_hrtime()) - begun_ns < MAX_ROUNDS_NS);
     bag_http_intercept(NULL, NULL);
     return timed;
 }

@@ -413,6 +413,35 @@ static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
     tear_down(1);
 }
 
+/* What a job has waited for the loop counts: against what it may still wait, as waiting, and in
+ * what the scale follows. */
+static void test_waiting_for_the_loop_counts(void **state)
+{
+    struct bag_job job = {.flow = 0};
+    (void)state;
+    set_up_target();
+    world.engine.polled_ns = fake_ns;
+    bag_engine_submit(&world.engine, make_job(0, 60000));
+    world.engine.wait_scale = 40e6 / (double)world.jobs[0].cost_ns;
+    assert_true(has_room(0, 0));
+    fake_ns += 24900000;
+    assert_true(has_room(0, 0));
+    fake_ns += 200000;
+    assert_false(bag_engine_has_room(&world.engine, &job));
+    assert_non_null(strstr(job.problem.text, "a request would wait 65 ms; 65 % of the target"));
+    fake_ns += 60000000;
+    assert_false(has_room(0, 0)); /* it has waited for longer than it may at all */
+    assert_false(has_room(1, 0));
+    bag_engine_submit(&world.engine, make_job(1, 5));
+    fake_ns += 4900000;
+    world.expected = 2;
+    world.engine.wait_scale = 1.0 / 1024;
+    run(2); /* within 90 ms */
+    check_reply(1, 5);
+    assert_true(world.engine.wait_scale > 1.0 / 1024);
+    tear_down(2);
+}
+
 /* Of a job that has waited for 90 % of the target nothing is computed, also where no worker is
  * free. */
 static void test_a_job_that_has_waited_too_long_is_dropped(void **state)
@@ -536,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_stale_jobs_are_rejected),
         cmocka_unit_test(test_nobody_waits_for_a_batch_at_the_end),
         cmocka_unit_test(test_a_job_that_would_wait_too_long_is_rejected),
+        cmocka_unit_test(test_waiting_for_the_loop_counts),
         cmocka_unit_test(test_a_job_that_has_waited_too_long_is_dropped),
         cmocka_unit_test(test_the_wait_scale_follows),
         cmocka_unit_test(test_the_wait_scale_is_of_jobs_that_waited),
