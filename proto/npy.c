@@ -50,9 +50,8 @@ const char *bag_file_kind(const void *bytes, size_t count)
         if (count >= magic_bytes && memcmp(bytes, others[i].magic, magic_bytes) == 0)
             return others[i].what;
     }
-    if (is_text(bytes, count < BAG_NPY_PREAMBLE_BYTES ? count : BAG_NPY_PREAMBLE_BYTES))
-        return "text: read its numbers (numpy.loadtxt) and save them with numpy.save";
-    return NULL;
+    bool text = is_text(bytes, count < BAG_NPY_PREAMBLE_BYTES ? count : BAG_NPY_PREAMBLE_BYTES);
+    return text ? "text: read its numbers (numpy.loadtxt) and save them with numpy.save" : NULL;
 }
 
 /* A file that is not .npy at all: names what it seems to be. */

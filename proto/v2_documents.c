@@ -123,10 +123,24 @@ struct tensor {
 
 #define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])
 
+/* Whether a table pools with weights by its own rules; a request may ask for another reduction. */
+static bool takes_weights(const struct bag_rules *rules)
+{
+    return rules->reduction != BAG_MAX && (rules->reduction != BAG_MEAN || rules->weighted_mean);
+}
+
+/* The type of weights that a client is shown: of 16 bits none can make, and FP32 goes, too. */
+static enum bag_dtype shown_weights(enum bag_dtype dtype)
+{
+    return dtype == BAG_F16 || dtype == BAG_BF16 ? BAG_F32 : dtype;
+}
+
 /* Whether metadata shows an optional input. */
 static bool shows(const struct bag_v2_model *model, enum bag_input input)
 {
     enum bag_v2_optional_inputs shown = model->shown.optional_inputs;
+    if (input == BAG_PER_SAMPLE_WEIGHTS && !takes_weights(model->features->rules))
+        return false;
     return shown == BAG_V2_OPTIONAL_ALL ||
            (shown == BAG_V2_OPTIONAL_WEIGHTS && input == BAG_PER_SAMPLE_WEIGHTS);
 }
@@ -160,12 +174,13 @@ static bool table_input(const struct bag_v2_model *model, size_t position, struc
         return false;
     bool is_weights = table_inputs[i].input == BAG_PER_SAMPLE_WEIGHTS;
     bool is_matrix = model->shown.form == BAG_FORM_PACKED && !table_inputs[i].scalar;
-    *tensor = (struct tensor){.name = bag_input_names[table_inputs[i].input],
-                              .dtype = is_weights ? model->features->weights_dtype : BAG_I64,
-                              .optional = table_inputs[i].optional,
-                              .first = table_inputs[i].scalar ? 1 : -1,
-                              .rest = &any,
-                              .rest_rank = is_matrix};
+    *tensor =
+        (struct tensor){.name = bag_input_names[table_inputs[i].input],
+                        .dtype = is_weights ? shown_weights(model->features->rows->dtype) : BAG_I64,
+                        .optional = table_inputs[i].optional,
+                        .first = table_inputs[i].scalar ? 1 : -1,
+                        .rest = &any,
+                        .rest_rank = is_matrix};
     return true;
 }
 

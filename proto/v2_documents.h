@@ -54,7 +54,7 @@ struct bag_v2_feature {
     const struct bag_table *rows;
     int64_t num_rows;   /* without those that are spare, for keys that are to come */
     size_t table_bytes; /* of its rows, and of its index of keys */
-    enum bag_dtype weights_dtype, output_dtype;
+    enum bag_dtype output_dtype;
     enum bag_dtype keys_dtype; /* of a keyed table */
     const int64_t *row_shape;  /* the output's dimensions after the first */
     uint32_t row_rank;

@@ -140,7 +140,6 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
             .rows = &feature->memory->table,
             .num_rows = feature->memory->shape[0],
             .table_bytes = bag_table_memory_bytes(feature->memory),
-            .weights_dtype = feature->memory->table.dtype,
             .output_dtype = feature->rules.output_dtype,
             .keys_dtype = feature->memory->keys_dtype,
             .row_shape = feature->projection ? &feature->projection->matrix.shape[1]

@@ -67,7 +67,7 @@ def test_config_of_another_model(client):
         out_of_range="skip"))
     half = client.get("/v2/models/half/config").expect().json()
     expect_equal(half["output"][0]["data_type"], "TYPE_FP32")
-    expect_equal(half["input"][2]["data_type"], "TYPE_FP16")
+    expect_equal(half["input"][2]["data_type"], "TYPE_FP32")
 
 
 def test_config_of_nothing(client):

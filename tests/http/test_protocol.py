@@ -70,8 +70,9 @@ def test_metadata(client):
             expect_equal(sorted(entry), ["datatype", "name", "shape"])
         expect_equal(inputs["indices"], {"name": "indices", "datatype": "INT64", "shape": [-1]})
         expect_equal(inputs["offsets"], {"name": "offsets", "datatype": "INT64", "shape": [-1]})
+        weights = "FP32" if datatype in ("FP16", "BF16") else datatype
         expect_equal(inputs["per_sample_weights"],
-                     {"name": "per_sample_weights", "datatype": datatype, "shape": [-1]})
+                     {"name": "per_sample_weights", "datatype": weights, "shape": [-1]})
         expect_equal(inputs["default_index"]["datatype"], "INT64")
         expect_equal(value["outputs"], [
             {"name": "embeddings", "datatype": datatype, "shape": [-1] + rows}], name)

@@ -214,9 +214,13 @@ def test_metadata(directory, rng):
                          {"codes": codes[key], "cube": cube[key], "users": users[key]})
 
 
+KINDS = {"INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64, "UINT8": U8,
+         "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64, "FP32": F32, "FP64": float}
+
+
 def check_as_perf_analyzer(client, model, rng):
     """Its checks of metadata and configuration, then what it generates: every input that is listed, each
-    dimension that is open of a size of the user's, numbers of any kind."""
+    dimension that is open of a size of the user's, numbers of any kind. Returns the inputs."""
     metadata = client.get(f"/v2/models/{model}").json()
     config = client.get(f"/v2/models/{model}/config").json()
     expect_equal(config["max_batch_size"], 0)
@@ -224,15 +228,49 @@ def check_as_perf_analyzer(client, model, rng):
         expect_equal([(t["name"], t["data_type"], t["dims"]) for t in config[side]],
                      [(t["name"], "TYPE_" + t["datatype"], t["shape"])
                       for t in metadata[side + "s"]])
-    kinds = {"INT64": np.int64, "FP32": F32}
     inputs = []
     for tensor in metadata["inputs"]:
         shape = [size if size >= 0 else given for size, given in zip(tensor["shape"], (4, 3))]
-        inputs.append(Tensor(tensor["name"], rng.integers(0, 2**31, shape)
-                             .astype(kinds[tensor["datatype"]])))
+        inputs.append(Tensor(tensor["name"], rng.integers(0, 100, shape)
+                             .astype(KINDS[tensor["datatype"]])))
     for binary in (True, False):
-        reply = client.infer(model, inputs, binary=binary)
+        outputs = [{"name": "embeddings", "parameters": {"binary_data": True}}]
+        reply = client.infer(model, inputs, binary=binary, outputs=outputs)
         expect_equal(reply.embeddings().shape, (4, 5))
+    return metadata["inputs"]
+
+
+def test_every_listed_input_is_taken(directory, rng):
+    """Of every datatype and row format, with every reduction: weights that cannot be used are not shown,
+    and those of 16 bits, which JSON and most generators do not have, are shown as the FP32 that goes too."""
+    tables = {name.lower(): (rng.integers(0, 50, (100, 5)).astype(kind), {}, name)
+              for name, kind in KINDS.items()}
+    tables["fp16"] = rng.standard_normal((100, 5)).astype(F16), {}, "FP32"
+    tables["bf16"] = rng.integers(0, 2**14, (100, 5)).astype(np.uint16), {"datatype": "BF16"}, "FP32"
+    for name in FORMATS:
+        tables[name] = make(rng, name, 5)[0], {"row_format": name, "row_elements": 5}, "FP32"
+    models = []
+    for name, (rows, keys, weights) in tables.items():
+        np.save(directory / f"{name}.npy", rows)
+        for reduction in ("sum", "mean", "max", "sqrtn"):
+            if reduction == "sqrtn" and rows.dtype.kind != "f" and not keys:
+                continue
+            models.append({"name": f"{name}-{reduction}", "path": f"{name}.npy", "form": "packed",
+                           "optional_inputs": "weights", "out_of_range": "skip",
+                           "reduction": reduction} | keys)
+    models.append({"name": "fp16-weighted", "path": "fp16.npy", "form": "packed",
+                   "optional_inputs": "weights", "out_of_range": "skip", "reduction": "mean",
+                   "weighted_mean": True})
+    write_json(directory / "config.json", {"models": models})
+    with Server("--config", directory / "config.json") as server, Client(server) as client:
+        for model in models:
+            name, _, reduction = model["name"].rpartition("-")
+            listed = {t["name"]: t["datatype"]
+                      for t in check_as_perf_analyzer(client, model["name"], rng)}
+            expect_equal(listed.pop("indices"), "INT64")
+            weighs = reduction in ("sum", "sqrtn", "weighted")
+            expect_equal(listed, {"per_sample_weights": tables[name][2]} if weighs else {},
+                         model["name"])
 
 
 def test_forms_that_are_shown(directory, rng):
