@@ -101,31 +101,53 @@ enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* Whether another version of a model stands before it in the configured order. */
-static bool is_repeated(const struct bag_snapshot *snapshot, size_t position)
+/* So many versions are described at once: handing a request over takes about as long. */
+#define FEW_VERSIONS 64
+
+/* Fills the reply at once, or lets a worker do it where there are many models. */
+static enum bag_http_outcome describe_all(struct bag_http_request *request,
+                                          void (*make_reply)(struct bag_http_request *))
 {
-    const char *name = snapshot->listed[position]->name;
-    size_t versions, i = 0;
-    bag_snapshot_versions(snapshot, name, &versions);
-    if (versions == 1)
-        return false;
-    while (strcmp(snapshot->listed[i]->name, name) != 0)
-        i++;
-    return i < position;
+    if (request->snapshot->count > FEW_VERSIONS)
+        return bag_http_request_on_worker(request, make_reply);
+    make_reply(request);
+    return BAG_HTTP_DONE;
+}
+
+/* The names in the configured order, each once; on the heap, NULL without memory. */
+static const char **list_names(const struct bag_snapshot *snapshot, size_t *count)
+{
+    const char **names = malloc((snapshot->count + 1) * sizeof *names);
+    bool *listed = calloc(snapshot->count + 1, sizeof *listed); /* by a name's first version */
+    *count = 0;
+    for (size_t i = 0; names && listed && i < snapshot->count; i++) {
+        size_t versions;
+        const char *name = snapshot->listed[i]->name;
+        size_t first =
+            (size_t)(bag_snapshot_versions(snapshot, name, &versions) - snapshot->models);
+        if (!listed[first])
+            names[(*count)++] = name;
+        listed[first] = true;
+    }
+    bool ok = listed != NULL;
+    free(listed);
+    if (ok)
+        return names;
+    free(names);
+    return NULL;
+}
+
+static void make_models(struct bag_http_request *request)
+{
+    size_t count;
+    const char **names = list_names(request->snapshot, &count);
+    answer(request, 200, names ? bag_v2_describe_models(names, count) : NULL);
+    free(names);
 }
 
 enum bag_http_outcome bag_http_get_models(struct bag_http_request *request)
 {
-    const struct bag_snapshot *snapshot = request->snapshot;
-    const char **names = malloc((snapshot->count + 1) * sizeof *names);
-    size_t count = 0;
-    for (size_t i = 0; names && i < snapshot->count; i++) {
-        if (!is_repeated(snapshot, i))
-            names[count++] = snapshot->listed[i]->name;
-    }
-    answer(request, 200, names ? bag_v2_describe_models(names, count) : NULL);
-    free(names);
-    return BAG_HTTP_DONE;
+    return describe_all(request, make_models);
 }
 
 /* The features as documents show them; on the heap, NULL without memory. */
@@ -252,7 +274,7 @@ static struct bag_v2_index_entry describe_state(const struct bag_model *model, b
                                                          : model->reason};
 }
 
-enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
+static void make_index(struct bag_http_request *request)
 {
     const struct bag_snapshot *snapshot = request->snapshot;
     bool stops = is_stopping(request), ready_only;
@@ -261,7 +283,7 @@ enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
     if (!bag_v2_index_read(request->body ? request->body : "", request->body_bytes, &ready_only,
                            &problem)) {
         bag_http_reply_problem(&request->reply, &problem);
-        return BAG_HTTP_DONE;
+        return;
     }
     struct bag_load_view view;
     bag_load_status_read(request->context->service->metrics.loading, &view);
@@ -277,7 +299,11 @@ enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
     answer_now(request, 200, entries && texts ? bag_v2_describe_index(entries, count) : NULL);
     free(entries);
     free(texts);
-    return BAG_HTTP_DONE;
+}
+
+enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
+{
+    return describe_all(request, make_index);
 }
 
 /* ---- metrics and statistics ------------------------------------------------------------------ */

@@ -63,6 +63,21 @@ def test_version_not_served_names_others(directory):
         expect("versions 2 and 5 are served" in error, error)
 
 
+def test_many_models(directory):
+    """They are listed in order, each name once, and with all versions in the index."""
+    root, names = directory / "models", [f"t{i}" for i in range(70)]
+    for name in names:
+        publish(root, name, 1)
+    for name in names[:9]:
+        publish(root, name, 2)
+        write_json(root / name / "config.json", {"version_policy": "all"})
+    with Server("--models", root) as server, Client(server) as client:
+        expect_equal(client.get("/v2/models").json()["models"], names)
+        entries = client.request("POST", "/v2/repository/index", b"").expect().json()
+        expect_equal([(e["name"], e["version"]) for e in entries],
+                     [(name, v) for name in names for v in (["1", "2"] if name in names[:9] else ["1"])])
+
+
 def test_bad_version_is_skipped(directory):
     """The newest good one is served; the others stand in the index with their reasons."""
     root = directory / "models"
