@@ -485,25 +485,40 @@ const char *bag_safetensors_index_next(const struct bag_safetensors_index *index
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+static bool add_number(cJSON *array, uint64_t number)
+{
+    cJSON *item = array ? cJSON_CreateNumber((double)number) : NULL;
+    return item && cJSON_AddItemToArray(array, item);
+}
+
+static bool describe_entry(cJSON *tree, const struct bag_safetensors_entry *entry, uint64_t at)
+{
+    cJSON *object = cJSON_AddObjectToObject(tree, entry->name);
+    bool ok = cJSON_AddStringToObject(object, "dtype", entry->type) != NULL;
+    cJSON *shape = cJSON_AddArrayToObject(object, "shape");
+    for (uint32_t axis = 0; axis < entry->rank; axis++)
+        ok &= add_number(shape, (uint64_t)entry->shape[axis]);
+    cJSON *offsets = cJSON_AddArrayToObject(object, "data_offsets");
+    return ok && shape && add_number(offsets, at) && add_number(offsets, at + entry->bytes);
+}
+
+/* NULL without memory. */
 static cJSON *describe_entries(const struct bag_safetensors_entry *entries, size_t count,
                                const struct bag_safetensors_note *notes, size_t num_notes)
 {
-    cJSON *tree = cJSON_CreateObject(), *metadata = cJSON_AddObjectToObject(tree, "__metadata__");
+    cJSON *tree = cJSON_CreateObject(), *metadata = cJSON_AddObjectToObject(tree, METADATA);
+    bool ok = metadata != NULL;
     uint64_t at = 0;
-    for (size_t i = 0; i < num_notes; i++)
-        cJSON_AddStringToObject(metadata, notes[i].key, notes[i].value);
-    for (size_t i = 0; i < count; i++) {
-        cJSON *entry = cJSON_AddObjectToObject(tree, entries[i].name);
-        cJSON_AddStringToObject(entry, "dtype", entries[i].type);
-        cJSON *shape = cJSON_AddArrayToObject(entry, "shape");
-        for (uint32_t axis = 0; axis < entries[i].rank; axis++)
-            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)entries[i].shape[axis]));
-        cJSON *offsets = cJSON_AddArrayToObject(entry, "data_offsets");
-        cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)at));
+    for (size_t i = 0; ok && i < num_notes; i++)
+        ok = cJSON_AddStringToObject(metadata, notes[i].key, notes[i].value) != NULL;
+    for (size_t i = 0; ok && i < count; i++) {
+        ok = describe_entry(tree, &entries[i], at);
         at += entries[i].bytes;
-        cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)at));
     }
-    return tree;
+    if (ok)
+        return tree;
+    cJSON_Delete(tree);
+    return NULL;
 }
 
 char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t count,
@@ -511,7 +526,7 @@ char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t 
                             size_t *header_bytes)
 {
     cJSON *tree = describe_entries(entries, count, notes, num_notes);
-    char *text = cJSON_PrintUnformatted(tree), *made = NULL;
+    char *text = tree ? cJSON_PrintUnformatted(tree) : NULL, *made = NULL;
     cJSON_Delete(tree);
     if (text) {
         size_t used = BAG_SAFETENSORS_PREAMBLE_BYTES + strlen(text);
