@@ -185,7 +185,7 @@ static void print_tensors(const struct bag_inspect_report *report)
 {
     for (size_t i = 0; i < report->num_tensors; i++) {
         const struct bag_inspected_tensor *tensor = &report->tensors[i];
-        printf("  %s  %s [", tensor->name, tensor->datatype);
+        printf("  %s  %s [", bag_quote(tensor->name, strlen(tensor->name)).text, tensor->datatype);
         for (uint32_t axis = 0; axis < tensor->rank; axis++)
             printf("%s%" PRId64, axis ? ", " : "", tensor->shape[axis]);
         printf("]  %s\n", bag_format_bytes(tensor->bytes).text);

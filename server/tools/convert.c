@@ -131,10 +131,13 @@ static bool publish(const struct job *job, const char *partial, struct bag_probl
     unsigned flags = job->conversion->replace ? 0 : RENAME_NOREPLACE;
     if (fsync(job->fd) != 0)
         return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: %s", partial, strerror(errno));
-    if (renameat2(AT_FDCWD, partial, AT_FDCWD, out, flags) != 0 || !sync_folder(out))
+    if (renameat2(AT_FDCWD, partial, AT_FDCWD, out, flags) != 0)
         return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: cannot be renamed to %s: %s",
                                partial, out, strerror(errno));
-    return true;
+    return sync_folder(out) ||
+           bag_problem_set(problem, BAG_ERROR_STORAGE,
+                           "%s: it is written, but its name may not be on the disk yet: %s", out,
+                           strerror(errno));
 }
 
 /* ---- the header ------------------------------------------------------------------------------ */

@@ -158,6 +158,21 @@ def test_verify(directory, rows):
     verify(code=2, words=["usage"])
 
 
+@pytest.mark.parametrize("member", ["values", "keys"])
+def test_damaged_archives(directory, rows, member):
+    """A member that is not as its CRC-32 says is neither right nor converted."""
+    path, keys = directory / "t.npz", np.arange(len(rows))
+    np.savez(path, values=rows, keys=keys)
+    expect_equal(run("verify", path).returncode, 0)
+    data = bytearray(path.read_bytes())
+    data[data.rfind((rows if member == "values" else keys)[7:].tobytes()) + 6] ^= 1
+    path.write_bytes(data)
+    for command in (["verify", path], ["convert", path, directory / "out.safetensors"]):
+        ended = run(*command)
+        expect(ended.returncode and "CRC-32" in ended.stderr, f"{command[0]}: {ended.stderr}")
+    expect_equal(sorted(p.name for p in directory.iterdir()), ["t.npz"])
+
+
 def test_verify_keys(directory, rows):
     np.save(directory / "values.npy", rows)
     keys = np.arange(ROWS) - 5
