@@ -13,6 +13,8 @@ JSON = Query("JSON, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000, jso
 BINARY = Query("binary, 1 bag x 1000 ids, dim 64", "items", ITEMS_ROWS, 1, 1000)
 HUGE = Query("500 bags x 100 ids, dim 128", "wide", WIDE_ROWS, 500, 100)
 
+MANY = Query("20 bags x 1000 ids, dim 64", "items", ITEMS_ROWS, 20, 1000)
+
 # MLPerf's 26 tables: rows (the largest a 54th of theirs, so that all take 2 GB), ids of each bag.
 CRITEO = tuple(zip(
     (740000, 39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 740000, 56814, 7505, 10, 2209, 11938,
