@@ -71,7 +71,9 @@ static bool bring_elements(const struct bag_source *source, const struct bag_loa
         return false;
     bag_log(BAG_LOG_LEVEL_INFO, "mapped", BAG_LOG_TEXT("model", source->model->name),
             BAG_LOG_TEXT("file", source->files[0].path),
-            BAG_LOG_NUMBER("bytes", bytes_of(source->files, source->num_files)));
+            BAG_LOG_NUMBER("bytes", bytes_of(source->files, source->num_files)),
+            BAG_LOG_TEXT("crc32", source->files[0].has_crc32 ? "not compared: bagserve verify does"
+                                                             : "none"));
     return true;
 }
 

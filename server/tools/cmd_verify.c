@@ -249,6 +249,15 @@ static bool check_files(const char *path, size_t *checked, struct bag_problem *p
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
+/* Of files that can be read, so that a failure is theirs. */
+static bool check_archives(const struct bag_rows_reader *reader, struct bag_problem *problem)
+{
+    bool ok = bag_rows_reader_check_sums(reader, problem);
+    if (!ok && problem->kind == BAG_ERROR_FILE)
+        problem->kind = BAG_ERROR_CONFLICT;
+    return ok;
+}
+
 static bool verify(struct bag_source *source, const char *in, const char *const *values,
                    struct bag_problem *problem)
 {
@@ -262,6 +271,7 @@ static bool verify(struct bag_source *source, const char *in, const char *const 
               bag_rows_reader_check(&reader, problem);
     if (!ok && problem->kind == BAG_ERROR_CONFLICT)
         bag_problem_prefix(problem, "%s", source->model->path);
+    ok = ok && check_archives(&reader, problem);
     if (ok)
         printf(
             "%s is sound: %zu rows of %zu elements%s; %zu of its files have the right checksum\n",

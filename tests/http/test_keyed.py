@@ -482,3 +482,11 @@ def test_checksums_of_archives(directory, order):
         path.write_bytes(whole)
         whole[at] ^= 0x20
         reject(("--table", f"m={path}"), "a.npz: the zip archive is damaged: its member", "CRC-32")
+        for code, arguments in ((1, ["verify", path]), (2, ["convert", path, directory / "out"])):
+            done = run(*arguments)
+            expect_equal(done.returncode, code, done.stderr)
+            expect("a.npz: the zip archive is damaged" in done.stderr, done.stderr)
+    expect_equal([p.name for p in directory.iterdir()], ["a.npz"])
+    if order == "C":  # mapped tables are not read whole: that is said
+        with Server("--table", f"m={path},load=map") as server:
+            expect("verify" in server.wait_event("mapped")["crc32"], server.log())
