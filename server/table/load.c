@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +21,9 @@
 #define TILE_BYTES ((size_t)8 << 20)
 /* The least that is read at one place, however many columns there are. */
 #define RUN_BYTES ((size_t)64 << 10)
+/* What one call reads. The kernel may not let another thread run on the processor before a call
+ * ends: much at once would hold up requests by milliseconds. */
+#define PIECE_BYTES ((size_t)256 << 10)
 /* Of smaller tables nobody asks what pages they are in. */
 #define LARGE_BYTES ((size_t)16 << 20)
 
@@ -82,7 +86,7 @@ struct reading {
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t changed; /* signalled when a tile is done and when a reader ends */
     size_t next_tile;
-    uint64_t next_ns; /* when the next tile may begin; on the monotonic clock */
+    uint64_t next_ns; /* when the next piece may be read; on the monotonic clock */
     size_t done_bytes;
     unsigned running; /* readers that have not ended */
     bool failed;      /* the first failure, which `problem` describes, stops all readers */
@@ -95,16 +99,6 @@ static bool is_cancelled(const struct reading *reading)
     return cancelled && atomic_load_explicit(cancelled, memory_order_relaxed);
 }
 
-/* When the tile may be read, so that all readers keep to their bytes per second. Under the lock. */
-static uint64_t take_turn(struct reading *reading, struct bag_npy_tile tile)
-{
-    size_t bytes = tile.count * tile.num_columns * bag_dtypes[reading->npy->dtype].bytes;
-    double rate = (double)reading->options->bytes_per_second;
-    uint64_t now = uv_hrtime(), at = reading->next_ns > now ? reading->next_ns : now;
-    reading->next_ns = at + (uint64_t)((double)bytes / rate * NS_PER_S);
-    return at;
-}
-
 /* In naps, so that cancelling need not wait. */
 static void sleep_until(const struct reading *reading, uint64_t at_ns)
 {
@@ -114,18 +108,31 @@ static void sleep_until(const struct reading *reading, uint64_t at_ns)
     }
 }
 
-/* Once the turn of the next tile has come. */
+/* Waits until so many bytes may be read, so that all readers keep to their bytes per second, and
+ * lets those run that wait for the processor. */
+static void take_turn(struct reading *reading, size_t bytes)
+{
+    double rate = (double)reading->options->bytes_per_second;
+    uint64_t at_ns = 0, now_ns = uv_hrtime();
+    if (reading->options->bytes_per_second) {
+        pthread_mutex_lock(&reading->lock);
+        at_ns = reading->next_ns > now_ns ? reading->next_ns : now_ns;
+        reading->next_ns = at_ns + (uint64_t)((double)bytes / rate * NS_PER_S);
+        pthread_mutex_unlock(&reading->lock);
+    }
+    if (at_ns > now_ns)
+        sleep_until(reading, at_ns);
+    else if (reading->options->yields)
+        sched_yield();
+}
+
 static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
 {
-    uint64_t at_ns = 0;
     pthread_mutex_lock(&reading->lock);
     bool more = !reading->failed && reading->next_tile < reading->tiling.count;
     if (more)
         *tile = tile_at(reading->npy, &reading->tiling, reading->next_tile++);
-    if (more && reading->options->bytes_per_second)
-        at_ns = take_turn(reading, *tile);
     pthread_mutex_unlock(&reading->lock);
-    sleep_until(reading, at_ns);
     return more;
 }
 
@@ -164,16 +171,18 @@ static void add_crc32(const struct reading *reading, size_t first, size_t elemen
 }
 
 /* Reads the elements from the file's `first` on, in the file's order. */
-static bool read_run(const struct reading *reading, size_t first, size_t elements,
-                     unsigned char *out, struct bag_problem *problem)
+static bool read_run(struct reading *reading, size_t first, size_t elements, unsigned char *out,
+                     struct bag_problem *problem)
 {
     const unsigned char *start = out;
     size_t bytes = elements * bag_dtypes[reading->npy->dtype].bytes;
     off_t at = (off_t)(reading->npy->data_offset + first * bag_dtypes[reading->npy->dtype].bytes);
-    if (is_cancelled(reading))
-        return bag_problem_set(problem, BAG_ERROR_DRAINING, "it is no longer to be loaded");
     while (bytes > 0) {
-        ssize_t got = pread(reading->fd, out, bytes, at);
+        size_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+        take_turn(reading, piece);
+        if (is_cancelled(reading))
+            return bag_problem_set(problem, BAG_ERROR_DRAINING, "it is no longer to be loaded");
+        ssize_t got = pread(reading->fd, out, piece, at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -193,7 +202,7 @@ static bool read_run(const struct reading *reading, size_t first, size_t element
 }
 
 /* Column after column; one run where the tile holds its columns whole. */
-static bool read_tile(const struct reading *reading, struct bag_npy_tile tile, unsigned char *out,
+static bool read_tile(struct reading *reading, struct bag_npy_tile tile, unsigned char *out,
                       struct bag_problem *problem)
 {
     size_t column_elements = reading->npy->column_elements;
