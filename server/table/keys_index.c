@@ -6,10 +6,10 @@
 #include "load.h"
 
 #include "server/memory/memory.h"
+#include "server/system/crew.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,15 +35,13 @@ struct building {
     const struct bag_keys_source *source;
     struct bag_keys keys;
 
-    pthread_mutex_t lock;   /* guards what follows */
-    pthread_cond_t changed; /* signalled when a piece is done and when a builder ends */
+    bag_load_progress *progress;
+    void *context; /* its */
+
+    struct bag_crew crew; /* whose lock guards what follows; it counts keys */
     size_t next_key;
-    size_t done_keys;
-    unsigned running;     /* builders that have not ended */
     struct crowd *crowds; /* owned */
     bool duplicate;       /* a key was found twice; stops all builders */
-    bool failed;          /* as `problem` says; stops all builders, too */
-    struct bag_problem problem;
 };
 
 struct piece {
@@ -52,43 +50,30 @@ struct piece {
 
 static bool next_piece(struct building *building, struct piece *piece)
 {
-    pthread_mutex_lock(&building->lock);
+    pthread_mutex_lock(&building->crew.lock);
     size_t left = building->source->num_keys - building->next_key;
-    bool more = left > 0 && !building->failed && !building->duplicate;
+    bool more = left > 0 && !building->crew.failed && !building->duplicate;
     *piece = (struct piece){building->next_key, left < PIECE_KEYS ? left : PIECE_KEYS};
     if (more)
         building->next_key += piece->count;
-    pthread_mutex_unlock(&building->lock);
+    pthread_mutex_unlock(&building->crew.lock);
     return more;
 }
 
 static void piece_done(struct building *building, struct piece piece, struct crowd *crowd)
 {
-    pthread_mutex_lock(&building->lock);
-    building->done_keys += piece.count;
+    pthread_mutex_lock(&building->crew.lock);
     crowd->next = building->crowds;
     building->crowds = crowd;
-    pthread_cond_signal(&building->changed);
-    pthread_mutex_unlock(&building->lock);
+    pthread_mutex_unlock(&building->crew.lock);
+    bag_crew_did(&building->crew, piece.count);
 }
 
 static void stop(struct building *building)
 {
-    pthread_mutex_lock(&building->lock);
+    pthread_mutex_lock(&building->crew.lock);
     building->duplicate = true;
-    pthread_mutex_unlock(&building->lock);
-}
-
-static void builder_ends(struct building *building, const struct bag_problem *problem)
-{
-    pthread_mutex_lock(&building->lock);
-    if (problem && !building->failed) {
-        building->failed = true;
-        building->problem = *problem;
-    }
-    building->running--;
-    pthread_cond_signal(&building->changed);
-    pthread_mutex_unlock(&building->lock);
+    pthread_mutex_unlock(&building->crew.lock);
 }
 
 /* ---- one builder ----------------------------------------------------------------------------- */
@@ -125,89 +110,41 @@ static bool build_piece(struct building *building, struct piece piece, struct bu
     return true;
 }
 
-static void *run_builder(void *argument)
+static bool run_builder(void *context, struct bag_problem *problem)
 {
-    struct building *building = argument;
-    struct bag_problem problem;
+    struct building *building = context;
     struct piece piece;
     struct buffers *buffers = malloc(sizeof *buffers);
-    bool ok = buffers || no_memory(&problem);
+    bool ok = buffers || no_memory(problem);
     while (ok && next_piece(building, &piece))
-        ok = build_piece(building, piece, buffers, &problem);
+        ok = build_piece(building, piece, buffers, problem);
     free(buffers);
-    builder_ends(building, ok ? NULL : &problem);
-    return NULL;
+    return ok;
 }
 
-/* ---- the thread that waits for them ---------------------------------------------------------- */
-
-/* Returns when all builders have ended and their last progress is told. The lock is free while
- * `progress` runs. */
-static void wait_for_builders(struct building *building, bag_load_progress *progress, void *context)
+/* On the thread that waits for the builders. */
+static void tell_progress(void *context, size_t done_keys)
 {
-    size_t told = 0;
-    pthread_mutex_lock(&building->lock);
-    for (;;) {
-        size_t done = building->done_keys;
-        if (progress && done != told) {
-            pthread_mutex_unlock(&building->lock);
-            progress(context, done * sizeof(uint64_t),
-                     building->source->num_keys * sizeof(uint64_t));
-            pthread_mutex_lock(&building->lock);
-            told = done;
-        } else if (building->running > 0) {
-            pthread_cond_wait(&building->changed, &building->lock);
-        } else {
-            break;
-        }
-    }
-    pthread_mutex_unlock(&building->lock);
+    const struct building *building = context;
+    if (building->progress)
+        building->progress(building->context, done_keys * sizeof(uint64_t),
+                           building->source->num_keys * sizeof(uint64_t));
 }
 
-/* Fewer builders than asked for are enough; none is a failure. */
-static unsigned start_builders(struct building *building, pthread_t *builders, unsigned wanted)
-{
-    unsigned started = 0;
-    int error = 0;
-    building->running = wanted;
-    while (started < wanted &&
-           (error = pthread_create(&builders[started], NULL, run_builder, building)) == 0)
-        started++;
-    pthread_mutex_lock(&building->lock);
-    building->running -= wanted - started;
-    if (started == 0) {
-        building->failed = true;
-        bag_problem_set(&building->problem, BAG_ERROR_SYSTEM, "no thread can be started: %s",
-                        strerror(error));
-    }
-    pthread_mutex_unlock(&building->lock);
-    return started;
-}
-
-static bool run_builders(struct building *building, unsigned threads, bag_load_progress *progress,
-                         void *context, struct bag_problem *problem)
+static bool run_builders(struct building *building, unsigned threads, struct bag_problem *problem)
 {
     size_t pieces = (building->source->num_keys + PIECE_KEYS - 1) / PIECE_KEYS;
     unsigned wanted = threads > pieces ? (unsigned)pieces : threads;
-    pthread_t *builders = calloc(wanted + 1, sizeof *builders);
-    if (!builders)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %u builders", wanted);
-    building->next_key = building->done_keys = 0;
-    unsigned started = wanted ? start_builders(building, builders, wanted) : 0;
-    wait_for_builders(building, progress, context);
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(builders[i], NULL);
-    free(builders);
-    if (building->failed)
-        *problem = building->problem;
-    return !building->failed;
+    building->next_key = building->crew.done = 0;
+    return wanted == 0 ||
+           bag_crew_run(&building->crew, wanted, run_builder, tell_progress, building, problem);
 }
 
 /* Inserts the keys that had no room at home, unless the builders stopped, and frees them. */
 static enum bag_keys_outcome insert_crowds(struct building *building)
 {
     enum bag_keys_outcome outcome =
-        building->duplicate || building->failed ? BAG_KEYS_DUPLICATE : BAG_KEYS_ADDED;
+        building->duplicate || building->crew.failed ? BAG_KEYS_DUPLICATE : BAG_KEYS_ADDED;
     while (building->crowds) {
         struct crowd *crowd = building->crowds;
         size_t stopped;
@@ -285,14 +222,13 @@ static bool reject_duplicate(struct building *building, struct bag_problem *prob
 }
 
 /* Tries seeds until no key is crowded out: with random ones the first try does. */
-static bool try_seeds(struct building *building, unsigned threads, bag_load_progress *progress,
-                      void *context, struct bag_problem *problem)
+static bool try_seeds(struct building *building, unsigned threads, struct bag_problem *problem)
 {
     for (int tries = 0; tries < MAX_TRIES; tries++) {
         if (tries > 0)
             clear_lines(building);
-        bool ok = choose_seed(&building->keys.seed, problem) &&
-                  run_builders(building, threads, progress, context, problem);
+        bool ok =
+            choose_seed(&building->keys.seed, problem) && run_builders(building, threads, problem);
         enum bag_keys_outcome outcome = insert_crowds(building);
         if (!ok || outcome == BAG_KEYS_ADDED)
             return ok;
@@ -319,16 +255,15 @@ bool bag_keys_index_build(const struct bag_keys_source *source, unsigned threads
         return bag_problem_set(
             problem, BAG_ERROR_FILE, "there are %zu keys%s; an index of keys takes up to %" PRId64,
             max_keys, source->spare_keys ? " with the spare ones" : "", BAG_KEYS_MAX_ROWS);
-    struct building building = {.source = source, .keys = bag_keys_for(max_keys)};
+    struct building building = {
+        .source = source, .keys = bag_keys_for(max_keys), .progress = progress, .context = context};
     index->mapping_bytes = bag_keys_index_bytes(max_keys);
     building.keys.lines = bag_pages_map(index->mapping_bytes, problem);
     if (!building.keys.lines)
         return false;
-    pthread_mutex_init(&building.lock, NULL);
-    pthread_cond_init(&building.changed, NULL);
-    bool ok = try_seeds(&building, threads ? threads : 1, progress, context, problem);
-    pthread_cond_destroy(&building.changed);
-    pthread_mutex_destroy(&building.lock);
+    bag_crew_init(&building.crew);
+    bool ok = try_seeds(&building, threads ? threads : 1, problem);
+    bag_crew_free(&building.crew);
     index->keys = building.keys;
     if (!ok)
         bag_keys_index_free(index);

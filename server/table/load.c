@@ -7,11 +7,11 @@
 
 #include "proto/formats.h"
 #include "server/memory/memory.h"
+#include "server/system/crew.h"
 #include "server/system/log.h"
 #include "updates.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,14 +83,9 @@ struct reading {
     const struct bag_load_options *options;
     uint32_t *crc32; /* of the elements: the XOR of parts, atomic; NULL: nobody asks */
 
-    pthread_mutex_t lock;   /* guards what follows */
-    pthread_cond_t changed; /* signalled when a tile is done and when a reader ends */
+    struct bag_crew crew; /* whose lock guards what follows; it counts bytes */
     size_t next_tile;
     uint64_t next_ns; /* when the next piece may be read; on the monotonic clock */
-    size_t done_bytes;
-    unsigned running; /* readers that have not ended */
-    bool failed;      /* the first failure, which `problem` describes, stops all readers */
-    struct bag_problem problem;
 };
 
 static bool is_cancelled(const struct reading *reading)
@@ -115,10 +110,10 @@ static void take_turn(struct reading *reading, size_t bytes)
     double rate = (double)reading->options->bytes_per_second;
     uint64_t at_ns = 0, now_ns = uv_hrtime();
     if (reading->options->bytes_per_second) {
-        pthread_mutex_lock(&reading->lock);
+        pthread_mutex_lock(&reading->crew.lock);
         at_ns = reading->next_ns > now_ns ? reading->next_ns : now_ns;
         reading->next_ns = at_ns + (uint64_t)((double)bytes / rate * NS_PER_S);
-        pthread_mutex_unlock(&reading->lock);
+        pthread_mutex_unlock(&reading->crew.lock);
     }
     if (at_ns > now_ns)
         sleep_until(reading, at_ns);
@@ -128,33 +123,18 @@ static void take_turn(struct reading *reading, size_t bytes)
 
 static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
 {
-    pthread_mutex_lock(&reading->lock);
-    bool more = !reading->failed && reading->next_tile < reading->tiling.count;
+    pthread_mutex_lock(&reading->crew.lock);
+    bool more = !reading->crew.failed && reading->next_tile < reading->tiling.count;
     if (more)
         *tile = tile_at(reading->npy, &reading->tiling, reading->next_tile++);
-    pthread_mutex_unlock(&reading->lock);
+    pthread_mutex_unlock(&reading->crew.lock);
     return more;
 }
 
 static void tile_done(struct reading *reading, struct bag_npy_tile tile)
 {
     size_t elements = tile.count * tile.num_columns;
-    pthread_mutex_lock(&reading->lock);
-    reading->done_bytes += elements * bag_dtypes[reading->npy->dtype].bytes;
-    pthread_cond_signal(&reading->changed);
-    pthread_mutex_unlock(&reading->lock);
-}
-
-static void reader_ends(struct reading *reading, const struct bag_problem *problem)
-{
-    pthread_mutex_lock(&reading->lock);
-    if (problem && !reading->failed) {
-        reading->failed = true;
-        reading->problem = *problem;
-    }
-    reading->running--;
-    pthread_cond_signal(&reading->changed);
-    pthread_mutex_unlock(&reading->lock);
+    bag_crew_did(&reading->crew, elements * bag_dtypes[reading->npy->dtype].bytes);
 }
 
 /* ---- one reader ------------------------------------------------------------------------------ */
@@ -247,58 +227,19 @@ static bool read_and_place(struct reading *reading, struct bag_problem *problem)
     return ok;
 }
 
-static void *run_reader(void *argument)
+static bool run_reader(void *context, struct bag_problem *problem)
 {
-    struct reading *reading = argument;
-    struct bag_problem problem;
-    bool ok = bag_npy_is_plain(reading->npy) ? read_into_place(reading, &problem)
-                                             : read_and_place(reading, &problem);
-    reader_ends(reading, ok ? NULL : &problem);
-    return NULL;
+    struct reading *reading = context;
+    return bag_npy_is_plain(reading->npy) ? read_into_place(reading, problem)
+                                          : read_and_place(reading, problem);
 }
 
-/* ---- the thread that waits for them ---------------------------------------------------------- */
-
-/* Returns when all readers have ended and their last progress is told. The lock is free while
- * `progress` runs. */
-static void wait_for_readers(struct reading *reading, bag_load_progress *progress, void *context)
+/* On the thread that waits for the readers. */
+static void tell_progress(void *context, size_t done_bytes)
 {
-    size_t told = 0;
-    pthread_mutex_lock(&reading->lock);
-    for (;;) {
-        size_t done = reading->done_bytes;
-        if (progress && done != told) {
-            pthread_mutex_unlock(&reading->lock);
-            progress(context, done, reading->npy->data_bytes);
-            pthread_mutex_lock(&reading->lock);
-            told = done;
-        } else if (reading->running > 0) {
-            pthread_cond_wait(&reading->changed, &reading->lock);
-        } else {
-            break;
-        }
-    }
-    pthread_mutex_unlock(&reading->lock);
-}
-
-/* Fewer readers than asked for are enough; none is a failure. */
-static unsigned start_readers(struct reading *reading, pthread_t *readers, unsigned wanted)
-{
-    unsigned started = 0;
-    int error = 0;
-    reading->running = wanted;
-    while (started < wanted &&
-           (error = pthread_create(&readers[started], NULL, run_reader, reading)) == 0)
-        started++;
-    pthread_mutex_lock(&reading->lock);
-    reading->running -= wanted - started;
-    if (started == 0) {
-        reading->failed = true;
-        bag_problem_set(&reading->problem, BAG_ERROR_SYSTEM, "no thread can be started: %s",
-                        strerror(error));
-    }
-    pthread_mutex_unlock(&reading->lock);
-    return started;
+    const struct reading *reading = context;
+    if (reading->options->progress)
+        reading->options->progress(reading->options->context, done_bytes, reading->npy->data_bytes);
 }
 
 /* Reads all elements into `rows`, which has npy->data_bytes. Progress is told on the caller's own
@@ -315,21 +256,10 @@ static bool read_all(int fd, const struct bag_npy *npy, const struct bag_load_op
                               .options = options,
                               .crc32 = crc32};
     unsigned wanted = (unsigned)within(options->threads, 1, reading.tiling.count);
-    pthread_t *readers = calloc(wanted, sizeof *readers);
-    if (!readers)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %u readers", wanted);
-    pthread_mutex_init(&reading.lock, NULL);
-    pthread_cond_init(&reading.changed, NULL);
-    unsigned started = start_readers(&reading, readers, wanted);
-    wait_for_readers(&reading, options->progress, options->context);
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(readers[i], NULL);
-    pthread_cond_destroy(&reading.changed);
-    pthread_mutex_destroy(&reading.lock);
-    free(readers);
-    if (reading.failed)
-        *problem = reading.problem;
-    return !reading.failed;
+    bag_crew_init(&reading.crew);
+    bool ok = bag_crew_run(&reading.crew, wanted, run_reader, tell_progress, &reading, problem);
+    bag_crew_free(&reading.crew);
+    return ok;
 }
 
 /* ---- memory of tables ------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
 
 #include "kernels/rowformat.h"
 #include "proto/formats.h"
+#include "server/system/crew.h"
 #include "server/table/load.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <inttypes.h>
 #include <libgen.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,12 +38,8 @@ struct job {
     uint64_t values_at, keys_at;
     struct bag_error_sum *blocks; /* of each; owned */
 
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t changed;
-    size_t next_block, done_bytes;
-    unsigned running;
-    bool failed; /* the first failure, which `problem` describes, stops all */
-    struct bag_problem problem;
+    struct bag_crew crew; /* whose lock guards what follows; it counts bytes */
+    size_t next_block;
     struct bag_worst_rows worst;
 };
 
@@ -303,40 +299,26 @@ static bool convert_block(struct job *job, size_t index, struct buffers *buffers
 
 static bool next_block(struct job *job, size_t *index)
 {
-    pthread_mutex_lock(&job->lock);
-    bool more = !job->failed && job->next_block < job->num_blocks;
+    pthread_mutex_lock(&job->crew.lock);
+    bool more = !job->crew.failed && job->next_block < job->num_blocks;
     if (more && *job->conversion->stopping) {
-        job->failed = true;
-        bag_problem_set(&job->problem, BAG_ERROR_CANCELLED, "interrupted; nothing was written");
+        job->crew.failed = true;
+        bag_problem_set(&job->crew.problem, BAG_ERROR_CANCELLED,
+                        "interrupted; nothing was written");
         more = false;
     }
     if (more)
         *index = job->next_block++;
-    pthread_mutex_unlock(&job->lock);
+    pthread_mutex_unlock(&job->crew.lock);
     return more;
 }
 
-static void block_done(struct job *job, size_t rows)
+static void add_worst(struct job *job, const struct bag_worst_rows *worst)
 {
-    pthread_mutex_lock(&job->lock);
-    job->done_bytes += rows * job->reader.row_bytes;
-    pthread_cond_signal(&job->changed);
-    pthread_mutex_unlock(&job->lock);
-}
-
-static void thread_ends(struct job *job, const struct bag_worst_rows *worst,
-                        const struct bag_problem *problem)
-{
-    pthread_mutex_lock(&job->lock);
+    pthread_mutex_lock(&job->crew.lock);
     for (size_t i = 0; i < worst->count; i++)
         bag_worst_rows_add(&job->worst, &worst->rows[i]);
-    if (problem && !job->failed) {
-        job->failed = true;
-        job->problem = *problem;
-    }
-    job->running--;
-    pthread_cond_signal(&job->changed);
-    pthread_mutex_unlock(&job->lock);
+    pthread_mutex_unlock(&job->crew.lock);
 }
 
 static bool allocate_buffers(const struct job *job, struct buffers *buffers)
@@ -361,58 +343,32 @@ static void free_buffers(struct buffers *buffers)
     free(buffers->got);
 }
 
-static void *run_thread(void *context)
+static bool run_thread(void *context, struct bag_problem *problem)
 {
     struct job *job = context;
-    struct bag_problem problem;
     struct buffers buffers;
     size_t index;
-    bool ok = allocate_buffers(job, &buffers) || reject_memory(&problem);
+    bool ok = allocate_buffers(job, &buffers) || reject_memory(problem);
     while (ok && next_block(job, &index)) {
-        ok = convert_block(job, index, &buffers, &problem);
+        ok = convert_block(job, index, &buffers, problem);
         if (ok)
-            block_done(job, block_rows(job, index));
+            bag_crew_did(&job->crew, block_rows(job, index) * job->reader.row_bytes);
     }
     free_buffers(&buffers);
-    thread_ends(job, &buffers.worst, ok ? NULL : &problem);
-    return NULL;
+    add_worst(job, &buffers.worst);
+    return ok;
 }
 
-static void wait_for_threads(struct job *job)
+static void tell_progress(void *context, size_t done_bytes)
 {
-    pthread_mutex_lock(&job->lock);
-    while (job->running > 0) {
-        pthread_cond_wait(&job->changed, &job->lock);
-        size_t done = job->done_bytes;
-        pthread_mutex_unlock(&job->lock);
-        bag_progress_update(job->conversion->progress, done, uv_hrtime());
-        pthread_mutex_lock(&job->lock);
-    }
-    pthread_mutex_unlock(&job->lock);
+    const struct job *job = context;
+    bag_progress_update(job->conversion->progress, done_bytes, uv_hrtime());
 }
 
-/* Converts all rows. Fewer threads than asked for are enough; none is a failure. */
 static bool convert_rows(struct job *job, struct bag_problem *problem)
 {
-    unsigned wanted = job->conversion->threads, started = 0;
-    pthread_t threads[BAG_CONVERT_MAX_THREADS];
-    int error = 0;
-    job->running = wanted;
-    while (started < wanted &&
-           (error = pthread_create(&threads[started], NULL, run_thread, job)) == 0)
-        started++;
-    pthread_mutex_lock(&job->lock);
-    job->running -= wanted - started;
-    pthread_mutex_unlock(&job->lock);
-    wait_for_threads(job);
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    if (started == 0)
-        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "no thread can be started: %s",
-                               strerror(error));
-    if (job->failed)
-        *problem = job->problem;
-    return !job->failed;
+    return bag_crew_run(&job->crew, job->conversion->threads, run_thread, tell_progress, job,
+                        problem);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -592,11 +548,9 @@ bool bag_convert(const struct bag_conversion *conversion, struct bag_convert_rep
     struct job job = {.conversion = conversion};
     if (!bag_rows_reader_open(&job.reader, conversion->source, problem))
         return false;
-    pthread_mutex_init(&job.lock, NULL);
-    pthread_cond_init(&job.changed, NULL);
+    bag_crew_init(&job.crew);
     bool ok = convert_opened(&job, report, problem);
-    pthread_cond_destroy(&job.changed);
-    pthread_mutex_destroy(&job.lock);
+    bag_crew_free(&job.crew);
     bag_rows_reader_close(&job.reader);
     return ok;
 }
