@@ -70,25 +70,15 @@ static uint64_t hash_row(const unsigned char *row, size_t bytes)
     return hash;
 }
 
-static double value_at(const struct bag_table *table, const unsigned char *row,
-                       const float *decoded, size_t column)
-{
-    return table->dtype == BAG_F64 ? bag_load_f64(row, column) : (double)decoded[column];
-}
-
 static void look_at_row(struct inspection *inspection, const struct bag_table *table,
                         const unsigned char *row, size_t row_bytes, float *decoded)
 {
     struct bag_inspect_report *report = &inspection->report;
-    struct bag_table one = *table;
     double squares = 0;
     bool zero = true;
-    one.rows = row;
-    one.num_rows = 1;
-    if (table->dtype != BAG_F64)
-        bag_row_decode(&one, 0, 0, table->row_elements, decoded);
+    bag_row_to_floats(table, row, decoded);
     for (size_t i = 0; i < table->row_elements; i++) {
-        double value = value_at(table, row, decoded, i);
+        double value = bag_row_value(table, row, decoded, i);
         report->nan += isnan(value) != 0;
         report->inf += isinf(value) != 0;
         zero &= value == 0;

@@ -60,18 +60,11 @@ static bool reject_memory(struct bag_problem *problem)
 static bool is_finite(const struct bag_table *table, const unsigned char *row, float *decoded,
                       size_t *column)
 {
-    struct bag_table one = *table;
-    one.rows = row;
-    one.num_rows = 1;
-    if (table->dtype != BAG_F64)
-        bag_row_decode(&one, 0, 0, table->row_elements, decoded);
-    for (*column = 0; *column < table->row_elements; (*column)++) {
-        double value =
-            table->dtype == BAG_F64 ? bag_load_f64(row, *column) : (double)decoded[*column];
-        if (!isfinite(value))
-            return false;
-    }
-    return true;
+    bag_row_to_floats(table, row, decoded);
+    *column = 0;
+    while (*column < table->row_elements && isfinite(bag_row_value(table, row, decoded, *column)))
+        ++*column;
+    return *column == table->row_elements;
 }
 
 static bool check_rows(const struct bag_rows_reader *reader, const unsigned char *rows,

@@ -213,18 +213,6 @@ static bool begin_file(struct job *job, const char *partial, struct bag_problem 
 
 /* ---- one block ------------------------------------------------------------------------------- */
 
-static void decode(const struct bag_table *table, const void *row, float *values)
-{
-    struct bag_table one = *table;
-    one.rows = row;
-    one.num_rows = 1;
-    if (table->dtype == BAG_F64)
-        for (size_t i = 0; i < table->row_elements; i++)
-            values[i] = (float)bag_load_f64(row, i);
-    else
-        bag_row_decode(&one, 0, 0, table->row_elements, values);
-}
-
 static bool reject_row(const struct job *job, size_t row, const float *values,
                        struct bag_problem *problem)
 {
@@ -253,10 +241,10 @@ static bool convert_row(const struct job *job, size_t row, const unsigned char *
 {
     const struct bag_table *table = &job->conversion->to;
     struct bag_error_sum errors = {0};
-    decode(&job->conversion->source->table, from, buffers->want);
+    bag_row_to_floats(&job->conversion->source->table, from, buffers->want);
     if (!bag_row_encode(table, buffers->want, to))
         return reject_row(job, row, buffers->want, problem);
-    decode(table, to, buffers->got);
+    bag_row_to_floats(table, to, buffers->got);
     bag_error_add_row(&errors, buffers->want, buffers->got, table->row_elements);
     bag_error_add(sum, &errors);
     if (errors.squared > 0) {
@@ -420,8 +408,8 @@ static bool add_random_row(const struct job *job, uint64_t *random, const struct
         !bag_file_read_at(job->fd, buffers->to, job->to_bytes, job->values_at + row * job->to_bytes,
                           problem))
         return false;
-    decode(&job->conversion->source->table, buffers->from, buffers->want);
-    decode(&job->conversion->to, buffers->to, buffers->got);
+    bag_row_to_floats(&job->conversion->source->table, buffers->from, buffers->want);
+    bag_row_to_floats(&job->conversion->to, buffers->to, buffers->got);
     for (size_t i = 0; i < elements; i++) {
         want[i] += buffers->want[i];
         got[i] += buffers->got[i];

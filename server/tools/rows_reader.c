@@ -1,6 +1,7 @@
 /* Rows and keys are read block by block; see tools.h. */
 #include "tools.h"
 
+#include "kernels/rowformat.h"
 #include "server/table/load.h"
 
 #include <stdlib.h>
@@ -168,4 +169,23 @@ bool bag_rows_read_keys(const struct bag_rows_reader *reader, size_t first, size
 {
     return read_parts(reader->source->key_files, reader->key_files, reader->source->num_key_files,
                       first, count, (unsigned char *)keys, scratch, problem);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+void bag_row_to_floats(const struct bag_table *table, const void *row, float *values)
+{
+    struct bag_table one = *table;
+    one.rows = row;
+    one.num_rows = 1;
+    if (table->dtype != BAG_F64)
+        bag_row_decode(&one, 0, 0, table->row_elements, values);
+    for (size_t i = 0; table->dtype == BAG_F64 && i < table->row_elements; i++)
+        values[i] = (float)bag_load_f64(row, i);
+}
+
+double bag_row_value(const struct bag_table *table, const void *row, const float *values,
+                     size_t column)
+{
+    return table->dtype == BAG_F64 ? bag_load_f64(row, column) : (double)values[column];
 }

@@ -98,6 +98,13 @@ bool bag_rows_import(const struct bag_rows_reader *reader, size_t first, size_t 
 bool bag_rows_read_keys(const struct bag_rows_reader *reader, size_t first, size_t count,
                         uint64_t *keys, void *scratch, struct bag_problem *problem);
 
+/* The elements of a row of floats as FP32; those of FP64 are rounded. */
+void bag_row_to_floats(const struct bag_table *table, const void *row, float *values);
+
+/* One of them as it is, of FP64, too; `values` are those of the row. */
+double bag_row_value(const struct bag_table *table, const void *row, const float *values,
+                     size_t column);
+
 /* ---- converting (convert.c) ------------------------------------------------------------------ */
 
 #define BAG_CONVERT_MAX_THREADS 16
