@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib.util
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -211,6 +212,69 @@ def test_many_threads(client):
         expect(1 <= len(shared._idle) <= 3, len(shared._idle))
 
 
+def test_closed():
+    """A connection that is in use goes with its call; nothing can be asked afterwards."""
+    started, go = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def serve():
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(10000)
+                started.set()
+                go.wait(TIMEOUT_S)
+                peer.sendall(MODELS)
+                expect_equal(peer.recv(100), b"", "after the answer")
+                done.append(True)
+        done, got = [], []
+        client = bc.Client("127.0.0.1:%d" % listener.getsockname()[1])
+        threads = [threading.Thread(target=serve),
+                   threading.Thread(target=lambda: got.append(client.models()))]
+        for thread in threads:
+            thread.start()
+        expect(started.wait(TIMEOUT_S), "the call did not begin")
+        client.close()
+        go.set()
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+        expect_equal((got, done), ([["m"]], [True]))
+        expect_raises(RuntimeError, client.models, "closed")
+        client.close()
+
+    async def work():
+        async with bc.AsyncClient("127.0.0.1:1") as shared:
+            pass
+        with pytest.raises(RuntimeError, match="closed"):
+            await shared.models()
+    asyncio.run(work())
+
+
+def test_fork(client):
+    """A child has connections of its own: both ask at once, on one client, and get their own answers."""
+    with bc.Client(f"{client._host}:{client._port}", connections=1) as shared:
+        shared.packed("items", [[0]])
+        held = shared._free.acquire(blocking=False)  # as if another thread were asking meanwhile
+        expect(held, "a connection is in use")
+        child = os.fork()
+        if child:
+            shared._free.release()
+        rows = 1 if child else 4
+        right = all((shared.packed("items", [[rows]]) == EXAMPLE[[rows]]).all() for _ in range(300))
+        if not child:
+            os._exit(0 if right else 1)
+        _, status = os.waitpid(child, 0)
+        expect(right, "the parent got another answer")
+        expect_equal(os.waitstatus_to_exitcode(status), 0, "the child's exit code")
+
+
+def test_whole_numbers(client):
+    """Numbers that are not ids are not cut, either."""
+    for call in (lambda: client.metadata("items", version=1.0),
+                 lambda: client.packed("items", [[0]], version=1.9),
+                 lambda: client.update("items", [[1, 2]], indices=[0], sequence=1.5)):
+        expect_raises(TypeError, call, "float")
+    expect_equal(client.metadata("items", version="1")["name"], "items")
+
+
 # ---- Python: asyncio --------------------------------------------------------------------------
 def test_async(client):
     async def work():
@@ -232,6 +296,16 @@ def test_async(client):
                 await shared.packed("items", [[1.0]])
             check_rows(await shared.packed("items", [[3]]), EXAMPLE[[3]])
     asyncio.run(work())
+
+
+def test_async_in_several_loops(client):
+    """One AsyncClient in one asyncio.run after the other."""
+    shared = bc.AsyncClient(f"{client._host}:{client._port}", connections=1)
+    for row in range(3):
+        async def work(row=row):
+            return await asyncio.gather(*(shared.packed("items", [[row]]) for _ in range(4)))
+        for rows in asyncio.run(work()):
+            check_rows(rows, EXAMPLE[[row]])
 
 
 def test_async_connections():

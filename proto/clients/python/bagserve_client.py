@@ -20,6 +20,9 @@ connection turns out to be closed, and, up to `retries` times, after 503 and aft
 be made; never after a time-out, which the work itself may have caused. Before that it waits as long as the
 server says (Retry-After), and a random time on top that doubles.
 
+A closed client raises RuntimeError. After a fork the child makes connections of its own; an AsyncClient does
+so, too, in another event loop.
+
 A server with a token_file wants Client(..., token=TOKEN), and behind TLS Client("https://HOST").
 """
 
@@ -28,12 +31,15 @@ import difflib
 import http.client
 import itertools
 import json
+import operator
+import os
 import random
 import ssl
 import threading
 import time
 import urllib.parse
 import warnings
+import weakref
 
 import numpy as np
 
@@ -292,7 +298,9 @@ def _parse(body):
 
 def _model_path(model, version=None):
     path = "/v2/models/" + urllib.parse.quote(model, safe="")
-    return path if version is None else f"{path}/versions/{int(version)}"
+    if version is None:
+        return path
+    return f"{path}/versions/{int(version) if isinstance(version, str) else operator.index(version)}"
 
 
 def _wait_s(attempt, headers):
@@ -302,6 +310,18 @@ def _wait_s(attempt, headers):
 
 
 # ---- calls ------------------------------------------------------------------------------------
+_clients = weakref.WeakSet()  # whose connections a child of this process must not use
+
+
+def _after_fork():
+    for client in list(_clients):
+        client._start()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class _Calls:
     """What both clients can be asked. `_run` sends a request: at once, or when it is awaited.
 
@@ -324,6 +344,17 @@ class _Calls:
             self._ssl = ssl_context or ssl.create_default_context()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout_s, self._retries, self._most = timeout_s, retries, connections
+        self._closed = False
+        self._start()
+        _clients.add(self)
+
+    def _start(self):
+        """Begins without connections: also in a child, where the parent's are not for use."""
+        raise NotImplementedError
+
+    def _check_open(self):
+        if self._closed:
+            raise RuntimeError("the client is closed")
 
     def _run(self, request):
         raise NotImplementedError
@@ -431,7 +462,7 @@ class _Calls:
 
     def _change(self, model, inputs, sequence, parameters):
         if sequence is not None:
-            parameters["sequence"] = int(sequence)
+            parameters["sequence"] = operator.index(sequence)
         header, parts = _encode(inputs, None, parameters, None)
         headers = {_HEADER_LENGTH: str(len(header)), "Content-Type": "application/octet-stream"}
         return self._run(_Request("POST", _model_path(model) + "/rows",
@@ -516,13 +547,14 @@ class Client(_Calls):
     or else by the system's certificates. Calls beyond `connections` at once wait for each other.
     """
 
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
+    def _start(self):
         self._idle, self._lock = [], threading.Lock()
         self._free = threading.BoundedSemaphore(self._most)
 
     def close(self):
+        """Closes all connections; those in use as soon as their calls end."""
         with self._lock:
+            self._closed = True
             while self._idle:
                 self._idle.pop().close()
 
@@ -539,6 +571,7 @@ class Client(_Calls):
         return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
 
     def _run(self, request):
+        self._check_open()
         attempts = _Attempts(request, self._retries)
         while True:
             status, headers, body, failure = self._attempt(request)
@@ -559,7 +592,10 @@ class Client(_Calls):
                 raise
             finally:
                 with self._lock:
-                    self._idle.append(connection)
+                    if self._closed:
+                        connection.close()
+                    else:
+                        self._idle.append(connection)
 
     def _exchange(self, connection, request):
         kept = connection.sock is not None
@@ -591,12 +627,18 @@ class _Closed(Exception):
 class AsyncClient(_Calls):
     """The same for asyncio: `rows = await client.bags(...)`, in `async with AsyncClient(...)`."""
 
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self._idle = []
-        self._free = asyncio.Semaphore(self._most)
+    def _start(self):
+        self._idle, self._loop, self._free = [], None, None
+
+    def _enter_loop(self):
+        """Connections and their semaphore belong to the event loop that made them."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._idle, self._loop, self._free = [], loop, asyncio.Semaphore(self._most)
 
     async def close(self):
+        """As Client.close."""
+        self._closed = True
         while self._idle:
             self._idle.pop()[1].close()
 
@@ -607,6 +649,8 @@ class AsyncClient(_Calls):
         await self.close()
 
     async def _run(self, request):
+        self._check_open()
+        self._enter_loop()
         attempts = _Attempts(request, self._retries)
         while True:
             async with self._free:
@@ -650,7 +694,7 @@ class AsyncClient(_Calls):
         except BaseException:  # cancelled, too: the answer is still to come on it
             writer.close()
             raise
-        if (headers.get("Connection") or "").lower() == "close":
+        if self._closed or (headers.get("Connection") or "").lower() == "close":
             writer.close()
         else:
             self._idle.append(streams)
