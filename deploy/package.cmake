@@ -21,6 +21,9 @@ add_custom_command(OUTPUT ${generated}/bagserve.1.gz ${generated}/bagserve ${gen
     DEPENDS bagserve deploy/systemd/bagserve.service deploy/debian/changelog
     VERBATIM)
 add_custom_target(package_files ALL DEPENDS ${generated}/bagserve.1.gz)
+# The package without the tests, which cmake's own target `package` would build first.
+add_custom_target(deb COMMAND ${CMAKE_CPACK_COMMAND} -G DEB DEPENDS bagserve package_files
+    WORKING_DIRECTORY ${CMAKE_BINARY_DIR} VERBATIM)
 
 install(TARGETS bagserve RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES ${generated}/bagserve.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
