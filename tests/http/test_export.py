@@ -98,6 +98,9 @@ def test_state_dict(directory, rng):
 
 def test_what_is_not_known_is_an_error(directory, rng):
     table = rng.random((4, 2), np.float32)
+    codes, quantised = rng.integers(0, 256, (4, 2)).astype(np.uint8), Collection(rng)
+    for name in list(quantised.state):
+        quantised.state |= {name: codes, name + "_qscale": table[:, :1], name + "_qbias": table[:, 1:]}
     for work, words in (
             (lambda: export({"a": table}, directory), "reduction is None"),
             (lambda: export({"a": table}, directory, reduction="avg"), "sum, mean, max, sqrtn"),
@@ -106,6 +109,9 @@ def test_what_is_not_known_is_an_error(directory, rng):
             (lambda: Export().table("a", table[0], "sum"), "2 dimensions"),
             (lambda: Export().table("a", table > 0, "sum"), "bool"),
             (lambda: Export().state_dict({"a": table}, "sum", ["b"]), "no 'b'; it has a"),
+            (lambda: export({"t.weight": codes, "t.weight_qscale": table, "t.weight_qbias": table},
+                            directory, reduction="sum"), "'t.weight' has codes.*bagserve convert"),
+            (lambda: Export().embedding_bag_collection("c", quantised), "has codes.*weight_qscale"),
             (lambda: Export().embedding_bag("a", types.SimpleNamespace(
                 weight=table, max_norm=1.0)), "max_norm")):
         with pytest.raises(ValueError, match=words):

@@ -51,6 +51,15 @@ def _array(tensor, what):
     return kind, array
 
 
+def _check_plain(state, key):
+    """Codes are no rows: pooled without their scales they would be other numbers."""
+    if f"{key}_qscale" in state:
+        raise ValueError(f"'{key}' has codes whose scales are in '{key}_qscale': save these tensors and "
+                         f"'{key}_qbias' with numpy.savez, and join them with 'bagserve convert "
+                         f"FILE.npz#{key},row_elements=N OUT.safetensors'")
+    return state[key]
+
+
 def _bf16_bits(tensor):
     """As int16, for which NumPy has a type; the tensor's own module knows it."""
     return tensor.view(sys.modules[type(tensor).__module__.partition(".")[0]].int16).numpy()
@@ -138,7 +147,8 @@ class Export:
         names = [feature for config in configs for feature in config.feature_names]
         for config in configs:
             pooling = str(getattr(config.pooling, "value", config.pooling)).lower()
-            table = self.table(config.name, state[f"embedding_bags.{config.name}.weight"], pooling)
+            rows = _check_plain(state, f"embedding_bags.{config.name}.weight")
+            table = self.table(config.name, rows, pooling)
             for feature in config.feature_names:
                 shared = names.count(feature) > 1
                 features.append({"name": f"{feature}.{config.name}" if shared else feature,
@@ -175,7 +185,8 @@ class Export:
             if key not in state:
                 raise ValueError(f"the state_dict has no '{key}'; it has {', '.join(state)}")
             pools = reduction.get(key) if isinstance(reduction, dict) else reduction
-            self.table(key[:-len(".weight")] if key.endswith(".weight") else key, state[key], pools)
+            self.table(key[:-len(".weight")] if key.endswith(".weight") else key,
+                       _check_plain(state, key), pools)
 
     # ---- writing ------------------------------------------------------------------------------
     def write(self, directory):
