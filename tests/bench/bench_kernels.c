@@ -127,32 +127,57 @@ double bench_pool(const struct cell *cell)
     return cpu_ns() - start;
 }
 
+/* Writes a result of so many bytes, for what that costs. */
+static void write_result(char *out, size_t bytes)
+{
+    typedef uint64_t vector __attribute__((vector_size(16), aligned(4)));
+    for (size_t at = 0; at + sizeof(vector) <= bytes; at += sizeof(vector))
+        *(volatile vector *)(void *)(out + at) = (vector){0};
+}
+
+static inline void prefetch_row(const char *row, size_t bytes, int level)
+{
+    for (size_t byte = 0; byte < bytes; byte += 64)
+        if (level == 3)
+            __builtin_prefetch(row + byte, 0, 3);
+        else
+            __builtin_prefetch(row + byte, 0, 2);
+    if (bytes % 64 != 0)
+        __builtin_prefetch(row + bytes - 1, 0, 2);
+}
+
+static inline void touch_row(const char *row, size_t bytes)
+{
+    for (size_t byte = 0; byte < bytes; byte += 64)
+        (void)*(const volatile char *)(row + byte);
+    if (bytes % 64 != 0)
+        (void)*(const volatile char *)(row + bytes - 1);
+}
+
+/* One call: the entries [first, end). */
+static void gather_call(const struct cell *cell, int64_t first, int64_t end, int64_t ahead,
+                        int level)
+{
+    const char *rows = cell->rows;
+    size_t row_bytes = (size_t)bench_row_bytes(cell);
+    size_t result_bytes = (size_t)cell->row_elements * bag_dtypes[cell->dtype].bytes;
+    char *out = (char *)cell->out;
+    for (int64_t i = first; first < end; first += cell->bag, out += result_bytes) {
+        for (; i < first + cell->bag; i++) {
+            if (ahead && i + ahead < end)
+                prefetch_row(rows + (size_t)cell->ids[i + ahead] * row_bytes, row_bytes, level);
+            touch_row(rows + (size_t)cell->ids[i] * row_bytes, row_bytes);
+        }
+        write_result(out, result_bytes);
+    }
+}
+
 double bench_gather(const struct cell *cell, int64_t ahead, int level)
 {
-    size_t row_bytes = (size_t)bench_row_bytes(cell);
-    const char *rows = cell->rows;
-    size_t last = row_bytes - 1;
-    bool straddles = row_bytes % 64 != 0;
-    int64_t call = cell->batch * cell->bag, end = call;
+    int64_t call = cell->batch * cell->bag;
     double start = cpu_ns();
-    for (int64_t i = 0; i < cell->count; i++) {
-        end += i == end ? call : 0;
-        if (ahead && i + ahead < end) {
-            const char *row = rows + (size_t)cell->ids[i + ahead] * row_bytes;
-            for (size_t byte = 0; byte < row_bytes; byte += 64)
-                if (level == 3)
-                    __builtin_prefetch(row + byte, 0, 3);
-                else
-                    __builtin_prefetch(row + byte, 0, 2);
-            if (straddles)
-                __builtin_prefetch(row + last, 0, 2);
-        }
-        const char *row = rows + (size_t)cell->ids[i] * row_bytes;
-        for (size_t byte = 0; byte < row_bytes; byte += 64)
-            (void)*(const volatile char *)(row + byte);
-        if (straddles)
-            (void)*(const volatile char *)(row + last);
-    }
+    for (int64_t at = 0; at < cell->count; at += call)
+        gather_call(cell, at, at + call, ahead, level);
     return cpu_ns() - start;
 }
 
