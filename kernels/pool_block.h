@@ -78,8 +78,8 @@ struct bag_fetch {
 
 /* Prefetches `bytes` from `from` on, and the byte at `last`, into the first cache or the second.
  * An address outside the table does no harm: these are hints. */
-BAG_LANE void bag_fetch_lines(const struct bag_fetch *fetch, bool near, const char *from,
-                              size_t bytes, const char *last)
+BAG_LANE void bag_fetch_lines(bool near, bool straddles, const char *from, size_t bytes,
+                              const char *last)
 {
     if (near) {
 #pragma GCC unroll 8
@@ -90,7 +90,7 @@ BAG_LANE void bag_fetch_lines(const struct bag_fetch *fetch, bool near, const ch
         for (size_t i = 0; i < bytes; i += 64)
             __builtin_prefetch(from + i, 0, 2);
     }
-    if (fetch->straddles)
+    if (straddles)
         __builtin_prefetch(last, 0, 2);
 }
 
@@ -116,6 +116,7 @@ struct bag_tile_task {
     bool half_params;    /* they are f16 */
     bool singles_pass;   /* a bag of one entry is that row: nothing divides or converts it */
     bool sums_pass;      /* sums are results: nothing divides or converts them */
+    bool halves_pass;    /* sums of f16 or bf16 rows are, once rounded to the rows' type */
     struct bag_fetch fetch;
 };
 
@@ -135,8 +136,21 @@ struct bag_tile_set {
     bag_block_fn *below; /* pools what is narrower than one vector */
 };
 
-/* How a loop prefetches: with no entry, with those before fetch.end, or with all. */
-enum bag_prefetching { BAG_PREFETCH_NONE, BAG_PREFETCH_SOME, BAG_PREFETCH };
+/* How a loop prefetches: with no entry, with those before fetch.end, or with all; where rows do not
+ * straddle also with all into the first cache, or into the second where that is better, so that
+ * neither is tested per row. */
+enum bag_prefetching {
+    BAG_PREFETCH_NONE,
+    BAG_PREFETCH_SOME,
+    BAG_PREFETCH,
+    BAG_PREFETCH_NEAR,
+    BAG_PREFETCH_FAR
+};
+
+/* The entries of a bag, and how many of them stay in it. */
+struct bag_entries {
+    size_t first, end, kept;
+};
 
 BAG_LANE unsigned bag_kind_bits(enum bag_row_kind kind)
 {

@@ -83,14 +83,18 @@ BAG_LANE int64_t V(id_ahead)(const struct bag_tile_task *task, enum bag_mode mod
 /* Prefetches a tile of the row `ahead` of an entry; with the first of several tiles also scale and
  * bias, which every tile reads. */
 BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
-                       int vectors, const struct V(tile) * tile, size_t entry)
+                       int vectors, const struct V(tile) * tile, enum bag_prefetching prefetching,
+                       size_t entry)
 {
+    const bool known = prefetching == BAG_PREFETCH_NEAR || prefetching == BAG_PREFETCH_FAR;
+    bool near = known ? prefetching == BAG_PREFETCH_NEAR : task->fetch.near;
+    bool straddles = known ? false : task->fetch.straddles;
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
     uintptr_t row =
         (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(task, mode, entry) * task->row_bytes;
     uintptr_t from = bag_kind_quantised(kind) ? row - tile->bytes_before : row;
-    bag_fetch_lines(&task->fetch, BAG_FAR_CACHE == 1 || task->fetch.near, (const char *)from,
-                    tile_bytes, (const char *)(row + tile->last_byte));
+    bag_fetch_lines(BAG_FAR_CACHE == 1 || near, straddles, (const char *)from, tile_bytes,
+                    (const char *)(row + tile->last_byte));
     if (bag_kind_quantised(kind) && task->has_params && task->num_tiles > 1 &&
         tile->column == task->first_column)
         __builtin_prefetch((const char *)(row + (uintptr_t)tile->params_at), 0, 2);
@@ -143,9 +147,9 @@ BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind 
 {
     for (; entry < end; entry++) {
         int64_t id = V(id)(task, mode, entry);
-        if (prefetching == BAG_PREFETCH ||
-            (prefetching == BAG_PREFETCH_SOME && entry < task->fetch.end))
-            V(fetch)(task, kind, mode, vectors, tile, entry);
+        if (prefetching != BAG_PREFETCH_NONE &&
+            (prefetching != BAG_PREFETCH_SOME || entry < task->fetch.end))
+            V(fetch)(task, kind, mode, vectors, tile, prefetching, entry);
         if (mode == BAG_MODE_GENERAL && !bag_keeps(task->args, entry, id))
             continue;
         V(take_row)(task, kind, mode, vectors, tile, entry, id, *is_first, sums);
@@ -167,8 +171,15 @@ BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind k
         (task, kind, mode, vectors, tile, BAG_PREFETCH_SOME, first, end, &is_first, sums);
         return;
     }
-    first = V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH, first, fetch_end, &is_first,
-                        sums);
+    if (bag_kind_quantised(kind) || task->fetch.straddles)
+        first = V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH, first, fetch_end,
+                            &is_first, sums);
+    else if (BAG_FAR_CACHE == 1 || task->fetch.near)
+        first = V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH_NEAR, first, fetch_end,
+                            &is_first, sums);
+    else
+        first = V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH_FAR, first, fetch_end,
+                            &is_first, sums);
     V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH_NONE, first, end, &is_first, sums);
 }
 
@@ -194,28 +205,21 @@ BAG_LANE void V(order)(enum bag_row_kind kind, BODY *sums, int vectors)
         sums[i] = V(in_order)(kind, sums[i]);
 }
 
-/* Called once per bag: not worth a copy in every instance. */
-static __attribute__((noinline)) BODY_REAL V(divisor)(const struct bag_pool_args *args,
-                                                      size_t first, size_t end, size_t kept)
+/* What sums become that are not results as they are: divided for mean and sqrtn, and of any type.
+ * Called once per bag and tile: not worth a copy in every instance. */
+static __attribute__((noinline)) void V(finish_other)(const struct bag_pool_args *args, BODY *sums,
+                                                      size_t vectors, struct bag_entries bag,
+                                                      char *out, size_t last_vector)
 {
-    return BODY_DIVISOR(args, first, end, kept);
-}
-
-/* Writes results of any other type than the sums; called once per bag and tile. */
-static __attribute__((noinline)) void V(store_narrow)(const BODY *sums, size_t vectors,
-                                                      enum bag_dtype dtype, char *out,
-                                                      size_t last_vector)
-{
-    for (size_t i = 0; i < vectors; i++)
-        V(store)(dtype, out, i == vectors - 1 ? last_vector : i * V(lanes), sums[i]);
-}
-
-BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
-{
+    bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
+    BODY_REAL divisor = divides ? BODY_DIVISOR(args, bag.first, bag.end, bag.kept) : 1;
     BODY by = V(all)(divisor);
-#pragma GCC unroll 8
-    for (int i = 0; i < vectors; i++)
-        sums[i] = divisor == 0 ? V(zero)() : V(divide)(sums[i], by);
+    for (size_t i = 0; i < vectors; i++) {
+        BODY result = sums[i];
+        if (divisor != 1)
+            result = divisor == 0 ? V(zero)() : V(divide)(result, by);
+        V(store)(args->output_dtype, out, i == vectors - 1 ? last_vector : i * V(lanes), result);
+    }
 }
 
 /* Writes a bag's part of the result, which begins at `out`; `dtype` is a constant. */
@@ -227,42 +231,26 @@ BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, enum bag_dt
         V(store)(dtype, out, V(column)(tile, vectors, i), sums[i]);
 }
 
-/* Divides the sums of a bag for mean and sqrtn. */
-BAG_LANE void V(divide_bag)(const struct bag_pool_args *args, int vectors, size_t first, size_t end,
-                            size_t kept, BODY *sums)
-{
-    if (args->reduction != BAG_MEAN && args->reduction != BAG_SQRTN)
-        return;
-    BODY_REAL divisor = V(divisor)(args, first, end, kept);
-    if (divisor != 1)
-        V(divide_all)(sums, vectors, divisor);
-}
-
 /* Turns the sums of one bag into its result and writes it. */
 BAG_LANE void V(finish)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors,
-                        const struct V(tile) * tile, size_t first, size_t end, size_t kept,
-                        char *out, BODY *sums)
+                        const struct V(tile) * tile, struct bag_entries bag, char *out, BODY *sums)
 {
-    enum bag_dtype dtype = task->args->output_dtype;
     V(order)(kind, sums, vectors);
-    if (!task->sums_pass)
-        V(divide_bag)(task->args, vectors, first, end, kept, sums);
-    if (task->sums_pass || dtype == BODY_DTYPE) {
+    if (task->sums_pass) {
         V(store_all)(tile, vectors, BODY_DTYPE, out, sums);
         return;
     }
-    /* What rows of 16 bits usually become. */
-    if (kind == BAG_KIND_OF_F16 && dtype == BAG_F16) {
+    if (kind == BAG_KIND_OF_F16 && task->halves_pass) {
         V(store_all)(tile, vectors, BAG_F16, out, sums);
         return;
     }
-    if (kind == BAG_KIND_OF_BF16 && dtype == BAG_BF16) {
+    if (kind == BAG_KIND_OF_BF16 && task->halves_pass) {
         V(store_all)(tile, vectors, BAG_BF16, out, sums);
         return;
     }
     BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
     V(copy)(spilled, sums, vectors);
-    V(store_narrow)(spilled, (size_t)vectors, dtype, out, tile->last_vector);
+    V(finish_other)(task->args, spilled, (size_t)vectors, bag, out, tile->last_vector);
 }
 
 /* Copies a tile of one row, widened where it is narrow, to the result of a bag. */
@@ -271,7 +259,7 @@ BAG_LANE void V(pass)(const struct bag_tile_task *task, enum bag_row_kind kind, 
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     if (entry < task->fetch.end)
-        V(fetch)(task, kind, mode, vectors, tile, entry);
+        V(fetch)(task, kind, mode, vectors, tile, BAG_PREFETCH, entry);
     V(clear)(sums, vectors);
     V(take_row)(task, kind, mode, vectors, tile, entry, V(id)(task, mode, entry), true, sums);
     V(order)(kind, sums, vectors);
@@ -299,30 +287,34 @@ BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_k
 
 /* A tile of a bag. */
 BAG_LANE void V(pool_tile)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile, size_t bag,
-                           size_t kept)
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                           size_t number, struct bag_entries bag)
 {
-    size_t first = task->bounds[bag], end = task->bounds[bag + 1];
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     V(clear)(sums, vectors);
-    V(take_rows)(task, kind, mode, vectors, tile, first, end, sums);
-    V(finish)(task, kind, vectors, tile, first, end, kept, tile->out + bag * task->out_bytes, sums);
+    V(take_rows)(task, kind, mode, vectors, tile, bag.first, bag.end, sums);
+    V(finish)(task, kind, vectors, tile, bag, tile->out + number * task->out_bytes, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. `only` is the tile of
  * rows that have one, or NULL. */
 BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                          enum bag_mode mode, int vectors, const struct V(tile) * only, size_t bag)
+                          enum bag_mode mode, int vectors, const struct V(tile) * only,
+                          size_t number)
 {
-    size_t first = task->bounds[bag], end = task->bounds[bag + 1];
-    size_t kept = mode == BAG_MODE_GENERAL ? bag_count_kept(task->args, first, end) : end - first;
-    if (kept == 0) {
-        bag_ref_empty(task->block, bag);
+    struct bag_entries bag = {task->bounds[number], task->bounds[number + 1], 0};
+    bag.kept = bag.end - bag.first;
+    if (mode == BAG_MODE_GENERAL)
+        bag.kept = bag_count_kept(task->args, bag.first, bag.end);
+    if (bag.kept == 0) {
+        bag_ref_empty(task->block, number);
         return;
     }
-    for (size_t number = 0; number < (only ? 1 : task->num_tiles); number++) {
-        struct V(tile) tile = only ? *only : V(tile_at)(task, kind, vectors, number);
-        V(pool_tile)(task, kind, mode, vectors, &tile, bag, kept);
+    if (only)
+        V(pool_tile)(task, kind, mode, vectors, only, number, bag);
+    for (size_t i = 0; !only && i < task->num_tiles; i++) {
+        struct V(tile) tile = V(tile_at)(task, kind, vectors, i);
+        V(pool_tile)(task, kind, mode, vectors, &tile, number, bag);
     }
 }
 

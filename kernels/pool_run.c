@@ -106,6 +106,12 @@ static bool sums_pass(const struct bag_pool_args *args)
     return !divides && args->output_dtype == sums;
 }
 
+static bool halves_pass(const struct bag_pool_args *args)
+{
+    bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
+    return !divides && args->output_dtype == args->table.dtype;
+}
+
 static void place_ids(struct bag_tile_task *task)
 {
     const struct bag_ids *ids = &task->args->indices;
@@ -143,8 +149,8 @@ BAG_LANE void prefetch_first_rows(const struct bag_tile_task *task, const struct
         uintptr_t row = (uintptr_t)task->rows + id * task->row_bytes;
         uintptr_t from = row + task->first_column * set->bits / 8 - task->bytes_before;
         uintptr_t last = row + task->last_byte;
-        bag_fetch_lines(&task->fetch, set->far_cache == 1, (const char *)from, last - from + 1,
-                        (const char *)last);
+        bag_fetch_lines(set->far_cache == 1, task->fetch.straddles, (const char *)from,
+                        last - from + 1, (const char *)last);
     }
 }
 
@@ -177,6 +183,7 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         .half_params = layout->param_dtype == BAG_F16,
         .singles_pass = singles_pass(args),
         .sums_pass = sums_pass(args),
+        .halves_pass = halves_pass(args),
         .fetch = fetch_for(block, set->far_bytes),
     };
     bag_tile_fn *pool = choose(&task, set);
