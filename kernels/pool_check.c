@@ -95,31 +95,47 @@ static enum bag_status find_form(const struct bag_check *check, enum bag_form *f
     return BAG_STATUS_OK;
 }
 
-/* An array of ids with `rank` dimensions; an absent tensor is fine. */
-static enum bag_status check_ids(const struct bag_check *check, enum bag_input which, uint32_t rank,
-                                 enum bag_status wrong_dtype, enum bag_status wrong_rank)
+static enum bag_status check_present_ids(const struct bag_check *check, enum bag_input which,
+                                         uint32_t rank, enum bag_status wrong_dtype,
+                                         enum bag_status wrong_rank)
 {
     const struct bag_tensor *tensor = input(check, which);
-    enum bag_status status = tensor ? check_index_type(check, which, wrong_dtype) : BAG_STATUS_OK;
-    if (tensor && status == BAG_STATUS_OK && tensor->rank != rank)
+    enum bag_status status = check_index_type(check, which, wrong_dtype);
+    if (status == BAG_STATUS_OK && tensor->rank != rank)
         return fails(check,
                      (struct bag_fault){
                          .status = wrong_rank, .input = which, .value = tensor->rank, .low = rank});
     return status;
 }
 
-/* A single id of shape [] or [1]; an absent tensor is fine. */
-static enum bag_status check_scalar(const struct bag_check *check, enum bag_input which,
-                                    enum bag_status wrong_dtype, enum bag_status not_scalar)
+/* An array of ids with `rank` dimensions; an absent tensor is fine. */
+static inline enum bag_status check_ids(const struct bag_check *check, enum bag_input which,
+                                        uint32_t rank, enum bag_status wrong_dtype,
+                                        enum bag_status wrong_rank)
+{
+    return input(check, which) ? check_present_ids(check, which, rank, wrong_dtype, wrong_rank)
+                               : BAG_STATUS_OK;
+}
+
+static enum bag_status check_present_scalar(const struct bag_check *check, enum bag_input which,
+                                            enum bag_status wrong_dtype, enum bag_status not_scalar)
 {
     const struct bag_tensor *tensor = input(check, which);
-    enum bag_status status = tensor ? check_index_type(check, which, wrong_dtype) : BAG_STATUS_OK;
-    if (tensor && status == BAG_STATUS_OK && (tensor->rank > 1 || tensor->count != 1))
+    enum bag_status status = check_index_type(check, which, wrong_dtype);
+    if (status == BAG_STATUS_OK && (tensor->rank > 1 || tensor->count != 1))
         return fails(check, (struct bag_fault){.status = not_scalar,
                                                .input = which,
                                                .value = (int64_t)tensor->count,
                                                .low = tensor->rank});
     return status;
+}
+
+/* A single id of shape [] or [1]; an absent tensor is fine. */
+static inline enum bag_status check_scalar(const struct bag_check *check, enum bag_input which,
+                                           enum bag_status wrong_dtype, enum bag_status not_scalar)
+{
+    return input(check, which) ? check_present_scalar(check, which, wrong_dtype, not_scalar)
+                               : BAG_STATUS_OK;
 }
 
 static enum bag_status check_segment_count(const struct bag_check *check)
@@ -401,21 +417,20 @@ static void take_rules(const struct bag_check *check, enum bag_form form,
     const struct bag_rules *rules = check->rules;
     const struct bag_tensor *weights = check->inputs->tensor[BAG_PER_SAMPLE_WEIGHTS];
     bool weight_divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
-    *args = (struct bag_pool_args){
-        .table = *check->table,
-        .form = form,
-        .reduction = rules->reduction,
-        .output_dtype = rules->output_dtype,
-        .indices = ids_of(check->inputs->tensor[BAG_INDICES]),
-        .weights = weights ? weights->data : NULL,
-        .weights_dtype = weights ? weights->dtype : check->table->dtype,
-        .padding_row = -1,
-        .skip_outside =
-            !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid),
-        .prunes = rules->prune_invalid,
-        .skip_unweighted = weights && rules->prune_invalid && weight_divides,
-        .unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS,
-    };
+    memset(args, 0, sizeof *args);
+    args->table = *check->table;
+    args->form = form;
+    args->reduction = rules->reduction;
+    args->output_dtype = rules->output_dtype;
+    args->indices = ids_of(check->inputs->tensor[BAG_INDICES]);
+    args->weights = weights ? weights->data : NULL;
+    args->weights_dtype = weights ? weights->dtype : check->table->dtype;
+    args->padding_row = -1;
+    args->skip_outside =
+        !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid);
+    args->prunes = rules->prune_invalid;
+    args->skip_unweighted = weights && rules->prune_invalid && weight_divides;
+    args->unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS;
     args->keyed = rules->keyed;
     if (rules->has_padding_idx && !rules->keyed)
         args->padding_row = rules->padding_idx < 0 ? rules->padding_idx + check->table->num_rows

@@ -13,16 +13,17 @@ void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void
 {
     bag_block_fn *pool_block = bag_kernel_for(&args->table);
     size_t bounds[BAG_BLOCK_BAGS + 1] BAG_UNSET;
-    size_t end_entry;
-    size_t hint = 0;
+    size_t end_entry = 0, hint = 0;
     if (range.first_column >= range.end_column || range.first_bag >= range.end_bag)
         return;
-    bag_pool_bounds(args, range.end_bag, range.end_bag, &hint, &end_entry);
-    hint = 0;
+    if (range.end_bag - range.first_bag > BAG_BLOCK_BAGS)
+        end_entry = bag_pool_first_entry(args, range.end_bag);
     for (size_t bag = range.first_bag; bag < range.end_bag;) {
         size_t left = range.end_bag - bag;
         size_t count = left < BAG_BLOCK_BAGS ? left : BAG_BLOCK_BAGS;
         bag_pool_bounds(args, bag, bag + count, &hint, bounds);
+        if (left <= BAG_BLOCK_BAGS)
+            end_entry = bounds[count];
         struct bag_block block = {.args = args,
                                   .num_bags = count,
                                   .bounds = bounds,
@@ -58,10 +59,9 @@ static size_t fetch_none_bytes(const struct bag_table *table)
     return narrow ? FETCH_NONE_NARROW : FETCH_NONE_BYTES;
 }
 
-static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_bytes)
+static struct bag_fetch fetch_for(const struct bag_block *block, size_t row_bytes, size_t far_bytes)
 {
     const struct bag_table *table = &block->args->table;
-    size_t row_bytes = bag_row_bytes(table);
     size_t table_bytes = (size_t)table->num_rows * row_bytes;
     struct bag_fetch fetch = {
         .near = table_bytes <= FETCH_NEAR_BYTES,
@@ -76,12 +76,11 @@ static struct bag_fetch fetch_for(const struct bag_block *block, size_t far_byte
 }
 
 /* The last byte of a row that is read, counted from its codes. */
-static size_t last_byte(const struct bag_block *block, size_t bits)
+static size_t last_byte(const struct bag_block *block, const struct bag_row_places *places,
+                        size_t bits)
 {
-    const struct bag_table *table = &block->args->table;
-    const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
-    if (layout->num_params > 0 && !layout->params_first)
-        return bag_row_bytes(table) - 1;
+    if (places->bytes > places->params_at && places->params_at > 0)
+        return places->bytes - 1;
     return block->end_column * bits / 8 - 1;
 }
 
@@ -164,27 +163,27 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         return;
     }
     const struct bag_row_layout *layout = &bag_row_layouts[args->table.row_format];
-    size_t codes_at = bag_row_codes_at(&args->table);
-    struct bag_tile_task task = {
+    const struct bag_row_places places = bag_row_places(&args->table);
+    struct bag_tile_task task BAG_UNSET = {
         .block = block,
         .args = args,
         .bounds = block->bounds,
         .num_bags = block->num_bags,
-        .rows = (const char *)args->table.rows + codes_at,
-        .row_bytes = bag_row_bytes(&args->table),
+        .rows = (const char *)args->table.rows + places.codes_at,
+        .row_bytes = places.bytes,
         .out_bytes = args->bag_stride,
         .result_bytes = bag_dtypes[args->output_dtype].bytes,
         .first_column = block->first_column,
         .end_column = block->end_column,
-        .bytes_before = codes_at,
-        .last_byte = last_byte(block, set->bits),
-        .params_at = (ptrdiff_t)bag_row_params_at(&args->table) - (ptrdiff_t)codes_at,
+        .bytes_before = places.codes_at,
+        .last_byte = last_byte(block, &places, set->bits),
+        .params_at = (ptrdiff_t)places.params_at - (ptrdiff_t)places.codes_at,
         .has_params = layout->num_params > 0,
         .half_params = layout->param_dtype == BAG_F16,
         .singles_pass = singles_pass(args),
         .sums_pass = sums_pass(args),
         .halves_pass = halves_pass(args),
-        .fetch = fetch_for(block, set->far_bytes),
+        .fetch = fetch_for(block, places.bytes, set->far_bytes),
     };
     bag_tile_fn *pool = choose(&task, set);
     place_ids(&task);

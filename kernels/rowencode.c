@@ -375,10 +375,10 @@ static bool encode_integers(const struct bag_table *table, const float *values, 
     if (!(halves ? choose_grid_f16(&row, pairs, &grid) : choose_grid_f32(&row, &grid)))
         return false;
     if (pairs)
-        write_pairs(&row, &grid, out + bag_row_codes_at(table));
+        write_pairs(&row, &grid, out + bag_row_places(table).codes_at);
     else
-        write_codes(&grid, row.values, row.count, out + bag_row_codes_at(table));
-    write_params(&grid, layout->param_dtype, out + bag_row_params_at(table));
+        write_codes(&grid, row.values, row.count, out + bag_row_places(table).codes_at);
+    write_params(&grid, layout->param_dtype, out + bag_row_places(table).params_at);
     return true;
 }
 
@@ -413,10 +413,10 @@ static bool encode_f8(const struct bag_table *table, const float *values, unsign
             return false;
         scale = largest_magnitude(&row) / largest;
         scale = scale > 0x1p-126f ? scale : 0x1p-126f; /* where it is less, few bits are left */
-        memcpy(out + bag_row_params_at(table), &scale, sizeof scale);
+        memcpy(out + bag_row_places(table).params_at, &scale, sizeof scale);
     }
     return write_f8(layout->kind, values, table->row_elements, scale,
-                    out + bag_row_codes_at(table));
+                    out + bag_row_places(table).codes_at);
 }
 
 /* ---- every format ---------------------------------------------------------------------------- */

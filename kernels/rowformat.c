@@ -47,20 +47,18 @@ static size_t codes_bytes(const struct bag_table *table)
     return table->row_elements;
 }
 
+struct bag_row_places bag_row_places(const struct bag_table *table)
+{
+    size_t codes = codes_bytes(table), params = bag_row_params_bytes(table->row_format);
+    bool params_first = bag_row_layouts[table->row_format].params_first;
+    return (struct bag_row_places){.bytes = codes + params,
+                                   .codes_at = params_first ? params : 0,
+                                   .params_at = params_first ? 0 : codes};
+}
+
 size_t bag_row_bytes(const struct bag_table *table)
 {
-    return codes_bytes(table) + bag_row_params_bytes(table->row_format);
-}
-
-size_t bag_row_codes_at(const struct bag_table *table)
-{
-    bool params_first = bag_row_layouts[table->row_format].params_first;
-    return params_first ? bag_row_params_bytes(table->row_format) : 0;
-}
-
-size_t bag_row_params_at(const struct bag_table *table)
-{
-    return bag_row_layouts[table->row_format].params_first ? 0 : codes_bytes(table);
+    return bag_row_places(table).bytes;
 }
 
 size_t bag_row_elements(enum bag_row_format format, size_t row_bytes)
@@ -124,8 +122,9 @@ void bag_row_decode(const struct bag_table *table, int64_t row, size_t column, s
                     float *values)
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
-    const char *from = (const char *)table->rows + (size_t)row * bag_row_bytes(table);
-    const char *codes = from + bag_row_codes_at(table), *params = from + bag_row_params_at(table);
+    struct bag_row_places places = bag_row_places(table);
+    const char *from = (const char *)table->rows + (size_t)row * places.bytes;
+    const char *codes = from + places.codes_at, *params = from + places.params_at;
     float scale = layout->num_params > 0 ? param(layout, params, 0) : 1;
     float bias = layout->num_params > 1 ? param(layout, params, 1) : 0;
     switch (bag_row_kind(table)) {

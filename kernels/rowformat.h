@@ -50,9 +50,12 @@ extern const struct bag_row_layout bag_row_layouts[BAG_ROW_FORMAT_COUNT];
 /* The kind of the table's elements, or of its rows' codes. */
 enum bag_row_kind bag_row_kind(const struct bag_table *table);
 
-/* Byte of a row where its elements or codes begin, and where its scale does. */
-size_t bag_row_codes_at(const struct bag_table *table);
-size_t bag_row_params_at(const struct bag_table *table);
+/* Bytes of a row, and where its elements or codes begin, and its scale. */
+struct bag_row_places {
+    size_t bytes, codes_at, params_at;
+};
+
+struct bag_row_places bag_row_places(const struct bag_table *table);
 
 /* Bytes of a row's scale and bias. */
 size_t bag_row_params_bytes(enum bag_row_format format);

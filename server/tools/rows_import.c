@@ -95,7 +95,7 @@ static void write_row(const struct bag_source *source, const unsigned char *code
 {
     const struct bag_table *table = &source->table;
     const float params[] = {scale, bias};
-    unsigned char *to = row + bag_row_codes_at(table);
+    unsigned char *to = row + bag_row_places(table).codes_at;
     size_t bytes = stored_bytes(source);
     if (table->row_format == BAG_ROWS_PLAIN) {
         write_values(table, codes, scale, bias, row);
@@ -105,7 +105,7 @@ static void write_row(const struct bag_source *source, const unsigned char *code
     for (size_t i = 0; source->num_scales == 1 && i < bytes; i++)
         to[i] ^= SIGNED_ZERO;
     bag_elements_encode(params, 2, bag_row_layouts[table->row_format].param_dtype,
-                        row + bag_row_params_at(table));
+                        row + bag_row_places(table).params_at);
 }
 
 static bool join(const struct bag_rows_reader *reader, size_t first, size_t count,

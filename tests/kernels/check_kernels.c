@@ -146,7 +146,7 @@ static void fill_quantised(const struct bag_table *table, unsigned char *rows, b
         for (size_t i = 0; i < (size_t)table->num_rows * row_bytes; i++)
             rows[i] &= 0xbf;
     for (size_t row = 0; row < (size_t)table->num_rows; row++) {
-        unsigned char *params = rows + row * row_bytes + bag_row_params_at(table);
+        unsigned char *params = rows + row * row_bytes + bag_row_places(table).params_at;
         for (size_t i = 0; i < layout->num_params; i++)
             fill_element(params + i * bag_dtypes[layout->param_dtype].bytes, layout->param_dtype,
                          special && one_in(10));
