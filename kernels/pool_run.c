@@ -59,13 +59,45 @@ static size_t fetch_none_bytes(const struct bag_table *table)
     return narrow ? FETCH_NONE_NARROW : FETCH_NONE_BYTES;
 }
 
+/* Whether rows do not begin at cache lines. */
+static bool straddles(const struct bag_table *table, size_t row_bytes)
+{
+    return row_bytes % LINE_BYTES || (uintptr_t)table->rows % LINE_BYTES;
+}
+
+/* The most indices of a call whose rows are prefetched before it runs, and the longest rows. More
+ * of them gain nothing. */
+#define EARLY_INDICES   32
+#define EARLY_ROW_BYTES 512
+
+static bool prefetched_early(const struct bag_pool_args *args, size_t row_bytes)
+{
+    return args->indices.count <= EARLY_INDICES && row_bytes <= EARLY_ROW_BYTES;
+}
+
+/* Other rows than those of the table do no harm: these are hints. */
+void bag_pool_prefetch(const struct bag_pool_args *args)
+{
+    size_t row_bytes = bag_row_bytes(&args->table);
+    if (!prefetched_early(args, row_bytes) ||
+        (size_t)args->table.num_rows * row_bytes <= fetch_none_bytes(&args->table))
+        return;
+    bool straddle = straddles(&args->table, row_bytes);
+    for (size_t i = 0; i < args->indices.count; i++) {
+        uintptr_t id = (uintptr_t)bag_id_at(&args->indices, i);
+        uintptr_t row = (uintptr_t)args->table.rows + id * row_bytes;
+        bag_fetch_lines(false, straddle, (const char *)row, row_bytes,
+                        (const char *)(row + row_bytes - 1));
+    }
+}
+
 static struct bag_fetch fetch_for(const struct bag_block *block, size_t row_bytes, size_t far_bytes)
 {
     const struct bag_table *table = &block->args->table;
     size_t table_bytes = (size_t)table->num_rows * row_bytes;
     struct bag_fetch fetch = {
         .near = table_bytes <= FETCH_NEAR_BYTES,
-        .straddles = row_bytes % LINE_BYTES || (uintptr_t)table->rows % LINE_BYTES,
+        .straddles = straddles(table, row_bytes),
     };
     if (table_bytes <= fetch_none_bytes(table))
         return fetch;
@@ -187,7 +219,7 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
     };
     bag_tile_fn *pool = choose(&task, set);
     place_ids(&task);
-    if (block->is_first && !task.fetch.near)
+    if (block->is_first && !task.fetch.near && !prefetched_early(args, places.bytes))
         prefetch_first_rows(&task, set);
     pool(&task);
 }

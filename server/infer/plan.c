@@ -191,6 +191,8 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
                             &fault) == BAG_STATUS_OK;
         if (ok && bag_needs_rows(&rules))
             ok = resolve_keys(planner, i, &rules, &inputs, &fault);
+        else if (ok)
+            bag_pool_prefetch(&planner->args[i]);
     }
     if (ok || fault.status == BAG_STATUS_OK)
         return ok;
