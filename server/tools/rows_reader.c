@@ -84,24 +84,6 @@ bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_prob
            check_all(source->scales, reader->scales, source->num_scales, problem);
 }
 
-static bool check_sums(const struct bag_table_file *files, const int *descriptors, size_t count,
-                       struct bag_problem *problem)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!bag_file_read_crc32(&files[i], descriptors[i], problem))
-            return bag_file_reject(files[i].path, problem);
-    }
-    return true;
-}
-
-bool bag_rows_reader_check_sums(const struct bag_rows_reader *reader, struct bag_problem *problem)
-{
-    const struct bag_source *source = reader->source;
-    return check_sums(source->files, reader->files, source->num_files, problem) &&
-           check_sums(source->key_files, reader->key_files, source->num_key_files, problem) &&
-           check_sums(source->scales, reader->scales, source->num_scales, problem);
-}
-
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Rows of one file. A column-major one has a run of every column in each block. */

@@ -72,10 +72,6 @@ void bag_rows_reader_close(struct bag_rows_reader *reader);
  * where they say one: those are read once more. */
 bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_problem *problem);
 
-/* Whether all elements give the checksums that their archives have for them; reads them once more
- * where there are any. */
-bool bag_rows_reader_check_sums(const struct bag_rows_reader *reader, struct bag_problem *problem);
-
 /* Reads `count` rows from `first` on, in C order and the machine's byte order. `scratch` has as
  * many bytes as `rows`. */
 bool bag_rows_read(const struct bag_rows_reader *reader, size_t first, size_t count, void *rows,
