@@ -222,8 +222,9 @@ def test_cut_and_restored(cut):
                 expect_missing(client, there + [row, row], row, path)
             expect_rows(client, [1, 499], "other")
             if gone:
-                told = [e for e in server.events() if e["event"] == "a mapped file was cut"][-1]
-                expect_equal((told["file"], told["bytes"]), (str(path), size))
+                wait_until(lambda want=(str(path), size): client.get("/v2/health/live") and want in [
+                    (e.get("file"), e.get("bytes")) for e in server.events()
+                    if e["event"] == "a mapped file was cut"], "the log does not say the cut")
             restore(path, whole)
             for row in there + gone:
                 expect_rows(client, [row])
