@@ -307,10 +307,11 @@ static void raise_descriptor_limit(void)
     }
 }
 
-/* Signals that would end the process with all requests in flight; SIGHUP until it is caught. */
+/* Signals that would end the process with all requests in flight; SIGHUP until it is caught. A
+ * write beyond the limit of a file's size (SIGXFSZ) fails as on a full disk. */
 static void ignore_signals(void)
 {
-    static const int numbers[] = {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2};
+    static const int numbers[] = {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         signal(numbers[i], SIG_IGN);
 }

@@ -1,6 +1,7 @@
 """Updates of rows: what is applied, ignored and refused, the journal, and what a restart keeps."""
 
 import pathlib
+import resource
 import shutil
 import socket
 import threading
@@ -317,6 +318,40 @@ def test_journal_of_another_table(world):
     whole[8] = 2
     path.write_bytes(whole)
     check_unavailable(world, "format 2")
+
+
+def test_journal_of_another_model(world):
+    """A folder that was moved to another model's name."""
+    fill(world)
+    (world.journal / "dense").rename(world.journal / "other")
+    shutil.rmtree(world.journal / "keyed")
+    (world.journal / "other").rename(world.journal / "keyed")
+    with world.server() as server, Client(server) as client:
+        index = {entry["name"]: entry for entry in
+                 client.request("POST", "/v2/repository/index", b"", AUTHORIZED).json()}
+        expect_equal((index["keyed"]["state"], index["dense"]["state"]), ("UNAVAILABLE", "READY"))
+        expect(str(world.journal / "keyed") in index["keyed"]["reason"] and
+               "dense" in index["keyed"]["reason"], index["keyed"]["reason"])
+
+
+def test_full_disk_refuses_updates_alone(world):
+    """The journal cannot be written: updates are refused with 507 and use up no number, requests are
+    answered, and when there is room again updates go on. A limit of the file's size stands for the
+    disk."""
+    row = [[1] * COLUMNS]
+    with world.server() as server, Client(server) as client:
+        applied(update(client, "dense", [1], row), 1, 1)
+        size = journal_of(world, "dense").stat().st_size
+        hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size + 10, hard))
+        for _ in range(2):
+            error = update(client, "dense", [2], row).expect(507).error()
+            expect("journal" in error, error)
+            check_rows(rows_of(client, "dense", [1, 2]), [row[0], table()[2]])
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        applied(update(client, "dense", [2], row, sequence=2), 2, 1)
+    with world.server() as server, Client(server) as client:
+        check_rows(rows_of(client, "dense", [1, 2, 3]), [row[0], row[0], table()[3]])
 
 
 def test_snapshots_say_what_they_include(world):
