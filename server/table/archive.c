@@ -2,6 +2,7 @@
  * listed, and one of their arrays is opened; see load.h. */
 #include "load.h"
 
+#include "config/config.h"
 #include "proto/formats.h"
 #include "proto/text.h"
 
@@ -143,11 +144,13 @@ static bool read_updates(const struct bag_safetensors *tensors, struct bag_table
 {
     const char *text = bag_safetensors_metadata(tensors, UPDATES_THROUGH);
     int64_t number = 0;
-    if (text && (!bag_integer_parse(text, &number) || number < 0))
+    bool ok =
+        !text || (bag_integer_parse(text, &number) && number >= 0 && number <= BAG_LARGEST_EXACT);
+    if (!ok)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "'__metadata__' has " UPDATES_THROUGH " '%s'; it must be the number "
-                               "of an update, or 0",
-                               bag_quote(text, strlen(text)).text);
+                               "of an update, up to %lld, or 0",
+                               bag_quote(text, strlen(text)).text, (long long)BAG_LARGEST_EXACT);
     file->updates_through = (uint64_t)number;
     return true;
 }

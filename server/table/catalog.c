@@ -240,6 +240,7 @@ struct model {
     const char *name;
     char *settings; /* the path of a config.json for all versions; owned; NULL: none */
     size_t versions;
+    char other[64]; /* a folder in it that is no version's; "": there is none */
 };
 
 static bool add_version(const struct model *model, const struct version *files, const char *path,
@@ -278,6 +279,8 @@ static bool visit_version(const char *path, const char *name, void *context,
     if (!is_version(path, name)) {
         tell(model->scan, "skipped", path,
              "it is no directory named by a version number, with one table in it");
+        if (is_directory(path))
+            snprintf(model->other, sizeof model->other, "%s", name);
         return true;
     }
     bool ok = walk(path, visit_version_file, &version, problem)
@@ -297,8 +300,10 @@ static bool add_without_version(const struct model *model, const char *path,
     struct bag_problem why;
     if (!add(model->scan, model->name, NULL, "1", problem))
         return false;
-    bag_problem_set(&why, BAG_ERROR_CONFIGURATION, "%s: no version directory (%s/1) in it", path,
-                    path);
+    bag_problem_set(&why, BAG_ERROR_CONFIGURATION, "%s: no version directory (%s/1) in it%s%s%s",
+                    path, path, *model->other ? "; '" : "",
+                    bag_quote(model->other, strlen(model->other)).text,
+                    *model->other ? "' is no version: those are whole numbers from 1" : "");
     return reject_last(model->scan, &why, problem);
 }
 

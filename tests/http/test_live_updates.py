@@ -11,8 +11,9 @@ import pytest
 
 import control
 from control import publish
-from harness import Server, expect, expect_equal, scaled, wait_until
+from harness import Server, expect, expect_equal, scaled, wait_until, write_json
 from example import check_rows
+from test_keyed import write_safetensors
 from test_updates import COLUMNS as WORLD_COLUMNS, World, applied, rows_of, table, update
 from v2 import Client
 
@@ -220,6 +221,33 @@ def test_versions_that_serve_beside_get_what_follows(directory):
         expect("lacks updates 1 to 4" in event["reason"], event)
         reply = update(admin, "t/versions/1", [1], [[0] * control.COLUMNS])
         expect(reply.status == 404 or "no more updates" in reply.error(), reply.body)
+
+
+def test_safetensors_say_what_they_include(directory):
+    """As metadata; a config.json goes before it, and what is no number is rejected."""
+    root = directory / "models"
+
+    def write(version, text, settings=None):
+        folder = root / "t" / str(version)
+        folder.mkdir(parents=True)
+        write_safetensors(folder / "table.safetensors", {"t": ("F32", control.rows_of(version))},
+                          {"updates_through": text})
+        if settings:
+            write_json(folder / "config.json", settings)
+
+    write(1, "7")
+    with serve_plain(directory) as server:
+        admin = server.admin.client
+        expect("is 8" in change(admin, 9).expect(409).error(), "the next one is 8")
+        applied(change(admin, 8), 8, 1)
+        write(2, "7", {"updates_through": 8})
+        server.admin.load("t").expect(200)
+        check_rows(all_rows(server.client), control.rows_of(2))
+        for version, text in ((3, "seven"), (4, "-1"), (5, ""), (6, "1.5"), (7, str(2**64))):
+            write(version, text)
+            error = server.admin.load("t", version).expect(400).error()
+            expect("updates_through" in error, error)
+        expect_equal(control.served(server.client), 2)
 
 
 # ---- folders of updates ---------------------------------------------------------------------------

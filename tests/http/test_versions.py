@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -110,6 +111,21 @@ def test_versions_that_cannot_be_loaded(directory):
         expect("key 7" in index(client, "t")["3"][1], f"{index(client, 't')}")
         tries = [e for e in server.events() if e["event"] == "loading" and "t: loading" in e["message"]]
         expect_equal(len(tries), 3)
+
+
+def test_folders_that_are_no_versions(directory):
+    """A model without any is told, with the folder that may be meant for one."""
+    root = directory / "models"
+    publish(root, "good", 1)
+    for name, folder in (("t", "v2"), ("u", "01"), ("w", "")):
+        (root / name / folder).mkdir(parents=True)
+        np.save(root / name / folder / "table.npy", rows_of(1))
+    with Server("--models", root) as server, Client(server) as client:
+        for name, folder in (("t", "'v2' is no version"), ("u", "'01' is no version"), ("w", "1")):
+            ((state, reason),) = index(client, name).values()
+            expect_equal(state, "UNAVAILABLE")
+            expect(f"{root / name}: no version directory" in reason and folder in reason, reason)
+        expect_equal(served(client, "good"), 1)
 
 
 def test_model_without_a_good_version(directory):
@@ -234,6 +250,32 @@ def test_poll_takes_replaced_files(directory):
         replace(path, rows_of(9))
         wait_for(server.client, 9)
         expect_equal(set(index(server.client, "t")), {"1"})
+
+
+def test_poll_waits_until_files_rest(directory):
+    """Whole by its header, but written to: it is loaded when it was the same in two polls."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    publish(root, "mark", 1)
+    with polling(directory) as server:
+        path = publish(root, "t", 2)
+        writing = threading.Event()
+
+        def write():
+            while not writing.wait(0.05):
+                with open(path, "r+b") as file:
+                    file.seek(-1, os.SEEK_END)
+                    file.write(b"@")
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        for version in (2, 3):  # four polls at least
+            publish(root, "mark", version)
+            wait_for(server.client, version, "mark")
+        expect_equal(served(server.client), 1)
+        writing.set()
+        writer.join()
+        wait_for(server.client, 2)
 
 
 def test_poll_keeps_what_serves(directory):
