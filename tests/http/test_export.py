@@ -167,6 +167,29 @@ def test_command(directory, torch, capsys):
         main([str(directory / "model.pt"), str(directory), "--reduction", "sum", "--tensor", "rows"])
 
 
+def test_other_checkpoints(directory, torch, capsys):
+    """A state_dict one level down is found; what holds none is said, without a traceback."""
+    module = torch.nn.EmbeddingBag(6, 2)
+    files = {"lightning.pt": {"epoch": 3, "state_dict": module.state_dict()},
+             "nested.pt": {"model_state_dict": module.state_dict(), "optimizer": {"step": 1}}}
+    for name, content in files.items():
+        torch.save(content, directory / name)
+        main([str(directory / name), str(directory / f"{name}.d"), "--reduction", "sum"])
+        expect((directory / f"{name}.d/weight.safetensors").exists(), name)
+    torch.save(module, directory / "module.pt")
+    torch.save({"loss": 1, "net": {"step": 2}}, directory / "none.pt")
+    torch.save([1, 2], directory / "list.pt")
+    (directory / "text.pt").write_text("import torch")
+    for name, words in (("module.pt", "export(module, directory)"), ("none.pt", "it has loss, net"),
+                        ("list.pt", "a list"), ("text.pt", "no checkpoint of tensors alone"),
+                        ("missing.pt", "No such file")):
+        with pytest.raises(SystemExit) as ended:
+            main([str(directory / name), str(directory / "d"), "--reduction", "sum"])
+        expect(name in str(ended.value) and words in str(ended.value), f"{ended.value}")
+    expect(not (directory / "d").exists(), "something was written")
+    capsys.readouterr()
+
+
 def test_walk_through(directory, torch):
     """config/examples/two_tower.py: trained, exported, served, and ranked as torch ranks."""
     script = [ROOT / "config" / "examples" / "two_tower.py"]

@@ -212,6 +212,35 @@ def export(source, directory, name="table", reduction=None):
     return exported.write(directory)
 
 
+def _load(path):
+    """What torch.save wrote, as far as it is tensors and plain values."""
+    import torch  # pylint: disable=import-outside-toplevel
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as problem:
+        raise ValueError(problem.strerror or str(problem)) from None
+    except Exception as problem:  # of many kinds, by the file and torch's version
+        why = str(problem).rpartition("WeightsUnpickler error: ")[2].partition("\n")[0]
+        raise ValueError(f"it is no checkpoint of tensors alone ({why}), and nothing else is unpickled: "
+                         f"save module.state_dict(), or call export(module, directory) where the "
+                         f"module is") from None
+
+
+def _find_state_dict(content):
+    """The checkpoint itself, or the state_dict that stands in it under a usual name."""
+    def is_state(value):
+        return isinstance(value, dict) and any(hasattr(v, "shape") for v in value.values())
+
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}, not a state_dict")
+    for name in ("state_dict", "model_state_dict", "model"):
+        if not is_state(content) and is_state(content.get(name)):
+            return content[name]
+    if not is_state(content):
+        raise ValueError(f"it holds no state_dict; it has {', '.join(map(str, content))}")
+    return {name: value for name, value in content.items() if hasattr(value, "shape")}
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description="Tables for bagserve of a PyTorch checkpoint.")
     parser.add_argument("checkpoint", help="a file that torch.save wrote of a state_dict")
@@ -220,11 +249,10 @@ def main(arguments=None):
                         help="how the tables pool: a state_dict does not say it")
     parser.add_argument("--tensor", action="append", help="one of its tensors; all of 2 dimensions if absent")
     options = parser.parse_args(arguments)
-    import torch  # pylint: disable=import-outside-toplevel
-    state = torch.load(options.checkpoint, map_location="cpu", weights_only=True)
     exported = Export()
     try:
-        exported.state_dict(state.get("state_dict", state), options.reduction, options.tensor)
+        state = _find_state_dict(_load(options.checkpoint))
+        exported.state_dict(state, options.reduction, options.tensor)
     except ValueError as problem:
         sys.exit(f"{options.checkpoint}: {problem}")
     print(f"bagserve serve --config {exported.write(options.directory)}")
