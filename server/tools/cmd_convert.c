@@ -138,6 +138,25 @@ static void print_progress(void *context, const char *text)
     fprintf(stderr, progress->terminal ? "%s" : "%s\n", text);
 }
 
+static bool reject_report(const char *path, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_FILE, "%s: the report cannot be written: %s", path,
+                           strerror(errno));
+}
+
+/* Tried before anything is converted; leaves no file that was not there. */
+static bool can_report(const char *path, struct bag_problem *problem)
+{
+    bool is_stdout = strcmp(path, "-") == 0, is_new = access(path, F_OK) != 0;
+    FILE *file = is_stdout ? stdout : fopen(path, "a");
+    if (!file)
+        return reject_report(path, problem);
+    bool ok = is_stdout || fclose(file) == 0 || reject_report(path, problem);
+    if (!is_stdout && is_new)
+        unlink(path);
+    return ok;
+}
+
 static bool write_report(const char *path, const struct bag_convert_report *report,
                          struct bag_problem *problem)
 {
@@ -147,8 +166,7 @@ static bool write_report(const char *path, const struct bag_convert_report *repo
     bool ok = file && fprintf(file, "%s\n", text) >= 0;
     ok = file && (is_stdout ? fflush(file) : fclose(file)) == 0 && ok;
     free(text);
-    return ok || bag_problem_set(problem, BAG_ERROR_FILE, "%s: the report cannot be written: %s",
-                                 path, strerror(errno));
+    return ok || reject_report(path, problem);
 }
 
 static void print_summary(const struct bag_conversion *conversion,
@@ -181,7 +199,8 @@ static bool convert(const struct bag_source *source, const char *const *values, 
     if (!choose_format(values, source, &conversion.to, problem) ||
         !take_max_error(values[FLAG_MAX_ERROR], &conversion.max_error, problem) ||
         (values[FLAG_THREADS] && !bag_tool_number("--threads", values[FLAG_THREADS], 1,
-                                                  BAG_CONVERT_MAX_THREADS, &threads, problem)))
+                                                  BAG_CONVERT_MAX_THREADS, &threads, problem)) ||
+        (values[FLAG_REPORT] && !can_report(values[FLAG_REPORT], problem)))
         return false;
     conversion.threads =
         (unsigned)(threads < BAG_CONVERT_MAX_THREADS ? threads : BAG_CONVERT_MAX_THREADS);

@@ -356,6 +356,8 @@ def test_rejected(directory, rows):
             (["--row-format", "int8", directory / "nan.npy", out], 2, ["row 11, element 5 is nan"]),
             (["--row-format", "int8", table, directory / "folder"], 2, ["folder: is a folder"]),
             (["--force", table, directory / "folder"], 2, ["folder: is a folder", "name a file"]),
+            (["--report", directory / "no/r.json", table, out], 2, ["no/r.json", "cannot be written"]),
+            (["--report", directory, table, out], 2, ["the report cannot be written", "directory"]),
             (["--row-format", "int8", table, "/proc/out"], 2, ["/proc/out.partial", "cannot be written"]),
             (["--row-format", "int8", table, directory / "no/out"], 2, ["cannot be written"])]:
         convert(*arguments, code=code, words=words)
