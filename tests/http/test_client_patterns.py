@@ -215,6 +215,26 @@ def test_perf_analyzer_starts(server):
         expect_equal([t["name"] for t in config["input"]], [t["name"] for t in metadata["inputs"]])
         expect_equal([t["name"] for t in config["output"]],
                      [t["name"] for t in metadata["outputs"]])
+        check_statistics(get(b"/v2/models/items/stats"), 1)
+        check_statistics(get(b"/v2/models/items/versions/1/stats"), 1)
+        check_statistics(get(b"/v2/models/stats"), len(get(b"/v2/models")["models"]))
+
+
+STATISTICS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit",
+              "cache_miss")
+
+
+def check_statistics(statistics, count):
+    """It ends where a key is missing, and reads all numbers as integers."""
+    expect_equal((list(statistics), len(statistics["model_stats"])), (["model_stats"], count))
+    for model in statistics["model_stats"]:
+        expect_equal({type(model[key]) for key in ("name", "version")}, {str})
+        for key in ("last_inference", "inference_count", "execution_count"):
+            expect_equal(type(model[key]), int, key)
+        expect_equal(type(model["batch_stats"]), list)
+        for key in STATISTICS:
+            value = model["inference_stats"][key]
+            expect_equal((type(value["count"]), type(value["ns"])), (int, int), key)
 
 
 # ---- the KServe SDK ---------------------------------------------------------------------------
