@@ -9,17 +9,10 @@
 #include "server/system/crew.h"
 #include "server/table/load.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <libgen.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <uv.h>
 
 /* Each thread holds a block three times: as read, as turned around, as converted. */
@@ -34,7 +27,7 @@ struct job {
     struct bag_rows_reader reader;
     bool copies; /* rows are stored as they are */
     size_t to_bytes, block_rows, num_blocks;
-    int fd;
+    struct bag_out_file out;
     uint64_t values_at, keys_at;
     struct bag_error_sum *blocks; /* of each; owned */
 
@@ -53,87 +46,6 @@ struct buffers {
 static bool reject_memory(struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-}
-
-/* ---- the output file ------------------------------------------------------------------------- */
-
-static bool write_at(const struct job *job, const void *data, size_t bytes, uint64_t at,
-                     struct bag_problem *problem)
-{
-    const char *from = data;
-    while (bytes > 0) {
-        ssize_t done = pwrite(job->fd, from, bytes, (off_t)at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return bag_problem_set(problem, BAG_ERROR_STORAGE,
-                                   "%s: writing at byte %" PRIu64 " failed: %s",
-                                   job->conversion->out, at, strerror(done < 0 ? errno : ENOSPC));
-        from += done;
-        at += (uint64_t)done;
-        bytes -= (size_t)done;
-    }
-    return true;
-}
-
-/* Another conversion may have renamed or removed the file while this one opened it. */
-static bool is_still_at(int fd, const char *path)
-{
-    struct stat open_one, named;
-    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
-           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
-}
-
-/* Opens the partial file, alone; -1 with the problem set. */
-static int open_partial(const char *partial, struct bag_problem *problem)
-{
-    int fd = open(partial, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be written: %s", partial,
-                        strerror(errno));
-        return -1;
-    }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still_at(fd, partial)) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "%s: another conversion is writing it", partial);
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-/* Takes all of the disk that it will need, so that a full one is found out at once. */
-static bool reserve(int fd, const char *partial, uint64_t bytes, struct bag_problem *problem)
-{
-    int error = ftruncate(fd, 0) == 0 ? posix_fallocate(fd, 0, (off_t)bytes) : errno;
-    return error == 0 || bag_problem_set(problem, BAG_ERROR_STORAGE,
-                                         "%s: there is no room for %" PRIu64 " bytes: %s", partial,
-                                         bytes, strerror(error));
-}
-
-static bool sync_folder(const char *path)
-{
-    char *copy = strdup(path);
-    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    bool ok = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0)
-        close(fd);
-    free(copy);
-    return ok;
-}
-
-static bool publish(const struct job *job, const char *partial, struct bag_problem *problem)
-{
-    const char *out = job->conversion->out;
-    unsigned flags = job->conversion->replace ? 0 : RENAME_NOREPLACE;
-    if (fsync(job->fd) != 0)
-        return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: %s", partial, strerror(errno));
-    if (renameat2(AT_FDCWD, partial, AT_FDCWD, out, flags) != 0)
-        return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: cannot be renamed to %s: %s",
-                               partial, out, strerror(errno));
-    return sync_folder(out) ||
-           bag_problem_set(problem, BAG_ERROR_STORAGE,
-                           "%s: it is written, but its name may not be on the disk yet: %s", out,
-                           strerror(errno));
 }
 
 /* ---- the header ------------------------------------------------------------------------------ */
@@ -194,7 +106,7 @@ static char *make_header(const struct job *job, size_t *header_bytes)
 }
 
 /* Takes the disk, and writes what stands in front of the data. */
-static bool begin_file(struct job *job, const char *partial, struct bag_problem *problem)
+static bool begin_file(struct job *job, struct bag_problem *problem)
 {
     size_t header_bytes;
     char *header = make_header(job, &header_bytes);
@@ -205,8 +117,8 @@ static bool begin_file(struct job *job, const char *partial, struct bag_problem 
     uint64_t end = job->keys_at;
     if (bag_source_is_keyed(job->conversion->source))
         end += (uint64_t)job->reader.num_rows * sizeof(uint64_t);
-    bool ok =
-        reserve(job->fd, partial, end, problem) && write_at(job, header, header_bytes, 0, problem);
+    bool ok = bag_out_file_reserve(&job->out, end, problem) &&
+              bag_out_file_write(&job->out, header, header_bytes, 0, problem);
     free(header);
     return ok;
 }
@@ -279,8 +191,9 @@ static bool convert_block(struct job *job, size_t index, struct buffers *buffers
                          buffers->to + i * job->to_bytes, buffers, sum, problem))
             return bag_file_reject(job->conversion->source->model->path, problem);
     }
-    return write_at(job, job->copies ? buffers->from : buffers->to, count * job->to_bytes,
-                    job->values_at + first * job->to_bytes, problem);
+    return bag_out_file_write(&job->out, job->copies ? buffers->from : buffers->to,
+                              count * job->to_bytes, job->values_at + first * job->to_bytes,
+                              problem);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -368,9 +281,9 @@ static bool copy_keys(struct job *job, struct bag_problem *problem)
     bool ok = keys || reject_memory(problem);
     for (size_t first = 0; ok && first < job->reader.num_rows; first += block) {
         size_t count = job->reader.num_rows - first < block ? job->reader.num_rows - first : block;
-        ok =
-            bag_rows_read_keys(&job->reader, first, count, keys, keys + block, problem) &&
-            write_at(job, keys, count * sizeof *keys, job->keys_at + first * sizeof *keys, problem);
+        ok = bag_rows_read_keys(&job->reader, first, count, keys, keys + block, problem) &&
+             bag_out_file_write(&job->out, keys, count * sizeof *keys,
+                                job->keys_at + first * sizeof *keys, problem);
     }
     free(keys);
     return ok;
@@ -405,8 +318,8 @@ static bool add_random_row(const struct job *job, uint64_t *random, const struct
     size_t row = (size_t)(next_random(random) % job->reader.num_rows);
     size_t elements = job->conversion->to.row_elements;
     if (!bag_rows_read(&job->reader, row, 1, buffers->from, buffers->scratch, problem) ||
-        !bag_file_read_at(job->fd, buffers->to, job->to_bytes, job->values_at + row * job->to_bytes,
-                          problem))
+        !bag_file_read_at(job->out.fd, buffers->to, job->to_bytes,
+                          job->values_at + row * job->to_bytes, problem))
         return false;
     bag_row_to_floats(&job->conversion->source->table, buffers->from, buffers->want);
     bag_row_to_floats(&job->conversion->to, buffers->to, buffers->got);
@@ -473,10 +386,10 @@ static bool check_error(const struct job *job, const struct bag_convert_report *
         report->rows.max, report->worst.rows[0].row, job->conversion->max_error);
 }
 
-static bool write_file(struct job *job, const char *partial, struct bag_convert_report *report,
+static bool write_file(struct job *job, struct bag_convert_report *report,
                        struct bag_problem *problem)
 {
-    return begin_file(job, partial, problem) && convert_rows(job, problem) &&
+    return begin_file(job, problem) && convert_rows(job, problem) &&
            (!bag_source_is_keyed(job->conversion->source) || copy_keys(job, problem)) &&
            bag_rows_reader_check(&job->reader, problem) && make_report(job, report, problem) &&
            check_error(job, report, problem);
@@ -501,31 +414,17 @@ static bool plan(struct job *job, const struct bag_conversion *conversion,
     return job->blocks || reject_memory(problem);
 }
 
-/* With the source open: writes the partial file, and renames it. */
+/* With the source open. */
 static bool convert_opened(struct job *job, struct bag_convert_report *report,
                            struct bag_problem *problem)
 {
     const struct bag_conversion *conversion = job->conversion;
-    char *partial = NULL;
-    struct stat state;
-    bool ok = false;
-    if (asprintf(&partial, "%s.partial", conversion->out) < 0)
-        return reject_memory(problem);
-    if (stat(conversion->out, &state) == 0 && S_ISDIR(state.st_mode))
-        bag_problem_set(problem, BAG_ERROR_FILE, "%s: is a folder; name a file in it",
-                        conversion->out);
-    else if (!conversion->replace && access(conversion->out, F_OK) == 0)
-        bag_problem_set(problem, BAG_ERROR_FILE, "%s: exists already; --force replaces it",
-                        conversion->out);
-    else if ((job->fd = open_partial(partial, problem)) >= 0) {
-        ok = plan(job, conversion, problem) && write_file(job, partial, report, problem) &&
-             publish(job, partial, problem);
-        if (!ok)
-            unlink(partial);
-        close(job->fd);
-    }
+    if (!bag_out_file_open(&job->out, conversion->out, conversion->replace, problem))
+        return false;
+    bool ok = plan(job, conversion, problem) && write_file(job, report, problem) &&
+              bag_out_file_publish(&job->out, problem);
+    bag_out_file_close(&job->out, ok);
     free(job->blocks);
-    free(partial);
     return ok;
 }
 

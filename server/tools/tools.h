@@ -101,6 +101,36 @@ void bag_row_to_floats(const struct bag_table *table, const void *row, float *va
 double bag_row_value(const struct bag_table *table, const void *row, const float *values,
                      size_t column);
 
+/* ---- a file that appears whole or not at all (out_file.c) ------------------------------------ */
+
+/* Written under the name `path`.partial, which no other writer has meanwhile, and which is taken
+ * over from a run that was killed. Several threads may write to it. */
+struct bag_out_file {
+    const char *path; /* borrowed */
+    char *partial;    /* owned */
+    int fd;
+    bool replace; /* `path` where it exists */
+};
+
+/* Rejects a folder, and unless it may be replaced a file that is there. False with the problem set;
+ * then nothing is due. */
+bool bag_out_file_open(struct bag_out_file *file, const char *path, bool replace,
+                       struct bag_problem *problem);
+
+/* Empties the file and takes all of the disk that it will need, so that a full one is found out at
+ * once. */
+bool bag_out_file_reserve(const struct bag_out_file *file, uint64_t bytes,
+                          struct bag_problem *problem);
+
+bool bag_out_file_write(const struct bag_out_file *file, const void *data, size_t bytes,
+                        uint64_t at, struct bag_problem *problem);
+
+/* Brings the data to the disk and gives the file its name. */
+bool bag_out_file_publish(const struct bag_out_file *file, struct bag_problem *problem);
+
+/* Removes the partial file unless it was published. */
+void bag_out_file_close(struct bag_out_file *file, bool published);
+
 /* ---- converting (convert.c) ------------------------------------------------------------------ */
 
 #define BAG_CONVERT_MAX_THREADS 16

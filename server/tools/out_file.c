@@ -1,0 +1,139 @@
+/* A file that appears whole or not at all; see tools.h. */
+#include "tools.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Another conversion may have renamed or removed the file while this one opened it. */
+static bool is_still_at(int fd, const char *path)
+{
+    struct stat open_one, named;
+    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+/* Opens the partial file, alone; -1 with the problem set. */
+static int open_partial(const char *partial, struct bag_problem *problem)
+{
+    int fd = open(partial, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be written: %s", partial,
+                        strerror(errno));
+        return -1;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_still_at(fd, partial)) {
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s: another conversion is writing it", partial);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static bool check_place(const char *path, bool replace, struct bag_problem *problem)
+{
+    struct stat state;
+    if (stat(path, &state) != 0)
+        return true;
+    if (S_ISDIR(state.st_mode))
+        return bag_problem_set(problem, BAG_ERROR_FILE, "%s: is a folder; name a file in it", path);
+    return replace || bag_problem_set(problem, BAG_ERROR_FILE,
+                                      "%s: exists already; --force replaces it", path);
+}
+
+bool bag_out_file_open(struct bag_out_file *file, const char *path, bool replace,
+                       struct bag_problem *problem)
+{
+    *file = (struct bag_out_file){.path = path, .replace = replace, .fd = -1};
+    if (!check_place(path, replace, problem))
+        return false;
+    if (asprintf(&file->partial, "%s.partial", path) < 0)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    file->fd = open_partial(file->partial, problem);
+    if (file->fd < 0)
+        free(file->partial);
+    return file->fd >= 0;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+bool bag_out_file_reserve(const struct bag_out_file *file, uint64_t bytes,
+                          struct bag_problem *problem)
+{
+    int error = ftruncate(file->fd, 0) == 0 ? posix_fallocate(file->fd, 0, (off_t)bytes) : errno;
+    return error == 0 || bag_problem_set(problem, BAG_ERROR_STORAGE,
+                                         "%s: there is no room for %" PRIu64 " bytes: %s",
+                                         file->partial, bytes, strerror(error));
+}
+
+bool bag_out_file_write(const struct bag_out_file *file, const void *data, size_t bytes,
+                        uint64_t at, struct bag_problem *problem)
+{
+    const char *from = data;
+    while (bytes > 0) {
+        ssize_t done = pwrite(file->fd, from, bytes, (off_t)at);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return bag_problem_set(problem, BAG_ERROR_STORAGE,
+                                   "%s: writing at byte %" PRIu64 " failed: %s", file->path, at,
+                                   strerror(done < 0 ? errno : ENOSPC));
+        from += done;
+        at += (uint64_t)done;
+        bytes -= (size_t)done;
+    }
+    return true;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static bool sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    bool ok = fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0)
+        close(fd);
+    free(copy);
+    return ok;
+}
+
+/* Some file systems (NFS) cannot rename so that nothing is replaced, but can link so. */
+static bool rename_file(const struct bag_out_file *file)
+{
+    unsigned flags = file->replace ? 0 : RENAME_NOREPLACE;
+    if (renameat2(AT_FDCWD, file->partial, AT_FDCWD, file->path, flags) == 0)
+        return true;
+    return errno == EINVAL && !file->replace && link(file->partial, file->path) == 0 &&
+           unlink(file->partial) == 0;
+}
+
+bool bag_out_file_publish(const struct bag_out_file *file, struct bag_problem *problem)
+{
+    if (fsync(file->fd) != 0)
+        return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: %s", file->partial,
+                               strerror(errno));
+    if (!rename_file(file))
+        return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: cannot be renamed to %s: %s",
+                               file->partial, file->path, strerror(errno));
+    return sync_folder(file->path) ||
+           bag_problem_set(problem, BAG_ERROR_STORAGE,
+                           "%s: it is written, but its name may not be on the disk yet: %s",
+                           file->path, strerror(errno));
+}
+
+void bag_out_file_close(struct bag_out_file *file, bool published)
+{
+    if (!published)
+        unlink(file->partial);
+    close(file->fd);
+    free(file->partial);
+}
