@@ -8,68 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-
-/* ---- the keys of models and features --------------------------------------------------------- */
-
-/* Words of choices. Tables hold numbers, so that the other types have none. */
-#define BAG_TABLE_SIGNED(name)   name
-#define BAG_TABLE_UNSIGNED(name) name
-#define BAG_TABLE_FLOAT(name)    name
-#define BAG_TABLE_OTHER(name)    NULL
-static const char *const dtypes[] = {
-#define BAG_X(id, name, bytes, kind) BAG_TABLE_##kind(name),
-    BAG_DTYPES(BAG_X)
-#undef BAG_X
-};
-
-#define BAG_X(id, name, ...) name,
-static const char *const reductions[] = {BAG_REDUCTIONS(BAG_X)};
-static const char *const loads[] = {BAG_LOADS(BAG_X)};
-static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
-static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};
-static const char *const missings[] = {BAG_MISSINGS(BAG_X)};
-static const char *const reloads[] = {BAG_RELOADS(BAG_X)};
-static const char *const forms[] = {BAG_FORMS(BAG_X)};
-static const char *const optional_inputs[] = {BAG_V2_OPTIONAL_INPUTS(BAG_X)};
-#undef BAG_X
-
-#define BAG_TYPE_CHOICE_DTYPE           BAG_TYPE_CHOICE(dtypes)
-#define BAG_TYPE_CHOICE_REDUCTION       BAG_TYPE_CHOICE(reductions)
-#define BAG_TYPE_CHOICE_LOAD            BAG_TYPE_CHOICE(loads)
-#define BAG_TYPE_CHOICE_ROW_FORMAT      BAG_TYPE_CHOICE(row_formats)
-#define BAG_TYPE_CHOICE_OUT_OF_RANGE    BAG_TYPE_CHOICE(out_of_range)
-#define BAG_TYPE_CHOICE_MISSING         BAG_TYPE_CHOICE(missings)
-#define BAG_TYPE_CHOICE_RELOAD          BAG_TYPE_CHOICE(reloads)
-#define BAG_TYPE_CHOICE_FORM            BAG_TYPE_CHOICE(forms)
-#define BAG_TYPE_CHOICE_OPTIONAL_INPUTS BAG_TYPE_CHOICE(optional_inputs)
-
-/* The initialiser of one key's setting, for a member of `type`. */
-#define BAG_MODEL_SETTING(type, member, key_, TYPE, minimum_, maximum_)                \
-    {                                                                                  \
-        .key = (key_), .offset = offsetof(struct type, member), .minimum = (minimum_), \
-        .maximum = (maximum_), .unit = "", BAG_TYPE_##TYPE                             \
-    }
-
 /* ---- "features" of a model ------------------------------------------------------------------- */
-
-static const char *const feature_identity[] = {
-#define BAG_X(key, sentence) key,
-    BAG_FEATURE_IDENTITY(BAG_X)
-#undef BAG_X
-};
-
-static const struct bag_setting feature_settings[] = {
-#define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
-    BAG_MODEL_SETTING(bag_feature_config, member, key, TYPE, minimum, maximum),
-    BAG_POOLING_KEYS(BAG_X) BAG_PROJECTION_KEYS(BAG_X)
-#undef BAG_X
-};
-
-_Static_assert(COUNT_OF(feature_settings) <= 32, "struct bag_feature_config has a bit for each");
-
-static const struct bag_entry_keys feature_keys = {feature_identity, COUNT_OF(feature_identity),
-                                                   feature_settings, COUNT_OF(feature_settings)};
 
 /* The name of the concatenation of all features. */
 #define CONCATENATION "embeddings"
@@ -100,8 +39,8 @@ static bool check_feature_name(const struct bag_entry *entry, const char *name,
 static uint32_t find_set(const struct bag_entry *entry)
 {
     uint32_t set = 0;
-    for (size_t i = 0; i < feature_keys.num_settings; i++) {
-        if (bag_entry_member(entry, feature_settings[i].key))
+    for (size_t i = 0; i < bag_feature_keys.num_settings; i++) {
+        if (bag_entry_member(entry, bag_feature_keys.settings[i].key))
             set |= UINT32_C(1) << i;
     }
     return set;
@@ -131,7 +70,7 @@ static bool add_feature(const struct bag_entry *entry, const char *name, const c
 static bool apply_feature(const struct bag_config_json *json, const cJSON *object,
                           struct bag_model_config *model)
 {
-    struct bag_entry entry = {.json = json, .object = object, .keys = &feature_keys};
+    struct bag_entry entry = {.json = json, .object = object, .keys = &bag_feature_keys};
     const char *name = cJSON_GetStringValue(bag_entry_member(&entry, "name"));
     if (!cJSON_IsObject(object))
         return bag_config_json_reject(json, object,
@@ -171,35 +110,6 @@ static bool apply_feature_list(const struct bag_config_json *json, const cJSON *
 
 /* ---- entries of "models" --------------------------------------------------------------------- */
 
-static const char *const model_identity[] = {
-#define BAG_X(key, sentence) key,
-    BAG_MODEL_IDENTITY(BAG_X)
-#undef BAG_X
-};
-
-static const struct bag_setting model_settings[] = {
-#define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
-    BAG_MODEL_SETTING(bag_model_config, member, key, TYPE, minimum, maximum),
-    BAG_MODEL_KEYS(BAG_X)
-#undef BAG_X
-};
-
-static const struct bag_entry_keys model_keys = {model_identity, COUNT_OF(model_identity),
-                                                 model_settings, COUNT_OF(model_settings)};
-
-/* The settings of one version's table come first; those after them are of a model. */
-#define BAG_X(...) +1
-enum {
-    NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_X) BAG_SHOWN_KEYS(BAG_X) BAG_POOLING_KEYS(BAG_X)
-        BAG_PROJECTION_KEYS(BAG_X)
-};
-#undef BAG_X
-
-static bool is_of_table(const struct bag_setting *setting)
-{
-    return setting && (size_t)(setting - model_settings) < NUM_TABLE_SETTINGS;
-}
-
 /* A collection says nothing but its features, which say the rest each for itself, and how it is
  * served. */
 static bool apply_features(const struct bag_entry *entry, const cJSON *features,
@@ -208,7 +118,7 @@ static bool apply_features(const struct bag_entry *entry, const cJSON *features,
     const cJSON *item;
     cJSON_ArrayForEach(item, entry->object)
     {
-        if (is_of_table(bag_entry_setting(entry, item->string)))
+        if (bag_setting_is_of_table(bag_entry_setting(entry, item->string)))
             return bag_config_json_reject(
                 entry->json, item,
                 "key '%s'%s cannot be combined with 'features'; each feature "
@@ -280,7 +190,7 @@ static bool add_model(const struct bag_entry *entry, struct bag_config *config)
 static bool apply_model_entry(const struct bag_config_json *json, const cJSON *object,
                               size_t position, struct bag_config *config)
 {
-    struct bag_entry entry = {.json = json, .object = object, .keys = &model_keys};
+    struct bag_entry entry = {.json = json, .object = object, .keys = &bag_model_keys};
     const char *name = cJSON_GetStringValue(bag_entry_member(&entry, "name"));
     if (name && bag_model_name_valid(name))
         snprintf(entry.where, sizeof entry.where, " in model '%s'", name);
@@ -313,12 +223,12 @@ bool bag_config_set_model_key(struct bag_config *config, size_t index, const cha
                               const char *value, struct bag_problem *problem)
 {
     struct bag_model_config *model = &config->models[index];
-    struct bag_entry entry = {.keys = &model_keys};
+    struct bag_entry entry = {.keys = &bag_model_keys};
     const struct bag_setting *setting = bag_entry_setting(&entry, key);
     struct bag_suggestion suggestion = {.written = key};
     struct bag_reason reason;
-    for (size_t i = 0; !setting && i < model_keys.num_settings; i++)
-        bag_suggest_offer(&suggestion, model_settings[i].key);
+    for (size_t i = 0; !setting && i < bag_model_keys.num_settings; i++)
+        bag_suggest_offer(&suggestion, bag_model_keys.settings[i].key);
     if (!setting)
         return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown key '%s'; did you mean '%s'?",
                                bag_quote(key, strlen(key)).text, suggestion.nearest);
@@ -380,119 +290,12 @@ bool bag_config_apply_model_file(struct bag_config *config, size_t index, const 
     struct bag_model_config *model = &config->models[index];
     if (!bag_config_json_parse(&json, file_name, text, text_bytes, problem))
         return false;
-    struct bag_entry entry = {.json = &json, .object = json.tree, .keys = &model_keys};
+    struct bag_entry entry = {.json = &json, .object = json.tree, .keys = &bag_model_keys};
     snprintf(entry.where, sizeof entry.where, " in model '%s'", model->name);
     bool applied = reject_identity(&entry) && check_parts(&entry, model, is_shared) &&
                    apply_model(&entry, model);
     bag_json_free(json.tree);
     return applied;
-}
-
-/* ---- copies and hashes of models ------------------------------------------------------------- */
-
-/* Gives `copy`, whose members are those of another, texts of its own. */
-static bool copy_texts(const struct bag_setting *settings, size_t count, void *copy)
-{
-    bool ok = true;
-    for (size_t i = 0; i < count; i++) {
-        char **text = (char **)((char *)copy + settings[i].offset);
-        if (settings[i].type == BAG_SETTING_TEXT && *text)
-            ok &= (*text = strdup(*text)) != NULL;
-    }
-    return ok;
-}
-
-static bool copy_features(struct bag_model_config *copy, const struct bag_model_config *model)
-{
-    bool ok = true;
-    copy->features = calloc(model->num_features + 1, sizeof *copy->features);
-    copy->num_features = copy->features ? model->num_features : 0;
-    for (size_t i = 0; i < copy->num_features; i++) {
-        struct bag_feature_config *feature = &copy->features[i];
-        *feature = model->features[i];
-        ok &= copy_texts(feature_settings, COUNT_OF(feature_settings), feature);
-        ok &= (feature->name = strdup(feature->name)) != NULL;
-        ok &= (feature->model = strdup(feature->model)) != NULL;
-    }
-    return ok && copy->features;
-}
-
-bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model_config *model)
-{
-    *copy = *model;
-    bool ok = copy_texts(model_settings, COUNT_OF(model_settings), copy);
-    copy->path = model->path ? strdup(model->path) : NULL;
-    copy->name = strdup(model->name);
-    copy->version = strdup(model->version);
-    ok = copy_features(copy, model) && ok && copy->name && copy->version;
-    if (ok && (copy->path || !model->path))
-        return true;
-    bag_model_config_free(copy);
-    return false;
-}
-
-/* FNV-1a. */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ at[i]) * UINT64_C(1099511628211);
-    return hash;
-}
-
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    return text ? hash_bytes(hash, text, strlen(text) + 1) : hash_bytes(hash, "\xff", 1);
-}
-
-static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, const void *base)
-{
-    const void *member = (const char *)base + setting->offset;
-    const struct bag_shape *shape = member;
-    switch (setting->type) {
-    case BAG_SETTING_COUNT:
-    case BAG_SETTING_BYTES:
-    case BAG_SETTING_KEY:
-        return hash_bytes(hash, member, sizeof(int64_t));
-    case BAG_SETTING_TEXT:
-        return hash_text(hash, *(char *const *)member);
-    case BAG_SETTING_SHAPE:
-        return hash_bytes(hash, shape->sizes, shape->rank * sizeof *shape->sizes);
-    case BAG_SETTING_CHOICE:
-        return hash_bytes(hash, member, sizeof(unsigned));
-    case BAG_SETTING_BOOL:
-        return hash_bytes(hash, member, sizeof(bool));
-    case BAG_SETTING_POLICY:
-        break;
-    }
-    return hash;
-}
-
-/* What says whether an index is set. */
-static uint64_t hash_rules(uint64_t hash, const struct bag_rules *rules)
-{
-    unsigned char set[] = {rules->has_padding_idx, rules->has_default_index};
-    return hash_bytes(hash, set, sizeof set);
-}
-
-static uint64_t hash_feature(uint64_t hash, const struct bag_feature_config *feature)
-{
-    hash = hash_text(hash_text(hash, feature->name), feature->model);
-    hash = hash_rules(hash_bytes(hash, &feature->set, sizeof feature->set), &feature->rules);
-    for (size_t i = 0; i < COUNT_OF(feature_settings); i++)
-        hash = hash_setting(hash, &feature_settings[i], feature);
-    return hash;
-}
-
-uint64_t bag_model_config_hash(const struct bag_model_config *model)
-{
-    uint64_t hash = hash_text(UINT64_C(14695981039346656037), model->path);
-    hash = hash_rules(hash, &model->rules);
-    for (size_t i = 0; i < NUM_TABLE_SETTINGS; i++)
-        hash = hash_setting(hash, &model_settings[i], model);
-    for (size_t i = 0; i < model->num_features; i++)
-        hash = hash_feature(hash, &model->features[i]);
-    return hash;
 }
 
 /* ---- sections of options, and the whole document --------------------------------------------- */

@@ -47,6 +47,12 @@ struct bag_entry_keys {
     size_t num_settings;
 };
 
+/* Of models and of features (models.c). */
+extern const struct bag_entry_keys bag_model_keys, bag_feature_keys;
+
+/* Whether a setting of a model is of its table, which a collection has none of; NULL is none. */
+bool bag_setting_is_of_table(const struct bag_setting *setting);
+
 /* The object, and its name in messages: " in model 'items'". */
 struct bag_entry {
     const struct bag_config_json *json;

@@ -1,12 +1,106 @@
-/* Models as configured: their names and versions, which table each feature is of, and what it takes
- * over from that table's model. */
+/* Models as configured: their keys, names and versions, which table each feature is of, and what it
+ * takes over from that table's model. */
 #include "config.h"
 
+#include "json.h"
 #include "model_options.h"
 #include "proto/text.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+/* ---- the keys of models and features --------------------------------------------------------- */
+
+/* Words of choices. Tables hold numbers, so that the other types have none. */
+#define BAG_TABLE_SIGNED(name)   name
+#define BAG_TABLE_UNSIGNED(name) name
+#define BAG_TABLE_FLOAT(name)    name
+#define BAG_TABLE_OTHER(name)    NULL
+static const char *const dtypes[] = {
+#define BAG_X(id, name, bytes, kind) BAG_TABLE_##kind(name),
+    BAG_DTYPES(BAG_X)
+#undef BAG_X
+};
+
+#define BAG_X(id, name, ...) name,
+static const char *const reductions[] = {BAG_REDUCTIONS(BAG_X)};
+static const char *const loads[] = {BAG_LOADS(BAG_X)};
+static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
+static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};
+static const char *const missings[] = {BAG_MISSINGS(BAG_X)};
+static const char *const reloads[] = {BAG_RELOADS(BAG_X)};
+static const char *const forms[] = {BAG_FORMS(BAG_X)};
+static const char *const optional_inputs[] = {BAG_V2_OPTIONAL_INPUTS(BAG_X)};
+#undef BAG_X
+
+#define BAG_TYPE_CHOICE_DTYPE           BAG_TYPE_CHOICE(dtypes)
+#define BAG_TYPE_CHOICE_REDUCTION       BAG_TYPE_CHOICE(reductions)
+#define BAG_TYPE_CHOICE_LOAD            BAG_TYPE_CHOICE(loads)
+#define BAG_TYPE_CHOICE_ROW_FORMAT      BAG_TYPE_CHOICE(row_formats)
+#define BAG_TYPE_CHOICE_OUT_OF_RANGE    BAG_TYPE_CHOICE(out_of_range)
+#define BAG_TYPE_CHOICE_MISSING         BAG_TYPE_CHOICE(missings)
+#define BAG_TYPE_CHOICE_RELOAD          BAG_TYPE_CHOICE(reloads)
+#define BAG_TYPE_CHOICE_FORM            BAG_TYPE_CHOICE(forms)
+#define BAG_TYPE_CHOICE_OPTIONAL_INPUTS BAG_TYPE_CHOICE(optional_inputs)
+
+/* The initialiser of one key's setting, for a member of `type`. */
+#define BAG_MODEL_SETTING(type, member, key_, TYPE, minimum_, maximum_)                \
+    {                                                                                  \
+        .key = (key_), .offset = offsetof(struct type, member), .minimum = (minimum_), \
+        .maximum = (maximum_), .unit = "", BAG_TYPE_##TYPE                             \
+    }
+
+static const char *const feature_identity[] = {
+#define BAG_X(key, sentence) key,
+    BAG_FEATURE_IDENTITY(BAG_X)
+#undef BAG_X
+};
+
+static const struct bag_setting feature_settings[] = {
+#define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
+    BAG_MODEL_SETTING(bag_feature_config, member, key, TYPE, minimum, maximum),
+    BAG_POOLING_KEYS(BAG_X) BAG_PROJECTION_KEYS(BAG_X)
+#undef BAG_X
+};
+
+_Static_assert(COUNT_OF(feature_settings) <= 32, "struct bag_feature_config has a bit for each");
+
+const struct bag_entry_keys bag_feature_keys = {feature_identity, COUNT_OF(feature_identity),
+                                                feature_settings, COUNT_OF(feature_settings)};
+
+static const char *const model_identity[] = {
+#define BAG_X(key, sentence) key,
+    BAG_MODEL_IDENTITY(BAG_X)
+#undef BAG_X
+};
+
+static const struct bag_setting model_settings[] = {
+#define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
+    BAG_MODEL_SETTING(bag_model_config, member, key, TYPE, minimum, maximum),
+    BAG_MODEL_KEYS(BAG_X)
+#undef BAG_X
+};
+
+const struct bag_entry_keys bag_model_keys = {model_identity, COUNT_OF(model_identity),
+                                              model_settings, COUNT_OF(model_settings)};
+
+/* The settings of one version's table come first; those after them are of a model. */
+#define BAG_X(...) +1
+enum {
+    NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_X) BAG_SHOWN_KEYS(BAG_X) BAG_POOLING_KEYS(BAG_X)
+        BAG_PROJECTION_KEYS(BAG_X)
+};
+#undef BAG_X
+
+bool bag_setting_is_of_table(const struct bag_setting *setting)
+{
+    return setting && (size_t)(setting - model_settings) < NUM_TABLE_SETTINGS;
+}
+
+/* ---- names and versions -----------------------------------------------------------------------
+ */
 
 #define LONGEST_NAME 128
 
@@ -223,4 +317,111 @@ const char *bag_config_projection(const struct bag_model_config *table,
     if (*bias && !**bias)
         *bias = NULL;
     return projection && *projection ? projection : NULL;
+}
+
+/* ---- copies and hashes of models ------------------------------------------------------------- */
+
+/* Gives `copy`, whose members are those of another, texts of its own. */
+static bool copy_texts(const struct bag_setting *settings, size_t count, void *copy)
+{
+    bool ok = true;
+    for (size_t i = 0; i < count; i++) {
+        char **text = (char **)((char *)copy + settings[i].offset);
+        if (settings[i].type == BAG_SETTING_TEXT && *text)
+            ok &= (*text = strdup(*text)) != NULL;
+    }
+    return ok;
+}
+
+static bool copy_features(struct bag_model_config *copy, const struct bag_model_config *model)
+{
+    bool ok = true;
+    copy->features = calloc(model->num_features + 1, sizeof *copy->features);
+    copy->num_features = copy->features ? model->num_features : 0;
+    for (size_t i = 0; i < copy->num_features; i++) {
+        struct bag_feature_config *feature = &copy->features[i];
+        *feature = model->features[i];
+        ok &= copy_texts(feature_settings, COUNT_OF(feature_settings), feature);
+        ok &= (feature->name = strdup(feature->name)) != NULL;
+        ok &= (feature->model = strdup(feature->model)) != NULL;
+    }
+    return ok && copy->features;
+}
+
+bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model_config *model)
+{
+    *copy = *model;
+    bool ok = copy_texts(model_settings, COUNT_OF(model_settings), copy);
+    copy->path = model->path ? strdup(model->path) : NULL;
+    copy->name = strdup(model->name);
+    copy->version = strdup(model->version);
+    ok = copy_features(copy, model) && ok && copy->name && copy->version;
+    if (ok && (copy->path || !model->path))
+        return true;
+    bag_model_config_free(copy);
+    return false;
+}
+
+/* FNV-1a. */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ at[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    return text ? hash_bytes(hash, text, strlen(text) + 1) : hash_bytes(hash, "\xff", 1);
+}
+
+static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, const void *base)
+{
+    const void *member = (const char *)base + setting->offset;
+    const struct bag_shape *shape = member;
+    switch (setting->type) {
+    case BAG_SETTING_COUNT:
+    case BAG_SETTING_BYTES:
+    case BAG_SETTING_KEY:
+        return hash_bytes(hash, member, sizeof(int64_t));
+    case BAG_SETTING_TEXT:
+        return hash_text(hash, *(char *const *)member);
+    case BAG_SETTING_SHAPE:
+        return hash_bytes(hash, shape->sizes, shape->rank * sizeof *shape->sizes);
+    case BAG_SETTING_CHOICE:
+        return hash_bytes(hash, member, sizeof(unsigned));
+    case BAG_SETTING_BOOL:
+        return hash_bytes(hash, member, sizeof(bool));
+    case BAG_SETTING_POLICY:
+        break;
+    }
+    return hash;
+}
+
+/* What says whether an index is set. */
+static uint64_t hash_rules(uint64_t hash, const struct bag_rules *rules)
+{
+    unsigned char set[] = {rules->has_padding_idx, rules->has_default_index};
+    return hash_bytes(hash, set, sizeof set);
+}
+
+static uint64_t hash_feature(uint64_t hash, const struct bag_feature_config *feature)
+{
+    hash = hash_text(hash_text(hash, feature->name), feature->model);
+    hash = hash_rules(hash_bytes(hash, &feature->set, sizeof feature->set), &feature->rules);
+    for (size_t i = 0; i < COUNT_OF(feature_settings); i++)
+        hash = hash_setting(hash, &feature_settings[i], feature);
+    return hash;
+}
+
+uint64_t bag_model_config_hash(const struct bag_model_config *model)
+{
+    uint64_t hash = hash_text(UINT64_C(14695981039346656037), model->path);
+    hash = hash_rules(hash, &model->rules);
+    for (size_t i = 0; i < NUM_TABLE_SETTINGS; i++)
+        hash = hash_setting(hash, &model_settings[i], model);
+    for (size_t i = 0; i < model->num_features; i++)
+        hash = hash_feature(hash, &model->features[i]);
+    return hash;
 }
