@@ -46,12 +46,6 @@ static bool list_model(struct listing *listing, struct bag_model *model, bool is
     return model;
 }
 
-static struct bag_model *hold(struct bag_model *model)
-{
-    model->holders++;
-    return model;
-}
-
 static bool publish(struct bag_registry *registry, const struct listing *listing,
                     struct bag_problem *problem)
 {
@@ -132,7 +126,7 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
                                                    "makes room for another version"),
                            plan->prior[i].is_default);
         else
-            ok = list_model(&listing, hold(model), plan->prior[i].is_default);
+            ok = list_model(&listing, bag_model_hold(model), plan->prior[i].is_default);
     }
     for (size_t i = 0; ok && i < plan->count; i++) {
         const struct bag_change_entry *entry = &plan->entries[i];
@@ -142,7 +136,7 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
                                                     state, reason),
                             false);
         else if (plan->num_prior == 0 && entry->model)
-            ok = list_model(&listing, hold(entry->model), false);
+            ok = list_model(&listing, bag_model_hold(entry->model), false);
     }
     ok = ok ? publish(plan->changer->registry, &listing, problem) : no_memory(problem);
     free_listing(&listing);
@@ -150,15 +144,6 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
 }
 
 /* ---- what is unloaded first ------------------------------------------------------------------ */
-
-static bool is_in_plan(const struct bag_change_plan *plan, const struct bag_model *model)
-{
-    for (size_t i = 0; i < plan->count; i++) {
-        if (plan->entries[i].model == model)
-            return true;
-    }
-    return false;
-}
 
 /* Whether a version of the name is to be loaded, whose configuration wants room first. */
 static bool wants_room(const struct bag_change_plan *plan, const char *name)
@@ -184,7 +169,7 @@ static bool holds_dropped(const struct bag_change_plan *plan, const struct bag_m
 
 static void drop_model(struct bag_change_plan *plan, struct bag_model *model)
 {
-    plan->dropped[plan->num_dropped++] = hold(model);
+    plan->dropped[plan->num_dropped++] = bag_model_hold(model);
 }
 
 /* Tables that make room, and the collections over them. */
@@ -195,7 +180,7 @@ static bool find_dropped(struct bag_change_plan *plan, struct bag_problem *probl
         return no_memory(problem);
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
-        if (model->memory && wants_room(plan, model->name) && !is_in_plan(plan, model))
+        if (model->memory && wants_room(plan, model->name) && !bag_change_is_in_plan(plan, model))
             drop_model(plan, model);
     }
     for (size_t i = 0; i < plan->num_prior; i++) {
@@ -262,7 +247,7 @@ static void restore_dropped(struct bag_change_plan *plan)
     struct bag_problem ignored;
     bool ok = make_listing(&listing, plan->num_prior);
     for (size_t i = 0; ok && i < plan->num_prior; i++)
-        ok = list_model(&listing, hold(plan->prior[i].model), plan->prior[i].is_default);
+        ok = list_model(&listing, bag_model_hold(plan->prior[i].model), plan->prior[i].is_default);
     if (!ok || !publish(plan->changer->registry, &listing, &ignored))
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", "not enough memory"));
     free_listing(&listing);
@@ -303,80 +288,6 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
     return false;
 }
 
-/* ---- versions that are held ------------------------------------------------------------------ */
-
-static void drop_kept(struct bag_changer *changer, size_t position)
-{
-    bag_model_drop(changer->kept[position]);
-    memmove(&changer->kept[position], &changer->kept[position + 1],
-            (changer->num_kept - position - 1) * sizeof *changer->kept);
-    changer->num_kept--;
-}
-
-bool bag_change_keep(struct bag_changer *changer, struct bag_model *model)
-{
-    struct bag_model **kept = reallocarray(changer->kept, changer->num_kept + 1, sizeof *kept);
-    if (!kept)
-        return false;
-    changer->kept = kept;
-    kept[changer->num_kept++] = hold(model);
-    return true;
-}
-
-/* How many versions of the model are held, as its default version says; of one that was unloaded,
- * none. */
-static size_t limit_of(const struct bag_change_plan *plan, const char *name)
-{
-    const struct bag_change_entry *entry = bag_change_plan_find_default(plan, name);
-    const struct bag_source *source = entry ? bag_entry_source(entry) : NULL;
-    return source ? (size_t)source->model->keep_versions : 0;
-}
-
-/* From the newest on, as many as the model holds. */
-static void trim_kept(const struct bag_change_plan *plan)
-{
-    struct bag_changer *changer = plan->changer;
-    for (size_t i = changer->num_kept; i-- > 0;) {
-        const char *name = changer->kept[i]->name;
-        size_t newer = 0;
-        for (size_t j = i + 1; j < changer->num_kept; j++)
-            newer += strcmp(changer->kept[j]->name, name) == 0;
-        if (newer >= limit_of(plan, name) || is_in_plan(plan, changer->kept[i]))
-            drop_kept(changer, i);
-    }
-}
-
-/* Whether it was asked for that the version be unloaded. */
-static bool is_to_unload(const struct bag_change_plan *plan, const struct bag_model *model)
-{
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_model *planned = plan->entries[i].model;
-        if (planned->is_unloaded && strcmp(planned->name, model->name) == 0 &&
-            strcmp(planned->version, model->version) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Holds the versions of tables that are not served any more, where their models say so. */
-static void keep_versions(struct bag_change_plan *plan)
-{
-    for (size_t i = 0; i < plan->num_prior; i++) {
-        struct bag_model *model = plan->prior[i].model;
-        if (model->memory && !is_in_plan(plan, model) && !is_to_unload(plan, model) &&
-            limit_of(plan, model->name) > 0 && !bag_change_keep(plan->changer, model))
-            break; /* it is loaded again when it is asked for */
-    }
-    trim_kept(plan);
-    struct bag_load_status *status = plan->changer->status;
-    pthread_mutex_lock(&status->lock);
-    status->num_kept = plan->changer->num_kept;
-    status->kept_bytes = 0;
-    for (size_t i = 0; i < plan->changer->num_kept; i++)
-        status->kept_bytes += bag_source_bytes(plan->changer->kept[i]->source);
-    pthread_mutex_unlock(&status->lock);
-}
-
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* The READY model that an unloaded one stands for; NULL: it was not served. */
@@ -405,7 +316,7 @@ static bool publish_entries(const struct bag_change_plan *plan, bool leaving,
                         leaving && find_unloaded(plan, model)
                             ? bag_model_without_table(model->name, model->version,
                                                       BAG_MODEL_UNLOADING, "it is being unloaded")
-                            : hold(model),
+                            : bag_model_hold(model),
                         entry->is_default);
     }
     ok = ok ? publish(plan->changer->registry, &listing, problem) : no_memory(problem);
@@ -449,8 +360,8 @@ static void wait_for_unloaded(struct bag_change_plan *plan)
     size_t count = 0;
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
-        if (gone && model->memory && is_to_unload(plan, model))
-            gone[count++] = hold(model);
+        if (gone && model->memory && bag_change_is_to_unload(plan, model))
+            gone[count++] = bag_model_hold(model);
     }
     for (size_t i = 0; i < plan->num_prior; i++)
         bag_model_drop(plan->prior[i].model);
@@ -490,7 +401,7 @@ static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
         log_shape(plan, plan->entries[i].model);
         log_entry(plan, plan->entries[i].model);
     }
-    keep_versions(plan);
+    bag_change_keep_versions(plan);
     bag_change_plan_commit(plan);
     if (!leaving)
         return true;

@@ -298,8 +298,35 @@ void bag_change_end_loading(struct bag_change_plan *plan, bool ok);
 bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_control *control,
                              bool polls, struct bag_problem *problem);
 
-/* Holds a version that is not served (change.c); false without memory. */
+/* ---- versions that are held, or could not be loaded (versions.c) ------------------------------
+ */
+
+/* One more holder of the model, which is returned. */
+static inline struct bag_model *bag_model_hold(struct bag_model *model)
+{
+    model->holders++;
+    return model;
+}
+
+/* Whether the next snapshot has this very model. */
+bool bag_change_is_in_plan(const struct bag_change_plan *plan, const struct bag_model *model);
+
+/* Whether it was asked for that the version be unloaded. */
+bool bag_change_is_to_unload(const struct bag_change_plan *plan, const struct bag_model *model);
+
+/* Holds a version that is not served; false without memory. */
 bool bag_change_keep(struct bag_changer *changer, struct bag_model *model);
+
+/* Holds the versions of tables that are not served any more, where their models say so, and lets go
+ * of those that are too many. */
+void bag_change_keep_versions(struct bag_change_plan *plan);
+
+/* Rejects a source that could not be loaded a moment ago. */
+void bag_change_check_failures(const struct bag_change_plan *plan, struct bag_source *source,
+                               uint64_t number);
+
+/* ---- entries (change_plan.c) ------------------------------------------------------------------
+ */
 
 /* The default version of that name among the entries of the plan; NULL: none serves. */
 struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,

@@ -7,9 +7,6 @@
 #include <string.h>
 #include <uv.h>
 
-/* How long a version that could not be loaded is left alone, unless its files change. */
-#define FAILURE_NS (UINT64_C(60) * 1000000000)
-
 static bool no_memory(struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
@@ -127,26 +124,6 @@ static bool was_seen(struct bag_changer *changer, const struct bag_source *sourc
     return false;
 }
 
-/* Of what failed a moment ago; at the start since it began, however long it takes: each version is
- * tried once. */
-static bool is_recent(const struct bag_change_plan *plan, const struct bag_failure_record *failure)
-{
-    return plan->kind == BAG_CHANGE_START || uv_hrtime() - failure->at_ns < FAILURE_NS;
-}
-
-/* Rejects a source that could not be loaded a moment ago. */
-static void check_failures(const struct bag_change_plan *plan, struct bag_source *source,
-                           uint64_t number)
-{
-    const struct bag_changer *changer = plan->changer;
-    for (size_t i = 0; i < changer->num_failures; i++) {
-        const struct bag_failure_record *failure = &changer->failures[i];
-        if (failure->number == number && failure->fingerprint == source->fingerprint &&
-            strcmp(failure->name, source->model->name) == 0 && is_recent(plan, failure))
-            bag_source_reject(source, failure->problem.text);
-    }
-}
-
 static void look_at(struct choosing *choosing, struct candidate *candidate)
 {
     struct bag_change_plan *plan = choosing->plan;
@@ -157,7 +134,7 @@ static void look_at(struct choosing *choosing, struct candidate *candidate)
             bag_source_reject(source, why.text);
             choosing->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
         } else if (plan->kind != BAG_CHANGE_MODELS)
-            check_failures(plan, source, candidate->number);
+            bag_change_check_failures(plan, source, candidate->number);
     }
     if (source->reason || plan->kind != BAG_CHANGE_POLL || bag_source_is_collection(source) ||
         plan->changer->config->options.ready_file)
@@ -453,51 +430,4 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
     free(chosen);
     free(choosing.candidates);
     return ok;
-}
-
-/* ---- versions that could not be loaded ------------------------------------------------------- */
-
-/* Notes that the version cannot be loaded as it is, and forgets what is too old to matter. */
-static bool remember_failure(const struct bag_change_plan *plan, const struct bag_source *source,
-                             const struct bag_problem *why)
-{
-    struct bag_changer *changer = plan->changer;
-    uint64_t number = strtoull(source->model->version, NULL, 10);
-    struct bag_failure_record *failures =
-        reallocarray(changer->failures, changer->num_failures + 1, sizeof *failures);
-    if (!failures)
-        return false;
-    changer->failures = failures;
-    for (size_t i = changer->num_failures; i-- > 0;) {
-        bool is_same =
-            failures[i].number == number && strcmp(failures[i].name, source->model->name) == 0;
-        if (is_same || !is_recent(plan, &failures[i]))
-            failures[i] = failures[--changer->num_failures];
-    }
-    struct bag_failure_record *failure = &failures[changer->num_failures++];
-    *failure = (struct bag_failure_record){.number = number,
-                                           .fingerprint = source->fingerprint,
-                                           .at_ns = uv_hrtime(),
-                                           .problem = *why};
-    snprintf(failure->name, sizeof failure->name, "%s", source->model->name);
-    return true;
-}
-
-bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
-                                    const struct bag_problem *why)
-{
-    struct bag_changer *changer = plan->changer;
-    const struct bag_change_entry *failed = plan->failed;
-    /* A model that was made, and could not be brought up to date, has its source already. */
-    bool has_source = failed && (failed->source || failed->model);
-    const struct bag_source *source = has_source ? bag_entry_source(failed) : NULL;
-    if (!source || source->is_named || why->kind == BAG_ERROR_DRAINING ||
-        !remember_failure(plan, source, why))
-        return false;
-    for (size_t i = 0; i < plan->count; i++) {
-        struct bag_model *model = &plan->entries[i] != failed ? plan->entries[i].model : NULL;
-        if (model && model->memory && model->holders == 1 && !bag_change_keep(changer, model))
-            return false;
-    }
-    return true;
 }

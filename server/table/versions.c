@@ -1,9 +1,16 @@
-/* Policies and wishes -> the versions that are served; see change.h. */
+/* Policies and wishes -> the versions that are served, those that are held though they are not, and
+ * those that could not be loaded; see change.h. */
 #include "change.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
+
+/* How long a version that could not be loaded is left alone, unless its files change. */
+#define FAILURE_NS (UINT64_C(60) * 1000000000)
+
+/* ---- policies and wishes --------------------------------------------------------------------- */
 
 static bool contains(const uint64_t *numbers, size_t count, uint64_t number)
 {
@@ -92,5 +99,156 @@ bool bag_wish_apply(struct bag_wish *wish, const struct bag_control_item *item, 
         keep_loaded(wish, number);
     else
         wish->num_unloaded = 0;
+    return true;
+}
+
+/* ---- versions that are held ------------------------------------------------------------------ */
+
+static void drop_kept(struct bag_changer *changer, size_t position)
+{
+    bag_model_drop(changer->kept[position]);
+    memmove(&changer->kept[position], &changer->kept[position + 1],
+            (changer->num_kept - position - 1) * sizeof *changer->kept);
+    changer->num_kept--;
+}
+
+bool bag_change_is_in_plan(const struct bag_change_plan *plan, const struct bag_model *model)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        if (plan->entries[i].model == model)
+            return true;
+    }
+    return false;
+}
+
+bool bag_change_keep(struct bag_changer *changer, struct bag_model *model)
+{
+    struct bag_model **kept = reallocarray(changer->kept, changer->num_kept + 1, sizeof *kept);
+    if (!kept)
+        return false;
+    changer->kept = kept;
+    kept[changer->num_kept++] = bag_model_hold(model);
+    return true;
+}
+
+/* How many versions of the model are held, as its default version says; of one that was unloaded,
+ * none. */
+static size_t most_kept(const struct bag_change_plan *plan, const char *name)
+{
+    const struct bag_change_entry *entry = bag_change_plan_find_default(plan, name);
+    const struct bag_source *source = entry ? bag_entry_source(entry) : NULL;
+    return source ? (size_t)source->model->keep_versions : 0;
+}
+
+/* From the newest on, as many as the model holds. */
+static void trim_kept(const struct bag_change_plan *plan)
+{
+    struct bag_changer *changer = plan->changer;
+    for (size_t i = changer->num_kept; i-- > 0;) {
+        const char *name = changer->kept[i]->name;
+        size_t newer = 0;
+        for (size_t j = i + 1; j < changer->num_kept; j++)
+            newer += strcmp(changer->kept[j]->name, name) == 0;
+        if (newer >= most_kept(plan, name) || bag_change_is_in_plan(plan, changer->kept[i]))
+            drop_kept(changer, i);
+    }
+}
+
+/* Whether it was asked for that the version be unloaded. */
+bool bag_change_is_to_unload(const struct bag_change_plan *plan, const struct bag_model *model)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_model *planned = plan->entries[i].model;
+        if (planned->is_unloaded && strcmp(planned->name, model->name) == 0 &&
+            strcmp(planned->version, model->version) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Holds the versions of tables that are not served any more, where their models say so. */
+void bag_change_keep_versions(struct bag_change_plan *plan)
+{
+    for (size_t i = 0; i < plan->num_prior; i++) {
+        struct bag_model *model = plan->prior[i].model;
+        if (model->memory && !bag_change_is_in_plan(plan, model) &&
+            !bag_change_is_to_unload(plan, model) && most_kept(plan, model->name) > 0 &&
+            !bag_change_keep(plan->changer, model))
+            break; /* it is loaded again when it is asked for */
+    }
+    trim_kept(plan);
+    struct bag_load_status *status = plan->changer->status;
+    pthread_mutex_lock(&status->lock);
+    status->num_kept = plan->changer->num_kept;
+    status->kept_bytes = 0;
+    for (size_t i = 0; i < plan->changer->num_kept; i++)
+        status->kept_bytes += bag_source_bytes(plan->changer->kept[i]->source);
+    pthread_mutex_unlock(&status->lock);
+}
+
+/* ---- versions that could not be loaded ------------------------------------------------------- */
+
+/* Of what failed a moment ago; at the start since it began, however long it takes: each version is
+ * tried once. */
+static bool is_recent(const struct bag_change_plan *plan, const struct bag_failure_record *failure)
+{
+    return plan->kind == BAG_CHANGE_START || uv_hrtime() - failure->at_ns < FAILURE_NS;
+}
+
+/* Rejects a source that could not be loaded a moment ago. */
+void bag_change_check_failures(const struct bag_change_plan *plan, struct bag_source *source,
+                               uint64_t number)
+{
+    const struct bag_changer *changer = plan->changer;
+    for (size_t i = 0; i < changer->num_failures; i++) {
+        const struct bag_failure_record *failure = &changer->failures[i];
+        if (failure->number == number && failure->fingerprint == source->fingerprint &&
+            strcmp(failure->name, source->model->name) == 0 && is_recent(plan, failure))
+            bag_source_reject(source, failure->problem.text);
+    }
+}
+
+/* Notes that the version cannot be loaded as it is, and forgets what is too old to matter. */
+static bool remember_failure(const struct bag_change_plan *plan, const struct bag_source *source,
+                             const struct bag_problem *why)
+{
+    struct bag_changer *changer = plan->changer;
+    uint64_t number = strtoull(source->model->version, NULL, 10);
+    struct bag_failure_record *failures =
+        reallocarray(changer->failures, changer->num_failures + 1, sizeof *failures);
+    if (!failures)
+        return false;
+    changer->failures = failures;
+    for (size_t i = changer->num_failures; i-- > 0;) {
+        bool is_same =
+            failures[i].number == number && strcmp(failures[i].name, source->model->name) == 0;
+        if (is_same || !is_recent(plan, &failures[i]))
+            failures[i] = failures[--changer->num_failures];
+    }
+    struct bag_failure_record *failure = &failures[changer->num_failures++];
+    *failure = (struct bag_failure_record){.number = number,
+                                           .fingerprint = source->fingerprint,
+                                           .at_ns = uv_hrtime(),
+                                           .problem = *why};
+    snprintf(failure->name, sizeof failure->name, "%s", source->model->name);
+    return true;
+}
+
+bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
+                                    const struct bag_problem *why)
+{
+    struct bag_changer *changer = plan->changer;
+    const struct bag_change_entry *failed = plan->failed;
+    /* A model that was made, and could not be brought up to date, has its source already. */
+    bool has_source = failed && (failed->source || failed->model);
+    const struct bag_source *source = has_source ? bag_entry_source(failed) : NULL;
+    if (!source || source->is_named || why->kind == BAG_ERROR_DRAINING ||
+        !remember_failure(plan, source, why))
+        return false;
+    for (size_t i = 0; i < plan->count; i++) {
+        struct bag_model *model = &plan->entries[i] != failed ? plan->entries[i].model : NULL;
+        if (model && model->memory && model->holders == 1 && !bag_change_keep(changer, model))
+            return false;
+    }
     return true;
 }
