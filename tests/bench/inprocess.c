@@ -1,16 +1,20 @@
 /* The kernels without a server: the same tables and queries as over HTTP, in one process, on the
  * core that it is started on.
  *
- *   inprocess BAGS SECONDS TABLE.npy IDS_PER_BAG [TABLE.npy IDS_PER_BAG]...
+ *   inprocess [--send CPU] BAGS SECONDS TABLE.npy IDS_PER_BAG [TABLE.npy IDS_PER_BAG]...
  *
  * A query has that many bags of each table. Each is checked and pooled as the server does it, into
- * a result that is used again; 64 different queries in turn. Prints one line of JSON. */
+ * a result that is used again; 64 different queries in turn. With --send another thread sends each
+ * result over the loopback interface to a process that reads it, both on processor CPU: what no
+ * server can do without. The CPU time is that of pooling alone. Prints one line of JSON. */
 #include "kernels/pool.h"
 #include "query.h"
+#include "send.h"
 #include "server/table/load.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define QUERIES 64
@@ -25,6 +29,7 @@ struct inprocess {
     int64_t *ids[QUERIES];
     size_t result_bytes;
     void *result;
+    struct bench_send *send; /* NULL: results stay here */
 };
 
 static double seconds_of(clockid_t clock)
@@ -107,19 +112,41 @@ static char *pool_part(const struct inprocess *run, size_t i, const int64_t *ids
 
 static void pool_once(const struct inprocess *run, const int64_t *ids)
 {
-    char *result = run->result;
+    char *result = run->send ? bench_send_buffer(run->send) : run->result;
     for (size_t i = 0; i < run->query.num_features; i++) {
         result = pool_part(run, i, ids, result);
         ids += (size_t)run->query.bags * run->query.features[i].ids_per_bag;
     }
+    if (run->send)
+        bench_send_result(run->send);
+}
+
+/* Pools for so long, and prints what it took. */
+static void measure(const struct inprocess *run, double seconds)
+{
+    uint64_t queries = 0;
+    double start = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID), elapsed;
+    do
+        pool_once(run, run->ids[queries++ % QUERIES]);
+    while ((elapsed = seconds_of(CLOCK_MONOTONIC) - start) < seconds);
+    cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    printf("{\"queries\":%llu,\"cpu_us_per_query\":%.3f,\"rows_per_s\":%.0f}\n",
+           (unsigned long long)queries, cpu * 1e6 / (double)queries,
+           (double)queries * (double)bench_query_count(&run->query) / elapsed);
 }
 
 int main(int count, char **arguments)
 {
     static struct inprocess run;
-    uint64_t queries = 0;
+    int send_cpu = -1;
+    if (count > 2 && strcmp(arguments[1], "--send") == 0) {
+        send_cpu = atoi(arguments[2]);
+        arguments += 2;
+        count -= 2;
+    }
     if (count < 5 || count % 2 == 0)
-        die("Usage: inprocess BAGS SECONDS TABLE.npy IDS_PER_BAG [TABLE.npy IDS_PER_BAG]...");
+        die("Usage: inprocess [--send CPU] BAGS SECONDS TABLE.npy IDS_PER_BAG "
+            "[TABLE.npy IDS_PER_BAG]...");
     run.query.bags = (unsigned)strtoul(arguments[1], NULL, 10);
     run.query.collection = true;
     double seconds = strtod(arguments[2], NULL);
@@ -127,15 +154,12 @@ int main(int count, char **arguments)
     for (int i = 3; i < count; i += 2)
         add_table(&run, arguments[i], (unsigned)strtoul(arguments[i + 1], NULL, 10));
     prepare(&run);
+    if (send_cpu >= 0)
+        run.send = bench_send_start(send_cpu, run.result_bytes);
     for (int i = 0; i < QUERIES; i++)
         pool_once(&run, run.ids[i]);
-    double start = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID), elapsed;
-    do
-        pool_once(&run, run.ids[queries++ % QUERIES]);
-    while ((elapsed = seconds_of(CLOCK_MONOTONIC) - start) < seconds);
-    cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - cpu;
-    printf("{\"queries\":%llu,\"cpu_us_per_query\":%.3f,\"rows_per_s\":%.0f}\n",
-           (unsigned long long)queries, cpu * 1e6 / (double)queries,
-           (double)queries * (double)bench_query_count(&run.query) / elapsed);
+    measure(&run, seconds);
+    if (run.send)
+        bench_send_end(run.send);
     return 0;
 }

@@ -26,11 +26,15 @@ COLLECTION = Query("26 tables", "criteo", CRITEO_ROWS, 270, CRITEO_IDS, features
 ONE_TABLE = Query("the same rows as one table", "whole", CRITEO_ROWS, 270, CRITEO_IDS,
                   features=CRITEO)
 
-# As many ids of each table, and a reply of 27 MB.
-LARGE_BAGS, LARGE_IDS = 2048, 8
-LARGE = Query("26 tables, 2,048 bags x 8 ids, 27 MB reply", "criteo", CRITEO_ROWS, LARGE_BAGS,
-              len(CRITEO) * LARGE_IDS, features=tuple((rows, LARGE_IDS) for rows, _ in CRITEO),
-              collection=True)
+
+def large_query(ids):
+    """As many ids of each table, and a reply of 27 MB."""
+    return Query(f"26 tables, 2,048 bags x {ids} ids, 27 MB reply", "criteo", CRITEO_ROWS, 2048,
+                 len(CRITEO) * ids, features=tuple((rows, ids) for rows, _ in CRITEO),
+                 collection=True)
+
+
+LARGE, LARGE_COPY = large_query(8), large_query(1)
 
 # One bag a request, whose row of 512 numbers is projected to 512.
 PROJECTION_COLUMNS, PROJECTION_OUT = 512, 512
@@ -46,9 +50,11 @@ def call_in_process(bench, query, cpus, seconds):
                                   seconds)
 
 
-def call_tables_in_process(bench, bags, tables, cpus, seconds):
-    """Likewise, of several (path, ids of each bag)."""
-    return run_json([bench.programs / "bench_inprocess", bags, seconds,
+def call_tables_in_process(bench, bags, tables, cpus, seconds, send_cpus=None):
+    """Likewise, of several (path, ids of each bag); with `send_cpus` a thread there sends each result
+    over loopback to a process that reads it."""
+    send = ["--send", send_cpus[0]] if send_cpus else []
+    return run_json([bench.programs / "bench_inprocess", *send, bags, seconds,
                      *(word for table in tables for word in table)], cpus)
 
 

@@ -6,9 +6,9 @@ import json
 import os
 import urllib.request
 
-from queries import (BINARY, COLLECTION, CRITEO, HUGE, JSON, LARGE, MANY, MEDIUM, MLPERF,
-                     ONE_TABLE, PROJECTED, PROJECTION_COLUMNS, PROJECTION_OUT, SMALL, VARIED, WORK_US,
-                     call_in_process, call_tables_in_process, query_of_work)
+from queries import (BINARY, COLLECTION, CRITEO, HUGE, JSON, LARGE, LARGE_COPY, MANY, MEDIUM,
+                     MLPERF, ONE_TABLE, PROJECTED, PROJECTION_COLUMNS, PROJECTION_OUT, SMALL,
+                     VARIED, WORK_US, call_in_process, call_tables_in_process, query_of_work)
 from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
                     print_row, quartiles, ratio)
 from servers import Bagserve, Bare, FastApi, Unusable, reply_size, same_answer
@@ -160,13 +160,29 @@ def inprocess(bench):
 
 # --- collection ----------------------------------------------------------------------------------
 
+def print_sent(taken, rows, sent):
+    """The same against the kernels in one process that sends what it pools."""
+    if not sent:  # it takes two processors
+        return
+    share = median(s.per_s * rows / c["rows_per_s"] for (s, _), c in zip(taken, sent))
+    work = median(c["cpu_us_per_query"] / us for (_, us), c in zip(taken, sent))
+    print(f"    in one process, sent {median(c['rows_per_s'] for c in sent) / 1e6:.1f} million "
+          f"rows/s, {median(c['cpu_us_per_query'] for c in sent):,.0f} us of CPU a query to pool; "
+          f"over loopback {share:.2f} by rows/s, {work:.2f} by CPU")
+
+
 def collection(bench):
     """26 tables in one request against the kernels in one process, and against one table
 
-    Processors as in `inprocess`.
+    Processors as in `inprocess`. `sent`: the kernels in one process, with a thread beside them that
+    sends each result to a process that reads it, on the processor where otherwise the loop and the
+    client are. That no server can do without, and its results come out of memory that another
+    processor has read.
     """
     config, paths = make_collection(bench.directory, CRITEO)
-    called, asked = {COLLECTION: [], LARGE: []}, {COLLECTION: [], ONE_TABLE: [], LARGE: []}
+    called = {COLLECTION: [], LARGE: [], LARGE_COPY: []}
+    sent = {COLLECTION: [], LARGE: [], LARGE_COPY: []}
+    asked = {COLLECTION: [], ONE_TABLE: [], LARGE: [], LARGE_COPY: []}
     with contextlib.ExitStack() as stack:
         server = start_with_workers(stack, bench, 1, "--config", config)
         for turn in range(bench.rounds):
@@ -174,6 +190,10 @@ def collection(bench):
                 tables = [(path, ids) for path, (_, ids) in zip(paths, query.features, strict=True)]
                 calls.append(call_tables_in_process(bench, query.bags, tables, bench.server_cpus,
                                                     bench.seconds))
+                if bench.apart:
+                    sent[query].append(call_tables_in_process(
+                        bench, query.bags, tables, bench.server_cpus, bench.seconds,
+                        bench.client_cpus))
             for query in list(asked)[::-1] if turn % 2 else asked:
                 before = server.workers_cpu_s()
                 sample = measure(bench, "loadgen", server, query, 4)
@@ -189,7 +209,8 @@ def collection(bench):
               f"    over loopback {median(s.per_s for s, _ in taken) * rows / 1e6:.1f} million "
               f"rows/s, {median(us for _, us in taken):,.0f} us of the worker's CPU a query; "
               f"{share:.2f} of in one process by rows/s, {work:.2f} by CPU")
-    many, one, _ = asked.values()
+        print_sent(taken, rows, sent.get(query, sent[COLLECTION]))
+    many, one, *_ = asked.values()
     print(f"    time of 26 tables / time of one: "
           f"{median(b.per_s / a.per_s for (a, _), (b, _) in zip(many, one)):.2f}, by the worker's "
           f"CPU {median(a / b for (_, a), (_, b) in zip(many, one)):.2f}")
