@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* For what is written before it is read, where clearing it first, as the hardened build does, costs
+ * measurable time. */
+#define BAG_UNSET __attribute__((uninitialized))
+
 /* Rows may have any rank; 32 is what NumPy allows. */
 #define BAG_MAX_RANK 32
 

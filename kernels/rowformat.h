@@ -10,10 +10,6 @@
 
 #include <string.h>
 
-/* For arrays that are written before they are read, in loops where clearing them first, as the
- * hardened build does, costs measurable time. */
-#define BAG_UNSET __attribute__((uninitialized))
-
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* The kinds of stored elements, each of which has a decoder and kernels.

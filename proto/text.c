@@ -10,7 +10,10 @@
 
 bool bag_text_is(struct bag_text text, const char *name)
 {
-    return text.bytes == strlen(name) && memcmp(text.data, name, text.bytes) == 0;
+    size_t i = 0;
+    while (i < text.bytes && name[i] && name[i] == text.data[i])
+        i++;
+    return i == text.bytes && !name[i];
 }
 
 bool bag_text_equal(struct bag_text a, struct bag_text b)

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* After a failed accept, and at the limit, it is tried again by then. */
@@ -283,11 +284,13 @@ void bag_http_intercept(bag_http_observer *observer, void *context)
 __attribute__((visibility("default"))) ssize_t bag_http_recv(int fd, void *data, size_t bytes,
                                                              int flags) __asm__("recv");
 
+/* Past libc's recvfrom(), where a program with threads pays for a cancellation that it never asks
+ * for. */
 ssize_t bag_http_recv(int fd, void *data, size_t bytes, int flags)
 {
     ssize_t result, passed;
     do {
-        result = recvfrom(fd, data, bytes, flags, NULL, NULL);
+        result = syscall(SYS_recvfrom, fd, data, bytes, flags, NULL, NULL);
         if (!current.observer || flags)
             return result;
         passed = current.observer(current.context, fd, data, result);

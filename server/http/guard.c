@@ -346,7 +346,7 @@ static const char *take_known_head(struct bag_guard *guard, const char *at, cons
 {
     const struct bag_guard_head *known = &guard->known;
     const char *text = at, *behind;
-    struct bag_problem ignored;
+    struct bag_problem ignored BAG_UNSET;
     if (guard->piece || !known->bytes || (size_t)(end - at) < known->first_line_bytes ||
         memcmp(at, known->text, known->first_line_bytes) != 0)
         return NULL;

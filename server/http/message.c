@@ -239,12 +239,21 @@ static const char *traceable(const char *value)
     return strlen(value) <= MAX_TRACE_BYTES ? value : NULL;
 }
 
+/* The guard has found it to be digits alone, and not too many. */
+static uint64_t read_length(const char *digits)
+{
+    uint64_t length = 0;
+    for (; *digits >= '0' && *digits <= '9'; digits++)
+        length = length * 10 + (uint64_t)(*digits - '0');
+    return length;
+}
+
 void bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
                         const char *value)
 {
     if (is(name, name_bytes, "Content-Length")) {
         head->has_length = true;
-        head->length = strtoull(value, NULL, 10);
+        head->length = read_length(value);
     } else if (is(name, name_bytes, BAG_HEADER_JSON_LENGTH)) {
         head->json_length = value;
     } else if (is(name, name_bytes, "Content-Encoding")) {

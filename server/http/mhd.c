@@ -125,7 +125,7 @@ static bool is_checked(struct bag_http_connection *connection)
 static enum MHD_Result begin(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
                              const struct bag_http_first_line *line)
 {
-    struct bag_problem surplus;
+    struct bag_problem surplus BAG_UNSET;
     if (!is_checked(connection))
         return MHD_NO;
     connection->request = bag_http_request_begin(mhd->context, &calls, connection, line);
@@ -293,7 +293,7 @@ ssize_t bag_http_mhd_on_received(void *context, int fd, char *data, ssize_t byte
 {
     struct bag_http_mhd *mhd = context;
     struct bag_http_connection *connection = bag_http_connection_find(mhd->connections, fd);
-    struct bag_problem problem;
+    struct bag_problem problem BAG_UNSET;
     size_t passed_bytes;
     if (!connection)
         return bytes;

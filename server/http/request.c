@@ -136,7 +136,7 @@ bool bag_http_accept_length(struct bag_http_request *request, size_t max_bytes, 
 
 bool bag_http_accept_coding(struct bag_http_request *request)
 {
-    struct bag_problem problem;
+    struct bag_problem problem BAG_UNSET;
     request->coding = BAG_CODING_IDENTITY;
     if (!request->head.encoding ||
         bag_coding_read(request->head.encoding, &request->coding, &problem))

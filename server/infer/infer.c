@@ -206,7 +206,7 @@ bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cac
 {
     const struct bag_infer_input *input = &infer->input;
     struct bag_arena *arena = &infer->scratch.arena;
-    struct bag_v2_request fresh;
+    struct bag_v2_request fresh BAG_UNSET;
     arena->source = input->memory ? &input->memory->source : NULL;
     size_t factor = ARENA_FACTOR + (input->model->resolves ? KEYS_FACTOR : 0);
     bag_arena_reset(arena, ARENA_BASE_BYTES + factor * input->body_bytes);

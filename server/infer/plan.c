@@ -303,7 +303,7 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
                    const struct bag_v2_request *request, const struct bag_infer_limits *limits,
                    struct bag_arena *arena, struct bag_problem *problem)
 {
-    struct bag_inputs one;
+    struct bag_inputs one BAG_UNSET;
     struct bag_planner planner = {.plan = plan,
                                   .model = model,
                                   .request = request,
