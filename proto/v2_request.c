@@ -287,7 +287,7 @@ static const char *const output_parameters[] = {"binary_data", "shared_memory_re
 
 static bool is_one_of(const char *name, const char *const *list)
 {
-    while (*list && strcmp(name, *list) != 0)
+    while (*list && (**list != *name || strcmp(name, *list) != 0))
         list++;
     return *list;
 }
