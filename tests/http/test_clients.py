@@ -5,6 +5,7 @@ and the examples that their files show.
 import asyncio
 import contextlib
 import importlib.util
+import inspect
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import typing
 
 import numpy as np
 import pytest
@@ -264,6 +266,16 @@ def test_fork(client):
         _, status = os.waitpid(child, 0)
         expect(right, "the parent got another answer")
         expect_equal(os.waitstatus_to_exitcode(status), 0, "the child's exit code")
+
+
+def test_hints():
+    """Of the arguments of all public calls, and they can be resolved."""
+    for kind in (bc.Client, bc.AsyncClient):
+        for name, call in inspect.getmembers(kind, inspect.isfunction):
+            if name == "__init__" or not name.startswith("_"):
+                hints = typing.get_type_hints(call)
+                for argument in inspect.signature(call).parameters:
+                    expect(argument == "self" or argument in hints, f"{kind.__name__}.{name}: {argument}")
 
 
 def test_whole_numbers(client):

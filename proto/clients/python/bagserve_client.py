@@ -26,6 +26,8 @@ so, too, in another event loop.
 A server with a token_file wants Client(..., token=TOKEN), and behind TLS Client("https://HOST").
 """
 
+from __future__ import annotations
+
 import asyncio
 import difflib
 import http.client
@@ -40,8 +42,15 @@ import time
 import urllib.parse
 import warnings
 import weakref
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
+
+# Of the arguments; results of AsyncClient's calls are awaited, so that theirs are not told.
+Ids = Union[Sequence, np.ndarray]  # whole numbers
+Bags = Union[Sequence[Ids], np.ndarray]
+Weights = Union[Sequence, np.ndarray, "BF16"]
+Version = Union[int, str, None]
 
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _NUMPY = {"BOOL": np.bool_, "INT8": np.int8, "INT16": np.int16, "INT32": np.int32,
@@ -330,8 +339,9 @@ class _Calls:
     microseconds) and `explain`.
     """
 
-    def __init__(self, address="127.0.0.1:8000", timeout_s=30.0, retries=2, token=None,
-                 ssl_context=None, connections=8):
+    def __init__(self, address: str = "127.0.0.1:8000", timeout_s: float = 30.0, retries: int = 2,
+                 token: Optional[str] = None, ssl_context: Optional[ssl.SSLContext] = None,
+                 connections: int = 8):
         scheme, _, rest = address.rpartition("://")
         self._address = rest.rstrip("/")
         if scheme not in ("", "http", "https") or "/" in self._address:
@@ -360,25 +370,29 @@ class _Calls:
         raise NotImplementedError
 
     # ---- one table ----------------------------------------------------------------------------
-    def bags(self, model, bags, weights=None, default_index=None, **options):
+    def bags(self, model: str, bags: Bags, weights: Optional[Weights] = None,
+             default_index: Optional[int] = None, **options: Any) -> Any:
         """One row for each bag: `bags` is a list of lists or arrays of ids, or an array [B, L].
 
         An array [B, ...]; with explain=True a pair of it and what became of every bag, a list of dicts.
         """
         return self._pool(model, _bag_inputs(bags, weights), None, default_index, options)
 
-    def offsets(self, model, indices, offsets, weights=None, default_index=None, **options):
+    def offsets(self, model: str, indices: Ids, offsets: Ids, weights: Optional[Weights] = None,
+                default_index: Optional[int] = None, **options: Any) -> Any:
         """One row for each offset: `indices` [N] split where `offsets` [B] say; as `bags`."""
         inputs = {"indices": _ids(indices, "indices"), "offsets": _ids(offsets, "offsets")}
         return self._pool(model, inputs, weights, default_index, options)
 
-    def packed(self, model, indices, weights=None, default_index=None, **options):
+    def packed(self, model: str, indices: Bags, weights: Optional[Weights] = None,
+               default_index: Optional[int] = None, **options: Any) -> Any:
         """One row for each row of `indices` [B, L]; as `bags`."""
         return self._pool(model, {"indices": _ids(indices, "indices")}, weights, default_index,
                           options)
 
-    def segments(self, model, indices, segment_ids, num_segments=None, weights=None,
-                 default_index=None, **options):
+    def segments(self, model: str, indices: Ids, segment_ids: Ids, num_segments: Optional[int] = None,
+                 weights: Optional[Weights] = None, default_index: Optional[int] = None,
+                 **options: Any) -> Any:
         """One row for each segment, up to `num_segments` or the last id; as `bags`."""
         inputs = {"indices": _ids(indices, "indices"),
                   "segment_ids": _ids(segment_ids, "segment_ids")}
@@ -399,7 +413,8 @@ class _Calls:
         return self._infer(model, inputs, options, finish)
 
     # ---- collections --------------------------------------------------------------------------
-    def collection(self, model, features, weights=None, **options):
+    def collection(self, model: str, features: Mapping[str, Bags],
+                   weights: Optional[Mapping[str, Weights]] = None, **options: Any) -> Any:
         """The bags of some features of a collection, or of all: a dict by feature of bags as `bags` takes
         them, each with its own number; `weights` is a dict likewise. Outputs: a dict of arrays
         [B, ...] by feature, in the configured order."""
@@ -412,7 +427,8 @@ class _Calls:
             inputs |= _bag_inputs(bags, weights.get(name), name + ".")
         return self._infer(model, inputs, options)
 
-    def kjt(self, model, values, lengths=None, offsets=None, weights=None, **options):
+    def kjt(self, model: str, values: Ids, lengths: Optional[Ids] = None,
+            offsets: Optional[Ids] = None, weights: Optional[Weights] = None, **options: Any) -> Any:
         """The bags of all features of a collection, in KeyedJaggedTensor's layout.
 
         `values` [N] feature by feature in the configured order (`features` tells it), with `lengths`
@@ -428,7 +444,7 @@ class _Calls:
             inputs["weights"] = _weights(weights, "weights")
         return self._infer(model, inputs, options)
 
-    def infer(self, model, inputs, **options):
+    def infer(self, model: str, inputs: Mapping[str, Any], **options: Any) -> Any:
         """Any named tensors; all outputs, or those in the list `outputs` alone."""
         return self._infer(model, {k: _named(k, v) for k, v in inputs.items()}, options)
 
@@ -442,7 +458,8 @@ class _Calls:
         return self._run(_Request("POST", path, finish, b"".join(parts), headers))
 
     # ---- changing rows ------------------------------------------------------------------------
-    def update(self, model, rows, indices=None, keys=None, sequence=None):
+    def update(self, model: str, rows: Weights, indices: Optional[Ids] = None,
+               keys: Optional[Ids] = None, sequence: Optional[int] = None) -> Any:
         """Puts `rows` [n, ...] in the place of those at `indices` [n], or under `keys` [n].
 
         Rows are FP32 (what is no array becomes that), or as the table stores them. Needs a token of
@@ -456,7 +473,7 @@ class _Calls:
         inputs = {name: _ids(ids, name), "rows": _weights(rows, "rows")}
         return self._change(model, inputs, sequence, {})
 
-    def delete(self, model, keys, sequence=None):
+    def delete(self, model: str, keys: Ids, sequence: Optional[int] = None) -> Any:
         """Removes `keys` [n] from a table with keys; otherwise as `update`."""
         return self._change(model, {"keys": _ids(keys, "keys")}, sequence, {"delete": True})
 
@@ -469,7 +486,7 @@ class _Calls:
                                   lambda _, body: _parse(body), b"".join(parts), headers))
 
     # ---- which models are served, on the second listener --------------------------------------
-    def load(self, *models, version=None, wait=True):
+    def load(self, *models: Union[str, tuple], version: Version = None, wait: bool = True) -> Any:
         """Loads models, all or none: names, or pairs of name and version; `version` is of the only one.
         Without a version, what the model's policy asks for of what is in its folder now."""
         pairs = [m if isinstance(m, tuple) else (m, version if len(models) == 1 else None)
@@ -478,7 +495,7 @@ class _Calls:
                  for name, number in pairs]
         return self._control("load", {"models": items, "wait": bool(wait)})
 
-    def unload(self, model, version=None, unload_dependents=False):
+    def unload(self, model: str, version: Version = None, unload_dependents: bool = False) -> Any:
         """Unloads a model, or one version of it; also the collections over it, if that is asked for."""
         parameters = {"unload_dependents": bool(unload_dependents)}
         if version is not None:
@@ -486,7 +503,7 @@ class _Calls:
         path = f"models/{urllib.parse.quote(model, safe='')}/unload"
         return self._control(path, {"parameters": parameters})
 
-    def index(self):
+    def index(self) -> Any:
         """Every version of every model: dicts of name, version, state and reason."""
         return self._control("index", {})
 
@@ -498,25 +515,25 @@ class _Calls:
     def _get(self, path, finish=lambda headers, body: _parse(body), is_probe=False):
         return self._run(_Request("GET", path, finish, is_probe=is_probe))
 
-    def is_ready(self, model=None):
+    def is_ready(self, model: Optional[str] = None) -> Any:
         """Whether the server, or a model of it, can be asked now."""
         path = "/v2/health/ready" if model is None else _model_path(model) + "/ready"
         return self._get(path, lambda headers, body: bool(_parse(body).get("ready")), True)
 
-    def models(self):
+    def models(self) -> Any:
         """The models' names."""
         return self._get("/v2/models", lambda headers, body: _parse(body)["models"])
 
-    def metadata(self, model, version=None):
+    def metadata(self, model: str, version: Version = None) -> Any:
         """The model's versions, inputs and outputs; its `parameters` say what the table is."""
         return self._get(_model_path(model, version))
 
-    def features(self, model, version=None):
+    def features(self, model: str, version: Version = None) -> Any:
         """A collection's features in their order: dicts of `name`, `model`, `rows` and so on."""
         return self._get(_model_path(model, version),
                          lambda headers, body: _parse(body)["parameters"]["features"])
 
-    def statistics(self, model=None, version=None):
+    def statistics(self, model: Optional[str] = None, version: Version = None) -> Any:
         """What was done so far: a list with a dict for each version of each model, or of one."""
         path = "/v2/models/stats" if model is None else _model_path(model, version) + "/stats"
         return self._get(path, lambda headers, body: _parse(body)["model_stats"])
@@ -551,7 +568,7 @@ class Client(_Calls):
         self._idle, self._lock = [], threading.Lock()
         self._free = threading.BoundedSemaphore(self._most)
 
-    def close(self):
+    def close(self) -> None:
         """Closes all connections; those in use as soon as their calls end."""
         with self._lock:
             self._closed = True
@@ -636,7 +653,7 @@ class AsyncClient(_Calls):
         if self._loop is not loop:
             self._idle, self._loop, self._free = [], loop, asyncio.Semaphore(self._most)
 
-    async def close(self):
+    async def close(self) -> None:
         """As Client.close."""
         self._closed = True
         while self._idle:

@@ -24,6 +24,7 @@ import pathlib
 import re
 import struct
 import sys
+from typing import Any, Mapping, Union
 
 import numpy as np
 
@@ -202,7 +203,8 @@ class Export:
         return configuration
 
 
-def export(source, directory, name="table", reduction=None):
+def export(source: Any, directory: Union[str, pathlib.Path], name: str = "table",
+           reduction: Union[str, Mapping[str, str], None] = None) -> pathlib.Path:
     """Exports a module, or a state_dict with its `reduction`; returns the configuration's path."""
     exported = Export()
     if hasattr(source, "named_modules"):
