@@ -303,7 +303,7 @@ bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, ui
 /* Whether there is a folder FOLDER/NUMBER; FOLDER may be NULL. */
 bool bag_updates_has_delta(const char *folder, uint64_t number);
 
-/* An update with that number is there, and cannot be applied yet. */
+/* An update with that number is there, and cannot be applied yet. With the lock. */
 void bag_updates_raise_lag(struct bag_updates_stream *stream, uint64_t sequence);
 
 /* The stream of a model's name; NULL: there is none. With the lock. */

@@ -345,8 +345,10 @@ static void note_rest(const struct taking *taking, struct listing *listing, size
     stream->sightings = listing->found;
     stream->num_sightings = left;
     atomic_store_explicit(&stream->deltas_waiting, left, memory_order_relaxed);
+    pthread_mutex_lock(&taking->updates->lock);
     if (left)
         bag_updates_raise_lag(stream, listing->found[left - 1].number);
+    pthread_mutex_unlock(&taking->updates->lock);
 }
 
 /* Nobody may write to a file that is mapped. */
