@@ -32,7 +32,8 @@ install(FILES ${generated}/bagserve
 install(FILES ${generated}/_bagserve DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
 install(FILES ${generated}/bagserve.fish
     DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
-install(FILES proto/clients/c/bagserve_client.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES proto/clients/c/bagserve_client.h proto/clients/c/bagserve_admin.h
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES deploy/debian/copyright ${generated}/changelog.gz README.md CHANGELOG.md
         proto/PROTOCOL.md
     DESTINATION ${CMAKE_INSTALL_DOCDIR})

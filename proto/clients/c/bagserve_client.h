@@ -38,11 +38,13 @@
 enum bagserve_result {
     BAGSERVE_OK,
     BAGSERVE_NO_MEMORY,
-    BAGSERVE_NO_ANSWER,   /* no connection, a broken one, or no answer in time */
-    BAGSERVE_REFUSED,     /* the request is wrong, and will be wrong again */
-    BAGSERVE_UNAVAILABLE, /* loading, stopping, or too much to do: try again later */
-    BAGSERVE_BAD_ANSWER,  /* not what this client understands */
-    BAGSERVE_UNAUTHORIZED /* no token, an unknown one, or one whose scope does not cover the call */
+    BAGSERVE_NO_ANSWER,    /* no connection, a broken one, or no answer in time */
+    BAGSERVE_REFUSED,      /* the request is wrong, and will be wrong again */
+    BAGSERVE_UNAVAILABLE,  /* loading, stopping, too much to do, no room: try again later */
+    BAGSERVE_BAD_ANSWER,   /* not what this client understands */
+    BAGSERVE_UNAUTHORIZED, /* no token, an unknown one, or one whose scope does not cover the call
+                            */
+    BAGSERVE_CONFLICT      /* a change that does not fit what is served (bagserve_admin.h) */
 };
 
 /* FP32 rows, [count, width]; the client's until its next call or its end. */
@@ -196,16 +198,18 @@ static inline struct curl_slist *bagserve_headers_(const char *const *lines, siz
     return headers;
 }
 
-/* Sends the body; the answer is in client->answer then. */
-static inline enum bagserve_result bagserve_post_(struct bagserve_client *client, const char *model,
-                                                  size_t header_bytes, size_t body_bytes)
+/* Sends the body to `before` MODEL `after`; the answer is in client->answer then. */
+static inline enum bagserve_result bagserve_post_(struct bagserve_client *client,
+                                                  const char *before, const char *model,
+                                                  const char *after, size_t header_bytes,
+                                                  size_t body_bytes)
 {
     char length[64], url[1024], *name = curl_easy_escape(client->curl, model, 0);
     long status = 0;
     struct curl_slist *headers;
     if (!name)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
-    int url_bytes = snprintf(url, sizeof url, "%s/v2/models/%s/infer", client->url, name);
+    int url_bytes = snprintf(url, sizeof url, "%s%s%s%s", client->url, before, name, after);
     curl_free(name);
     if (url_bytes < 0 || (size_t)url_bytes >= sizeof url)
         return bagserve_fail_(client, BAGSERVE_REFUSED, "the model's name is too long");
@@ -236,7 +240,8 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
     if (status == 200)
         return BAGSERVE_OK;
     bagserve_take_error_(client, status);
-    return status == 503                    ? BAGSERVE_UNAVAILABLE
+    return status == 503 || status == 507   ? BAGSERVE_UNAVAILABLE
+           : status == 409                  ? BAGSERVE_CONFLICT
            : status >= 500                  ? BAGSERVE_NO_ANSWER
            : status == 401 || status == 403 ? BAGSERVE_UNAUTHORIZED
                                             : BAGSERVE_REFUSED;
@@ -339,15 +344,16 @@ static inline size_t bagserve_describe_(const struct bagserve_input_ *input, cha
     return used + (size_t)bytes;
 }
 
-/* Sends the tensors; the answer is in client->answer then. */
-static inline enum bagserve_result bagserve_infer_(struct bagserve_client *client,
-                                                   const char *model,
-                                                   const struct bagserve_input_ *inputs,
-                                                   size_t num_inputs)
+/* Makes the body of tensors, behind a JSON object that begins with `start`. */
+static inline enum bagserve_result bagserve_compose_(struct bagserve_client *client,
+                                                     const char *start,
+                                                     const struct bagserve_input_ *inputs,
+                                                     size_t num_inputs, size_t *header_bytes,
+                                                     size_t *body_bytes)
 {
-    char json[2048] = "{\"parameters\":{\"binary_data_output\":true,"
-                      "\"output_datatype\":\"FP32\"},\"inputs\":[";
-    size_t used = strlen(json), needed = sizeof json, i;
+    char json[2048];
+    size_t used = (size_t)snprintf(json, sizeof json, "{%s\"inputs\":[", start);
+    size_t needed = sizeof json, i;
     for (i = 0; i < num_inputs; i++) {
         if (inputs[i].data)
             used = bagserve_describe_(&inputs[i], json, used, sizeof json - 3);
@@ -363,14 +369,29 @@ static inline enum bagserve_result bagserve_infer_(struct bagserve_client *clien
             return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
     }
     memcpy(client->body, json, used);
-    size_t body_bytes = used;
+    *header_bytes = *body_bytes = used;
     for (i = 0; i < num_inputs; i++) {
         size_t bytes = bagserve_input_bytes_(&inputs[i]);
         if (bytes)
-            memcpy(client->body + body_bytes, inputs[i].data, bytes);
-        body_bytes += bytes;
+            memcpy(client->body + *body_bytes, inputs[i].data, bytes);
+        *body_bytes += bytes;
     }
-    return bagserve_post_(client, model, used, body_bytes);
+    return BAGSERVE_OK;
+}
+
+/* Sends the tensors; the answer is in client->answer then. */
+static inline enum bagserve_result bagserve_infer_(struct bagserve_client *client,
+                                                   const char *model,
+                                                   const struct bagserve_input_ *inputs,
+                                                   size_t num_inputs)
+{
+    size_t header_bytes, body_bytes;
+    enum bagserve_result result = bagserve_compose_(
+        client, "\"parameters\":{\"binary_data_output\":true,\"output_datatype\":\"FP32\"},",
+        inputs, num_inputs, &header_bytes, &body_bytes);
+    return result == BAGSERVE_OK
+               ? bagserve_post_(client, "/v2/models/", model, "/infer", header_bytes, body_bytes)
+               : result;
 }
 
 /* A call with one output. */

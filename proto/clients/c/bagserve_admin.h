@@ -1,0 +1,164 @@
+/* Changing what bagserve serves: loading and unloading models, and rows of tables. One header
+ * beside bagserve_client.h.
+ *
+ *     struct bagserve_client *admin = bagserve_open("http://127.0.0.1:8001", 600000);
+ *     bagserve_set_token(admin, token);
+ *     const char *names[] = {"users", "items"};
+ *     if (bagserve_load(admin, names, 2) != BAGSERVE_OK)
+ *         fprintf(stderr, "%s\n", bagserve_error(admin));
+ *     int64_t indices[] = {3};
+ *     float rows[] = {1, 2};
+ *     struct bagserve_applied applied;
+ *     if (bagserve_update(admin, "users", indices, 1, rows, 2, 17, &applied) != BAGSERVE_OK)
+ *         fprintf(stderr, "%s\n", bagserve_error(admin));
+ *
+ * The client is opened on the server's second listener, where there is one, with a token of scope
+ * admin. A load is answered when the tables are served: its time is the client's timeout. On any
+ * failure what served goes on; BAGSERVE_CONFLICT says that another model needs one that is to be
+ * unloaded, or that updates between are missing. */
+#ifndef BAGSERVE_ADMIN_H
+#define BAGSERVE_ADMIN_H
+
+#include "bagserve_client.h"
+
+/* ---- not for callers ------------------------------------------------------------------------- */
+
+/* Sends a JSON text. `model` may be "". */
+static inline enum bagserve_result bagserve_send_(struct bagserve_client *client,
+                                                  const char *before, const char *model,
+                                                  const char *after, const char *text)
+{
+    char *body = malloc(strlen(text) + 1);
+    if (!body)
+        return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
+    strcpy(body, text);
+    free(client->body);
+    client->body = body;
+    client->body_room = strlen(text) + 1;
+    return bagserve_post_(client, before, model, after, strlen(text), strlen(text));
+}
+
+/* The number behind "name": in the answer; 0 where it has none. */
+static inline uint64_t bagserve_number_(const struct bagserve_client *client, const char *name)
+{
+    const char *at = client->answer_bytes ? strstr(client->answer, name) : NULL;
+    return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* Loads the newest good version of each model, or what has changed in its files: all in one step,
+ * or none. Names are of letters, digits, "_", "-" and ".". */
+static inline enum bagserve_result bagserve_load(struct bagserve_client *client,
+                                                 const char *const *models, size_t count)
+{
+    size_t room = 16, used, i;
+    char *text;
+    enum bagserve_result result;
+    for (i = 0; i < count; i++) {
+        if (strpbrk(models[i], "\"\\"))
+            return bagserve_fail_(client, BAGSERVE_REFUSED, "a model's name has other characters");
+        room += strlen(models[i]) + 16;
+    }
+    if (!(text = malloc(room)))
+        return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
+    used = (size_t)snprintf(text, room, "{\"models\":[");
+    for (i = 0; i < count; i++)
+        used += (size_t)snprintf(text + used, room - used, "%s{\"name\":\"%s\"}", i ? "," : "",
+                                 models[i]);
+    snprintf(text + used, room - used, "]}");
+    result = bagserve_send_(client, "/v2/repository/load", "", "", text);
+    free(text);
+    return result;
+}
+
+/* Loads one version, which becomes the default: so a model goes back to an older one. */
+static inline enum bagserve_result bagserve_load_version(struct bagserve_client *client,
+                                                         const char *model, uint64_t version)
+{
+    char text[80];
+    snprintf(text, sizeof text, "{\"parameters\":{\"version\":\"%llu\"}}",
+             (unsigned long long)version);
+    return bagserve_send_(client, "/v2/repository/models/", model, "/load", text);
+}
+
+/* Unloads all versions; with `dependents` collections over the table, too, without a CONFLICT. */
+static inline enum bagserve_result bagserve_unload(struct bagserve_client *client,
+                                                   const char *model, int dependents)
+{
+    return bagserve_send_(client, "/v2/repository/models/", model, "/unload",
+                          dependents ? "{\"parameters\":{\"unload_dependents\":true}}" : "{}");
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+struct bagserve_applied {
+    uint64_t sequence; /* of the last batch that the model has */
+    int is_new;        /* 0: it had been applied before */
+};
+
+/* Not for callers. */
+static inline enum bagserve_result bagserve_change_(struct bagserve_client *client,
+                                                    const char *model,
+                                                    const struct bagserve_input_ *inputs,
+                                                    size_t num_inputs, uint64_t sequence,
+                                                    struct bagserve_applied *applied)
+{
+    char start[80] = "";
+    const char *deletes = num_inputs == 1 ? "\"delete\":true" : "";
+    size_t header_bytes, body_bytes;
+    enum bagserve_result result;
+    if (sequence)
+        snprintf(start, sizeof start, "\"parameters\":{\"sequence\":%llu%s%s},",
+                 (unsigned long long)sequence, *deletes ? "," : "", deletes);
+    else if (*deletes)
+        snprintf(start, sizeof start, "\"parameters\":{%s},", deletes);
+    result = bagserve_compose_(client, start, inputs, num_inputs, &header_bytes, &body_bytes);
+    if (result == BAGSERVE_OK)
+        result = bagserve_post_(client, "/v2/models/", model, "/rows", header_bytes, body_bytes);
+    if (result != BAGSERVE_OK)
+        return result;
+    applied->sequence = bagserve_number_(client, "\"sequence\":");
+    applied->is_new = strstr(client->answer, "\"applied\":true") != NULL;
+    return applied->sequence
+               ? BAGSERVE_OK
+               : bagserve_fail_(client, BAGSERVE_BAD_ANSWER, "the answer has no sequence");
+}
+
+/* Puts rows [count, width] in the place of those at `indices`: all of them, or none. `sequence` is
+ * the batch's number, from 1; one that was applied before changes nothing, so that a call without
+ * an answer may be sent again. 0: the server counts on. */
+static inline enum bagserve_result bagserve_update(struct bagserve_client *client,
+                                                   const char *model, const int64_t *indices,
+                                                   size_t count, const float *rows, size_t width,
+                                                   uint64_t sequence,
+                                                   struct bagserve_applied *applied)
+{
+    const struct bagserve_input_ inputs[] = {{"indices", "INT64", indices, {count, 0}, 1, 8},
+                                             {"rows", "FP32", rows, {count, width}, 2, 4}};
+    return bagserve_change_(client, model, inputs, 2, sequence, applied);
+}
+
+/* The same of a table with keys; new keys take spare rows. */
+static inline enum bagserve_result bagserve_update_keys(struct bagserve_client *client,
+                                                        const char *model, const uint64_t *keys,
+                                                        size_t count, const float *rows,
+                                                        size_t width, uint64_t sequence,
+                                                        struct bagserve_applied *applied)
+{
+    const struct bagserve_input_ inputs[] = {{"keys", "UINT64", keys, {count, 0}, 1, 8},
+                                             {"rows", "FP32", rows, {count, width}, 2, 4}};
+    return bagserve_change_(client, model, inputs, 2, sequence, applied);
+}
+
+/* Removes keys with their rows. */
+static inline enum bagserve_result bagserve_delete_keys(struct bagserve_client *client,
+                                                        const char *model, const uint64_t *keys,
+                                                        size_t count, uint64_t sequence,
+                                                        struct bagserve_applied *applied)
+{
+    const struct bagserve_input_ inputs[] = {{"keys", "UINT64", keys, {count, 0}, 1, 8}};
+    return bagserve_change_(client, model, inputs, 1, sequence, applied);
+}
+
+#endif
