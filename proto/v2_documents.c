@@ -1,4 +1,4 @@
-/* The small JSON documents of the V2 protocol, by cJSON; see v2_documents.h. */
+/* JSON documents of the V2 protocol about the server, by cJSON; see v2_documents.h. */
 #include "v2_documents.h"
 
 #include "v2_request.h"
@@ -10,18 +10,14 @@
 
 /* ---- parts of trees -------------------------------------------------------------------------- */
 
-/* Prints and frees the tree. A tree that is missing a part for want of memory prints without it,
- * which cJSON reports nowhere but in the part's NULL: `whole` carries that, and NULL is returned.
- */
-static char *print_tree(cJSON *tree, bool whole)
+char *bag_v2_print_tree(cJSON *tree, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(tree) : NULL;
     cJSON_Delete(tree);
     return text;
 }
 
-/* Adds an array of strings; false without memory. */
-static bool add_strings(cJSON *tree, const char *key, const char *const *strings, size_t count)
+bool bag_v2_add_strings(cJSON *tree, const char *key, const char *const *strings, size_t count)
 {
     cJSON *list = cJSON_AddArrayToObject(tree, key);
     bool whole = list != NULL;
@@ -32,8 +28,7 @@ static bool add_strings(cJSON *tree, const char *key, const char *const *strings
     return whole;
 }
 
-/* Adds an empty object to an array; NULL without memory. */
-static cJSON *add_item(cJSON *list)
+cJSON *bag_v2_add_item(cJSON *list)
 {
     cJSON *item = cJSON_CreateObject();
     if (cJSON_AddItemToArray(list, item))
@@ -42,12 +37,19 @@ static cJSON *add_item(cJSON *list)
     return NULL;
 }
 
+bool bag_v2_add_integer(cJSON *tree, const char *key, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    return cJSON_AddRawToObject(tree, key, text) != NULL;
+}
+
 /* ---- errors, health and the server ----------------------------------------------------------- */
 
 char *bag_v2_describe_error(const char *text)
 {
     cJSON *tree = cJSON_CreateObject();
-    return print_tree(tree, cJSON_AddStringToObject(tree, "error", text));
+    return bag_v2_print_tree(tree, cJSON_AddStringToObject(tree, "error", text));
 }
 
 char *bag_v2_describe_root(const char *version, const char *isa, bool statistics)
@@ -65,7 +67,7 @@ char *bag_v2_describe_root(const char *version, const char *isa, bool statistics
     size_t count = sizeof links / sizeof links[0] - (statistics ? 0 : 2);
     for (size_t i = 0; i < count; i++)
         whole = whole && cJSON_AddStringToObject(object, links[i][0], links[i][1]);
-    return print_tree(tree, whole);
+    return bag_v2_print_tree(tree, whole);
 }
 
 char *bag_v2_describe_server(const char *version, bool statistics, bool control)
@@ -81,8 +83,8 @@ char *bag_v2_describe_server(const char *version, bool statistics, bool control)
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
                  cJSON_AddStringToObject(tree, "version", version) &&
-                 add_strings(tree, "extensions", extensions, count);
-    return print_tree(tree, whole);
+                 bag_v2_add_strings(tree, "extensions", extensions, count);
+    return bag_v2_print_tree(tree, whole);
 }
 
 char *bag_v2_describe_health(const char *key, bool yes, const char *error)
@@ -90,7 +92,7 @@ char *bag_v2_describe_health(const char *key, bool yes, const char *error)
     cJSON *tree = cJSON_CreateObject();
     bool whole = cJSON_AddBoolToObject(tree, key, yes) &&
                  (!error || cJSON_AddStringToObject(tree, "error", error));
-    return print_tree(tree, whole);
+    return bag_v2_print_tree(tree, whole);
 }
 
 char *bag_v2_describe_readiness(const char *model, bool ready, const char *error)
@@ -99,444 +101,13 @@ char *bag_v2_describe_readiness(const char *model, bool ready, const char *error
     bool whole = cJSON_AddStringToObject(tree, "name", model) &&
                  cJSON_AddBoolToObject(tree, "ready", ready) &&
                  (!error || cJSON_AddStringToObject(tree, "error", error));
-    return print_tree(tree, whole);
+    return bag_v2_print_tree(tree, whole);
 }
 
 char *bag_v2_describe_models(const char *const *names, size_t count)
 {
     cJSON *tree = cJSON_CreateObject();
-    return print_tree(tree, add_strings(tree, "models", names, count));
-}
-
-/* ---- the tensors of a model ------------------------------------------------------------------ */
-
-/* A tensor that a model takes or makes; -1 is a dimension of any size. */
-struct tensor {
-    const char *name;
-    enum bag_dtype dtype;
-    bool optional;
-    int64_t first;       /* dimension */
-    const int64_t *rest; /* dimensions; borrowed from the model */
-    uint32_t rest_rank;
-    int64_t columns; /* what `rest` points to where it is one number of our own */
-};
-
-#define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])
-
-/* Whether a table pools with weights by its own rules; a request may ask for another reduction. */
-static bool takes_weights(const struct bag_rules *rules)
-{
-    return rules->reduction != BAG_MAX && (rules->reduction != BAG_MEAN || rules->weighted_mean);
-}
-
-/* The type of weights that a client is shown: of 16 bits none can make, and FP32 goes, too. */
-static enum bag_dtype shown_weights(enum bag_dtype dtype)
-{
-    return dtype == BAG_F16 || dtype == BAG_BF16 ? BAG_F32 : dtype;
-}
-
-/* Whether metadata shows an optional input. */
-static bool shows(const struct bag_v2_model *model, enum bag_input input)
-{
-    enum bag_v2_optional_inputs shown = model->shown.optional_inputs;
-    if (input == BAG_PER_SAMPLE_WEIGHTS && !takes_weights(model->features->rules))
-        return false;
-    return shown == BAG_V2_OPTIONAL_ALL ||
-           (shown == BAG_V2_OPTIONAL_WEIGHTS && input == BAG_PER_SAMPLE_WEIGHTS);
-}
-
-#define EVERY_FORM ((1u << BAG_FORM_COUNT) - 1)
-
-/* Each input with the forms that have it, one bit for each. */
-static const struct {
-    enum bag_input input;
-    unsigned forms;
-    bool optional, scalar;
-} table_inputs[] = {{BAG_INDICES, EVERY_FORM, false, false},
-                    {BAG_OFFSETS, 1u << BAG_FORM_OFFSETS, false, false},
-                    {BAG_SEGMENT_IDS, 1u << BAG_FORM_SEGMENTS, false, false},
-                    {BAG_NUM_SEGMENTS, 1u << BAG_FORM_SEGMENTS, true, true},
-                    {BAG_PER_SAMPLE_WEIGHTS, EVERY_FORM, true, false},
-                    {BAG_DEFAULT_INDEX, EVERY_FORM, true, true}};
-
-/* The inputs of the form that the model shows. */
-static bool table_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
-{
-    static const int64_t any = -1;
-    size_t i = 0;
-    for (; i < COUNT_OF(table_inputs); i++) {
-        bool shown = table_inputs[i].forms >> model->shown.form & 1 &&
-                     (!table_inputs[i].optional || shows(model, table_inputs[i].input));
-        if (shown && position-- == 0)
-            break;
-    }
-    if (i == COUNT_OF(table_inputs))
-        return false;
-    bool is_weights = table_inputs[i].input == BAG_PER_SAMPLE_WEIGHTS;
-    bool is_matrix = model->shown.form == BAG_FORM_PACKED && !table_inputs[i].scalar;
-    *tensor =
-        (struct tensor){.name = bag_input_names[table_inputs[i].input],
-                        .dtype = is_weights ? shown_weights(model->features->rows->dtype) : BAG_I64,
-                        .optional = table_inputs[i].optional,
-                        .first = table_inputs[i].scalar ? 1 : -1,
-                        .rest = &any,
-                        .rest_rank = is_matrix};
-    return true;
-}
-
-/* Those of KeyedJaggedTensor's layout. */
-static bool collection_input(size_t position, struct tensor *tensor)
-{
-    static const enum bag_kjt_input inputs[] = {BAG_KJT_VALUES, BAG_KJT_LENGTHS, BAG_KJT_WEIGHTS};
-    if (position >= COUNT_OF(inputs))
-        return false;
-    bool is_weights = inputs[position] == BAG_KJT_WEIGHTS;
-    *tensor = (struct tensor){.name = bag_kjt_input_names[inputs[position]],
-                              .dtype = is_weights ? BAG_F32 : BAG_I64,
-                              .optional = is_weights,
-                              .first = -1};
-    return true;
-}
-
-/* A model's inputs one by one; false where there is no such one. */
-static bool model_input(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
-{
-    if (model->is_collection)
-        return collection_input(position, tensor);
-    if (!table_input(model, position, tensor))
-        return false;
-    bool is_key = strcmp(tensor->name, bag_input_names[BAG_INDICES]) == 0 ||
-                  strcmp(tensor->name, bag_input_names[BAG_DEFAULT_INDEX]) == 0;
-    if (is_key && model->features->rules->keyed)
-        tensor->dtype = model->features->keys_dtype;
-    return true;
-}
-
-/* All features side by side, where they have one type. */
-static bool concatenation(const struct bag_v2_model *model, struct tensor *tensor)
-{
-    int64_t columns = 0;
-    for (size_t i = 0; i < model->num_features; i++) {
-        if (model->features[i].output_dtype != model->features[0].output_dtype)
-            return false;
-        columns += (int64_t)model->features[i].row_elements;
-    }
-    *tensor = (struct tensor){.name = "embeddings",
-                              .dtype = model->features[0].output_dtype,
-                              .first = -1,
-                              .rest_rank = 1,
-                              .columns = columns};
-    return true;
-}
-
-/* Its outputs likewise. */
-static bool model_output(const struct bag_v2_model *model, size_t position, struct tensor *tensor)
-{
-    if (position == model->num_features && model->is_collection)
-        return concatenation(model, tensor);
-    if (position >= model->num_features)
-        return false;
-    const struct bag_v2_feature *feature = &model->features[position];
-    *tensor = (struct tensor){.name = feature->name,
-                              .dtype = feature->output_dtype,
-                              .first = -1,
-                              .rest = feature->row_shape,
-                              .rest_rank = feature->row_rank};
-    return true;
-}
-
-/* Adds the dimensions as an array; false without memory. */
-static bool add_dimensions(cJSON *item, const char *key, const struct tensor *tensor)
-{
-    const int64_t *rest = tensor->rest ? tensor->rest : &tensor->columns;
-    cJSON *list = cJSON_AddArrayToObject(item, key);
-    bool whole = list && cJSON_AddItemToArray(list, cJSON_CreateNumber((double)tensor->first));
-    for (uint32_t i = 0; whole && i < tensor->rest_rank; i++)
-        whole = cJSON_AddItemToArray(list, cJSON_CreateNumber((double)rest[i]));
-    return whole;
-}
-
-/* ---- metadata -------------------------------------------------------------------------------- */
-
-/* Adds {"name", "datatype", "shape": [dimensions...]}. */
-static bool add_tensor(cJSON *list, const struct tensor *tensor)
-{
-    cJSON *item = add_item(list);
-    return item && cJSON_AddStringToObject(item, "name", tensor->name) &&
-           cJSON_AddStringToObject(item, "datatype", bag_dtypes[tensor->dtype].name) &&
-           add_dimensions(item, "shape", tensor);
-}
-
-/* cJSON's numbers are doubles, and large ones print with an exponent. */
-static bool add_integer(cJSON *tree, const char *key, uint64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, value);
-    return cJSON_AddRawToObject(tree, key, text);
-}
-
-/* What the table of a feature is. */
-static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
-{
-    return add_integer(object, "rows", (uint64_t)feature->num_rows) &&
-           add_integer(object, "row_elements", feature->rows->row_elements) &&
-           cJSON_AddStringToObject(object, "row_format",
-                                   bag_row_format_names[feature->rows->row_format]) &&
-           add_integer(object, "bytes", feature->table_bytes) &&
-           cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed);
-}
-
-/* The features in their order, which is that of KeyedJaggedTensor's bags. */
-static bool add_features(cJSON *parameters, const struct bag_v2_model *model)
-{
-    cJSON *list = cJSON_AddArrayToObject(parameters, "features");
-    bool whole = list != NULL;
-    for (size_t i = 0; whole && i < model->num_features; i++) {
-        const struct bag_v2_feature *feature = &model->features[i];
-        cJSON *item = add_item(list);
-        whole = item && cJSON_AddStringToObject(item, "name", feature->name) &&
-                cJSON_AddStringToObject(item, "model", feature->table) && add_table(item, feature);
-    }
-    return whole;
-}
-
-/* "<feature>.keyed" where a table of a collection has keys, and their type, which `values` does not
- * say. */
-static bool add_keyed(cJSON *parameters, const struct bag_v2_model *model)
-{
-    for (size_t i = 0; i < model->num_features; i++) {
-        const struct bag_v2_feature *feature = &model->features[i];
-        const char *dtype = bag_dtypes[feature->keys_dtype].name;
-        char keyed[192], keys_datatype[192];
-        if (!feature->rules->keyed)
-            continue;
-        snprintf(keyed, sizeof keyed, "%s.keyed", feature->name);
-        snprintf(keys_datatype, sizeof keys_datatype, "%s.keys_datatype", feature->name);
-        if (!cJSON_AddTrueToObject(parameters, keyed) ||
-            !cJSON_AddStringToObject(parameters, keys_datatype, dtype))
-            return false;
-    }
-    return true;
-}
-
-/* The layouts of a collection: those of KeyedJaggedTensor, and inputs by feature. */
-static const char *const collection_forms[] = {"lengths", "offsets", "features"};
-
-static bool add_facts(cJSON *tree, const struct bag_v2_model *model)
-{
-    cJSON *parameters = cJSON_AddObjectToObject(tree, "parameters");
-    if (!parameters)
-        return false;
-    if (!model->is_collection)
-        return add_table(parameters, model->features) &&
-               add_strings(parameters, "forms", bag_form_names, BAG_FORM_COUNT);
-    return add_features(parameters, model) && add_keyed(parameters, model) &&
-           add_strings(parameters, "forms", collection_forms, COUNT_OF(collection_forms));
-}
-
-char *bag_v2_describe_model(const struct bag_v2_model *model)
-{
-    struct tensor tensor;
-    cJSON *tree = cJSON_CreateObject();
-    bool whole = cJSON_AddStringToObject(tree, "name", model->name) &&
-                 add_strings(tree, "versions", model->versions, model->num_versions) &&
-                 cJSON_AddStringToObject(tree, "platform", "bagserve");
-    cJSON *inputs = cJSON_AddArrayToObject(tree, "inputs");
-    cJSON *outputs = cJSON_AddArrayToObject(tree, "outputs");
-    whole = whole && inputs && outputs;
-    for (size_t i = 0; whole && model_input(model, i, &tensor); i++)
-        whole = add_tensor(inputs, &tensor);
-    for (size_t i = 0; whole && model_output(model, i, &tensor); i++)
-        whole = add_tensor(outputs, &tensor);
-    whole = whole && add_facts(tree, model);
-    return print_tree(tree, whole);
-}
-
-/* ---- configuration ---------------------------------------------------------------------------
- *
- * perf_analyzer wants `max_batch_size`, `input` with `optional`, and `output`; the other keys are
- * those that hold for a model of ours. `max_batch_size` is 0: the first dimensions of indices and
- * offsets differ, so that no common one can be left out of the shapes. */
-
-/* Adds {"name", "data_type", "dims": [dimensions...]}; NULL without memory. */
-static cJSON *add_config_tensor(cJSON *list, const struct tensor *tensor)
-{
-    char type[16];
-    snprintf(type, sizeof type, "TYPE_%s", bag_dtypes[tensor->dtype].name);
-    cJSON *item = add_item(list);
-    bool whole = item && cJSON_AddStringToObject(item, "name", tensor->name) &&
-                 cJSON_AddStringToObject(item, "data_type", type) &&
-                 add_dimensions(item, "dims", tensor);
-    return whole ? item : NULL;
-}
-
-static bool add_inputs(cJSON *tree, const struct bag_v2_model *model)
-{
-    struct tensor tensor;
-    cJSON *list = cJSON_AddArrayToObject(tree, "input");
-    bool whole = list != NULL;
-    for (size_t i = 0; whole && model_input(model, i, &tensor); i++) {
-        cJSON *item = add_config_tensor(list, &tensor);
-        whole = item && cJSON_AddBoolToObject(item, "optional", tensor.optional);
-    }
-    return whole;
-}
-
-static bool add_outputs(cJSON *tree, const struct bag_v2_model *model)
-{
-    struct tensor tensor;
-    cJSON *list = cJSON_AddArrayToObject(tree, "output");
-    bool whole = list != NULL;
-    for (size_t i = 0; whole && model_output(model, i, &tensor); i++)
-        whole = add_config_tensor(list, &tensor) != NULL;
-    return whole;
-}
-
-/* {"latest": {"num_versions": 1}}, {"specific": {"versions": [1, 3]}} or {"all": {}} */
-static bool add_versions(cJSON *policy, const struct bag_v2_model *model)
-{
-    const char *kind = model->latest ? "latest" : model->num_specific ? "specific" : "all";
-    cJSON *object = cJSON_AddObjectToObject(policy, kind);
-    cJSON *list = model->num_specific ? cJSON_AddArrayToObject(object, "versions") : NULL;
-    if (!object || (model->num_specific && !list))
-        return false;
-    for (size_t i = 0; i < model->num_specific; i++) {
-        if (!cJSON_AddItemToArray(list, cJSON_CreateNumber((double)model->specific[i])))
-            return false;
-    }
-    return !model->latest || cJSON_AddNumberToObject(object, "num_versions", (double)model->latest);
-}
-
-static bool add_policy(cJSON *tree, const struct bag_v2_model *model)
-{
-    cJSON *policy = cJSON_AddObjectToObject(tree, "version_policy");
-    cJSON *transaction = cJSON_AddObjectToObject(tree, "model_transaction_policy");
-    return policy && add_versions(policy, model) && transaction &&
-           cJSON_AddBoolToObject(transaction, "decoupled", false);
-}
-
-/* ModelConfig's parameters, which are objects with a string each. Those of a collection's feature
- * have its name in front. */
-struct parameters {
-    cJSON *object;
-    const char *feature; /* NULL: the model's own */
-};
-
-static bool add_parameter(const struct parameters *parameters, const char *key, const char *value)
-{
-    char full[192];
-    snprintf(full, sizeof full, "%s%s%s", parameters->feature ? parameters->feature : "",
-             parameters->feature ? "." : "", key);
-    cJSON *parameter = cJSON_AddObjectToObject(parameters->object, full);
-    return parameter && cJSON_AddStringToObject(parameter, "string_value", value);
-}
-
-static bool add_number(const struct parameters *parameters, const char *key, int64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, value);
-    return add_parameter(parameters, key, text);
-}
-
-static bool add_flag(const struct parameters *parameters, const char *key, bool value)
-{
-    return add_parameter(parameters, key, value ? "true" : "false");
-}
-
-/* A keyed table has a key, or none; a dense one a row, or -1. */
-static bool add_default(const struct parameters *to, const struct bag_rules *rules)
-{
-    return (rules->keyed && !rules->has_default_index) ||
-           add_number(to, "default_index", rules->default_index);
-}
-
-static bool add_missing(const struct parameters *to, const struct bag_rules *rules)
-{
-    const char *policy = bag_missing_names[rules->missing];
-    if (!rules->keyed)
-        return add_parameter(to, "out_of_range", policy);
-    return add_flag(to, "keyed", true) && add_parameter(to, "missing", policy) &&
-           (rules->missing != BAG_MISSING_HASH || add_number(to, "hash_rows", rules->hash_rows));
-}
-
-/* How bags are pooled, under the keys of the configuration. */
-static bool add_rules(const struct parameters *to, const struct bag_rules *rules)
-{
-    return add_parameter(to, "reduction", bag_reduction_names[rules->reduction]) &&
-           add_default(to, rules) &&
-           (!rules->has_padding_idx || add_number(to, "padding_idx", rules->padding_idx)) &&
-           add_flag(to, "include_last_offset", rules->include_last_offset) &&
-           add_flag(to, "weighted_mean", rules->weighted_mean) &&
-           add_flag(to, "prune_invalid", rules->prune_invalid) &&
-           add_flag(to, "unsorted_segments", rules->unsorted_segments) &&
-           add_flag(to, "require_zero_first_offset", rules->require_zero_first_offset) &&
-           add_flag(to, "require_matching_index_types", rules->require_matching_index_types) &&
-           add_missing(to, rules);
-}
-
-/* What the table is, as metadata says it. */
-static bool add_table_strings(const struct parameters *to, const struct bag_v2_feature *feature)
-{
-    return add_number(to, "rows", feature->num_rows) &&
-           add_number(to, "row_elements", (int64_t)feature->rows->row_elements) &&
-           add_parameter(to, "row_format", bag_row_format_names[feature->rows->row_format]) &&
-           add_number(to, "bytes", (int64_t)feature->table_bytes);
-}
-
-/* Words as one string with spaces between them. */
-static bool add_words(const struct parameters *to, const char *key, const char *const *words,
-                      size_t count)
-{
-    char text[64];
-    size_t used = 0;
-    for (size_t i = 0; i < count && used < sizeof text; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "", words[i]);
-    return add_parameter(to, key, text);
-}
-
-static bool add_forms(const struct parameters *to, const struct bag_v2_model *model)
-{
-    if (model->is_collection)
-        return add_words(to, "forms", collection_forms, COUNT_OF(collection_forms));
-    return add_words(to, "forms", bag_form_names, BAG_FORM_COUNT) &&
-           add_parameter(to, "form", bag_form_names[model->shown.form]);
-}
-
-/* The order of a collection's features, which stand under their names otherwise. */
-static bool add_order(const struct parameters *to, const struct bag_v2_model *model)
-{
-    bool whole = true;
-    for (size_t i = 0; whole && model->is_collection && i < model->num_features; i++) {
-        char key[32];
-        snprintf(key, sizeof key, "features[%zu]", i);
-        whole = add_parameter(to, key, model->features[i].name);
-    }
-    return whole;
-}
-
-static bool add_parameters(cJSON *tree, const struct bag_v2_model *model)
-{
-    struct parameters to = {.object = cJSON_AddObjectToObject(tree, "parameters")};
-    bool whole = to.object && add_forms(&to, model) && add_order(&to, model);
-    for (size_t i = 0; whole && i < model->num_features; i++) {
-        const struct bag_v2_feature *feature = &model->features[i];
-        if (model->is_collection)
-            to.feature = feature->name;
-        whole = (!model->is_collection || add_parameter(&to, "model", feature->table)) &&
-                add_table_strings(&to, feature) && add_rules(&to, feature->rules);
-    }
-    return whole;
-}
-
-char *bag_v2_describe_config(const struct bag_v2_model *model)
-{
-    cJSON *tree = cJSON_CreateObject();
-    bool whole = cJSON_AddStringToObject(tree, "name", model->name) &&
-                 cJSON_AddStringToObject(tree, "platform", "bagserve") &&
-                 cJSON_AddStringToObject(tree, "backend", "bagserve") && add_policy(tree, model) &&
-                 cJSON_AddNumberToObject(tree, "max_batch_size", 0) && add_inputs(tree, model) &&
-                 add_outputs(tree, model) && add_parameters(tree, model);
-    return print_tree(tree, whole);
+    return bag_v2_print_tree(tree, bag_v2_add_strings(tree, "models", names, count));
 }
 
 /* ---- the repository's index ------------------------------------------------------------------ */
@@ -546,13 +117,13 @@ char *bag_v2_describe_index(const struct bag_v2_index_entry *entries, size_t cou
     cJSON *tree = cJSON_CreateArray();
     bool whole = tree != NULL;
     for (size_t i = 0; whole && i < count; i++) {
-        cJSON *entry = add_item(tree);
+        cJSON *entry = bag_v2_add_item(tree);
         whole = entry && cJSON_AddStringToObject(entry, "name", entries[i].name) &&
                 cJSON_AddStringToObject(entry, "version", entries[i].version) &&
                 cJSON_AddStringToObject(entry, "state", entries[i].state) &&
                 cJSON_AddStringToObject(entry, "reason", entries[i].reason);
     }
-    return print_tree(tree, whole);
+    return bag_v2_print_tree(tree, whole);
 }
 
 /* ---- statistics ------------------------------------------------------------------------------ */
@@ -560,8 +131,8 @@ char *bag_v2_describe_index(const struct bag_v2_index_entry *entries, size_t cou
 static bool add_duration(cJSON *tree, const char *key, struct bag_v2_duration duration)
 {
     cJSON *object = cJSON_AddObjectToObject(tree, key);
-    return object && add_integer(object, "count", duration.count) &&
-           add_integer(object, "ns", duration.ns);
+    return object && bag_v2_add_integer(object, "count", duration.count) &&
+           bag_v2_add_integer(object, "ns", duration.ns);
 }
 
 /* A model whose max_batch_size is 0 has one size of batches, 1, and all its executions are of it.
@@ -571,9 +142,9 @@ static bool add_batches(cJSON *tree, const struct bag_v2_statistics *model)
     cJSON *list = cJSON_AddArrayToObject(tree, "batch_stats");
     if (!list || model->execution_count == 0)
         return list;
-    cJSON *batch = add_item(list);
+    cJSON *batch = bag_v2_add_item(list);
     uint64_t count = model->execution_count;
-    return batch && add_integer(batch, "batch_size", 1) &&
+    return batch && bag_v2_add_integer(batch, "batch_size", 1) &&
            add_duration(batch, "compute_input",
                         (struct bag_v2_duration){count, model->compute_input.ns}) &&
            add_duration(batch, "compute_infer",
@@ -584,14 +155,14 @@ static bool add_batches(cJSON *tree, const struct bag_v2_statistics *model)
 
 static bool add_statistics(cJSON *list, const struct bag_v2_statistics *model)
 {
-    cJSON *tree = add_item(list);
+    cJSON *tree = bag_v2_add_item(list);
     bool whole =
         tree && cJSON_AddStringToObject(tree, "name", model->name) &&
         cJSON_AddStringToObject(tree, "version", model->version) &&
-        add_integer(tree, "last_inference", model->last_inference_ms) &&
-        add_integer(tree, "inference_count", model->inference_count) &&
-        add_integer(tree, "execution_count", model->execution_count) &&
-        (!model->keyed || add_integer(tree, "missing_key_count", model->missing_key_count));
+        bag_v2_add_integer(tree, "last_inference", model->last_inference_ms) &&
+        bag_v2_add_integer(tree, "inference_count", model->inference_count) &&
+        bag_v2_add_integer(tree, "execution_count", model->execution_count) &&
+        (!model->keyed || bag_v2_add_integer(tree, "missing_key_count", model->missing_key_count));
     cJSON *durations = cJSON_AddObjectToObject(tree, "inference_stats");
     whole = whole && durations;
 #define BAG_X(member) whole = whole && add_duration(durations, #member, model->member);
@@ -607,5 +178,5 @@ char *bag_v2_describe_statistics(const struct bag_v2_statistics *models, size_t 
     bool whole = list != NULL;
     for (size_t i = 0; whole && i < count; i++)
         whole = add_statistics(list, &models[i]);
-    return print_tree(tree, whole);
+    return bag_v2_print_tree(tree, whole);
 }

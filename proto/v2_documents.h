@@ -177,4 +177,24 @@ size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name);
  * be called for. */
 char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *out);
 
+/* ---- parts of trees: private to v2_documents.c and v2_model.c ---------------------------------
+ */
+
+struct cJSON;
+
+/* Prints and frees the tree. A tree that is missing a part for want of memory prints without it,
+ * which cJSON reports nowhere but in the part's NULL: `whole` carries that, and NULL is returned.
+ */
+char *bag_v2_print_tree(struct cJSON *tree, bool whole);
+
+/* Adds an array of strings; false without memory. */
+bool bag_v2_add_strings(struct cJSON *tree, const char *key, const char *const *strings,
+                        size_t count);
+
+/* The same of a number: cJSON's are doubles, and large ones print with an exponent. */
+bool bag_v2_add_integer(struct cJSON *tree, const char *key, uint64_t value);
+
+/* Adds an empty object to an array; NULL without memory. */
+struct cJSON *bag_v2_add_item(struct cJSON *list);
+
 #endif
