@@ -132,6 +132,29 @@ bool bag_journal_next(struct bag_journal_reader *reader, const char *folder,
 
 void bag_journal_reader_free(struct bag_journal_reader *reader);
 
+/* ---- for journal*.c -------------------------------------------------------------------------- */
+
+#define BAG_JOURNAL_DIGITS     20
+#define BAG_JOURNAL_SUFFIX     ".journal"
+#define BAG_JOURNAL_NEW_SUFFIX ".new"
+
+struct bag_journal_path {
+    char text[BAG_JOURNAL_PATH_BYTES + BAG_JOURNAL_DIGITS + sizeof BAG_JOURNAL_SUFFIX +
+              sizeof BAG_JOURNAL_NEW_SUFFIX];
+};
+
+/* Of the file that begins with an update, with `more` behind it. */
+struct bag_journal_path bag_journal_path_of(const char *folder, uint64_t first_sequence,
+                                            const char *more);
+
+/* Says what failed, and the file; returns false. */
+bool bag_journal_reject(const char *path, const char *what, int error, struct bag_problem *problem);
+
+static inline struct bag_journal_file *bag_journal_last(const struct bag_journal *journal)
+{
+    return &journal->files[journal->num_files - 1];
+}
+
 /* ---- updates --------------------------------------------------------------------------------- */
 
 struct bag_updates_settings {

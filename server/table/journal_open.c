@@ -1,0 +1,358 @@
+/* Files of row updates are found, checked, opened and read; see updates.h. */
+#include "updates.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static bool read_bytes(const struct bag_disk *disk, const char *path, size_t bytes, void *out,
+                       struct bag_problem *problem)
+{
+    int file, error = disk->open(disk->context, path, false, &file);
+    if (error)
+        return bag_journal_reject(path, "it cannot be opened", error, problem);
+    error = disk->read(disk->context, file, out, bytes, 0);
+    disk->close(disk->context, file);
+    return !error || bag_journal_reject(path, "reading it failed", error, problem);
+}
+
+bool bag_journal_next_file(const struct bag_journal *journal,
+                           const struct bag_journal_reader *reader, uint64_t through,
+                           struct bag_journal_file *file)
+{
+    for (size_t i = 0; i < journal->num_files; i++) {
+        *file = journal->files[i];
+        bool is_read = file->first_sequence < reader->file.first_sequence ||
+                       (file->first_sequence == reader->file.first_sequence &&
+                        file->bytes <= reader->file.bytes);
+        if (!is_read && file->end_sequence > through + 1)
+            return true;
+    }
+    return false;
+}
+
+bool bag_journal_read_file(struct bag_journal_reader *reader, const struct bag_disk *disk,
+                           const char *folder, const struct bag_journal_file *file,
+                           struct bag_problem *problem)
+{
+    struct bag_journal_path path = bag_journal_path_of(folder, file->first_sequence, "");
+    char *bytes = realloc(reader->bytes, file->bytes + 1);
+    size_t header_bytes;
+    if (!bytes)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                               "journal %s: no memory for %" PRIu64 " bytes", path.text,
+                               file->bytes);
+    reader->bytes = bytes;
+    if (!read_bytes(disk, path.text, file->bytes, bytes, problem))
+        return false;
+    if (!bag_journal_read_header(bytes, file->bytes, &reader->header, &header_bytes, problem)) {
+        bag_problem_prefix(problem, "journal %s", path.text);
+        return false;
+    }
+    if (file->first_sequence != reader->file.first_sequence) {
+        reader->at = header_bytes;
+        reader->last_sequence = file->first_sequence - 1;
+    }
+    reader->file = *file;
+    return true;
+}
+
+bool bag_journal_next(struct bag_journal_reader *reader, const char *folder,
+                      struct bag_journal_record *record, bool *damaged, struct bag_problem *problem)
+{
+    *damaged = false;
+    if (reader->at >= reader->file.bytes || reader->last_sequence + 1 >= reader->file.end_sequence)
+        return false;
+    size_t bytes = bag_journal_read_record(reader->bytes, reader->file.bytes, reader->at,
+                                           reader->header.row_bytes, record);
+    if (!bytes) {
+        *damaged = true;
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "journal %s is damaged at byte %zu, in front of updates that were "
+                               "acknowledged; restore it, or move the folder away to serve without "
+                               "them",
+                               bag_journal_path_of(folder, reader->file.first_sequence, "").text,
+                               reader->at);
+    }
+    reader->at += bytes;
+    reader->last_sequence = record->sequence;
+    return record->sequence < reader->file.end_sequence;
+}
+
+void bag_journal_reader_free(struct bag_journal_reader *reader)
+{
+    free(reader->bytes);
+    *reader = (struct bag_journal_reader){0};
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* What is in the folder, while it is listed. */
+struct listing {
+    struct bag_journal *journal;
+    bool no_memory;
+};
+
+/* Takes the name of a journal's file; others are left alone. */
+static void on_found(void *to, const char *name)
+{
+    struct listing *listing = to;
+    struct bag_journal *journal = listing->journal;
+    char *end;
+    if (strlen(name) != BAG_JOURNAL_DIGITS + strlen(BAG_JOURNAL_SUFFIX) ||
+        strspn(name, "0123456789") != BAG_JOURNAL_DIGITS ||
+        strcmp(name + BAG_JOURNAL_DIGITS, BAG_JOURNAL_SUFFIX) != 0)
+        return;
+    struct bag_journal_file *files =
+        realloc(journal->files, (journal->num_files + 1) * sizeof *files);
+    listing->no_memory |= !files;
+    if (!files)
+        return;
+    journal->files = files;
+    files[journal->num_files++] =
+        (struct bag_journal_file){.first_sequence = strtoull(name, &end, 10)};
+}
+
+static int compare_files(const void *a, const void *b)
+{
+    const struct bag_journal_file *x = a, *y = b;
+    return (x->first_sequence > y->first_sequence) - (x->first_sequence < y->first_sequence);
+}
+
+static bool list_files(struct bag_journal *journal, struct bag_problem *problem)
+{
+    const struct bag_disk *disk = journal->disk;
+    struct listing listing = {.journal = journal};
+    int error = disk->list(disk->context, journal->folder, on_found, &listing);
+    if (error)
+        return bag_journal_reject(journal->folder, "the folder cannot be read", error, problem);
+    if (listing.no_memory)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "journal %s: not enough memory",
+                               journal->folder);
+    if (journal->num_files)
+        qsort(journal->files, journal->num_files, sizeof *journal->files, compare_files);
+    return true;
+}
+
+static bool check_rows(const struct bag_journal_header *found,
+                       const struct bag_journal_header *wanted, struct bag_problem *problem)
+{
+    if (strcmp(found->name, wanted->name) == 0 && found->row_elements == wanted->row_elements &&
+        found->keyed == wanted->keyed)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "it is of model '%s', %s with rows of %" PRIu64 " elements; this is "
+                           "model '%s', %s with rows of %" PRIu64 "; move it away",
+                           found->name, found->keyed ? "keyed" : "dense", found->row_elements,
+                           wanted->name, wanted->keyed ? "keyed" : "dense", wanted->row_elements);
+}
+
+/* Reads the header of a file whose first bytes are here. */
+static bool check_header(const struct bag_journal *journal, const struct bag_journal_file *file,
+                         const char *bytes, size_t count, struct bag_journal_header *header,
+                         size_t *header_bytes, struct bag_problem *problem)
+{
+    struct bag_journal_path path = bag_journal_path_of(journal->folder, file->first_sequence, "");
+    if (bag_journal_read_header(bytes, count, header, header_bytes, problem) &&
+        check_rows(header, &journal->header, problem)) {
+        if (header->first_sequence == file->first_sequence)
+            return true;
+        bag_problem_set(problem, BAG_ERROR_FILE, "by its header it begins with update %" PRIu64,
+                        header->first_sequence);
+    }
+    bag_problem_prefix(problem, "journal %s", path.text);
+    return false;
+}
+
+static bool same_rows(const struct bag_journal_header *a, const struct bag_journal_header *b)
+{
+    return a->dtype == b->dtype && a->row_format == b->row_format && a->row_bytes == b->row_bytes;
+}
+
+/* Finds where the records of the last file, whose bytes are here, end. */
+static bool find_end(struct bag_journal *journal, const char *bytes, size_t count,
+                     struct bag_problem *problem)
+{
+    struct bag_journal_file *file = bag_journal_last(journal);
+    struct bag_journal_header header;
+    struct bag_journal_record record;
+    size_t at, taken;
+    if (!check_header(journal, file, bytes, count, &header, &at, problem))
+        return false;
+    journal->other_rows = !same_rows(&header, &journal->header);
+    journal->last_sequence = file->first_sequence - 1;
+    while ((taken = bag_journal_read_record(bytes, count, at, header.row_bytes, &record)) > 0) {
+        journal->last_sequence = record.sequence;
+        at += taken;
+    }
+    file->bytes = at;
+    journal->torn_bytes = count - at;
+    return bag_journal_tail_is_torn(bytes, count, at, header.row_bytes) ||
+           bag_problem_set(problem, BAG_ERROR_FILE,
+                           "journal %s is damaged at byte %zu, in front of updates that were "
+                           "acknowledged; restore it, or move the folder away to serve without "
+                           "them",
+                           bag_journal_path_of(journal->folder, file->first_sequence, "").text, at);
+}
+
+/* Opens the last file for writing, without its torn tail; all of it is on the disk then. */
+static bool open_last(struct bag_journal *journal, struct bag_problem *problem)
+{
+    const struct bag_disk *disk = journal->disk;
+    struct bag_journal_file *file = bag_journal_last(journal);
+    struct bag_journal_path path = bag_journal_path_of(journal->folder, file->first_sequence, "");
+    uint64_t size = 0;
+    int error = disk->open(disk->context, path.text, false, &journal->file);
+    if (error)
+        return bag_journal_reject(path.text, "it cannot be opened", error, problem);
+    error = disk->size(disk->context, journal->file, &size);
+    char *bytes = error ? NULL : malloc(size + 1);
+    if (!error && !bytes)
+        error = ENOMEM;
+    if (!error)
+        error = disk->read(disk->context, journal->file, bytes, size, 0);
+    bool ok = error ? bag_journal_reject(path.text, "reading it failed", error, problem)
+                    : find_end(journal, bytes, size, problem);
+    free(bytes);
+    if (ok && journal->torn_bytes)
+        error = disk->truncate(disk->context, journal->file, file->bytes);
+    if (ok && !error)
+        error = disk->sync(disk->context, journal->file);
+    if (ok && error)
+        ok = bag_journal_reject(path.text, "it cannot be written", error, problem);
+    journal->synced_bytes = file->bytes;
+    journal->synced_sequence = journal->last_sequence;
+    return ok;
+}
+
+/* Of a file that is not the last one: its size, and that its header fits. */
+static bool check_file(const struct bag_journal *journal, struct bag_journal_file *file,
+                       bool *empty, struct bag_problem *problem)
+{
+    const struct bag_disk *disk = journal->disk;
+    struct bag_journal_path path = bag_journal_path_of(journal->folder, file->first_sequence, "");
+    struct bag_journal_header header;
+    char bytes[BAG_JOURNAL_MAX_HEADER_BYTES];
+    size_t header_bytes;
+    int opened, error = disk->open(disk->context, path.text, false, &opened);
+    if (error)
+        return bag_journal_reject(path.text, "it cannot be opened", error, problem);
+    error = disk->size(disk->context, opened, &file->bytes);
+    size_t count = file->bytes < sizeof bytes ? (size_t)file->bytes : sizeof bytes;
+    if (!error)
+        error = disk->read(disk->context, opened, bytes, count, 0);
+    disk->close(disk->context, opened);
+    if (error)
+        return bag_journal_reject(path.text, "reading it failed", error, problem);
+    bool ok = check_header(journal, file, bytes, count, &header, &header_bytes, problem);
+    *empty = ok && file->bytes == header_bytes;
+    return ok;
+}
+
+/* Checks all files but the last one. Those without records are of attempts to begin one: they do
+ * not end the file before them. */
+static bool check_files(struct bag_journal *journal, struct bag_problem *problem)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < journal->num_files; i++) {
+        struct bag_journal_file file = journal->files[i];
+        bool empty = false;
+        if (i + 1 < journal->num_files && !check_file(journal, &file, &empty, problem))
+            return false;
+        if (!empty)
+            journal->files[kept++] = file;
+    }
+    journal->num_files = kept;
+    for (size_t i = 0; i < kept; i++)
+        journal->files[i].end_sequence =
+            i + 1 < kept ? journal->files[i + 1].first_sequence : UINT64_MAX;
+    return true;
+}
+
+/* Opens the last file with a record, or else the first one. */
+static bool open_files(struct bag_journal *journal, struct bag_problem *problem)
+{
+    const struct bag_disk *disk = journal->disk;
+    if (!check_files(journal, problem) || !open_last(journal, problem))
+        return false;
+    while (journal->num_files > 1 &&
+           journal->last_sequence < bag_journal_last(journal)->first_sequence) {
+        struct bag_journal_path path =
+            bag_journal_path_of(journal->folder, bag_journal_last(journal)->first_sequence, "");
+        disk->close(disk->context, journal->file);
+        journal->file = -1;
+        int error = disk->remove(disk->context, path.text);
+        if (!error)
+            error = disk->sync_folder(disk->context, journal->folder);
+        if (error)
+            return bag_journal_reject(path.text, "it cannot be removed", error, problem);
+        journal->num_files--;
+        bag_journal_last(journal)->end_sequence = UINT64_MAX;
+        if (!open_last(journal, problem))
+            return false;
+    }
+    return true;
+}
+
+/* The folder that the name of `dir` is in. */
+static struct bag_journal_path parent_of(const char *dir)
+{
+    struct bag_journal_path path;
+    size_t bytes = strlen(dir);
+    while (bytes > 1 && dir[bytes - 1] == '/')
+        bytes--;
+    while (bytes > 0 && dir[bytes - 1] != '/')
+        bytes--;
+    if (bytes == 0)
+        return (struct bag_journal_path){"."};
+    snprintf(path.text, sizeof path.text, "%.*s", (int)(bytes > 1 ? bytes - 1 : 1), dir);
+    return path;
+}
+
+static bool make_folders(struct bag_journal *journal, const char *dir, struct bag_problem *problem)
+{
+    const struct bag_disk *disk = journal->disk;
+    int error = disk->make_folder(disk->context, dir);
+    if (!error)
+        error = disk->make_folder(disk->context, journal->folder);
+    if (!error)
+        error = disk->sync_folder(disk->context, dir);
+    if (!error)
+        error = disk->sync_folder(disk->context, parent_of(dir).text);
+    return !error ||
+           bag_journal_reject(journal->folder, "the folder cannot be made", error, problem);
+}
+
+/* Two servers would write over each other's records. */
+static bool lock_folder(struct bag_journal *journal, struct bag_problem *problem)
+{
+    int error = journal->disk->lock(journal->disk->context, journal->folder, &journal->lock);
+    if (error != EWOULDBLOCK)
+        return !error ||
+               bag_journal_reject(journal->folder, "the folder cannot be locked", error, problem);
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "journal %s: another server uses it; each needs a journal_dir of its "
+                           "own, or the other one must end first",
+                           journal->folder);
+}
+
+bool bag_journal_open(struct bag_journal *journal, const struct bag_disk *disk, const char *dir,
+                      const struct bag_journal_header *header, struct bag_problem *problem)
+{
+    *journal = (struct bag_journal){.disk = disk,
+                                    .header = *header,
+                                    .file_bytes = BAG_JOURNAL_FILE_BYTES,
+                                    .lock = -1,
+                                    .file = -1};
+    int length = snprintf(journal->folder, sizeof journal->folder, "%s/%s", dir, header->name);
+    if (length < 0 || (size_t)length >= sizeof journal->folder)
+        return bag_problem_set(problem, BAG_ERROR_FILE, "journal_dir: the path is too long");
+    if (!make_folders(journal, dir, problem) || !lock_folder(journal, problem) ||
+        !list_files(journal, problem))
+        return false;
+    return journal->num_files == 0 || open_files(journal, problem);
+}
