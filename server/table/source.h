@@ -164,4 +164,17 @@ static inline bool bag_source_is_collection(const struct bag_source *source)
     return !source->model->path;
 }
 
+/* ---- rules and projections (source_rules.c): private to server/table ---------------------------
+ */
+
+/* Completes rules as configured, for the feature's table; `what` begins messages. */
+bool bag_source_complete_rules(struct bag_feature_source *feature,
+                               const struct bag_feature_config *pooling, const char *what,
+                               struct bag_problem *problem);
+
+/* Opens the feature's projection, where it has one; `feature` is NULL for the table's own model. */
+bool bag_source_open_projection(struct bag_feature_source *source,
+                                const struct bag_feature_config *feature,
+                                struct bag_problem *problem);
+
 #endif
