@@ -77,6 +77,7 @@ struct bag_guard_head {
 struct bag_guard {
     enum bag_guard_stage stage;
     unsigned heads;       /* complete so far */
+    unsigned requests;    /* likewise, with their bodies */
     unsigned empty_lines; /* in front of a first line */
     size_t line_bytes;    /* of the head or the trailer so far, as they count */
     uint64_t left;        /* of the body or the chunk */
@@ -131,6 +132,7 @@ struct bag_http_connection {
     uint64_t since_ms;         /* on uv_now's clock */
     struct bag_guard guard;    /* checks what it receives */
     unsigned requests;         /* that the library has handed out */
+    unsigned completed;        /* of these */
     struct bag_problem *fault; /* owned; ends the connection once the request in front of it is
                                   answered; NULL: none */
 };

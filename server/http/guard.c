@@ -249,6 +249,7 @@ static bool check_header(struct bag_guard *guard, const char *line, size_t bytes
 static bool end_request(struct bag_guard *guard)
 {
     guard->stage = BAG_GUARD_FIRST_LINE;
+    guard->requests++;
     guard->empty_lines = guard->hosts = guard->lengths = guard->codings = 0;
     guard->line_bytes = 0;
     guard->length = 0;

@@ -173,9 +173,12 @@ void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, voi
         bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_IDLE);
     if (!request)
         return;
+    connection->completed++;
     connection->request = NULL;
     if (request->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
         bag_http_connection_linger(mhd->connections, connection->fd);
+    if (connection->fault)
+        shutdown(connection->fd, SHUT_RD); /* tells the library again that there is something */
     bag_http_request_end(request, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     bag_http_drain_on_end(mhd->drain, connection->late);
 }
@@ -231,6 +234,18 @@ static ssize_t end_by_fault(struct bag_http_mhd *mhd, struct bag_http_connection
     return -1;
 }
 
+/* Whether the library has done with all requests in front of a fault. It may read again before. */
+static bool is_reached(const struct bag_http_connection *connection)
+{
+    return connection->completed >= connection->guard.requests;
+}
+
+static ssize_t wait(void)
+{
+    errno = EAGAIN;
+    return -1;
+}
+
 /* Keeps a fault until the requests in front of it are answered. The library reads again then, for
  * the socket has nothing more to read. */
 static ssize_t put_off(struct bag_http_connection *connection, const struct bag_problem *fault,
@@ -243,7 +258,7 @@ static ssize_t put_off(struct bag_http_connection *connection, const struct bag_
     }
     *connection->fault = *fault;
     shutdown(connection->fd, SHUT_RD);
-    return (ssize_t)valid_bytes;
+    return valid_bytes ? (ssize_t)valid_bytes : wait();
 }
 
 /* Ends a connection that nobody asked for anything yet, without a reply. */
@@ -289,24 +304,48 @@ static ssize_t read_proxy_header(struct bag_http_mhd *mhd, struct bag_http_conne
     return (ssize_t)(bytes - used);
 }
 
+/* What the library gets of bytes that were read; -1 without *fault where the connection has ended.
+ * With *fault it gets these, and then the fault. */
+static ssize_t check_received(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+                              char *data, size_t bytes, bool *is_faulty, struct bag_problem *fault)
+{
+    size_t passed_bytes;
+    if (connection->proxy) {
+        ssize_t left = read_proxy_header(mhd, connection, data, bytes);
+        if (left <= 0)
+            return left;
+        bytes = (size_t)left;
+    }
+    *is_faulty = !bag_guard_check(&connection->guard, data, bytes, &passed_bytes, fault);
+    return (ssize_t)passed_bytes;
+}
+
+/* The library takes a read that does not fill its buffer for all that there is, and waits for more:
+ * what stays behind of it (a PROXY header, chunks' extensions) is made up for. */
 ssize_t bag_http_mhd_on_received(void *context, int fd, char *data, ssize_t bytes)
 {
     struct bag_http_mhd *mhd = context;
     struct bag_http_connection *connection = bag_http_connection_find(mhd->connections, fd);
-    struct bag_problem problem BAG_UNSET;
-    size_t passed_bytes;
+    struct bag_problem fault BAG_UNSET;
+    bool is_faulty = false;
+    size_t room = bytes > 0 ? (size_t)bytes : 0, used = 0;
     if (!connection)
         return bytes;
     if (connection->fault)
-        return end_by_fault(mhd, connection, connection->fault);
-    if (bytes > 0 && connection->proxy)
-        bytes = read_proxy_header(mhd, connection, data, (size_t)bytes);
-    if (bytes <= 0)
-        return bytes;
-    if (bag_guard_check(&connection->guard, data, (size_t)bytes, &passed_bytes, &problem))
-        return (ssize_t)passed_bytes;
-    return passed_bytes ? put_off(connection, &problem, passed_bytes)
-                        : end_by_fault(mhd, connection, &problem);
+        return is_reached(connection) ? end_by_fault(mhd, connection, connection->fault) : wait();
+    while (bytes > 0 && used < room && !is_faulty) {
+        ssize_t passed =
+            check_received(mhd, connection, data + used, (size_t)bytes, &is_faulty, &fault);
+        if (passed < 0)
+            return passed;
+        used += (size_t)passed;
+        if (used < room && !is_faulty)
+            bytes = recv(fd, data + used, room - used, MSG_DONTWAIT);
+    }
+    if (is_faulty)
+        return used || !is_reached(connection) ? put_off(connection, &fault, used)
+                                               : end_by_fault(mhd, connection, &fault);
+    return used ? (ssize_t)used : bytes;
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */

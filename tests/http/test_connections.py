@@ -68,6 +68,25 @@ def test_chunked_body(client):
             check_rows(raw.reply().embeddings(), WANT)
 
 
+@pytest.mark.parametrize("chunk_bytes", [1, 100, 5000])
+def test_chunk_extensions_leave_no_gap(client, chunk_bytes):
+    """What stays behind of a full read must not hide what follows it; nor a fault behind it what is in
+    front."""
+    body, headers = infer_body([i64("indices", np.zeros((9000, 1)))])
+    want = client.infer("items", [i64("indices", np.zeros((9000, 1)))]).expect().json()
+    chunks = [body[i:i + chunk_bytes] for i in range(0, len(body), chunk_bytes)] + [b""]
+    framed = b"".join(b"%x;a=b\r\n%s\r\n" % (len(c), c) for c in chunks)
+    request = head("POST", INFER, headers | {"Transfer-Encoding": "chunked"}, framed)
+    with Raw(client.server, timeout_s=20) as raw:
+        raw.send(request)
+        expect_equal(raw.reply().expect().json(), want)
+    with Raw(client.server, timeout_s=20) as raw:
+        raw.send(request + request + b"nonsense\r\n\r\n")
+        expect_equal(raw.reply().expect().json(), want)
+        expect_equal(raw.reply().expect().json(), want)
+        raw.reply().expect(400)
+
+
 def test_expect_continue(client):
     headers = {"Expect": "100-continue", "Content-Length": str(len(BODY))}
     with Raw(client.server) as raw:

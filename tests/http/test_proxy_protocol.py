@@ -7,9 +7,12 @@ import ipaddress
 import socket
 import struct
 
+import pytest
+
+from example import i64
 from harness import Server, expect, expect_equal, free_port, run, wait_until
 from lifecycle import save
-from v2 import Raw, head
+from v2 import Raw, head, infer_body
 
 LIVE = head("GET", "/v2/health/live")
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
@@ -53,6 +56,18 @@ def test_a_header_may_come_in_pieces(directory):
             raw.send(bytes((byte,)))
         raw.reply().expect(200)
         wait_until(lambda: clients(server) == ["10.1.2.3:4711"], "it is not in the log")
+
+
+@pytest.mark.parametrize("length", [8192, 16384, 1 << 20])
+def test_a_long_request_may_follow_at_once(directory, length):
+    """The header's bytes are not missed where a read was full of them and of what follows."""
+    with serve(directory, *TRUSTED) as server:
+        for body_bytes in range(length - 400, length + 100, 20):
+            body, headers = infer_body([i64("indices", [[1, 2]])])
+            with Raw(server, timeout_s=10) as raw:
+                raw.send(proxied("10.1.2.3") + head("POST", "/v2/models/items/infer", headers,
+                                                    body.ljust(body_bytes)))
+                raw.reply().expect(200)
 
 
 def test_a_proxy_speaks_for_itself(directory):
