@@ -26,7 +26,20 @@
 /* What this file defines takes the place of the C library's. */
 #pragma GCC visibility push(default)
 
-enum kind { NOTHING, ALLOCATION, ACCEPT, RECEIVE, SEND, READ, EPOLL, EVENTFD, THREAD, MAP };
+enum kind {
+    NOTHING,
+    ALLOCATION,
+    ACCEPT,
+    RECEIVE,
+    SEND,
+    READ,
+    EPOLL,
+    EVENTFD,
+    THREAD,
+    MAP,
+    WRITE,
+    SYNC
+};
 enum mode { ONCE, FROM, SHORT };
 
 /* As tests/torture writes it: nine 64-bit words, little-endian. */
@@ -162,18 +175,26 @@ int accept(int fd, struct sockaddr *address, socklen_t *bytes)
     return fails(ACCEPT) ? -1 : real(fd, address, bytes);
 }
 
-ssize_t recv(int fd, void *bytes, size_t count, int flags)
-{
-    REAL(recv);
-    return fails(RECEIVE) ? -1 : real(fd, bytes, shortened(RECEIVE, count), flags);
-}
-
-/* A send that is cut short by the kernel is followed by an edge for epoll once there is room. */
-static void tell_room(int fd)
+/* A call that is cut short by the kernel is followed by an edge for epoll once there is room, or
+ * more has come. */
+static void tell_edge(int fd)
 {
     struct interest *interest = fd < 1024 ? &interests[fd] : interests;
     if (control->mode == SHORT && interest->epoll)
         epoll_ctl(interest->epoll, EPOLL_CTL_MOD, fd, &interest->event);
+}
+
+/* The program has a recv of its own, which calls this. */
+ssize_t recvfrom(int fd, void *bytes, size_t count, int flags, struct sockaddr *address,
+                 socklen_t *address_bytes)
+{
+    REAL(recvfrom);
+    if (fails(RECEIVE))
+        return -1;
+    ssize_t got = real(fd, bytes, shortened(RECEIVE, count), flags, address, address_bytes);
+    if (control->kind == RECEIVE && got > 0 && !(flags & MSG_PEEK))
+        tell_edge(fd);
+    return got;
 }
 
 ssize_t send(int fd, const void *bytes, size_t count, int flags)
@@ -182,7 +203,7 @@ ssize_t send(int fd, const void *bytes, size_t count, int flags)
     if (fails(SEND))
         return -1;
     ssize_t sent = real(fd, bytes, shortened(SEND, count), flags);
-    tell_room(fd);
+    tell_edge(fd);
     return sent;
 }
 
@@ -200,7 +221,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
         one.msg_iovlen = 1;
     }
     ssize_t sent = real(fd, &one, flags);
-    tell_room(fd);
+    tell_edge(fd);
     return sent;
 }
 
@@ -219,6 +240,24 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t offset)
 {
     REAL(pread);
     return fails(READ) ? -1 : real(fd, bytes, shortened(READ, count), offset);
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset)
+{
+    REAL(pwrite);
+    return fails(WRITE) ? -1 : real(fd, bytes, shortened(WRITE, count), offset);
+}
+
+int fdatasync(int fd)
+{
+    REAL(fdatasync);
+    return fails(SYNC) ? -1 : real(fd);
+}
+
+int fsync(int fd)
+{
+    REAL(fsync);
+    return fails(SYNC) ? -1 : real(fd);
 }
 
 /* Only a descriptor that is not waited for yet takes memory. */
