@@ -63,13 +63,17 @@ void bag_rows_reader_close(struct bag_rows_reader *reader)
     close_all(reader->scales, reader->source->num_scales);
 }
 
+/* That they were read as they were written, and nobody wrote to them meanwhile. */
 static bool check_all(const struct bag_table_file *files, const int *descriptors, size_t count,
                       struct bag_problem *problem)
 {
-    bool ok = true;
-    for (size_t i = 0; ok && i < count; i++)
-        ok = bag_file_check_unchanged(&files[i], descriptors[i], problem);
-    return ok;
+    for (size_t i = 0; i < count; i++) {
+        if (!bag_file_read_crc32(&files[i], descriptors[i], problem))
+            return bag_file_reject(files[i].path, problem);
+        if (!bag_file_check_unchanged(&files[i], descriptors[i], problem))
+            return false;
+    }
+    return true;
 }
 
 bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_problem *problem)

@@ -68,7 +68,8 @@ bool bag_rows_reader_open(struct bag_rows_reader *reader, const struct bag_sourc
 
 void bag_rows_reader_close(struct bag_rows_reader *reader);
 
-/* Whether no file has changed since the source was opened. */
+/* Whether all files are as they were when the source was opened, and have the CRC-32 that they say,
+ * where they say one: those are read once more. */
 bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_problem *problem);
 
 /* Reads `count` rows from `first` on, in C order and the machine's byte order. `scratch` has as
