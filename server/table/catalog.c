@@ -61,11 +61,19 @@ static bool reject_last(struct scan *scan, const struct bag_problem *why,
     return scan->reasons[last] || no_memory(scan->found.models[last].name, problem);
 }
 
-static void tell(const struct scan *scan, const char *event, const char *path, const char *why)
+static void tell_skipped(const struct scan *scan, const char *path, const char *why)
 {
     if (scan->is_first)
-        bag_log(*why ? BAG_LOG_LEVEL_WARNING : BAG_LOG_LEVEL_INFO, event,
-                BAG_LOG_TEXT("path", path), BAG_LOG_TEXT("reason", why));
+        bag_log(BAG_LOG_LEVEL_WARNING, "skipped", BAG_LOG_TEXT("path", path),
+                BAG_LOG_TEXT("reason", why));
+}
+
+/* What nobody may have meant to serve. */
+static void tell_ignored(const struct scan *scan, const char *path, const char *why)
+{
+    if (scan->is_first)
+        bag_log(BAG_LOG_LEVEL_INFO, "ignored", BAG_LOG_TEXT("path", path),
+                BAG_LOG_TEXT("reason", why));
 }
 
 /* A folder below the first one that cannot be read, or that has just gone, is no reason to fail. */
@@ -73,15 +81,14 @@ static bool skip_unreadable(const struct scan *scan, const char *path,
                             const struct bag_problem *problem)
 {
     if (problem->kind == BAG_ERROR_FILE)
-        tell(scan, "skipped", path, problem->text);
+        tell_skipped(scan, path, problem->text);
     return problem->kind == BAG_ERROR_FILE;
 }
 
 /* ---- names of files -------------------------------------------------------------------------- */
 
-/* What a table's file may end with; a model of its own in a folder of models is an .npy file. */
+/* What a file ends with that is a model of its own in a folder of models. */
 #define TABLE_SUFFIX ".npy"
-static const char *const table_suffixes[] = {TABLE_SUFFIX, ".npz", ".safetensors"};
 
 /* Names of files that are one table with others: the folder they are in stands for it. */
 static const char *const set_names[] = {"keys.npy", "key", "emb_vector"};
@@ -96,14 +103,6 @@ static bool has_suffix(const char *name, const char *suffix)
 {
     size_t bytes = strlen(name), tail = strlen(suffix);
     return bytes > tail && strcmp(name + bytes - tail, suffix) == 0;
-}
-
-static bool is_table(const char *name)
-{
-    bool table = false;
-    for (size_t i = 0; i < sizeof table_suffixes / sizeof *table_suffixes; i++)
-        table |= has_suffix(name, table_suffixes[i]);
-    return table;
 }
 
 static bool is_of_set(const char *name)
@@ -192,11 +191,11 @@ static bool visit_version_file(const char *path, const char *name, void *context
         return version->is_ready = true;
     if (is_of_set(name))
         return version->is_set = true;
-    if (!settings && !is_table(name)) {
+    if (!settings && !bag_source_is_table(name)) {
         bool is_source = version->scan->config->options.updates == BAG_SWITCH_ON &&
                          strcmp(name, DELTAS_NAME) == 0;
         if (!is_source)
-            tell(version->scan, "ignored", path, "");
+            tell_ignored(version->scan, path, "no table (.npy, .npz, .safetensors)");
         return true;
     }
     if (*place)
@@ -218,7 +217,7 @@ static bool check_files(const struct version *version, const char *path,
                                version->other, version->table);
     return version->table || version->settings || version->is_set ||
            bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s: no table (*" TABLE_SUFFIX ") in it", path);
+                           "%s: no table (.npy, .npz, .safetensors) in it", path);
 }
 
 /* Applies a config.json to the version that was added last. */
@@ -277,8 +276,8 @@ static bool visit_version(const char *path, const char *name, void *context,
     if (strcmp(name, SETTINGS_NAME) == 0)
         return true;
     if (!is_version(path, name)) {
-        tell(model->scan, "skipped", path,
-             "it is no directory named by a version number, with one table in it");
+        tell_skipped(model->scan, path,
+                     "it is no directory named by a version number, with one table in it");
         if (is_directory(path))
             snprintf(model->other, sizeof model->other, "%s", name);
         return true;
@@ -343,12 +342,13 @@ static bool visit_model(const char *path, const char *name, void *context,
     struct scan *scan = context;
     bool is_folder = is_directory(path);
     if (!is_folder && !has_suffix(name, TABLE_SUFFIX)) {
-        tell(scan, "ignored", path, "");
+        tell_ignored(scan, path,
+                     "a file here is a model where it is NAME.npy; others go to NAME/VERSION/");
         return true;
     }
     if (is_folder && !bag_model_name_valid(name)) {
-        tell(scan, "skipped", path,
-             "a model's name must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front");
+        tell_skipped(scan, path,
+                     "a model's name must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front");
         return true;
     }
     return is_folder ? visit_directory(scan, path, name, problem)

@@ -384,6 +384,11 @@ static bool has_any_suffix(const char *name, const char *const *suffixes)
     return *suffixes != NULL;
 }
 
+bool bag_source_is_table(const char *name)
+{
+    return has_any_suffix(name, table_suffixes);
+}
+
 /* The only file of a folder with one of these suffixes. *path is NULL where there is none; where
  * there are several, *problem is set. */
 static bool find_only(struct bag_source *source, const char *folder, const char *const *suffixes,

@@ -106,6 +106,9 @@ bool bag_source_open_collection(struct bag_source *source, const struct bag_sour
 /* Keeps why the source cannot be loaded. Without memory a shorter text is kept. */
 void bag_source_reject(struct bag_source *source, const char *reason);
 
+/* Whether a file in a folder has a table's name, by how it ends. */
+bool bag_source_is_table(const char *name);
+
 /* Finds and opens the files of a model of a table: source->files and key_files. */
 bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
 
