@@ -44,10 +44,21 @@ static struct loop *loop_of(const uv_loop_t *loop)
     return loop->internal_fields;
 }
 
-static struct handle *handle_of(const void *uv_handle)
+/* Of one that was closed: it may be asked for its state, and that is all. */
+static struct handle closed = {.closing = true};
+
+static struct handle *state_of(const void *uv_handle)
 {
     const uv_handle_t *handle = uv_handle;
-    return &loop_of(handle->loop)->handles[(uintptr_t)handle->u.reserved[0]];
+    uintptr_t place = (uintptr_t)handle->u.reserved[0];
+    return place < MAX_HANDLES ? &loop_of(handle->loop)->handles[place] : &closed;
+}
+
+static struct handle *handle_of(const void *uv_handle)
+{
+    struct handle *handle = state_of(uv_handle);
+    sim_require(handle->handle == uv_handle, "a handle is used after its end");
+    return handle;
 }
 
 static struct handle *add(uv_loop_t *uv_loop, void *uv_handle, uv_handle_type type)
@@ -236,7 +247,6 @@ int uv_async_init(uv_loop_t *uv_loop, uv_async_t *async, uv_async_cb on_async)
 int uv_async_send(uv_async_t *async)
 {
     struct handle *handle = handle_of(async);
-    sim_require(handle->handle == (uv_handle_t *)async, "an async is used after its end");
     sim_pause();
     if (!handle->pending) {
         handle->pending = true;
@@ -280,12 +290,12 @@ void sim_signal(int number)
 
 int uv_is_active(const uv_handle_t *handle)
 {
-    return handle_of(handle)->active;
+    return state_of(handle)->active;
 }
 
 int uv_is_closing(const uv_handle_t *handle)
 {
-    return handle_of(handle)->closing;
+    return state_of(handle)->closing;
 }
 
 int uv_fileno(const uv_handle_t *handle, uv_os_fd_t *fd)
@@ -380,6 +390,7 @@ static void end_closing(struct loop *loop)
         uv_handle_t *handle = at->handle;
         uv_close_cb on_close = at->on_close;
         *at = (struct handle){0};
+        handle->u.reserved[0] = (void *)(uintptr_t)MAX_HANDLES;
         if (on_close)
             on_close(handle);
     }

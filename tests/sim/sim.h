@@ -5,10 +5,11 @@
  * linker prefer its symbols to those of libuv and libc. Everything runs on one thread of the
  * system, so that a seed decides all that happens, and repeats it.
  *
- *   threads.c   threads as fibers, locks, virtual time, events
+ *   threads.c   threads as fibers, virtual time, events
+ *   calls.c     locks, conditions, clocks
  *   loop.c      libuv's loops
- *   network.c   descriptors: sockets, epoll, eventfd
- *   clients.c   those who ask, and what they must be answered
+ *   machine.c   descriptors, epoll, eventfd; sockets.c   sockets
+ *   clients.c   those who ask; requests.c   what; replies.c   what they must be answered
  *   simulate.c  the server, its tables and options, schedules */
 #ifndef SIM_H
 #define SIM_H
@@ -61,6 +62,13 @@ void *sim_alloc(size_t bytes);
 /* Runs `run` as the first thread until it and all others have ended. */
 void sim_run_threads(void (*run)(void *context), void *context);
 
+/* The calling thread's number; one that is no thread's in an event. */
+size_t sim_thread(void);
+
+/* Starts a thread, and waits for its end. */
+size_t sim_thread_start(void *(*run)(void *context), void *context);
+void sim_thread_join(size_t number);
+
 /* Other threads and events may have their turn here. */
 void sim_pause(void);
 
@@ -68,6 +76,7 @@ void sim_pause(void);
  * woken. */
 bool sim_wait(const void *on, uint64_t until_ns);
 void sim_wake_all(const void *on);
+void sim_wake_one(const void *on); /* any */
 
 /* Calls `fire` at that time, on no thread. */
 void sim_at(uint64_t when_ns, void (*fire)(void *context), void *context);
@@ -80,7 +89,7 @@ void sim_signal(int number);
 /* Something may have become readable. */
 void sim_loops_look(void);
 
-/* ---- network.c ------------------------------------------------------------------------------- */
+/* ---- machine.c, sockets.c -------------------------------------------------------------------- */
 
 /* The client's side of a connection. */
 struct sim_socket;

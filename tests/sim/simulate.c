@@ -20,9 +20,12 @@
 
 #ifdef __SANITIZE_ADDRESS__
 size_t __sanitizer_get_current_allocated_bytes(void);
-#define bytes_in_use() __sanitizer_get_current_allocated_bytes()
+void __sanitizer_set_death_callback(void (*callback)(void));
+#define on_death(callback) __sanitizer_set_death_callback(callback)
+#define bytes_in_use()     __sanitizer_get_current_allocated_bytes()
 #else
-#define bytes_in_use() ((size_t)0) /* glibc counts what it keeps for the next ones */
+#define on_death(callback) ((void)(callback))
+#define bytes_in_use()     ((size_t)0) /* glibc counts what it keeps for the next ones */
 #endif
 
 /* What a schedule freed is watched until the next ones are over. */
@@ -320,8 +323,16 @@ static double real_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* The sanitizer has found something. */
+static void tell_seed(void)
+{
+    fprintf(stderr, "seed %llu\n", (unsigned long long)sim.seed);
+    fflush(stdout);
+}
+
 int main(int argc, char *argv[])
 {
+    on_death(tell_seed);
     uint64_t schedules = 1, first = 1;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--schedules") == 0 && i + 1 < argc)

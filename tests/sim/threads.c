@@ -1,4 +1,4 @@
-/* Threads as fibers, locks, virtual time and events; see sim.h.
+/* Threads as fibers, virtual time and events; see sim.h.
  *
  * One fiber runs at a time, until it waits or a call lets others go on. The scheduler picks the
  * next one, or an event that is due, by the seed; when nothing can run, time jumps. */
@@ -81,6 +81,11 @@ static struct {
     char *memory;   /* of sim_alloc */
     size_t memory_used;
 } world;
+
+size_t sim_thread(void)
+{
+    return world.current ? (size_t)(world.current - world.threads) : MAX_THREADS;
+}
 
 /* ---- what happened --------------------------------------------------------------------------- */
 
@@ -255,7 +260,7 @@ static void make_fiber(struct thread *thread)
     thread->place.uc_stack.ss_size = 0; /* asan would clear all of it with every switch */
 }
 
-static struct thread *start_thread(void *(*run)(void *context), void *context)
+size_t sim_thread_start(void *(*run)(void *context), void *context)
 {
     struct thread *thread = world.threads;
     while (thread < world.threads + MAX_THREADS && thread->state != FREE)
@@ -269,11 +274,12 @@ static struct thread *start_thread(void *(*run)(void *context), void *context)
         .state = READY, .ready_ns = sim.now_ns, .run = run, .context = context, .stack = stack};
     make_fiber(thread);
     sim_note("thread", number_of(thread), 0);
-    return thread;
+    return number_of(thread);
 }
 
-static void join_thread(struct thread *thread)
+void sim_thread_join(size_t number)
 {
+    struct thread *thread = &world.threads[number];
     while (thread->state != ENDED)
         sim_wait(thread, UINT64_MAX);
     thread->state = FREE;
@@ -366,7 +372,7 @@ void sim_run_threads(void (*run)(void *context), void *context)
     }
     world.state = sim.seed * UINT64_C(0xD1342543DE82EF95) + 1;
     world.order = 0;
-    struct thread *thread = start_thread(run_first, &first);
+    struct thread *thread = &world.threads[sim_thread_start(run_first, &first)];
     while (has_threads())
         step();
     thread->state = FREE;
@@ -423,7 +429,7 @@ void sim_wake_all(const void *on)
     }
 }
 
-static void wake_one(const void *on)
+void sim_wake_one(const void *on)
 {
     struct thread *waiting[MAX_THREADS];
     size_t count = 0;
@@ -433,268 +439,4 @@ static void wake_one(const void *on)
     }
     if (count)
         wake(waiting[count == 1 ? 0 : sim_below(count)]);
-}
-
-/* ---- locks ----------------------------------------------------------------------------------- */
-
-/* In the memory of a mutex stands who holds it: 0 nobody. */
-static int *holder_of(void *mutex)
-{
-    return mutex;
-}
-
-static void lock(void *mutex)
-{
-    int own = (int)number_of(world.current) + 1;
-    sim_pause();
-    sim_require(*holder_of(mutex) != own, "a thread locks what it holds");
-    while (*holder_of(mutex))
-        sim_wait(mutex, UINT64_MAX);
-    *holder_of(mutex) = own;
-}
-
-static void unlock(void *mutex)
-{
-    sim_require(*holder_of(mutex) == (int)number_of(world.current) + 1,
-                "a thread unlocks what it does not hold");
-    *holder_of(mutex) = 0;
-    wake_one(mutex);
-    sim_pause();
-}
-
-static void destroy(void *mutex)
-{
-    sim_require(*holder_of(mutex) == 0, "a lock is destroyed that is held");
-    *holder_of(mutex) = -1;
-}
-
-/* Waiters may wake without a reason. */
-static bool wait_on(void *condition, void *mutex, uint64_t until_ns)
-{
-    *holder_of(mutex) = 0;
-    wake_one(mutex);
-    uint64_t end_ns = until_ns;
-    if (sim_one_in(64) && end_ns > sim.now_ns + MS)
-        end_ns = sim.now_ns + sim_below(MS);
-    bool woken = sim_wait(condition, end_ns) || end_ns != until_ns;
-    while (*holder_of(mutex))
-        sim_wait(mutex, UINT64_MAX);
-    *holder_of(mutex) = (int)number_of(world.current) + 1;
-    return woken;
-}
-
-int uv_mutex_init(uv_mutex_t *mutex)
-{
-    *holder_of(mutex) = 0;
-    return 0;
-}
-
-void uv_mutex_destroy(uv_mutex_t *mutex)
-{
-    destroy(mutex);
-}
-
-void uv_mutex_lock(uv_mutex_t *mutex)
-{
-    lock(mutex);
-}
-
-void uv_mutex_unlock(uv_mutex_t *mutex)
-{
-    unlock(mutex);
-}
-
-int uv_cond_init(uv_cond_t *condition)
-{
-    memset(condition, 0, sizeof *condition);
-    return 0;
-}
-
-void uv_cond_destroy(uv_cond_t *condition)
-{
-    (void)condition;
-}
-
-void uv_cond_signal(uv_cond_t *condition)
-{
-    wake_one(condition);
-    sim_pause();
-}
-
-void uv_cond_broadcast(uv_cond_t *condition)
-{
-    sim_wake_all(condition);
-    sim_pause();
-}
-
-void uv_cond_wait(uv_cond_t *condition, uv_mutex_t *mutex)
-{
-    wait_on(condition, mutex, UINT64_MAX);
-}
-
-int uv_cond_timedwait(uv_cond_t *condition, uv_mutex_t *mutex, uint64_t timeout_ns)
-{
-    return wait_on(condition, mutex, sim.now_ns + timeout_ns) ? 0 : UV_ETIMEDOUT;
-}
-
-/* The server's own calls, by the linker's --wrap: libraries keep theirs. */
-int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes);
-int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
-int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes);
-int __wrap_pthread_cond_destroy(pthread_cond_t *condition);
-int __wrap_pthread_cond_signal(pthread_cond_t *condition);
-int __wrap_pthread_cond_broadcast(pthread_cond_t *condition);
-int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
-                                  const struct timespec *until);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *context), void *context);
-int __wrap_pthread_join(pthread_t thread, void **result);
-
-int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes)
-{
-    (void)attributes;
-    return uv_mutex_init(mutex);
-}
-
-int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
-{
-    destroy(mutex);
-    return 0;
-}
-
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
-{
-    lock(mutex);
-    return 0;
-}
-
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
-{
-    unlock(mutex);
-    return 0;
-}
-
-int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes)
-{
-    (void)attributes;
-    return uv_cond_init(condition);
-}
-
-int __wrap_pthread_cond_destroy(pthread_cond_t *condition)
-{
-    (void)condition;
-    return 0;
-}
-
-int __wrap_pthread_cond_signal(pthread_cond_t *condition)
-{
-    uv_cond_signal(condition);
-    return 0;
-}
-
-int __wrap_pthread_cond_broadcast(pthread_cond_t *condition)
-{
-    uv_cond_broadcast(condition);
-    return 0;
-}
-
-int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
-{
-    wait_on(condition, mutex, UINT64_MAX);
-    return 0;
-}
-
-/* All of the server's count on the monotonic clock. */
-int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
-                                  const struct timespec *until)
-{
-    uint64_t until_ns = (uint64_t)until->tv_sec * S + (uint64_t)until->tv_nsec;
-    if (until_ns <= sim.now_ns)
-        return ETIMEDOUT;
-    return wait_on(condition, mutex, until_ns) ? 0 : ETIMEDOUT;
-}
-
-/* ---- threads as the server starts them ------------------------------------------------------- */
-
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                          void *(*run)(void *context), void *context)
-{
-    (void)attributes;
-    *thread = number_of(start_thread(run, context)) + 1;
-    sim_pause();
-    return 0;
-}
-
-int __wrap_pthread_join(pthread_t thread, void **result)
-{
-    (void)result;
-    join_thread(&world.threads[thread - 1]);
-    return 0;
-}
-
-struct entry {
-    uv_thread_cb run;
-    void *context;
-};
-
-static void *run_entry(void *context)
-{
-    struct entry *entry = context;
-    entry->run(entry->context);
-    return NULL;
-}
-
-int uv_thread_create(uv_thread_t *thread, uv_thread_cb run, void *context)
-{
-    struct entry *entry = sim_alloc(sizeof *entry);
-    *entry = (struct entry){run, context};
-    return __wrap_pthread_create(thread, NULL, run_entry, entry);
-}
-
-int uv_thread_join(uv_thread_t *thread)
-{
-    return __wrap_pthread_join(*thread, NULL);
-}
-
-unsigned uv_available_parallelism(void)
-{
-    return 2;
-}
-
-/* ---- time ------------------------------------------------------------------------------------ */
-
-/* When the simulation begins, for those who ask for the date. */
-#define EPOCH_S 1700000000
-
-uint64_t uv_hrtime(void)
-{
-    sim_pause();
-    return sim.now_ns;
-}
-
-SIM_PUBLIC int clock_gettime(clockid_t clock, struct timespec *time)
-{
-    sim_pause();
-    *time =
-        (struct timespec){.tv_sec = (time_t)(sim.now_ns / S), .tv_nsec = (long)(sim.now_ns % S)};
-    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
-        time->tv_sec += EPOCH_S;
-    return 0;
-}
-
-SIM_PUBLIC time_t time(time_t *seconds)
-{
-    time_t now = EPOCH_S + (time_t)(sim.now_ns / S);
-    if (seconds)
-        *seconds = now;
-    return now;
-}
-
-SIM_PUBLIC int sched_yield(void)
-{
-    sim_pause();
-    return 0;
 }

@@ -1,0 +1,101 @@
+/* What the files of the clients share: requests.c makes requests, replies.c checks what comes,
+ * clients.c is the conversation between. */
+#ifndef SIM_CLIENTS_H
+#define SIM_CLIENTS_H
+
+#include "sim.h"
+
+#define MAX_BAGS    8
+#define MAX_IDS     4096
+#define MAX_CHANGES 64
+#define MAX_UPDATES 64
+
+/* The tables, by their place in table_names, and the collection over the first two. */
+enum { A, B, C, U, TABLES, BOTH = TABLES, MODELS };
+extern const char *const model_names[MODELS];
+
+enum outcome { PENDING, DONE, UNKNOWN };
+
+/* A change of the default version of a table; version 0: it is unloaded. */
+struct change {
+    unsigned version;
+    uint64_t asked_ns, done_ns;
+    enum outcome outcome;
+};
+
+/* What was asked of the tables so far. */
+struct history {
+    struct change changes[TABLES][MAX_CHANGES];
+    size_t num_changes[TABLES];
+    uint64_t seed;        /* of the updates */
+    uint64_t asked, done; /* updates */
+    bool in_doubt;        /* the one after `done` was sent, and no reply has come */
+    bool ready;           /* the server has said so */
+};
+extern struct history history;
+
+enum role { PROBE, READER, CONTROLLER, UPDATER };
+enum manner { PATIENT, RESETS, FINISHES };
+
+struct feature {
+    size_t table, bags, ids;
+    uint16_t *id;
+    uint16_t offset[MAX_BAGS + 1];
+};
+
+struct text {
+    char *at;
+    size_t count, room;
+};
+
+struct client {
+    enum role role;
+    uint32_t address;
+    int port;
+    unsigned left;   /* requests */
+    unsigned number; /* of the request, for its deadline */
+    unsigned tries;
+    struct sim_socket *socket;
+    size_t sent_before;   /* on this connection, with earlier requests */
+    size_t on_connection; /* requests so far */
+    bool busy;            /* it waits for a reply */
+    enum manner manner;
+    struct text request, reply;
+    size_t sent;
+    size_t reads; /* bytes at a time */
+    uint64_t asked_ns, first_done;
+    size_t model, num_features;
+    struct feature features[2];
+    struct change *changes[3];
+    size_t num_changes;
+};
+
+/* Appends; what is there stays where it is until the text grows. */
+void add_text(struct text *text, const void *bytes, size_t count);
+
+/* Whether an update has the row, and an element of a table with all updates up to one of them. */
+bool is_updated(uint64_t update, size_t row);
+float element(size_t table, unsigned version, uint64_t updates, size_t row, size_t column);
+
+/* Makes the client's next request. */
+void make_request(struct client *client);
+
+struct reply {
+    int status;
+    const char *body;
+    size_t body_bytes, json_bytes; /* json_bytes: of a body that has binary tensors */
+    bool closes, has_retry_after;
+};
+
+/* False: it is not complete. */
+bool parse_reply(const struct text *text, struct reply *reply);
+
+/* Ends the process where the reply is not what it must be. */
+void check_reply(struct client *client, const struct reply *reply);
+
+/* What has become of the changes that the client asked for. */
+void end_changes(struct client *client, enum outcome outcome);
+
+bool is_signalled(void);
+
+#endif
