@@ -221,17 +221,27 @@ static bool replace_dropped(struct bag_change_plan *plan, struct bag_problem *pr
     return true;
 }
 
+/* Waits until no request reads the model any more. */
+static bool wait_for(struct bag_change_plan *plan, const struct bag_model *model,
+                     struct bag_problem *problem)
+{
+    struct bag_changer *changer = plan->changer;
+    if (changer->wait_until_left(changer->context, model, own_holds(plan, model)))
+        return true;
+    if (changer->cancelled && atomic_load(changer->cancelled))
+        return bag_problem_set(problem, BAG_ERROR_DRAINING, "the server is stopping");
+    return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                           "model '%s' version %s: requests do not end that still read its table, "
+                           "so that it cannot be unloaded first",
+                           model->name, model->version);
+}
+
 /* Waits until no request reads them any more, and frees them. */
 static bool free_dropped(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    struct bag_changer *changer = plan->changer;
     for (size_t i = 0; i < plan->num_dropped; i++) {
-        const struct bag_model *model = plan->dropped[i];
-        if (!changer->wait_until_left(changer->context, model, own_holds(plan, model)))
-            return bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                                   "model '%s' version %s: requests do not end that still read "
-                                   "its table, so that it cannot be unloaded first",
-                                   model->name, model->version);
+        if (!wait_for(plan, plan->dropped[i], problem))
+            return false;
     }
     if (!replace_dropped(plan, problem))
         return false;
