@@ -105,6 +105,10 @@ static void on_end(struct client *client, bool reset)
     if (!client->busy)
         return;
     sim_note("end", reset, client->reply.count);
+    if (client->breaks_http) {
+        go_on(client);
+        return;
+    }
     sim_require(client->reply.count == 0, "a reply ends after %zu bytes: %.200s",
                 client->reply.count, client->reply.at);
     sim_require(sim_closed_before(socket, client->sent_before),
@@ -116,6 +120,23 @@ static void on_end(struct client *client, bool reset)
     try_again(client);
 }
 
+/* Waits for the server to lose its patience. */
+static void stall(struct client *client)
+{
+    char bytes[4096];
+    ssize_t got = -1;
+    if (client->manner == STALLS || sim_has_ended(client->socket)) {
+        while ((got = sim_client_read(client->socket, bytes, sizeof bytes)) > 0)
+            ;
+    }
+    if (got == -1)
+        return;
+    if (got == 0)
+        sim_client_finish(client->socket);
+    client->socket = NULL;
+    go_on(client);
+}
+
 static void on_readable(void *context)
 {
     struct client *client = context;
@@ -124,6 +145,10 @@ static void on_readable(void *context)
     ssize_t got;
     if (!client->socket)
         return;
+    if (client->busy && client->manner >= STALLS) {
+        stall(client);
+        return;
+    }
     while ((got = sim_client_read(client->socket, bytes, client->reads)) > 0) {
         add_text(&client->reply, bytes, (size_t)got);
         sim_require(client->busy, "bytes that nobody asked for: %.200s", client->reply.at);
@@ -193,12 +218,23 @@ static void send_more(void *context)
         return;
     size_t left = client->request.count - client->sent;
     size_t count = sim_one_in(2) ? left : 1 + sim_below(left);
+    if (client->manner == STALLS && (count == left || sim_one_in(3))) {
+        set_deadline(client);
+        return;
+    }
     sim_client_send(client->socket, client->request.at + client->sent, count);
     client->sent += count;
     if (client->sent < client->request.count)
         sim_at(sim.now_ns + sim_below(sim_one_in(4) ? 3 * MS : MS / 10), send_more, context);
     else
         set_deadline(client);
+}
+
+static enum manner choose_manner(const struct client *client)
+{
+    if (client->role == READER && sim_one_in(40))
+        return sim_one_in(2) ? STALLS : IGNORES;
+    return client->role == PROBE || !sim_one_in(8) ? PATIENT : sim_one_in(2) ? RESETS : FINISHES;
 }
 
 static void ask(void *context)
@@ -214,11 +250,9 @@ static void ask(void *context)
     client->on_connection++;
     counters.asked++;
     make_request(client);
-    client->manner = client->role == PROBE || !sim_one_in(8) ? PATIENT
-                     : sim_one_in(2)                         ? RESETS
-                                                             : FINISHES;
+    client->manner = choose_manner(client);
     send_more(now);
-    if (client->manner != PATIENT)
+    if (client->manner == RESETS || client->manner == FINISHES)
         sim_at(sim.now_ns + sim_below(sim_one_in(3) ? 20 * MS : MS), vanish, now);
 }
 

@@ -35,7 +35,9 @@ struct history {
 extern struct history history;
 
 enum role { PROBE, READER, CONTROLLER, UPDATER };
-enum manner { PATIENT, RESETS, FINISHES };
+/* RESETS, FINISHES: it goes before the reply is there; STALLS: it does not send all of its request;
+ * IGNORES: it does not read. The server ends the last two. */
+enum manner { PATIENT, RESETS, FINISHES, STALLS, IGNORES };
 
 struct feature {
     size_t table, bags, ids;
@@ -64,6 +66,8 @@ struct client {
     size_t sent;
     size_t reads; /* bytes at a time */
     uint64_t asked_ns, first_done;
+    bool breaks_http; /* is answered where the socket takes all of it at once */
+    int status; /* that must be answered; 0: rows, or what a change or an update is answered */
     size_t model, num_features;
     struct feature features[2];
     struct change *changes[3];

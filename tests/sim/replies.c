@@ -19,7 +19,7 @@ static unsigned late_versions(size_t table, size_t i)
     for (size_t j = 0; j < i; j++) {
         if (changes[j].outcome == UNKNOWN &&
             changes[j].asked_ns + ON_ITS_WAY_NS > changes[i].asked_ns)
-            versions |= 1U << changes[j].version;
+            versions |= 1U << changes[j].version | (table == C);
     }
     return versions;
 }
@@ -32,8 +32,11 @@ static unsigned possible_versions(size_t table, uint64_t from_ns, uint64_t to_ns
         const struct change *change = &history.changes[table][i];
         if (change->asked_ns > to_ns)
             continue;
-        if (change->outcome == DONE && change->done_ns <= from_ns)
+        bool is_over = change->outcome == DONE && change->done_ns <= from_ns;
+        if (is_over)
             versions = late_versions(table, i);
+        else if (table == C) /* is unloaded first */
+            versions |= 1U;
         versions |= 1U << change->version;
     }
     return versions;
@@ -186,7 +189,8 @@ void end_changes(struct client *client, enum outcome outcome)
 static void check_control(struct client *client, const struct reply *reply)
 {
     counters.changes += reply->status == 200;
-    sim_require(reply->status == 200 || (reply->status == 503 && (is_signalled() || story.limits)),
+    sim_require(reply->status == 200 || reply->status == 202 ||
+                    (reply->status == 503 && (is_signalled() || story.limits)),
                 "a change is answered %d: %.300s", reply->status, reply->body);
     /* A change that the drain gives up may have been made. */
     end_changes(client, reply->status == 200 ? DONE : UNKNOWN);
@@ -205,9 +209,19 @@ static void check_update(const struct reply *reply)
     }
 }
 
+static void check_status(const struct client *client, const struct reply *reply)
+{
+    counters.answered++;
+    sim_require(
+        reply->status == client->status || (reply->status == 503 && may_be_rejected(client)),
+        "a request is answered %d, not %d: %.300s", reply->status, client->status, reply->body);
+}
+
 void check_reply(struct client *client, const struct reply *reply)
 {
-    if (client->role == READER)
+    if (client->status)
+        check_status(client, reply);
+    else if (client->role == READER)
         check_infer(client, reply);
     else if (client->role == CONTROLLER)
         check_control(client, reply);

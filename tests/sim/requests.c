@@ -103,23 +103,44 @@ static void add_tensor(struct text *json, struct text *binary, bool is_binary, c
         print(json, "]}");
 }
 
-static void add_head(struct client *client, const char *method, const char *path, size_t body_bytes,
-                     size_t json_bytes)
+/* In chunks of any size, some with an extension. */
+static void add_chunks(struct text *request, const struct text *body)
+{
+    for (size_t at = 0, count; at < body->count; at += count) {
+        count = 1 + sim_below(sim_one_in(2) ? 20 : body->count);
+        if (count > body->count - at)
+            count = body->count - at;
+        print(request, sim_one_in(4) ? "%zx;a=b\r\n" : "%zx\r\n", count);
+        add_text(request, body->at + at, count);
+        print(request, "\r\n");
+    }
+    print(request, "0\r\n\r\n");
+}
+
+static void add_message(struct client *client, const char *method, const char *path,
+                        const struct text *body, size_t json_bytes)
 {
     struct text *request = &client->request;
-    print(request, "%s %s HTTP/1.1\r\nHost: sim\r\nContent-Length: %zu\r\n", method, path,
-          body_bytes);
+    bool chunked = body->count && sim_one_in(6);
+    print(request, "%s %s HTTP/1.1\r\nHost: sim\r\n", method, path);
     print(request, "Authorization: Bearer " TOKEN "\r\n");
     if (json_bytes)
         print(request, "Inference-Header-Content-Length: %zu\r\n", json_bytes);
-    print(request, "\r\n");
+    if (chunked)
+        print(request, "Transfer-Encoding: chunked\r\n\r\n");
+    else
+        print(request, "Content-Length: %zu\r\n\r\n", body->count);
+    if (chunked)
+        add_chunks(request, body);
+    else
+        add_text(request, body->at, body->count);
 }
 
-static void add_body(struct client *client, const struct text *json, const struct text *binary)
+/* The JSON, and the tensors behind it. */
+static void join(struct text *json, const struct text *binary)
 {
-    add_text(&client->request, json->at, json->count);
     if (binary->count)
-        add_text(&client->request, binary->at, binary->count);
+        add_text(json, binary->at, binary->count);
 }
 
 static void make_infer(struct client *client)
@@ -142,8 +163,38 @@ static void make_infer(struct client *client)
     }
     print(&json, "]}");
     snprintf(path, sizeof path, "/v2/models/%s/infer", model_names[client->model]);
-    add_head(client, "POST", path, json.count + binary.count, is_binary ? json.count : 0);
-    add_body(client, &json, &binary);
+    size_t json_bytes = json.count;
+    join(&json, &binary);
+    add_message(client, "POST", path, &json, is_binary ? json_bytes : 0);
+}
+
+/* What does not read rows, or is wrong. */
+static void make_other(struct client *client)
+{
+    static const struct {
+        int status;
+        const char *method, *path, *body;
+    } others[] = {
+        {200, "GET", "/v2/health/live", ""},
+        {200, "GET", "/v2/models/a", ""},
+        {200, "POST", "/v2/repository/index", "{}"},
+        {404, "POST", "/v2/models/nobody/infer", "{}"},
+        {404, "GET", "/nowhere", ""},
+        {405, "DELETE", "/v2/models/a/infer", ""},
+        {400, "POST", "/v2/models/a/infer", "{\"inputs\":["},
+        {403, "POST", "/v2/repository/models/a/load", "{}"},
+    };
+    size_t i = sim_below(sizeof others / sizeof *others + 1);
+    struct text body = {0};
+    if (i == sizeof others / sizeof *others) {
+        client->status = 400;
+        client->breaks_http = true;
+        print(&client->request, "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
+        return;
+    }
+    client->status = others[i].status;
+    print(&body, "%s", others[i].body);
+    add_message(client, others[i].method, others[i].path, &body, 0);
 }
 
 static struct change *note_change(struct client *client, size_t table, unsigned version)
@@ -161,23 +212,24 @@ static void make_control(struct client *client)
     struct text json = {0};
     unsigned version = 1 + (unsigned)sim_below(VERSIONS);
     size_t table = sim_one_in(2) ? A : sim_one_in(2) ? C : U;
+    const char *wait = sim_one_in(6) ? "false" : "true";
     char path[64] = "/v2/repository/load";
     client->num_changes = 0;
     note_change(client, table, version);
     if (table == A) {
         note_change(client, B, version);
         print(&json,
-              "{\"models\":[{\"name\":\"a\",\"version\":\"%u\"},{\"name\":\"b\",\"version\":%u}]}",
-              version, version);
+              "{\"models\":[{\"name\":\"a\",\"version\":\"%u\"},{\"name\":\"b\",\"version\":%u}],"
+              "\"wait\":%s}",
+              version, version, wait);
     } else if (table == C && sim_one_in(3)) {
         client->changes[0]->version = 0;
         snprintf(path, sizeof path, "/v2/repository/models/c/unload");
     } else {
         snprintf(path, sizeof path, "/v2/repository/models/%s/load", model_names[table]);
-        print(&json, "{\"parameters\":{\"version\":\"%u\"}}", version);
+        print(&json, "{\"parameters\":{\"version\":\"%u\"},\"wait\":%s}", version, wait);
     }
-    add_head(client, "POST", path, json.count, 0);
-    add_body(client, &json, &(struct text){0});
+    add_message(client, "POST", path, &json, 0);
 }
 
 static void make_update(struct client *client)
@@ -201,18 +253,23 @@ static void make_update(struct client *client)
             add_text(&binary, &value, sizeof value);
         }
     }
-    add_head(client, "POST", "/v2/models/u/rows", json.count + binary.count, json.count);
-    add_body(client, &json, &binary);
+    size_t json_bytes = json.count;
+    join(&json, &binary);
+    add_message(client, "POST", "/v2/models/u/rows", &json, json_bytes);
 }
 
 void make_request(struct client *client)
 {
     client->request.count = client->reply.count = 0;
     client->sent = 0;
+    client->status = 0;
+    client->breaks_http = false;
     client->asked_ns = sim.now_ns;
     client->first_done = history.done;
     if (client->role == PROBE)
-        add_head(client, "GET", "/v2/health/ready", 0, 0);
+        add_message(client, "GET", "/v2/health/ready", &(struct text){0}, 0);
+    else if (client->role == READER && sim_one_in(10))
+        make_other(client);
     else if (client->role == READER)
         make_infer(client);
     else if (client->role == CONTROLLER)

@@ -109,6 +109,9 @@ void sim_client_reset(struct sim_socket *socket);
 /* Reads what has come: -1 nothing yet, 0 the end, -2 the server has reset the connection. */
 ssize_t sim_client_read(struct sim_socket *socket, void *bytes, size_t count);
 
+/* Whether the server has closed its side. */
+bool sim_has_ended(const struct sim_socket *socket);
+
 /* Whether the server had closed its side when the first byte after the first `before` bytes came,
  * or none has come. */
 bool sim_closed_before(const struct sim_socket *socket, size_t before);

@@ -120,6 +120,7 @@ static void write_files(void)
     write_text(
         path_of("models/both/1/config.json"),
         "{\"features\":[{\"name\":\"f_a\",\"model\":\"a\"},{\"name\":\"f_b\",\"model\":\"b\"}]}");
+    write_text(path_of("models/c/config.json"), "{\"reload\":\"unload_first\"}");
     write_text(path_of("tokens"), "admin " TOKEN "\n");
 }
 
@@ -206,8 +207,13 @@ static void choose_options(void)
     set("--inline-work-us", sim_one_in(2) ? 0 : 50);
     if (sim_one_in(3)) {
         set("--preferred-batch-size", 2 + sim_below(4));
-        set("--max-queue-delay-us", sim_below(sim_one_in(2) ? 100000 : 1000));
+        set("--max-queue-delay-us", sim_below(sim_one_in(8)   ? 12000000
+                                              : sim_one_in(2) ? 100000
+                                                              : 1000));
     }
+    set("--request-timeout-s", 1 + sim_below(3));
+    set("--reply-timeout-s", 1 + sim_below(3));
+    set("--idle-timeout-s", 2 + sim_below(3));
     set_text("--access-log", sim_one_in(2) ? "on" : "off");
     set_text("--log-format", sim_one_in(2) ? "json" : "text");
     story.drain_delay_s = sim_one_in(4) ? 1 : 0;
@@ -230,12 +236,21 @@ static void check_ended(void *context)
     sim_require(world.ended, "the server has not ended %d s after the signal", (int)(STOPS_NS / S));
 }
 
+/* A second signal ends the delay. */
+static void hurry_server(void *context)
+{
+    (void)context;
+    sim_signal(SIGTERM);
+}
+
 static void end_server(void *context)
 {
     (void)context;
     if (story.signal_ns != UINT64_MAX)
         return;
     story.signal_ns = sim.now_ns;
+    if (story.drain_delay_s && sim_one_in(3))
+        sim_at(sim.now_ns + sim_below(S / 2), hurry_server, NULL);
     sim_signal(sim_one_in(2) ? SIGTERM : SIGINT);
     sim_at(sim.now_ns + story.drain_delay_s * S + STOPS_NS, check_ended, NULL);
 }

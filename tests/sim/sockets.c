@@ -137,6 +137,8 @@ SIM_PUBLIC int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int f
         return fail(EBADF);
     if (!listener->num_waiting)
         return fail(EAGAIN);
+    if (sim_one_in(200))
+        return fail(sim_one_in(2) ? EMFILE : ECONNABORTED);
     struct sim_socket *socket = listener->waiting[0];
     memmove(listener->waiting, listener->waiting + 1,
             --listener->num_waiting * sizeof *listener->waiting);
@@ -358,6 +360,11 @@ ssize_t sim_client_read(struct sim_socket *socket, void *bytes, size_t count)
     if (got)
         return (ssize_t)got;
     return socket->server_reset ? -2 : socket->server_ended ? 0 : -1;
+}
+
+bool sim_has_ended(const struct sim_socket *socket)
+{
+    return socket->server_ended || socket->server_reset;
 }
 
 bool sim_closed_before(const struct sim_socket *socket, size_t before)
