@@ -200,6 +200,9 @@ bool bag_safetensors_describe(const struct bag_safetensors *file, const char *na
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* The member of a header that holds texts about the file. */
+#define BAG_SAFETENSORS_METADATA "__metadata__"
+
 /* One tensor of a file that is written: its data follows that of the one before. */
 struct bag_safetensors_entry {
     const char *name, *type; /* "F32", "U8", ... */

@@ -14,9 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define METADATA "__metadata__"
-
-/* The tensor whose rows METADATA tells of. */
+/* The tensor whose rows BAG_SAFETENSORS_METADATA tells of. */
 #define DESCRIBED "values"
 
 /* Beyond 2^53 a JSON number is not exact. */
@@ -242,13 +240,13 @@ static bool check_metadata(const cJSON *item, struct bag_problem *problem)
         ok = ok && cJSON_IsString(value);
     if (!ok)
         return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "'" METADATA "' must be an object of strings");
+                               "'" BAG_SAFETENSORS_METADATA "' must be an object of strings");
     return true;
 }
 
 static bool is_metadata(const cJSON *item)
 {
-    return strcmp(item->string, METADATA) == 0;
+    return strcmp(item->string, BAG_SAFETENSORS_METADATA) == 0;
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -355,21 +353,21 @@ const char *bag_safetensors_next(const struct bag_safetensors *file, const struc
 
 const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key)
 {
-    const cJSON *metadata = member(file->tree, METADATA);
+    const cJSON *metadata = member(file->tree, BAG_SAFETENSORS_METADATA);
     const cJSON *value = metadata ? member(metadata, key) : NULL;
     return value ? value->valuestring : NULL;
 }
 
 bool bag_safetensors_has(const struct bag_safetensors *file, const char *name)
 {
-    return strcmp(name, METADATA) != 0 && member(file->tree, name);
+    return strcmp(name, BAG_SAFETENSORS_METADATA) != 0 && member(file->tree, name);
 }
 
-/* What METADATA says of the rows of the tensor, whose type is U8. */
+/* What BAG_SAFETENSORS_METADATA says of the rows of the tensor, whose type is U8. */
 static bool describe_rows(const struct bag_safetensors *file, struct bag_safetensors_tensor *tensor,
                           struct bag_problem *problem)
 {
-    const cJSON *metadata = member(file->tree, METADATA);
+    const cJSON *metadata = member(file->tree, BAG_SAFETENSORS_METADATA);
     const cJSON *format = metadata ? member(metadata, "row_format") : NULL;
     const cJSON *elements = metadata ? member(metadata, "row_elements") : NULL;
     int64_t count = 0;
@@ -378,12 +376,13 @@ static bool describe_rows(const struct bag_safetensors *file, struct bag_safeten
     tensor->row_format = bag_row_format_find(format->valuestring, strlen(format->valuestring));
     if (tensor->row_format == BAG_ROW_FORMAT_COUNT)
         return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "'" METADATA "' says row_format '%s', which is not known",
+                               "'" BAG_SAFETENSORS_METADATA
+                               "' says row_format '%s', which is not known",
                                bag_quote(format->valuestring, strlen(format->valuestring)).text);
     if (elements && (!bag_integer_parse(elements->valuestring, &count) || count < 1))
         return bag_problem_set(
             problem, BAG_ERROR_FILE,
-            "'" METADATA "' says row_elements '%s'; it must be a number from 1",
+            "'" BAG_SAFETENSORS_METADATA "' says row_elements '%s'; it must be a number from 1",
             bag_quote(elements->valuestring, strlen(elements->valuestring)).text);
     tensor->row_elements = (size_t)count;
     return true;
@@ -481,66 +480,4 @@ const char *bag_safetensors_index_next(const struct bag_safetensors_index *index
     const cJSON *item = *cursor ? (*cursor)->next : member(index->tree, "weight_map")->child;
     *cursor = item;
     return item ? item->string : NULL;
-}
-
-/* ---- writing --------------------------------------------------------------------------------- */
-
-static bool add_number(cJSON *array, uint64_t number)
-{
-    cJSON *item = array ? cJSON_CreateNumber((double)number) : NULL;
-    return item && cJSON_AddItemToArray(array, item);
-}
-
-static bool describe_entry(cJSON *tree, const struct bag_safetensors_entry *entry, uint64_t at)
-{
-    cJSON *object = cJSON_AddObjectToObject(tree, entry->name);
-    bool ok = cJSON_AddStringToObject(object, "dtype", entry->type) != NULL;
-    cJSON *shape = cJSON_AddArrayToObject(object, "shape");
-    for (uint32_t axis = 0; axis < entry->rank; axis++)
-        ok &= add_number(shape, (uint64_t)entry->shape[axis]);
-    cJSON *offsets = cJSON_AddArrayToObject(object, "data_offsets");
-    return ok && shape && add_number(offsets, at) && add_number(offsets, at + entry->bytes);
-}
-
-/* NULL without memory. */
-static cJSON *describe_entries(const struct bag_safetensors_entry *entries, size_t count,
-                               const struct bag_safetensors_note *notes, size_t num_notes)
-{
-    cJSON *tree = cJSON_CreateObject(), *metadata = cJSON_AddObjectToObject(tree, METADATA);
-    bool ok = metadata != NULL;
-    uint64_t at = 0;
-    for (size_t i = 0; ok && i < num_notes; i++)
-        ok = cJSON_AddStringToObject(metadata, notes[i].key, notes[i].value) != NULL;
-    for (size_t i = 0; ok && i < count; i++) {
-        ok = describe_entry(tree, &entries[i], at);
-        at += entries[i].bytes;
-    }
-    if (ok)
-        return tree;
-    cJSON_Delete(tree);
-    return NULL;
-}
-
-char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t count,
-                            const struct bag_safetensors_note *notes, size_t num_notes,
-                            size_t *header_bytes)
-{
-    cJSON *tree = describe_entries(entries, count, notes, num_notes);
-    char *text = tree ? cJSON_PrintUnformatted(tree) : NULL, *made = NULL;
-    cJSON_Delete(tree);
-    if (text) {
-        size_t used = BAG_SAFETENSORS_PREAMBLE_BYTES + strlen(text);
-        *header_bytes = (used + BAG_SAFETENSORS_ALIGNMENT - 1) / BAG_SAFETENSORS_ALIGNMENT *
-                        BAG_SAFETENSORS_ALIGNMENT;
-        made = malloc(*header_bytes);
-    }
-    if (made) {
-        uint64_t bytes = *header_bytes - BAG_SAFETENSORS_PREAMBLE_BYTES;
-        for (int i = 0; i < BAG_SAFETENSORS_PREAMBLE_BYTES; i++)
-            made[i] = (char)(bytes >> (8 * i));
-        memset(made + BAG_SAFETENSORS_PREAMBLE_BYTES, ' ', bytes);
-        memcpy(made + BAG_SAFETENSORS_PREAMBLE_BYTES, text, strlen(text));
-    }
-    cJSON_free(text);
-    return made;
 }

@@ -1,10 +1,11 @@
-/* Errors of conversions are summed up, and reports printed; see formats.h. */
+/* What tools write: the header of a converted table, and reports on errors; see formats.h. */
 #include "formats.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -188,4 +189,67 @@ char *bag_inspect_report_print(const struct bag_inspect_report *report)
         cJSON_AddItemToObject(tree, "configuration", configuration_of(report));
     }
     return print_tree(tree);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static bool add_number(cJSON *array, uint64_t number)
+{
+    cJSON *item = array ? cJSON_CreateNumber((double)number) : NULL;
+    return item && cJSON_AddItemToArray(array, item);
+}
+
+static bool describe_entry(cJSON *tree, const struct bag_safetensors_entry *entry, uint64_t at)
+{
+    cJSON *object = cJSON_AddObjectToObject(tree, entry->name);
+    bool ok = cJSON_AddStringToObject(object, "dtype", entry->type) != NULL;
+    cJSON *shape = cJSON_AddArrayToObject(object, "shape");
+    for (uint32_t axis = 0; axis < entry->rank; axis++)
+        ok &= add_number(shape, (uint64_t)entry->shape[axis]);
+    cJSON *offsets = cJSON_AddArrayToObject(object, "data_offsets");
+    return ok && shape && add_number(offsets, at) && add_number(offsets, at + entry->bytes);
+}
+
+/* NULL without memory. */
+static cJSON *describe_entries(const struct bag_safetensors_entry *entries, size_t count,
+                               const struct bag_safetensors_note *notes, size_t num_notes)
+{
+    cJSON *tree = cJSON_CreateObject(),
+          *metadata = cJSON_AddObjectToObject(tree, BAG_SAFETENSORS_METADATA);
+    bool ok = metadata != NULL;
+    uint64_t at = 0;
+    for (size_t i = 0; ok && i < num_notes; i++)
+        ok = cJSON_AddStringToObject(metadata, notes[i].key, notes[i].value) != NULL;
+    for (size_t i = 0; ok && i < count; i++) {
+        ok = describe_entry(tree, &entries[i], at);
+        at += entries[i].bytes;
+    }
+    if (ok)
+        return tree;
+    cJSON_Delete(tree);
+    return NULL;
+}
+
+char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t count,
+                            const struct bag_safetensors_note *notes, size_t num_notes,
+                            size_t *header_bytes)
+{
+    cJSON *tree = describe_entries(entries, count, notes, num_notes);
+    char *text = tree ? cJSON_PrintUnformatted(tree) : NULL, *made = NULL;
+    cJSON_Delete(tree);
+    if (text) {
+        size_t used = BAG_SAFETENSORS_PREAMBLE_BYTES + strlen(text);
+        *header_bytes = (used + BAG_SAFETENSORS_ALIGNMENT - 1) / BAG_SAFETENSORS_ALIGNMENT *
+                        BAG_SAFETENSORS_ALIGNMENT;
+        made = malloc(*header_bytes);
+    }
+    if (made) {
+        uint64_t bytes = *header_bytes - BAG_SAFETENSORS_PREAMBLE_BYTES;
+        for (int i = 0; i < BAG_SAFETENSORS_PREAMBLE_BYTES; i++)
+            made[i] = (char)(bytes >> (8 * i));
+        memset(made + BAG_SAFETENSORS_PREAMBLE_BYTES, ' ', bytes);
+        memcpy(made + BAG_SAFETENSORS_PREAMBLE_BYTES, text, strlen(text));
+    }
+    cJSON_free(text);
+    return made;
 }
