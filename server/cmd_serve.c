@@ -9,21 +9,15 @@
 #include "server/table/change.h"
 #include "server/table/updates.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* Smaller blocks are too many for a mapping each. */
 #define LARGE_BLOCK_BYTES (1 << 20)
-
-/* Of libuv, libmicrohttpd and the engine, and for a first connection. */
-#define DESCRIPTORS_PER_LOOP 12
 
 /* Caught: SIGTERM and SIGINT stop the server, SIGHUP reloads the access tokens. */
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
@@ -296,17 +290,6 @@ static void give_large_blocks_back(void)
     mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
 }
 
-/* Every connection is a descriptor, and the usual limit of 1024 is meant for programs that use
- * select(). */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 /* Signals that would end the process with all requests in flight; SIGHUP until it is caught. A
  * write beyond the limit of a file's size (SIGXFSZ) fails as on a full disk. */
 static void ignore_signals(void)
@@ -345,26 +328,6 @@ static void start_watchdog(struct serve *serve)
         uv_timer_start(&serve->watchdog, on_watchdog, 0, interval_ms);
 }
 
-/* libuv calls abort() where a loop cannot have the pipes that it needs. */
-static bool check_descriptors(size_t loops, struct bag_problem *problem)
-{
-    size_t needed = 8 + DESCRIPTORS_PER_LOOP * loops, had = 0;
-    int *fds = calloc(needed, sizeof *fds);
-    if (!fds)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-    while (had < needed && (fds[had] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
-        had++;
-    int error = errno;
-    for (size_t i = 0; i < had; i++)
-        close(fds[i]);
-    free(fds);
-    return had == needed ||
-           bag_problem_set(problem, BAG_ERROR_SYSTEM,
-                           "%zu loops need %zu file descriptors, and %zu can be had: %s; raise the "
-                           "limit of open files (ulimit -n)",
-                           loops, needed, had, strerror(error));
-}
-
 static bool init_loop(struct serve *serve, struct bag_problem *problem)
 {
     int error = uv_loop_init(&serve->loop);
@@ -385,42 +348,13 @@ static bool init_handles(struct serve *serve, struct bag_problem *problem)
     return catch_signals(serve, problem);
 }
 
-static bool reject_unguarded(const char *option, struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s needs a token_file, with a token of scope admin, or a second "
-                           "listener on a Unix-domain socket: anybody could change the tables",
-                           option);
-}
-
-/* What changes tables is for those who show a token, or who may open a socket in a folder. Models
- * are changed on the second listener alone: polling goes without one. */
-static bool check_guard(const struct serve *serve, struct bag_problem *problem)
-{
-    const struct bag_option_values *options = &serve->config.options;
-    bool has_admin = serve->listeners.has_admin;
-    bool is_guarded = serve->service.tokens || (has_admin && serve->listeners.admin.port < 0);
-    enum bag_model_control control = options->model_control;
-    if (options->updates == BAG_SWITCH_ON && !is_guarded)
-        return reject_unguarded("updates", problem);
-    if (options->updates == BAG_SWITCH_OFF && options->journal_dir)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "journal_dir is for updates of rows, which are off: without them "
-                               "what it holds would be left out (updates)");
-    if (control == BAG_MODEL_CONTROL_EXPLICIT && !has_admin)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "model_control explicit needs a second listener, on which models "
-                               "are changed: admin_socket or admin_port");
-    return control == BAG_MODEL_CONTROL_NONE || !has_admin || is_guarded ||
-           reject_unguarded("model_control", problem);
-}
-
 static bool start_loops(struct serve *serve, struct bag_problem *problem)
 {
     serve->loops.on_ended = on_ended;
     serve->loops.context = serve;
     if (!bag_listeners_open(&serve->listeners, &serve->config.options, problem) ||
-        !check_guard(serve, problem))
+        !bag_listeners_check_guard(&serve->listeners, serve->service.tokens != NULL,
+                                   &serve->config.options, problem))
         return false;
     serve->service.has_admin = serve->listeners.has_admin;
     bool started =
@@ -455,7 +389,7 @@ static bool start_registry(struct serve *serve, struct bag_problem *problem)
 
 static bool start(struct serve *serve, struct bag_problem *problem)
 {
-    raise_descriptor_limit();
+    bag_loops_raise_descriptors();
     give_large_blocks_back();
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
                     serve->loader.first_bytes);
@@ -463,7 +397,7 @@ static bool start(struct serve *serve, struct bag_problem *problem)
     serve->service.metrics.loading = &serve->loader.status;
     return bag_log_start(problem) && start_workers(serve, problem) &&
            init_updates(serve, problem) &&
-           check_descriptors((size_t)serve->config.options.loops, problem) &&
+           bag_loops_check_descriptors((size_t)serve->config.options.loops, problem) &&
            init_loop(serve, problem) && start_loops(serve, problem) &&
            init_handles(serve, problem) && start_loader(serve, problem);
 }

@@ -4,8 +4,12 @@
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* ---- listening sockets ----------------------------------------------------------------------- */
 
@@ -66,6 +70,34 @@ static const char *place_of(const struct bag_listener *listener, const char *hos
                                                  : "passed by systemd";
 }
 
+static bool reject_unguarded(const char *option, struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "%s needs a token_file, with a token of scope admin, or a second "
+                           "listener on a Unix-domain socket: anybody could change the tables",
+                           option);
+}
+
+bool bag_listeners_check_guard(const struct bag_listeners *listeners, bool has_tokens,
+                               const struct bag_option_values *options, struct bag_problem *problem)
+{
+    bool has_admin = listeners->has_admin;
+    bool is_guarded = has_tokens || (has_admin && listeners->admin.port < 0);
+    enum bag_model_control control = options->model_control;
+    if (options->updates == BAG_SWITCH_ON && !is_guarded)
+        return reject_unguarded("updates", problem);
+    if (options->updates == BAG_SWITCH_OFF && options->journal_dir)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "journal_dir is for updates of rows, which are off: without them "
+                               "what it holds would be left out (updates)");
+    if (control == BAG_MODEL_CONTROL_EXPLICIT && !has_admin)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "model_control explicit needs a second listener, on which models "
+                               "are changed: admin_socket or admin_port");
+    return control == BAG_MODEL_CONTROL_NONE || !has_admin || is_guarded ||
+           reject_unguarded("model_control", problem);
+}
+
 void bag_listeners_log(const struct bag_listeners *listeners,
                        const struct bag_option_values *options)
 {
@@ -92,6 +124,39 @@ void bag_listeners_abandon(const struct bag_listeners *listeners)
         bag_listener_reject(&listeners->first);
     if (listeners->has_admin && listeners->admin.kind == BAG_LISTENER_UNIX)
         bag_listener_reject(&listeners->admin);
+}
+
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+/* Of libuv, libmicrohttpd and the engine, and for a first connection. */
+#define DESCRIPTORS_PER_LOOP 12
+
+void bag_loops_raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+bool bag_loops_check_descriptors(size_t loops, struct bag_problem *problem)
+{
+    size_t needed = 8 + DESCRIPTORS_PER_LOOP * loops, had = 0;
+    int *fds = calloc(needed, sizeof *fds);
+    if (!fds)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    while (had < needed && (fds[had] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
+        had++;
+    int error = errno;
+    for (size_t i = 0; i < had; i++)
+        close(fds[i]);
+    free(fds);
+    return had == needed ||
+           bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                           "%zu loops need %zu file descriptors, and %zu can be had: %s; raise the "
+                           "limit of open files (ulimit -n)",
+                           loops, needed, had, strerror(error));
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */

@@ -20,6 +20,12 @@ struct bag_listeners {
 bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option_values *options,
                         struct bag_problem *problem);
 
+/* Whether nobody but those who may can change tables: who shows a token, or may open a socket in a
+ * folder. Models are changed on the second listener alone: polling goes without one. */
+bool bag_listeners_check_guard(const struct bag_listeners *listeners, bool has_tokens,
+                               const struct bag_option_values *options,
+                               struct bag_problem *problem);
+
 /* Logs where clients find the server. */
 void bag_listeners_log(const struct bag_listeners *listeners,
                        const struct bag_option_values *options);
@@ -78,5 +84,13 @@ size_t bag_loops_in_flight(const struct bag_loops *loops);
 
 /* Frees them, when the first loop has run to its end and is not closed yet. */
 void bag_loops_free(struct bag_loops *loops);
+
+/* Every connection is a descriptor, and the usual limit of 1024 is meant for programs that use
+ * select(): it becomes what the system allows. */
+void bag_loops_raise_descriptors(void);
+
+/* Whether so many loops can have the descriptors that they need: libuv calls abort() where one
+ * cannot. */
+bool bag_loops_check_descriptors(size_t loops, struct bag_problem *problem);
 
 #endif
