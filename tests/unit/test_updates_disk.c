@@ -32,12 +32,17 @@ struct batch {
 };
 
 /* A story. */
+/* Of memory for updates. */
+#define UNBOUNDED ((size_t)1 << 40)
+
 struct story {
     uint64_t seed;
     struct rng rng;
     struct fake_disk *disk;
     bool keyed;
     enum bag_journal_sync sync;
+    bool in_memory;    /* there is no journal, */
+    size_t kept_bytes; /* and so much memory for what it would hold */
 
     struct state states[MAX_SEQ]; /* after each number */
     uint64_t acknowledged;        /* the last number that was */
@@ -53,7 +58,7 @@ struct story {
     size_t num_versions;
     uint64_t oldest_snapshot; /* that must still be able to start */
     size_t lost_syncs;        /* before the last restart */
-    size_t restarts, applied, refused, reloads, powers;
+    size_t restarts, applied, refused, reloads, rejected, powers;
 };
 
 #define require(story, condition)                                                     \
@@ -187,11 +192,12 @@ static uint64_t least_sequence(const struct story *story, bool lost_power)
 
 static void start(struct story *story, bool lost_power)
 {
-    struct bag_updates_settings settings = {.journal_dir = "/data/journal",
-                                            .sync = story->sync,
-                                            .disk = &story->disk->calls,
-                                            .journal_file_bytes =
-                                                500 + rng_below(&story->rng, 3000)};
+    struct bag_updates_settings settings = {
+        .journal_dir = story->in_memory ? NULL : "/data/journal",
+        .kept_bytes = story->kept_bytes,
+        .sync = story->sync,
+        .disk = &story->disk->calls,
+        .journal_file_bytes = 500 + rng_below(&story->rng, 3000)};
     struct bag_problem problem;
     /* A snapshot may be newer than all that is in the journal. */
     uint64_t span = story->acknowledged - story->oldest_snapshot;
@@ -360,9 +366,13 @@ static void check_versions(struct story *story)
 static void reload(struct story *story)
 {
     struct bag_problem problem;
-    uint64_t from = story->versions[0].through, span = story->acknowledged - from;
-    if (!attach(story, from + rng_next(&story->rng) % (span + 1), &problem))
+    uint64_t from = story->in_memory ? 0 : story->versions[0].through;
+    uint64_t span = story->acknowledged - from;
+    if (!attach(story, from + rng_next(&story->rng) % (span + 1), &problem)) {
+        require(story, !story->in_memory || story->kept_bytes < UNBOUNDED);
+        story->rejected++;
         return; /* what is served stays */
+    }
     if (rng_below(&story->rng, 2))
         send(story);
     check_versions(story);
@@ -413,6 +423,18 @@ static struct story *begin(uint64_t seed)
     return story;
 }
 
+static void end(struct story *story, struct story *sum)
+{
+    sum->restarts += story->restarts;
+    sum->applied += story->applied;
+    sum->refused += story->refused;
+    sum->reloads += story->reloads;
+    sum->rejected += story->rejected;
+    sum->powers += story->powers;
+    free_disk(story->disk);
+    free(story);
+}
+
 static void run_story(uint64_t seed, struct story *sum)
 {
     struct story *story = begin(seed);
@@ -428,35 +450,63 @@ static void run_story(uint64_t seed, struct story *sum)
     }
     start(story, loses_power);
     stop(story, false);
-    sum->restarts += story->restarts;
-    sum->applied += story->applied;
-    sum->refused += story->refused;
-    sum->reloads += story->reloads;
-    sum->powers += story->powers;
-    free_disk(story->disk);
-    free(story);
+    end(story, sum);
+}
+
+/* One life without a journal: what a version lacks comes from memory, within its bound. */
+static void run_memory_story(uint64_t seed, struct story *sum)
+{
+    struct story *story = begin(seed);
+    story->in_memory = true;
+    story->kept_bytes = rng_below(&story->rng, 2) ? UNBOUNDED : rng_below(&story->rng, 3000);
+    start(story, false);
+    while (story->acknowledged + 2 * TOGETHER < MAX_SEQ) {
+        send(story);
+        if (rng_below(&story->rng, 2))
+            reload(story);
+        check_versions(story);
+    }
+    require(story, story->updates.kept_bytes <= story->kept_bytes);
+    stop(story, false);
+    end(story, sum);
 }
 
 static uint64_t count = 300, first = 1;
 
-static void test_stories(void **state)
+/* What all stories did; to be freed. */
+static struct story *run_stories(void (*run)(uint64_t seed, struct story *sum))
 {
     struct story *sum = calloc(1, sizeof *sum);
-    (void)state;
     assert_non_null(sum);
     for (uint64_t seed = first; seed < first + count; seed++)
-        run_story(seed, sum);
-    printf("%llu stories: %zu updates applied, %zu refused, %zu reloads, %zu restarts, %zu of them "
-           "without power\n",
-           (unsigned long long)count, sum->applied, sum->refused, sum->reloads, sum->restarts,
-           sum->powers);
+        run(seed, sum);
+    printf("%llu stories: %zu updates applied, %zu refused, %zu reloads, %zu rejected, %zu "
+           "restarts, %zu without power\n",
+           (unsigned long long)count, sum->applied, sum->refused, sum->reloads, sum->rejected,
+           sum->restarts, sum->powers);
+    return sum;
+}
+
+static void test_memory_stories(void **state)
+{
+    struct story *sum = run_stories(run_memory_story);
+    (void)state;
+    assert_true(sum->reloads > count && sum->rejected);
+    free(sum);
+}
+
+static void test_stories(void **state)
+{
+    struct story *sum = run_stories(run_story);
+    (void)state;
     assert_true(sum->applied > count && sum->refused && sum->reloads && sum->powers);
     free(sum);
 }
 
 int main(int argc, char *argv[])
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stories)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stories),
+                                       cmocka_unit_test(test_memory_stories)};
     if (argc > 1)
         count = strtoull(argv[1], NULL, 10);
     if (argc > 2)
