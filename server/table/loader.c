@@ -176,10 +176,12 @@ static void carry_out(struct bag_loader *loader, struct bag_change *change)
         ok = change_configuration(loader, &change->problem);
     else
         ok = make_change(loader, change->kind, &change->control, &change->problem);
-    if (ok)
-        ok = bag_changer_take_deltas(&loader->changer,
-                                     change->kind == BAG_CHANGE_MODELS ? &change->control : NULL,
-                                     false, &change->problem);
+    if (ok && !bag_changer_take_deltas(&loader->changer,
+                                       change->kind == BAG_CHANGE_MODELS ? &change->control : NULL,
+                                       false, &change->problem)) {
+        bag_problem_prefix(&change->problem, "what was asked for is served, without an update");
+        ok = false;
+    }
     change->failed = !ok;
     if (!ok &&
         (change->problem.kind == BAG_ERROR_FILE || change->problem.kind == BAG_ERROR_CONFIGURATION))
