@@ -261,6 +261,10 @@ void bag_config_print_manual(FILE *stream, const char *version)
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
+#define SHELLS "bash zsh fish"
+/* Where fish offers options. */
+#define FISH_SERVES "complete -c bagserve -n '__fish_seen_subcommand_from serve health' "
+
 static void put_flags(FILE *stream)
 {
     for (size_t i = 0; i < bag_num_options; i++)
@@ -277,33 +281,41 @@ static void put_command_names(FILE *stream)
 #undef BAG_X
 }
 
-/* A case for each flag that takes one of a few words. */
-static void put_bash_words(FILE *stream)
+/* The words that a setting takes, or nothing. */
+static void put_words(FILE *stream, const struct bag_setting *setting)
+{
+    for (size_t k = 0; setting->type == BAG_SETTING_CHOICE && k < setting->words.count; k++)
+        fprintf(stream, "%s%s", k ? " " : "", setting->words.names[k]);
+}
+
+/* A case for each flag that takes one of a few words: `before` them, and `behind`. */
+static void put_word_cases(FILE *stream, const char *before, const char *behind)
 {
     for (size_t i = 0; i < bag_num_options; i++) {
         const struct bag_setting *setting = &bag_options[i].setting;
         if (setting->type != BAG_SETTING_CHOICE)
             continue;
-        fprintf(stream, "    %s) words='", bag_flag_of(setting->key).text);
-        for (size_t k = 0; k < setting->words.count; k++)
-            fprintf(stream, "%s ", setting->words.names[k]);
-        fputs("' ;;\n", stream);
+        fprintf(stream, "    %s) %s", bag_flag_of(setting->key).text, before);
+        put_words(stream, setting);
+        fputs(behind, stream);
     }
 }
 
-/* Flags and their words; files for all other values. */
+/* Commands; the flags of those that take options, and their words; files for all else. */
 static void put_bash(FILE *stream)
 {
     fputs("_bagserve() {\n    local word=${COMP_WORDS[COMP_CWORD]} words=''\n"
-          "    case ${COMP_WORDS[COMP_CWORD - 1]} in\n",
-          stream);
-    put_bash_words(stream);
-    fputs("    --*) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n    bagserve) words='",
+          "    case $COMP_CWORD:${COMP_WORDS[1]} in\n    1:*) words='",
           stream);
     put_command_names(stream);
-    fputs("' ;;\n    *) words='", stream);
+    fputs("' ;;\n    2:completion) words='" SHELLS "' ;;\n    *:serve | *:health)\n"
+          "    case ${COMP_WORDS[COMP_CWORD - 1]} in\n",
+          stream);
+    put_word_cases(stream, "words='", "' ;;\n");
+    fputs("    --*) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n    *) words='", stream);
     put_flags(stream);
-    fputs("' ;;\n    esac\n    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\n"
+    fputs("' ;;\n    esac ;;\n    esac\n"
+          "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\n"
           "complete -o default -F _bagserve bagserve\n",
           stream);
 }
@@ -312,9 +324,13 @@ static void put_zsh(FILE *stream)
 {
     fputs("#compdef bagserve\nif (( CURRENT == 2 )); then\n    compadd ", stream);
     put_command_names(stream);
-    fputs("\nelif [[ $words[CURRENT-1] == --* ]]; then\n    _files\nelse\n    compadd -- ", stream);
+    fputs("\n    return\nfi\ncase $words[2] in\ncompletion) compadd " SHELLS " ;;\nserve|health)\n"
+          "    case $words[CURRENT-1] in\n",
+          stream);
+    put_word_cases(stream, "compadd ", " ;;\n");
+    fputs("    --*) _files ;;\n    *) compadd -- ", stream);
     put_flags(stream);
-    fputs("\nfi\n", stream);
+    fputs(";;\n    esac ;;\n*) _files ;;\nesac\n", stream);
 }
 
 /* A sentence in single quotes, as fish reads it. */
@@ -336,9 +352,21 @@ static void put_fish(FILE *stream)
     put_fish_text(stream, sentence);
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
+    fputs("complete -c bagserve -f -n '__fish_seen_subcommand_from completion' -a '" SHELLS "'\n",
+          stream);
+#define BAG_X(id, key, follows, sentence)                              \
+    fprintf(stream, FISH_SERVES "%s-l " key, *(follows) ? "-r " : ""); \
+    put_fish_text(stream, sentence);
+    BAG_FLAGS(BAG_X)
+#undef BAG_X
     for (size_t i = 0; i < bag_num_options; i++) {
-        fprintf(stream, "complete -c bagserve -r -l %s",
-                bag_flag_of(bag_options[i].setting.key).text + strlen("--"));
+        const struct bag_setting *setting = &bag_options[i].setting;
+        fprintf(stream, FISH_SERVES "-r -l %s", bag_flag_of(setting->key).text + strlen("--"));
+        if (setting->type == BAG_SETTING_CHOICE) {
+            fputs(" -f -a '", stream);
+            put_words(stream, setting);
+            fputs("'", stream);
+        }
         put_fish_text(stream, bag_options[i].sentence);
     }
 }

@@ -6,11 +6,13 @@ A rejection is an exit code other than 0 and one line that names the file or opt
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import types
 
 import numpy as np
+import pytest
 
 from harness import (PROGRAM, TIMEOUT_S, Failure, Server, environment, expect, expect_equal,
                      free_port, run, wait_until, write_json)
@@ -362,6 +364,37 @@ def test_help_and_version():
     for arguments in ([], ["servee"]):
         ended = run(*arguments)
         expect(ended.returncode != 0 and "serve" in ended.stderr, f"{arguments}: {ended}")
+
+
+COMPLETERS = {
+    "bash": """source $1; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bagserve
+               printf '%s\\n' "${COMPREPLY[@]}" """,
+    "zsh": """compadd() { [[ $1 == -- ]] && shift; print -rl -- ${(M)@:#${words[CURRENT]}*} }
+              _files() { }; script=$1; shift; words=("$@"); CURRENT=$#; source $script""",
+    "fish": """source $argv[1]; complete -C "$argv[2..]" | string replace -r '\\t.*' ''"""}
+
+
+@pytest.mark.parametrize("shell", COMPLETERS)
+def test_completions(directory, shell):
+    """Commands, flags of those that take options, and the words of a flag."""
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    script = directory / "script"
+    script.write_text(run("completion", shell).stdout)
+
+    def offered(*words):
+        extra = [] if shell == "fish" else [shell]
+        ended = subprocess.run([shell, "-c", COMPLETERS[shell], *extra, script, "bagserve", *words],
+                               text=True, capture_output=True, check=False, timeout=TIMEOUT_S)
+        expect_equal(ended.stderr, "")
+        return set(ended.stdout.split())
+
+    expect_equal(offered("serve", "--journal-s"), {"--journal-sync", "--journal-sync-interval-ms"})
+    expect_equal(offered("serve", "--model-control", ""), {"none", "explicit", "poll"})
+    expect_equal(offered("health", "--unix-p"), {"--unix-permissions"})
+    expect_equal(offered("completion", ""), {"bash", "zsh", "fish"})
+    expect("convert" in offered("con"), offered("con"))
+    expect("--port" not in offered("convert", "--po"), "an option of the server for convert")
 
 
 def test_health_command(directory):
