@@ -335,7 +335,7 @@ static void run(void *argument)
     uv_mutex_unlock(&loader->lock);
     loader->on_loaded(loader->context);
     /* Of this thread alone. It may not be allowed to, and then competes with others. */
-    if (setpriority(PRIO_PROCESS, 0, LOADER_NICE) != 0)
+    if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + LOADER_NICE) != 0)
         bag_log(BAG_LOG_LEVEL_DEBUG, "loads at the usual priority");
     serve_changes(loader);
 }
