@@ -412,6 +412,12 @@ struct bag_change {
     struct bag_change *next;
 };
 
+/* The last problem of a model that a poll has logged; of an empty name: of the folder. */
+struct bag_poll_problem {
+    char name[129];
+    struct bag_problem problem;
+};
+
 struct bag_loader {
     struct bag_changer changer;
     struct bag_load_status status;
@@ -427,7 +433,8 @@ struct bag_loader {
     bool stop, collect;                             /* what the thread is to do */
     bool failed;                                    /* the models cannot be published, */
     struct bag_problem problem;                     /* and why */
-    struct bag_problem poll_problem;                /* the last one that was logged */
+    struct bag_poll_problem *poll_problems;         /* owned; the thread's, as the next */
+    size_t num_poll_problems;
     /* Set before the start. Told on the loader's thread when bag_loader_succeeded may be asked. */
     void (*on_loaded)(void *context);
     /* Reads the whole configuration again into *config, which the loader frees. */

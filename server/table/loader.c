@@ -59,6 +59,9 @@ void bag_loader_close(struct bag_loader *loader)
     loader->first = NULL;
     bag_changer_free(&loader->changer);
     bag_config_free(&loader->reread);
+    free(loader->poll_problems);
+    loader->poll_problems = NULL;
+    loader->num_poll_problems = 0;
 }
 
 bool bag_loader_check(struct bag_loader *loader, struct bag_problem *problem)
@@ -192,12 +195,46 @@ static void carry_out(struct bag_loader *loader, struct bag_change *change)
 
 /* ---- polling --------------------------------------------------------------------------------- */
 
+static struct bag_poll_problem *find_poll_problem(const struct bag_loader *loader, const char *name)
+{
+    for (size_t i = 0; i < loader->num_poll_problems; i++) {
+        if (strcmp(loader->poll_problems[i].name, name) == 0)
+            return &loader->poll_problems[i];
+    }
+    return NULL;
+}
+
+/* Whether the model had no such problem in the last poll; notes that it has. Without memory it is
+ * said again. */
+static bool is_news(struct bag_loader *loader, const char *name, const struct bag_problem *why)
+{
+    struct bag_poll_problem *known = find_poll_problem(loader, name);
+    bool news = !known || strcmp(known->problem.text, why->text) != 0;
+    if (!known) {
+        size_t count = loader->num_poll_problems + 1;
+        known = reallocarray(loader->poll_problems, count, sizeof *known);
+        if (!known)
+            return true;
+        loader->poll_problems = known;
+        known += loader->num_poll_problems++;
+        snprintf(known->name, sizeof known->name, "%s", name);
+    }
+    known->problem = *why;
+    return news;
+}
+
+static void forget_problem(struct bag_loader *loader, const char *name)
+{
+    struct bag_poll_problem *known = find_poll_problem(loader, name);
+    if (known)
+        *known = loader->poll_problems[--loader->num_poll_problems];
+}
+
 static void log_poll(struct bag_loader *loader, const char *name, const struct bag_problem *why)
 {
-    if (strcmp(loader->poll_problem.text, why->text) != 0)
+    if (is_news(loader, name, why))
         bag_log(BAG_LOG_LEVEL_WARNING, "not loaded", BAG_LOG_TEXT("model", name),
                 BAG_LOG_TEXT("reason", why->text));
-    loader->poll_problem = *why;
 }
 
 /* A model whose files have changed is a change of its own, so that none waits for another. */
@@ -212,6 +249,8 @@ static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, c
         log_poll(loader, name, &why);
         if (plan)
             bag_change_plan_may_go_without(plan, &why);
+    } else {
+        forget_problem(loader, name);
     }
     bag_change_plan_free(plan);
 }
@@ -225,6 +264,7 @@ static void poll_files(struct bag_loader *loader)
         bag_catalog_free(&catalog);
         return;
     }
+    forget_problem(loader, "");
     for (size_t i = 0; i < catalog.count && !atomic_load(&loader->cancelled); i++) {
         const struct bag_source *source = catalog.sources[i];
         char name[129];

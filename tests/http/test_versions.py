@@ -305,6 +305,22 @@ def test_poll_leaves_what_lacks_updates(directory):
         expect_equal(len(tries), 2)
 
 
+def test_poll_says_a_problem_once(directory):
+    """Of each model, however many others have one."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    with polling(directory, "--max-table-bytes", "1KiB") as server:
+        for name, rows in (("u", 1000), ("v", 2000)):
+            publish(root, name, 1, rows_of(1, rows))
+        wait_until(lambda: len(events(server, "not loaded")) >= 2, "nothing is said of them")
+        for version in (2, 3):
+            publish(root, "t", version)
+            wait_for(server.client, version)
+        for name in ("u", "v"):
+            said = [e["reason"] for e in events(server, "not loaded") if e["model"] == name]
+            expect(all(a != b for a, b in zip(said, said[1:])), f"{said}")
+
+
 def test_poll_after_a_rollback(directory):
     """An older version that was asked for stays until a still newer one appears."""
     root = directory / "models"
