@@ -51,8 +51,8 @@ char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct ba
 
 /* The same for a file of secrets; rejected where others than its owner may read or write it. The
  * group may read another user's file if it is one of the process's own, and a file of root's that
- * nobody may write to: Kubernetes (root and the pod's group) and systemd (root, and an entry for the
- * service's user) mount secrets with mode 0440. */
+ * nobody may write to: Kubernetes (root and the pod's group) and systemd (root, and an entry for
+ * the service's user) mount secrets with mode 0440. */
 char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
                             struct bag_problem *problem);
 
