@@ -7,9 +7,9 @@
 
 /* FBGEMM's search, with a third of its 200 steps: the refinement finds what lies between. At most
  * 16 % of the row's range are given up, and less where the error has grown by so much. */
-#define SEARCH_STEPS    70
-#define SEARCH_KEEPS    59
-#define SEARCH_GIVES_UP 1.25f
+#define SEARCH_STEPS    60
+#define SEARCH_KEEPS    51
+#define SEARCH_GIVES_UP 1.1f
 
 /* Rounds of refinement: each starts only where the one before it gained. */
 #define REFINE_ROUNDS 12
