@@ -117,12 +117,14 @@ def test_shape_may_change_without_a_journal(directory):
         check_rows(rows_of(server.client, "t", [1, 2]), [[0] * 7, [5] * 7])
 
 
-def test_updates_while_versions_are_loaded(directory):
+@pytest.mark.parametrize("has_journal", [True, False])
+def test_updates_while_versions_are_loaded(directory, has_journal):
     root = directory / "models"
     snapshot = control.rows_of(1)
     control.publish(root, "t", 1, snapshot)
     reloads = scaled(20, at_least=5)
-    with serve_versions(directory) as server, Client(server.admin.client.server) as writer:
+    serve = serve_versions if has_journal else serve_plain
+    with serve(directory) as server, Client(server.admin.client.server) as writer:
         done, sent, wrong = threading.Event(), [0], []
 
         def write():
@@ -145,8 +147,8 @@ def test_updates_while_versions_are_loaded(directory):
         expect(not wrong, f"{wrong}")
         check_rows(all_rows(server.client), after(snapshot, 0, sent[0]))
         last = sent[0]
-    with serve_versions(directory) as server:
-        check_rows(all_rows(server.client), after(snapshot, 0, last))
+    with serve(directory) as server:
+        check_rows(all_rows(server.client), after(snapshot, 0, last if has_journal else through))
 
 
 # ---- without a journal ----------------------------------------------------------------------------
