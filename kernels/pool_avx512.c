@@ -170,7 +170,8 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. */
+/* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. Of narrow
+ * rows in the near caches 512 and 1024 bytes are one tile, too: there are 32 registers. */
 #define BAG_KERNELS     bag_avx512_kernels
 #define BAG_BELOW(kind) bag_avx2_kernels.pool[BAG_KIND_OF_##kind]
 /* clang-format off */
@@ -178,6 +179,7 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7)
 /* clang-format on */
+#define BAG_WIDE_TILES(X, ...)   X(__VA_ARGS__, 8) X(__VA_ARGS__, 16)
 #define BAG_SPLIT_TILES(X, ...)  X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 4)
 #define BAG_ID_VECTOR_BYTES      64

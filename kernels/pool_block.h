@@ -64,7 +64,7 @@ bag_ids_fn *bag_ids_kernel(void);
 enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_COUNT };
 
 /* The most vectors of a tile. */
-#define BAG_TILE_VECTORS 8
+#define BAG_TILE_VECTORS 16
 
 /* Prefetching rows: how far ahead, and into which cache. Out-of-order execution hides the latency
  * of the nearest caches by itself, and prefetching only costs there; beyond, the rows of the next
@@ -124,8 +124,10 @@ typedef void bag_tile_fn(const struct bag_tile_task *task);
 
 /* The instances for one kind of rows. */
 struct bag_tile_set {
-    /* Rows of one tile, of one vector first; NULL: such rows are split. */
+    /* Rows of one tile, of one vector first; NULL: see below. */
     bag_tile_fn *whole[BAG_MODE_COUNT][BAG_TILE_VECTORS];
+    /* Likewise, but only for tables in the near caches; NULL: such rows are split. */
+    bag_tile_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS];
     /* Rows of several tiles of so many vectors each; NULL: those of the next larger are taken. */
     bag_tile_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS];
     size_t largest_tile; /* vectors of the largest of them */
@@ -145,11 +147,6 @@ enum bag_prefetching {
     BAG_PREFETCH,
     BAG_PREFETCH_NEAR,
     BAG_PREFETCH_FAR
-};
-
-/* The entries of a bag, and how many of them stay in it. */
-struct bag_entries {
-    size_t first, end, kept;
 };
 
 BAG_LANE unsigned bag_kind_bits(enum bag_row_kind kind)

@@ -105,7 +105,7 @@ BAG_LANE void V(take_columns)(enum bag_row_kind kind, bool scaled, enum bag_mode
                               const struct V(tile) * tile, const struct V(row) * row, BODY weight,
                               bool takes_larger, bool is_first, BODY *sums)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < vectors; i++) {
         BODY values = V(columns)(kind, scaled, row, V(column)(tile, vectors, i));
         if (takes_larger)
@@ -171,7 +171,9 @@ BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind k
         (task, kind, mode, vectors, tile, BAG_PREFETCH_SOME, first, end, &is_first, sums);
         return;
     }
-    if (bag_kind_quantised(kind) || task->fetch.straddles)
+    /* Elements that are converted take longer than the tests. */
+    const bool converts = kind != BAG_KIND_OF_F32 && kind != BAG_KIND_OF_F64;
+    if (converts || task->fetch.straddles)
         first = V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH, first, fetch_end,
                             &is_first, sums);
     else if (BAG_FAR_CACHE == 1 || task->fetch.near)
@@ -185,14 +187,14 @@ BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind k
 
 BAG_LANE void V(clear)(BODY *sums, int vectors)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < vectors; i++)
         sums[i] = V(zero)();
 }
 
 BAG_LANE void V(copy)(BODY *to, const BODY *from, int vectors)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < vectors; i++)
         to[i] = from[i];
 }
@@ -200,19 +202,20 @@ BAG_LANE void V(copy)(BODY *to, const BODY *from, int vectors)
 /* Puts the columns of all sums in order. */
 BAG_LANE void V(order)(enum bag_row_kind kind, BODY *sums, int vectors)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < vectors; i++)
         sums[i] = V(in_order)(kind, sums[i]);
 }
 
 /* What sums become that are not results as they are: divided for mean and sqrtn, and of any type.
- * Called once per bag and tile: not worth a copy in every instance. */
+ * The bag has the entries [bounds[0], bounds[1]). Called once per bag and tile: not worth a copy in
+ * every instance. */
 static __attribute__((noinline)) void V(finish_other)(const struct bag_pool_args *args, BODY *sums,
-                                                      size_t vectors, struct bag_entries bag,
-                                                      char *out, size_t last_vector)
+                                                      size_t vectors, const size_t *bounds,
+                                                      size_t kept, char *out, size_t last_vector)
 {
     bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
-    BODY_REAL divisor = divides ? BODY_DIVISOR(args, bag.first, bag.end, bag.kept) : 1;
+    BODY_REAL divisor = divides ? BODY_DIVISOR(args, bounds[0], bounds[1], kept) : 1;
     BODY by = V(all)(divisor);
     for (size_t i = 0; i < vectors; i++) {
         BODY result = sums[i];
@@ -226,15 +229,16 @@ static __attribute__((noinline)) void V(finish_other)(const struct bag_pool_args
 BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, enum bag_dtype dtype,
                            char *out, const BODY *sums)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < vectors; i++)
         V(store)(dtype, out, V(column)(tile, vectors, i), sums[i]);
 }
 
 /* Turns the sums of one bag into its result and writes it. */
 BAG_LANE void V(finish)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors,
-                        const struct V(tile) * tile, struct bag_entries bag, char *out, BODY *sums)
+                        const struct V(tile) * tile, size_t bag, size_t kept, BODY *sums)
 {
+    char *out = tile->out + bag * task->out_bytes;
     V(order)(kind, sums, vectors);
     if (task->sums_pass) {
         V(store_all)(tile, vectors, BODY_DTYPE, out, sums);
@@ -250,7 +254,8 @@ BAG_LANE void V(finish)(const struct bag_tile_task *task, enum bag_row_kind kind
     }
     BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
     V(copy)(spilled, sums, vectors);
-    V(finish_other)(task->args, spilled, (size_t)vectors, bag, out, tile->last_vector);
+    V(finish_other)
+    (task->args, spilled, (size_t)vectors, task->bounds + bag, kept, out, tile->last_vector);
 }
 
 /* Copies a tile of one row, widened where it is narrow, to the result of a bag. */
@@ -287,34 +292,32 @@ BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_k
 
 /* A tile of a bag. */
 BAG_LANE void V(pool_tile)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                           size_t number, struct bag_entries bag)
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile, size_t bag,
+                           size_t kept)
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     V(clear)(sums, vectors);
-    V(take_rows)(task, kind, mode, vectors, tile, bag.first, bag.end, sums);
-    V(finish)(task, kind, vectors, tile, bag, tile->out + number * task->out_bytes, sums);
+    V(take_rows)
+    (task, kind, mode, vectors, tile, task->bounds[bag], task->bounds[bag + 1], sums);
+    V(finish)(task, kind, vectors, tile, bag, kept, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. `only` is the tile of
  * rows that have one, or NULL. */
 BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                          enum bag_mode mode, int vectors, const struct V(tile) * only,
-                          size_t number)
+                          enum bag_mode mode, int vectors, const struct V(tile) * only, size_t bag)
 {
-    struct bag_entries bag = {task->bounds[number], task->bounds[number + 1], 0};
-    bag.kept = bag.end - bag.first;
-    if (mode == BAG_MODE_GENERAL)
-        bag.kept = bag_count_kept(task->args, bag.first, bag.end);
-    if (bag.kept == 0) {
-        bag_ref_empty(task->block, number);
+    size_t first = task->bounds[bag], end = task->bounds[bag + 1];
+    size_t kept = mode == BAG_MODE_GENERAL ? bag_count_kept(task->args, first, end) : end - first;
+    if (kept == 0) {
+        bag_ref_empty(task->block, bag);
         return;
     }
     if (only)
-        V(pool_tile)(task, kind, mode, vectors, only, number, bag);
-    for (size_t i = 0; !only && i < task->num_tiles; i++) {
-        struct V(tile) tile = V(tile_at)(task, kind, vectors, i);
-        V(pool_tile)(task, kind, mode, vectors, &tile, number, bag);
+        V(pool_tile)(task, kind, mode, vectors, only, bag, kept);
+    for (size_t number = 0; !only && number < task->num_tiles; number++) {
+        struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
+        V(pool_tile)(task, kind, mode, vectors, &tile, bag, kept);
     }
 }
 

@@ -4,6 +4,7 @@
  *   #define BAG_KERNELS              the name of the table to define
  *   #define BAG_BELOW(kind)          the kernel for rows narrower than a vector
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
+ *   #define BAG_WIDE_TILES(X, ...)   likewise of narrow kinds, for tables in the near caches
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
  *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
  *   #define BAG_ID_VECTOR_BYTES      bytes of the vectors that check ids
@@ -166,12 +167,27 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
 #define COUNT(vector, kind, mode, vectors)      vectors
 #define SPLIT_NAME(vector, kind, mode, vectors) [vectors - 1] = kind##_##mode##_split_##vectors,
 
+/* Kinds that also have wide tiles: those of narrow rows, where each tile of a row costs about as
+ * much as its columns do. */
+#define WIDE_TILES_F16(X, ...)  BAG_WIDE_TILES(X, __VA_ARGS__)
+#define WIDE_TILES_BF16(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
+#define WIDE_TILES_INT8(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
+#define WIDE_TILES_INT4(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
+#define WIDE_TILES_E4M3(X, ...)
+#define WIDE_TILES_E5M2(X, ...)
+#define WIDE_TILES_F32(X, ...)
+#define WIDE_TILES_F64(X, ...)
+
+#define WIDE_TILES(X, vector, kind, mode) WIDE_TILES_##kind(X, vector, kind, mode)
+
 /* The kernel of one kind of rows. The general mode has tiles of the largest width only, where it
  * splits rows. */
 #define KERNEL(vector, kind, element_bits)                                    \
     BAG_WHOLE_TILES(WHOLE, vector, kind, PLAIN)                               \
     BAG_WHOLE_TILES(WHOLE, vector, kind, WEIGHTED)                            \
     BAG_WHOLE_TILES(WHOLE, vector, kind, GENERAL)                             \
+    WIDE_TILES(WHOLE, vector, kind, PLAIN)                                    \
+    WIDE_TILES(WHOLE, vector, kind, WEIGHTED)                                 \
     BAG_SPLIT_TILES(SPLIT, vector, kind, PLAIN)                               \
     BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)                            \
     BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                            \
@@ -187,6 +203,8 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
             .whole = {{BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, PLAIN)},     \
                       {BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)},  \
                       {BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, GENERAL)}},  \
+            .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},           \
+                     {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},       \
             .split = {{BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},     \
                       {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},  \
                       {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}}, \

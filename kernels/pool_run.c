@@ -161,6 +161,8 @@ static bag_tile_fn *choose(struct bag_tile_task *task, const struct bag_tile_set
     task->num_tiles = 1;
     if (vectors <= BAG_TILE_VECTORS && set->whole[mode][vectors - 1])
         return set->whole[mode][vectors - 1];
+    if (vectors <= BAG_TILE_VECTORS && task->fetch.near && set->wide[mode][vectors - 1])
+        return set->wide[mode][vectors - 1];
     task->num_tiles = (vectors + set->largest_tile - 1) / set->largest_tile;
     size_t tile_vectors = (vectors + task->num_tiles - 1) / task->num_tiles;
     while (!set->split[mode][tile_vectors - 1])
