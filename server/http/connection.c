@@ -5,17 +5,20 @@
 
 #include <errno.h>
 #include <microhttpd.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* How often each connection is checked: the most by which a deadline is passed. A check takes about
- * 2 us, so that ten thousand at once would stop the loop for longer than a small request takes. */
+/* How often each connection with a request is checked: the most by which a deadline is passed. A
+ * check takes about 1 us: many at once would stop the loop for longer than a small request takes.
+ * Those without a request are looked at once, when they have been idle for a moment. */
 #define CHECK_MS     1000
 #define CHECK_SLICES 20
+
+#define SETTLED_MS      100
+#define MAX_IDLE_CHECKS 500 /* in a turn of the loop */
 
 /* A connection beyond the limit only has to take its rejection. */
 #define SURPLUS_MS 2000
@@ -23,40 +26,48 @@
 /* A connection that was idle for less than this may be about to ask. */
 #define EVICTABLE_MS 1000
 
-/* By how much the kernel's clock may differ from ours. */
-#define CLOCK_SLACK_MS 50
-
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-static void link_idle(struct bag_http_connections *connections,
-                      struct bag_http_connection *connection)
+/* The list that a connection stands in: those without a request, or those whose deadlines are
+ * checked. */
+static struct bag_http_connection_list *list_of(struct bag_http_connections *connections,
+                                                const struct bag_http_connection *connection)
 {
-    connection->next_idle = NULL;
-    connection->previous_idle = connections->last_idle;
-    if (connections->last_idle)
-        connections->last_idle->next_idle = connection;
-    else
-        connections->first_idle = connection;
-    connections->last_idle = connection;
+    bool is_idle = connection->stage == BAG_HTTP_CONNECTION_IDLE && !connection->surplus;
+    return is_idle ? &connections->idle : &connections->active;
 }
 
-static void unlink_idle(struct bag_http_connections *connections,
-                        struct bag_http_connection *connection)
+static void append(struct bag_http_connections *connections, struct bag_http_connection_list *list,
+                   struct bag_http_connection *connection)
 {
-    if (connection->next_idle)
-        connection->next_idle->previous_idle = connection->previous_idle;
+    connection->next_listed = NULL;
+    connection->previous_listed = list->last;
+    if (list->last)
+        list->last->next_listed = connection;
     else
-        connections->last_idle = connection->previous_idle;
-    if (connection->previous_idle)
-        connection->previous_idle->next_idle = connection->next_idle;
-    else
-        connections->first_idle = connection->next_idle;
+        list->first = connection;
+    list->last = connection;
+    list->count++;
+    if (list == &connections->idle && !connections->next_unchecked)
+        connections->next_unchecked = connection;
 }
 
-/* On uv_now's clock, but exact: the loop's time may be older than a request's last byte. */
-static uint64_t exact_now_ms(void)
+static void take_out(struct bag_http_connections *connections,
+                     struct bag_http_connection_list *list, struct bag_http_connection *connection)
 {
-    return uv_hrtime() / 1000000;
+    if (connections->next_checked == connection)
+        connections->next_checked = connection->next_listed;
+    if (connections->next_unchecked == connection)
+        connections->next_unchecked = connection->next_listed;
+    if (connection->next_listed)
+        connection->next_listed->previous_listed = connection->previous_listed;
+    else
+        list->last = connection->previous_listed;
+    if (connection->previous_listed)
+        connection->previous_listed->next_listed = connection->next_listed;
+    else
+        list->first = connection->next_listed;
+    list->count--;
 }
 
 void bag_http_connection_enter(struct bag_http_connections *connections,
@@ -65,14 +76,14 @@ void bag_http_connection_enter(struct bag_http_connections *connections,
 {
     if (connection->stage == BAG_HTTP_CONNECTION_CUT_OFF)
         return;
-    if (connection->stage == BAG_HTTP_CONNECTION_IDLE)
-        unlink_idle(connections, connection);
+    struct bag_http_connection_list *before = list_of(connections, connection);
     connection->stage = stage;
     connection->since_ms = uv_now(connections->timer.loop);
-    if (stage != BAG_HTTP_CONNECTION_IDLE)
+    struct bag_http_connection_list *after = list_of(connections, connection);
+    if (after == before)
         return;
-    connection->since_ms = exact_now_ms();
-    link_idle(connections, connection);
+    take_out(connections, before, connection);
+    append(connections, after, connection);
 }
 
 bool bag_http_connection_is_open(const struct bag_http_connection *connection)
@@ -83,28 +94,15 @@ bool bag_http_connection_is_open(const struct bag_http_connection *connection)
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* Whether bytes of a request have come whose first line is not complete. The kernel knows for TCP;
- * clients of a Unix-domain socket are on this machine and under its owner's control. */
-static bool has_begun(const struct bag_http_connection *connection, uint64_t passed_ms)
-{
-    struct tcp_info info;
-    socklen_t bytes = sizeof info;
-    if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
-        return false;
-    return passed_ms > info.tcpi_last_data_recv + CLOCK_SLACK_MS;
-}
-
-static bool is_late(struct bag_http_connections *connections,
-                    struct bag_http_connection *connection, uint64_t now_ms)
+/* One without a request has no deadline here, but for one beyond the limit: the library closes it
+ * after idle_timeout_s. */
+static bool is_late(const struct bag_http_connections *connections,
+                    const struct bag_http_connection *connection, uint64_t now_ms)
 {
     uint64_t passed_ms = now_ms > connection->since_ms ? now_ms - connection->since_ms : 0;
     switch (connection->stage) {
     case BAG_HTTP_CONNECTION_IDLE:
-        if (connection->surplus)
-            return passed_ms >= SURPLUS_MS;
-        if (has_begun(connection, passed_ms))
-            bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_BEGINNING);
-        return false;
+        return connection->surplus && passed_ms >= SURPLUS_MS;
     case BAG_HTTP_CONNECTION_BEGINNING:
     case BAG_HTTP_CONNECTION_SENDING:
         return passed_ms >= connections->limits.request_timeout_ms;
@@ -144,21 +142,41 @@ static void cut_off(struct bag_http_connections *connections,
     end(connections, connection);
 }
 
-static void on_timer(uv_timer_t *timer)
+/* Looks once whether the client of a connection that has become idle is still there: its end may
+ * have come with its request. What comes later the library sees. */
+static void check_idle(struct bag_http_connections *connections, uint64_t now_ms)
 {
-    struct bag_http_connections *connections = timer->data;
-    struct bag_http_connection *connection = connections->next_checked;
-    uint64_t now_ms = uv_now(timer->loop);
-    if (!connection)
-        connection = connections->first;
-    for (size_t left = connections->count / CHECK_SLICES + 1; connection && left; left--) {
+    struct bag_http_connection *connection = connections->next_unchecked;
+    for (unsigned left = MAX_IDLE_CHECKS;
+         connection && left && now_ms >= connection->since_ms + SETTLED_MS; left--) {
+        connections->next_unchecked = connection->next_listed;
+        if (!bag_http_connection_is_open(connection))
+            end(connections, connection);
+        connection = connections->next_unchecked;
+    }
+}
+
+static void check_active(struct bag_http_connections *connections, uint64_t now_ms)
+{
+    if (!connections->next_checked)
+        connections->next_checked = connections->active.first;
+    for (size_t left = connections->active.count / CHECK_SLICES + 1;
+         connections->next_checked && left; left--) {
+        struct bag_http_connection *connection = connections->next_checked;
+        connections->next_checked = connection->next_listed;
         if (has_left(connection))
             end(connections, connection);
         else if (is_late(connections, connection, now_ms))
             cut_off(connections, connection);
-        connection = connection->next;
     }
-    connections->next_checked = connection;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct bag_http_connections *connections = timer->data;
+    uint64_t now_ms = uv_now(timer->loop);
+    check_idle(connections, now_ms);
+    check_active(connections, now_ms);
 }
 
 static bool has_bytes(const struct bag_http_connection *connection)
@@ -175,19 +193,19 @@ void bag_http_connections_close_idle(struct bag_http_connections *connections, u
          connection = connection->next) {
         uint64_t last_ms = connection->since_ms > since_ms ? connection->since_ms : since_ms;
         if (connection->stage == BAG_HTTP_CONNECTION_IDLE && now_ms >= last_ms + idle_ms &&
-            !has_begun(connection, now_ms - connection->since_ms) && !has_bytes(connection))
+            !has_bytes(connection))
             end(connections, connection);
     }
 }
 
 void bag_http_connections_make_room(struct bag_http_connections *connections)
 {
-    uint64_t now_ms = exact_now_ms();
+    uint64_t now_ms = uv_now(connections->timer.loop);
     if (atomic_load(connections->limits.total) < connections->limits.connections)
         return;
-    for (struct bag_http_connection *connection = connections->first_idle;
+    for (struct bag_http_connection *connection = connections->idle.first;
          connection && connection->since_ms + EVICTABLE_MS <= now_ms;
-         connection = connection->next_idle) {
+         connection = connection->next_listed) {
         if (has_bytes(connection))
             continue;
         end(connections, connection);
@@ -249,8 +267,8 @@ struct bag_http_connection *bag_http_connection_add(struct bag_http_connections 
     connection->peer = connections->next.peer;
     connections->next.client = NULL;
     connection->stage = BAG_HTTP_CONNECTION_IDLE;
-    connection->since_ms = exact_now_ms();
-    link_idle(connections, connection);
+    connection->since_ms = uv_now(connections->timer.loop);
+    append(connections, list_of(connections, connection), connection);
     return connection;
 }
 
@@ -263,11 +281,8 @@ void bag_http_connection_remove(struct bag_http_connections *connections,
         connection->previous->next = connection->next;
     else
         connections->first = connection->next;
-    if (connections->next_checked == connection)
-        connections->next_checked = connection->next;
+    take_out(connections, list_of(connections, connection), connection);
     connections->by_fd[connection->fd] = NULL;
-    if (connection->stage == BAG_HTTP_CONNECTION_IDLE)
-        unlink_idle(connections, connection);
     connections->ended = true;
     if (!connection->evicted)
         atomic_fetch_sub(connections->limits.total, 1);

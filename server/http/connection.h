@@ -118,7 +118,7 @@ enum bag_http_connection_stage {
 /* One connection. Lives from its acceptance to its end. */
 struct bag_http_connection {
     struct bag_http_connection *next, *previous;
-    struct bag_http_connection *next_idle, *previous_idle; /* while it is IDLE */
+    struct bag_http_connection *next_listed, *previous_listed; /* idle, or active */
     struct bag_http_client *client; /* whose it is, see accept.c; NULL: nobody's share */
     struct bag_http_peer peer;
     struct bag_proxy_header *proxy;   /* owned; what has come of it; NULL: there is none to come */
@@ -150,11 +150,19 @@ struct bag_http_connection_limits {
     uint64_t request_timeout_ms, reply_timeout_ms;
 };
 
+/* In the order in which they came into it. */
+struct bag_http_connection_list {
+    struct bag_http_connection *first, *last;
+    size_t count;
+};
+
 struct bag_http_connections {
-    struct bag_http_connection *first;
-    struct bag_http_connection *next_checked;           /* NULL: begin at the first one */
-    struct bag_http_connection *first_idle, *last_idle; /* idle for longest, for shortest */
-    struct bag_http_arrival next;                       /* of the next one that is added */
+    struct bag_http_connection *first;          /* of all */
+    struct bag_http_connection_list idle;       /* without a request, and none beyond the limit */
+    struct bag_http_connection_list active;     /* all others: their deadlines are checked */
+    struct bag_http_connection *next_checked;   /* of the active ones; NULL: begin at the first */
+    struct bag_http_connection *next_unchecked; /* of the idle ones: the first not looked at yet */
+    struct bag_http_arrival next;               /* of the next one that is added */
     size_t count;
     struct bag_http_connection **by_fd; /* owned; NULL where a descriptor is none's */
     size_t max_fds;                     /* elements of by_fd */

@@ -333,6 +333,8 @@ ssize_t bag_http_mhd_on_received(void *context, int fd, char *data, ssize_t byte
         return bytes;
     if (connection->fault)
         return is_reached(connection) ? end_by_fault(mhd, connection, connection->fault) : wait();
+    if (bytes > 0 && connection->stage == BAG_HTTP_CONNECTION_IDLE)
+        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_BEGINNING);
     while (bytes > 0 && used < room && !is_faulty) {
         ssize_t passed =
             check_received(mhd, connection, data + used, (size_t)bytes, &is_faulty, &fault);
