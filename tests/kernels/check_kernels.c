@@ -70,6 +70,7 @@ struct call {
     struct bag_rules rules;
     struct bag_tensor indices, offsets, weights;
     bool is_weighted;
+    bool is_plain; /* every entry counts, and rows are prefetched: what the fastest loops take */
     size_t num_bags;
     size_t out_shift; /* of the result from alignment */
     size_t gap;       /* elements between the result's bags */
@@ -166,11 +167,13 @@ static void choose_rows(struct bag_table *table)
 }
 
 /* A table of one of the sizes at which rows are prefetched in another way, around the bounds. */
-static void choose_large_rows(struct bag_table *table)
+static void choose_large_rows(struct call *call)
 {
-    static const size_t sizes[] = {200 << 10, 400 << 10, 3 << 20, 20 << 20, 30 << 20, 90 << 20};
+    static const size_t sizes[] = {20 << 20, 30 << 20, 3 << 20, 90 << 20, 200 << 10, 400 << 10};
+    struct bag_table *table = &call->table;
+    size_t size = sizes[below(call->is_plain ? 2 : COUNT_OF(sizes))];
     table->rows = large_memory + (one_in(2) ? 0 : below(64));
-    table->num_rows = (int64_t)(sizes[below(COUNT_OF(sizes))] / bag_row_bytes(table));
+    table->num_rows = (int64_t)(size / bag_row_bytes(table));
 }
 
 static void choose_table(struct call *call)
@@ -182,9 +185,9 @@ static void choose_table(struct call *call)
     table->row_format = BAG_ROWS_PLAIN;
     if (table->dtype == BAG_F32 && !one_in(3))
         table->row_format = (enum bag_row_format)below(BAG_ROW_FORMAT_COUNT);
-    table->row_elements = dims[below(COUNT_OF(dims))];
-    if (one_in(4))
-        choose_large_rows(table);
+    table->row_elements = call->is_plain ? 16 * (1 + below(16)) : dims[below(COUNT_OF(dims))];
+    if (call->is_plain || one_in(4))
+        choose_large_rows(call);
     else
         choose_rows(table);
 }
@@ -211,6 +214,11 @@ static void choose_rules(struct call *call)
     rules->weighted_mean = true;
     rules->prune_invalid = one_in(4);
     rules->missing = one_in(4) ? BAG_MISSING_SKIP : BAG_MISSING_ERROR;
+    if (call->is_plain) {
+        rules->reduction = one_in(2) ? BAG_MEAN : BAG_SUM;
+        rules->has_padding_idx = rules->prune_invalid = false;
+        rules->missing = BAG_MISSING_ERROR;
+    }
     call->is_weighted = rules->reduction != BAG_MAX && one_in(2);
 }
 
@@ -302,6 +310,7 @@ static bool fill_large_memory(void)
 static void choose_call(uint64_t seed, struct call *call)
 {
     random_state = seed * UINT64_C(0x2545f4914f6cdd1d);
+    call->is_plain = one_in(2);
     choose_table(call);
     choose_rules(call);
     choose_entries(call, choose_offsets(call));
