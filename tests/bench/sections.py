@@ -127,6 +127,39 @@ def closed(bench):
           "kernels alone: CPU of checking and pooling such a query in one process.")
 
 
+# --- rate ----------------------------------------------------------------------------------------
+
+def cpu_at_rate(bench, server, query, rate, connections):
+    """The server's CPU for a request, in us, where requests come at that rate."""
+    before = server.cpu_s()
+    phase, = bench.clients.open(server, query, [(rate, 2 * bench.seconds)], connections, NORMAL_MS)
+    return (server.cpu_s() - before) * 1e6 / max(1, phase["ok"])
+
+
+def rate(bench):
+    """CPU of the small request where as many come to each server, with the access log, too
+
+    In a closed loop the client sleeps while a slower server works, and each reply has to wake it,
+    which costs the server time that the faster one does not spend. Here all are asked half as often
+    as the slowest can answer.
+    """
+    with contextlib.ExitStack() as stack:
+        bagserve = start_bagserve(stack, bench)
+        servers = [start_bare(stack, bench, bagserve, SMALL), bagserve,
+                   start_bagserve(stack, bench, "--access-log", "on", name="access log")]
+        for connections in (8, 64):
+            taken = {server.name: [] for server in servers}
+            half = min(peak_of(bench, server, SMALL, connections) for server in servers) / 2
+            for turn in range(2 * bench.rounds):
+                for server in servers[::-1] if turn % 2 else servers:
+                    taken[server.name].append(cpu_at_rate(bench, server, SMALL, half, connections))
+            print(f"{SMALL.name}; {half:,.0f} a second, at most {connections} connections: "
+                  + ", ".join(f"{name} {median(us):.2f} us" for name, us in taken.items()))
+            for one, base in (("bare", "bagserve"), ("access log", "bagserve")):
+                shares = [a / b for a, b in zip(taken[one], taken[base], strict=True)]
+                print(f"    {one} / {base}: {quartiles(shares)} by CPU")
+
+
 # --- inprocess -----------------------------------------------------------------------------------
 
 def inprocess(bench):
