@@ -1,7 +1,7 @@
 /* Updates from folders beside a table; see updates.h.
  *
- * DELTAS/NUMBER/ holds update NUMBER: indices.npy or keys.npy, and rows.npy. Keys without rows are
- * removed. */
+ * DELTAS/NUMBER/ holds update NUMBER: indices.npy or keys.npy, and rows.npy; or deleted_keys.npy,
+ * keys to remove, alone. Keys without rows are a folder that is half there. */
 #include "server/system/log.h"
 #include "updates.h"
 
@@ -12,12 +12,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define INDICES "indices.npy"
+#define KEYS    "keys.npy"
+#define ROWS    "rows.npy"
+#define DELETED "deleted_keys.npy"
+
 /* ---- one folder ------------------------------------------------------------------------------ */
 
 struct delta {
     char folder[1024];
     struct bag_table_memory ids, rows;
-    bool has_rows;
     struct bag_arena arena;
 };
 
@@ -56,22 +60,34 @@ static struct bag_tensor tensor_of(const struct bag_table_memory *memory)
     return tensor;
 }
 
+/* Whether all of the update is there, and nothing that contradicts it. */
+static bool check_files(const struct delta *delta, bool deletes, const char *ids,
+                        struct bag_problem *problem)
+{
+    if (!deletes && has_file(delta, ids) && !has_file(delta, ROWS))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "there is no " ROWS " in it yet; keys to remove are named " DELETED);
+    if (deletes && (has_file(delta, ROWS) || has_file(delta, KEYS) || has_file(delta, INDICES)))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               DELETED " must be alone, without " KEYS ", " INDICES " or " ROWS);
+    return true;
+}
+
 /* Reads the folder's files, and makes the batch. Whatever comes of it, free_delta is due. */
 static bool load_delta(struct delta *delta, const struct bag_table_memory *memory,
                        struct bag_rows_batch *batch, struct bag_problem *problem)
 {
-    const char *name = bag_table_is_keyed(memory) ? "keys.npy" : "indices.npy";
+    bool deletes = has_file(delta, DELETED);
+    const char *name = deletes ? DELETED : bag_table_is_keyed(memory) ? KEYS : INDICES;
     struct bag_tensor rows = {.rank = 0};
     bag_arena_init(&delta->arena, SIZE_MAX);
-    delta->has_rows = has_file(delta, "rows.npy");
-    if (!load(delta, name, &delta->ids, problem) ||
-        (delta->has_rows && !load(delta, "rows.npy", &delta->rows, problem)))
+    if (!check_files(delta, deletes, name, problem) || !load(delta, name, &delta->ids, problem) ||
+        (!deletes && !load(delta, ROWS, &delta->rows, problem)))
         return false;
     struct bag_tensor ids = tensor_of(&delta->ids);
-    if (delta->has_rows)
+    if (!deletes)
         rows = tensor_of(&delta->rows);
-    return bag_rows_batch_make(memory, &ids, delta->has_rows ? &rows : NULL, &delta->arena, batch,
-                               problem);
+    return bag_rows_batch_make(memory, &ids, deletes ? NULL : &rows, &delta->arena, batch, problem);
 }
 
 static void free_delta(struct delta *delta)
@@ -92,7 +108,7 @@ static bool reject_delta(const struct delta *delta, struct bag_problem *problem)
 /* False where the path is too long for any. */
 static bool name_delta(struct delta *delta, const char *folder, uint64_t number)
 {
-    *delta = (struct delta){.has_rows = false};
+    *delta = (struct delta){.folder = ""};
     int length = snprintf(delta->folder, sizeof delta->folder, "%s/%" PRIu64, folder, number);
     return length > 0 && (size_t)length < sizeof delta->folder;
 }
@@ -202,7 +218,7 @@ static uint64_t hash_state(uint64_t hash, const char *path)
 /* Differs where the folder or a file in it does. */
 static uint64_t hash_delta(const struct delta *delta)
 {
-    static const char *const names[] = {"", "indices.npy", "keys.npy", "rows.npy"};
+    static const char *const names[] = {"", INDICES, KEYS, ROWS, DELETED};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[1100];

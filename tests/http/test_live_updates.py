@@ -15,7 +15,7 @@ from harness import Server, expect, expect_equal, scaled, wait_until, write_json
 from example import check_rows
 from test_keyed import write_safetensors
 from test_updates import COLUMNS as WORLD_COLUMNS, World, applied, rows_of, table, update
-from v2 import Client
+from v2 import Client, Tensor
 
 
 def after(snapshot, through, last):
@@ -372,6 +372,28 @@ def test_bad_deltas_are_waited_for(directory):
         expect(error.startswith("what was asked for is served, without an update: delta ") and
                str(version / "deltas" / "2") in error, error)
         check_rows(all_rows(server.client), after(control.rows_of(1), 0, 1))
+
+
+def test_deltas_remove_only_what_they_say(directory):
+    """Keys whose rows have not come yet are not keys to remove."""
+    root = directory / "models"
+    control.publish_keyed(root, "k", 1)
+    version = root / "k" / "1"
+    with serve_plain(directory) as server:
+        client, admin = server.client, server.admin
+        first = delta(version, 1, [3, 4], is_keyed=True)
+        error = admin.load("k").expect(400).error()
+        expect(str(first) in error and "rows.npy" in error and "deleted_keys.npy" in error, error)
+        check_rows(rows_of(client, "k", [3, 4]), control.rows_of(1)[3:5])
+        np.save(first / "deleted_keys.npy", np.array([3, 4]))
+        error = admin.load("k").expect(400).error()
+        expect("must be alone" in error, error)
+        check_rows(rows_of(client, "k", [3, 4]), control.rows_of(1)[3:5])
+        os.remove(first / "keys.npy")
+        admin.load("k").expect(200)
+        for key in (3, 4):
+            client.infer("k", [Tensor("indices", np.array([[key]]))]).expect(400)
+        check_rows(rows_of(client, "k", [2, 5]), control.rows_of(1)[[2, 5]])
 
 
 def test_deltas_that_need_a_ready_file(directory):
