@@ -179,10 +179,13 @@ static void choose_limits(void)
         set("--max-memory", (1 << 20) + sim_below(8 << 20));
 }
 
+/* Without a journal updates are kept in memory. */
 static void choose_journal(void)
 {
     static const char *const syncs[] = {"always", "interval", "off"};
     set_text("--updates", "on");
+    if (sim_one_in(3))
+        return;
     set_text("--journal-dir", path_of("journal"));
     set_text("--journal-sync", syncs[sim_below(3)]);
     set("--journal-sync-interval-ms", 1 + sim_below(20));
