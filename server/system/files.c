@@ -214,7 +214,8 @@ static char *read_file(int fd, const char *path, size_t max_bytes, size_t *bytes
     }
     free(text);
     if (count < 0)
-        bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be read: %s", path, strerror(error));
+        bag_problem_set(problem, error == ENOMEM ? BAG_ERROR_NO_MEMORY : BAG_ERROR_FILE,
+                        "%s: cannot be read: %s", path, strerror(error));
     else
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: larger than %zu bytes", path, max_bytes);
     return NULL;
