@@ -154,6 +154,26 @@ const struct bag_disk bag_system_disk = {.make_folder = make_folder,
                                          .sync = sync_file,
                                          .close = close_file};
 
+/* ---- reading files --------------------------------------------------------------------------- */
+
+/* A FIFO would block, a device has no size. */
+int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, state) != 0) {
+        bag_problem_set(problem, BAG_ERROR_FILE, "cannot be opened: %s", strerror(errno));
+    } else if (S_ISDIR(state->st_mode)) {
+        bag_problem_set(problem, BAG_ERROR_FILE, "is a directory; name a file");
+    } else if (!S_ISREG(state->st_mode)) {
+        bag_problem_set(problem, BAG_ERROR_FILE, "is not a regular file");
+    } else {
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 /* ---- files that are read whole --------------------------------------------------------------- */
 
 /* Reads up to `room` bytes; the number read, or -1 with errno. */
@@ -198,15 +218,18 @@ static ssize_t read_whole(int fd, size_t max_bytes, char **text)
     return more < 0 ? -1 : count + more;
 }
 
-/* Reads the file and closes it. */
+/* Reads the file and closes it; where fd is negative, *problem is set and lacks the path. */
 static char *read_file(int fd, const char *path, size_t max_bytes, size_t *bytes,
                        struct bag_problem *problem)
 {
     char *text = NULL;
-    ssize_t count = fd >= 0 ? read_whole(fd, max_bytes, &text) : -1;
+    if (fd < 0) {
+        bag_problem_prefix(problem, "%s", path);
+        return NULL;
+    }
+    ssize_t count = read_whole(fd, max_bytes, &text);
     int error = errno;
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     if (count >= 0 && (size_t)count <= max_bytes) {
         text[count] = 0;
         *bytes = (size_t)count;
@@ -223,7 +246,8 @@ static char *read_file(int fd, const char *path, size_t max_bytes, size_t *bytes
 
 char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct bag_problem *problem)
 {
-    return read_file(open(path, O_RDONLY | O_CLOEXEC), path, max_bytes, bytes, problem);
+    struct stat state;
+    return read_file(bag_file_open(path, &state, problem), path, max_bytes, bytes, problem);
 }
 
 static bool is_own_group(gid_t group)
@@ -250,24 +274,17 @@ static bool is_private(const struct stat *facts)
     return is_mounted || (facts->st_uid != geteuid() && is_own_group(facts->st_gid));
 }
 
-/* Does not wait for the writer of a pipe. */
 char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
                             struct bag_problem *problem)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat facts;
-    if (fd < 0 || fstat(fd, &facts) != 0)
-        return read_file(fd, path, max_bytes, bytes, problem);
-    if (S_ISREG(facts.st_mode) && is_private(&facts))
+    struct stat state;
+    int fd = bag_file_open(path, &state, problem);
+    if (fd < 0 || is_private(&state))
         return read_file(fd, path, max_bytes, bytes, problem);
     close(fd);
-    if (S_ISREG(facts.st_mode))
-        bag_problem_set(
-            problem, BAG_ERROR_FILE,
-            "%s: others than its owner may use it (mode %03o); chmod 600 it, or 440 where "
-            "root owns it, as of a mounted secret",
-            path, (unsigned)facts.st_mode & 0777);
-    else
-        bag_problem_set(problem, BAG_ERROR_FILE, "%s: is not a regular file", path);
+    bag_problem_set(problem, BAG_ERROR_FILE,
+                    "%s: others than its owner may use it (mode %03o); chmod 600 it, or 440 where "
+                    "root owns it, as of a mounted secret",
+                    path, (unsigned)state.st_mode & 0777);
     return NULL;
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 /* A table of calls, so that a test can put a disk in their place that tears, reorders and loses
  * what was not synced. Every call returns 0 or an errno value. */
@@ -41,9 +42,15 @@ struct bag_disk {
 /* The system's. */
 extern const struct bag_disk bag_system_disk;
 
-/* ---- files that are read whole: configuration, tokens ---------------------------------------- */
+/* ---- reading files --------------------------------------------------------------------------- */
 
 /* On any thread. */
+
+/* Opens a regular file and no other for reading, and fills *state; -1 with *problem, which does not
+ * name the path. */
+int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem);
+
+/* ---- files that are read whole: configuration, tokens ---------------------------------------- */
 
 /* Reads a file of at most `max_bytes`. Returns its text, owned by the caller and ended with a NUL,
  * and sets *bytes; or NULL with *problem naming the path. */

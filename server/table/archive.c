@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "proto/formats.h"
+#include "server/system/files.h"
 #include "proto/text.h"
 
 #include <inttypes.h>

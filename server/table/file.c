@@ -3,9 +3,9 @@
 #include "load.h"
 
 #include "proto/formats.h"
+#include "server/system/files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,24 +18,6 @@ bool bag_file_reject(const char *path, struct bag_problem *problem)
 {
     bag_problem_prefix(problem, "%s", path);
     return false;
-}
-
-/* A FIFO would block, a device has no size. */
-int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem)
-{
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, state) != 0) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "cannot be opened: %s", strerror(errno));
-    } else if (S_ISDIR(state->st_mode)) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "is a directory; name an .npy file");
-    } else if (!S_ISREG(state->st_mode)) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "is not a regular file; name an .npy file");
-    } else {
-        return fd;
-    }
-    if (fd >= 0)
-        close(fd);
-    return -1;
 }
 
 ssize_t bag_file_read_some(int fd, void *out, size_t bytes, uint64_t at,

@@ -201,9 +201,6 @@ int bag_file_reopen(const struct bag_table_file *file, struct bag_problem *probl
 bool bag_file_check_unchanged(const struct bag_table_file *file, int fd,
                               struct bag_problem *problem);
 
-/* Opens a regular file and no other, and fills *state; -1 with the problem set. */
-int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem);
-
 /* Keeps which file that is, in which state. */
 void bag_file_remember(struct bag_table_file *file, const char *path, const struct stat *state);
 

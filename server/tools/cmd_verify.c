@@ -6,7 +6,6 @@
 #include "tools.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <math.h>
@@ -168,13 +167,16 @@ static bool hash_file(const char *path, char text[2 * SHA256_DIGEST_SIZE + 1],
 {
     unsigned char *block = malloc(BLOCK_BYTES), digest[SHA256_DIGEST_SIZE];
     struct sha256_ctx context;
+    struct stat state;
     ssize_t got = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = bag_file_open(path, &state, problem);
     sha256_init(&context);
     while (fd >= 0 && block &&
            ((got = read(fd, block, BLOCK_BYTES)) > 0 || (got < 0 && errno == EINTR)))
         sha256_update(&context, got > 0 ? (size_t)got : 0, block);
-    if (got < 0)
+    if (fd < 0)
+        bag_problem_prefix(problem, "%s", path);
+    else if (got < 0)
         bag_problem_set(problem, BAG_ERROR_FILE, "%s: cannot be read: %s", path, strerror(errno));
     sha256_digest(&context, sizeof digest, digest);
     for (size_t i = 0; i < sizeof digest; i++)

@@ -95,6 +95,20 @@ def test_models_directory(directory):
         expect(np.array_equal(got, [TABLE[0] + TABLE[1]]), f"the mean of version 2 is {got}")
 
 
+def test_pipes_are_not_waited_for(directory):
+    """Where a file is expected and nobody writes."""
+    pipe = directory / "models" / "items" / "1" / "config.json"
+    save(pipe.with_name("table.npy"))
+    os.mkfifo(pipe)
+    skipped([pipe, "is not a regular file"], "--models", directory / "models")
+    ended = run("serve", "--config", pipe)
+    expect(ended.returncode == 1 and f"{pipe}: is not a regular file" in ended.stderr, ended.stderr)
+    pipe.rename(pipe.with_name("other"))
+    (pipe.with_name("SHA256SUMS")).write_text(f"{'0' * 64}  other\n")
+    ended = run("verify", pipe.parent)
+    expect(ended.returncode > 0 and "other: is not a regular file" in ended.stderr, ended.stderr)
+
+
 def test_quantised_rows(directory):
     """A file of bytes is served as the FP32 rows that it stands for."""
     codes = np.arange(12, dtype=np.uint8).reshape(4, 3)

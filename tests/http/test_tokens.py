@@ -186,7 +186,7 @@ def test_reload(directory):
             expect(line["level"] == "error" and words in line["reason"], f"{line}")
             expect_equal((statuses(INFER_TOKEN), statuses(new_token)), ({401}, {200}))
         path.unlink()
-        expect("cannot be read" in reload(server, "not reloaded")["reason"], "no file")
+        expect("cannot be opened" in reload(server, "not reloaded")["reason"], "no file")
         write(path)
         expect_equal(reload(server, "reloaded")["tokens"], 3)
         expect_equal((statuses(INFER_TOKEN), statuses(new_token)), ({200}, {401}))
@@ -267,7 +267,7 @@ def test_no_file(directory):
     os.mkfifo(directory / "pipe", 0o600)
     (directory / "folder").mkdir(0o700)
     for name, words in (("none", "No such file"), ("pipe", "is not a regular file"),
-                        ("folder", "is not a regular file")):
+                        ("folder", "is a directory")):
         done = run("serve", "--demo", "--token-file", directory / name)
         expect(done.returncode == 1 and words in done.stderr, done.stderr)
 

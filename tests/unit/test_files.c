@@ -1,4 +1,5 @@
-/* Who may read a file of secrets. Takes root, which becomes other users for a while. */
+/* Which files are read, and who may read one of secrets. The latter takes root, which becomes other
+ * users for a while. */
 #include "testing.h"
 
 #include "server/system/files.h"
@@ -85,8 +86,29 @@ static void test_private_files(void **state)
     expect_rejected(read_as_user(0, GROUP, 0460), "(mode 460)");
     expect_rejected(read_as_user(0, GROUP, 0450), "(mode 450)");
     expect_rejected(read_as_user(0, 30003, 0444), "(mode 444)");
-    expect_rejected(read_as_user(0, 30003, 0440), "cannot be read");
-    expect_rejected(read_as_user(0, GROUP, 0400), "cannot be read");
+    expect_rejected(read_as_user(0, 30003, 0440), "cannot be opened");
+    expect_rejected(read_as_user(0, GROUP, 0400), "cannot be opened");
+}
+
+/* One that would block, or never ends. */
+static void test_other_files(void **state)
+{
+    struct bag_problem problem;
+    size_t bytes;
+    (void)state;
+    strcpy(strchr(path, '.'), ".fifo");
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(10);
+    assert_null(bag_file_read(path, 100, &bytes, &problem));
+    alarm(0);
+    expect_rejected(problem.text, "test_files.fifo: is not a regular file");
+    expect_rejected(read_secret(), "is not a regular file");
+    unlink(path);
+    assert_null(bag_file_read("/dev/zero", 100, &bytes, &problem));
+    expect_rejected(problem.text, "/dev/zero: is not a regular file");
+    assert_null(bag_file_read("/tmp", 100, &bytes, &problem));
+    expect_rejected(problem.text, "/tmp: is a directory; name a file");
 }
 
 /* As Kubernetes mounts it for a container whose user is root. */
@@ -136,8 +158,8 @@ static void test_access_lists(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_private_files),
-                                       cmocka_unit_test(test_files_of_root),
-                                       cmocka_unit_test(test_access_lists)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_private_files), cmocka_unit_test(test_files_of_root),
+        cmocka_unit_test(test_other_files), cmocka_unit_test(test_access_lists)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
