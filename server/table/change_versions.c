@@ -349,6 +349,17 @@ static bool check_item(struct choosing *choosing, const struct bag_control_item 
     return true;
 }
 
+/* Its reason, without the model's name in front. */
+static const char *reason_of(const struct bag_source *source, const char *name)
+{
+    char start[160];
+    int length = snprintf(start, sizeof start, "model '%s'", name);
+    const char *reason = source->reason;
+    if (length > 0 && strncmp(reason, start, (size_t)length) == 0)
+        reason += length + strspn(reason + length, ":, ");
+    return reason;
+}
+
 /* The version that was asked for, or any where none was, must be good. */
 static bool check_choice(struct choosing *choosing, const struct bag_control_item *item,
                          size_t preferred, struct bag_problem *problem)
@@ -364,7 +375,8 @@ static bool check_choice(struct choosing *choosing, const struct bag_control_ite
     }
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "model '%s'%s%s cannot be served: %s",
                            item->name, number ? " version " : "", item->version,
-                           source && source->reason ? source->reason : "no version of it is good");
+                           source && source->reason ? reason_of(source, item->name)
+                                                    : "no version of it is good");
 }
 
 /* Takes the item into the wish; `newest` of what is there. */

@@ -148,6 +148,15 @@ def test_failed_load(directory):
         expect_equal(served(client), 1)
 
 
+def test_reasons_name_a_model_once(directory):
+    root = directory / "models"
+    publish(root, "t", 1)
+    write_json(root / "t" / "1" / "config.json", {"row_format": "int8"})
+    with serve(directory) as server:
+        error = server.admin.load("t").expect(400).error()
+        expect("model 't' cannot be served: " in error and error.count("'t'") == 1, error)
+
+
 def test_load_after_a_failure(directory):
     """A version that failed stands beside another model's; what serves is neither read nor listed twice."""
     root = directory / "models"
