@@ -316,6 +316,17 @@ static struct bag_updates_table updates_table(const struct bag_model *model, con
                                       .deltas = deltas};
 }
 
+/* Nothing tries again where models are not changed while serving. */
+static void say_restart(const struct bag_changer *changer, struct bag_problem *problem)
+{
+    const struct bag_problem why = *problem;
+    if (changer->config->options.model_control == BAG_MODEL_CONTROL_NONE)
+        bag_problem_set(problem, why.kind,
+                        "%s; then restart this server: with model_control none it does not try "
+                        "again",
+                        why.text);
+}
+
 /* Makes a loaded table take updates, and brings it up to date: nothing that was acknowledged is
  * left out. At the start, where that fails, its model is not served, and others are. */
 static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry *entry,
@@ -337,6 +348,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
         entry->source = model->source;
         model->source = NULL;
     } else {
+        say_restart(plan->changer, problem);
         entry->model = bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE,
                                                problem->text);
         entry->is_default = false;

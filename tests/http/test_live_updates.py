@@ -105,6 +105,24 @@ def test_a_journal_has_one_server(directory):
             check_rows(all_rows(other.client), after(control.rows_of(1), 0, 2))
 
 
+@pytest.mark.parametrize("mode", ["none", "poll"])
+def test_when_a_journal_is_free_again(directory, mode):
+    """A poll tries again; without any, the reason says that a restart does."""
+    journal = ["--updates", "on", "--journal-dir", directory / "journal"]
+    polls = ["--poll-seconds", 1] if mode == "poll" else []
+    publish(directory / "models", "t", 1)
+    with control.serve(directory, *journal) as server:
+        with control.serve(directory, *journal, *polls, mode=mode) as other:
+            reason = other.wait_event("model unavailable")["reason"]
+            expect("another server uses it" in reason, reason)
+            expect(("restart this server" in reason) == (mode == "none"), reason)
+            applied(change(server.admin.client, 1), 1, 1)
+            server.stop()
+            if mode == "poll":
+                wait_until(lambda: other.admin.states("t") == {"1": "READY"}, "not tried again")
+                check_rows(all_rows(other.client), after(control.rows_of(1), 0, 1))
+
+
 def test_shape_may_change_without_a_journal(directory):
     root = directory / "models"
     control.publish(root, "t", 1)
