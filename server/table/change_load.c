@@ -328,7 +328,8 @@ static void say_restart(const struct bag_changer *changer, struct bag_problem *p
 }
 
 /* Makes a loaded table take updates, and brings it up to date: nothing that was acknowledged is
- * left out. At the start, where that fails, its model is not served, and others are. */
+ * left out. At the start, where that fails, its model is not served, and others are; but a lack of
+ * memory passes, and ends the start. */
 static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry *entry,
                            struct bag_problem *problem)
 {
@@ -344,7 +345,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     if (ok)
         return bag_model_follow_updates(model) || no_memory(problem);
     entry->model = NULL;
-    if (plan->kind != BAG_CHANGE_START) {
+    if (plan->kind != BAG_CHANGE_START || problem->kind == BAG_ERROR_NO_MEMORY) {
         entry->source = model->source;
         model->source = NULL;
     } else {
