@@ -10,8 +10,9 @@
 
 struct sim_story story;
 
-/* A reply comes within this, or it is lost. */
-#define PATIENCE_NS (15 * S)
+/* A reply comes within this, or it is lost: a batch waits for up to 12 s, and who does not read is
+ * given up after up to 7 s more. */
+#define PATIENCE_NS (30 * S)
 
 static struct {
     size_t left; /* clients */
