@@ -40,6 +40,11 @@ void bag_journal_close(struct bag_journal *journal)
     *journal = (struct bag_journal){.lock = -1, .file = -1};
 }
 
+bool bag_journal_same_rows(const struct bag_journal_header *a, const struct bag_journal_header *b)
+{
+    return a->dtype == b->dtype && a->row_format == b->row_format && a->row_bytes == b->row_bytes;
+}
+
 uint64_t bag_journal_bytes(const struct bag_journal *journal)
 {
     uint64_t bytes = 0;
@@ -50,48 +55,24 @@ uint64_t bag_journal_bytes(const struct bag_journal *journal)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_problem *problem)
-{
-    const struct bag_disk *disk = journal->disk;
-    if (!bag_journal_is_dirty(journal))
-        return true;
-    int error = journal->sync_failed ? EIO : disk->sync(disk->context, journal->file);
-    if (!error) {
-        journal->synced_bytes = bag_journal_last(journal)->bytes;
-        journal->synced_sequence = journal->last_sequence;
-        return true;
-    }
-    journal->failed = journal->sync_failed = true;
-    if (takes_back) {
-        bag_journal_last(journal)->bytes = journal->synced_bytes;
-        journal->last_sequence = journal->synced_sequence;
-    }
-    return reject_storage(journal, "fsync failed", error, problem);
-}
-
 /* A file that is being begun: a header, and what the last file could not keep. */
 struct new_file {
+    struct bag_journal_header header;
     uint64_t first_sequence, last_sequence;
     char *bytes;
     size_t count;
 };
 
-/* What the new file holds; 0 or an errno. new_file->bytes is to be freed. */
-static int fill_new_file(struct bag_journal *journal, uint64_t sequence, struct new_file *new_file)
+/* What the new file holds: a header, and the last bytes of the last file; 0 or an errno.
+ * new_file->bytes is to be freed. */
+static int fill_new_file(struct bag_journal *journal, size_t rest, struct new_file *new_file)
 {
     const struct bag_disk *disk = journal->disk;
-    size_t rest = bag_journal_is_dirty(journal)
-                      ? (size_t)(bag_journal_last(journal)->bytes - journal->synced_bytes)
-                      : 0;
-    new_file->first_sequence = rest ? journal->synced_sequence + 1 : sequence;
-    new_file->last_sequence = rest ? journal->last_sequence : sequence - 1;
     new_file->bytes = malloc(BAG_JOURNAL_MAX_HEADER_BYTES + rest);
     if (!new_file->bytes)
         return ENOMEM;
-    if (rest && journal->other_rows)
-        return EIO; /* rows of two kinds do not go into one file */
-    journal->header.first_sequence = new_file->first_sequence;
-    new_file->count = bag_journal_write_header(&journal->header, new_file->bytes);
+    new_file->header.first_sequence = new_file->first_sequence;
+    new_file->count = bag_journal_write_header(&new_file->header, new_file->bytes);
     int error = rest ? disk->read(disk->context, journal->file, new_file->bytes + new_file->count,
                                   rest, journal->synced_bytes)
                      : 0;
@@ -143,34 +124,76 @@ static void add_file(struct bag_journal *journal, const struct new_file *new_fil
     if (journal->file >= 0)
         disk->close(disk->context, journal->file);
     journal->file = file;
-    journal->begins = journal->other_rows = journal->failed = journal->sync_failed = false;
+    journal->file_header = new_file->header;
+    journal->failed = journal->sync_failed = false;
     journal->last_sequence = journal->synced_sequence = new_file->last_sequence;
     journal->synced_bytes = new_file->count;
 }
 
-static bool begin_file(struct bag_journal *journal, uint64_t sequence, struct bag_problem *problem)
+static bool add_new_file(struct bag_journal *journal, struct new_file *new_file, size_t rest,
+                         struct bag_problem *problem)
 {
-    struct new_file new_file = {.count = 0};
     int file = -1;
-    if (!journal->sync_failed && !bag_journal_sync(journal, false, problem))
-        return false;
     struct bag_journal_file *files =
         realloc(journal->files, (journal->num_files + 1) * sizeof *files);
     if (!files)
         return reject_storage(journal, "a file cannot be begun", ENOMEM, problem);
     journal->files = files;
-    int error = fill_new_file(journal, sequence, &new_file);
+    int error = fill_new_file(journal, rest, new_file);
     if (!error)
-        error = write_new_file(journal, &new_file, &file);
+        error = write_new_file(journal, new_file, &file);
     if (!error)
-        add_file(journal, &new_file, file);
-    free(new_file.bytes);
+        add_file(journal, new_file, file);
+    free(new_file->bytes);
     return !error || reject_storage(journal, "a file cannot be begun", error, problem);
+}
+
+/* Syncing again what could not be synced proves nothing: it goes into a file of its own. */
+static bool write_rest_again(struct bag_journal *journal, struct bag_problem *problem)
+{
+    struct new_file new_file = {.header = journal->file_header,
+                                .first_sequence = journal->synced_sequence + 1,
+                                .last_sequence = journal->last_sequence};
+    size_t rest = (size_t)(bag_journal_last(journal)->bytes - journal->synced_bytes);
+    return add_new_file(journal, &new_file, rest, problem);
+}
+
+bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_problem *problem)
+{
+    const struct bag_disk *disk = journal->disk;
+    if (!bag_journal_is_dirty(journal))
+        return true;
+    if (journal->sync_failed)
+        return write_rest_again(journal, problem);
+    int error = disk->sync(disk->context, journal->file);
+    if (!error) {
+        journal->synced_bytes = bag_journal_last(journal)->bytes;
+        journal->synced_sequence = journal->last_sequence;
+        return true;
+    }
+    journal->failed = journal->sync_failed = true;
+    if (takes_back) {
+        bag_journal_last(journal)->bytes = journal->synced_bytes;
+        journal->last_sequence = journal->synced_sequence;
+    }
+    return reject_storage(journal, "fsync failed", error, problem);
+}
+
+/* A file of rows as the header says. */
+static bool begin_file(struct bag_journal *journal, uint64_t sequence, struct bag_problem *problem)
+{
+    struct new_file new_file = {
+        .header = journal->header, .first_sequence = sequence, .last_sequence = sequence - 1};
+    if (!add_new_file(journal, &new_file, 0, problem))
+        return false;
+    journal->begins = false;
+    return true;
 }
 
 static bool begins_file(const struct bag_journal *journal, uint64_t sequence)
 {
-    return journal->file < 0 || journal->begins || journal->other_rows || journal->failed ||
+    return journal->file < 0 || journal->begins || journal->failed ||
+           !bag_journal_same_rows(&journal->file_header, &journal->header) ||
            bag_journal_last(journal)->bytes >= journal->file_bytes ||
            sequence != journal->last_sequence + 1;
 }
@@ -195,6 +218,9 @@ bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_re
     struct bag_journal_record written = *record;
     size_t bytes = bag_journal_record_bytes(record, journal->header.row_bytes);
     if (!reserve(journal, bytes, problem))
+        return false;
+    bool syncs = journal->sync_failed || begins_file(journal, record->sequence);
+    if (syncs && !bag_journal_sync(journal, false, problem))
         return false;
     if (begins_file(journal, record->sequence) && !begin_file(journal, record->sequence, problem))
         return false;

@@ -168,11 +168,6 @@ static bool check_header(const struct bag_journal *journal, const struct bag_jou
     return false;
 }
 
-static bool same_rows(const struct bag_journal_header *a, const struct bag_journal_header *b)
-{
-    return a->dtype == b->dtype && a->row_format == b->row_format && a->row_bytes == b->row_bytes;
-}
-
 /* Finds where the records of the last file, whose bytes are here, end. */
 static bool find_end(struct bag_journal *journal, const char *bytes, size_t count,
                      struct bag_problem *problem)
@@ -183,7 +178,7 @@ static bool find_end(struct bag_journal *journal, const char *bytes, size_t coun
     size_t at, taken;
     if (!check_header(journal, file, bytes, count, &header, &at, problem))
         return false;
-    journal->other_rows = !same_rows(&header, &journal->header);
+    journal->file_header = header;
     journal->last_sequence = file->first_sequence - 1;
     while ((taken = bag_journal_read_record(bytes, count, at, header.row_bytes, &record)) > 0) {
         journal->last_sequence = record.sequence;

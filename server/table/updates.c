@@ -227,12 +227,9 @@ static bool append(struct bag_updates_stream *stream, struct bag_update *update)
     struct bag_journal_header *header = &stream->journal.header;
     if (!stream->journal.folder[0])
         return true;
-    if (header->dtype != table->dtype || header->row_format != table->row_format) {
-        header->dtype = table->dtype;
-        header->row_format = table->row_format;
-        header->row_bytes = bag_row_bytes(table);
-        stream->journal.other_rows = true;
-    }
+    header->dtype = table->dtype;
+    header->row_format = table->row_format;
+    header->row_bytes = bag_row_bytes(table);
     bool ok = bag_journal_append(&stream->journal, &record, &update->problem);
     count(&stream->journal_errors, !ok);
     return ok;
@@ -356,8 +353,9 @@ void bag_updates_sync(struct bag_updates *updates)
     struct bag_problem problem;
     pthread_mutex_lock(&updates->lock);
     for (struct bag_updates_stream *at = updates->streams; at; at = at->next) {
-        /* One that failed is said once; the next update begins a new file. */
-        if (!at->journal.sync_failed && !sync_stream(at, false, &problem))
+        /* One that fails again and again is said once. */
+        bool said = at->journal.sync_failed;
+        if (!sync_stream(at, false, &problem) && !said)
             bag_log(BAG_LOG_LEVEL_ERROR, "a journal is not synced", BAG_LOG_TEXT("model", at->name),
                     BAG_LOG_TEXT("reason", problem.text));
     }

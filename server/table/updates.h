@@ -55,10 +55,10 @@ struct bag_journal {
                             the owner sets it */
     struct bag_journal_file *files; /* owned; oldest first */
     size_t num_files;
-    int lock;               /* keeps other servers out of the folder; -1: it is not held */
-    int file;               /* the last one, open; -1: there is none yet */
-    bool begins;            /* the next record begins a file, */
-    bool other_rows;        /* as it does where the last one has other rows than the header says */
+    int lock; /* keeps other servers out of the folder; -1: it is not held */
+    int file; /* the last one, open; -1: there is none yet */
+    struct bag_journal_header file_header; /* of the last file, which may have other rows */
+    bool begins;                           /* the next record begins a file */
     uint64_t last_sequence; /* of the last record, or before the first one; 0: none */
     uint64_t synced_bytes, synced_sequence; /* of the last file; its last record that is safe */
     char *buffer;                           /* owned; of the record that is written */
@@ -146,6 +146,9 @@ struct bag_journal_path {
 /* Of the file that begins with an update, with `more` behind it. */
 struct bag_journal_path bag_journal_path_of(const char *folder, uint64_t first_sequence,
                                             const char *more);
+
+/* Whether rows are stored alike. */
+bool bag_journal_same_rows(const struct bag_journal_header *a, const struct bag_journal_header *b);
 
 /* Says what failed, and the file; returns false. */
 bool bag_journal_reject(const char *path, const char *what, int error, struct bag_problem *problem);
