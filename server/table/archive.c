@@ -4,8 +4,8 @@
 
 #include "config/config.h"
 #include "proto/formats.h"
-#include "server/system/files.h"
 #include "proto/text.h"
+#include "server/system/files.h"
 
 #include <inttypes.h>
 #include <stdio.h>
