@@ -126,6 +126,7 @@ static void add_file(struct bag_journal *journal, const struct new_file *new_fil
     journal->file = file;
     journal->file_header = new_file->header;
     journal->failed = journal->sync_failed = false;
+    journal->last_bytes = 0;
     journal->last_sequence = journal->synced_sequence = new_file->last_sequence;
     journal->synced_bytes = new_file->count;
 }
@@ -235,7 +236,29 @@ bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_re
     }
     file->bytes += bytes;
     journal->last_sequence = record->sequence;
+    journal->last_bytes = bytes;
     return true;
+}
+
+bool bag_journal_take_back(struct bag_journal *journal, uint64_t sequence)
+{
+    const struct bag_disk *disk = journal->disk;
+    if (journal->last_sequence != sequence || !journal->last_bytes)
+        return false;
+    struct bag_journal_file *file = bag_journal_last(journal);
+    bool synced = file->bytes == journal->synced_bytes;
+    file->bytes -= journal->last_bytes;
+    journal->last_bytes = 0;
+    journal->last_sequence--;
+    if (synced) {
+        journal->synced_bytes = file->bytes;
+        journal->synced_sequence = journal->last_sequence;
+    }
+    if (disk->truncate(disk->context, journal->file, file->bytes) == 0 &&
+        (!synced || disk->sync(disk->context, journal->file) == 0))
+        return true;
+    journal->failed = true;
+    return false;
 }
 
 void bag_journal_remove(struct bag_journal *journal, uint64_t through)

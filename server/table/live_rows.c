@@ -172,6 +172,7 @@ void bag_live_rows_free(struct bag_live_rows *live)
     pthread_cond_destroy(&live->changed);
     pthread_mutex_destroy(&live->mutex);
     free(live->freed);
+    free(live->found);
     free(live);
 }
 
@@ -285,13 +286,27 @@ static size_t count_new(const struct bag_live_rows *live, const struct bag_rows_
     return count;
 }
 
-static bool check_new(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
+/* Room to look up the rows of keys. */
+static bool reserve_found(struct bag_live_rows *live, size_t count, struct bag_problem *problem)
+{
+    if (count <= live->found_room)
+        return true;
+    int64_t *found = realloc(live->found, count * sizeof *found);
+    if (!found)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory to look up %zu keys",
+                               count);
+    live->found = found;
+    live->found_room = count;
+    return true;
+}
+
+static bool check_new(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                       bool *changes_keys, struct bag_problem *problem)
 {
     size_t first = 0, count = count_new(live, batch, &first);
     *changes_keys = count > 0;
     if (count <= bag_live_rows_spare(live))
-        return true;
+        return reserve_found(live, batch->count, problem) && reserve_freed(live, count, problem);
     if (live->memory->spare_rows == 0)
         return reject_key(live, first, batch->ids[first],
                           "the table does not have it, and has no room for new keys (spare_rows)",
@@ -401,10 +416,9 @@ static bool put_keys(struct bag_live_rows *live, const struct bag_rows_batch *ba
                      struct bag_problem *problem)
 {
     struct bag_ids ids = {batch->ids, batch->count, true};
-    int64_t *rows = calloc(batch->count + 1, sizeof *rows);
-    if (!rows)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory to look up %zu keys",
-                               batch->count);
+    if (!reserve_found(live, batch->count, problem))
+        return false;
+    int64_t *rows = live->found;
     size_t missing = bag_keys_find(&live->memory->index.keys, &ids, NULL, rows);
     bool ok = reserve_freed(live, missing, problem);
     if (ok && missing > bag_live_rows_spare(live))
@@ -414,7 +428,6 @@ static bool put_keys(struct bag_live_rows *live, const struct bag_rows_batch *ba
     if (ok && !put_rows_of(live, batch, rows))
         ok = bag_problem_set(problem, BAG_ERROR_INTERNAL,
                              "the index has no place for a new key; are the keys chosen?");
-    free(rows);
     return ok;
 }
 

@@ -71,6 +71,8 @@ struct bag_live_rows {
     int64_t next_spare, end_spare;   /* rows that no key ever had */
     int64_t *freed;                  /* owned; rows whose keys were removed */
     size_t num_freed, freed_room;
+    int64_t *found; /* owned; rows of the keys of a batch, while it is applied */
+    size_t found_room;
     int64_t kept_rows;    /* the first so many are not given to other keys: they stand in for keys
                              that are missing */
     bool has_default_key; /* that may not be removed */

@@ -142,6 +142,22 @@ static void sync_group(const struct group *group)
     }
 }
 
+/* What was checked fails only where an index has no place for a new key, and such an update is the
+ * last one that waits: without its record it has not been there. */
+static void fail_to_apply(struct bag_update *update)
+{
+    struct bag_updates_stream *stream = update->live->stream;
+    update->failed = true;
+    if (!stream->journal.folder[0] || bag_journal_take_back(&stream->journal, update->sequence))
+        return;
+    stream->stopped = true;
+    bag_problem_prefix(&update->problem,
+                       "updates of model '%s' stop here, until it is loaded again; this one may be "
+                       "applied then",
+                       stream->name);
+    stream->problem = update->problem;
+}
+
 static void finish(struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
@@ -153,11 +169,7 @@ static void finish(struct bag_update *update)
         return;
     }
     if (!apply(update)) {
-        update->failed = stream->stopped = true;
-        bag_problem_prefix(&update->problem,
-                           "updates of model '%s' stop here, until it is loaded again",
-                           stream->name);
-        stream->problem = update->problem;
+        fail_to_apply(update);
         return;
     }
     update->applied = true;

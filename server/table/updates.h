@@ -60,6 +60,7 @@ struct bag_journal {
     struct bag_journal_header file_header; /* of the last file, which may have other rows */
     bool begins;                           /* the next record begins a file */
     uint64_t last_sequence; /* of the last record, or before the first one; 0: none */
+    size_t last_bytes;      /* of the last record; 0: it cannot be taken back */
     uint64_t synced_bytes, synced_sequence; /* of the last file; its last record that is safe */
     char *buffer;                           /* owned; of the record that is written */
     size_t buffer_bytes;
@@ -86,6 +87,10 @@ uint64_t bag_journal_bytes(const struct bag_journal *journal);
  * does not take it: the journal is then as before. */
 bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_record *record,
                         struct bag_problem *problem);
+
+/* Takes back the record that was appended last, if that is `sequence`. False where it is another
+ * one, or may still be on the disk. */
+bool bag_journal_take_back(struct bag_journal *journal, uint64_t sequence);
 
 /* Whether some record is not known to be on the disk. */
 static inline bool bag_journal_is_dirty(const struct bag_journal *journal)

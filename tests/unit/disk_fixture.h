@@ -71,6 +71,7 @@ struct fake_disk {
     unsigned fails;  /* one of so many writes and syncs fails; 0: none */
     long calls_left; /* until the machine stops; negative: it does not */
     bool full;       /* every write fails for want of space */
+    bool truncates_fail;
     size_t open_files;
     size_t lost_syncs; /* that failed */
 };
@@ -287,7 +288,7 @@ static inline int disk_truncate(void *context, int file, uint64_t bytes)
 {
     struct fake_disk *disk = context;
     struct disk_file *to = &disk->files[file];
-    int error = fails(disk, true);
+    int error = disk->truncates_fail ? EIO : fails(disk, true);
     if (error)
         return error;
     *add_write(to) = (struct disk_write){.truncates = true, .at = bytes};

@@ -123,11 +123,142 @@ static void test_next_sync_writes_again(void **state)
     check_after_power_loss();
 }
 
+/* ---- updates that cannot be applied ---------------------------------------------------------- */
+
+static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
+                      struct bag_problem *problem)
+{
+    (void)context, (void)problem;
+    for (size_t i = 0; i < count; i++)
+        keys[i] = 100 + first + i;
+    return true;
+}
+
+/* A keyed table of zeros, with the keys 100 to 103 and room for as many. */
+static void attach_keyed(struct bag_table_memory *memory)
+{
+    static const struct bag_rules rules = {.reduction = BAG_SUM, .default_index = -1};
+    struct bag_keys_source source = {read_keys, NULL, ROWS / 2, false, ROWS / 2};
+    struct bag_problem problem;
+    int64_t shape[2] = {ROWS, COLUMNS};
+    assert_true(bag_table_create(BAG_F32, 2, shape, memory, &problem));
+    memset(memory->mapping, 0, ROWS * bag_row_bytes(&memory->table));
+    memory->spare_rows = ROWS / 2;
+    memory->shape[0] = memory->table.num_rows = ROWS / 2;
+    memory->keys_dtype = BAG_U64;
+    assert_true(bag_keys_index_build(&source, 1, NULL, NULL, &memory->index, &problem));
+    struct bag_updates_table table = {.name = "items", .memory = memory, .rules = &rules};
+    if (!bag_updates_attach(&updates, &table, &problem))
+        fail_msg("%s", problem.text);
+}
+
+/* What is checked has the memory that applying it takes, before it is written anywhere. */
+static void test_check_reserves(void **state)
+{
+    struct bag_table_memory memory;
+    const uint64_t keys[3] = {100, 7, 8};
+    const struct bag_rows_batch batch = {.count = 3, .ids = keys};
+    struct bag_problem problem;
+    bool changes_keys;
+    (void)state;
+    start(BAG_JOURNAL_SYNC_ALWAYS);
+    attach_keyed(&memory);
+    assert_true(bag_live_rows_check(memory.live, &batch, &changes_keys, &problem));
+    assert_true(changes_keys && memory.live->found_room >= 3 && memory.live->freed_room >= 2);
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+}
+
+/* As if every place of the index were taken. */
+static const char *put_in_full_index(struct bag_table_memory *memory, uint64_t key)
+{
+    struct bag_keys *keys = &memory->index.keys;
+    size_t bytes = keys->num_lines * sizeof *keys->lines;
+    void *copy = malloc(bytes);
+    assert_non_null(copy);
+    memcpy(copy, keys->lines, bytes);
+    for (size_t i = 0; i < keys->num_lines; i++)
+        memset(keys->lines[i].words, 0xff, sizeof keys->lines[i].words);
+    const char *why = put_row(memory, key, ones);
+    memcpy(keys->lines, copy, bytes);
+    free(copy);
+    return why;
+}
+
+static void check_keys(struct bag_table_memory *memory)
+{
+    assert_true(bag_keys_find_one(&memory->index.keys, 7) < 0);
+    int64_t row = bag_keys_find_one(&memory->index.keys, 8);
+    assert_true(row >= 0 && ((const float *)memory->table.rows)[row * COLUMNS] == 1);
+    assert_int_equal(memory->live->stream->sequence, 2);
+}
+
+/* What was told to have failed is not there after a restart either, and its number is free. */
+static void check_failed_update(enum bag_journal_sync sync)
+{
+    struct bag_table_memory memory;
+    start(sync);
+    attach_keyed(&memory);
+    assert_null(put_row(&memory, 100, ones));
+    assert_non_null(strstr(put_in_full_index(&memory, 7), "no place for a new key"));
+    assert_int_equal(memory.live->stream->sequence, 1);
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+    crash(disk, false);
+    start(sync);
+    attach_keyed(&memory);
+    assert_int_equal(memory.live->stream->sequence, 1);
+    assert_non_null(put_in_full_index(&memory, 7));
+    assert_null(put_row(&memory, 8, ones));
+    check_keys(&memory);
+    bag_updates_sync(&updates);
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+    crash(disk, true);
+    start(sync);
+    attach_keyed(&memory);
+    check_keys(&memory);
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+}
+
+static void test_failed_update_is_taken_back(void **state)
+{
+    (void)state;
+    check_failed_update(BAG_JOURNAL_SYNC_ALWAYS);
+}
+
+static void test_failed_update_is_taken_back_unsynced(void **state)
+{
+    (void)state;
+    check_failed_update(BAG_JOURNAL_SYNC_INTERVAL);
+}
+
+/* Where the disk does not take that either, no update follows what may be there. */
+static void test_failed_update_that_stays(void **state)
+{
+    struct bag_table_memory memory;
+    (void)state;
+    start(BAG_JOURNAL_SYNC_INTERVAL);
+    attach_keyed(&memory);
+    assert_null(put_row(&memory, 100, ones));
+    disk->truncates_fail = true;
+    assert_non_null(strstr(put_in_full_index(&memory, 7), "may be applied then"));
+    assert_non_null(strstr(put_row(&memory, 8, ones), "stop here"));
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_other_rows_after_a_failed_sync, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_next_sync_writes_again, set_up, tear_down)};
+        cmocka_unit_test_setup_teardown(test_next_sync_writes_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_check_reserves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_failed_update_is_taken_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_failed_update_is_taken_back_unsynced, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_failed_update_that_stays, set_up, tear_down)};
     bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
