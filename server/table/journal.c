@@ -159,25 +159,30 @@ static bool write_rest_again(struct bag_journal *journal, struct bag_problem *pr
     return add_new_file(journal, &new_file, rest, problem);
 }
 
+static bool sync_last(struct bag_journal *journal, struct bag_problem *problem)
+{
+    int error = journal->disk->sync(journal->disk->context, journal->file);
+    if (error) {
+        journal->failed = journal->sync_failed = true;
+        return reject_storage(journal, "fsync failed", error, problem);
+    }
+    journal->synced_bytes = bag_journal_last(journal)->bytes;
+    journal->synced_sequence = journal->last_sequence;
+    return true;
+}
+
 bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_problem *problem)
 {
-    const struct bag_disk *disk = journal->disk;
     if (!bag_journal_is_dirty(journal))
         return true;
-    if (journal->sync_failed)
-        return write_rest_again(journal, problem);
-    int error = disk->sync(disk->context, journal->file);
-    if (!error) {
-        journal->synced_bytes = bag_journal_last(journal)->bytes;
-        journal->synced_sequence = journal->last_sequence;
-        return true;
-    }
-    journal->failed = journal->sync_failed = true;
-    if (takes_back) {
+    bool ok =
+        journal->sync_failed ? write_rest_again(journal, problem) : sync_last(journal, problem);
+    if (!ok && takes_back) {
         bag_journal_last(journal)->bytes = journal->synced_bytes;
         journal->last_sequence = journal->synced_sequence;
+        journal->last_bytes = 0;
     }
-    return reject_storage(journal, "fsync failed", error, problem);
+    return ok;
 }
 
 /* A file of rows as the header says. */
