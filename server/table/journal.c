@@ -18,8 +18,8 @@ struct bag_journal_path bag_journal_path_of(const char *folder, uint64_t first_s
 
 bool bag_journal_reject(const char *path, const char *what, int error, struct bag_problem *problem)
 {
-    return bag_problem_set(problem, BAG_ERROR_FILE, "journal %s: %s: %s", path, what,
-                           strerror(error));
+    return bag_problem_set(problem, error == ENOMEM ? BAG_ERROR_NO_MEMORY : BAG_ERROR_FILE,
+                           "journal %s: %s: %s", path, what, strerror(error));
 }
 
 static bool reject_storage(const struct bag_journal *journal, const char *what, int error,
