@@ -5,11 +5,12 @@
  * bits. */
 #include "rowformat.h"
 
-/* FBGEMM's search, with a third of its 200 steps: the refinement finds what lies between. At most
- * 16 % of the row's range are given up, and less where the error has grown by so much. */
-#define SEARCH_STEPS    60
-#define SEARCH_KEEPS    51
-#define SEARCH_GIVES_UP 1.1f
+/* FBGEMM's search: of 200 steps of the row's range at most 16 % are given up, and less where the
+ * error has grown by a quarter. With fewer steps, or an earlier end, the mean error is no higher, but
+ * one row in ten has a higher one than FBGEMM's. */
+#define SEARCH_STEPS    200
+#define SEARCH_KEEPS    168
+#define SEARCH_GIVES_UP 1.25f
 
 /* Rounds of refinement: each starts only where the one before it gained. */
 #define REFINE_ROUNDS 12
