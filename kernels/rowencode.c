@@ -6,8 +6,8 @@
 #include "rowformat.h"
 
 /* FBGEMM's search: of 200 steps of the row's range at most 16 % are given up, and less where the
- * error has grown by a quarter. With fewer steps, or an earlier end, the mean error is no higher, but
- * one row in ten has a higher one than FBGEMM's. */
+ * error has grown by a quarter. With fewer steps, or an earlier end, the mean error is no higher,
+ * but one row in ten has a higher one than FBGEMM's. */
 #define SEARCH_STEPS    200
 #define SEARCH_KEEPS    168
 #define SEARCH_GIVES_UP 1.25f
