@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,7 +52,8 @@ static const struct bag_tool tool = {
     2,
     2};
 
-static volatile int stopping;
+/* The signal that came. Its handler may run on any thread; lock-free, as it must be there. */
+static atomic_int stopping;
 
 static void on_signal(int number)
 {

@@ -7,6 +7,7 @@
 #include "server/table/change.h"
 #include "server/table/source.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* ---- arguments (arguments.c) ----------------------------------------------------------------- */
@@ -142,7 +143,7 @@ struct bag_conversion {
     bool replace;                    /* `out` where it exists */
     unsigned threads;                /* 1 to BAG_CONVERT_MAX_THREADS */
     double max_error;                /* of an element; larger ones make it fail. INFINITY: any */
-    const volatile int *stopping;    /* not 0: end without a file */
+    const atomic_int *stopping;      /* not 0: end without a file */
     struct bag_progress *progress;   /* of bytes of the source */
 };
 
