@@ -296,7 +296,6 @@ static struct bag_load_options options_of(struct loading *loading)
     struct bag_load_options read = {.threads = processors > 0 ? (unsigned)processors : 1,
                                     .bytes_per_second =
                                         starts ? 0 : (uint64_t)options->load_bytes_per_second,
-                                    .yields = !starts,
                                     .cancelled = changer->cancelled,
                                     .progress = on_progress,
                                     .context = loading};

@@ -12,7 +12,6 @@
 #include "updates.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,8 +102,7 @@ static void sleep_until(const struct reading *reading, uint64_t at_ns)
     }
 }
 
-/* Waits until so many bytes may be read, so that all readers keep to their bytes per second, and
- * lets those run that wait for the processor. */
+/* Waits until so many bytes may be read, so that all readers keep to their bytes per second. */
 static void take_turn(struct reading *reading, size_t bytes)
 {
     double rate = (double)reading->options->bytes_per_second;
@@ -115,10 +113,7 @@ static void take_turn(struct reading *reading, size_t bytes)
         reading->next_ns = at_ns + (uint64_t)((double)bytes / rate * NS_PER_S);
         pthread_mutex_unlock(&reading->crew.lock);
     }
-    if (at_ns > now_ns)
-        sleep_until(reading, at_ns);
-    else if (reading->options->yields)
-        sched_yield();
+    sleep_until(reading, at_ns);
 }
 
 static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)

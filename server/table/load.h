@@ -144,7 +144,6 @@ bool bag_table_load(const struct bag_table_file *file, unsigned threads,
 struct bag_load_options {
     unsigned threads;             /* that read; at least 1 */
     uint64_t bytes_per_second;    /* that all of them read; 0: any */
-    bool yields;                  /* lets other threads run between reads: requests are served */
     const atomic_bool *cancelled; /* set by any thread: reading fails soon; NULL: never */
     bag_load_progress *progress;  /* NULL: nobody is told */
     void *context;                /* its */
