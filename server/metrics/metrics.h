@@ -291,20 +291,18 @@ uint64_t bag_histogram_count(const bag_counter *histogram);
 /* A time of uv_now in ms since 1970; 0 stays 0. */
 uint64_t bag_metrics_epoch_ms(const struct bag_metrics *metrics, uint64_t loop_ms);
 
-/* ---- exposing (expose.c) --------------------------------------------------------------------- */
-
-/* The counters for those who ask: GET /metrics and the statistics of the protocol. */
-
+/* What is sampled when somebody asks. */
 struct bag_process_stats {
 #define BAG_X(member, ...) uint64_t member;
     BAG_PROCESS_METRICS(BAG_X)
 #undef BAG_X
 };
 
-/* A number that cannot be had is 0. */
+/* Fills in what the system says of this process (CPU time, memory, descriptors); a number that
+ * cannot be read is 0. */
 void bag_process_sample(struct bag_process_stats *counters);
 
-/* Prometheus' text format, version 0.0.4. */
+/* ---- Prometheus' text format, version 0.0.4 (prometheus.c) ----------------------------------- */
 
 #define BAG_PROMETHEUS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
@@ -331,14 +329,14 @@ void bag_prometheus_bound(struct bag_prometheus *out, uint64_t bound, bool ns);
 /* The whole text, which is the caller's from then on (free); NULL without memory. */
 char *bag_prometheus_end(struct bag_prometheus *out);
 
-/* ---- everything ------------------------------------------------------------------------------ */
+/* ---- exposing (expose.c) --------------------------------------------------------------------- */
 
-/* Everything in Prometheus' text format; the caller frees it. NULL without memory. The snapshot is
- * one that the caller has acquired. */
+/* The answer to GET /metrics: all metrics in Prometheus' text format. The caller frees it; NULL
+ * without memory. The snapshot is one that the caller has acquired. */
 char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
                             const char *version);
 
-/* One model's statistics. */
+/* One model's statistics, as the protocol's statistics endpoint shows them. */
 void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_model *model,
                            struct bag_v2_statistics *statistics);
 
