@@ -2,7 +2,7 @@
  * wrong. */
 #include "testing.h"
 
-#include "server/http/connection.h"
+#include "server/http/guard.h"
 #include "server/http/message.h"
 
 #define GET     "GET / HTTP/1.1\r\n"
