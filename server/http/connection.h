@@ -6,10 +6,6 @@
  * shut down, which the library then notices. A connection between two requests is left to the
  * library.
  *
- * A connection that was answered before its body was read is closed in two steps: closing a socket
- * with unread bytes resets it, and a client that is still sending may then never see the answer. So
- * its bytes are read and dropped until the client closes, for a bounded time (lingering close).
- *
  * All functions and callbacks run on the loop's thread. */
 #ifndef BAG_HTTP_CONNECTION_H
 #define BAG_HTTP_CONNECTION_H
@@ -137,16 +133,25 @@ void bag_http_connections_make_room(struct bag_http_connections *connections);
 bool bag_http_connection_send_raw(const struct bag_http_connection *connection,
                                   const struct bag_http_reply *reply);
 
-/* Goes on reading from a socket that its owner is about to close. Where it cannot (too many, no
- * memory), the connection is reset as it would have been. */
-void bag_http_connection_linger(struct bag_http_connections *connections, int fd);
-
 /* Ends connections on which nothing was asked for idle_ms, counted from since_ms on, and nothing is
  * on its way, as far as can be known. */
 void bag_http_connections_close_idle(struct bag_http_connections *connections, uint64_t since_ms,
                                      uint64_t idle_ms);
 
-/* ---- draining -------------------------------------------------------------------------------- */
+/* ---- lingering close (closing.c) ------------------------------------------------------------- */
+
+/* A connection that was answered before its body was read is closed in two steps: closing a socket
+ * with unread bytes resets it, and a client that is still sending may then never see the answer. So
+ * its bytes are read and dropped until the client closes, for a bounded time. */
+
+/* Goes on reading from a socket that its owner is about to close. Where it cannot (too many, no
+ * memory), the connection is reset as it would have been. */
+void bag_http_connection_linger(struct bag_http_connections *connections, int fd);
+
+/* Ends all lingering closes. */
+void bag_http_lingering_stop(struct bag_http_connections *connections);
+
+/* ---- draining (closing.c) -------------------------------------------------------------------- */
 
 /* Stopping one server without losing a request.
  *
