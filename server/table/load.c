@@ -20,9 +20,9 @@
 #define TILE_BYTES ((size_t)8 << 20)
 /* The least that is read at one place, however many columns there are. */
 #define RUN_BYTES ((size_t)64 << 10)
-/* What one call reads. The kernel may not let another thread run on the processor before a call
- * ends: much at once would hold up requests by milliseconds. */
-#define PIECE_BYTES ((size_t)256 << 10)
+/* At a rate, one call reads what that allows in such a part of a second: so progress shows, and
+ * cancelling is seen soon. */
+#define PIECES_PER_S 10
 /* Of smaller tables nobody asks what pages they are in. */
 #define LARGE_BYTES ((size_t)16 << 20)
 
@@ -78,6 +78,7 @@ struct reading {
     int fd;
     const struct bag_npy *npy;
     struct tiling tiling;
+    size_t piece_bytes; /* of one call */
     unsigned char *rows;
     const struct bag_load_options *options;
     uint32_t *crc32; /* of the elements: the XOR of parts, atomic; NULL: nobody asks */
@@ -116,6 +117,13 @@ static void take_turn(struct reading *reading, size_t bytes)
     sleep_until(reading, at_ns);
 }
 
+static size_t piece_bytes_of(const struct bag_load_options *options)
+{
+    if (!options->bytes_per_second)
+        return TILE_BYTES;
+    return within(options->bytes_per_second / PIECES_PER_S, RUN_BYTES, TILE_BYTES);
+}
+
 static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
 {
     pthread_mutex_lock(&reading->crew.lock);
@@ -124,12 +132,6 @@ static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
         *tile = tile_at(reading->npy, &reading->tiling, reading->next_tile++);
     pthread_mutex_unlock(&reading->crew.lock);
     return more;
-}
-
-static void tile_done(struct reading *reading, struct bag_npy_tile tile)
-{
-    size_t elements = tile.count * tile.num_columns;
-    bag_crew_did(&reading->crew, elements * bag_dtypes[reading->npy->dtype].bytes);
 }
 
 /* ---- one reader ------------------------------------------------------------------------------ */
@@ -153,7 +155,7 @@ static bool read_run(struct reading *reading, size_t first, size_t elements, uns
     size_t bytes = elements * bag_dtypes[reading->npy->dtype].bytes;
     off_t at = (off_t)(reading->npy->data_offset + first * bag_dtypes[reading->npy->dtype].bytes);
     while (bytes > 0) {
-        size_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+        size_t piece = within(bytes, 1, reading->piece_bytes);
         take_turn(reading, piece);
         if (is_cancelled(reading))
             return bag_problem_set(problem, BAG_ERROR_DRAINING, "it is no longer to be loaded");
@@ -171,6 +173,7 @@ static bool read_run(struct reading *reading, size_t first, size_t elements, uns
         out += got;
         at += got;
         bytes -= (size_t)got;
+        bag_crew_did(&reading->crew, (size_t)got);
     }
     add_crc32(reading, first, elements, start);
     return true;
@@ -196,11 +199,9 @@ static bool read_into_place(struct reading *reading, struct bag_problem *problem
 {
     struct bag_npy_tile tile;
     size_t element_bytes = bag_dtypes[reading->npy->dtype].bytes;
-    while (next_tile(reading, &tile)) {
+    while (next_tile(reading, &tile))
         if (!read_tile(reading, tile, reading->rows + tile.first * element_bytes, problem))
             return false;
-        tile_done(reading, tile);
-    }
     return true;
 }
 
@@ -213,10 +214,8 @@ static bool read_and_place(struct reading *reading, struct bag_problem *problem)
         return false;
     while (ok && next_tile(reading, &tile)) {
         ok = read_tile(reading, tile, block, problem);
-        if (ok) {
+        if (ok)
             bag_npy_place(reading->npy, tile, block, reading->rows);
-            tile_done(reading, tile);
-        }
     }
     bag_memory_unmap(block, reading->tiling.bytes);
     return ok;
@@ -247,6 +246,7 @@ static bool read_all(int fd, const struct bag_npy *npy, const struct bag_load_op
     struct reading reading = {.fd = fd,
                               .npy = npy,
                               .tiling = tiling_of(npy),
+                              .piece_bytes = piece_bytes_of(options),
                               .rows = rows,
                               .options = options,
                               .crc32 = crc32};

@@ -2,6 +2,7 @@
 #include "table_fixture.h"
 
 #include <pthread.h>
+#include <uv.h>
 
 static struct bag_table_memory load(const struct bag_table_file *file, unsigned threads)
 {
@@ -149,6 +150,58 @@ static void loads_large_tables_and_tells_of_progress(void **state)
     }
 }
 
+/* ---- at a rate ------------------------------------------------------------------------------- */
+
+struct stop {
+    atomic_bool cancelled;
+    size_t done_bytes;
+};
+
+static void stop_at_once(void *context, size_t done_bytes, size_t total_bytes)
+{
+    struct stop *stop = context;
+    assert_int_equal(total_bytes, MANY_BYTES);
+    atomic_store(&stop->cancelled, true);
+    stop->done_bytes = done_bytes;
+}
+
+/* Progress shows, and cancelling is seen, after what the rate allows in a tenth of a second. */
+static void stops_soon_at_a_low_rate(void **state)
+{
+    (void)state;
+    write_many();
+    struct bag_table_file file = open_file();
+    for (unsigned threads = 1; threads <= 2; threads++) {
+        struct stop stop = {.done_bytes = 0};
+        const struct bag_load_options options = {.threads = threads,
+                                                 .bytes_per_second = 2 << 20,
+                                                 .cancelled = &stop.cancelled,
+                                                 .progress = stop_at_once,
+                                                 .context = &stop};
+        struct bag_table_memory memory;
+        struct bag_problem problem;
+        assert_false(bag_table_load_parts(&file, 1, 0, &options, &memory, &problem));
+        assert_int_equal(problem.kind, BAG_ERROR_DRAINING);
+        assert_in_range(stop.done_bytes, 1, 1 << 20);
+    }
+}
+
+static void keeps_to_the_rate(void **state)
+{
+    (void)state;
+    write_many();
+    struct bag_table_file file = open_file();
+    const struct bag_load_options options = {.threads = 2, .bytes_per_second = 100 << 20};
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    uint64_t begun_ns = uv_hrtime();
+    assert_true(bag_table_load_parts(&file, 1, 0, &options, &memory, &problem));
+    /* The last tile begins after two of 8 MiB. */
+    assert_true(uv_hrtime() - begun_ns >= 160000000);
+    check_many(&memory);
+    bag_table_unload(&memory);
+}
+
 static void gives_all_memory_back(void **state)
 {
     (void)state;
@@ -205,6 +258,8 @@ int main(void)
         cmocka_unit_test(takes_the_configured_type),
         cmocka_unit_test(survives_its_file),
         cmocka_unit_test(loads_large_tables_and_tells_of_progress),
+        cmocka_unit_test(stops_soon_at_a_low_rate),
+        cmocka_unit_test(keeps_to_the_rate),
         cmocka_unit_test(gives_all_memory_back),
         cmocka_unit_test(makes_zeroed_tables),
         cmocka_unit_test(rejects_tables_beyond_all_memory),
