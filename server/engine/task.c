@@ -155,7 +155,7 @@ static bool decode_job(struct bag_task *task, struct bag_job *job)
     struct bag_engine *engine = task->engine;
     bag_stopwatch_lap(&job->infer.watch, BAG_STAGE_QUEUE);
     if (job->planned) {
-        bag_infer_ask(&job->infer);
+        bag_infer_prefetch(&job->infer);
         return true;
     }
     job->failed = !bag_infer_unpack(&job->infer, &engine->buffers,
@@ -165,7 +165,7 @@ static bool decode_job(struct bag_task *task, struct bag_job *job)
     if (!job->failed && bag_job_is_late(engine, job, uv_hrtime()))
         job->failed = !bag_job_reject_late(job);
     if (!job->failed)
-        bag_infer_ask(&job->infer);
+        bag_infer_prefetch(&job->infer);
     return !job->failed;
 }
 
@@ -274,9 +274,9 @@ static void run_job(struct bag_task *task, struct bag_job *job)
     end_job(task, job, is_last);
 }
 
-/* Jobs that are decoded: what is mapped was asked for of all, and they are run one by one. */
-static void run_asked(struct bag_task *task, struct bag_job *const *jobs, size_t count,
-                      bool is_last)
+/* Jobs that are decoded, and whose mapped rows are prefetched: run one by one. */
+static void run_in_turn(struct bag_task *task, struct bag_job *const *jobs, size_t count,
+                        bool is_last)
 {
     for (size_t i = 0; i < count; i++) {
         jobs[i]->failed =
@@ -319,7 +319,7 @@ static void run_groups(struct bag_task *task)
             if (projects)
                 run_together(task, jobs, count, !next);
             else
-                run_asked(task, jobs, count, !next);
+                run_in_turn(task, jobs, count, !next);
             count = 0;
         }
     }

@@ -139,7 +139,7 @@ void bag_infer_reset(struct bag_infer *infer)
     infer->output.reply = infer->scratch.results = NULL;
     infer->plan.id.bytes = 0;
     infer->scratch.pooled = NULL;
-    infer->scratch.asked = 0;
+    infer->scratch.num_prefetched = 0;
     infer->scratch.explanation = NULL;
     infer->scratch.explanation_bytes = 0;
     infer->output.bytes = infer->output.header_bytes = infer->output.default_bags = 0;

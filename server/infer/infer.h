@@ -2,11 +2,10 @@
  *
  *   bag_infer_unpack   decompresses a body that came compressed
  *   bag_infer_plan     decodes and checks what the client sent; the size of the reply is known then
- *   bag_infer_ask      of mapped tables: asks for the pages of its rows, so that they are read
- *                      while others are pooled
+ *   bag_infer_prefetch of mapped tables: has its rows read from the disk while others are pooled
  *   bag_infer_prepare  takes memory for the reply and writes what comes before the numbers
  *   bag_infer_pool     pools a range of it; several threads may do disjoint ranges at once
- *   bag_infer_check    of mapped tables: finds out whether all rows were there
+ *   bag_infer_check    of mapped tables: finds out whether all rows could be read
  *   bag_infer_finish   prints the numbers where JSON is wanted, and compresses the reply where
  *                      that is
  *
@@ -22,7 +21,7 @@
 #include "proto/v2_request.h"
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
-#include "server/table/load.h"
+#include "server/table/map.h"
 
 /* What the caller sets. All pointers are borrowed and outlive the inference. */
 struct bag_infer_input {
@@ -54,7 +53,7 @@ struct bag_infer_scratch {
     char *explanation;
     size_t explanation_bytes;   /* at first the most, then as many as it has */
     void *pooled;               /* rows yet to be projected, where nobody else has them */
-    size_t asked;               /* entries, in the order of the ops, whose pages were asked for */
+    size_t num_prefetched;      /* entries, in the order of the ops, whose rows were prefetched */
     struct bag_map_epoch epoch; /* of mapped tables, before they were pooled */
     char *results;              /* of all outputs; a part of the reply where that is binary */
 };
@@ -81,10 +80,10 @@ bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size
 bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cache,
                     struct bag_problem *problem);
 
-/* Asks for as many pages as a batch may; the rest follows while it is pooled. */
-void bag_infer_ask(struct bag_infer *infer);
+/* Prefetches the first rows, as many as may wait in memory; the rest follow while it is pooled. */
+void bag_infer_prefetch(struct bag_infer *infer);
 
-/* Takes the memory. Fails only for want of it. */
+/* Takes the memory for the reply. Fails only where there is none. */
 bool bag_infer_prepare(struct bag_infer *infer, struct bag_buffers *buffers,
                        struct bag_problem *problem);
 
@@ -158,11 +157,12 @@ size_t bag_reply_count_packed(const struct bag_infer *infer);
 
 /* Called by infer.c alone. */
 
-/* Pools a range; before each part of it the pages of the next one are asked for. */
+/* Pools a range; before each part of it the rows of the next one are prefetched. */
 void bag_mapped_pool(const struct bag_infer *infer, struct bag_split split);
 
-/* When all is pooled: whether every row was there. Pools all of it again where a file was changed
- * meanwhile. False with *problem where a row is missing; the reply is then not to be sent. */
+/* When all is pooled: whether every row could be read. Pools all of it again where a file was
+ * changed meanwhile. False with *problem where a row is missing; the reply is then not to be sent.
+ */
 bool bag_mapped_check(struct bag_infer *infer, struct bag_problem *problem);
 
 #endif

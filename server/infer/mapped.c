@@ -1,14 +1,15 @@
-/* Inference over mapped tables: pages asked for ahead, rows found missing afterwards; see infer.h
- * and server/table/load.h. */
+/* Inference over mapped tables: rows are prefetched, and missing ones are found afterwards; see
+ * infer.h and server/table/map.h. */
 #include "infer.h"
 #include "kernels/pool_entries.h"
+#include "server/table/map.h"
 
-/* So many entries' pages are asked for ahead: enough to keep a disk busy, few enough that none has
+/* Entries whose rows are prefetched at a time: enough to keep a disk busy, few enough that none has
  * left memory again before it is used. */
 #define WINDOW_ENTRIES ((size_t)4096)
 
 /* How often a request is pooled again because of a file that changes. */
-#define MOST_TRIES 8
+#define MAX_TRIES 8
 
 static const struct bag_feature *feature_of(const struct bag_infer *infer, const struct bag_op *op)
 {
@@ -29,34 +30,35 @@ static bool reject_op(const struct bag_infer *infer, const struct bag_op *op,
     return false;
 }
 
-/* ---- asking for pages ------------------------------------------------------------------------ */
+/* ---- prefetching ----------------------------------------------------------------------------- */
 
-static void ask(struct bag_map *map, const struct bag_pool_args *args, size_t first, size_t end)
+static void prefetch_rows(struct bag_map *map, const struct bag_pool_args *args, size_t first,
+                          size_t end)
 {
-    struct bag_map_asking asking BAG_UNSET;
-    if (first >= end || !bag_map_ask_begin(&asking, map))
+    struct bag_map_prefetch prefetch BAG_UNSET;
+    if (first >= end || !bag_map_prefetch_begin(&prefetch, map))
         return;
     for (size_t entry = first; entry < end; entry++) {
         int64_t row = bag_id_at(&args->indices, entry);
         if (row >= 0 && row < args->table.num_rows && row != args->padding_row)
-            bag_map_ask_row(&asking, row);
+            bag_map_prefetch_row(&prefetch, row);
     }
-    bag_map_ask_end(&asking);
+    bag_map_prefetch_end(&prefetch);
 }
 
-void bag_infer_ask(struct bag_infer *infer)
+void bag_infer_prefetch(struct bag_infer *infer)
 {
     size_t left = WINDOW_ENTRIES;
-    infer->scratch.asked = 0;
+    infer->scratch.num_prefetched = 0;
     if (!infer->input.model->mapped)
         return;
     for (size_t i = 0; i < infer->plan.num_ops && left; i++) {
         const struct bag_op *op = &infer->plan.ops[i];
         size_t count = op->args.indices.count < left ? op->args.indices.count : left;
         if (map_of(infer, op))
-            ask(map_of(infer, op), &op->args, 0, count);
+            prefetch_rows(map_of(infer, op), &op->args, 0, count);
         left -= count;
-        infer->scratch.asked += count;
+        infer->scratch.num_prefetched += count;
     }
 }
 
@@ -77,18 +79,19 @@ static size_t window_end(const struct bag_pool_args *args, size_t bag, size_t en
     return low;
 }
 
-static void ask_bags(struct bag_map *map, const struct bag_pool_args *args, size_t first_bag,
-                     size_t end_bag, size_t asked)
+static void prefetch_bags(struct bag_map *map, const struct bag_pool_args *args, size_t first_bag,
+                          size_t end_bag, size_t prefetched)
 {
     if (first_bag >= end_bag)
         return;
     size_t first = bag_pool_first_entry(args, first_bag);
-    ask(map, args, first < asked ? asked : first, bag_pool_first_entry(args, end_bag));
+    prefetch_rows(map, args, first < prefetched ? prefetched : first,
+                  bag_pool_first_entry(args, end_bag));
 }
 
-/* `asked` of the op's entries were asked for before. */
+/* The rows of the op's first `prefetched` entries are prefetched already. */
 static void pool_op(struct bag_map *map, const struct bag_op *op, struct bag_range range,
-                    size_t asked)
+                    size_t prefetched)
 {
     const struct bag_pool_args *args = &op->args;
     size_t end_bag = range.end_bag;
@@ -96,12 +99,12 @@ static void pool_op(struct bag_map *map, const struct bag_op *op, struct bag_ran
     if (range.first_bag >= end_bag)
         return;
     size_t next = window_end(args, range.first_bag, end_bag);
-    ask_bags(map, args, range.first_bag, next, asked);
+    prefetch_bags(map, args, range.first_bag, next, prefetched);
     while (next > range.end_bag) {
         range.first_bag = range.end_bag;
         range.end_bag = next;
         next = next < end_bag ? window_end(args, next, end_bag) : next;
-        ask_bags(map, args, range.end_bag, next, asked);
+        prefetch_bags(map, args, range.end_bag, next, prefetched);
         bag_pool_run(args, range, op->result);
     }
 }
@@ -112,13 +115,13 @@ void bag_mapped_pool(const struct bag_infer *infer, struct bag_split split)
     size_t end = split.end_op + (split.end_bag > 0), before = 0;
     for (size_t i = 0; i < end; i++) {
         const struct bag_op *op = &infer->plan.ops[i];
-        size_t asked = infer->scratch.asked > before ? infer->scratch.asked - before : 0;
+        size_t all = infer->scratch.num_prefetched, prefetched = all > before ? all - before : 0;
         before += op->args.indices.count;
         if (i < split.first_op)
             continue;
         struct bag_range range = bag_split_range(&split, &op->args, i);
         if (map_of(infer, op))
-            pool_op(map_of(infer, op), op, range, asked);
+            pool_op(map_of(infer, op), op, range, prefetched);
         else
             bag_pool_run(&op->args, range, op->result);
     }
@@ -159,14 +162,14 @@ static bool check_op(const struct bag_infer *infer, const struct bag_op *op,
     return true;
 }
 
-static void look(const struct bag_infer *infer)
+static void refresh(const struct bag_infer *infer)
 {
     bool has_read = bag_map_has_read();
     struct bag_map *before = NULL;
     for (size_t i = 0; i < infer->plan.num_ops; i++) {
         struct bag_map *map = map_of(infer, &infer->plan.ops[i]);
         if (map && map != before)
-            bag_map_look(map, has_read);
+            bag_map_refresh(map, has_read);
         before = map;
     }
 }
@@ -181,19 +184,19 @@ static const struct bag_op *find_mapped(const struct bag_infer *infer)
     return NULL;
 }
 
-/* Pools until nothing happens to a file meanwhile. One that is merely written to may never rest:
- * then it is enough that no page went or came. */
+/* Pools until no file changes meanwhile. One that is written to all the time never stays unchanged:
+ * then it is enough that no hole was made or filled. */
 static bool settle(struct bag_infer *infer)
 {
     struct bag_map_epoch before = infer->scratch.epoch, now;
-    look(infer);
+    refresh(infer);
     now = bag_map_epoch();
-    for (int tries = 0; tries < MOST_TRIES; tries++) {
+    for (int tries = 0; tries < MAX_TRIES; tries++) {
         if (now.holes == before.holes && now.states == before.states)
             return true;
         before = now;
         bag_mapped_pool(infer, bag_split_all(infer->plan.num_ops));
-        look(infer);
+        refresh(infer);
         now = bag_map_epoch();
     }
     return now.holes == before.holes;

@@ -1,7 +1,7 @@
 /* Reading the tables of a plan, how far that is, and making models of open sources; see change.h.
  */
 #include "change.h"
-#include "load.h"
+#include "map.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 

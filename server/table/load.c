@@ -3,7 +3,7 @@
  * Elements are read in parallel, in large tiles. A file in C order is split into blocks. Of a
  * column-major one a tile takes a range of as many columns as fit: so each reader writes whole
  * rows, and the table's cache lines are filled at once instead of once per column. */
-#include "load.h"
+#include "map.h"
 
 #include "proto/formats.h"
 #include "server/memory/memory.h"
