@@ -1,5 +1,5 @@
-/* The header of an .npy file: magic, version and length, its text, element type and sizes; see
- * formats.h. npy_place.c moves elements. */
+/* The header of an .npy file: magic, version and length, its text, the element type; see
+ * formats.h. */
 #include "formats.h"
 
 #include <string.h>
@@ -399,8 +399,8 @@ static bool reject_type(const struct header *header, struct bag_problem *problem
 }
 
 /* What the configuration says about the elements must at least have their size. */
-static bool override_type(const struct header *header, size_t file_bytes,
-                          enum bag_dtype override_dtype, struct bag_problem *problem)
+static bool check_override(const struct header *header, size_t file_bytes,
+                           enum bag_dtype override_dtype, struct bag_problem *problem)
 {
     const struct bag_dtype_info *info = &bag_dtypes[override_dtype];
     if (info->kind == BAG_KIND_OTHER)
@@ -417,86 +417,53 @@ static bool override_type(const struct header *header, size_t file_bytes,
 
 /* `descr` is a byte order, a kind and a size: "<f4". */
 static bool resolve_type(const struct header *header, enum bag_dtype override_dtype,
-                         struct bag_npy *npy, struct bag_problem *problem)
+                         enum bag_dtype *dtype, struct bag_problem *problem)
 {
     const char *type = header->descr + 1;
     if (header->descr_bytes < 2 || !memchr("<>=|", header->descr[0], 4))
         return reject_type(header, problem);
-    npy->dtype = find_type(type, header->descr_bytes - 1);
-    bool known = npy->dtype != BAG_DTYPE_COUNT;
-    size_t bytes = known ? bag_dtypes[npy->dtype].bytes : raw_bytes(type, header->descr_bytes - 1);
+    *dtype = find_type(type, header->descr_bytes - 1);
+    bool known = *dtype != BAG_DTYPE_COUNT;
+    size_t bytes = known ? bag_dtypes[*dtype].bytes : raw_bytes(type, header->descr_bytes - 1);
     if (bytes == 0)
         return reject_type(header, problem);
     if (override_dtype != BAG_DTYPE_COUNT) {
-        if (!override_type(header, bytes, override_dtype, problem))
-            return false;
-        npy->dtype = override_dtype;
-    } else if (!known) {
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the file holds raw elements ('%s') without a type: name it in the "
-                               "configuration, as in \"datatype\": \"BF16\"",
-                               bag_quote(header->descr, header->descr_bytes).text);
+        *dtype = override_dtype;
+        return check_override(header, bytes, override_dtype, problem);
     }
-    npy->swap = header->descr[0] == '>' && bytes > 1;
-    return true;
+    return known ||
+           bag_problem_set(problem, BAG_ERROR_FILE,
+                           "the file holds raw elements ('%s') without a type: name it in the "
+                           "configuration, as in \"datatype\": \"BF16\"",
+                           bag_quote(header->descr, header->descr_bytes).text);
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------- */
-
-/* Products that do not overflow, whichever dimension is zero: nothing that a reader multiplies
- * later can overflow either. */
-static bool measure(struct bag_npy *npy, struct bag_problem *problem)
-{
-    size_t nonzero = 1, end;
-    bool overflow = false;
-    npy->count = npy->row_elements = 1;
-    for (uint32_t axis = 0; axis < npy->rank; axis++) {
-        size_t dimension = (size_t)npy->shape[axis];
-        overflow |= __builtin_mul_overflow(nonzero, dimension ? dimension : 1, &nonzero);
-        npy->count *= dimension;
-        npy->row_elements *= axis ? dimension : 1;
-    }
-    overflow |= __builtin_mul_overflow(nonzero, bag_dtypes[npy->dtype].bytes, &end);
-    overflow |= __builtin_add_overflow(end, npy->data_offset, &end) || end > PTRDIFF_MAX;
-    if (overflow)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "the shape is too large: the bytes of its elements pass 2^63 - 1");
-    npy->data_bytes = npy->count * bag_dtypes[npy->dtype].bytes;
-    npy->num_columns = npy->fortran_order ? npy->row_elements : 1;
-    npy->column_elements = npy->fortran_order ? (size_t)npy->shape[0] : npy->count;
-    return true;
-}
+/* ---- files ----------------------------------------------------------------------------------- */
 
 bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtype,
                    struct bag_npy *npy, struct bag_problem *problem)
 {
     struct frame frame;
     struct header header;
+    enum bag_dtype dtype;
     if (!read_frame(bytes, count, &frame, problem))
         return false;
-    if (count - frame.text_offset < frame.text_bytes)
+    size_t data_offset = frame.text_offset + frame.text_bytes;
+    if (count < data_offset)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the file is truncated: its header should end at byte %zu, but the "
                                "file ends after %zu",
-                               frame.text_offset + frame.text_bytes, count);
+                               data_offset, count);
     const char *text = (const char *)bytes + frame.text_offset;
-    if (!read_header(text, frame.text_bytes, &header, problem))
+    if (!read_header(text, frame.text_bytes, &header, problem) ||
+        !resolve_type(&header, override_dtype, &dtype, problem) ||
+        !bag_npy_describe(dtype, header.rank, header.shape, data_offset, npy, problem))
         return false;
-    memset(npy, 0, sizeof *npy);
-    npy->rank = header.rank;
-    memcpy(npy->shape, header.shape, sizeof header.shape);
-    npy->data_offset = frame.text_offset + frame.text_bytes;
+    npy->swap = header.descr[0] == '>' && bag_dtypes[dtype].bytes > 1;
     npy->fortran_order = header.fortran_order && header.rank > 1;
-    return resolve_type(&header, override_dtype, npy, problem) && measure(npy, problem);
-}
-
-bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t data_offset,
-                      struct bag_npy *npy, struct bag_problem *problem)
-{
-    memset(npy, 0, sizeof *npy);
-    npy->dtype = dtype;
-    npy->rank = rank;
-    memcpy(npy->shape, shape, rank * sizeof *shape);
-    npy->data_offset = data_offset;
-    return measure(npy, problem);
+    if (npy->fortran_order) {
+        npy->num_columns = npy->row_elements;
+        npy->column_elements = (size_t)npy->shape[0];
+    }
+    return true;
 }

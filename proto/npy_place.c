@@ -1,5 +1,6 @@
-/* Elements of an .npy file -> the row-major table, byte order and axes turned; see formats.h.
- * Every access to elements goes through memcpy: neither side need be aligned. */
+/* Where the elements of a file are, and how they come into the row-major table, byte order and axes
+ * turned; see formats.h. Every access to elements goes through memcpy: neither side need be
+ * aligned. */
 #include "formats.h"
 
 #include <string.h>
@@ -7,6 +8,34 @@
 /* Of a column as much is moved at a time as a cache line holds: then the lines that the pieces of
  * neighbouring columns go to are still in the cache, too. */
 #define PIECE_BYTES 64
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+/* The products cannot overflow, whichever dimension is zero: nothing that a reader multiplies later
+ * can overflow either. */
+bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t data_offset,
+                      struct bag_npy *npy, struct bag_problem *problem)
+{
+    size_t nonzero = 1, end;
+    bool overflow = false;
+    *npy = (struct bag_npy){.dtype = dtype, .rank = rank, .data_offset = data_offset};
+    memcpy(npy->shape, shape, rank * sizeof *shape);
+    npy->count = npy->row_elements = npy->num_columns = 1;
+    for (uint32_t axis = 0; axis < rank; axis++) {
+        size_t dimension = (size_t)shape[axis];
+        overflow |= __builtin_mul_overflow(nonzero, dimension ? dimension : 1, &nonzero);
+        npy->count *= dimension;
+        npy->row_elements *= axis ? dimension : 1;
+    }
+    overflow |= __builtin_mul_overflow(nonzero, bag_dtypes[dtype].bytes, &end);
+    overflow |= __builtin_add_overflow(end, data_offset, &end) || end > PTRDIFF_MAX;
+    if (overflow)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "the shape is too large: the bytes of its elements pass 2^63 - 1");
+    npy->data_bytes = npy->count * bag_dtypes[dtype].bytes;
+    npy->column_elements = npy->count;
+    return true;
+}
 
 bool bag_npy_is_plain(const struct bag_npy *npy)
 {
