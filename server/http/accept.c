@@ -19,8 +19,6 @@
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-static const uint8_t ipv4_prefix[12] = {[10] = 0xFF, [11] = 0xFF};
-
 struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address)
 {
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
@@ -30,8 +28,8 @@ struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address)
         memcpy(peer.address, &six->sin6_addr, 16);
         peer.port = ntohs(six->sin6_port);
     } else if (address->ss_family == AF_INET) {
-        memcpy(peer.address, ipv4_prefix, sizeof ipv4_prefix);
-        memcpy(peer.address + sizeof ipv4_prefix, &four->sin_addr, 4);
+        memcpy(peer.address, bag_http_ipv4_prefix, sizeof bag_http_ipv4_prefix);
+        memcpy(peer.address + sizeof bag_http_ipv4_prefix, &four->sin_addr, 4);
         peer.port = ntohs(four->sin_port);
     } else {
         peer.known = false;
@@ -63,8 +61,8 @@ static bool parse_network(struct bag_http_network *network, char *text)
     char *length = strchr(text, '/'), *end;
     if (length)
         *length++ = 0;
-    memcpy(network->address, ipv4_prefix, sizeof ipv4_prefix);
-    bool four = inet_pton(AF_INET, text, network->address + sizeof ipv4_prefix) == 1;
+    memcpy(network->address, bag_http_ipv4_prefix, sizeof bag_http_ipv4_prefix);
+    bool four = inet_pton(AF_INET, text, network->address + sizeof bag_http_ipv4_prefix) == 1;
     if (!four && inet_pton(AF_INET6, text, network->address) != 1)
         return false;
     unsigned long most = four ? 32 : 128, bits = most;

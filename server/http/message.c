@@ -21,10 +21,11 @@
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
+const uint8_t bag_http_ipv4_prefix[12] = {[10] = 0xFF, [11] = 0xFF};
+
 bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer)
 {
-    static const uint8_t prefix[12] = {[10] = 0xFF, [11] = 0xFF};
-    return memcmp(peer->address, prefix, sizeof prefix) == 0;
+    return memcmp(peer->address, bag_http_ipv4_prefix, sizeof bag_http_ipv4_prefix) == 0;
 }
 
 /* By hand: it is done for every line of the access log. */

@@ -23,6 +23,9 @@ struct bag_http_peer {
     uint16_t port;
 };
 
+/* The first bytes of an IPv4 address among IPv6's. */
+extern const uint8_t bag_http_ipv4_prefix[12];
+
 bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer);
 
 /* "127.0.0.1:5000", "[::1]:5000", or "unix". */

@@ -1,8 +1,8 @@
 /* One request and its reply: what is decided from its head on until the reply leaves.
  *
- *   HEAD -----> BODY -----> WAITING -----> READY -> answered
- *    |            `------------------------>  ^
- *    `-> DROPPING (takes no body, or was rejected) '
+ *   head --+--> BODY ----> WAITING ----> READY --> the reply is sent
+ *          |      `----------------------->^
+ *          `--> DROPPING ----------------->^      (takes no body, or is rejected)
  *
  * A state machine without sockets: its connection tells it what has come, and does what it returns.
  * What is wrong with the head is known before the body: the body is then dropped, or not read at

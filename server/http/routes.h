@@ -83,7 +83,7 @@ bag_http_handler bag_http_post_load, bag_http_post_unload, bag_http_post_load_gr
 bag_http_accept bag_http_accept_control;
 bag_http_accept bag_http_accept_rows;
 
-/* ---- access tokens --------------------------------------------------------------------------- */
+/* ---- access tokens (authorize.c) ------------------------------------------------------------- */
 
 /* Who may ask for what: access tokens (token_file), and the scope that a route needs.
  *

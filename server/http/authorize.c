@@ -1,0 +1,158 @@
+/* Who may ask for what: access tokens and the scopes of routes; see routes.h. */
+#include "proto/text.h"
+#include "request.h"
+#include "server/system/files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The longest file. It holds more than a hundred of the longest tokens; more would take long, as
+ * every request is compared with all of them. */
+#define TOKEN_FILE_BYTES ((size_t)64 << 10)
+
+struct bag_http_token_list {
+    struct bag_tokens *tokens; /* owned */
+    unsigned users;            /* loops that hold it, and the server while it is the current one */
+};
+
+/* ---- the lists ------------------------------------------------------------------------------- */
+
+bool bag_http_tokens_init(struct bag_http_tokens *tokens)
+{
+    tokens->current = NULL;
+    atomic_init(&tokens->version, 0);
+    return uv_mutex_init(&tokens->lock) == 0;
+}
+
+/* Under the lock. */
+static void drop(struct bag_http_token_list *list)
+{
+    if (!list || --list->users > 0)
+        return;
+    bag_tokens_free(list->tokens);
+    free(list);
+}
+
+static struct bag_tokens *read_file(const char *path, struct bag_problem *problem)
+{
+    size_t bytes;
+    char *text = bag_file_read_private(path, TOKEN_FILE_BYTES, &bytes, problem);
+    if (!text)
+        return NULL;
+    struct bag_tokens *tokens = bag_tokens_parse(text, bytes, problem);
+    if (!tokens)
+        bag_problem_prefix(problem, "%s", path);
+    explicit_bzero(text, bytes);
+    free(text);
+    return tokens;
+}
+
+bool bag_http_tokens_load(struct bag_http_tokens *tokens, const char *path,
+                          struct bag_problem *problem)
+{
+    struct bag_tokens *read = read_file(path, problem);
+    if (!read) {
+        bag_problem_prefix(problem, "token file");
+        return false;
+    }
+    struct bag_http_token_list *list = malloc(sizeof *list);
+    if (!list) {
+        bag_tokens_free(read);
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory for the tokens");
+    }
+    *list = (struct bag_http_token_list){.tokens = read, .users = 1};
+    uv_mutex_lock(&tokens->lock);
+    drop(tokens->current);
+    tokens->current = list;
+    atomic_fetch_add_explicit(&tokens->version, 1, memory_order_release);
+    uv_mutex_unlock(&tokens->lock);
+    return true;
+}
+
+size_t bag_http_tokens_count(struct bag_http_tokens *tokens)
+{
+    uv_mutex_lock(&tokens->lock);
+    size_t count = tokens->current ? bag_tokens_count(tokens->current->tokens) : 0;
+    uv_mutex_unlock(&tokens->lock);
+    return count;
+}
+
+/* Makes the loop hold the current list. */
+static void refresh(struct bag_http_tokens *tokens, struct bag_http_tokens_held *held)
+{
+    if (held->version == atomic_load_explicit(&tokens->version, memory_order_acquire))
+        return;
+    uv_mutex_lock(&tokens->lock);
+    drop(held->list);
+    held->list = tokens->current;
+    held->list->users++;
+    held->version = atomic_load_explicit(&tokens->version, memory_order_relaxed);
+    uv_mutex_unlock(&tokens->lock);
+}
+
+void bag_http_tokens_release(struct bag_http_tokens *tokens, struct bag_http_tokens_held *held)
+{
+    uv_mutex_lock(&tokens->lock);
+    drop(held->list);
+    uv_mutex_unlock(&tokens->lock);
+    *held = (struct bag_http_tokens_held){0};
+}
+
+void bag_http_tokens_free(struct bag_http_tokens *tokens)
+{
+    drop(tokens->current);
+    tokens->current = NULL;
+    uv_mutex_destroy(&tokens->lock);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+#define REALM "Bearer realm=\"bagserve\""
+
+/* For WWW-Authenticate, where a token's scope is too small (RFC 6750). */
+static const char *const challenges[] = {
+#define BAG_X(id, word) REALM ", error=\"insufficient_scope\", scope=\"" word "\"",
+    BAG_SCOPES(BAG_X)
+#undef BAG_X
+};
+
+static bool reject(struct bag_http_request *request, enum bag_error error, const char *challenge,
+                   const char *text)
+{
+    struct bag_problem problem;
+    bag_problem_set(&problem, error, "%s", text);
+    bag_http_reply_problem(&request->reply, &problem);
+    request->reply.challenge = challenge;
+    request->job.infer.input.model = NULL;
+    return false;
+}
+
+static bool reject_scope(struct bag_http_request *request, enum bag_scope scope)
+{
+    char text[BAG_PROBLEM_TEXT_BYTES];
+    snprintf(text, sizeof text, "the access token does not cover this; it needs the scope %s%s",
+             bag_scope_names[scope], scope == BAG_SCOPE_ADMIN ? "" : " or admin");
+    return reject(request, BAG_ERROR_FORBIDDEN, challenges[scope], text);
+}
+
+bool bag_http_authorize(struct bag_http_request *request)
+{
+    struct bag_http_context *context = request->context;
+    struct bag_text token;
+    if (!context->service->tokens || request->route->scope == BAG_HTTP_NO_SCOPE)
+        return true;
+    enum bag_scope scope = (enum bag_scope)request->route->scope;
+    if (!request->head.authorization)
+        return reject(request, BAG_ERROR_UNAUTHORIZED, REALM,
+                      "an access token is needed; send it as 'Authorization: Bearer TOKEN'");
+    if (!bag_bearer_read(request->head.authorization, &token))
+        return reject(request, BAG_ERROR_UNAUTHORIZED, REALM,
+                      "the header Authorization must be one 'Bearer TOKEN'");
+    refresh(context->service->tokens, &context->tokens);
+    unsigned scopes = bag_tokens_find(context->tokens.list->tokens, token);
+    if (scopes == 0)
+        return reject(request, BAG_ERROR_UNAUTHORIZED, REALM ", error=\"invalid_token\"",
+                      "the access token is not known");
+    return bag_scopes_cover(scopes, scope) || reject_scope(request, scope);
+}
