@@ -17,6 +17,43 @@
 
 #include <stdio.h>
 
+/* The program's commands. X(name, "what follows", "sentence") */
+#define BAG_COMMANDS(X)                                                                           \
+    X(serve, "[flags]", "Load tables and answer requests; serve --help lists the flags.")         \
+    X(health, "[flags]", "Exit with 0 if the server on --host and --port is ready.")              \
+    X(convert, "[flags] IN OUT", "Convert a table to a safetensors file, quantised if you like.") \
+    X(inspect, "[flags] FILE|DIR", "Say what is in a table's file, and how to serve it.")         \
+    X(verify, "[flags] FILE|DIR", "Read all of a table and say whether it is sound.")             \
+    X(completion, "bash|zsh|fish", "Print what completes commands and flags in a shell.")         \
+    X(manual, "", "Print the manual page, for man.")                                              \
+    X(version, "", "Print the version.")                                                          \
+    X(help, "", "Print this.")
+
+/* The flags of the commands that work on files: X(command, ID, "--name", "what follows",
+ * "sentence"). Words with | between them are the values that a flag takes; "" means that it takes
+ * none. */
+#define BAG_CONVERT_FLAGS(X)                                                                      \
+    X(convert, DATATYPE, "--datatype", "FP32|FP16|BF16",                                          \
+      "Elements of the new table. Without this and --row-format rows stay as they are.")          \
+    X(convert, ROW_FORMAT, "--row-format",                                                        \
+      "int8|int4|f8_e4m3_scaled|f8_e5m2_scaled|f8_e4m3|f8_e5m2|int8_f16_front|int4_f16_front",    \
+      "Quantised rows.")                                                                          \
+    X(convert, REPORT, "--report", "FILE", "Writes what was lost as JSON; - is standard output.") \
+    X(convert, MAX_ERROR, "--max-error", "X",                                                     \
+      "The largest error of an element; beyond it nothing is written and the exit code is 1.")    \
+    X(convert, THREADS, "--threads", "N",                                                         \
+      "Threads, up to 16; as many as there are processors by default.")                           \
+    X(convert, FORCE, "--force", "", "Replaces OUT where it exists.")                             \
+    X(convert, HELP, "--help", "", "Prints this.")
+#define BAG_INSPECT_FLAGS(X)                                                  \
+    X(inspect, JSON, "--json", "", "Prints JSON, for programs.")              \
+    X(inspect, ALL, "--all", "", "Looks at all values, also beyond 256 MiB.") \
+    X(inspect, HELP, "--help", "", "Prints this.")
+#define BAG_VERIFY_FLAGS(X)                                              \
+    X(verify, FINITE, "--finite", "",                                    \
+      "Values must be finite: NaN and infinities make a table unsound.") \
+    X(verify, HELP, "--help", "", "Prints this.")
+
 /* How a table takes the place of another version. */
 enum bag_reload {
 #define BAG_X(id, name) BAG_RELOAD_##id,

@@ -1,5 +1,5 @@
-/* What `serve --help` prints, the manual page and the shells' completions, made from the tables of
- * options.h and model_options.h.
+/* What `serve --help` prints, and the manual page, made from the tables of options.h,
+ * model_options.h and config.h.
  *
  * In --help one entry is a line "  --flag VALUE   default   VARIABLE" and its sentence, indented,
  * below. */
@@ -200,6 +200,14 @@ static void put_commands(FILE *stream)
 #define BAG_X(name, follows, sentence) put_entry(stream, #name, follows, sentence);
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
+#define BAG_X(command, id, name, follows, sentence) put_entry(stream, name, follows, sentence);
+    fputs(".SS Flags of convert\n", stream);
+    BAG_CONVERT_FLAGS(BAG_X)
+    fputs(".SS Flags of inspect\n", stream);
+    BAG_INSPECT_FLAGS(BAG_X)
+    fputs(".SS Flags of verify\n", stream);
+    BAG_VERIFY_FLAGS(BAG_X)
+#undef BAG_X
 }
 
 static void put_options(FILE *stream)
@@ -257,131 +265,4 @@ void bag_config_print_manual(FILE *stream, const char *version)
         "bagserve serve \\-\\-table items=items.npy \\-\\-port 8080\n"
         "bagserve serve \\-\\-config bagserve.json \\-\\-check\n.fi\n",
         stream);
-}
-
-/* ---- completions ----------------------------------------------------------------------------- */
-
-#define SHELLS "bash zsh fish"
-/* Where fish offers options. */
-#define FISH_SERVES "complete -c bagserve -n '__fish_seen_subcommand_from serve health' "
-
-static void put_flags(FILE *stream)
-{
-    for (size_t i = 0; i < bag_num_options; i++)
-        fprintf(stream, "%s ", bag_flag_of(bag_options[i].setting.key).text);
-#define BAG_X(id, key, follows, sentence) fputs("--" key " ", stream);
-    BAG_FLAGS(BAG_X)
-#undef BAG_X
-}
-
-static void put_command_names(FILE *stream)
-{
-#define BAG_X(name, follows, sentence) fputs(#name " ", stream);
-    BAG_COMMANDS(BAG_X)
-#undef BAG_X
-}
-
-/* The words that a setting takes, or nothing. */
-static void put_words(FILE *stream, const struct bag_setting *setting)
-{
-    for (size_t k = 0; setting->type == BAG_SETTING_CHOICE && k < setting->words.count; k++)
-        fprintf(stream, "%s%s", k ? " " : "", setting->words.names[k]);
-}
-
-/* A case for each flag that takes one of a few words: `before` them, and `behind`. */
-static void put_word_cases(FILE *stream, const char *before, const char *behind)
-{
-    for (size_t i = 0; i < bag_num_options; i++) {
-        const struct bag_setting *setting = &bag_options[i].setting;
-        if (setting->type != BAG_SETTING_CHOICE)
-            continue;
-        fprintf(stream, "    %s) %s", bag_flag_of(setting->key).text, before);
-        put_words(stream, setting);
-        fputs(behind, stream);
-    }
-}
-
-/* Commands; the flags of those that take options, and their words; files for all else. */
-static void put_bash(FILE *stream)
-{
-    fputs("_bagserve() {\n    local word=${COMP_WORDS[COMP_CWORD]} words=''\n"
-          "    case $COMP_CWORD:${COMP_WORDS[1]} in\n    1:*) words='",
-          stream);
-    put_command_names(stream);
-    fputs("' ;;\n    2:completion) words='" SHELLS "' ;;\n    *:serve | *:health)\n"
-          "    case ${COMP_WORDS[COMP_CWORD - 1]} in\n",
-          stream);
-    put_word_cases(stream, "words='", "' ;;\n");
-    fputs("    --*) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n    *) words='", stream);
-    put_flags(stream);
-    fputs("' ;;\n    esac ;;\n    esac\n"
-          "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\n"
-          "complete -o default -F _bagserve bagserve\n",
-          stream);
-}
-
-static void put_zsh(FILE *stream)
-{
-    fputs("#compdef bagserve\nif (( CURRENT == 2 )); then\n    compadd ", stream);
-    put_command_names(stream);
-    fputs("\n    return\nfi\ncase $words[2] in\ncompletion) compadd " SHELLS " ;;\nserve|health)\n"
-          "    case $words[CURRENT-1] in\n",
-          stream);
-    put_word_cases(stream, "compadd ", " ;;\n");
-    fputs("    --*) _files ;;\n    *) compadd -- ", stream);
-    put_flags(stream);
-    fputs(";;\n    esac ;;\n*) _files ;;\nesac\n", stream);
-}
-
-/* A sentence in single quotes, as fish reads it. */
-static void put_fish_text(FILE *stream, const char *text)
-{
-    fputs(" -d '", stream);
-    for (; *text; text++) {
-        if (*text == '\'' || *text == '\\')
-            fputc('\\', stream);
-        fputc(*text, stream);
-    }
-    fputs("'\n", stream);
-}
-
-static void put_fish(FILE *stream)
-{
-#define BAG_X(name, follows, sentence)                                        \
-    fputs("complete -c bagserve -n __fish_use_subcommand -a " #name, stream); \
-    put_fish_text(stream, sentence);
-    BAG_COMMANDS(BAG_X)
-#undef BAG_X
-    fputs("complete -c bagserve -f -n '__fish_seen_subcommand_from completion' -a '" SHELLS "'\n",
-          stream);
-#define BAG_X(id, key, follows, sentence)                              \
-    fprintf(stream, FISH_SERVES "%s-l " key, *(follows) ? "-r " : ""); \
-    put_fish_text(stream, sentence);
-    BAG_FLAGS(BAG_X)
-#undef BAG_X
-    for (size_t i = 0; i < bag_num_options; i++) {
-        const struct bag_setting *setting = &bag_options[i].setting;
-        fprintf(stream, FISH_SERVES "-r -l %s", bag_flag_of(setting->key).text + strlen("--"));
-        if (setting->type == BAG_SETTING_CHOICE) {
-            fputs(" -f -a '", stream);
-            put_words(stream, setting);
-            fputs("'", stream);
-        }
-        put_fish_text(stream, bag_options[i].sentence);
-    }
-}
-
-bool bag_config_print_completion(FILE *stream, const char *shell)
-{
-    static const struct {
-        const char *shell;
-        void (*put)(FILE *stream);
-    } shells[] = {{"bash", put_bash}, {"zsh", put_zsh}, {"fish", put_fish}};
-    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
-        if (strcmp(shells[i].shell, shell) == 0) {
-            shells[i].put(stream);
-            return true;
-        }
-    }
-    return false;
 }

@@ -348,17 +348,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(CHECK, "check", "", "Check the configuration and the tables' files, then exit.")             \
     X(HELP, "help", "", "Print this and exit.")
 
-/* The program's commands. X(name, "what follows", "sentence") */
-#define BAG_COMMANDS(X)                                                                            \
-    X(serve, "[flags]", "Load tables and answer requests; serve --help lists the flags.")        \
-    X(health, "[flags]", "Exit with 0 if the server on --host and --port is ready.")             \
-    X(convert, "[flags] IN OUT", "Convert a table to a safetensors file, quantised if you like.") \
-    X(inspect, "[flags] FILE|DIR", "Say what is in a table's file, and how to serve it.")          \
-    X(verify, "[flags] FILE|DIR", "Read all of a table and say whether it is sound.")              \
-    X(completion, "bash|zsh|fish", "Print what completes commands and flags in a shell.")        \
-    X(manual, "", "Print the manual page, for man.")                                             \
-    X(version, "", "Print the version.")                                                         \
-    X(help, "", "Print this.")
 /* clang-format on */
 
 enum bag_hugepages {

@@ -26,9 +26,9 @@ static const char *take_value(const struct bag_tool_flag *flag, int argc, char *
                               struct bag_problem *problem)
 {
     const char *equals = strchr(argv[*at], '=');
-    if (!flag->value && equals)
+    if (!*flag->value && equals)
         bag_problem_set(problem, BAG_ERROR_USAGE, "%s takes no value", flag->name);
-    else if (!flag->value)
+    else if (!*flag->value)
         return "";
     else if (equals)
         return equals + 1;
@@ -71,8 +71,8 @@ void bag_tool_print_help(FILE *stream, const struct bag_tool *tool)
     fprintf(stream, "Usage: %s\n\n%s\n", tool->usage, tool->about);
     for (size_t i = 0; i < tool->num_flags; i++) {
         const struct bag_tool_flag *flag = &tool->flags[i];
-        fprintf(stream, "  %s%s%s\n      %s\n", flag->name, flag->value ? " " : "",
-                flag->value ? flag->value : "", flag->sentence);
+        fprintf(stream, "  %s%s%s\n      %s\n", flag->name, *flag->value ? " " : "", flag->value,
+                flag->sentence);
     }
 }
 

@@ -11,30 +11,16 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* X(ID, name, value, sentence) */
-#define CONVERT_FLAGS(X)                                                                           \
-    X(DATATYPE, "--datatype", "FP32|FP16|BF16",                                                    \
-      "Elements of the new table. Without this and --row-format rows stay as they are.")           \
-    X(ROW_FORMAT, "--row-format", "FORMAT",                                                        \
-      "Quantised rows: int8, int4, f8_e4m3_scaled, f8_e5m2_scaled, f8_e4m3, f8_e5m2,\n"            \
-      "      int8_f16_front, int4_f16_front.")                                                     \
-    X(REPORT, "--report", "FILE", "Writes what was lost as JSON; - is standard output.")           \
-    X(MAX_ERROR, "--max-error", "X",                                                               \
-      "The largest error of an element; beyond it nothing is written and the exit code is 1.")     \
-    X(THREADS, "--threads", "N", "Threads, up to 16; as many as there are processors by default.") \
-    X(FORCE, "--force", NULL, "Replaces OUT where it exists.")                                     \
-    X(HELP, "--help", NULL, "Prints this.")
-
 enum {
-#define BAG_X(id, ...) FLAG_##id,
-    CONVERT_FLAGS(BAG_X)
+#define BAG_X(command, id, ...) FLAG_##id,
+    BAG_CONVERT_FLAGS(BAG_X)
 #undef BAG_X
         FLAG_COUNT
 };
 
 static const struct bag_tool_flag flags[] = {
-#define BAG_X(id, name, value, sentence) {name, value, sentence},
-    CONVERT_FLAGS(BAG_X)
+#define BAG_X(command, id, name, follows, sentence) {name, follows, sentence},
+    BAG_CONVERT_FLAGS(BAG_X)
 #undef BAG_X
 };
 
@@ -44,9 +30,8 @@ static const struct bag_tool tool = {
     "'bagserve serve --table NAME=IN' takes: a .npy, .npz or .safetensors file, or a folder, with\n"
     "#TENSOR and ,key=value behind it; and rows as others write them: TorchRec's weight beside\n"
     "weight_qscale and weight_qbias, INT8 codes beside scale (#...weight chooses them), and rows\n"
-    "that FBGEMM has padded (row_format and row_elements say what they are). Exit code 0: OUT is "
-    "written; 1: it is not; 2: IN cannot be\n"
-    "read, or the command line is wrong.\n",
+    "that FBGEMM has padded (row_format and row_elements say what they are). Exit code 0: OUT is\n"
+    "written; 1: it is not; 2: IN cannot be read, or the command line is wrong.\n",
     flags,
     FLAG_COUNT,
     2,

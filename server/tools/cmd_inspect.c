@@ -20,22 +20,16 @@
 #define PLOT_LINES 10
 #define PLOT_CELLS 40
 
-/* X(ID, name, value, sentence) */
-#define INSPECT_FLAGS(X)                                               \
-    X(JSON, "--json", NULL, "Prints JSON, for programs.")              \
-    X(ALL, "--all", NULL, "Looks at all values, also beyond 256 MiB.") \
-    X(HELP, "--help", NULL, "Prints this.")
-
 enum {
-#define BAG_X(id, ...) FLAG_##id,
-    INSPECT_FLAGS(BAG_X)
+#define BAG_X(command, id, ...) FLAG_##id,
+    BAG_INSPECT_FLAGS(BAG_X)
 #undef BAG_X
         FLAG_COUNT
 };
 
 static const struct bag_tool_flag flags[] = {
-#define BAG_X(id, name, value, sentence) {name, value, sentence},
-    INSPECT_FLAGS(BAG_X)
+#define BAG_X(command, id, name, follows, sentence) {name, follows, sentence},
+    BAG_INSPECT_FLAGS(BAG_X)
 #undef BAG_X
 };
 

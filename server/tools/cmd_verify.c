@@ -19,21 +19,16 @@
 #define CHECKSUMS      "SHA256SUMS"
 #define CHECKSUM_BYTES ((size_t)16 << 20) /* that file is read up to this */
 
-/* X(ID, name, value, sentence) */
-#define VERIFY_FLAGS(X)                                                                            \
-    X(FINITE, "--finite", NULL, "Values must be finite: NaN and infinities make a table unsound.") \
-    X(HELP, "--help", NULL, "Prints this.")
-
 enum {
-#define BAG_X(id, ...) FLAG_##id,
-    VERIFY_FLAGS(BAG_X)
+#define BAG_X(command, id, ...) FLAG_##id,
+    BAG_VERIFY_FLAGS(BAG_X)
 #undef BAG_X
         FLAG_COUNT
 };
 
 static const struct bag_tool_flag flags[] = {
-#define BAG_X(id, name, value, sentence) {name, value, sentence},
-    VERIFY_FLAGS(BAG_X)
+#define BAG_X(command, id, name, follows, sentence) {name, follows, sentence},
+    BAG_VERIFY_FLAGS(BAG_X)
 #undef BAG_X
 };
 

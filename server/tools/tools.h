@@ -16,7 +16,7 @@
 
 struct bag_tool_flag {
     const char *name;  /* "--force" */
-    const char *value; /* what stands for its value in the help; NULL: it has none */
+    const char *value; /* what stands for its value in the help; "": it has none */
     const char *sentence;
 };
 

@@ -408,7 +408,15 @@ def test_completions(directory, shell):
     expect_equal(offered("health", "--unix-p"), {"--unix-permissions"})
     expect_equal(offered("completion", ""), {"bash", "zsh", "fish"})
     expect("convert" in offered("con"), offered("con"))
-    expect("--port" not in offered("convert", "--po"), "an option of the server for convert")
+    listed = set(re.findall(r"^  (--[\w-]+)", run("serve", "--help").stdout, re.MULTILINE))
+    expect_equal(offered("serve", "--"), listed)
+    for command in ("convert", "inspect", "verify"):
+        listed = re.findall(r"^  (--[\w-]+)(?: (\S+))?$", run(command, "--help").stdout, re.MULTILINE)
+        expect(("--help", "") in listed, f"{command} --help lists {listed}")
+        expect_equal(offered(command, "--"), {flag for flag, _ in listed})
+        for flag, follows in listed:
+            if "|" in follows:
+                expect_equal(offered(command, flag, ""), set(follows.split("|")))
 
 
 def test_health_command(directory):
