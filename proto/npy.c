@@ -445,7 +445,7 @@ bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtyp
 {
     struct frame frame;
     struct header header;
-    enum bag_dtype dtype;
+    enum bag_dtype dtype = BAG_DTYPE_COUNT;
     if (!read_frame(bytes, count, &frame, problem))
         return false;
     size_t data_offset = frame.text_offset + frame.text_bytes;
