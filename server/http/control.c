@@ -6,6 +6,7 @@
 #include "server/table/updates.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,7 +89,8 @@ static enum bag_http_outcome submit(struct bag_http_request *request,
     asked->request = waits ? request : NULL;
     asked->change = (struct bag_change){
         .kind = BAG_CHANGE_MODELS, .control = copy, .on_done = on_done, .context = asked};
-    bag_http_request_client(request, asked->change.who);
+    snprintf(asked->change.who, sizeof asked->change.who, "%s",
+             bag_http_peer_text(request->line.peer));
     if (!waits)
         bag_http_reply_json(&request->reply, 202, bag_control_describe(control, false));
     /* What is unloaded could not leave while a request waits for it that reads the models. */

@@ -28,25 +28,18 @@ bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer)
     return memcmp(peer->address, bag_http_ipv4_prefix, sizeof bag_http_ipv4_prefix) == 0;
 }
 
-/* By hand: it is done for every line of the access log. */
-static void print_ipv4(const struct bag_http_peer *peer, char *text)
-{
-    for (int i = 12; i < 16; i++) {
-        text = bag_digits_put(text, peer->address[i]);
-        *text++ = i < 15 ? '.' : ':';
-    }
-    *bag_digits_put(text, peer->port) = 0;
-}
-
-void bag_http_peer_print(const struct bag_http_peer *peer, char text[BAG_HTTP_PEER_BYTES])
+const char *bag_http_peer_text(struct bag_http_peer *peer)
 {
     char host[INET6_ADDRSTRLEN];
-    if (peer->known && bag_http_peer_is_ipv4(peer))
-        print_ipv4(peer, text);
-    else if (peer->known && inet_ntop(AF_INET6, peer->address, host, sizeof host))
-        snprintf(text, BAG_HTTP_PEER_BYTES, "[%s]:%u", host, peer->port);
+    bool four = bag_http_peer_is_ipv4(peer);
+    if (*peer->text)
+        return peer->text;
+    if (peer->known &&
+        inet_ntop(four ? AF_INET : AF_INET6, peer->address + (four ? 12 : 0), host, sizeof host))
+        snprintf(peer->text, sizeof peer->text, four ? "%s:%u" : "[%s]:%u", host, peer->port);
     else
-        snprintf(text, BAG_HTTP_PEER_BYTES, "unix");
+        snprintf(peer->text, sizeof peer->text, "unix");
+    return peer->text;
 }
 
 /* ---- making replies -------------------------------------------------------------------------- */

@@ -16,11 +16,14 @@
 #define BAG_HEADER_REQUEST_ID  "X-Request-Id"
 #define BAG_HEADER_TRACEPARENT "traceparent"
 
+#define BAG_HTTP_PEER_BYTES 64
+
 /* Who is at the other end of a connection: by its socket, or as a trusted proxy says. */
 struct bag_http_peer {
     bool known;          /* false: it has no IP address, as those of Unix-domain sockets */
     uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
     uint16_t port;
+    char text[BAG_HTTP_PEER_BYTES]; /* see bag_http_peer_text; empty: nobody has asked for it */
 };
 
 /* The first bytes of an IPv4 address among IPv6's. */
@@ -28,14 +31,13 @@ extern const uint8_t bag_http_ipv4_prefix[12];
 
 bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer);
 
-/* "127.0.0.1:5000", "[::1]:5000", or "unix". */
-#define BAG_HTTP_PEER_BYTES 64
-void bag_http_peer_print(const struct bag_http_peer *peer, char text[BAG_HTTP_PEER_BYTES]);
+/* "127.0.0.1:5000", "[::1]:5000", or "unix"; the peer's. */
+const char *bag_http_peer_text(struct bag_http_peer *peer);
 
 /* The first line as it was sent, by whom. All are the connection's. */
 struct bag_http_first_line {
     const char *method, *target, *version;
-    const struct bag_http_peer *peer;
+    struct bag_http_peer *peer;
 };
 
 /* The texts are the connection's; NULL: absent. */

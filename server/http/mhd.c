@@ -186,7 +186,7 @@ void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, voi
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* Splits the first line, as far as it came, for the log. */
-static struct bag_http_first_line split_first_line(char *text, const struct bag_http_peer *peer)
+static struct bag_http_first_line split_first_line(char *text, struct bag_http_peer *peer)
 {
     struct bag_http_first_line line = {.method = strsep(&text, " "), .peer = peer};
     line.target = text ? strsep(&text, " ") : "";
@@ -292,9 +292,8 @@ static ssize_t read_proxy_header(struct bag_http_mhd *mhd, struct bag_http_conne
     struct bag_problem problem;
     size_t used;
     if (!bag_proxy_read(connection->proxy, data, bytes, &used, &problem)) {
-        char client[BAG_HTTP_PEER_BYTES];
-        bag_http_peer_print(&connection->peer, client);
-        bag_log(BAG_LOG_LEVEL_WARNING, "bad proxy header", BAG_LOG_TEXT("client", client),
+        bag_log(BAG_LOG_LEVEL_WARNING, "bad proxy header",
+                BAG_LOG_TEXT("client", bag_http_peer_text(&connection->peer)),
                 BAG_LOG_TEXT("message", problem.text));
         return end_quietly(mhd, connection);
     }

@@ -370,11 +370,6 @@ static void count(const struct bag_http_access *access, const struct bag_job *jo
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-void bag_http_request_client(const struct bag_http_request *request, char text[BAG_HTTP_PEER_BYTES])
-{
-    bag_http_peer_print(request->line.peer, text);
-}
-
 static const char *text_of(const char *text)
 {
     return text ? text : "";
@@ -385,13 +380,11 @@ static void log_request(const struct bag_http_access *access, const struct bag_j
 {
     const struct bag_model *model = job->infer.input.model;
     bool pooled = model && reply->status == 200;
-    char client[BAG_HTTP_PEER_BYTES];
-    bag_http_peer_print(access->line->peer, client);
     bag_log_often(
         slow ? BAG_LOG_LEVEL_WARNING : BAG_LOG_LEVEL_INFO, slow ? "slow request" : "request",
-        BAG_LOG_TEXT("client", client), BAG_LOG_TEXT("method", access->line->method),
-        BAG_LOG_TEXT("path", access->line->target), BAG_LOG_NUMBER("status", reply->status),
-        BAG_LOG_NUMBER("bytes_in", access->received_bytes),
+        BAG_LOG_TEXT("client", bag_http_peer_text(access->line->peer)),
+        BAG_LOG_TEXT("method", access->line->method), BAG_LOG_TEXT("path", access->line->target),
+        BAG_LOG_NUMBER("status", reply->status), BAG_LOG_NUMBER("bytes_in", access->received_bytes),
         BAG_LOG_NUMBER("bytes_out", reply->body_bytes), BAG_LOG_NUMBER("duration_us", took_us),
         BAG_LOG_TEXT("model", model ? model->name : ""),
         BAG_LOG_NUMBER("bags", pooled ? job->infer.plan.work.bags : 0),

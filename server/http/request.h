@@ -183,10 +183,6 @@ void bag_http_request_made(struct bag_http_request *request);
  * without a worker: the request does not read the models any more. */
 void bag_http_request_leave_models(struct bag_http_request *request);
 
-/* Who asks: "127.0.0.1:5000", "[::1]:5000", or "unix". */
-void bag_http_request_client(const struct bag_http_request *request,
-                             char text[BAG_HTTP_PEER_BYTES]);
-
 /* Parts of a bag_http_accept. Whether the head's Content-Encoding is known, and the length that it
  * announces is at most max_bytes, of which messages name the option as " (option)" or "". Otherwise
  * the reply is filled. */

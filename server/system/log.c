@@ -90,13 +90,12 @@ static void add_number(struct line *line, int64_t number)
     line->bytes = (size_t)(end - line->text);
 }
 
-/* A field's key between two texts. */
-static void add_key(struct line *line, const char *before, const struct bag_log_field *field,
-                    const char *after)
+/* A field's name, without what JSON has around it. */
+static void add_name(struct line *line, const struct bag_log_field *field)
 {
-    add(line, before);
-    add_bytes(line, field->key, field->key_bytes, LINE_BYTES - 8);
-    add(line, after);
+    add(line, " ");
+    add_bytes(line, field->key + 2, field->key_bytes - 4, LINE_BYTES - 8);
+    add(line, "=");
 }
 
 /* Whether a byte is a character that may stand as it is: not what would start a new line, steer a
@@ -201,7 +200,7 @@ static void add_json(struct line *line, enum bag_log_level level, const char *ev
     add(line, event);
     add(line, "\"");
     for (; fields->key; fields++) {
-        add_key(line, ",\"", fields, "\":");
+        add_bytes(line, fields->key, fields->key_bytes, LINE_BYTES - 8);
         if (fields->text)
             add_quoted(line, fields->text);
         else
@@ -220,7 +219,7 @@ static void add_text(struct line *line, enum bag_log_level level, const char *ev
     add(line, blanks + strlen(level_names[level]));
     add(line, event);
     for (; fields->key; fields++) {
-        add_key(line, " ", fields, "=");
+        add_name(line, fields);
         if (!fields->text)
             add_number(line, fields->number);
         else if (is_word(fields->text))
@@ -288,7 +287,7 @@ static bool put(const struct line *line)
 /* Says how many lines were dropped, as soon as that fits; the lock is held. */
 static void tell_dropped(void)
 {
-    struct line line;
+    struct line line BAG_UNSET;
     if (waiting.dropped == waiting.told)
         return;
     make_line(&line, BAG_LOG_LEVEL_WARNING, "log lines dropped",
@@ -408,7 +407,7 @@ uint64_t bag_log_dropped(void)
 static void log_line(enum bag_log_level level, bool urgent, const char *event,
                      const struct bag_log_field *fields)
 {
-    struct line line;
+    struct line line BAG_UNSET;
     if (level > least_level)
         return;
     make_line(&line, level, event, fields);

@@ -14,19 +14,21 @@
 
 /* A fact of the event; its key is a word. The last of a list has no key. */
 struct bag_log_field {
-    const char *key;
+    const char *key; /* as JSON has it: ,"name": */
     size_t key_bytes;
     const char *text; /* NULL: the number */
     int64_t number;
 };
 
-#define BAG_LOG_TEXT(name, value)                                     \
-    {                                                                 \
-        .key = "" name, .key_bytes = sizeof name - 1, .text = (value) \
+#define BAG_LOG_KEY(name) .key = ",\"" name "\":", .key_bytes = sizeof ",\"" name "\":" - 1
+
+#define BAG_LOG_TEXT(name, value)          \
+    {                                      \
+        BAG_LOG_KEY(name), .text = (value) \
     }
-#define BAG_LOG_NUMBER(name, value)                                              \
-    {                                                                            \
-        .key = "" name, .key_bytes = sizeof name - 1, .number = (int64_t)(value) \
+#define BAG_LOG_NUMBER(name, value)                   \
+    {                                                 \
+        BAG_LOG_KEY(name), .number = (int64_t)(value) \
     }
 
 /* bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("host", host), ...) */

@@ -127,7 +127,7 @@ static int tear_down(void **state)
 
 static struct bag_http_request *begin(const char *method, const char *target)
 {
-    static const struct bag_http_peer peer = {.known = false};
+    static struct bag_http_peer peer = {.known = false};
     struct bag_http_first_line line = {method, target, "HTTP/1.1", &peer};
     world.request = bag_http_request_begin(&world.context, &calls, &world, &line);
     assert_non_null(world.request);
