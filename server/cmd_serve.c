@@ -34,6 +34,7 @@ struct serve {
     struct bag_updates updates; /* where rows may change */
     struct bag_listeners listeners;
     struct bag_loops loops;
+    bool first_done; /* the first tables are published, or cannot be loaded */
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[NUM_SIGNALS];
@@ -43,17 +44,6 @@ struct serve {
 
 /* ---- stopping -------------------------------------------------------------------------------- */
 
-/* All loops have drained; this one ends when its handles have closed. */
-static void on_ended(void *context)
-{
-    struct serve *serve = context;
-    for (size_t i = 0; i < NUM_SIGNALS; i++)
-        uv_close((uv_handle_t *)&serve->signals[i], NULL);
-    uv_close((uv_handle_t *)&serve->drain_timer, NULL);
-    uv_close((uv_handle_t *)&serve->watchdog, NULL);
-    uv_close((uv_handle_t *)&serve->loaded, NULL);
-}
-
 /* Ends the process without waiting for anything. */
 static void stop_hard(const struct serve *serve, const char *why, size_t in_flight, int exit_code)
 {
@@ -62,6 +52,20 @@ static void stop_hard(const struct serve *serve, const char *why, size_t in_flig
     bag_listeners_abandon(&serve->listeners);
     bag_log_stop();
     _exit(exit_code);
+}
+
+/* All loops have drained; this one ends when its handles have closed. Reading the first tables may
+ * take longer to give up than anybody wants to wait. */
+static void on_ended(void *context)
+{
+    struct serve *serve = context;
+    if (!serve->first_done)
+        stop_hard(serve, "signal while loading", 0, BAG_EXIT_OK);
+    for (size_t i = 0; i < NUM_SIGNALS; i++)
+        uv_close((uv_handle_t *)&serve->signals[i], NULL);
+    uv_close((uv_handle_t *)&serve->drain_timer, NULL);
+    uv_close((uv_handle_t *)&serve->watchdog, NULL);
+    uv_close((uv_handle_t *)&serve->loaded, NULL);
 }
 
 static void on_drain_timeout(uv_timer_t *timer)
@@ -165,8 +169,6 @@ static void on_signal(uv_signal_t *handle, int signal_number)
         reload(serve);
         return;
     }
-    if (serve->service.state == BAG_SERVICE_LOADING)
-        stop_hard(serve, "signal while loading", 0, BAG_EXIT_OK);
     if (serve->service.state == BAG_SERVICE_DRAINING)
         stop_hard(serve, "signal while draining", in_flight, BAG_EXIT_FAILED);
     bag_log(BAG_LOG_LEVEL_INFO, "stopping",
@@ -190,6 +192,9 @@ static void on_loaded(uv_async_t *loaded)
     struct serve *serve = loaded->data;
     struct bag_problem problem;
     signal(SIGABRT, SIG_DFL);
+    serve->first_done = true;
+    if (serve->service.state != BAG_SERVICE_LOADING)
+        return; /* a signal came first */
     if (!bag_loader_succeeded(&serve->loader, &problem)) {
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", problem.text));
         serve->exit_code = BAG_EXIT_FAILED;

@@ -230,6 +230,21 @@ def test_signal_while_loading(directory):
         server.stop()
 
 
+def test_request_and_signal_while_loading(directory):
+    """What has begun is answered, though there is no table yet."""
+    path = sparse_table(directory / "items.npy", 2_000_000)
+    request = head("POST", "/v2/repository/index", body=b"{}")
+    with Server("--table", f"items={path}", until="listening") as server, Raw(server) as raw:
+        raw.send(request[:-1])
+        with Client(server) as client:
+            client.get("/v2/health/live").expect(200)
+        server.send(signal.SIGTERM)
+        server.wait_event("draining")
+        raw.send(request[-1:])
+        expect_equal(raw.reply().expect(200).json()[0]["name"], "items")
+        server.check_end()
+
+
 def test_other_signals(directory):
     """Signals that are meant for a reload, or for nothing here, end no request."""
     path = save(directory / "items.npy")
