@@ -225,6 +225,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(load_bytes_per_second, "loading", "load_bytes_per_second", BYTES, 0, 0, 1024 * BAG_GIB,      \
       "bytes", "Most bytes of tables that are read in a second while serving, so that the memory " \
       "and disks of those who are served stay free; 0: any.")                                      \
+    X(max_queued_changes, "loading", "max_queued_changes", COUNT, 64, 1, 1000000, "changes",       \
+      "Most changes of models that wait while another one is made; further ones are answered "     \
+      "503.")                                                                                      \
     X(loops, "engine", "loops", COUNT, 1, 1, 256, "threads",                                       \
       "Threads that read requests and write replies, on one socket. max_queue_size, "              \
       "max_queue_bytes and max_queue_work_ms are divided among them; each counts "                 \

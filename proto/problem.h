@@ -29,7 +29,7 @@
     X(NO_MEMORY)             /* an allocation failed, or a limit of memory is reached */    \
     X(TOO_MANY_CONNECTIONS)                                                                 \
     X(STORAGE)            /* a disk, or what a table keeps for new rows, is full */         \
-    X(QUEUE_FULL)         /* no room for another request that waits for a worker */         \
+    X(QUEUE_FULL)         /* no room for another request, or change, that waits */          \
     X(TIMED_OUT_IN_QUEUE) /* no worker took it in time */                                   \
     X(CANCELLED)          /* the client has gone */                                         \
     X(NOT_READY)          /* tables are still being loaded */                               \

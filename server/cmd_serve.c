@@ -127,13 +127,17 @@ static bool read_again(void *context, struct bag_config *config, struct bag_prob
 static void reload_models(struct serve *serve)
 {
     struct bag_change *change = calloc(1, sizeof *change);
+    struct bag_problem problem;
     if (!change) {
         bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", "not enough memory"));
         return;
     }
     *change = (struct bag_change){
         .kind = BAG_CHANGE_CONFIGURATION, .who = "SIGHUP", .on_done = on_configuration};
-    bag_loader_submit(&serve->loader, change);
+    if (bag_loader_submit(&serve->loader, change, &problem))
+        return;
+    free(change);
+    bag_log(BAG_LOG_LEVEL_ERROR, "not reloaded", BAG_LOG_TEXT("reason", problem.text));
 }
 
 static void reload_tokens(struct serve *serve)

@@ -80,6 +80,7 @@ static enum bag_http_outcome submit(struct bag_http_request *request,
     struct bag_loader *loader = request->context->service->loader;
     struct control_change *asked = calloc(1, sizeof *asked);
     struct bag_control copy = *control;
+    struct bag_problem problem;
     bool waits = control->wait;
     if (!asked) {
         bag_control_free(&copy);
@@ -91,12 +92,18 @@ static enum bag_http_outcome submit(struct bag_http_request *request,
         .kind = BAG_CHANGE_MODELS, .control = copy, .on_done = on_done, .context = asked};
     snprintf(asked->change.who, sizeof asked->change.who, "%s",
              bag_http_peer_text(request->line.peer));
-    if (!waits)
-        bag_http_reply_json(&request->reply, 202, bag_control_describe(control, false));
+    char *accepted = waits ? NULL : bag_control_describe(control, false);
     /* What is unloaded could not leave while a request waits for it that reads the models. */
     if (waits)
         bag_http_request_leave_models(request);
-    bag_loader_submit(loader, &asked->change);
+    if (!bag_loader_submit(loader, &asked->change, &problem)) {
+        free(accepted);
+        free_change(asked);
+        bag_http_reply_problem(&request->reply, &problem);
+        return BAG_HTTP_DONE;
+    }
+    if (!waits)
+        bag_http_reply_json(&request->reply, 202, accepted);
     return waits ? BAG_HTTP_SUSPEND : BAG_HTTP_DONE;
 }
 

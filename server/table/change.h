@@ -429,7 +429,8 @@ struct bag_loader {
     uv_thread_t thread;
     uv_mutex_t lock; /* guards what follows */
     uv_cond_t wake;
-    struct bag_change *first_change, **last_change; /* that wait */
+    struct bag_change *first_change, **last_change; /* that wait, */
+    size_t num_changes;                             /* and how many */
     bool stop, collect;                             /* what the thread is to do */
     bool failed;                                    /* the models cannot be published, */
     struct bag_problem problem;                     /* and why */
@@ -463,8 +464,10 @@ bool bag_loader_start(struct bag_loader *loader, struct bag_problem *problem);
 /* Whether the models were published; otherwise *problem says why not. On any thread. */
 bool bag_loader_succeeded(struct bag_loader *loader, struct bag_problem *problem);
 
-/* Makes a change after those submitted before. On any thread, once the models were published. */
-void bag_loader_submit(struct bag_loader *loader, struct bag_change *change);
+/* Makes a change after those submitted before. On any thread, once the models were published. False
+ * where max_queued_changes wait already; then it stays the caller's. */
+bool bag_loader_submit(struct bag_loader *loader, struct bag_change *change,
+                       struct bag_problem *problem);
 
 /* The server stops: what is being loaded is given up, and changes fail with DRAINING. On any
  * thread. */

@@ -320,6 +320,7 @@ static struct bag_change *take_change(struct bag_loader *loader)
     struct bag_change *change = loader->first_change;
     if (change && !(loader->first_change = change->next))
         loader->last_change = &loader->first_change;
+    loader->num_changes -= change != NULL;
     return change;
 }
 
@@ -405,14 +406,25 @@ bool bag_loader_succeeded(struct bag_loader *loader, struct bag_problem *problem
     return !failed;
 }
 
-void bag_loader_submit(struct bag_loader *loader, struct bag_change *change)
+bool bag_loader_submit(struct bag_loader *loader, struct bag_change *change,
+                       struct bag_problem *problem)
 {
+    size_t limit = (size_t)loader->config->options.max_queued_changes;
     change->next = NULL;
     uv_mutex_lock(&loader->lock);
-    *loader->last_change = change;
-    loader->last_change = &change->next;
-    uv_cond_signal(&loader->wake);
+    bool has_room = loader->num_changes < limit;
+    if (has_room) {
+        *loader->last_change = change;
+        loader->last_change = &change->next;
+        loader->num_changes++;
+        uv_cond_signal(&loader->wake);
+    }
     uv_mutex_unlock(&loader->lock);
+    return has_room ||
+           bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
+                           "%zu changes of models wait already; the limit (max_queued_changes) is "
+                           "%zu",
+                           limit, limit);
 }
 
 void bag_loader_cancel(struct bag_loader *loader)
