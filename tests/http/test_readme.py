@@ -23,6 +23,7 @@ import re
 import socket
 import struct
 import subprocess
+import urllib.request
 
 import pytest
 
@@ -30,8 +31,13 @@ from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal
 
 PORT = 8000
 DOCUMENTS = ("README.md", "proto/PROTOCOL.md", "server/metrics/README.md")
-LINKED = DOCUMENTS + ("CONTRIBUTING.md", "SECURITY.md", "config/examples/README.md",
-                      "deploy/README.md", "kernels/README.md", "tests/bench/README.md")
+FOLDERS = ("kernels", "proto", "config", "server", "tests", "deploy")
+PAGES = sorted(str(path.relative_to(ROOT)) for path in
+               [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+# Flags of other programs, and variables of the proxies' recipes, that pages name.
+OTHER_FLAGS = {"--install", "--latency", "--unix-socket"}
+OTHER_VARIABLES = {"BAGSERVE_ONE", "BAGSERVE_TWO", "BAGSERVE_THREE"}
+MODULES = {"bagserve_admin", "bagserve_client", "bagserve_export"}
 BLOCK_TIMEOUT_S = 60
 COMMANDS = {"sh": ["bash", "-eu", "-c"], "python": ["/usr/bin/python3", "-c"]}
 REFUSED = ("bash", "shell", "console")
@@ -159,14 +165,13 @@ def test_has_commands(name):
     expect(ran, f"{name} has no command that is run")
 
 
-
 def anchors_of(markdown):
     """What GitHub makes of the headings."""
     headings = re.findall(r"^#+ (.*)$", markdown, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("name", LINKED)
+@pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name):
     text = (ROOT / name).read_text()
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -180,12 +185,43 @@ def test_links_lead_somewhere(name):
             expect(anchor in anchors_of(target.read_text()), f"{link}: there is no such heading")
 
 
-def test_contributing_names_files():
-    """Files that CONTRIBUTING.md names with their folder exist."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    named = re.findall(r"`((?:[\w.*-]+/)+[\w.*-]+\.\w+)(?:`| )", text)
-    expect(len(named) > 20, f"{named}")
+@pytest.mark.parametrize("name", PAGES)
+def test_named_files_exist(name):
+    """Files and scripts that a page names with their folder, from the top, exist."""
+    named = re.findall(r"`((?:%s)/[\w.*/-]+)(?:`| )" % "|".join(FOLDERS), (ROOT / name).read_text())
+    expect(name != "CONTRIBUTING.md" or len(named) > 40, f"{named}")
     expect_equal([path for path in named if not list(ROOT.glob(path))], [])
+
+
+def test_named_flags_exist():
+    """Every flag and variable that a page names is one of the program, or a script here takes it."""
+    helps = "".join(subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True, check=True,
+                                   timeout=BLOCK_TIMEOUT_S).stdout
+                    for command in ("serve", "health", "convert", "inspect", "verify"))
+    scripts = "".join(path.read_text(errors="replace") for folder in ("tests", "deploy", "proto/clients")
+                      for path in (ROOT / folder).rglob("*")
+                      if path.is_file() and path.suffix in ("", ".py", ".c", ".sh"))
+    flag = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
+    flags = {*flag.findall(helps), *flag.findall(scripts)} | OTHER_FLAGS
+    variables = set(re.findall(r"BAGSERVE_[A-Z0-9_]+", helps)) | OTHER_VARIABLES
+    expect({"--table", "--quick"} <= flags and "BAGSERVE_PORT" in variables, "the options were not found")
+    for name in PAGES:
+        text = (ROOT / name).read_text()
+        expect_equal((name, set(flag.findall(text)) - flags), (name, set()))
+        expect_equal((name, set(re.findall(r"BAGSERVE_[A-Z0-9_]+", text)) - variables), (name, set()))
+
+
+def test_named_metrics_exist(server):
+    """Every metric that a page names is one that a server has."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=BLOCK_TIMEOUT_S) as reply:
+        families = set(re.findall(r"^# HELP (\S+)", reply.read().decode(), re.MULTILINE))
+    # Those that are written only where rows may change.
+    table = (ROOT / "server" / "metrics" / "table.h").read_text()
+    families |= set(re.findall(r'"(bagserve_\w+)"', table.split("#define BAG_UPDATE_METRICS")[1].split("#define")[0]))
+    for name in PAGES:
+        named = set(re.findall(r"\b(?:bagserve|nv_inference)_[a-z0-9_]+\b(?!-)", (ROOT / name).read_text()))
+        expect_equal((name, {re.sub(r"_(bucket|count|sum)$", "", metric) if metric not in families else metric
+                             for metric in named} - families - MODULES), (name, set()))
 
 
 @pytest.mark.parametrize("block, output", BLOCKS)
