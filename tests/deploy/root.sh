@@ -137,3 +137,16 @@ fresh_root() {
     mount --rbind /sys "$1/sys"
     mount --rbind /dev "$1/dev"
 }
+
+# --- a network of its own ------------------------------------------------------------------------
+
+has_own_network() { [ "$(readlink "/proc/$network/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
+
+# make_network makes one with nothing but loopback, which the process `network` holds;
+# nsenter --net=/proc/$network/ns/net enters it.
+make_network() {
+    unshare --net sleep infinity &
+    network=$!
+    wait_for 10 has_own_network
+    nsenter --net="/proc/$network/ns/net" ip link set lo up
+}
