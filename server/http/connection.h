@@ -42,6 +42,7 @@ enum bag_http_connection_stage {
 struct bag_http_connection {
     struct bag_http_connection *next, *previous;
     struct bag_http_connection *next_listed, *previous_listed; /* idle, or active */
+    struct bag_http_connection *next_resumed;                  /* see bag_http_mhd */
     struct bag_http_client *client; /* whose it is, see accept.c; NULL: nobody's share */
     struct bag_http_peer peer;
     struct bag_proxy_header *proxy;   /* owned; what has come of it; NULL: there is none to come */

@@ -4,6 +4,7 @@
 #include "server/system/log.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -66,10 +67,53 @@ static enum MHD_Result queue_reply(struct MHD_Connection *handle,
     return result;
 }
 
+/* In its next turn after any was resumed, the library looks through all suspended connections. From
+ * so many on, of which few are in a cache, that takes longer than to answer a request: */
+#define MANY_SUSPENDED 128
+
+/* then this part of them goes on together, or what is ready when so long has passed for each. */
+#define RESUMED_PART    16
+#define REST_NS         20000
+#define LONGEST_REST_NS 10000000
+
+static struct bag_http_mhd *mhd_of(struct bag_http_request *request)
+{
+    char *server = (char *)request->context - offsetof(struct bag_http_server, context);
+    return &((struct bag_http_server *)server)->mhd;
+}
+
 static void resume(struct bag_http_request *request)
 {
-    const struct bag_http_connection *connection = request->connection;
-    MHD_resume_connection(connection->handle);
+    struct bag_http_mhd *mhd = mhd_of(request);
+    struct bag_http_connection *connection = request->connection;
+    connection->next_resumed = mhd->resumed;
+    mhd->resumed = connection;
+    mhd->num_resumed++;
+}
+
+/* How long what is ready should wait for more. */
+static uint64_t rest_ns(const struct bag_http_mhd *mhd, uint64_t now_ns)
+{
+    uint64_t rest_ns = mhd->suspended * REST_NS, passed_ns = now_ns - mhd->resumed_ns;
+    rest_ns = rest_ns < LONGEST_REST_NS ? rest_ns : LONGEST_REST_NS;
+    bool is_due = mhd->suspended < MANY_SUSPENDED ||
+                  mhd->num_resumed >= mhd->suspended / RESUMED_PART || passed_ns >= rest_ns;
+    return is_due ? 0 : rest_ns - passed_ns;
+}
+
+uint64_t bag_http_mhd_resume(struct bag_http_mhd *mhd)
+{
+    if (!mhd->resumed)
+        return 0;
+    uint64_t now_ns = uv_hrtime(), left_ns = rest_ns(mhd, now_ns);
+    if (left_ns)
+        return (left_ns + 999999) / 1000000;
+    mhd->suspended -= mhd->num_resumed;
+    mhd->num_resumed = 0;
+    mhd->resumed_ns = now_ns;
+    for (; mhd->resumed; mhd->resumed = mhd->resumed->next_resumed)
+        MHD_resume_connection(mhd->resumed->handle);
+    return 0;
 }
 
 static bool is_connected(const struct bag_http_request *request)
@@ -91,6 +135,7 @@ static enum MHD_Result go_on(struct bag_http_mhd *mhd, struct bag_http_connectio
     case BAG_HTTP_WAIT:
         bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_SUSPENDED);
         MHD_suspend_connection(connection->handle);
+        mhd->suspended++;
         return MHD_YES;
     case BAG_HTTP_SEND:
         bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_READING);

@@ -101,8 +101,13 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
 void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
+    uint64_t rest_ms = bag_http_mhd_resume(&server->mhd);
     server->connections.ended = false;
     bool timed = run_library(server, &timeout_ms);
+    if (rest_ms && (!timed || rest_ms < timeout_ms)) {
+        timed = true;
+        timeout_ms = rest_ms;
+    }
     bag_engine_dispatch(&server->context.engine);
     if (server->connections.ended)
         bag_http_acceptor_on_ended(&server->acceptor);
@@ -244,8 +249,10 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     server->context.service = service;
     server->context.reader = reader;
     server->context.infers = infers;
-    server->mhd = (struct bag_http_mhd){&server->context, &server->connections, &server->acceptor,
-                                        &server->drain};
+    server->mhd = (struct bag_http_mhd){.context = &server->context,
+                                        .connections = &server->connections,
+                                        .acceptor = &server->acceptor,
+                                        .drain = &server->drain};
     server->drain = (struct bag_http_drain){.loop = loop,
                                             .connections = &server->connections,
                                             .listener = &server->listener,

@@ -22,7 +22,16 @@ struct bag_http_mhd {
     struct bag_http_connections *connections;
     struct bag_http_acceptor *acceptor;
     struct bag_http_drain *drain;
+    size_t suspended; /* connections, with those that are to be resumed: */
+    struct bag_http_connection *resumed;
+    size_t num_resumed;
+    uint64_t resumed_ns; /* when the library was last told to resume some */
 };
+
+/* Lets connections go on whose replies are ready; to be called before the library runs. Where many
+ * are suspended it lets some come together first: returns in how many milliseconds it is to be
+ * called again; 0: none is left. */
+uint64_t bag_http_mhd_resume(struct bag_http_mhd *mhd);
 
 /* MHD_NotifyConnectionCallback: a connection has begun, or ends. */
 void bag_http_mhd_on_connection(void *mhd, struct MHD_Connection *handle, void **connection,

@@ -1,5 +1,6 @@
 """Expensive work: many connections at once, a full queue, time-outs, batches that wait, limits on size."""
 
+import contextlib
 import pathlib
 import re
 
@@ -125,6 +126,22 @@ def test_preferred_batch():
         check(raw.reply(), want)
     with Server("--demo", *options, 60_000_000) as server:
         ask_at_once(server, 4, 5_000)
+
+
+def test_replies_beside_many_that_wait():
+    """Replies to others do not wait for those of hundreds of requests, not even together with them."""
+    with Server("--demo", "--preferred-batch-size", 1000, "--max-queue-delay-microseconds",
+                60_000_000) as server, contextlib.ExitStack() as stack:
+        asked = [question(number, 5_000) for number in range(300)]
+        raws = [stack.enter_context(Raw(server)) for _ in asked]
+        for raw, (request, _) in zip(raws, asked):
+            raw.send(request)
+        wait_until(lambda: queued(server) == len(asked), "not all wait")
+        for _ in range(20):
+            expect_equal(queued(server), len(asked), "requests that wait")
+        server.send()  # a server that stops has nothing to wait for
+        for raw, (_, want) in zip(raws, asked):
+            check(raw.reply(), want)
 
 
 @pytest.mark.parametrize("other, in_turn", [("127.0.0.2", True), ("127.0.0.1", False)])
