@@ -97,7 +97,7 @@ enum bag_coding bag_coding_choose(const char *accept)
 /* Text of numbers shrinks to about a third. */
 #define USUAL_RATIO 4
 
-#define LEAST_ROOM 1024
+#define MIN_ROOM 1024
 
 static unsigned piece(size_t bytes)
 {
@@ -154,7 +154,7 @@ static bool grow(struct inflation *inflation)
         return reject_size(inflation);
     if (room == 0)
         room = (size_t)(inflation->end - inflation->in) / 2 * USUAL_RATIO;
-    room = room < LEAST_ROOM ? LEAST_ROOM : 2 * room;
+    room = room < MIN_ROOM ? MIN_ROOM : 2 * room;
     if (room > most)
         room = most;
     char *out = inflation->memory->get(inflation->memory->context, room);
@@ -221,7 +221,7 @@ static bool inflate_all(struct inflation *inflation)
 }
 
 /* What both limits allow for a body of `packed_bytes`. */
-static size_t most_bytes(const struct bag_inflate_limits *limits, size_t packed_bytes)
+static size_t max_bytes(const struct bag_inflate_limits *limits, size_t packed_bytes)
 {
     size_t most;
     if (__builtin_mul_overflow(packed_bytes, limits->max_ratio, &most))
@@ -238,7 +238,7 @@ char *bag_inflate(enum bag_coding coding, const char *packed, size_t packed_byte
     struct inflation inflation = {.coding = coding,
                                   .in = packed,
                                   .end = packed + packed_bytes,
-                                  .max_bytes = most_bytes(limits, packed_bytes),
+                                  .max_bytes = max_bytes(limits, packed_bytes),
                                   .packed_bytes = packed_bytes,
                                   .limits = limits,
                                   .memory = memory,

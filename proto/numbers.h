@@ -119,8 +119,8 @@ static inline uint64_t bag_digits_spread(uint32_t number)
 /* How a float type keeps numbers. */
 struct bag_float_format {
     int fraction_bits;
-    int least_exponent; /* of a normal number */
-    uint64_t infinity;  /* its bits */
+    int min_exponent;  /* of a normal number */
+    uint64_t infinity; /* its bits */
 };
 
 #define BAG_F32_FORMAT ((struct bag_float_format){23, -126, UINT64_C(0x7F800000)})
@@ -175,7 +175,7 @@ static inline __attribute__((always_inline)) bool bag_decimal_round(uint64_t dig
     struct bag_value_bits value = bag_decimal_product(digits, exponent);
     int first_bit = 61 + (int)(value.high >> 62);
     int cut = first_bit - format.fraction_bits; /* bits below the last that is kept */
-    int excess = first_bit + value.exponent - format.least_exponent;
+    int excess = first_bit + value.exponent - format.min_exponent;
     if (__builtin_expect(excess < 0, 0)) { /* subnormal: the last bit kept stays where it is */
         cut -= excess;
         excess = 0;

@@ -146,7 +146,7 @@ static char *put_scientific(char *out, const struct spelling *s)
 }
 
 static inline __attribute__((always_inline)) char *put_finite(char *out, uint64_t magnitude,
-                                                              int fraction_bits, int least_exponent)
+                                                              int fraction_bits, int min_exponent)
 {
     uint64_t hidden = UINT64_C(1) << fraction_bits;
     uint64_t significand = magnitude & (hidden - 1);
@@ -157,7 +157,7 @@ static inline __attribute__((always_inline)) char *put_finite(char *out, uint64_
     else
         field = 1; /* subnormal */
     struct spelling s =
-        spell(bag_shortest_decimal(significand, field - 1 + least_exponent, half_below));
+        spell(bag_shortest_decimal(significand, field - 1 + min_exponent, half_below));
     if (s.exponent < FIXED_LEAST || s.exponent > FIXED_MOST)
         return put_scientific(out, &s);
     return s.exponent < 0 ? put_below_one(out, &s) : put_above_one(out, &s);

@@ -105,7 +105,7 @@ bool bag_isa_choose(const char *name, struct bag_problem *problem)
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111 };
 
 /* Rows that are multiplied at once; it counts in int. */
-#define MOST_ROWS ((size_t)1 << 20)
+#define MAX_ROWS ((size_t)1 << 20)
 
 typedef void sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha,
                    const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
@@ -117,8 +117,8 @@ _Static_assert(sizeof found == sizeof(void *), "a symbol's address is a function
 
 static void multiply(size_t m, size_t n, size_t k, const float *a, const float *b, float *c)
 {
-    for (size_t done = 0; done < m; done += MOST_ROWS) {
-        size_t rows = m - done < MOST_ROWS ? m - done : MOST_ROWS;
+    for (size_t done = 0; done < m; done += MAX_ROWS) {
+        size_t rows = m - done < MAX_ROWS ? m - done : MAX_ROWS;
         found(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, (int)rows, (int)n, (int)k, 1, a + done * k,
               (int)k, b, (int)n, 1, c + done * n, (int)n);
     }

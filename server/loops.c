@@ -247,7 +247,7 @@ static void limit_connections(struct bag_service *service)
                 BAG_LOG_NUMBER("open_files", descriptors.rlim_cur),
                 BAG_LOG_NUMBER("max_connections", limits.connections));
     service->max_connections = limits.connections;
-    service->most_in_library = (unsigned)limits.in_library;
+    service->max_in_library = (unsigned)limits.in_library;
 }
 
 static bool start_server(struct bag_loop *loop, const struct bag_listener *listener, bool infers,

@@ -11,22 +11,23 @@
 #include <unistd.h>
 
 /* A batch costs at least this, where there is as much: handing it over costs 5 to 50 us. */
-#define LEAST_BATCH_NS 100000
+#define MIN_BATCH_NS 100000
 
 /* A batch costs no more than this, but for its last job: what a batch holds is no longer dropped
  * when its client goes or its time passes, and counts no longer as waiting. */
-#define MOST_BATCH_NS 10000000
+#define MAX_BATCH_NS 10000000
 
 /* Bounds of what estimates are multiplied with. */
-#define LEAST_COST_SCALE (1.0 / 16)
-#define MOST_COST_SCALE  16.0
+#define MIN_COST_SCALE (1.0 / 16)
+#define MAX_COST_SCALE 16.0
 
 /* Likewise of the work ahead, which many workers share and other processes delay. */
-#define LEAST_WAIT_SCALE (1.0 / 1024)
-#define MOST_WAIT_SCALE  64.0
+#define MIN_WAIT_SCALE (1.0 / 1024)
+#define MAX_WAIT_SCALE 64.0
 
 /* Parts of the latency target, in percent: what a job may have to wait when it comes, so that its
- * own work and the noise of the machine have room; and how long one may really have waited. */
+ * own work and the noise of the machine have room; and how long one may have waited when it is
+ * taken. */
 #define ADMITTED_PERCENT 65
 #define WAITED_PERCENT   90
 
@@ -244,7 +245,7 @@ static double follow(double scale, double measured, double parts, double least, 
 static void update_cost_scale(struct bag_engine *engine, const struct bag_task *task)
 {
     double took = (double)task->cpu_ns / ((double)task->cost_ns + 1);
-    engine->cost_scale = follow(engine->cost_scale, took, 8, LEAST_COST_SCALE, MOST_COST_SCALE);
+    engine->cost_scale = follow(engine->cost_scale, took, 8, MIN_COST_SCALE, MAX_COST_SCALE);
 }
 
 /* Lets the scale follow how long a job took from its submission to its end. What a short time
@@ -255,7 +256,7 @@ static void update_wait_scale(struct bag_engine *engine, const struct bag_job *j
     double measured = (double)took_ns / ((double)job->ahead_ns + 1);
     if (took_ns >= engine->limits.latency_target_ns / TARGET_PARTS || measured < engine->wait_scale)
         engine->wait_scale =
-            follow(engine->wait_scale, measured, 16, LEAST_WAIT_SCALE, MOST_WAIT_SCALE);
+            follow(engine->wait_scale, measured, 16, MIN_WAIT_SCALE, MAX_WAIT_SCALE);
 }
 
 /* All jobs of the task are done. */
@@ -268,31 +269,31 @@ static void end_task(struct bag_engine *engine, struct bag_task *task)
     engine->running--;
 }
 
-static uint64_t most_batch_ns(const struct bag_engine *engine)
+static uint64_t max_batch_ns(const struct bag_engine *engine)
 {
     uint64_t part_ns = engine->limits.latency_target_ns / TARGET_PARTS;
-    return part_ns && part_ns < MOST_BATCH_NS ? part_ns : MOST_BATCH_NS;
+    return part_ns && part_ns < MAX_BATCH_NS ? part_ns : MAX_BATCH_NS;
 }
 
 /* How much work a batch holds: one idle worker's part of the queue. */
 static uint64_t batch_budget_ns(const struct bag_engine *engine)
 {
     uint64_t part_ns = shared_ns(engine, engine->queue.cost_ns) / 2;
-    uint64_t budget_ns = part_ns > LEAST_BATCH_NS ? part_ns : LEAST_BATCH_NS;
-    uint64_t most_ns = most_batch_ns(engine);
-    return budget_ns < most_ns ? budget_ns : most_ns;
+    uint64_t budget_ns = part_ns > MIN_BATCH_NS ? part_ns : MIN_BATCH_NS;
+    uint64_t max_ns = max_batch_ns(engine);
+    return budget_ns < max_ns ? budget_ns : max_ns;
 }
 
 /* The next job and others of its model, as much as one idle worker's part of the queue. */
 static void start_batch(struct bag_engine *engine, uint64_t now_ns)
 {
     uint64_t budget_ns = batch_budget_ns(engine), cost_ns = 0;
-    size_t most_bags = engine->limits.max_batch_bags ? engine->limits.max_batch_bags : SIZE_MAX;
+    size_t max_bags = engine->limits.max_batch_bags ? engine->limits.max_batch_bags : SIZE_MAX;
     size_t bags = 0;
     struct bag_job *jobs = NULL, **end = &jobs;
-    while (scaled_ns(engine, cost_ns) < budget_ns && bags < most_bags) {
+    while (scaled_ns(engine, cost_ns) < budget_ns && bags < max_bags) {
         const struct bag_model *model = jobs ? jobs->infer.input.model : NULL;
-        struct bag_job *job = take(engine, model, jobs ? most_bags - bags : SIZE_MAX, now_ns);
+        struct bag_job *job = take(engine, model, jobs ? max_bags - bags : SIZE_MAX, now_ns);
         if (!job)
             break;
         *end = job;

@@ -227,7 +227,7 @@ void bag_engine_hurry(struct bag_engine *engine);
 /* ---- tasks: private to server/engine --------------------------------------------------------- */
 
 /* A job is split where each range still costs this: waking an idle core takes up to 50 us. */
-#define BAG_LEAST_SPLIT_NS 100000
+#define BAG_MIN_SPLIT_NS 100000
 
 /* One of the ranges of a task's last job. */
 struct bag_task_split {

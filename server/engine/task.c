@@ -77,7 +77,7 @@ static unsigned split_columns(const struct work *work, unsigned parts, struct ba
 }
 
 /* How many ranges the columns of the heaviest op can be split into. */
-static unsigned most_column_splits(const struct work *work, unsigned parts)
+static unsigned max_column_splits(const struct work *work, unsigned parts)
 {
     const struct bag_pool_args *heaviest = &work->ops[0].args;
     for (size_t i = 1; i < work->count; i++) {
@@ -112,7 +112,7 @@ unsigned bag_split_ops(const struct bag_op *ops, size_t count, unsigned parts,
     }
     if (made == 0)
         splits[made++] = bag_split_all(count);
-    unsigned columns = most_column_splits(&work, parts);
+    unsigned columns = max_column_splits(&work, parts);
     if (columns > 1 && (made < parts || uneven))
         made = split_columns(&work, columns, splits);
     return made;
@@ -222,7 +222,7 @@ static void run_split(struct bag_work *work)
 /* How many ranges are worth their overhead now; 1: the job is not split. */
 static unsigned count_splits(const struct bag_task *task, const struct bag_job *job)
 {
-    uint64_t count = bag_infer_pool_cost_ns(&job->infer) / BAG_LEAST_SPLIT_NS;
+    uint64_t count = bag_infer_pool_cost_ns(&job->infer) / BAG_MIN_SPLIT_NS;
     uint64_t most = 1 + (uint64_t)bag_workers_idle(task->engine->workers);
     if (most > BAG_ENGINE_MAX_SPLITS)
         most = BAG_ENGINE_MAX_SPLITS;

@@ -37,7 +37,8 @@ struct bag_service {
     struct bag_registry registry; /* each loop is a reader of it */
     _Atomic enum bag_service_state state;
     size_t max_connections;         /* as the option says, or as descriptors allow */
-    unsigned most_in_library;       /* likewise, for each loop's daemon; some more */
+    unsigned max_in_library;        /* connections of one loop, with those that are told that there
+                                       are too many */
     atomic_size_t connections;      /* of all loops */
     struct bag_workers *workers;    /* borrowed; of all loops */
     struct bag_updates *updates;    /* borrowed; NULL: rows never change */

@@ -142,7 +142,7 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
         MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, &server->mhd,
         MHD_OPTION_URI_LOG_CALLBACK, bag_http_mhd_on_target, &server->mhd,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
-        server->context.service->most_in_library, MHD_OPTION_CONNECTION_TIMEOUT,
+        server->context.service->max_in_library, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)options->idle_timeout_s, MHD_OPTION_END);
 }
 
@@ -174,7 +174,7 @@ static bool start_engine(struct bag_http_server *server)
         .max_reply_bytes = (size_t)options->max_reply_bytes,
         .max_reply_ratio = (size_t)options->max_reply_ratio,
         .max_work_ns_per_byte = (size_t)options->max_work_us_per_byte * 1000,
-        .least_packed_bytes = (size_t)options->reply_compression_min_bytes,
+        .min_packed_bytes = (size_t)options->reply_compression_min_bytes,
         .max_ids = (size_t)options->max_ids,
         .max_bags = (size_t)options->max_bags,
         .explains = options->explain == BAG_SWITCH_ON,
@@ -230,7 +230,7 @@ static bool start_acceptor(struct bag_http_server *server, struct bag_problem *p
         .loop = server->loop,
         .listener = &server->listener,
         .connections = &server->connections,
-        .max_connections = service->most_in_library,
+        .max_connections = service->max_in_library,
         .max_per_client = share ? share : default_share(service->max_connections),
         .reads_proxy_headers =
             server->context.infers && options->proxy_protocol == BAG_PROXY_PROTOCOL_V2,

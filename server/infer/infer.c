@@ -25,7 +25,7 @@
 #define EXPLAIN_BYTES_PER_NS      1
 
 /* A shorter body may be as much work as one of this size. */
-#define LEAST_WORK_BYTES ((size_t)1000)
+#define MIN_WORK_BYTES ((size_t)1000)
 
 /* ---- projections ----------------------------------------------------------------------------- */
 
@@ -188,7 +188,7 @@ static const struct bag_v2_request *decode(struct bag_infer *infer, struct bag_h
 static bool check_work(const struct bag_infer *infer, struct bag_problem *problem)
 {
     const struct bag_infer_input *input = &infer->input;
-    size_t bytes = input->body_bytes < LEAST_WORK_BYTES ? LEAST_WORK_BYTES : input->body_bytes;
+    size_t bytes = input->body_bytes < MIN_WORK_BYTES ? MIN_WORK_BYTES : input->body_bytes;
     uint64_t cost_ns = bag_infer_cost_ns(infer), limit_ns;
     if (input->limits->max_work_ns_per_byte == 0 ||
         __builtin_mul_overflow(bytes, input->limits->max_work_ns_per_byte, &limit_ns) ||

@@ -72,7 +72,8 @@ struct bag_infer {
 void bag_infer_reset(struct bag_infer *infer);
 
 /* Decompresses the body, where it is compressed, to at most `max_bytes`, and sets header_bytes.
- * False with *problem for the client: 413 where there is more, and then it may be tried again. */
+ * False with *problem for the client: TOO_LARGE where there is more, and then a larger limit may be
+ * tried. */
 bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size_t max_bytes,
                       struct bag_problem *problem);
 

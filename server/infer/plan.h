@@ -74,7 +74,7 @@ struct bag_infer_limits {
     size_t max_ids;              /* indices, of all features together */
     size_t max_bags;             /* of all features together */
     bool explains;               /* where a request asks for it */
-    size_t least_packed_bytes;   /* smaller replies are not compressed */
+    size_t min_packed_bytes;     /* smaller replies are not compressed */
 };
 
 /* Made of a request; lives as long as its body and the arena. */

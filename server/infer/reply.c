@@ -138,7 +138,7 @@ uint64_t bag_reply_count_printed(const struct bag_infer *infer)
 size_t bag_reply_count_packed(const struct bag_infer *infer)
 {
     bool packs = infer->input.reply_coding != BAG_CODING_IDENTITY &&
-                 infer->output.bytes >= infer->input.limits->least_packed_bytes;
+                 infer->output.bytes >= infer->input.limits->min_packed_bytes;
     return packs ? infer->output.bytes : 0;
 }
 

@@ -79,8 +79,8 @@ static struct bag_buffer *take_kept(struct bag_buffers *buffers, unsigned size_c
     struct bag_buffer *buffer = buffers->free[size_class];
     if (buffer) {
         remove_kept(buffers, size_class);
-        if (buffers->num_free[size_class] < buffers->least_free[size_class])
-            buffers->least_free[size_class] = buffers->num_free[size_class];
+        if (buffers->num_free[size_class] < buffers->min_free[size_class])
+            buffers->min_free[size_class] = buffers->num_free[size_class];
     }
     unlock(buffers);
     return buffer;
@@ -146,8 +146,8 @@ void bag_buffers_trim(struct bag_buffers *buffers)
     size_t bytes = MAX_TRIM_BYTES;
     lock(buffers);
     for (unsigned i = BAG_BUFFER_CLASSES; i-- > 0;) {
-        free_kept(buffers, i, buffers->num_free[i] - buffers->least_free[i], &bytes);
-        buffers->least_free[i] = buffers->num_free[i];
+        free_kept(buffers, i, buffers->num_free[i] - buffers->min_free[i], &bytes);
+        buffers->min_free[i] = buffers->num_free[i];
     }
     unlock(buffers);
 }

@@ -226,7 +226,7 @@ bool bag_memory_check(size_t needed_bytes, struct bag_problem *problem)
 #define SMALL_BYTES ((size_t)1 << 20)
 
 /* Less is never the default: a server that can answer nothing is of no use. */
-#define LEAST_DEFAULT_BYTES ((size_t)64 << 20)
+#define MIN_DEFAULT_BYTES ((size_t)64 << 20)
 
 void bag_budget_init(struct bag_budget *budget, size_t max_bytes, size_t other_bytes)
 {
@@ -236,8 +236,8 @@ void bag_budget_init(struct bag_budget *budget, size_t max_bytes, size_t other_b
         return;
     size_t left = bag_memory_left();
     budget->max_bytes = left > other_bytes ? (left - other_bytes) / 2 : 0;
-    if (budget->max_bytes < LEAST_DEFAULT_BYTES)
-        budget->max_bytes = LEAST_DEFAULT_BYTES;
+    if (budget->max_bytes < MIN_DEFAULT_BYTES)
+        budget->max_bytes = MIN_DEFAULT_BYTES;
 }
 
 bool bag_budget_take(struct bag_budget *budget, size_t bytes)

@@ -123,7 +123,7 @@ struct bag_buffers {
     struct bag_budget *budget; /* borrowed; NULL: without a bound */
     struct bag_buffer *free[BAG_BUFFER_CLASSES];
     unsigned num_free[BAG_BUFFER_CLASSES];
-    unsigned least_free[BAG_BUFFER_CLASSES]; /* since the last bag_buffers_trim */
+    unsigned min_free[BAG_BUFFER_CLASSES]; /* since the last bag_buffers_trim */
     size_t kept_bytes;
     bool shared;
     uv_mutex_t lock;                 /* of a shared pool */

@@ -19,7 +19,7 @@
 #define VALUES_BYTES (LINE_BYTES - 1024)
 
 static enum bag_log_format line_format = BAG_LOG_FORMAT_TEXT;
-static enum bag_log_level least_level = BAG_LOG_LEVEL_INFO;
+static enum bag_log_level min_level = BAG_LOG_LEVEL_INFO;
 
 /* How long bag_log_stop waits for a reader. */
 #define STOP_S 1
@@ -59,7 +59,7 @@ static const char *const level_names[] = {
 void bag_log_configure(enum bag_log_format format, enum bag_log_level level)
 {
     line_format = format;
-    least_level = level;
+    min_level = level;
 }
 
 /* All of the bytes or none, so that no character is split. */
@@ -408,7 +408,7 @@ static void log_line(enum bag_log_level level, bool urgent, const char *event,
                      const struct bag_log_field *fields)
 {
     struct line line BAG_UNSET;
-    if (level > least_level)
+    if (level > min_level)
         return;
     make_line(&line, level, event, fields);
     pthread_mutex_lock(&waiting.lock);

@@ -133,7 +133,7 @@ bool bag_change_keep(struct bag_changer *changer, struct bag_model *model)
 
 /* How many versions of the model are held, as its default version says; of one that was unloaded,
  * none. */
-static size_t most_kept(const struct bag_change_plan *plan, const char *name)
+static size_t max_kept(const struct bag_change_plan *plan, const char *name)
 {
     const struct bag_change_entry *entry = bag_change_plan_find_default(plan, name);
     const struct bag_source *source = entry ? bag_entry_source(entry) : NULL;
@@ -149,7 +149,7 @@ static void trim_kept(const struct bag_change_plan *plan)
         size_t newer = 0;
         for (size_t j = i + 1; j < changer->num_kept; j++)
             newer += strcmp(changer->kept[j]->name, name) == 0;
-        if (newer >= most_kept(plan, name) || bag_change_is_in_plan(plan, changer->kept[i]))
+        if (newer >= max_kept(plan, name) || bag_change_is_in_plan(plan, changer->kept[i]))
             drop_kept(changer, i);
     }
 }
@@ -172,7 +172,7 @@ void bag_change_keep_versions(struct bag_change_plan *plan)
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (model->memory && !bag_change_is_in_plan(plan, model) &&
-            !bag_change_is_to_unload(plan, model) && most_kept(plan, model->name) > 0 &&
+            !bag_change_is_to_unload(plan, model) && max_kept(plan, model->name) > 0 &&
             !bag_change_keep(plan->changer, model))
             break; /* it is loaded again when it is asked for */
     }
