@@ -1,0 +1,187 @@
+/* The latency target: jobs that would wait too long are rejected, those that have are dropped, and
+ * the scale of what a wait takes follows what is measured; by a clock that the tests set. */
+#include "engine_fixture.h"
+
+static uint64_t fake_ns;
+
+static uint64_t fake_clock(void)
+{
+    return fake_ns;
+}
+
+/* A target of 100 ms, with a clock that stands still, and one unit of estimated work as long as one
+ * of waiting. */
+static void set_up_target(void)
+{
+    set_up(1, MAX_JOBS);
+    fake_ns = UINT64_C(1000000000);
+    world.engine.clock = fake_clock;
+    world.engine.wait_scale = 1;
+    world.engine.limits.latency_target_ns = 100000000;
+}
+
+/* What waits and what runs count, by how long such work took: 65 of 100 ms are allowed. */
+static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
+{
+    struct bag_job job = {.flow = 0};
+    (void)state;
+    set_up_target();
+    bag_engine_submit(&world.engine, make_job(0, 60000));
+    double cost_ns = (double)world.jobs[0].cost_ns;
+    assert_int_equal(world.jobs[0].ahead_ns, world.jobs[0].cost_ns);
+    world.engine.wait_scale = 64.9e6 / cost_ns;
+    assert_true(has_room(0, 0));
+    world.engine.wait_scale = 65.1e6 / cost_ns;
+    assert_false(bag_engine_has_room(&world.engine, &job));
+    assert_int_equal(job.problem.kind, BAG_ERROR_QUEUE_FULL);
+    assert_string_equal(job.problem.text,
+                        "the queue is full: a request would wait 65 ms; 65 % of the target "
+                        "(latency_target_ms), which is 100 ms, are allowed");
+    assert_true(has_room(1, 0)); /* another client's, up to twice as much */
+    world.engine.wait_scale = 130.1e6 / cost_ns;
+    assert_false(has_room(1, 0));
+    world.engine.wait_scale = 40e6 / cost_ns;
+    world.engine.running_ns = world.jobs[0].cost_ns;
+    assert_false(has_room(0, 0));
+    world.engine.limits.latency_target_ns = 0;
+    assert_true(has_room(0, 0));
+    world.engine.running_ns = 0;
+    run(1);
+    assert_int_equal(world.engine.running_ns, 0);
+    tear_down(1);
+}
+
+/* What a job has waited for the loop counts: against what it may still wait, as waiting, and in
+ * what the scale follows. */
+static void test_waiting_for_the_loop_counts(void **state)
+{
+    struct bag_job job = {.flow = 0};
+    (void)state;
+    set_up_target();
+    world.engine.polled_ns = fake_ns;
+    bag_engine_submit(&world.engine, make_job(0, 60000));
+    world.engine.wait_scale = 40e6 / (double)world.jobs[0].cost_ns;
+    assert_true(has_room(0, 0));
+    fake_ns += 24900000;
+    assert_true(has_room(0, 0));
+    fake_ns += 200000;
+    assert_false(bag_engine_has_room(&world.engine, &job));
+    assert_non_null(strstr(job.problem.text, "a request would wait 65 ms; 65 % of the target"));
+    fake_ns += 60000000;
+    assert_false(has_room(0, 0)); /* it has waited for longer than it may at all */
+    assert_false(has_room(1, 0));
+    bag_engine_submit(&world.engine, make_job(1, 5));
+    fake_ns += 4900000;
+    world.expected = 2;
+    world.engine.wait_scale = 1.0 / 1024;
+    run(2); /* within 90 ms */
+    check_reply(1, 5);
+    assert_true(world.engine.wait_scale > 1.0 / 1024);
+    tear_down(2);
+}
+
+/* Of a job that has waited for 90 % of the target nothing is computed, also where no worker is
+ * free. */
+static void test_a_job_that_has_waited_too_long_is_dropped(void **state)
+{
+    (void)state;
+    for (int workers_are_busy = 0; workers_are_busy <= 1; workers_are_busy++) {
+        set_up_target();
+        bag_engine_submit(&world.engine, make_job(0, 5));
+        fake_ns++;
+        bag_engine_submit(&world.engine, make_job(1, 5));
+        fake_ns += 90000000;
+        world.expected = 2;
+        world.engine.running = workers_are_busy ? world.engine.num_tasks : 0;
+        bag_engine_dispatch(&world.engine);
+        assert_int_equal(world.engine.queue.count, workers_are_busy);
+        world.engine.running = workers_are_busy ? 0 : world.engine.running;
+        run(2);
+        assert_true(world.jobs[0].failed);
+        assert_int_equal(world.jobs[0].problem.kind, BAG_ERROR_QUEUE_FULL);
+        assert_string_equal(world.jobs[0].problem.text,
+                            "the request has waited 90 ms; the target (latency_target_ms) is "
+                            "100 ms");
+        check_reply(1, 5);
+        tear_down(2);
+    }
+}
+
+/* Runs one job that takes so long by the fake clock; the scale afterwards. */
+static double scale_after(double scale, uint64_t took_ns)
+{
+    set_up_target();
+    world.engine.wait_scale = scale;
+    bag_engine_submit(&world.engine, make_job(0, 60000));
+    world.jobs[0].queued_ns = fake_ns;
+    world.jobs[0].ahead_ns = 40000000 - 1;
+    world.expected = 1;
+    bag_engine_dispatch(&world.engine);
+    fake_ns += took_ns;
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    scale = world.engine.wait_scale;
+    tear_down(1);
+    return scale;
+}
+
+/* The scale follows by a sixteenth of the difference. */
+static void test_the_wait_scale_follows(void **state)
+{
+    (void)state;
+    assert_true(scale_after(1, 40000000) == 1);
+    assert_true(scale_after(1, 60000000) == 1 + 0.5 / 16);
+    assert_true(scale_after(1, 900000000) == 1 + 1.0 / 16);
+    assert_true(scale_after(1, 20000000) == 1 - 0.5 / 16);
+    assert_true(scale_after(0.125, 12499999) < 0.1875); /* short of an eighth of the target */
+    assert_true(scale_after(0.125, 12499999) == 0.125);
+    assert_true(scale_after(0.125, 12500000) > 0.125);
+    assert_true(scale_after(1, 4000000) < 1);
+    assert_true(scale_after(64, UINT64_C(1000000000000)) == 64);
+}
+
+/* A job that only takes the way back to the loop says nothing of the queue, however old it is. */
+static void test_the_wait_scale_is_of_jobs_that_waited(void **state)
+{
+    (void)state;
+    set_up_target();
+    struct bag_job *job = make_job(0, 60000);
+    job->failed = false;
+    job->queued_ns = 0;
+    job->ahead_ns = 1;
+    world.expected = 1;
+    bag_job_push_finished(&world.engine, job);
+    uv_run(&world.loop, UV_RUN_DEFAULT);
+    assert_true(world.engine.wait_scale == 1);
+    tear_down(1);
+}
+
+/* A batch is an eighth of the target at most. */
+static void test_a_batch_is_a_part_of_the_target(void **state)
+{
+    (void)state;
+    set_up(1, MAX_JOBS);
+    world.engine.limits.latency_target_ns = 8;
+    world.engine.wait_scale = 0;
+    for (size_t i = 0; i < 4; i++)
+        bag_engine_submit(&world.engine, make_job(i, 60000));
+    world.engine.clock = fake_clock;
+    for (size_t i = 0; i < 4; i++)
+        world.jobs[i].queued_ns = fake_ns;
+    run(4);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(world.batch_requests[i], 1);
+    tear_down(4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_job_that_would_wait_too_long_is_rejected),
+        cmocka_unit_test(test_waiting_for_the_loop_counts),
+        cmocka_unit_test(test_a_job_that_has_waited_too_long_is_dropped),
+        cmocka_unit_test(test_the_wait_scale_follows),
+        cmocka_unit_test(test_the_wait_scale_is_of_jobs_that_waited),
+        cmocka_unit_test(test_a_batch_is_a_part_of_the_target),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
