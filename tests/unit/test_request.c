@@ -7,8 +7,6 @@
 #include "server/http/request.h"
 #include "server/table/change.h"
 
-#include <time.h>
-
 #define INFER "/v2/models/m/infer"
 #define BODY \
     "{\"inputs\":[{\"name\":\"indices\",\"shape\":[1,2],\"datatype\":\"INT64\",\"data\":[1,2]}]}"
@@ -424,64 +422,6 @@ static void test_codings(void **state)
     }
 }
 
-/* ---- headers --------------------------------------------------------------------------------- */
-
-struct written {
-    char text[1024];
-    unsigned left; /* headers for which there is memory */
-};
-
-/* The date is checked, and written as NOW. */
-static bool write_header(void *context, const char *name, const char *value)
-{
-    struct written *written = context;
-    size_t used = strlen(written->text);
-    struct tm date = {0};
-    if (strcmp(name, "Date") == 0) {
-        const char *end = strptime(value, "%a, %d %b %Y %H:%M:%S GMT", &date);
-        assert_true(end && !*end);
-        assert_in_range(timegm(&date), time(NULL) - 5, time(NULL));
-        value = "NOW";
-    }
-    snprintf(written->text + used, sizeof written->text - used, "%s: %s\n", name, value);
-    return written->left-- > 0;
-}
-
-static void test_headers(void **state)
-{
-    struct bag_http_head head = {.request_id = "r1", .traceparent = "t1", .origin = "http://a"};
-    struct bag_http_reply reply = {.status = 200,
-                                   .body_bytes = 10,
-                                   .coding = "gzip",
-                                   .varies_by_coding = true,
-                                   .header_bytes = 7,
-                                   .no_store = true,
-                                   .close = true};
-    static const char want[] = "Date: NOW\n"
-                               "Content-Type: application/octet-stream\n"
-                               "Inference-Header-Content-Length: 7\n"
-                               "Content-Encoding: gzip\n"
-                               "Cache-Control: no-store\n"
-                               "Vary: Accept-Encoding\n"
-                               "Vary: Origin\n"
-                               "Access-Control-Allow-Origin: http://a\n"
-                               "Access-Control-Expose-Headers: Inference-Header-Content-Length, "
-                               "Retry-After\n"
-                               "X-Request-Id: r1\n"
-                               "traceparent: t1\n"
-                               "Connection: close\n";
-    struct written all = {.left = 100};
-    (void)state;
-    bag_http_reply_to(&reply, &head, "http://a");
-    assert_true(bag_http_reply_headers(&reply, write_header, &all));
-    assert_string_equal(all.text, want);
-    for (unsigned left = 0; left < 11; left++) {
-        struct written some = {.left = left};
-        assert_false(bag_http_reply_headers(&reply, write_header, &some));
-        assert_memory_equal(some.text, want, strlen(some.text)); /* and none behind the failure */
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -498,7 +438,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_admin, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_draining, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_codings, set_up, tear_down),
-        cmocka_unit_test(test_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
