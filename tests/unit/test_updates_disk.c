@@ -8,30 +8,15 @@
  *
  *   test_updates_disk [COUNT [FIRST]]    so many stories, from a seed on; 300 without arguments */
 #include "disk_fixture.h"
+#include "updates_model.h"
 
 #include "server/system/log.h"
 #include "server/table/updates.h"
 
-#define IDS       24
-#define COLUMNS   3
 #define MAX_SEQ   400
 #define MAX_TRIES 32
 #define TOGETHER  5
 
-/* What a table holds. */
-struct state {
-    bool there[IDS];
-    float rows[IDS][COLUMNS];
-};
-
-struct batch {
-    bool deletes;
-    size_t count;
-    uint64_t ids[IDS];
-    float rows[IDS][COLUMNS];
-};
-
-/* A story. */
 /* Of memory for updates. */
 #define UNBOUNDED ((size_t)1 << 40)
 
@@ -68,94 +53,14 @@ struct story {
                      (unsigned long long)(story)->acknowledged, #condition);          \
     } while (0)
 
-/* ---- the model ------------------------------------------------------------------------------- */
-
-static uint64_t key_of(size_t id)
-{
-    return (uint64_t)id * UINT64_C(0x123456789abcdef1) - 5;
-}
-
-static void apply_to_state(struct state *state, const struct batch *batch)
-{
-    for (size_t i = 0; i < batch->count; i++) {
-        state->there[batch->ids[i]] = !batch->deletes;
-        if (!batch->deletes)
-            memcpy(state->rows[batch->ids[i]], batch->rows[i], sizeof batch->rows[i]);
-    }
-}
-
-static bool same_state(const struct state *a, const struct state *b)
-{
-    for (size_t i = 0; i < IDS; i++) {
-        if (a->there[i] != b->there[i] ||
-            (a->there[i] && memcmp(a->rows[i], b->rows[i], sizeof a->rows[i]) != 0))
-            return false;
-    }
-    return true;
-}
-
-/* ---- tables ---------------------------------------------------------------------------------- */
-
-struct key_list {
-    uint64_t keys[IDS];
-    size_t count;
-};
-
-static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
-                      struct bag_problem *problem)
-{
-    const struct key_list *list = context;
-    (void)problem;
-    memcpy(keys, list->keys + first, count * sizeof *keys);
-    return true;
-}
-
-/* A loaded table, as the snapshot of a state. */
-static void load(const struct story *story, const struct state *state,
-                 struct bag_table_memory *memory)
-{
-    struct bag_problem problem;
-    struct key_list list = {.count = 0};
-    size_t rows = 0;
-    for (size_t i = 0; i < IDS; i++)
-        rows += !story->keyed || state->there[i];
-    int64_t shape[2] = {(int64_t)rows + (story->keyed ? IDS : 0), COLUMNS};
-    assert_true(bag_table_create(BAG_F32, 2, shape, memory, &problem));
-    for (size_t i = 0, row = 0; i < IDS; i++) {
-        if (story->keyed && !state->there[i])
-            continue;
-        memcpy((float *)memory->mapping + row * COLUMNS, state->rows[i], sizeof state->rows[i]);
-        list.keys[list.count++] = key_of(i);
-        row++;
-    }
-    if (!story->keyed)
-        return;
-    struct bag_keys_source source = {read_keys, &list, rows, false, IDS};
-    memory->spare_rows = IDS;
-    memory->shape[0] = memory->table.num_rows = (int64_t)rows;
-    memory->keys_dtype = BAG_U64;
-    assert_true(bag_keys_index_build(&source, 1, NULL, NULL, &memory->index, &problem));
-}
-
-static struct state read_table(const struct story *story, const struct bag_table_memory *memory)
-{
-    struct state state = {.there = {false}};
-    const float *rows = memory->table.rows;
-    for (size_t i = 0; i < IDS; i++) {
-        int64_t row = story->keyed ? bag_keys_find_one(&memory->index.keys, key_of(i)) : (int64_t)i;
-        state.there[i] = row >= 0;
-        if (row >= 0)
-            memcpy(state.rows[i], rows + row * COLUMNS, sizeof state.rows[i]);
-    }
-    return state;
-}
+/* ---- versions -------------------------------------------------------------------------------- */
 
 static bool attach(struct story *story, uint64_t through, struct bag_problem *problem)
 {
     static const struct bag_rules rules = {.reduction = BAG_SUM, .default_index = -1};
     struct version *version = &story->versions[story->num_versions];
     version->through = through;
-    load(story, &story->states[through], &version->memory);
+    load(story->keyed, &story->states[through], &version->memory);
     struct bag_updates_table table = {
         .name = "items", .memory = &version->memory, .rules = &rules, .through = through};
     if (bag_updates_attach(&story->updates, &table, problem)) {
@@ -208,7 +113,7 @@ static void start(struct story *story, bool lost_power)
         fail_msg("seed %llu, update %llu, start from %llu: %s", (unsigned long long)story->seed,
                  (unsigned long long)story->acknowledged, (unsigned long long)through,
                  problem.text);
-    struct state now = read_table(story, &story->versions[0].memory);
+    struct state now = read_table(story->keyed, &story->versions[0].memory);
     uint64_t sequence = story->versions[0].memory.live->stream->sequence;
     uint64_t least = least_sequence(story, lost_power);
     require(story, sequence >= (least > through ? least : through));
@@ -357,7 +262,7 @@ static void send_wrong(struct story *story)
 static void check_versions(struct story *story)
 {
     for (size_t i = 0; i < story->num_versions; i++) {
-        struct state state = read_table(story, &story->versions[i].memory);
+        struct state state = read_table(story->keyed, &story->versions[i].memory);
         require(story, same_state(&state, &story->states[story->acknowledged]));
     }
 }
