@@ -201,9 +201,9 @@ struct bag_range {
 struct bag_range bag_range_all(const struct bag_pool_args *args);
 
 /* Prefetches the rows of a checked call of few indices, and nothing where that gains nothing: they
- * are on their way while other calls are checked. To be called soon before bag_pool_run, on the
- * same processor; it changes no result. */
-void bag_pool_prefetch(const struct bag_pool_args *args);
+ * are on their way while other calls are checked. `alone`: there are no others. To be called soon
+ * before bag_pool_run, on the same processor; it changes no result. */
+void bag_pool_prefetch(const struct bag_pool_args *args, bool alone);
 
 /* Pools a range. `out` is the start of the whole result, [num_bags, row_elements] of output_dtype
  * with a bag every bag_stride bytes, at any alignment; the gaps between bags are not written,

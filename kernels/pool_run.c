@@ -65,21 +65,30 @@ static bool straddles(const struct bag_table *table, size_t row_bytes)
     return row_bytes % LINE_BYTES || (uintptr_t)table->rows % LINE_BYTES;
 }
 
-/* The most indices of a call whose rows are prefetched before it runs, and the longest rows. More
- * of them gain nothing. */
-#define EARLY_INDICES   32
-#define EARLY_ROW_BYTES 512
+/* The most indices of a call whose rows are prefetched before it runs, and the longest rows: more
+ * of them gain nothing. A call that is alone loses by more bytes than these, unless the table has
+ * so many rows. */
+#define EARLY_INDICES     32
+#define EARLY_ROW_BYTES   512
+#define EARLY_ALONE_BYTES 3072
+#define EARLY_ALONE_ROWS  (1 << 16)
 
 static bool prefetched_early(const struct bag_pool_args *args, size_t row_bytes)
 {
     return args->indices.count <= EARLY_INDICES && row_bytes <= EARLY_ROW_BYTES;
 }
 
+static bool gains_alone(const struct bag_pool_args *args, size_t row_bytes)
+{
+    return args->indices.count * row_bytes <= EARLY_ALONE_BYTES ||
+           args->table.num_rows >= EARLY_ALONE_ROWS;
+}
+
 /* Other rows than those of the table do no harm: these are hints. */
-void bag_pool_prefetch(const struct bag_pool_args *args)
+void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
 {
     size_t row_bytes = bag_row_bytes(&args->table);
-    if (!prefetched_early(args, row_bytes) ||
+    if (!prefetched_early(args, row_bytes) || (alone && !gains_alone(args, row_bytes)) ||
         (size_t)args->table.num_rows * row_bytes <= fetch_none_bytes(&args->table))
         return;
     bool straddle = straddles(&args->table, row_bytes);

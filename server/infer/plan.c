@@ -192,7 +192,7 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
         if (ok && bag_needs_rows(&rules))
             ok = resolve_keys(planner, i, &rules, &inputs, &fault);
         else if (ok)
-            bag_pool_prefetch(&planner->args[i]);
+            bag_pool_prefetch(&planner->args[i], planner->model->num_features == 1);
     }
     if (ok || fault.status == BAG_STATUS_OK)
         return ok;

@@ -122,7 +122,7 @@ double bench_pool(const struct cell *cell)
     double start = cpu_ns();
     for (int64_t at = 0; at < cell->count; at += count) {
         check(&call, cell->ids + at, &args);
-        bag_pool_prefetch(&args);
+        bag_pool_prefetch(&args, true);
         bag_pool_run(&args, bag_range_all(&args), cell->out);
     }
     return cpu_ns() - start;
