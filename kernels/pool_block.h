@@ -133,6 +133,7 @@ struct bag_tile_set {
     size_t largest_tile; /* vectors of the largest of them */
     size_t bits;         /* of an element */
     size_t lanes;        /* of a vector */
+    unsigned lane_shift; /* its logarithm to base 2 */
     size_t far_bytes;    /* how far ahead the rows of large tables are prefetched */
     int far_cache;       /* into which cache they are: 1 or 2 */
     bag_block_fn *below; /* pools what is narrower than one vector */

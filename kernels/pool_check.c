@@ -417,21 +417,22 @@ static void take_rules(const struct bag_check *check, enum bag_form form,
     const struct bag_rules *rules = check->rules;
     const struct bag_tensor *weights = check->inputs->tensor[BAG_PER_SAMPLE_WEIGHTS];
     bool weight_divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
-    memset(args, 0, sizeof *args);
-    args->table = *check->table;
-    args->form = form;
-    args->reduction = rules->reduction;
-    args->output_dtype = rules->output_dtype;
-    args->indices = ids_of(check->inputs->tensor[BAG_INDICES]);
-    args->weights = weights ? weights->data : NULL;
-    args->weights_dtype = weights ? weights->dtype : check->table->dtype;
-    args->padding_row = -1;
-    args->skip_outside =
-        !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid);
-    args->prunes = rules->prune_invalid;
-    args->skip_unweighted = weights && rules->prune_invalid && weight_divides;
-    args->unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS;
-    args->keyed = rules->keyed;
+    *args = (struct bag_pool_args){
+        .table = *check->table,
+        .form = form,
+        .reduction = rules->reduction,
+        .output_dtype = rules->output_dtype,
+        .indices = ids_of(check->inputs->tensor[BAG_INDICES]),
+        .weights = weights ? weights->data : NULL,
+        .weights_dtype = weights ? weights->dtype : check->table->dtype,
+        .padding_row = -1,
+        .skip_outside =
+            !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid),
+        .prunes = rules->prune_invalid,
+        .skip_unweighted = weights && rules->prune_invalid && weight_divides,
+        .unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS,
+        .keyed = rules->keyed,
+    };
     if (rules->has_padding_idx && !rules->keyed)
         args->padding_row = rules->padding_idx < 0 ? rules->padding_idx + check->table->num_rows
                                                    : rules->padding_idx;

@@ -211,6 +211,7 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
             .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),     \
             .bits = element_bits,                                             \
             .lanes = vector##_lanes,                                          \
+            .lane_shift = __builtin_ctz(vector##_lanes),                      \
             .far_bytes = BAG_FAR_BYTES,                                       \
             .far_cache = BAG_FAR_CACHE,                                       \
             .below = below_##kind,                                            \

@@ -139,26 +139,10 @@ static bool singles_pass(const struct bag_pool_args *args)
            (args->reduction == BAG_SUM || !args->weights);
 }
 
+/* Sums of that type are results where nothing divides them. */
 static bool sums_pass(const struct bag_pool_args *args)
 {
-    bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
-    enum bag_dtype sums = args->table.dtype == BAG_F64 ? BAG_F64 : BAG_F32;
-    return !divides && args->output_dtype == sums;
-}
-
-static bool halves_pass(const struct bag_pool_args *args)
-{
-    bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
-    return !divides && args->output_dtype == args->table.dtype;
-}
-
-static void place_ids(struct bag_tile_task *task)
-{
-    const struct bag_ids *ids = &task->args->indices;
-    task->id_bytes = ids->wide ? sizeof(int64_t) : sizeof(int32_t);
-    task->ids = task->ids_ahead = ids->data;
-    if (task->fetch.end > 0)
-        task->ids_ahead += task->fetch.ahead * task->id_bytes;
+    return args->output_dtype == (args->table.dtype == BAG_F64 ? BAG_F64 : BAG_F32);
 }
 
 /* Chooses the instance and splits the columns into its tiles, as few and as narrow as can be. */
@@ -166,7 +150,7 @@ static bag_tile_fn *choose(struct bag_tile_task *task, const struct bag_tile_set
 {
     enum bag_mode mode = mode_of(task->args);
     size_t columns = task->end_column - task->first_column;
-    size_t vectors = (columns + set->lanes - 1) / set->lanes;
+    size_t vectors = (columns + set->lanes - 1) >> set->lane_shift;
     task->num_tiles = 1;
     if (vectors <= BAG_TILE_VECTORS && set->whole[mode][vectors - 1])
         return set->whole[mode][vectors - 1];
@@ -196,6 +180,40 @@ BAG_LANE void prefetch_first_rows(const struct bag_tile_task *task, const struct
     }
 }
 
+/* All but the tiles. Every field is set: what an initialiser leaves out would be cleared first, for
+ * each block. */
+BAG_LANE void describe(const struct bag_block *block, const struct bag_tile_set *set,
+                       struct bag_tile_task *task)
+{
+    const struct bag_pool_args *args = block->args;
+    const struct bag_row_layout *layout = &bag_row_layouts[args->table.row_format];
+    const struct bag_row_places places = bag_row_places(&args->table);
+    bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
+    task->block = block;
+    task->args = args;
+    task->fetch = fetch_for(block, places.bytes, set->far_bytes);
+    task->id_bytes = args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
+    task->ids = task->ids_ahead = args->indices.data;
+    if (task->fetch.end > 0)
+        task->ids_ahead += task->fetch.ahead * task->id_bytes;
+    task->bounds = block->bounds;
+    task->num_bags = block->num_bags;
+    task->rows = (const char *)args->table.rows + places.codes_at;
+    task->row_bytes = places.bytes;
+    task->out_bytes = args->bag_stride;
+    task->result_bytes = bag_dtypes[args->output_dtype].bytes;
+    task->first_column = block->first_column;
+    task->end_column = block->end_column;
+    task->bytes_before = places.codes_at;
+    task->last_byte = last_byte(block, &places, set->bits);
+    task->params_at = (ptrdiff_t)places.params_at - (ptrdiff_t)places.codes_at;
+    task->has_params = layout->num_params > 0;
+    task->half_params = layout->param_dtype == BAG_F16;
+    task->singles_pass = singles_pass(args);
+    task->sums_pass = !divides && sums_pass(args);
+    task->halves_pass = !divides && args->output_dtype == args->table.dtype;
+}
+
 void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *set)
 {
     const struct bag_pool_args *args = block->args;
@@ -205,32 +223,10 @@ void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *se
         set->below(block);
         return;
     }
-    const struct bag_row_layout *layout = &bag_row_layouts[args->table.row_format];
-    const struct bag_row_places places = bag_row_places(&args->table);
-    struct bag_tile_task task BAG_UNSET = {
-        .block = block,
-        .args = args,
-        .bounds = block->bounds,
-        .num_bags = block->num_bags,
-        .rows = (const char *)args->table.rows + places.codes_at,
-        .row_bytes = places.bytes,
-        .out_bytes = args->bag_stride,
-        .result_bytes = bag_dtypes[args->output_dtype].bytes,
-        .first_column = block->first_column,
-        .end_column = block->end_column,
-        .bytes_before = places.codes_at,
-        .last_byte = last_byte(block, &places, set->bits),
-        .params_at = (ptrdiff_t)places.params_at - (ptrdiff_t)places.codes_at,
-        .has_params = layout->num_params > 0,
-        .half_params = layout->param_dtype == BAG_F16,
-        .singles_pass = singles_pass(args),
-        .sums_pass = sums_pass(args),
-        .halves_pass = halves_pass(args),
-        .fetch = fetch_for(block, places.bytes, set->far_bytes),
-    };
+    struct bag_tile_task task BAG_UNSET;
+    describe(block, set, &task);
     bag_tile_fn *pool = choose(&task, set);
-    place_ids(&task);
-    if (block->is_first && !task.fetch.near && !prefetched_early(args, places.bytes))
+    if (block->is_first && !task.fetch.near && !prefetched_early(args, task.row_bytes))
         prefetch_first_rows(&task, set);
     pool(&task);
 }

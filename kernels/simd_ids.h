@@ -18,6 +18,7 @@
 /* Which ids are wrong: negative ones, unless they are allowed, those above `high` (at least -1),
  * and those less than the one before them where `ascending`. A difference that overflows needs a
  * negative id, whose own sign is enough. `any_negative` and `ascending` are constants of each call.
+ * What is left of an array behind its last whole vector is checked with the vector that ends there.
  */
 #define BAG_DEFINE_IDS_VALID(bits)                                                                \
     typedef uint##bits##_t ids##bits##v __attribute__((vector_size(BAG_ID_VECTOR_BYTES)));        \
@@ -36,47 +37,49 @@
         return some;                                                                              \
     }                                                                                             \
                                                                                                   \
+    /* Whether any lane has its sign set. */                                                      \
+    static inline bool any_sign_##bits(ids##bits##v lanes)                                        \
+    {                                                                                             \
+        const uint64_t sign = bits == 64 ? UINT64_C(1) << 63 : UINT64_C(0x8000000080000000);      \
+        uint64_t words[BAG_ID_VECTOR_BYTES / 8] BAG_UNSET, all = 0;                               \
+        memcpy(words, &lanes, sizeof words);                                                      \
+        for (size_t i = 0; i < BAG_ID_VECTOR_BYTES / 8; i++)                                      \
+            all |= words[i];                                                                      \
+        return all & sign;                                                                        \
+    }                                                                                             \
+                                                                                                  \
     static inline bool ascends_##bits(const char *ids, size_t count)                              \
     {                                                                                             \
         const size_t lanes = BAG_ID_VECTOR_BYTES * 8 / bits;                                      \
-        ids##bits##v negative = {0}, descends = {0};                                              \
+        ids##bits##v wrong = {0};                                                                 \
         uint##bits##_t signs = id##bits##_at(ids, 0);                                             \
-        size_t i = 1;                                                                             \
-        for (; i + lanes <= count; i += lanes) {                                                  \
-            ids##bits##v some = ids##bits##_at(ids, i);                                           \
+        for (size_t i = 1; count > lanes && i < count; i += lanes) {                              \
+            size_t at = i + lanes <= count ? i : count - lanes;                                   \
+            ids##bits##v some = ids##bits##_at(ids, at);                                          \
             BAG_KEEP_LOADED(some);                                                                \
-            negative |= some;                                                                     \
-            descends |= some - ids##bits##_at(ids, i - 1);                                        \
+            wrong |= some | (some - ids##bits##_at(ids, at - 1));                                 \
         }                                                                                         \
-        for (; i < count; i++)                                                                    \
+        for (size_t i = 1; count <= lanes && i < count; i++)                                      \
             signs |= id##bits##_at(ids, i) | (id##bits##_at(ids, i) - id##bits##_at(ids, i - 1)); \
-        negative |= descends;                                                                     \
-        for (size_t lane = 0; count > lanes && lane < lanes; lane++)                              \
-            signs |= negative[lane];                                                              \
-        return !(signs >> (bits - 1));                                                            \
+        return !(signs >> (bits - 1)) && !any_sign_##bits(wrong);                                 \
     }                                                                                             \
                                                                                                   \
     static inline __attribute__((always_inline)) bool in_range_##bits(                            \
         const char *ids, size_t count, uint##bits##_t high, bool any_negative)                    \
     {                                                                                             \
         const size_t lanes = BAG_ID_VECTOR_BYTES * 8 / bits;                                      \
-        ids##bits##v negative = {0}, above = {0};                                                 \
+        ids##bits##v wrong = {0};                                                                 \
         uint##bits##_t signs = 0;                                                                 \
-        size_t i = 0;                                                                             \
-        for (; i + lanes <= count; i += lanes) {                                                  \
-            ids##bits##v some = ids##bits##_at(ids, i);                                           \
+        for (size_t i = 0; count >= lanes && i < count; i += lanes) {                             \
+            ids##bits##v some = ids##bits##_at(ids, i + lanes <= count ? i : count - lanes);      \
             BAG_KEEP_LOADED(some);                                                                \
-            negative |= some;                                                                     \
-            above |= any_negative ? (high - some) & ~some : high - some;                          \
+            wrong |= any_negative ? (high - some) & ~some : (high - some) | some;                 \
         }                                                                                         \
-        for (; i < count; i++) {                                                                  \
+        for (size_t i = 0; count < lanes && i < count; i++) {                                     \
             uint##bits##_t id = id##bits##_at(ids, i);                                            \
             signs |= any_negative ? (high - id) & ~id : (high - id) | id;                         \
         }                                                                                         \
-        above |= any_negative ? above : negative;                                                 \
-        for (size_t lane = 0; count >= lanes && lane < lanes; lane++)                             \
-            signs |= above[lane];                                                                 \
-        return !(signs >> (bits - 1));                                                            \
+        return !(signs >> (bits - 1)) && !any_sign_##bits(wrong);                                 \
     }
 
 BAG_DEFINE_IDS_VALID(32)
