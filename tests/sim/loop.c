@@ -116,7 +116,7 @@ int uv_backend_fd(const uv_loop_t *uv_loop)
     return -2; /* epoll_ctl does nothing with it */
 }
 
-void sim_loops_look(void)
+void sim_loops_wake(void)
 {
     for (size_t i = 0; i < world.count; i++)
         sim_wake_all(world.loops[i]);

@@ -120,7 +120,7 @@ void changed(const struct file *file)
                 epoll->watched[j].pending = true;
         }
     }
-    sim_loops_look();
+    sim_loops_wake();
 }
 
 /* ---- epoll and eventfd ----------------------------------------------------------------------- */
@@ -165,7 +165,7 @@ SIM_PUBLIC int epoll_ctl(int epfd, int what, int fd, struct epoll_event *event)
         watched = &epoll->watched[epoll->num_watched++];
     }
     *watched = (struct watched){fd, file, event->events, true, event->data};
-    sim_loops_look();
+    sim_loops_wake();
     return 0;
 }
 

@@ -47,12 +47,12 @@ __attribute__((noreturn, format(printf, 1, 2))) void sim_fail(const char *format
             sim_fail(__VA_ARGS__);  \
     } while (0)
 
-/* The seed's numbers. */
+/* Numbers that the seed decides: any, one below the limit, and true once in `count` times. */
 uint64_t sim_random(void);
-uint64_t sim_below(uint64_t limit); /* 0 ... limit - 1 */
+uint64_t sim_below(uint64_t limit);
 bool sim_one_in(uint64_t count);
 
-/* What happened, for the trace. */
+/* Adds what happened to the trace. */
 void sim_note(const char *what, uint64_t a, uint64_t b);
 void sim_note_bytes(const void *bytes, size_t count);
 
@@ -86,8 +86,8 @@ void sim_at(uint64_t when_ns, void (*fire)(void *context), void *context);
 /* A signal comes for the server. */
 void sim_signal(int number);
 
-/* Something may have become readable. */
-void sim_loops_look(void);
+/* Something may have become readable: every loop that waits checks what it waits for. */
+void sim_loops_wake(void);
 
 /* ---- machine.c, sockets.c -------------------------------------------------------------------- */
 
@@ -116,7 +116,7 @@ bool sim_has_ended(const struct sim_socket *socket);
  * or none has come. */
 bool sim_closed_before(const struct sim_socket *socket, size_t before);
 
-/* Whether a descriptor can be read, and what waits for it (the kind of `epoll`). */
+/* Whether a descriptor can be read; false: it is the real machine's, or nobody's. */
 bool sim_is_readable(int fd);
 
 /* Begins and ends a schedule; the end checks that no descriptor is left. */

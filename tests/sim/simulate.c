@@ -1,6 +1,9 @@
 /* Runs schedules: a server, its clients and its end, each by a seed; see sim.h.
  *
- *   sim [--schedules N] [--seed S] [--show]    N schedules (default 1) from seed S on */
+ *   sim [--schedules N] [--seed S] [--show] [--list]
+ *
+ * N schedules (default 1) from seed S (default 1) on. --show prints all that happens, --list a line
+ * for each schedule. */
 #include "sim.h"
 
 #include "server/commands.h"
@@ -370,23 +373,26 @@ static void tell_seed(void)
     fflush(stdout);
 }
 
-int main(int argc, char *argv[])
+/* False where they are wrong. */
+static bool read_arguments(int argc, char *argv[], uint64_t *schedules, uint64_t *first)
 {
-    on_death(tell_seed);
-    uint64_t schedules = 1, first = 1;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--schedules") == 0 && i + 1 < argc)
-            schedules = strtoull(argv[++i], NULL, 10);
+            *schedules = strtoull(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
-            first = strtoull(argv[++i], NULL, 10);
+            *first = strtoull(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--show") == 0)
             sim.shows = true;
         else if (strcmp(argv[i], "--list") == 0)
             world.lists = true;
         else
-            return fputs("sim [--schedules N] [--seed S] [--show]\n", stderr), 2;
+            return false;
     }
-    write_files();
+    return true;
+}
+
+static void run_schedules(uint64_t schedules, uint64_t first)
+{
     double begun = real_seconds();
     uint64_t all = 0, turns = 0;
     for (uint64_t i = 0; i < schedules; i++) {
@@ -404,6 +410,16 @@ int main(int argc, char *argv[])
         (unsigned long long)counters.asked, (unsigned long long)counters.answered,
         (unsigned long long)counters.rejected, (unsigned long long)counters.aborted,
         (unsigned long long)counters.changes, (unsigned long long)counters.updates);
+}
+
+int main(int argc, char *argv[])
+{
+    uint64_t schedules = 1, first = 1;
+    on_death(tell_seed);
+    if (!read_arguments(argc, argv, &schedules, &first))
+        return fputs("sim [--schedules N] [--seed S] [--show] [--list]\n", stderr), 2;
+    write_files();
+    run_schedules(schedules, first);
     remove_files();
     return 0;
 }
