@@ -104,7 +104,7 @@ static int write_new_file(struct bag_journal *journal, const struct new_file *ne
     return error;
 }
 
-/* The room for one more file is there. */
+/* The new file is the last one from now on. `files` has room for it. */
 static void add_file(struct bag_journal *journal, const struct new_file *new_file, int file)
 {
     const struct bag_disk *disk = journal->disk;
@@ -114,7 +114,7 @@ static void add_file(struct bag_journal *journal, const struct new_file *new_fil
     if (journal->num_files && !replaces) {
         bag_journal_last(journal)->end_sequence = first_sequence;
         bag_journal_last(journal)->bytes = journal->synced_bytes;
-        /* Where this is lost, nobody reads what is there. */
+        /* Where the disk forgets this, the bytes are there again, and are not read. */
         if (journal->failed)
             disk->truncate(disk->context, journal->file, journal->synced_bytes);
     }
@@ -149,7 +149,8 @@ static bool add_new_file(struct bag_journal *journal, struct new_file *new_file,
     return !error || reject_storage(journal, "a file cannot be begun", error, problem);
 }
 
-/* Syncing again what could not be synced proves nothing: it goes into a file of its own. */
+/* After a failed fsync a second one may succeed without having written anything: so the rest goes
+ * into a file of its own. */
 static bool write_rest_again(struct bag_journal *journal, struct bag_problem *problem)
 {
     struct new_file new_file = {.header = journal->file_header,
@@ -282,6 +283,6 @@ void bag_journal_remove(struct bag_journal *journal, uint64_t through)
         return;
     journal->num_files -= removed;
     memmove(journal->files, journal->files + removed, journal->num_files * sizeof *journal->files);
-    /* Where this is lost they are there again, and harmless. */
+    /* Where the disk forgets this, the files are there again, and do no harm. */
     disk->sync_folder(disk->context, journal->folder);
 }

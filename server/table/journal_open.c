@@ -61,6 +61,16 @@ bool bag_journal_read_file(struct bag_journal_reader *reader, const struct bag_d
     return true;
 }
 
+static bool reject_damage(const char *folder, uint64_t first_sequence, size_t at,
+                          struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "journal %s is damaged at byte %zu, in front of updates that were "
+                           "acknowledged; restore it, or move the folder away to serve without "
+                           "them",
+                           bag_journal_path_of(folder, first_sequence, "").text, at);
+}
+
 bool bag_journal_next(struct bag_journal_reader *reader, const char *folder,
                       struct bag_journal_record *record, bool *damaged, struct bag_problem *problem)
 {
@@ -71,12 +81,7 @@ bool bag_journal_next(struct bag_journal_reader *reader, const char *folder,
                                            reader->header.row_bytes, record);
     if (!bytes) {
         *damaged = true;
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "journal %s is damaged at byte %zu, in front of updates that were "
-                               "acknowledged; restore it, or move the folder away to serve without "
-                               "them",
-                               bag_journal_path_of(folder, reader->file.first_sequence, "").text,
-                               reader->at);
+        return reject_damage(folder, reader->file.first_sequence, reader->at, problem);
     }
     reader->at += bytes;
     reader->last_sequence = record->sequence;
@@ -187,11 +192,7 @@ static bool find_end(struct bag_journal *journal, const char *bytes, size_t coun
     file->bytes = at;
     journal->torn_bytes = count - at;
     return bag_journal_tail_is_torn(bytes, count, at, header.row_bytes) ||
-           bag_problem_set(problem, BAG_ERROR_FILE,
-                           "journal %s is damaged at byte %zu, in front of updates that were "
-                           "acknowledged; restore it, or move the folder away to serve without "
-                           "them",
-                           bag_journal_path_of(journal->folder, file->first_sequence, "").text, at);
+           reject_damage(journal->folder, file->first_sequence, at, problem);
 }
 
 /* Opens the last file for writing, without its torn tail; all of it is on the disk then. */

@@ -19,8 +19,12 @@
 
 /* ---- one folder ------------------------------------------------------------------------------ */
 
+/* A folder's path, and that of a file in it. */
+#define DELTA_FOLDER_BYTES 1024
+#define DELTA_PATH_BYTES   (DELTA_FOLDER_BYTES + 256)
+
 struct delta {
-    char folder[1024];
+    char folder[DELTA_FOLDER_BYTES];
     struct bag_table_memory ids, rows;
     struct bag_arena arena;
 };
@@ -36,7 +40,7 @@ static bool load(const struct delta *delta, const char *name, struct bag_table_m
                  struct bag_problem *problem)
 {
     struct bag_table_file file;
-    char path[1100];
+    char path[DELTA_PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", delta->folder, name);
     return bag_table_file_open(path, BAG_DTYPE_COUNT, &file, problem) &&
            bag_table_load(&file, 1, NULL, NULL, memory, problem);
@@ -44,7 +48,7 @@ static bool load(const struct delta *delta, const char *name, struct bag_table_m
 
 static bool has_file(const struct delta *delta, const char *name)
 {
-    char path[1100];
+    char path[DELTA_PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", delta->folder, name);
     return exists(path);
 }
@@ -205,7 +209,7 @@ static void list_deltas(struct listing *listing, const char *folder, uint64_t af
 
 static uint64_t hash_state(uint64_t hash, const char *path)
 {
-    struct stat state = {.st_size = -1};
+    struct stat state;
     if (stat(path, &state) != 0)
         state = (struct stat){.st_size = -1};
     const uint64_t words[] = {(uint64_t)state.st_ino, (uint64_t)state.st_size,
@@ -221,7 +225,7 @@ static uint64_t hash_delta(const struct delta *delta)
     static const char *const names[] = {"", INDICES, KEYS, ROWS, DELETED};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[1100];
+        char path[DELTA_PATH_BYTES];
         snprintf(path, sizeof path, "%s/%s", delta->folder, names[i]);
         hash = hash_state(hash, path);
     }
@@ -250,7 +254,7 @@ static uint64_t last_update(struct bag_updates *updates, const struct bag_update
     return last;
 }
 
-/* One look at the deltas of a table. */
+/* One pass over the deltas of a table. */
 struct taking {
     struct bag_updates *updates;
     struct bag_updates_stream *stream;

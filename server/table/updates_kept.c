@@ -38,7 +38,7 @@ void bag_updates_free_kept(struct bag_updates_stream *stream)
         forget_first(stream);
 }
 
-/* The stream that keeps most. */
+/* The stream that keeps the most bytes. */
 static struct bag_updates_stream *find_largest(struct bag_updates *updates)
 {
     struct bag_updates_stream *largest = updates->streams;
@@ -104,7 +104,7 @@ uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream)
     return stream->last_kept ? stream->last_kept->sequence : stream->forgotten;
 }
 
-/* Has the table those up to `last`? Deltas may fill what is missing. */
+/* Whether the table has all updates up to `last`; deltas may fill what is missing. */
 static bool reach(struct bag_live_rows *live, uint64_t last, const char *deltas, uint64_t *applied,
                   struct bag_problem *problem)
 {
