@@ -268,13 +268,13 @@ void bag_http_acceptor_stop(struct bag_http_acceptor *acceptor)
 /* ---- recv() for the whole program ------------------------------------------------------------ */
 
 static _Thread_local struct {
-    bag_http_observer *observer;
+    bag_http_receiver *receiver;
     void *context;
 } current;
 
-void bag_http_intercept(bag_http_observer *observer, void *context)
+void bag_http_intercept(bag_http_receiver *receiver, void *context)
 {
-    current.observer = observer;
+    current.receiver = receiver;
     current.context = context;
 }
 
@@ -286,12 +286,7 @@ __attribute__((visibility("default"))) ssize_t bag_http_recv(int fd, void *data,
  * for. */
 ssize_t bag_http_recv(int fd, void *data, size_t bytes, int flags)
 {
-    ssize_t result, passed;
-    do {
-        result = syscall(SYS_recvfrom, fd, data, bytes, flags, NULL, NULL);
-        if (!current.observer || flags)
-            return result;
-        passed = current.observer(current.context, fd, data, result);
-    } while (result > 0 && passed == 0);
-    return passed;
+    if (current.receiver && !flags)
+        return current.receiver(current.context, fd, data, bytes);
+    return syscall(SYS_recvfrom, fd, data, bytes, flags, NULL, NULL);
 }

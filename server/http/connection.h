@@ -55,6 +55,8 @@ struct bag_http_connection {
     enum bag_http_connection_stage stage;
     uint64_t since_ms;         /* on uv_now's clock */
     struct bag_guard guard;    /* checks what it receives */
+    size_t ahead;              /* bytes of the body in their place that the library knows not of */
+    size_t placed;             /* those that it knows of, and has not handed out */
     unsigned requests;         /* that the library has handed out */
     unsigned completed;        /* of these */
     struct bag_problem *fault; /* owned; ends the connection once the request in front of it is
@@ -270,16 +272,15 @@ void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http
 
 /* libmicrohttpd reads sockets by recv(), and offers no place to check what it read before it parses
  * it. This program defines recv() itself: the dynamic linker prefers a program's symbols to those
- * of libraries, so the library calls ours, which reads as libc's does and passes on what an
- * observer makes of it. A library that read in another way would go unseen: whoever relies on the
- * observer checks that it has seen what the library hands out. */
+ * of libraries, so the library calls ours, which leaves reading to a receiver. A library that read
+ * in another way would go unseen: whoever relies on the receiver checks that it has seen what the
+ * library hands out. */
 
-/* Gets a socket, what was read and recv's result (errno is set where it is -1); returns the result
- * for the caller, with errno likewise. It may take bytes out of what was read; where none is left,
- * more is read. */
-typedef ssize_t bag_http_observer(void *context, int fd, char *data, ssize_t result);
+/* Receives in place of a plain recv() of `bytes`, and returns what that would. recv() with flags
+ * reads the socket. */
+typedef ssize_t bag_http_receiver(void *context, int fd, char *data, size_t bytes);
 
-/* From now on this thread's plain recv() calls (without flags) are observed; NULL: no more. */
-void bag_http_intercept(bag_http_observer *observer, void *context);
+/* From now on this thread's recv() calls without flags are the receiver's; NULL: no more. */
+void bag_http_intercept(bag_http_receiver *receiver, void *context);
 
 #endif

@@ -187,6 +187,19 @@ static enum MHD_Result begin(struct bag_http_mhd *mhd, struct bag_http_connectio
         bag_http_request_on_head(connection->request, connection->surplus ? &surplus : NULL));
 }
 
+/* Bytes of the body, of which the first may be in their place and not in `data`. */
+static enum bag_http_next take_body(struct bag_http_connection *connection, const char *data,
+                                    size_t bytes)
+{
+    struct bag_http_request *request = connection->request;
+    size_t placed = connection->placed < bytes ? connection->placed : bytes;
+    connection->placed -= placed;
+    if (placed)
+        bag_http_request_on_place(request, placed);
+    return placed == bytes ? BAG_HTTP_READ
+                           : bag_http_request_on_body(request, data + placed, bytes - placed);
+}
+
 enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *handle,
                                        const char *url, const char *method, const char *version,
                                        const char *data, size_t *data_bytes, void **state)
@@ -204,7 +217,7 @@ enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *han
         return go_on(mhd, connection, bag_http_request_on_end(connection->request));
     size_t bytes = *data_bytes;
     *data_bytes = 0;
-    return go_on(mhd, connection, bag_http_request_on_body(connection->request, data, bytes));
+    return go_on(mhd, connection, take_body(connection, data, bytes));
 }
 
 void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, void **state,
@@ -220,6 +233,7 @@ void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, voi
         return;
     connection->completed++;
     connection->request = NULL;
+    connection->ahead = connection->placed = 0;
     if (request->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
         bag_http_connection_linger(mhd->connections, connection->fd);
     if (connection->fault)
@@ -364,19 +378,51 @@ static ssize_t check_received(struct bag_http_mhd *mhd, struct bag_http_connecti
     return (ssize_t)passed_bytes;
 }
 
-/* The library takes a read that does not fill its buffer for all that there is, and waits for more:
- * what stays behind of it (a PROXY header, chunks' extensions) is made up for. */
-ssize_t bag_http_mhd_on_received(void *context, int fd, char *data, ssize_t bytes)
+/* What is received of a long body at once, about: the library alone would take a quarter of it. */
+#define AHEAD_BYTES ((size_t)32 << 10)
+
+/* Receives bytes of a long body in their place, and not its end, which may have a request behind
+ * it: recv's result, or 0 where they cannot be. A multiple of `room`, so that the library, as it is
+ * told of them, finds its buffer full up to the last. */
+static ssize_t receive_ahead(struct bag_http_connection *connection, int fd, size_t room)
+{
+    size_t left = 0;
+    char *place = connection->request ? bag_http_request_place(connection->request, &left) : NULL;
+    if (!place || connection->placed || left != connection->guard.left || left < room)
+        return 0;
+    size_t most = left < AHEAD_BYTES ? left : AHEAD_BYTES;
+    ssize_t bytes = recv(fd, place, most > room ? most - most % room : room, MSG_DONTWAIT);
+    connection->ahead = bytes > 0 ? (size_t)bytes : 0;
+    return bytes;
+}
+
+/* As recv, but what comes of a body may be in its place instead of in `data`. The library takes a
+ * read that does not fill its buffer for all that there is, and waits for more. */
+static ssize_t receive(struct bag_http_connection *connection, int fd, char *data, size_t room)
+{
+    ssize_t bytes = connection->ahead ? 0 : receive_ahead(connection, fd, room);
+    size_t told = connection->ahead < room ? connection->ahead : room;
+    connection->ahead -= told;
+    connection->placed += told;
+    if (bytes || told == room)
+        return told ? (ssize_t)told : bytes;
+    bytes = recv(fd, data + told, room - told, MSG_DONTWAIT);
+    return bytes > 0 || !told ? (ssize_t)told + bytes : (ssize_t)told;
+}
+
+/* What stays behind of the bytes (a PROXY header, chunks' extensions) is made up for. */
+ssize_t bag_http_mhd_receive(void *context, int fd, char *data, size_t most)
 {
     struct bag_http_mhd *mhd = context;
     struct bag_http_connection *connection = bag_http_connection_find(mhd->connections, fd);
     struct bag_problem fault BAG_UNSET;
     bool is_faulty = false;
-    size_t room = bytes > 0 ? (size_t)bytes : 0, used = 0;
     if (!connection)
-        return bytes;
+        return recv(fd, data, most, MSG_DONTWAIT);
+    ssize_t bytes = receive(connection, fd, data, most);
     if (connection->fault)
         return is_reached(connection) ? end_by_fault(mhd, connection, connection->fault) : wait();
+    size_t room = bytes > 0 ? (size_t)bytes : 0, used = 0;
     if (bytes > 0 && connection->stage == BAG_HTTP_CONNECTION_IDLE)
         bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_BEGINNING);
     while (bytes > 0 && used < room && !is_faulty) {

@@ -244,6 +244,19 @@ enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, co
     return BAG_HTTP_READ;
 }
 
+char *bag_http_request_place(const struct bag_http_request *request, size_t *bytes)
+{
+    bool has_place = request->stage == BAG_HTTP_BODY && request->body && request->head.has_length;
+    *bytes = request->body_room - request->body_bytes;
+    return has_place ? request->body + request->body_bytes : NULL;
+}
+
+void bag_http_request_on_place(struct bag_http_request *request, size_t bytes)
+{
+    request->access.received_bytes += bytes;
+    request->body_bytes += bytes;
+}
+
 enum bag_http_next bag_http_request_on_end(struct bag_http_request *request)
 {
     bool dropped = request->stage == BAG_HTTP_DROPPING;

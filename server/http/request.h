@@ -152,6 +152,13 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
 enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, const char *data,
                                             size_t bytes);
 
+/* Where the connection may put the next bytes of the body itself: NULL until there is memory for
+ * all of it, which has a known length. *bytes is how many are to come. */
+char *bag_http_request_place(const struct bag_http_request *request, size_t *bytes);
+
+/* So many bytes of the body are in their place. */
+void bag_http_request_on_place(struct bag_http_request *request, size_t bytes);
+
 /* The body is complete, or the connection was resumed. */
 enum bag_http_next bag_http_request_on_end(struct bag_http_request *request);
 

@@ -84,7 +84,7 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
     uint64_t begun_ns = uv_hrtime(), round_ns = begun_ns;
     bool timed;
     unsigned round = 0;
-    bag_http_intercept(bag_http_mhd_on_received, &server->mhd);
+    bag_http_intercept(bag_http_mhd_receive, &server->mhd);
     do {
         server->context.engine.polled_ns = round_ns;
         MHD_run(server->daemon);

@@ -37,9 +37,9 @@ uint64_t bag_http_mhd_resume(struct bag_http_mhd *mhd);
 void bag_http_mhd_on_connection(void *mhd, struct MHD_Connection *handle, void **connection,
                                 enum MHD_ConnectionNotificationCode what);
 
-/* bag_http_observer: the library is about to see these bytes. Where they are not HTTP the client is
- * told so, and the library that the connection has broken. */
-ssize_t bag_http_mhd_on_received(void *mhd, int fd, char *data, ssize_t bytes);
+/* bag_http_receiver: receives for the library. Where the bytes are not HTTP the client is told so,
+ * and the library that the connection has broken. */
+ssize_t bag_http_mhd_receive(void *mhd, int fd, char *data, size_t most);
 
 /* MHD_OPTION_URI_LOG_CALLBACK: the first line of a request is here. Returns the connection (NULL
  * without memory), which is the state of all further callbacks of the request. */
