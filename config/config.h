@@ -23,7 +23,7 @@
     X(health, "[flags]", "Exit with 0 if the server on --host and --port is ready.")              \
     X(convert, "[flags] IN OUT", "Convert a table to a safetensors file, quantised if you like.") \
     X(inspect, "[flags] FILE|DIR", "Say what is in a table's file, and how to serve it.")         \
-    X(verify, "[flags] FILE|DIR", "Read all of a table and say whether it is sound.")             \
+    X(verify, "[flags] FILE|DIR", "Read all of a table and say whether it is valid.")             \
     X(completion, "bash|zsh|fish", "Print what completes commands and flags in a shell.")         \
     X(manual, "", "Print the manual page, for man.")                                              \
     X(version, "", "Print the version.")                                                          \
@@ -45,13 +45,13 @@
       "Threads, up to 16; as many as there are processors by default.")                           \
     X(convert, FORCE, "--force", "", "Replaces OUT where it exists.")                             \
     X(convert, HELP, "--help", "", "Prints this.")
-#define BAG_INSPECT_FLAGS(X)                                                  \
-    X(inspect, JSON, "--json", "", "Prints JSON, for programs.")              \
-    X(inspect, ALL, "--all", "", "Looks at all values, also beyond 256 MiB.") \
+#define BAG_INSPECT_FLAGS(X)                                               \
+    X(inspect, JSON, "--json", "", "Prints JSON, for programs.")           \
+    X(inspect, ALL, "--all", "", "Reads all values, also beyond 256 MiB.") \
     X(inspect, HELP, "--help", "", "Prints this.")
 #define BAG_VERIFY_FLAGS(X)                                              \
     X(verify, FINITE, "--finite", "",                                    \
-      "Values must be finite: NaN and infinities make a table unsound.") \
+      "Values must be finite: NaN and infinities make a table invalid.") \
     X(verify, HELP, "--help", "", "Prints this.")
 
 /* How a table takes the place of another version. */

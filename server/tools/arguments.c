@@ -76,15 +76,15 @@ void bag_tool_print_help(FILE *stream, const struct bag_tool *tool)
     }
 }
 
-bool bag_tool_number(const char *flag, const char *text, size_t least, size_t most, size_t *number,
-                     struct bag_problem *problem)
+bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t maximum,
+                     size_t *number, struct bag_problem *problem)
 {
     char *end;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
+    if (*text < '0' || *text > '9' || *end || errno || value < minimum || value > maximum)
         return bag_problem_set(problem, BAG_ERROR_USAGE, "%s is '%s'; it must be from %zu to %zu",
-                               flag, bag_quote(text, strlen(text)).text, least, most);
+                               flag, bag_quote(text, strlen(text)).text, minimum, maximum);
     *number = (size_t)value;
     return true;
 }

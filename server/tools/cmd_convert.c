@@ -171,37 +171,54 @@ static void print_summary(const struct bag_conversion *conversion,
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* Converts; the report is written also where --max-error is what made it fail. */
+/* Fills in what the flags say; rejects what could not be done at the end, too. */
+static bool read_flags(const char *const *values, struct bag_conversion *conversion,
+                       struct bag_problem *problem)
+{
+    size_t threads = uv_available_parallelism();
+    if (!choose_format(values, conversion->source, &conversion->to, problem) ||
+        !take_max_error(values[FLAG_MAX_ERROR], &conversion->max_error, problem) ||
+        (values[FLAG_THREADS] && !bag_tool_number("--threads", values[FLAG_THREADS], 1,
+                                                  BAG_CONVERT_MAX_THREADS, &threads, problem)) ||
+        (values[FLAG_REPORT] && !can_report(values[FLAG_REPORT], problem)))
+        return false;
+    conversion->replace = values[FLAG_FORCE] != NULL;
+    conversion->threads =
+        (unsigned)(threads < BAG_CONVERT_MAX_THREADS ? threads : BAG_CONVERT_MAX_THREADS);
+    return true;
+}
+
+/* Converts, and shows how far that is. */
+static bool convert_rows(struct bag_conversion *conversion, struct bag_convert_report *report,
+                         struct bag_problem *problem)
+{
+    const struct bag_table *table = &conversion->source->table;
+    struct bag_progress *progress = conversion->progress;
+    bag_progress_init(progress, print_progress, progress, isatty(STDERR_FILENO));
+    progress->doing = "converting";
+    progress->done = "converted";
+    bag_progress_start(progress, "table", (size_t)table->num_rows * bag_row_bytes(table),
+                       uv_hrtime());
+    bool ok = bag_convert(conversion, report, problem);
+    if (ok)
+        bag_progress_finish(progress, uv_hrtime());
+    else
+        bag_progress_abandon(progress);
+    return ok;
+}
+
+/* The report is written also where --max-error is what made the conversion fail. */
 static bool convert(const struct bag_source *source, const char *const *values, const char *out,
                     struct bag_problem *problem)
 {
     struct bag_convert_report report;
     struct bag_progress progress;
-    struct bag_conversion conversion = {.source = source,
-                                        .out = out,
-                                        .stopping = &stopping,
-                                        .replace = values[FLAG_FORCE] != NULL,
-                                        .progress = &progress};
-    size_t threads = uv_available_parallelism();
-    if (!choose_format(values, source, &conversion.to, problem) ||
-        !take_max_error(values[FLAG_MAX_ERROR], &conversion.max_error, problem) ||
-        (values[FLAG_THREADS] && !bag_tool_number("--threads", values[FLAG_THREADS], 1,
-                                                  BAG_CONVERT_MAX_THREADS, &threads, problem)) ||
-        (values[FLAG_REPORT] && !can_report(values[FLAG_REPORT], problem)))
-        return false;
-    conversion.threads =
-        (unsigned)(threads < BAG_CONVERT_MAX_THREADS ? threads : BAG_CONVERT_MAX_THREADS);
-    bag_progress_init(&progress, print_progress, &progress, isatty(STDERR_FILENO));
-    progress.doing = "converting";
-    progress.done = "converted";
-    size_t bytes = (size_t)source->table.num_rows * bag_row_bytes(&source->table);
-    bag_progress_start(&progress, "table", bytes, uv_hrtime());
-    bool ok = bag_convert(&conversion, &report, problem);
-    if (ok)
-        bag_progress_finish(&progress, uv_hrtime());
-    else
-        bag_progress_abandon(&progress);
+    struct bag_conversion conversion = {
+        .source = source, .out = out, .stopping = &stopping, .progress = &progress};
     struct bag_problem writing;
+    if (!read_flags(values, &conversion, problem))
+        return false;
+    bool ok = convert_rows(&conversion, &report, problem);
     bool has_report = ok || problem->kind == BAG_ERROR_CONFLICT;
     if (has_report && values[FLAG_REPORT] &&
         !write_report(values[FLAG_REPORT], &report, &writing)) {

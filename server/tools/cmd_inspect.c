@@ -12,8 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Up to this values are looked at whole, beyond it in as many bytes, from blocks all over the
- * table. */
+/* Of a larger table so many bytes are sampled, in blocks that are spread evenly; of others, all. */
 #define SAMPLE_BYTES ((size_t)256 << 20)
 #define BLOCK_BYTES  ((size_t)4 << 20)
 
@@ -46,7 +45,7 @@ static const struct bag_tool tool = {"bagserve inspect [flags] FILE|DIR",
 
 struct inspection {
     struct bag_inspect_report report;
-    double *norms;    /* of the rows that were looked at; owned */
+    double *norms;    /* of the sampled rows; owned */
     uint64_t *hashes; /* of their bytes; owned */
 };
 
@@ -64,8 +63,8 @@ static uint64_t hash_row(const unsigned char *row, size_t bytes)
     return hash;
 }
 
-static void look_at_row(struct inspection *inspection, const struct bag_table *table,
-                        const unsigned char *row, size_t row_bytes, float *decoded)
+static void sample_row(struct inspection *inspection, const struct bag_table *table,
+                       const unsigned char *row, size_t row_bytes, float *decoded)
 {
     struct bag_inspect_report *report = &inspection->report;
     double squares = 0;
@@ -99,40 +98,40 @@ static void count_duplicates(struct inspection *inspection)
         report->duplicate_rows += inspection->hashes[i] == inspection->hashes[i - 1];
 }
 
-/* Looks at `count` rows from `first` on. */
-static bool look_at_block(struct inspection *inspection, const struct bag_rows_reader *reader,
-                          size_t first, size_t count, unsigned char *rows, float *decoded,
-                          struct bag_problem *problem)
+/* Samples `count` rows from `first` on. */
+static bool sample_block(struct inspection *inspection, const struct bag_rows_reader *reader,
+                         size_t first, size_t count, unsigned char *rows, float *decoded,
+                         struct bag_problem *problem)
 {
     if (!bag_rows_read(reader, first, count, rows, rows + count * reader->row_bytes, problem))
         return false;
     for (size_t i = 0; i < count; i++)
-        look_at_row(inspection, &reader->source->table, rows + i * reader->row_bytes,
-                    reader->row_bytes, decoded);
+        sample_row(inspection, &reader->source->table, rows + i * reader->row_bytes,
+                   reader->row_bytes, decoded);
     return true;
 }
 
 /* All blocks, or evenly spread ones. */
-static bool look_at_values(struct inspection *inspection, const struct bag_rows_reader *reader,
-                           bool all, struct bag_problem *problem)
+static bool sample_values(struct inspection *inspection, const struct bag_rows_reader *reader,
+                          bool all, struct bag_problem *problem)
 {
     size_t bytes = reader->row_bytes ? reader->row_bytes : 1;
     size_t block_rows = bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
     size_t num_blocks = (reader->num_rows + block_rows - 1) / block_rows;
-    size_t most = SAMPLE_BYTES / (block_rows * bytes);
-    size_t wanted = all || num_blocks <= most ? num_blocks : most;
-    size_t sampled = wanted * block_rows;
+    size_t max_blocks = SAMPLE_BYTES / (block_rows * bytes);
+    size_t num_sampled = all || num_blocks <= max_blocks ? num_blocks : max_blocks;
+    size_t sampled_rows = num_sampled * block_rows;
     unsigned char *rows = malloc(2 * block_rows * bytes);
     float *decoded = malloc((reader->source->table.row_elements + 1) * sizeof *decoded);
-    inspection->norms = malloc((sampled + 1) * sizeof *inspection->norms);
-    inspection->hashes = malloc((sampled + 1) * sizeof *inspection->hashes);
+    inspection->norms = malloc((sampled_rows + 1) * sizeof *inspection->norms);
+    inspection->hashes = malloc((sampled_rows + 1) * sizeof *inspection->hashes);
     bool ok = (rows && decoded && inspection->norms && inspection->hashes) ||
               bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-    for (size_t i = 0; ok && i < wanted; i++) {
-        size_t first = i * num_blocks / wanted * block_rows;
+    for (size_t i = 0; ok && i < num_sampled; i++) {
+        size_t first = i * num_blocks / num_sampled * block_rows;
         size_t count =
             reader->num_rows - first < block_rows ? reader->num_rows - first : block_rows;
-        ok = look_at_block(inspection, reader, first, count, rows, decoded, problem);
+        ok = sample_block(inspection, reader, first, count, rows, decoded, problem);
     }
     if (ok)
         count_duplicates(inspection);
@@ -158,7 +157,7 @@ static bool inspect_table(struct inspection *inspection, const struct bag_source
     report->datatype = bag_dtypes[source->table.dtype].name;
     report->row_format = bag_row_format_names[source->table.row_format];
     bool ok = bag_dtypes[source->table.dtype].kind != BAG_KIND_FLOAT ||
-              look_at_values(inspection, &reader, all, problem);
+              sample_values(inspection, &reader, all, problem);
     bag_rows_reader_close(&reader);
     return ok;
 }

@@ -1,4 +1,4 @@
-/* `bagserve verify`: reads all of a table and says whether it is sound. */
+/* `bagserve verify`: reads all of a table and says whether it is valid. */
 #include "kernels/rowformat.h"
 #include "proto/text.h"
 #include "server/commands.h"
@@ -37,7 +37,7 @@ static const struct bag_tool tool = {
     "Reads all of a table: headers, sizes, every row, and keys, of which no two may be the same; "
     "and\n"
     "compares its files with " CHECKSUMS
-    " beside them, where that is. Exit code 0: it is sound; 1: it\n"
+    " beside them, where that is. Exit code 0: it is valid; 1: it\n"
     "is not; 2: it cannot be read, or the command line is wrong.\n",
     flags,
     FLAG_COUNT,
@@ -263,7 +263,7 @@ static bool verify(struct bag_source *source, const char *in, const char *const 
     ok = ok && check_contents(&reader, problem);
     if (ok)
         printf(
-            "%s is sound: %zu rows of %zu elements%s; %zu of its files have the right checksum\n",
+            "%s is valid: %zu rows of %zu elements%s; %zu of its files have the right checksum\n",
             in, reader.num_rows, source->table.row_elements,
             bag_source_is_keyed(source) ? ", no key duplicated" : "", checked);
     bag_rows_reader_close(&reader);

@@ -44,9 +44,9 @@ typedef bool bag_tool_run_fn(struct bag_source *source, const char *in, const ch
 int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
                  bag_tool_run_fn *run);
 
-/* A whole number from `least` to `most` in the text of that flag. */
-bool bag_tool_number(const char *flag, const char *text, size_t least, size_t most, size_t *number,
-                     struct bag_problem *problem);
+/* A whole number from `minimum` to `maximum` in the text of that flag. */
+bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t maximum,
+                     size_t *number, struct bag_problem *problem);
 
 /* The table that `--table NAME=IN` would serve, whose files are not open yet
  * (bag_source_open_table); NULL with the problem set. The caller frees it. */

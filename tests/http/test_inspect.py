@@ -150,7 +150,7 @@ def verify(*arguments, code=0, words=()):
 
 def test_verify(directory, rows):
     np.save(directory / "t.npy", rows)
-    verify(directory / "t.npy", words=["is sound", f"{ROWS} rows of {COLUMNS}"])
+    verify(directory / "t.npy", words=["is valid", f"{ROWS} rows of {COLUMNS}"])
     verify("--finite", directory / "t.npy", code=1, words=["t.npy", "row 10, element 3"])
     (directory / "cut.npy").write_bytes((directory / "t.npy").read_bytes()[:-1])
     verify(directory / "cut.npy", code=2, words=["cut.npy", "bytes"])
