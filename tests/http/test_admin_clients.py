@@ -4,9 +4,9 @@ import subprocess
 
 import numpy as np
 
+from clients import compile_c
 from control import BEARER, TOKEN, publish, rows_of, serve, served
 from harness import TIMEOUT_S, expect, expect_equal, write_json
-from test_clients import compile_c
 from test_live_updates import metrics
 
 CALLS = r'''
