@@ -65,6 +65,8 @@ static inline char *put_bool(char *out, uint8_t yes)
 /* ---- floats: the place of the point, and when there is an exponent ----------------------------
  */
 
+/* The most that a shortest decimal has. */
+#define F32_DIGITS 9
 #define F64_DIGITS 17
 
 /* Decimals from 0.00001 to below 10^16 are written without an exponent. */
@@ -85,16 +87,19 @@ static inline int used_digits(uint64_t digits)
     return 8 - __builtin_clzll(digits) / 8;
 }
 
-static inline __attribute__((always_inline)) struct spelling spell(struct bag_shortest shortest)
+/* `most` is F32_DIGITS, where `last` is empty, or F64_DIGITS. */
+static inline __attribute__((always_inline)) struct spelling spell(struct bag_shortest shortest,
+                                                                   int most)
 {
+    const uint64_t block = 100000000;
     int bits = 64 - __builtin_clzll(shortest.digits);
     int digits = bits * 1233 >> 12; /* 1233 / 4096 is log10(2): right, or one too few */
     digits += shortest.digits >= bag_tens[digits];
-    uint64_t aligned = shortest.digits * bag_tens[F64_DIGITS - digits];
-    uint32_t front = (uint32_t)(aligned / 100000000);
-    uint64_t middle = bag_digits_spread(front % 100000000);
-    uint64_t last = bag_digits_spread((uint32_t)(aligned % 100000000));
-    return (struct spelling){.first = (char)('0' + front / 100000000),
+    uint64_t aligned = shortest.digits * bag_tens[most - digits];
+    uint32_t front = (uint32_t)(most == F64_DIGITS ? aligned / block : aligned);
+    uint64_t middle = bag_digits_spread(front % block);
+    uint64_t last = most == F64_DIGITS ? bag_digits_spread((uint32_t)(aligned % block)) : 0;
+    return (struct spelling){.first = (char)('0' + front / block),
                              .middle = ascii_of(middle),
                              .last = ascii_of(last),
                              .exponent = shortest.exponent + digits - 1,
@@ -145,8 +150,8 @@ static char *put_scientific(char *out, const struct spelling *s)
     return put_short(out, (uint32_t)(exponent < 0 ? -exponent : exponent));
 }
 
-static inline __attribute__((always_inline)) char *put_finite(char *out, uint64_t magnitude,
-                                                              int fraction_bits, int min_exponent)
+static inline __attribute__((always_inline)) char *
+put_finite(char *out, uint64_t magnitude, int fraction_bits, int min_exponent, int most_digits)
 {
     uint64_t hidden = UINT64_C(1) << fraction_bits;
     uint64_t significand = magnitude & (hidden - 1);
@@ -157,7 +162,7 @@ static inline __attribute__((always_inline)) char *put_finite(char *out, uint64_
     else
         field = 1; /* subnormal */
     struct spelling s =
-        spell(bag_shortest_decimal(significand, field - 1 + min_exponent, half_below));
+        spell(bag_shortest_decimal(significand, field - 1 + min_exponent, half_below), most_digits);
     if (s.exponent < FIXED_LEAST || s.exponent > FIXED_MOST)
         return put_scientific(out, &s);
     return s.exponent < 0 ? put_below_one(out, &s) : put_above_one(out, &s);
@@ -179,7 +184,7 @@ static char *put_f32(char *out, uint32_t bits)
     out += bits >> 31 && magnitude <= infinity;
     if (magnitude == 0 || magnitude >= infinity)
         return put_special(out, magnitude == 0, magnitude > infinity);
-    return put_finite(out, magnitude, 23, -149);
+    return put_finite(out, magnitude, 23, -149, F32_DIGITS);
 }
 
 static char *put_f64(char *out, uint64_t bits)
@@ -189,7 +194,7 @@ static char *put_f64(char *out, uint64_t bits)
     out += bits >> 63 && magnitude <= infinity;
     if (magnitude == 0 || magnitude >= infinity)
         return put_special(out, magnitude == 0, magnitude > infinity);
-    return put_finite(out, magnitude, 52, -1074);
+    return put_finite(out, magnitude, 52, -1074, F64_DIGITS);
 }
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
