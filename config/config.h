@@ -36,7 +36,7 @@
     X(convert, DATATYPE, "--datatype", "FP32|FP16|BF16",                                          \
       "Elements of the new table. Without this and --row-format rows stay as they are.")          \
     X(convert, ROW_FORMAT, "--row-format",                                                        \
-      "int8|int4|f8_e4m3_scaled|f8_e5m2_scaled|f8_e4m3|f8_e5m2|int8_f16_front|int4_f16_front",    \
+      "int8|int4|f8_e4m3|f8_e5m2|int8_f16_front|int4_f16_front|f8_e4m3_scaled|f8_e5m2_scaled",    \
       "Quantised rows.")                                                                          \
     X(convert, REPORT, "--report", "FILE", "Writes what was lost as JSON; - is standard output.") \
     X(convert, MAX_ERROR, "--max-error", "X",                                                     \

@@ -283,6 +283,23 @@ static void test_completions_know_every_flag(void **state)
     assert_false(bag_config_print_completion(stdout, "tcsh"));
 }
 
+/* The values of convert's --row-format are all formats of quantised rows. */
+static void test_convert_knows_every_row_format(void **state)
+{
+    (void)state;
+    char expected[256] = "";
+    const char *listed = NULL;
+    for (int i = BAG_ROWS_PLAIN + 1; i < BAG_ROW_FORMAT_COUNT; i++)
+        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%s%s",
+                 expected[0] ? "|" : "", bag_row_format_names[i]);
+#define BAG_X(command, id, name, follows, sentence) \
+    if (strcmp(name, "--row-format") == 0)          \
+        listed = follows;
+    BAG_CONVERT_FLAGS(BAG_X)
+#undef BAG_X
+    assert_string_equal(listed, expected);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +311,7 @@ int main(void)
         TEST(test_readme_has_every_default),
         TEST(test_manual_has_every_option_once),
         TEST(test_completions_know_every_flag),
+        TEST(test_convert_knows_every_row_format),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
