@@ -20,7 +20,7 @@ struct bag_listeners {
 bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option_values *options,
                         struct bag_problem *problem);
 
-/* Whether nobody but those who may can change tables: who shows a token, or may open a socket in a
+/* Rejects options by which anybody could change tables, without a token or access to a socket in a
  * folder. Models are changed on the second listener alone: polling goes without one. */
 bool bag_listeners_check_guard(const struct bag_listeners *listeners, bool has_tokens,
                                const struct bag_option_values *options,

@@ -192,7 +192,7 @@ static void pause_accepting(struct bag_http_acceptor *acceptor)
 static void on_failure(struct bag_http_acceptor *acceptor, int error)
 {
     if (error != EMFILE && error != ENFILE && error != ENOMEM && error != ENOBUFS)
-        return; /* nobody waits any more, or the next one may be well */
+        return; /* no connection waits any more, or the next accept may succeed */
     if (!acceptor->failed)
         bag_log(BAG_LOG_LEVEL_WARNING, "cannot accept connections",
                 BAG_LOG_TEXT("reason", strerror(error)));
@@ -215,7 +215,7 @@ static void take(struct bag_http_acceptor *acceptor, int fd, const struct sockad
     }
     bag_http_connections_make_room(connections);
     acceptor->take(acceptor->server, fd, (const struct sockaddr *)from, bytes);
-    bag_http_client_release(acceptor, next->client); /* nobody took it */
+    bag_http_client_release(acceptor, next->client); /* no connection took it */
     next->client = NULL;
 }
 

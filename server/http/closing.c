@@ -108,7 +108,7 @@ void bag_http_lingering_stop(struct bag_http_connections *connections)
 /* In this time a client whose connection has begun completes it. */
 #define HANDSHAKE_MS 100
 
-/* A client that asks one thing after another has asked again by then. */
+/* A client that sends one request after another has sent the next one by then. */
 #define IDLE_MS 200
 
 bool bag_http_drain_on_begin(struct bag_http_drain *drain)

@@ -11,7 +11,7 @@
 
 /* How often each connection with a request is checked: the most by which a deadline is passed. A
  * check takes about 1 us: many at once would stop the loop for longer than a small request takes.
- * Those without a request are looked at once, when they have been idle for a moment. */
+ * Those without a request are checked once, when they have been idle for SETTLED_MS. */
 #define CHECK_MS     1000
 #define CHECK_SLICES 20
 
@@ -26,7 +26,7 @@
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-/* The list that a connection stands in: those without a request, or those whose deadlines are
+/* The list that a connection is in: those without a request, or those whose deadlines are
  * checked. */
 static struct bag_http_connection_list *list_of(struct bag_http_connections *connections,
                                                 const struct bag_http_connection *connection)
@@ -140,7 +140,7 @@ static void cut_off(struct bag_http_connections *connections,
     end(connections, connection);
 }
 
-/* Looks once whether the client of a connection that has become idle is still there: its end may
+/* Checks once whether the client of a connection that has become idle is still there: its end may
  * have come with its request. What comes later the library sees. */
 static void check_idle(struct bag_http_connections *connections, uint64_t now_ms)
 {

@@ -82,8 +82,9 @@ static bool has_room(struct bag_http_request *request)
     return false;
 }
 
-/* After a drain delay whoever asks for readiness has turned away. What still comes is from those
- * that do not ask, or was on its way, and is served: each reply ends its connection. */
+/* After a drain delay, load balancers have seen that the server is not ready, and send to others.
+ * What still comes is from clients that do not check readiness, or was on its way, and is served:
+ * each reply ends its connection. */
 static bool rejects_while_draining(const struct bag_service *service)
 {
     return service->state == BAG_SERVICE_DRAINING && service->config->options.drain_delay_s == 0;
@@ -196,7 +197,7 @@ static bool infer_now(struct bag_http_request *request)
     return true;
 }
 
-/* The same, unless the rows are being changed: the loop waits for nobody. */
+/* The same, unless the rows are being changed: the loop must not wait. */
 static bool infer_inline(struct bag_http_request *request)
 {
     const struct bag_model *model = request->job.infer.input.model;

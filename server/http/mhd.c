@@ -320,7 +320,7 @@ static ssize_t put_off(struct bag_http_connection *connection, const struct bag_
     return valid_bytes ? (ssize_t)valid_bytes : wait();
 }
 
-/* Ends a connection that nobody asked for anything yet, without a reply. */
+/* Ends a connection on which no request was begun, without a reply. */
 static ssize_t end_quietly(struct bag_http_mhd *mhd, struct bag_http_connection *connection)
 {
     bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_CUT_OFF);

@@ -340,7 +340,7 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
     }
     if (pooled)
         end_projections(plans, num_plans, infers[0]->input.model, pooled);
-    /* One with a missing row was projected with the others, into a reply that nobody gets. */
+    /* One with a missing row was projected with the others; its reply is dropped. */
     for (size_t i = 0; i < count; i++) {
         if (made[i] && whole[i])
             bag_infer_finish(infers[i]);

@@ -1,4 +1,4 @@
-/* Counting what the server does, without locks, and adding it up for whoever asks.
+/* Counting what the server does, without locks, and adding it up when it is asked for.
  *
  * Every loop has a recorder of its own. The functions bag_metrics_on_* are told what happened, each
  * on the thread of its recorder's loop; with metrics off the recorder is NULL and they do nothing.

@@ -28,8 +28,8 @@ void bag_crew_free(struct bag_crew *crew);
 /* Counts so many parts more as done. Any thread of the crew. */
 void bag_crew_did(struct bag_crew *crew, size_t parts);
 
-/* Runs `work` on `threads` (>= 1) threads. Fewer are enough; none is a failure. `tell` (NULL:
- * nobody) is called with crew->done on the calling thread, whenever that has grown and at the end,
+/* Runs `work` on `threads` (>= 1) threads. Fewer are enough; none is a failure. `tell` (may be
+ * NULL) is called with crew->done on the calling thread, whenever that has grown and at the end,
  * while the lock is free. False with *problem, which may be crew->problem, where one has failed. */
 bool bag_crew_run(struct bag_crew *crew, unsigned threads,
                   bool (*work)(void *context, struct bag_problem *problem),

@@ -25,7 +25,7 @@ static enum bag_log_level min_level = BAG_LOG_LEVEL_INFO;
 #define STOP_S 1
 
 /* How long the writer rests after what it wrote, where nothing is urgent: many lines are then
- * written at once, and nobody has to wake it for each. */
+ * written at once, and it need not be woken for each. */
 #define REST_NS 5000000
 
 /* Lines that wait beyond this are written at once. */

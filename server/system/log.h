@@ -1,9 +1,10 @@
 /* Log lines on standard error: one per event, as text or JSON.
  *
  * Configured once before threads start; bag_log may then be called from any of them. Until
- * bag_log_start every line is written at once. From then on a thread writes them, so that nobody
- * waits for a reader who does not read: lines wait in a buffer of BAG_LOG_BUFFER_BYTES, and those
- * that do not fit are dropped, which is counted and said in the log once there is room again. */
+ * bag_log_start every line is written at once. From then on a thread writes them, so that no
+ * caller waits for a reader that does not read: lines wait in a buffer of BAG_LOG_BUFFER_BYTES, and
+ * those that do not fit are dropped, which is counted and said in the log once there is room again.
+ */
 #ifndef BAG_LOG_H
 #define BAG_LOG_H
 

@@ -179,7 +179,7 @@ static bool take(int fd, int *place, uint64_t count, struct bag_problem *problem
     return true;
 }
 
-/* A socket that nobody named has the name of its unit. */
+/* A socket that was given no name has that of its unit. */
 bool bag_systemd_take_sockets(struct bag_systemd_sockets *sockets, struct bag_problem *problem)
 {
     uint64_t count = is_for_us("LISTEN_PID") ? read_number("LISTEN_FDS") : 0;
@@ -212,7 +212,7 @@ void bag_systemd_notify(const char *format, ...)
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return;
-    /* There is nobody else to tell. */
+    /* Where this fails, there is no other way to tell systemd. */
     sendto(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&address,
            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
     close(fd);

@@ -90,7 +90,7 @@ bool bag_listener_share(const struct bag_listener *listener, struct bag_listener
  * that was passed goes on. Any thread may call it, and more than one. */
 void bag_listener_reject(const struct bag_listener *listener);
 
-/* Whether connections wait to be accepted, and nobody else will. */
+/* Whether connections wait to be accepted that no other process will accept. */
 bool bag_listener_has_waiting(const struct bag_listener *listener);
 
 void bag_listener_close(struct bag_listener *listener);

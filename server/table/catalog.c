@@ -68,7 +68,7 @@ static void tell_skipped(const struct scan *scan, const char *path, const char *
                 BAG_LOG_TEXT("reason", why));
 }
 
-/* What nobody may have meant to serve. */
+/* What was probably not meant to be served. */
 static void tell_ignored(const struct scan *scan, const char *path, const char *why)
 {
     if (scan->is_first)
@@ -90,7 +90,8 @@ static bool skip_unreadable(const struct scan *scan, const char *path,
 /* What a file ends with that is a model of its own in a folder of models. */
 #define TABLE_SUFFIX ".npy"
 
-/* Names of files that are one table with others: the folder they are in stands for it. */
+/* Names of files that are one table together with others: the folder that they are in is the table.
+ */
 static const char *const set_names[] = {"keys.npy", "key", "emb_vector"};
 static const char *const set_marks[] = {"_emb_keys.rank_", "_emb_values.rank_"};
 #define INDEX_SUFFIX ".safetensors.index.json"
@@ -292,7 +293,7 @@ static bool visit_version(const char *path, const char *name, void *context,
     return ok;
 }
 
-/* The model without a version stands in the index with its reason. */
+/* A model without a version is listed in the index, with its reason. */
 static bool add_without_version(const struct model *model, const char *path,
                                 struct bag_problem *problem)
 {

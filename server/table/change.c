@@ -78,8 +78,7 @@ static bool is_dropped(const struct bag_change_plan *plan, const struct bag_mode
     return false;
 }
 
-/* Whether a version in the plan is to stand in place of what was published of it until it is
- * loaded. */
+/* Whether a version in the plan is to be shown as LOADING, in place of what was published of it. */
 static bool needs_announcing(const struct bag_change_plan *plan,
                              const struct bag_change_entry *entry)
 {
@@ -91,9 +90,9 @@ static bool needs_announcing(const struct bag_change_plan *plan,
     return entry->source != NULL;
 }
 
-/* Whether it stands there meanwhile. At the start, what is loaded already waits for the next plan
- * as it is. */
-static bool stands_meanwhile(const struct bag_change_plan *plan,
+/* Whether it is shown as LOADING. At the start, what is loaded already waits for the next plan as
+ * it is. */
+static bool is_shown_loading(const struct bag_change_plan *plan,
                              const struct bag_change_entry *entry)
 {
     return entry->is_announced && (entry->source || plan->kind != BAG_CHANGE_START);
@@ -102,7 +101,7 @@ static bool stands_meanwhile(const struct bag_change_plan *plan,
 static bool has_announced(const struct bag_change_plan *plan, const struct bag_model *model)
 {
     for (size_t i = 0; i < plan->count; i++) {
-        if (stands_meanwhile(plan, &plan->entries[i]) && is_same(model, &plan->entries[i]))
+        if (is_shown_loading(plan, &plan->entries[i]) && is_same(model, &plan->entries[i]))
             return true;
     }
     return false;
@@ -130,7 +129,7 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
     }
     for (size_t i = 0; ok && i < plan->count; i++) {
         const struct bag_change_entry *entry = &plan->entries[i];
-        if (stands_meanwhile(plan, entry))
+        if (is_shown_loading(plan, entry))
             ok = list_model(&listing,
                             bag_model_without_table(bag_entry_name(entry), bag_entry_version(entry),
                                                     state, reason),
@@ -300,7 +299,7 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The READY model that an unloaded one stands for; NULL: it was not served. */
+/* The READY model that the unloaded one was before; NULL: it was not served. */
 static struct bag_model *find_unloaded(const struct bag_change_plan *plan,
                                        const struct bag_model *gone)
 {

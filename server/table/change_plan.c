@@ -205,7 +205,7 @@ static bool is_over(const struct bag_model *collection, struct bag_change_entry 
     return true;
 }
 
-/* The entry stands for its reason. */
+/* Replaces an entry by a model that is UNAVAILABLE for that reason. */
 static bool reject_entry(struct bag_change_plan *plan, size_t position, const char *reason,
                          bool is_unloaded, struct bag_problem *problem)
 {

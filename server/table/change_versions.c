@@ -1,4 +1,4 @@
-/* The versions of one model that the next snapshot has: found, looked at, and chosen by policy and
+/* The versions of one model that the next snapshot has: found, checked, and chosen by policy and
  * wish; see change.h. */
 #include "change.h"
 
@@ -19,8 +19,8 @@ struct candidate {
     struct bag_source **place; /* in the catalog; NULL: its files are not there any more */
     struct bag_model *ready;   /* that is published; NULL: none */
     struct bag_model *kept;    /* that is held; NULL: none */
-    bool asked, is_good;       /* once it was looked at */
-    bool waits;                /* until it was the same in two polls */
+    bool is_checked, is_good;
+    bool waits; /* until it was the same in two polls */
 };
 
 struct choosing {
@@ -34,7 +34,7 @@ struct choosing {
     bool had_ready;
     const struct bag_source
         *named_failure; /* one that was named and cannot be served; NULL: none */
-    bool lacks_memory;  /* for looking at a version, which may be good */
+    bool lacks_memory;  /* to check a version, which may be good */
 };
 
 static int compare_candidates(const void *a, const void *b)
@@ -148,9 +148,9 @@ static bool is_good(void *context, size_t position)
 {
     struct choosing *choosing = context;
     struct candidate *candidate = &choosing->candidates[position];
-    if (candidate->asked)
+    if (candidate->is_checked)
         return candidate->is_good;
-    candidate->asked = true;
+    candidate->is_checked = true;
     if (!candidate->place)
         return candidate->is_good = candidate->ready || candidate->kept;
     look_at(choosing, candidate);

@@ -360,7 +360,7 @@ static void remove_keys(struct bag_live_rows *live, const uint64_t *keys, size_t
     }
 }
 
-/* What stands for a row that was given to a new key, while others are yet to be given one. */
+/* Marks a row that was given to a new key, while others are yet to be given one; and back. */
 static int64_t mark_new(int64_t row)
 {
     return -2 - row;

@@ -23,7 +23,7 @@
 /* At a rate, one call reads what that allows in such a part of a second: so progress shows, and
  * cancelling is seen soon. */
 #define PIECES_PER_S 10
-/* Of smaller tables nobody asks what pages they are in. */
+/* The pages of smaller tables are not logged. */
 #define LARGE_BYTES ((size_t)16 << 20)
 
 #define NS_PER_S   1000000000
@@ -81,7 +81,7 @@ struct reading {
     size_t piece_bytes; /* of one call */
     unsigned char *rows;
     const struct bag_load_options *options;
-    uint32_t *crc32; /* of the elements: the XOR of parts, atomic; NULL: nobody asks */
+    uint32_t *crc32; /* of the elements: the XOR of parts, atomic; NULL: not wanted */
 
     struct bag_crew crew; /* whose lock guards what follows; it counts bytes */
     size_t next_tile;
@@ -363,7 +363,7 @@ static bool allocate_parts(const struct bag_npy *npy, const int64_t *shape, size
 }
 
 /* Whether large memory is in huge pages, as configured, is the system's to decide. */
-static void look_at_pages(const char *path, struct bag_table_memory *memory)
+static void log_pages(const char *path, struct bag_table_memory *memory)
 {
     if (memory->mapping_bytes < LARGE_BYTES)
         return;
@@ -398,7 +398,7 @@ bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size
         }
         parts.before_bytes += files[i].npy.data_bytes;
     }
-    look_at_pages(files[0].path, memory);
+    log_pages(files[0].path, memory);
     return true;
 }
 

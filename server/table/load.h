@@ -144,7 +144,7 @@ struct bag_load_options {
     unsigned threads;             /* that read; at least 1 */
     uint64_t bytes_per_second;    /* that all of them read; 0: any */
     const atomic_bool *cancelled; /* set by any thread: reading fails soon; NULL: never */
-    bag_load_progress *progress;  /* NULL: nobody is told */
+    bag_load_progress *progress;  /* NULL: not wanted */
     void *context;                /* its */
 };
 

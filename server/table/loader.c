@@ -272,7 +272,7 @@ static void poll_files(struct bag_loader *loader)
             continue;
         snprintf(name, sizeof name, "%s", source->model->name);
         poll_model(loader, &catalog, name);
-        /* What is left of the model was looked at. */
+        /* The model was polled with all of its sources. */
         for (size_t j = i; j < catalog.count; j++) {
             if (catalog.sources[j] && strcmp(catalog.sources[j]->model->name, name) == 0) {
                 bag_source_free(catalog.sources[j]);

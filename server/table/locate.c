@@ -1,5 +1,5 @@
 /* Which files a configured table is made of: one file of some format, files in parts, or what
- * stands in a folder; with keys or without. See bag_source_locate in source.h. */
+ * is in a folder; with keys or without. See bag_source_locate in source.h. */
 #include "load.h"
 #include "source.h"
 
@@ -212,7 +212,7 @@ static bool reject_split_parts(const struct bag_source *source, const char *inde
     return ok;
 }
 
-/* A tensor of a file in parts, and its keys, which may stand in another part. */
+/* A tensor of a file in parts, and its keys, which may be in another part. */
 static bool open_parts(struct bag_source *source, const char *index, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;

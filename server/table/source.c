@@ -132,7 +132,7 @@ static bool choose_row_format(const struct bag_source *source, enum bag_row_form
     return true;
 }
 
-/* Quantised rows: a file of 2-D UINT8 stands for FP32 rows, with what belongs to each. */
+/* Quantised rows: a file of 2-D UINT8 holds FP32 rows, with what belongs to each. */
 static bool apply_row_format(struct bag_source *source, struct bag_problem *problem)
 {
     enum bag_row_format format;

@@ -21,7 +21,7 @@
 #define BAG_DEMO_ITEMS_ROWS    100000
 #define BAG_DEMO_ITEMS_COLUMNS 64
 
-/* The path that stands for a table of `--demo`. */
+/* What the path of a table of `--demo` begins with. */
 #define BAG_DEMO_PREFIX "demo:"
 
 /* X(name of the model, its maker, rows, columns): FP32 tables.
@@ -128,7 +128,7 @@ const char *bag_split_find_scale(const struct bag_file_names *names, const char 
 bool bag_split_open(struct bag_source *source, const struct bag_file_names *names,
                     const char *values, bool tensors, struct bag_problem *problem);
 
-/* What rows of codes become once scale and bias stand in them: sets the source's table and shape.
+/* What rows of codes become once scale and bias are in them: sets the source's table and shape.
  */
 bool bag_split_describe(struct bag_source *source, struct bag_problem *problem);
 

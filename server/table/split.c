@@ -1,4 +1,4 @@
-/* Codes whose scales and biases stand in arrays of their own: TorchRec's `weight`, `weight_qscale`
+/* Codes whose scales and biases are in arrays of their own: TorchRec's `weight`, `weight_qscale`
  * and `weight_qbias`, and symmetric `weight` and `scale`. They are opened and described here, and
  * put together by `bagserve convert`; see source.h. */
 #include "kernels/rowformat.h"

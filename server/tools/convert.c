@@ -79,7 +79,7 @@ static const char *type_of(const struct bag_table *table)
     }
 }
 
-/* What stands in front of the data; to be freed. */
+/* The header of the file; to be freed. */
 static char *make_header(const struct job *job, size_t *header_bytes)
 {
     const struct bag_table *to = &job->conversion->to;
@@ -105,7 +105,7 @@ static char *make_header(const struct job *job, size_t *header_bytes)
                                  header_bytes);
 }
 
-/* Takes the disk, and writes what stands in front of the data. */
+/* Reserves room on the disk, and writes the header. */
 static bool begin_file(struct job *job, struct bag_problem *problem)
 {
     size_t header_bytes;

@@ -1,4 +1,4 @@
-/* Rows as other programs write them are put together: codes whose scales and biases stand in arrays
+/* Rows as other programs write them are put together: codes whose scales and biases are in arrays
  * of their own, and rows with padding behind them; see tools.h and server/table/split.c. */
 #include "kernels/rowformat.h"
 #include "tools.h"
