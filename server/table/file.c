@@ -210,13 +210,26 @@ bool bag_file_check_crc32(const struct bag_table_file *file, int fd, uint32_t of
                            file->crc32_from, crc32, file->crc32);
 }
 
-bool bag_file_read_crc32(const struct bag_table_file *file, int fd, struct bag_problem *problem)
+/* Compares a file's CRC-32, of which nothing was read yet. */
+static bool read_crc32(const struct bag_table_file *file, int fd, struct bag_problem *problem)
 {
     uint32_t crc32 = 0;
     uint64_t from = file->npy.data_offset;
     return !file->has_crc32 ||
            (add_crc32(fd, from, from + file->npy.data_bytes, 0, &crc32, problem) &&
             bag_file_check_crc32(file, fd, crc32, problem));
+}
+
+bool bag_files_check_read(const struct bag_table_file *files, const int *fds, size_t count,
+                          struct bag_problem *problem)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!read_crc32(&files[i], fds[i], problem))
+            return bag_file_reject(files[i].path, problem);
+        if (!bag_file_check_unchanged(&files[i], fds[i], problem))
+            return false;
+    }
+    return true;
 }
 
 /* ---- files without a header ------------------------------------------------------------------ */

@@ -314,19 +314,6 @@ static bool read_files(void *context, size_t first, size_t count, uint64_t *keys
     return true;
 }
 
-/* That they were read as they were written, and nobody wrote to them meanwhile. */
-static bool check_files(const struct key_files *files, struct bag_problem *problem)
-{
-    for (size_t i = 0; i < files->count; i++) {
-        const struct bag_table_file *file = &files->files[i];
-        if (!bag_file_read_crc32(file, files->fds[i], problem))
-            return bag_file_reject(file->path, problem);
-        if (!bag_file_check_unchanged(file, files->fds[i], problem))
-            return false;
-    }
-    return true;
-}
-
 static bool build_from(struct key_files *files, unsigned threads, bag_load_progress *progress,
                        void *context, struct bag_table_memory *memory, struct bag_problem *problem)
 {
@@ -338,7 +325,7 @@ static bool build_from(struct key_files *files, unsigned threads, bag_load_progr
     if (!bag_keys_index_build(&source, threads, progress, context, &memory->index, problem))
         return bag_file_reject(files->files[0].path, problem);
     memory->keys_dtype = files->files[0].npy.dtype;
-    if (check_files(files, problem))
+    if (bag_files_check_read(files->files, files->fds, files->count, problem))
         return true;
     bag_keys_index_free(&memory->index);
     return false;

@@ -211,8 +211,10 @@ ssize_t bag_file_read_some(int fd, void *out, size_t bytes, uint64_t at,
 bool bag_file_check_crc32(const struct bag_table_file *file, int fd, uint32_t of_elements,
                           struct bag_problem *problem);
 
-/* The same; reads the elements. */
-bool bag_file_read_crc32(const struct bag_table_file *file, int fd, struct bag_problem *problem);
+/* For files that were read by these descriptors: whether each is as it was when it was opened, and
+ * has the CRC-32 that it says, where it says one: its elements are read once more. */
+bool bag_files_check_read(const struct bag_table_file *files, const int *fds, size_t count,
+                          struct bag_problem *problem);
 
 /* Reads the header of the .npy array, or scalar, that stands in [begin, end) of the file. */
 bool bag_file_read_npy(int fd, uint64_t begin, uint64_t end, enum bag_dtype override_dtype,

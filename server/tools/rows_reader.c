@@ -63,25 +63,13 @@ void bag_rows_reader_close(struct bag_rows_reader *reader)
     close_all(reader->scales, reader->source->num_scales);
 }
 
-/* That they were read as they were written, and nobody wrote to them meanwhile. */
-static bool check_all(const struct bag_table_file *files, const int *descriptors, size_t count,
-                      struct bag_problem *problem)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!bag_file_read_crc32(&files[i], descriptors[i], problem))
-            return bag_file_reject(files[i].path, problem);
-        if (!bag_file_check_unchanged(&files[i], descriptors[i], problem))
-            return false;
-    }
-    return true;
-}
-
 bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_problem *problem)
 {
     const struct bag_source *source = reader->source;
-    return check_all(source->files, reader->files, source->num_files, problem) &&
-           check_all(source->key_files, reader->key_files, source->num_key_files, problem) &&
-           check_all(source->scales, reader->scales, source->num_scales, problem);
+    return bag_files_check_read(source->files, reader->files, source->num_files, problem) &&
+           bag_files_check_read(source->key_files, reader->key_files, source->num_key_files,
+                                problem) &&
+           bag_files_check_read(source->scales, reader->scales, source->num_scales, problem);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
