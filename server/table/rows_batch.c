@@ -133,6 +133,7 @@ static bool convert(const struct bag_table_memory *memory, const struct bag_tens
 {
     struct bag_table from = {.dtype = BAG_F32, .row_elements = memory->table.row_elements};
     size_t position;
+    enum bag_row_format format = memory->table.row_format;
     char *out = bag_arena_array(arena, batch->count, bag_row_bytes(&memory->table));
     if (!out)
         return no_memory(problem);
@@ -140,7 +141,9 @@ static bool convert(const struct bag_table_memory *memory, const struct bag_tens
     return bag_live_rows_convert(&from, rows->data, batch->count, &memory->table, out, &position) ||
            bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                            "'rows', row %zu: a value does not fit into the table's rows (%s)",
-                           position, bag_row_format_names[memory->table.row_format]);
+                           position,
+                           format == BAG_ROWS_PLAIN ? bag_dtypes[memory->table.dtype].name
+                                                    : bag_row_format_names[format]);
 }
 
 static bool take_rows(const struct bag_table_memory *memory, const struct bag_tensor *rows,

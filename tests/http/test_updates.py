@@ -42,11 +42,13 @@ class World:
         (self.directory / "keyed").mkdir()
         np.save(self.directory / "keyed" / "keys.npy", keys())
         np.save(self.directory / "keyed" / "values.npy", table())
+        np.save(self.directory / "half.npy", table().astype(np.float16))
         np.save(self.directory / "int8.npy", np.zeros((ROWS, COLUMNS + 8), np.uint8))
         self.config = self.directory / "config.json"
         self.config.write_text("""{"models": [
             {"name": "dense", "path": "dense.npy"},
             {"name": "keyed", "path": "keyed", "spare_rows": %d, "missing": "skip"},
+            {"name": "half", "path": "half.npy"},
             {"name": "int8", "path": "int8.npy", "row_format": "int8", "row_elements": 4},
             {"name": "both", "features": [{"name": "a", "model": "dense"},
                                           {"name": "b", "model": "keyed"}]}]}""" % SPARE)
@@ -173,6 +175,8 @@ def test_bad_batches(world):
          "'indices' has -1 at position 0; the table has rows 0 to 49"),
         ("dense", [Tensor("indices", np.array([7, 1, 7])), Tensor("rows", np.tile(row, (3, 1)))],
          {}, "positions 0 and 2"),
+        ("half", [Tensor("indices", one), Tensor("rows", row + 1e9)], {}, "row 0: a value does not fit "
+         "into the table's rows (FP16)"),
         ("dense", [Tensor("indices", one)], {"delete": True}, "tables with keys"),
         ("keyed", [Tensor("keys", one), Tensor("rows", row)], {"delete": True}, "delete"),
         ("dense", [Tensor("indices", one), Tensor("rows", row)], {"sequense": 1}, "sequense"),
