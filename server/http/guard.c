@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static bool reject(struct bag_problem *problem, const char *sentence)
 {
@@ -154,22 +155,50 @@ static bool check_beginning(const struct bag_guard *guard, const char *data,
            bag_guard_is_token(data, 1) || bag_guard_reject_first_line(problem);
 }
 
+/* What the library would read into a connection's memory though nobody asks for it, until it is
+ * full: cookies, whose header gets another name, and a query's arguments, of which one is left.
+ * `front` has come of the line, `at` comes now. */
+static void hide(enum bag_guard_stage stage, const char *front, size_t front_bytes, char *at,
+                 size_t bytes)
+{
+    static const char cookie[] = "cookie";
+    const size_t last = sizeof cookie - 2;
+    if (stage == BAG_GUARD_FIRST_LINE) {
+        char *end = at + bytes;
+        if (!memchr(front, '?', front_bytes) && !(at = memchr(at, '?', bytes)))
+            return;
+        while ((at = memchr(at, '&', (size_t)(end - at))))
+            *at = '_';
+    } else if (stage == BAG_GUARD_HEADERS && front_bytes <= last && front_bytes + bytes > last &&
+               strncasecmp(front, cookie, front_bytes) == 0 &&
+               strncasecmp(at, cookie + front_bytes, last + 1 - front_bytes) == 0) {
+        at[last - front_bytes] = '~';
+    }
+}
+
 /* Checks the next line, or keeps what there is of it; returns what is behind it, NULL with *problem
  * where it is wrong. */
-static const char *take_line(struct bag_guard *guard, const char *at, const char *end,
+static const char *take_line(struct bag_guard *guard, char *at, const char *end,
                              struct bag_problem *problem)
 {
-    const char *lf = memchr(at, '\n', (size_t)(end - at));
-    size_t bytes = (size_t)((lf ? lf + 1 : end) - at);
-    bool ok = check_beginning(guard, at, problem) && check_room(guard, bytes, problem);
-    if (ok && lf && !guard->piece)
-        return end_line(guard, at, bytes, problem) ? lf + 1 : NULL;
-    ok = ok && keep_piece(guard, at, bytes, problem);
-    if (!ok || !lf)
-        return ok ? end : NULL;
-    ok = end_line(guard, guard->piece, guard->piece_bytes, problem);
-    bag_guard_free(guard);
-    return ok ? lf + 1 : NULL;
+    enum bag_guard_stage stage = guard->stage;
+    const char *lf = memchr(at, '\n', (size_t)(end - at)), *next = lf ? lf + 1 : end;
+    size_t bytes = (size_t)(next - at);
+    if (!check_beginning(guard, at, problem) || !check_room(guard, bytes, problem))
+        return NULL;
+    if (lf && !guard->piece) {
+        if (!end_line(guard, at, bytes, problem))
+            return NULL;
+        hide(stage, "", 0, at, bytes);
+        return next;
+    }
+    if (!keep_piece(guard, at, bytes, problem) ||
+        (lf && !end_line(guard, guard->piece, guard->piece_bytes, problem)))
+        return NULL;
+    hide(stage, guard->piece, guard->piece_bytes - bytes, at, bytes);
+    if (lf)
+        bag_guard_free(guard);
+    return next;
 }
 
 /* Moves what the library gets to the front; returns its end. */
@@ -207,7 +236,7 @@ bool bag_guard_check(struct bag_guard *guard, char *data, size_t bytes, size_t *
             next = skip(guard, at, end);
         else if (!(stage == BAG_GUARD_FIRST_LINE &&
                    (next = bag_guard_take_known_head(guard, at, end))) &&
-                 !(next = take_line(guard, at, end, problem)))
+                 !(next = take_line(guard, data + (at - data), end, problem)))
             return false;
         if (head && stage == BAG_GUARD_HEADERS && guard->stage == BAG_GUARD_BODY)
             bag_guard_keep_head(guard, head, (size_t)(next - head));

@@ -4,9 +4,10 @@
  * Two reasons. The library accepts what another server in front of this one may read differently:
  * two lengths, a length beside chunks, folded lines, lines and chunks that end with LF alone. Where
  * two readers can differ about where a request ends, one client can write another's request. And it
- * answers what it rejects itself with HTML, some of it twice, and spins on a chunk extension that
- * is longer than its memory. So a request that is not exactly of RFC 9112's form, or too long, ends
- * its connection with an error in JSON.
+ * answers what it rejects itself with HTML, some of it twice, spins on a chunk extension that is
+ * longer than its memory, and waits for ever where a query has more arguments than fit. So a
+ * request that is not exactly of RFC 9112's form, or too long, ends its connection with an error in
+ * JSON.
  *
  * No heap but for a line that comes in pieces, no sockets; one for each connection, used by its
  * loop's thread. */
@@ -74,8 +75,10 @@ struct bag_guard {
 };
 
 /* Checks what has been received, and leaves in `data` the first *passed_bytes for the library: all
- * but extensions of chunks, which libmicrohttpd 1.0 cannot read. False with *problem where it is
- * not HTTP: then they are those of complete requests in front of the one that is wrong. */
+ * but extensions of chunks, which libmicrohttpd 1.0 cannot read, and with other names for cookies
+ * and other marks between a query's arguments, which it would parse for nobody. False with *problem
+ * where it is not HTTP: then they are those of complete requests in front of the one that is wrong.
+ */
 bool bag_guard_check(struct bag_guard *guard, char *data, size_t bytes, size_t *passed_bytes,
                      struct bag_problem *problem);
 
