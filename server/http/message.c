@@ -249,7 +249,7 @@ void bag_http_head_line(struct bag_http_head *head, const char *name, size_t nam
         head->has_length = true;
         head->length = read_length(value);
     } else if (is(name, name_bytes, BAG_HEADER_JSON_LENGTH)) {
-        head->json_length = value;
+        head->json_length = head->json_length ? "several headers" : value;
     } else if (is(name, name_bytes, "Content-Encoding")) {
         head->encoding = head->encoding ? "several headers" : value;
     } else if (is(name, name_bytes, "Accept-Encoding")) {
