@@ -152,11 +152,9 @@ static int64_t share_of(const struct bag_option_values *options, int64_t limit)
     return limit > options->loops ? limit / options->loops : 1;
 }
 
-/* What connections and requests use. */
-static bool start_engine(struct bag_http_server *server)
+static struct bag_engine_limits engine_limits(const struct bag_option_values *options)
 {
-    const struct bag_option_values *options = &server->context.service->config->options;
-    struct bag_engine_limits limits = {
+    return (struct bag_engine_limits){
         .max_queue_size = (size_t)share_of(options, options->max_queue_size),
         .max_queue_bytes = (size_t)share_of(options, options->max_queue_bytes),
         .max_queue_work_ns = (uint64_t)share_of(options, options->max_queue_work_ms * 1000000),
@@ -167,8 +165,11 @@ static bool start_engine(struct bag_http_server *server)
         .allow_timeout_override = options->allow_timeout_override == BAG_SWITCH_ON,
         .latency_target_ns = (uint64_t)options->latency_target_ms * 1000000,
     };
-    server->context.inline_cost_ns = (uint64_t)options->inline_work_us * 1000;
-    server->context.infer_limits = (struct bag_infer_limits){
+}
+
+static struct bag_infer_limits infer_limits(const struct bag_option_values *options)
+{
+    return (struct bag_infer_limits){
         .max_body_bytes = (size_t)options->max_body_bytes,
         .max_decompression_ratio = (size_t)options->max_decompression_ratio,
         .max_reply_bytes = (size_t)options->max_reply_bytes,
@@ -179,21 +180,38 @@ static bool start_engine(struct bag_http_server *server)
         .max_bags = (size_t)options->max_bags,
         .explains = options->explain == BAG_SWITCH_ON,
     };
-    struct bag_http_connection_limits connection_limits = {
-        .connections = server->context.service->max_connections,
-        .total = &server->context.service->connections,
+}
+
+static void init_connections(struct bag_http_server *server)
+{
+    struct bag_service *service = server->context.service;
+    const struct bag_option_values *options = &service->config->options;
+    struct bag_http_connection_limits limits = {
+        .connections = service->max_connections,
+        .total = &service->connections,
         .request_timeout_ms = (uint64_t)options->request_timeout_s * 1000,
         .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,
     };
-    bag_http_connections_init(&server->connections, server->loop, &connection_limits);
-    if (!bag_buffers_init(&server->context.buffers, false, &server->context.service->budget) ||
-        !bag_engine_init(&server->context.engine, server->loop, server->context.service->workers,
-                         &server->context.service->budget, &limits) ||
-        !bag_metrics_add_loop(&server->context.service->metrics, &server->context.recorder))
+    bag_http_connections_init(&server->connections, server->loop, &limits);
+}
+
+/* The members of the context that are neither the caller's nor zero. */
+static bool init_context(struct bag_http_server *server)
+{
+    struct bag_http_context *context = &server->context;
+    struct bag_service *service = context->service;
+    const struct bag_option_values *options = &service->config->options;
+    struct bag_engine_limits limits = engine_limits(options);
+    context->inline_cost_ns = (uint64_t)options->inline_work_us * 1000;
+    context->infer_limits = infer_limits(options);
+    if (!bag_buffers_init(&context->buffers, false, &service->budget) ||
+        !bag_engine_init(&context->engine, server->loop, service->workers, &service->budget,
+                         &limits) ||
+        !bag_metrics_add_loop(&service->metrics, &context->recorder))
         return false;
-    server->context.engine.recorder = server->context.recorder;
-    server->context.engine.on_turn = on_engine_turn;
-    server->context.engine.context = server;
+    context->engine.recorder = context->recorder;
+    context->engine.on_turn = on_engine_turn;
+    context->engine.context = server;
     return true;
 }
 
@@ -239,6 +257,24 @@ static bool start_acceptor(struct bag_http_server *server, struct bag_problem *p
     return bag_http_acceptor_start(&server->acceptor, options->trusted_proxies, problem);
 }
 
+/* The loop calls the daemon when its sockets are ready, when its next time-out passes, and at once
+ * where it has more to do. */
+static bool watch_daemon(struct bag_http_server *server)
+{
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    uv_timer_init(server->loop, &server->timer);
+    uv_timer_init(server->loop, &server->trim);
+    uv_idle_init(server->loop, &server->again);
+    server->timer.data = server->trim.data = server->again.data = server;
+    uv_timer_start(&server->trim, on_trim, TRIM_MS, TRIM_MS);
+    if (!info || uv_poll_init(server->loop, &server->poll, info->epoll_fd) != 0)
+        return false;
+    server->poll.data = server;
+    uv_poll_start(&server->poll, UV_READABLE, on_poll);
+    return true;
+}
+
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                            struct bag_service *service, struct bag_reader *reader,
                            const struct bag_listener *listener, bool infers,
@@ -258,25 +294,16 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                                             .listener = &server->listener,
                                             .stop_accepting = stop_accepting,
                                             .server = server};
-    if (bag_listener_share(listener, &server->listener) && start_engine(server))
-        server->daemon = start_daemon(server);
+    if (bag_listener_share(listener, &server->listener)) {
+        init_connections(server);
+        server->daemon = init_context(server) ? start_daemon(server) : NULL;
+    }
     if (!server->daemon)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM,
                                "libmicrohttpd cannot start: too few descriptors or "
                                "too little memory");
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    uv_timer_init(loop, &server->timer);
-    server->timer.data = server;
-    uv_timer_init(loop, &server->trim);
-    server->trim.data = server;
-    uv_timer_start(&server->trim, on_trim, TRIM_MS, TRIM_MS);
-    uv_idle_init(loop, &server->again);
-    server->again.data = server;
-    if (!info || uv_poll_init(loop, &server->poll, info->epoll_fd) != 0)
+    if (!watch_daemon(server))
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
-    server->poll.data = server;
-    uv_poll_start(&server->poll, UV_READABLE, on_poll);
     bag_http_server_run(server);
     return start_acceptor(server, problem);
 }
