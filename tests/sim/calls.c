@@ -3,6 +3,7 @@
  * Every call lets other threads go on, if the seed says so, and so do the functions at the end. */
 #include "sim.h"
 
+#include "kernels/keys.h"
 #include "server/engine/engine.h"
 #include "server/table/snapshot.h"
 
@@ -291,6 +292,10 @@ SIM_PUBLIC int sched_yield(void)
       (struct bag_registry * registry, struct bag_snapshot * snapshot,                             \
        struct bag_problem * problem),                                                              \
       (registry, snapshot, problem))                                                               \
+    X(enum bag_keys_outcome, bag_keys_insert,                                                      \
+      (const struct bag_keys *keys, uint64_t key, int64_t row, int64_t *other),                    \
+      (keys, key, row, other))                                                                     \
+    X(int64_t, bag_keys_remove, (const struct bag_keys *keys, uint64_t key), (keys, key))          \
     X(size_t, bag_registry_collect, (struct bag_registry * registry), (registry))                  \
     X(void, bag_reader_move, (struct bag_reader * reader), (reader))                               \
     X(void, bag_snapshot_free, (struct bag_snapshot * snapshot), (snapshot))                       \

@@ -204,7 +204,7 @@ static void vanish(void *context)
     client->reply.count = 0;
     if (client->role == CONTROLLER)
         end_changes(client, UNKNOWN);
-    history.in_doubt |= client->role == UPDATER;
+    history.streams[client->model].in_doubt |= client->role == UPDATER;
     if (client->role == UPDATER)
         try_again(client); /* the same update */
     else
@@ -287,9 +287,10 @@ static struct client *make_client(enum role role, uint32_t address)
     return client;
 }
 
-static void start_client(enum role role, uint32_t address)
+static void start_client(enum role role, uint32_t address, size_t model)
 {
     struct client *client = make_client(role, address);
+    client->model = model;
     sim_at(sim.now_ns + think_ns(), begin, client);
 }
 
@@ -297,20 +298,21 @@ static void start_client(enum role role, uint32_t address)
 static void start_others(void)
 {
     sim_on_ready();
-    world.left = story.clients + story.controls + story.updates;
+    world.left = story.clients + story.controls + 2 * story.updates;
     for (size_t i = 0; i < story.clients; i++)
-        start_client(READER, (uint32_t)sim_below(8));
+        start_client(READER, (uint32_t)sim_below(8), 0);
     if (story.controls)
-        start_client(CONTROLLER, 100);
-    if (story.updates)
-        start_client(UPDATER, 101);
+        start_client(CONTROLLER, 100, 0);
+    if (story.updates) {
+        start_client(UPDATER, 101, U);
+        start_client(UPDATER, 102, K);
+    }
 }
 
 void sim_clients_begin(void)
 {
     memset(&world, 0, sizeof world);
-    memset(&history, 0, sizeof history);
-    history.seed = sim_random();
+    begin_history();
     sim_at(0, begin, make_client(PROBE, 200));
 }
 

@@ -10,8 +10,9 @@
 #define MAX_CHANGES 64
 #define MAX_UPDATES 64
 
-/* The tables, by their place in table_names, and the collection over the first two. */
-enum { A, B, C, U, TABLES, BOTH = TABLES, MODELS };
+/* The tables, by their place in model_names, and the collection over the first two. Rows of U and K
+ * change; K has keys. */
+enum { A, B, C, U, K, TABLES, BOTH = TABLES, MODELS };
 extern const char *const model_names[MODELS];
 
 enum outcome { PENDING, DONE, UNKNOWN };
@@ -23,14 +24,22 @@ struct change {
     enum outcome outcome;
 };
 
+/* What the last of some updates did to a row: its number, or one of these. */
+enum { AS_LOADED = 0, ABSENT = -1 };
+
+/* The updates of a table. */
+struct stream {
+    uint64_t asked, done;
+    bool in_doubt;                   /* the one after `done` was sent, and no reply has come */
+    int last[MAX_UPDATES + 1][KEYS]; /* by how many were applied */
+};
+
 /* What was asked of the tables so far. */
 struct history {
     struct change changes[TABLES][MAX_CHANGES];
     size_t num_changes[TABLES];
-    uint64_t seed;        /* of the updates */
-    uint64_t asked, done; /* updates */
-    bool in_doubt;        /* the one after `done` was sent, and no reply has come */
-    bool ready;           /* the server has said so */
+    struct stream streams[TABLES];
+    bool ready; /* the server has said so */
 };
 extern struct history history;
 
@@ -50,6 +59,8 @@ struct text {
     size_t count, room;
 };
 
+void begin_history(void);
+
 struct client {
     enum role role;
     uint32_t address;
@@ -64,11 +75,11 @@ struct client {
     enum manner manner;
     struct text request, reply;
     size_t sent;
-    size_t reads; /* bytes at a time */
-    uint64_t asked_ns, first_done;
-    bool breaks_http; /* is answered where the socket takes all of it at once */
+    size_t reads;                  /* bytes at a time */
+    uint64_t asked_ns, first_done; /* the updates that were done when it asked */
+    bool breaks_http;              /* is answered where the socket takes all of it at once */
     int status; /* that must be answered; 0: rows, or what a change or an update is answered */
-    size_t model, num_features;
+    size_t model, num_features; /* an updater's model is always the same */
     struct feature features[2];
     struct change *changes[3];
     size_t num_changes;
@@ -77,9 +88,21 @@ struct client {
 /* Appends; what is there stays where it is until the text grows. */
 void add_text(struct text *text, const void *bytes, size_t count);
 
-/* Whether an update has the row, and an element of a table with all updates up to one of them. */
-bool is_updated(uint64_t update, size_t row);
+/* An element of a table with all updates up to one of them; 0 of a row that is not there. */
 float element(size_t table, unsigned version, uint64_t updates, size_t row, size_t column);
+
+/* How the keyed table calls a row. */
+int64_t key_of(size_t row);
+
+static inline bool is_updated(size_t table)
+{
+    return table == U || table == K;
+}
+
+static inline size_t rows_of(size_t table)
+{
+    return table == K ? KEYS : ROWS;
+}
 
 /* Makes the client's next request. */
 void make_request(struct client *client);

@@ -93,10 +93,10 @@ static unsigned matching_versions(const struct client *client, const struct feat
                                   const float *values, size_t stride)
 {
     unsigned possible = possible_versions(feature->table, client->asked_ns, sim.now_ns), found = 0;
-    uint64_t last = feature->table == U ? history.asked : 0;
+    uint64_t first = is_updated(feature->table) ? client->first_done : 0;
+    uint64_t last = history.streams[feature->table].asked;
     for (unsigned version = 1; version <= VERSIONS; version++) {
-        for (uint64_t updates = feature->table == U ? client->first_done : 0;
-             (possible & 1U << version) && updates <= last; updates++) {
+        for (uint64_t updates = first; (possible & 1U << version) && updates <= last; updates++) {
             if (is_sum(feature, version, updates, values, stride))
                 found |= 1U << version;
         }
@@ -196,16 +196,17 @@ static void check_control(struct client *client, const struct reply *reply)
     end_changes(client, reply->status == 200 ? DONE : UNKNOWN);
 }
 
-static void check_update(const struct reply *reply)
+static void check_update(const struct client *client, const struct reply *reply)
 {
+    struct stream *stream = &history.streams[client->model];
     counters.updates += reply->status == 200;
     sim_require(reply->status == 200 || (reply->status == 503 && (is_signalled() || story.limits)),
                 "an update is answered %d: %.300s", reply->status, reply->body);
-    sim_require(reply->status != 200 || history.in_doubt || strstr(reply->body, "\"applied\":true"),
+    sim_require(reply->status != 200 || stream->in_doubt || strstr(reply->body, "\"applied\":true"),
                 "a new update was not applied: %.200s", reply->body);
     if (reply->status == 200) {
-        history.done = history.asked;
-        history.in_doubt = false;
+        stream->done = stream->asked;
+        stream->in_doubt = false;
     }
 }
 
@@ -226,5 +227,5 @@ void check_reply(struct client *client, const struct reply *reply)
     else if (client->role == CONTROLLER)
         check_control(client, reply);
     else
-        check_update(reply);
+        check_update(client, reply);
 }

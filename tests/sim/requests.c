@@ -6,36 +6,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const model_names[MODELS] = {"a", "b", "c", "u", "both"};
+const char *const model_names[MODELS] = {"a", "b", "c", "u", "k", "both"};
 
 struct history history;
 
 /* ---- tables ---- */
 
-static uint64_t mix(uint64_t a, uint64_t b)
+int64_t key_of(size_t row)
 {
-    uint64_t z = (a + b * UINT64_C(0x9E3779B97F4A7C15)) ^ UINT64_C(0x5DEECE66D);
-    z = (z ^ z >> 31) * UINT64_C(0x94D049BB133111EB);
-    return z ^ z >> 29;
-}
-
-bool is_updated(uint64_t update, size_t row)
-{
-    return row == update % ROWS || mix(history.seed + update, row) % 3 == 0;
+    return (int64_t)(row * UINT64_C(0x9E3779B97F4A7C15));
 }
 
 float element(size_t table, unsigned version, uint64_t updates, size_t row, size_t column)
 {
     float values[COLUMNS] = {(float)version, (float)(row + 1), (float)(table + 1),
                              (float)(16 * version + row)};
-    for (uint64_t i = updates; table == U && i > 0; i--) {
-        if (is_updated(i, row)) {
-            values[0] = (float)(100 + i);
-            values[3] = (float)(1000 + i);
-            break;
-        }
+    int last = history.streams[table].last[updates][row];
+    if (last == ABSENT)
+        return 0;
+    if (last != AS_LOADED) {
+        values[0] = (float)(100 + last);
+        values[3] = (float)(1000 + last);
     }
     return values[column];
+}
+
+void begin_history(void)
+{
+    memset(&history, 0, sizeof history);
+    for (size_t row = ROWS; row < KEYS; row++)
+        history.streams[K].last[0][row] = ABSENT;
 }
 
 /* ---- text ---- */
@@ -78,13 +78,13 @@ static void make_feature(struct feature *feature, size_t table, size_t bags)
         size_t count = large ? sim_below(MAX_IDS / MAX_BAGS) : sim_one_in(8) ? 0 : 1 + sim_below(3);
         feature->offset[bag] = (uint16_t)feature->ids;
         for (size_t i = 0; i < count; i++)
-            feature->id[feature->ids++] = (uint16_t)sim_below(ROWS);
+            feature->id[feature->ids++] = (uint16_t)sim_below(rows_of(table));
     }
     feature->offset[feature->bags] = (uint16_t)feature->ids;
 }
 
 static void add_tensor(struct text *json, struct text *binary, bool is_binary, const char *prefix,
-                       const char *name, const uint16_t *values, size_t count)
+                       const char *name, const uint16_t *values, size_t count, bool are_keys)
 {
     print(json, "%s{\"name\":\"%s%s\",\"shape\":[%zu],\"datatype\":\"INT64\",",
           json->at[json->count - 1] == '[' ? "" : ",", prefix, name, count);
@@ -93,11 +93,11 @@ static void add_tensor(struct text *json, struct text *binary, bool is_binary, c
     else
         print(json, "\"data\":[");
     for (size_t i = 0; i < count; i++) {
-        int64_t value = values[i];
+        int64_t value = are_keys ? key_of(values[i]) : values[i];
         if (is_binary)
             add_text(binary, &value, sizeof value);
         else
-            print(json, i ? ",%u" : "%u", values[i]);
+            print(json, i ? ",%lld" : "%lld", (long long)value);
     }
     if (!is_binary)
         print(json, "]}");
@@ -151,6 +151,7 @@ static void make_infer(struct client *client)
     size_t bags = 1 + sim_below(MAX_BAGS);
     client->model = sim_below(MODELS);
     client->num_features = client->model == BOTH ? 2 : 1;
+    client->first_done = client->model == BOTH ? 0 : history.streams[client->model].done;
     print(&json, "{\"id\":\"%u\",\"parameters\":{\"binary_data_output\":%s},\"inputs\":[",
           client->number, sim_one_in(2) ? "true" : "false");
     for (size_t i = 0; i < client->num_features; i++) {
@@ -158,8 +159,10 @@ static void make_infer(struct client *client)
         make_feature(feature, client->model == BOTH ? i : client->model, bags);
         if (client->model == BOTH)
             snprintf(prefix, sizeof prefix, "f_%s.", model_names[i]);
-        add_tensor(&json, &binary, is_binary, prefix, "indices", feature->id, feature->ids);
-        add_tensor(&json, &binary, is_binary, prefix, "offsets", feature->offset, feature->bags);
+        add_tensor(&json, &binary, is_binary, prefix, "indices", feature->id, feature->ids,
+                   feature->table == K);
+        add_tensor(&json, &binary, is_binary, prefix, "offsets", feature->offset, feature->bags,
+                   false);
     }
     print(&json, "]}");
     snprintf(path, sizeof path, "/v2/models/%s/infer", model_names[client->model]);
@@ -211,7 +214,7 @@ static void make_control(struct client *client)
 {
     struct text json = {0};
     unsigned version = 1 + (unsigned)sim_below(VERSIONS);
-    size_t table = sim_one_in(2) ? A : sim_one_in(2) ? C : U;
+    size_t table = sim_one_in(2) ? A : sim_one_in(2) ? C : sim_one_in(2) ? U : K;
     const char *wait = sim_one_in(6) ? "false" : "true";
     char path[64] = "/v2/repository/load";
     client->num_changes = 0;
@@ -232,30 +235,59 @@ static void make_control(struct client *client)
     add_message(client, "POST", path, &json, 0);
 }
 
+/* What the next update does: it puts some rows, or takes away some keys that are there. */
+static void choose_update(struct stream *stream, size_t table)
+{
+    const int *before = stream->last[stream->done];
+    int *after = stream->last[++stream->asked];
+    size_t first = sim_below(rows_of(table));
+    bool deletes = table == K && before[first] != ABSENT && sim_one_in(3);
+    sim_require(stream->asked < MAX_UPDATES, "too many updates");
+    for (size_t row = 0; row < rows_of(table); row++) {
+        bool is_chosen = row == first || sim_one_in(3);
+        after[row] = !is_chosen ? before[row] : deletes ? ABSENT : (int)stream->asked;
+    }
+}
+
+static void add_rows(struct text *json, struct text *binary, size_t table, uint64_t update,
+                     const uint16_t *rows, size_t count)
+{
+    print(json, ",{\"name\":\"rows\",\"shape\":[%zu,%d],\"datatype\":\"FP32\",", count, COLUMNS);
+    print(json, "\"parameters\":{\"binary_data_size\":%zu}}", count * COLUMNS * sizeof(float));
+    for (size_t i = 0; i < count; i++) {
+        for (size_t column = 0; column < COLUMNS; column++) {
+            float value = element(table, 0, update, rows[i], column);
+            add_text(binary, &value, sizeof value);
+        }
+    }
+}
+
+/* The one after those that are done, which may have been asked for already. */
 static void make_update(struct client *client)
 {
     struct text json = {0}, binary = {0};
-    uint64_t update = history.done + 1;
-    uint16_t rows[ROWS];
-    size_t count = 0;
-    for (size_t row = 0; row < ROWS; row++) {
-        if (is_updated(update, row))
+    size_t table = client->model, count = 0;
+    struct stream *stream = &history.streams[table];
+    uint16_t rows[KEYS];
+    char path[64];
+    if (stream->asked == stream->done)
+        choose_update(stream, table);
+    const int *before = stream->last[stream->done], *after = stream->last[stream->asked];
+    for (size_t row = 0; row < rows_of(table); row++) {
+        if (after[row] != before[row])
             rows[count++] = (uint16_t)row;
     }
-    history.asked = update;
-    print(&json, "{\"parameters\":{\"sequence\":%llu},\"inputs\":[", (unsigned long long)update);
-    add_tensor(&json, &binary, true, "", "indices", rows, count);
-    print(&json, ",{\"name\":\"rows\",\"shape\":[%zu,%d],\"datatype\":\"FP32\",", count, COLUMNS);
-    print(&json, "\"parameters\":{\"binary_data_size\":%zu}}]}", count * COLUMNS * sizeof(float));
-    for (size_t i = 0; i < count; i++) {
-        for (size_t column = 0; column < COLUMNS; column++) {
-            float value = element(U, 0, update, rows[i], column);
-            add_text(&binary, &value, sizeof value);
-        }
-    }
+    bool deletes = after[rows[0]] == ABSENT;
+    print(&json, "{\"parameters\":{\"sequence\":%llu,\"delete\":%s},\"inputs\":[",
+          (unsigned long long)stream->asked, deletes ? "true" : "false");
+    add_tensor(&json, &binary, true, "", table == K ? "keys" : "indices", rows, count, table == K);
+    if (!deletes)
+        add_rows(&json, &binary, table, stream->asked, rows, count);
+    print(&json, "]}");
+    snprintf(path, sizeof path, "/v2/models/%s/rows", model_names[table]);
     size_t json_bytes = json.count;
     join(&json, &binary);
-    add_message(client, "POST", "/v2/models/u/rows", &json, json_bytes);
+    add_message(client, "POST", path, &json, json_bytes);
 }
 
 void make_request(struct client *client)
@@ -265,7 +297,6 @@ void make_request(struct client *client)
     client->status = 0;
     client->breaks_http = false;
     client->asked_ns = sim.now_ns;
-    client->first_done = history.done;
     if (client->role == PROBE)
         add_message(client, "GET", "/v2/health/ready", &(struct text){0}, 0);
     else if (client->role == READER && sim_one_in(10))

@@ -147,6 +147,7 @@ extern struct sim_counters counters;
 
 /* The tables: see simulate.c. */
 #define ROWS     16
+#define KEYS     24 /* that the keyed one may have: as many as rows at first */
 #define COLUMNS  4
 #define VERSIONS 4
 

@@ -4,7 +4,7 @@
  *
  * N schedules (default 1) from seed S (default 1) on. --show prints all that happens, --list a line
  * for each schedule. */
-#include "sim.h"
+#include "clients.h"
 
 #include "server/commands.h"
 #include "server/loops.h"
@@ -70,26 +70,48 @@ __attribute__((format(printf, 1, 2))) static const char *path_of(const char *for
     return path;
 }
 
-static void write_table(const char *name, size_t table, unsigned version)
+static FILE *create_array(const char *path, const char *descr, const char *shape)
 {
     char head[128];
-    mkdir(path_of("models/%s", name), 0700);
-    mkdir(path_of("models/%s/%u", name, version), 0700);
-    FILE *file = create(path_of("models/%s/%u/table.npy", name, version));
+    FILE *file = create(path);
     memset(head, ' ', sizeof head);
     memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
-    int count =
-        snprintf(head + 10, sizeof head - 10,
-                 "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", ROWS, COLUMNS);
+    int count = snprintf(head + 10, sizeof head - 10,
+                         "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
     head[10 + count] = ' ';
     head[sizeof head - 1] = '\n';
     fwrite(head, 1, sizeof head, file);
+    return file;
+}
+
+static void write_keys(const char *path)
+{
+    char shape[24];
+    snprintf(shape, sizeof shape, "(%d,)", ROWS);
+    FILE *file = create_array(path, "<i8", shape);
     for (size_t row = 0; row < ROWS; row++) {
-        float values[COLUMNS] = {(float)version, (float)(row + 1), (float)(table + 1),
-                                 (float)(16 * version + row)};
+        int64_t key = key_of(row);
+        fwrite(&key, sizeof key, 1, file);
+    }
+    fclose(file);
+}
+
+static void write_table(const char *name, size_t table, unsigned version)
+{
+    char shape[24];
+    mkdir(path_of("models/%s", name), 0700);
+    mkdir(path_of("models/%s/%u", name, version), 0700);
+    snprintf(shape, sizeof shape, "(%d, %d)", ROWS, COLUMNS);
+    FILE *file = create_array(path_of("models/%s/%u/values.npy", name, version), "<f4", shape);
+    for (size_t row = 0; row < ROWS; row++) {
+        float values[COLUMNS];
+        for (size_t column = 0; column < COLUMNS; column++)
+            values[column] = element(table, version, 0, row, column);
         fwrite(values, sizeof *values, COLUMNS, file);
     }
     fclose(file);
+    if (table == K)
+        write_keys(path_of("models/%s/%u/keys.npy", name, version));
 }
 
 static void write_text(const char *path, const char *text)
@@ -102,16 +124,15 @@ static void write_text(const char *path, const char *text)
 
 static void write_files(void)
 {
-    static const char *const names[] = {"a", "b", "c", "u"};
     const char *parent = getenv("TMPDIR");
     snprintf(world.folder, sizeof world.folder, "%s/bagserve-sim-XXXXXX", parent ? parent : "/tmp");
     /* Its name differs from process to process, and must not be in a message. */
     sim_require(mkdtemp(world.folder) && chdir(world.folder) == 0, "no folder for the tables");
     mkdir(path_of("journal"), 0700);
     mkdir(path_of("models"), 0700);
-    for (size_t table = 0; table < 4; table++) {
+    for (size_t table = 0; table < TABLES; table++) {
         for (unsigned version = 1; version <= VERSIONS; version++)
-            write_table(names[table], table, version);
+            write_table(model_names[table], table, version);
     }
     mkdir(path_of("models/both"), 0700);
     mkdir(path_of("models/both/1"), 0700);
@@ -120,6 +141,9 @@ static void write_files(void)
         "{\"features\":[{\"name\":\"f_a\",\"model\":\"a\"},{\"name\":\"f_b\",\"model\":\"b\"}]}");
     write_text(path_of("models/c/config.json"), "{\"reload\":\"unload_first\"}");
     write_text(path_of("models/b/config.json"), "{\"load\":\"map\"}");
+    char config[64];
+    snprintf(config, sizeof config, "{\"missing\":\"skip\",\"spare_rows\":%d}", KEYS - ROWS);
+    write_text(path_of("models/k/config.json"), config);
     write_text(path_of("tokens"), "admin " TOKEN "\n");
 }
 
