@@ -78,6 +78,7 @@ struct client {
     size_t reads;                  /* bytes at a time */
     uint64_t asked_ns, first_done; /* the updates that were done when it asked */
     bool breaks_http;              /* is answered where the socket takes all of it at once */
+    const char *coding;            /* of the request's body; NULL: none */
     int status; /* that must be answered; 0: rows, or what a change or an update is answered */
     size_t model, num_features; /* an updater's model is always the same */
     struct feature features[2];

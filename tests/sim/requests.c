@@ -1,6 +1,8 @@
 /* What the clients ask, and the tables that they ask of; see clients.h. */
 #include "clients.h"
 
+#include "proto/coding.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,6 +128,8 @@ static void add_message(struct client *client, const char *method, const char *p
     print(request, "Authorization: Bearer " TOKEN "\r\n");
     if (json_bytes)
         print(request, "Inference-Header-Content-Length: %zu\r\n", json_bytes);
+    if (client->coding)
+        print(request, "Content-Encoding: %s\r\n", client->coding);
     if (chunked)
         print(request, "Transfer-Encoding: chunked\r\n\r\n");
     else
@@ -141,6 +145,24 @@ static void join(struct text *json, const struct text *binary)
 {
     if (binary->count)
         add_text(json, binary->at, binary->count);
+}
+
+/* Some bodies are compressed, and some of those are damaged. */
+static void compress(struct client *client, struct text *body)
+{
+    bool is_gzip = sim_one_in(2);
+    size_t room = body->count + 128;
+    char *packed = sim_alloc(room);
+    size_t bytes = bag_deflate(is_gzip ? BAG_CODING_GZIP : BAG_CODING_DEFLATE, body->at,
+                               body->count, packed, room);
+    sim_require(bytes > 0, "a body cannot be compressed");
+    client->coding = is_gzip ? "gzip" : "deflate";
+    if (client->model != C && sim_one_in(8)) {
+        bytes -= 1 + sim_below(bytes < 40 ? bytes - 1 : 40);
+        client->status = 400;
+    }
+    *body = (struct text){0};
+    add_text(body, packed, bytes);
 }
 
 static void make_infer(struct client *client)
@@ -168,6 +190,8 @@ static void make_infer(struct client *client)
     snprintf(path, sizeof path, "/v2/models/%s/infer", model_names[client->model]);
     size_t json_bytes = json.count;
     join(&json, &binary);
+    if (sim_one_in(6))
+        compress(client, &json);
     add_message(client, "POST", path, &json, is_binary ? json_bytes : 0);
 }
 
@@ -290,13 +314,28 @@ static void make_update(struct client *client)
     add_message(client, "POST", path, &json, json_bytes);
 }
 
+/* Whose connection it is, where a proxy says so. */
+static void add_proxy_header(struct client *client)
+{
+    static const unsigned char signature[16] = {0x0D, 0x0A, 0x0D, 0x0A, 0x00, 0x0D, 0x0A, 0x51,
+                                                0x55, 0x49, 0x54, 0x0A, 0x21, 0x11, 0,    12 + 7};
+    /* Addresses and ports, and behind them a part that nobody knows. */
+    unsigned char rest[12 + 7] = {
+        192, 0, 2, (unsigned char)(1 + sim_below(4)), 192, 0, 2, 9, 0, 1, 0, 80, 0xEE, 0, 4};
+    add_text(&client->request, signature, sizeof signature);
+    add_text(&client->request, rest, sizeof rest);
+}
+
 void make_request(struct client *client)
 {
     client->request.count = client->reply.count = 0;
     client->sent = 0;
     client->status = 0;
     client->breaks_http = false;
+    client->coding = NULL;
     client->asked_ns = sim.now_ns;
+    if (story.proxy && client->port == PORT && client->on_connection == 1)
+        add_proxy_header(client);
     if (client->role == PROBE)
         add_message(client, "GET", "/v2/health/ready", &(struct text){0}, 0);
     else if (client->role == READER && sim_one_in(10))

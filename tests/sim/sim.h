@@ -130,6 +130,7 @@ struct sim_story {
     bool limits;        /* it has limits that reject requests */
     bool controls;      /* models are loaded and unloaded */
     bool updates;       /* rows change */
+    bool proxy;         /* connections begin with a header of the PROXY protocol */
     uint64_t signal_ns; /* when SIGTERM came; UINT64_MAX: not yet */
     unsigned drain_delay_s;
     size_t clients;

@@ -244,6 +244,11 @@ static void choose_options(void)
     set_text("--log-format", sim_one_in(2) ? "json" : "text");
     story.drain_delay_s = sim_one_in(4) ? 1 : 0;
     set("--drain-delay-s", story.drain_delay_s);
+    story.proxy = sim_one_in(4);
+    if (story.proxy) {
+        set_text("--proxy-protocol", "v2");
+        set_text("--trusted-proxies", "10.0.0.0/8");
+    }
     choose_limits();
     if (!story.limits)
         set("--max-memory", 256 << 20);
