@@ -38,6 +38,8 @@ static void end_client(struct client *client)
 
 static uint64_t think_ns(void)
 {
+    if (story.polls && sim_one_in(3))
+        return sim_below(2 * POLL_S * S);
     return sim_one_in(12) ? sim_below(400 * MS) : sim_below(sim_one_in(3) ? 10 * MS : MS);
 }
 

@@ -15,7 +15,8 @@
 enum { A, B, C, U, K, TABLES, BOTH = TABLES, MODELS };
 extern const char *const model_names[MODELS];
 
-enum outcome { PENDING, DONE, UNKNOWN };
+/* POLLED: it is done at that time, unless a signal comes first. */
+enum outcome { PENDING, DONE, UNKNOWN, POLLED };
 
 /* A change of the default version of a table; version 0: it is unloaded. */
 struct change {

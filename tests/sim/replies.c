@@ -32,10 +32,12 @@ static unsigned possible_versions(size_t table, uint64_t from_ns, uint64_t to_ns
         const struct change *change = &history.changes[table][i];
         if (change->asked_ns > to_ns)
             continue;
-        bool is_over = change->outcome == DONE && change->done_ns <= from_ns;
+        bool is_made = change->outcome == DONE || (change->outcome == POLLED && table != C &&
+                                                   change->done_ns < story.signal_ns);
+        bool is_over = is_made && change->done_ns <= from_ns;
         if (is_over)
             versions = late_versions(table, i);
-        else if (table == C) /* is unloaded first */
+        else if (table == C) /* is unloaded first, when its last request has ended */
             versions |= 1U;
         versions |= 1U << change->version;
     }
@@ -95,7 +97,7 @@ static unsigned matching_versions(const struct client *client, const struct feat
     unsigned possible = possible_versions(feature->table, client->asked_ns, sim.now_ns), found = 0;
     uint64_t first = is_updated(feature->table) ? client->first_done : 0;
     uint64_t last = history.streams[feature->table].asked;
-    for (unsigned version = 1; version <= VERSIONS; version++) {
+    for (unsigned version = 1; version <= MAX_VERSION; version++) {
         for (uint64_t updates = first; (possible & 1U << version) && updates <= last; updates++) {
             if (is_sum(feature, version, updates, values, stride))
                 found |= 1U << version;

@@ -10,7 +10,8 @@
  *   loop.c      libuv's loops
  *   machine.c   descriptors, epoll, eventfd; sockets.c   sockets
  *   clients.c   those who ask; requests.c   what; replies.c   what they must be answered
- *   simulate.c  the server, its tables and options, schedules */
+ *   tables.c    the tables on the disk
+ *   simulate.c  the server, its options, schedules */
 #ifndef SIM_H
 #define SIM_H
 
@@ -123,12 +124,25 @@ bool sim_is_readable(int fd);
 void sim_network_begin(void);
 void sim_network_end(void);
 
+/* ---- tables.c -------------------------------------------------------------------------------- */
+
+/* Makes a folder of tables the current one, and removes it. */
+void sim_tables_write(void);
+void sim_tables_remove(void);
+
+/* Begins to publish versions; removes all that were published. */
+void sim_tables_publish(void);
+void sim_tables_forget_published(void);
+
+void sim_empty_folder(const char *path);
+
 /* ---- clients.c ------------------------------------------------------------------------------- */
 
 /* What the clients may have to expect of the server, set by the schedule. */
 struct sim_story {
     bool limits;        /* it has limits that reject requests */
     bool controls;      /* models are loaded and unloaded */
+    bool polls;         /* versions are published */
     bool updates;       /* rows change */
     bool proxy;         /* connections begin with a header of the PROXY protocol */
     uint64_t signal_ns; /* when SIGTERM came; UINT64_MAX: not yet */
@@ -146,13 +160,20 @@ extern struct sim_counters counters;
 #define ADMIN_PORT 8001
 #define TOKEN      "admin-0123456789abcdef"
 
-/* The tables: see simulate.c. */
+/* The tables: see tables.c. */
 #define ROWS     16
 #define KEYS     24 /* that the keyed one may have: as many as rows at first */
 #define COLUMNS  4
 #define VERSIONS 4
 
+/* The last that is published, for a server that looks that often. */
+#define MAX_VERSION 8
+#define POLL_S      1
+
 void sim_clients_begin(void);
+
+/* Whether the server has ended (simulate.c). */
+bool sim_has_stopped(void);
 
 /* How many have not ended yet. */
 size_t sim_clients_left(void);

@@ -4,19 +4,16 @@
  *
  * N schedules (default 1) from seed S (default 1) on. --show prints all that happens, --list a line
  * for each schedule. */
-#include "clients.h"
+#include "sim.h"
 
 #include "server/commands.h"
 #include "server/loops.h"
 #include "server/memory/memory.h"
 
-#include <ftw.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,129 +39,12 @@ SIM_PUBLIC const char *__asan_default_options(void)
 #define MAX_ARGUMENTS 64
 
 static struct {
-    char folder[64];
     char *arguments[MAX_ARGUMENTS];
     int num_arguments;
     bool ended, lists;
     uint64_t ended_ns;
     int exit_code;
 } world;
-
-/* ---- tables ---------------------------------------------------------------------------------- */
-
-static FILE *create(const char *path)
-{
-    FILE *file = fopen(path, "wb");
-    sim_require(file, "%s cannot be written", path);
-    return file;
-}
-
-/* In that folder, which is the current one. */
-__attribute__((format(printf, 1, 2))) static const char *path_of(const char *format, ...)
-{
-    static char path[256];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(path, sizeof path, format, arguments);
-    va_end(arguments);
-    return path;
-}
-
-static FILE *create_array(const char *path, const char *descr, const char *shape)
-{
-    char head[128];
-    FILE *file = create(path);
-    memset(head, ' ', sizeof head);
-    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
-    int count = snprintf(head + 10, sizeof head - 10,
-                         "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
-    head[10 + count] = ' ';
-    head[sizeof head - 1] = '\n';
-    fwrite(head, 1, sizeof head, file);
-    return file;
-}
-
-static void write_keys(const char *path)
-{
-    char shape[24];
-    snprintf(shape, sizeof shape, "(%d,)", ROWS);
-    FILE *file = create_array(path, "<i8", shape);
-    for (size_t row = 0; row < ROWS; row++) {
-        int64_t key = key_of(row);
-        fwrite(&key, sizeof key, 1, file);
-    }
-    fclose(file);
-}
-
-static void write_table(const char *name, size_t table, unsigned version)
-{
-    char shape[24];
-    mkdir(path_of("models/%s", name), 0700);
-    mkdir(path_of("models/%s/%u", name, version), 0700);
-    snprintf(shape, sizeof shape, "(%d, %d)", ROWS, COLUMNS);
-    FILE *file = create_array(path_of("models/%s/%u/values.npy", name, version), "<f4", shape);
-    for (size_t row = 0; row < ROWS; row++) {
-        float values[COLUMNS];
-        for (size_t column = 0; column < COLUMNS; column++)
-            values[column] = element(table, version, 0, row, column);
-        fwrite(values, sizeof *values, COLUMNS, file);
-    }
-    fclose(file);
-    if (table == K)
-        write_keys(path_of("models/%s/%u/keys.npy", name, version));
-}
-
-static void write_text(const char *path, const char *text)
-{
-    FILE *file = create(path);
-    fputs(text, file);
-    fclose(file);
-    chmod(path, 0600);
-}
-
-static void write_files(void)
-{
-    const char *parent = getenv("TMPDIR");
-    snprintf(world.folder, sizeof world.folder, "%s/bagserve-sim-XXXXXX", parent ? parent : "/tmp");
-    /* Its name differs from process to process, and must not be in a message. */
-    sim_require(mkdtemp(world.folder) && chdir(world.folder) == 0, "no folder for the tables");
-    mkdir(path_of("journal"), 0700);
-    mkdir(path_of("models"), 0700);
-    for (size_t table = 0; table < TABLES; table++) {
-        for (unsigned version = 1; version <= VERSIONS; version++)
-            write_table(model_names[table], table, version);
-    }
-    mkdir(path_of("models/both"), 0700);
-    mkdir(path_of("models/both/1"), 0700);
-    write_text(
-        path_of("models/both/1/config.json"),
-        "{\"features\":[{\"name\":\"f_a\",\"model\":\"a\"},{\"name\":\"f_b\",\"model\":\"b\"}]}");
-    write_text(path_of("models/c/config.json"), "{\"reload\":\"unload_first\"}");
-    write_text(path_of("models/b/config.json"), "{\"load\":\"map\"}");
-    char config[64];
-    snprintf(config, sizeof config, "{\"missing\":\"skip\",\"spare_rows\":%d}", KEYS - ROWS);
-    write_text(path_of("models/k/config.json"), config);
-    write_text(path_of("tokens"), "admin " TOKEN "\n");
-}
-
-static int remove_one(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-    (void)status, (void)type;
-    return place->level ? remove(path) : 0;
-}
-
-/* All that is in a folder. */
-static void empty_folder(const char *path)
-{
-    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-static void remove_files(void)
-{
-    empty_folder(".");
-    if (chdir("/") != 0 || rmdir(world.folder) != 0)
-        fprintf(stderr, "%s is left\n", world.folder);
-}
 
 /* ---- options --------------------------------------------------------------------------------- */
 
@@ -213,7 +93,7 @@ static void choose_journal(void)
     set_text("--updates", "on");
     if (sim_one_in(3))
         return;
-    set_text("--journal-dir", path_of("journal"));
+    set_text("--journal-dir", "journal");
     set_text("--journal-sync", syncs[sim_below(3)]);
     set("--journal-sync-interval-ms", 1 + sim_below(20));
 }
@@ -224,9 +104,11 @@ static void choose_options(void)
     story = (struct sim_story){.signal_ns = UINT64_MAX};
     set("--port", PORT);
     set("--admin-port", ADMIN_PORT);
-    set_text("--models", path_of("models"));
-    set_text("--token-file", path_of("tokens"));
-    set_text("--model-control", "explicit");
+    set_text("--models", "models");
+    set_text("--token-file", "tokens");
+    story.polls = sim_one_in(8);
+    set_text("--model-control", story.polls ? "poll" : "explicit");
+    set("--poll-seconds", POLL_S);
     set("--loops", 1 + sim_below(3));
     set("--workers", 1 + sim_below(3));
     set("--load-threads", 1 + sim_below(2));
@@ -252,7 +134,7 @@ static void choose_options(void)
     choose_limits();
     if (!story.limits)
         set("--max-memory", 256 << 20);
-    story.controls = sim_one_in(2);
+    story.controls = !story.polls && sim_one_in(2);
     story.updates = sim_one_in(2);
     if (story.updates)
         choose_journal();
@@ -260,6 +142,11 @@ static void choose_options(void)
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
+
+bool sim_has_stopped(void)
+{
+    return world.ended;
+}
 
 static void check_ended(void *context)
 {
@@ -303,8 +190,11 @@ void sim_on_ready(void)
 {
     while (sim_one_in(4))
         sim_at(sim.now_ns + sim_below(50 * MS), reload_server, NULL);
+    uint64_t within_ns = story.polls ? 10 * POLL_S * S : sim_one_in(2) ? 20 * MS : 200 * MS;
     if (sim_one_in(2))
-        sim_at(sim.now_ns + sim_below(sim_one_in(2) ? 20 * MS : 200 * MS), end_server, NULL);
+        sim_at(sim.now_ns + sim_below(within_ns), end_server, NULL);
+    if (story.polls)
+        sim_tables_publish();
 }
 
 void __real_bag_loops_free(struct bag_loops *loops);
@@ -354,7 +244,8 @@ static void run_schedule(uint64_t seed)
     sim_run_threads(begin_schedule, NULL);
     sim_network_end();
     if (story.updates)
-        empty_folder(path_of("journal"));
+        sim_empty_folder("journal");
+    sim_tables_forget_published();
     sim_require(bag_pages_used() == 0, "%zu bytes of tables are left", bag_pages_used());
     sim_require(world.ended && world.exit_code == 0, "exit code %d", world.exit_code);
     if (shows || world.lists)
@@ -447,8 +338,8 @@ int main(int argc, char *argv[])
     on_death(tell_seed);
     if (!read_arguments(argc, argv, &schedules, &first))
         return fputs("sim [--schedules N] [--seed S] [--show] [--list]\n", stderr), 2;
-    write_files();
+    sim_tables_write();
     run_schedules(schedules, first);
-    remove_files();
+    sim_tables_remove();
     return 0;
 }
