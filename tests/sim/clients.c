@@ -315,7 +315,13 @@ void sim_clients_begin(void)
 {
     memset(&world, 0, sizeof world);
     begin_history();
-    sim_at(0, begin, make_client(PROBE, 200));
+    if (!story.hurries) {
+        sim_at(0, begin, make_client(PROBE, 200));
+        return;
+    }
+    world.left = story.clients;
+    for (size_t i = 0; i < story.clients; i++)
+        start_client(READER, (uint32_t)sim_below(8), 0);
 }
 
 size_t sim_clients_left(void)

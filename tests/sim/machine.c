@@ -59,6 +59,14 @@ void sim_network_begin(void)
     machine.next_port = 20000;
 }
 
+void sim_network_close(void)
+{
+    for (int i = 0; i < MAX_FDS; i++) {
+        if (machine.files[i])
+            close(FIRST_FD + i);
+    }
+}
+
 void sim_network_end(void)
 {
     for (int i = 0; i < MAX_FDS; i++)
@@ -363,7 +371,7 @@ ssize_t __wrap_getrandom(void *bytes, size_t count, unsigned flags);
 
 void __wrap__exit(int code)
 {
-    sim_fail("the server ends itself: exit code %d", code);
+    sim_on_exit(code);
 }
 
 /* The server receives past libc. */

@@ -79,6 +79,9 @@ bool sim_wait(const void *on, uint64_t until_ns);
 void sim_wake_all(const void *on);
 void sim_wake_one(const void *on); /* any */
 
+/* The process has ended itself: its threads are gone, and what is under way comes to its end. */
+void sim_end_threads(void);
+
 /* Calls `fire` at that time, on no thread. */
 void sim_at(uint64_t when_ns, void (*fire)(void *context), void *context);
 
@@ -120,6 +123,9 @@ bool sim_closed_before(const struct sim_socket *socket, size_t before);
 /* Whether a descriptor can be read; false: it is the real machine's, or nobody's. */
 bool sim_is_readable(int fd);
 
+/* Closes all descriptors, as a kernel does when the process has ended itself. */
+void sim_network_close(void);
+
 /* Begins and ends a schedule; the end checks that no descriptor is left. */
 void sim_network_begin(void);
 void sim_network_end(void);
@@ -143,6 +149,7 @@ struct sim_story {
     bool limits;        /* it has limits that reject requests */
     bool controls;      /* models are loaded and unloaded */
     bool polls;         /* versions are published */
+    bool hurries;       /* the signal may come while the first tables are loaded */
     bool updates;       /* rows change */
     bool proxy;         /* connections begin with a header of the PROXY protocol */
     uint64_t signal_ns; /* when SIGTERM came; UINT64_MAX: not yet */
@@ -172,8 +179,9 @@ extern struct sim_counters counters;
 
 void sim_clients_begin(void);
 
-/* Whether the server has ended (simulate.c). */
+/* Whether the server has ended; it ends itself (simulate.c). */
 bool sim_has_stopped(void);
+__attribute__((noreturn)) void sim_on_exit(int code);
 
 /* How many have not ended yet. */
 size_t sim_clients_left(void);

@@ -14,7 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,6 +49,12 @@ static struct {
 } world;
 
 /* ---- options --------------------------------------------------------------------------------- */
+
+/* Whether the schedule has a process of its own, which the server may end. */
+static bool is_apart(uint64_t seed)
+{
+    return seed % 16 == 5;
+}
 
 static void add_argument(const char *text)
 {
@@ -126,6 +134,7 @@ static void choose_options(void)
     set_text("--log-format", sim_one_in(2) ? "json" : "text");
     story.drain_delay_s = sim_one_in(4) ? 1 : 0;
     set("--drain-delay-s", story.drain_delay_s);
+    story.hurries = is_apart(sim.seed);
     story.proxy = sim_one_in(4);
     if (story.proxy) {
         set_text("--proxy-protocol", "v2");
@@ -167,7 +176,7 @@ static void end_server(void *context)
     if (story.signal_ns != UINT64_MAX)
         return;
     story.signal_ns = sim.now_ns;
-    if (story.drain_delay_s && sim_one_in(3))
+    if (story.drain_delay_s && !story.hurries && sim_one_in(3))
         sim_at(sim.now_ns + sim_below(S / 2), hurry_server, NULL);
     sim_signal(sim_one_in(2) ? SIGTERM : SIGINT);
     sim_at(sim.now_ns + story.drain_delay_s * S + STOPS_NS, check_ended, NULL);
@@ -229,6 +238,8 @@ static void begin_schedule(void *context)
 {
     choose_options();
     sim_clients_begin();
+    if (story.hurries)
+        sim_at(sim.now_ns + sim_below(sim_one_in(2) ? 2 * MS : 20 * MS), end_server, NULL);
     serve(context);
 }
 
@@ -254,6 +265,53 @@ static void run_schedule(uint64_t seed)
                (double)(sim.now_ns - 1000 * S) / 1e9);
 }
 
+/* ---- schedules in which the server may end itself -------------------------------------------- */
+
+/* Shared by the process of such a schedule. */
+static struct report {
+    struct sim sim;
+    struct sim_counters counters;
+} * report;
+
+static void leave_apart(void)
+{
+    *report = (struct report){sim, counters};
+    fflush(NULL);
+    syscall(SYS_exit_group, 0);
+    abort();
+}
+
+/* Without a thread of its own any more; clients still get what was sent. */
+void sim_on_exit(int code)
+{
+    sim_require(story.hurries && story.signal_ns != UINT64_MAX && code == 0,
+                "the server ends itself: exit code %d", code);
+    sim_note("exit", 0, 0);
+    world.ended = true;
+    sim_network_close();
+    sim_end_threads();
+    leave_apart();
+    abort();
+}
+
+static void run_apart(uint64_t seed)
+{
+    int status;
+    if (!report)
+        report =
+            mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        run_schedule(seed);
+        leave_apart();
+    }
+    if (report == MAP_FAILED || waitpid(child, &status, 0) != child || status != 0)
+        exit(1);
+    sim = report->sim;
+    counters = report->counters;
+}
+
 /* glibc without a sanitizer counts what it keeps for the next ones: unknown there. */
 static size_t bytes_in_use(void)
 {
@@ -268,6 +326,10 @@ static size_t bytes_in_use(void)
  * the same schedule does it again, and then leaves nothing. */
 static void run_clean(uint64_t seed)
 {
+    if (is_apart(seed)) {
+        run_apart(seed);
+        return;
+    }
     size_t before = bytes_in_use();
     run_schedule(seed);
     if (bytes_in_use() <= before)

@@ -350,6 +350,16 @@ static void step(void)
     }
 }
 
+/* Those that are left when there are no threads any more. */
+static void end_events(void)
+{
+    while (world.num_events) {
+        struct event event = take_event();
+        sim.now_ns = event.when_ns;
+        event.fire(event.context);
+    }
+}
+
 struct first {
     void (*run)(void *context);
     void *context;
@@ -378,12 +388,14 @@ void sim_run_threads(void (*run)(void *context), void *context)
     thread->state = FREE;
     for (size_t i = 0; i < MAX_THREADS; i++)
         sim_require(world.threads[i].state == FREE, "thread %zu was never joined", i);
-    while (world.num_events) {
-        struct event event = take_event();
-        sim.now_ns = event.when_ns;
-        event.fire(event.context);
-    }
+    end_events();
     world.memory_used = 0;
+}
+
+void sim_end_threads(void)
+{
+    world.current = NULL;
+    end_events();
 }
 
 void sim_pause(void)
