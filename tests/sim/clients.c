@@ -206,11 +206,12 @@ static void vanish(void *context)
     client->reply.count = 0;
     if (client->role == CONTROLLER)
         end_changes(client, UNKNOWN);
-    history.streams[client->model].in_doubt |= client->role == UPDATER;
-    if (client->role == UPDATER)
+    if (client->role == UPDATER) {
+        history.streams[client->model].in_doubt = true;
         try_again(client); /* the same update */
-    else
+    } else {
         go_on(client);
+    }
 }
 
 static void send_more(void *context)

@@ -53,7 +53,7 @@ static struct {
 /* Whether the schedule has a process of its own, which the server may end. */
 static bool is_apart(uint64_t seed)
 {
-    return seed % 16 == 5;
+    return seed % 32 == 5;
 }
 
 static void add_argument(const char *text)
