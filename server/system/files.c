@@ -165,7 +165,8 @@ int bag_file_open(const char *path, struct stat *state, struct bag_problem *prob
     } else if (S_ISDIR(state->st_mode)) {
         bag_problem_set(problem, BAG_ERROR_FILE, "is a directory; name a file");
     } else if (!S_ISREG(state->st_mode)) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "is not a regular file");
+        bag_problem_set(problem, BAG_ERROR_FILE,
+                        "is not a regular file; write what a pipe brings to a file first");
     } else {
         return fd;
     }

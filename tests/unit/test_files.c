@@ -102,7 +102,9 @@ static void test_other_files(void **state)
     alarm(10);
     assert_null(bag_file_read(path, 100, &bytes, &problem));
     alarm(0);
-    expect_rejected(problem.text, "test_files.fifo: is not a regular file");
+    expect_rejected(problem.text,
+                    "test_files.fifo: is not a regular file; write what a pipe brings "
+                    "to a file first");
     expect_rejected(read_secret(), "is not a regular file");
     unlink(path);
     assert_null(bag_file_read("/dev/zero", 100, &bytes, &problem));
