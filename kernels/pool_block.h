@@ -76,22 +76,28 @@ struct bag_fetch {
     bool straddles; /* rows do not begin at cache lines: the last byte may be in one more */
 };
 
-/* Prefetches `bytes` from `from` on, and the byte at `last`, into the first cache or the second.
- * An address outside the table does no harm: these are hints. */
-BAG_LANE void bag_fetch_lines(bool near, bool straddles, const char *from, size_t bytes,
-                              const char *last)
+/* Prefetches the line of a byte into the first cache or the second. An address outside the table
+ * does no harm: these are hints. */
+BAG_LANE void bag_fetch_line(bool near, const char *at)
+{
+    if (near)
+        __builtin_prefetch(at, 0, 3);
+    else
+        __builtin_prefetch(at, 0, 2);
+}
+
+/* Prefetches `bytes` from `from` on. */
+BAG_LANE void bag_fetch_lines(bool near, const char *from, size_t bytes)
 {
     if (near) {
 #pragma GCC unroll 8
         for (size_t i = 0; i < bytes; i += 64)
-            __builtin_prefetch(from + i, 0, 3);
+            bag_fetch_line(true, from + i);
     } else {
 #pragma GCC unroll 8
         for (size_t i = 0; i < bytes; i += 64)
-            __builtin_prefetch(from + i, 0, 2);
+            bag_fetch_line(false, from + i);
     }
-    if (straddles)
-        __builtin_prefetch(last, 0, 2);
 }
 
 /* A block, with everything that each row needs, and its tiles. Several tiles are all as wide as the
@@ -165,6 +171,12 @@ static inline __attribute__((always_inline)) bool bag_kind_quantised(enum bag_ro
 {
     return kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4 || kind == BAG_KIND_OF_E4M3 ||
            kind == BAG_KIND_OF_E5M2;
+}
+
+/* Whether rows of that kind have scale and bias. */
+BAG_LANE bool bag_kind_has_bias(enum bag_row_kind kind)
+{
+    return kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
 }
 
 /* The checked id of an entry: it is not negative, and tables of more than 2^32 rows are pooled in

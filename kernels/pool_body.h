@@ -23,6 +23,7 @@ struct V(tile) {
     size_t last_byte;    /* the last byte that is prefetched */
     size_t bytes_before; /* as many in front of it are prefetched, too */
     ptrdiff_t params_at; /* the byte where scale and bias of a quantised row start */
+    bool fetches_params; /* of several tiles the first: prefetches scale and bias for all */
 };
 
 /* The tile that starts at `column`. */
@@ -55,7 +56,10 @@ BAG_LANE struct V(tile)
 {
     const size_t width = (size_t)vectors * V(lanes);
     size_t column = task->first_column + number * width, latest = task->end_column - width;
-    return V(tile_from)(task, kind, column < latest ? column : latest, width - V(lanes));
+    struct V(tile) tile =
+        V(tile_from)(task, kind, column < latest ? column : latest, width - V(lanes));
+    tile.fetches_params = bag_kind_quantised(kind) && task->has_params && number == 0;
+    return tile;
 }
 
 /* Where vector `i` begins, counted from its tile's first column. */
@@ -80,24 +84,26 @@ BAG_LANE int64_t V(id_ahead)(const struct bag_tile_task *task, enum bag_mode mod
     return bag_checked_id(task->ids_ahead, task->id_bytes, entry);
 }
 
-/* Prefetches a tile of the row `ahead` of an entry; with the first of several tiles also scale and
- * bias, which every tile reads. */
+/* Prefetches a tile of the row `ahead` of an entry. Rows with scale and bias hardly ever begin at
+ * cache lines: that of their last byte is prefetched without a test. */
 BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
                        int vectors, const struct V(tile) * tile, enum bag_prefetching prefetching,
                        size_t entry)
 {
-    const bool known = prefetching == BAG_PREFETCH_NEAR || prefetching == BAG_PREFETCH_FAR;
-    bool near = known ? prefetching == BAG_PREFETCH_NEAR : task->fetch.near;
-    bool straddles = known ? false : task->fetch.straddles;
+    const bool tested = prefetching == BAG_PREFETCH || prefetching == BAG_PREFETCH_SOME;
+    const bool quantised = bag_kind_quantised(kind);
+    bool near = tested ? task->fetch.near : prefetching == BAG_PREFETCH_NEAR;
+    /* Where all tables are prefetched into the first cache, large ones lose by these. */
+    bool near_ends = BAG_FAR_CACHE == 2 && near;
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
     uintptr_t row =
         (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(task, mode, entry) * task->row_bytes;
-    uintptr_t from = bag_kind_quantised(kind) ? row - tile->bytes_before : row;
-    bag_fetch_lines(BAG_FAR_CACHE == 1 || near, straddles, (const char *)from, tile_bytes,
-                    (const char *)(row + tile->last_byte));
-    if (bag_kind_quantised(kind) && task->has_params && task->num_tiles > 1 &&
-        tile->column == task->first_column)
-        __builtin_prefetch((const char *)(row + (uintptr_t)tile->params_at), 0, 2);
+    uintptr_t from = quantised ? row - tile->bytes_before : row;
+    bag_fetch_lines(BAG_FAR_CACHE == 1 || near, (const char *)from, tile_bytes);
+    if (bag_kind_has_bias(kind) || (tested && task->fetch.straddles))
+        bag_fetch_line(near_ends, (const char *)(row + tile->last_byte));
+    if (tile->fetches_params)
+        bag_fetch_line(near_ends, (const char *)(row + (uintptr_t)tile->params_at));
 }
 
 /* Adds the columns of a row to the sums, or takes the larger. */
@@ -117,15 +123,15 @@ BAG_LANE void V(take_columns)(enum bag_row_kind kind, bool scaled, enum bag_mode
     }
 }
 
-/* Adds one row. In the general mode the weight may be 1, which gives the bits of a plain
- * addition. */
-BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind kind,
+/* Adds one row, whose scale and bias are f16 where `half`. In the general mode the weight may be 1,
+ * which gives the bits of a plain addition. */
+BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind kind, bool half,
                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
                           size_t entry, int64_t id, bool is_first, BODY *sums)
 {
     const struct bag_pool_args *args = task->args;
     const char *at = tile->rows + (size_t)id * task->row_bytes;
-    struct V(row) row = V(open)(kind, task, at, at + tile->params_at);
+    struct V(row) row = V(open)(kind, half, task, at, at + tile->params_at);
     bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && args->weights);
     BODY weight = weighted ? V(weight)(kind, args, entry) : V(all)(1);
     bool takes_larger = mode == BAG_MODE_GENERAL && args->reduction == BAG_MAX;
@@ -140,7 +146,7 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
 
 /* Adds the entries [entry, end), prefetching or not, and returns where it stopped. Which entries
  * stay is tested in the general mode only. */
-BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind kind,
+BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind kind, bool half,
                             enum bag_mode mode, int vectors, const struct V(tile) * tile,
                             enum bag_prefetching prefetching, size_t entry, size_t end,
                             bool *is_first, BODY *sums)
@@ -152,37 +158,49 @@ BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind 
             V(fetch)(task, kind, mode, vectors, tile, prefetching, entry);
         if (mode == BAG_MODE_GENERAL && !bag_keeps(task->args, entry, id))
             continue;
-        V(take_row)(task, kind, mode, vectors, tile, entry, id, *is_first, sums);
+        V(take_row)(task, kind, half, mode, vectors, tile, entry, id, *is_first, sums);
         *is_first = false;
     }
     return entry;
 }
 
-/* Adds the entries [first, end) to the sums: those that have a row to prefetch, then the rest; the
- * general mode, which is slower anyway, has one loop for both. */
+/* Adds the entries [first, end) to the sums: those that have a row to prefetch, then the rest. What
+ * is the same for all rows is tested here, not per row. */
+BAG_LANE void V(take_plain)(const struct bag_tile_task *task, enum bag_row_kind kind, bool half,
+                            enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                            size_t first, size_t end, BODY *sums)
+{
+    size_t fetch_end = task->fetch.end < end ? task->fetch.end : end;
+    bool is_first = true;
+    /* Elements that are converted take longer than the tests. */
+    const bool is_sum = kind == BAG_KIND_OF_F32 || kind == BAG_KIND_OF_F64;
+    if (!bag_kind_has_bias(kind) && (!is_sum || task->fetch.straddles))
+        first = V(take_run)(task, kind, half, mode, vectors, tile, BAG_PREFETCH, first, fetch_end,
+                            &is_first, sums);
+    else if (BAG_FAR_CACHE == 1 || task->fetch.near)
+        first = V(take_run)(task, kind, half, mode, vectors, tile, BAG_PREFETCH_NEAR, first,
+                            fetch_end, &is_first, sums);
+    else
+        first = V(take_run)(task, kind, half, mode, vectors, tile, BAG_PREFETCH_FAR, first,
+                            fetch_end, &is_first, sums);
+    V(take_run)
+    (task, kind, half, mode, vectors, tile, BAG_PREFETCH_NONE, first, end, &is_first, sums);
+}
+
+/* Adds the entries [first, end) to the sums. The general mode, which is slower anyway, has one loop
+ * for all. */
 BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind kind,
                            enum bag_mode mode, int vectors, const struct V(tile) * tile,
                            size_t first, size_t end, BODY *sums)
 {
-    size_t fetch_end = task->fetch.end < end ? task->fetch.end : end;
     bool is_first = true;
-    if (mode == BAG_MODE_GENERAL) {
+    if (mode == BAG_MODE_GENERAL)
         V(take_run)
-        (task, kind, mode, vectors, tile, BAG_PREFETCH_SOME, first, end, &is_first, sums);
-        return;
-    }
-    /* Elements that are converted take longer than the tests. */
-    const bool converts = kind != BAG_KIND_OF_F32 && kind != BAG_KIND_OF_F64;
-    if (converts || task->fetch.straddles)
-        first = V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH, first, fetch_end,
-                            &is_first, sums);
-    else if (BAG_FAR_CACHE == 1 || task->fetch.near)
-        first = V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH_NEAR, first, fetch_end,
-                            &is_first, sums);
-    else
-        first = V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH_FAR, first, fetch_end,
-                            &is_first, sums);
-    V(take_run)(task, kind, mode, vectors, tile, BAG_PREFETCH_NONE, first, end, &is_first, sums);
+    (task, kind, task->half_params, mode, vectors, tile, BAG_PREFETCH_SOME, first, end, &is_first,
+     sums);
+    else if (kind == BAG_KIND_OF_INT8 && task->half_params)
+        V(take_plain)(task, kind, true, mode, vectors, tile, first, end, sums);
+    else V(take_plain)(task, kind, false, mode, vectors, tile, first, end, sums);
 }
 
 BAG_LANE void V(clear)(BODY *sums, int vectors)
@@ -266,7 +284,9 @@ BAG_LANE void V(pass)(const struct bag_tile_task *task, enum bag_row_kind kind, 
     if (entry < task->fetch.end)
         V(fetch)(task, kind, mode, vectors, tile, BAG_PREFETCH, entry);
     V(clear)(sums, vectors);
-    V(take_row)(task, kind, mode, vectors, tile, entry, V(id)(task, mode, entry), true, sums);
+    V(take_row)
+    (task, kind, task->half_params, mode, vectors, tile, entry, V(id)(task, mode, entry), true,
+     sums);
     V(order)(kind, sums, vectors);
     V(store_all)(tile, vectors, BODY_DTYPE, tile->out + bag * task->out_bytes, sums);
 }

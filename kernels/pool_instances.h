@@ -25,12 +25,14 @@ struct f32v_row {
 };
 
 /* The row whose first column to read is at `at`, and whose scale and bias, if it has any, are at
- * `params`. What depends on the task is the same for all rows, so that it is predicted. */
-BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, const struct bag_tile_task *task,
-                                   const char *at, const char *params)
+ * `params`; of INT8 they are f16 where `half`. What depends on the task is the same for all rows,
+ * so that it is predicted. */
+BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half,
+                                   const struct bag_tile_task *task, const char *at,
+                                   const char *params)
 {
     struct f32v_row row = {.codes = at};
-    if (kind == BAG_KIND_OF_INT4 || (kind == BAG_KIND_OF_INT8 && task->half_params)) {
+    if (kind == BAG_KIND_OF_INT4 || (kind == BAG_KIND_OF_INT8 && half)) {
         row.scale = f32v_all_f16(params);
         row.bias = f32v_all_f16(params + sizeof(uint16_t));
     } else if (kind == BAG_KIND_OF_INT8) {
@@ -100,10 +102,12 @@ struct f64v_row {
     const char *codes;
 };
 
-BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, const struct bag_tile_task *task,
-                                   const char *at, const char *params)
+BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, bool half,
+                                   const struct bag_tile_task *task, const char *at,
+                                   const char *params)
 {
     (void)kind;
+    (void)half;
     (void)task;
     (void)params;
     return (struct f64v_row){at};

@@ -95,8 +95,9 @@ void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
     for (size_t i = 0; i < args->indices.count; i++) {
         uintptr_t id = (uintptr_t)bag_id_at(&args->indices, i);
         uintptr_t row = (uintptr_t)args->table.rows + id * row_bytes;
-        bag_fetch_lines(false, straddle, (const char *)row, row_bytes,
-                        (const char *)(row + row_bytes - 1));
+        bag_fetch_lines(false, (const char *)row, row_bytes);
+        if (straddle)
+            bag_fetch_line(false, (const char *)(row + row_bytes - 1));
     }
 }
 
@@ -175,8 +176,9 @@ BAG_LANE void prefetch_first_rows(const struct bag_tile_task *task, const struct
         uintptr_t row = (uintptr_t)task->rows + id * task->row_bytes;
         uintptr_t from = row + task->first_column * set->bits / 8 - task->bytes_before;
         uintptr_t last = row + task->last_byte;
-        bag_fetch_lines(set->far_cache == 1, task->fetch.straddles, (const char *)from,
-                        last - from + 1, (const char *)last);
+        bag_fetch_lines(set->far_cache == 1, (const char *)from, last - from + 1);
+        if (task->fetch.straddles)
+            bag_fetch_line(false, (const char *)last);
     }
 }
 
