@@ -347,7 +347,6 @@ void bag_http_connections_init(struct bag_http_connections *connections, uv_loop
 
 void bag_http_connections_stop(struct bag_http_connections *connections)
 {
-    bag_http_lingering_stop(connections);
     uv_close((uv_handle_t *)&connections->timer, NULL);
 }
 

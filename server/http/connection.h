@@ -102,7 +102,7 @@ struct bag_http_connections {
 void bag_http_connections_init(struct bag_http_connections *connections, uv_loop_t *loop,
                                const struct bag_http_connection_limits *limits);
 
-/* Ends lingering closes and closes the handles. All connections have ended. */
+/* Closes the handles. All connections and lingering closes have ended. */
 void bag_http_connections_stop(struct bag_http_connections *connections);
 
 /* Frees what they hold, after their loop has ended. */

@@ -314,6 +314,7 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_timer_stop(&server->timer);
     uv_idle_stop(&server->again);
     MHD_stop_daemon(server->daemon);
+    bag_http_lingering_stop(&server->connections);
     bag_http_connections_stop(&server->connections);
     bag_engine_stop(&server->context.engine);
     uv_close((uv_handle_t *)&server->poll, NULL);
