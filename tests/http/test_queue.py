@@ -142,6 +142,7 @@ def test_replies_beside_many_that_wait():
         server.send()  # a server that stops has nothing to wait for
         for raw, (_, want) in zip(raws, asked):
             check(raw.reply(), want)
+        server.check_end()
 
 
 @pytest.mark.parametrize("other, in_turn", [("127.0.0.2", True), ("127.0.0.1", False)])
