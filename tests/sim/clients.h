@@ -71,6 +71,7 @@ struct client {
     unsigned tries;
     struct sim_socket *socket;
     size_t sent_before;   /* on this connection, with earlier requests */
+    bool outlasts_idle;   /* it rested about idle_timeout_s before the request, or longer */
     size_t on_connection; /* requests so far */
     bool busy;            /* it waits for a reply */
     enum manner manner;

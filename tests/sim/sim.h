@@ -154,6 +154,7 @@ struct sim_story {
     bool proxy;         /* connections begin with a header of the PROXY protocol */
     uint64_t signal_ns; /* when SIGTERM came; UINT64_MAX: not yet */
     unsigned drain_delay_s;
+    unsigned idle_timeout_s;
     size_t clients;
 };
 extern struct sim_story story;

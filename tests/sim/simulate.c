@@ -129,7 +129,8 @@ static void choose_options(void)
     }
     set("--request-timeout-s", 1 + sim_below(3));
     set("--reply-timeout-s", 1 + sim_below(3));
-    set("--idle-timeout-s", 2 + sim_below(3));
+    story.idle_timeout_s = 2 + sim_below(3);
+    set("--idle-timeout-s", story.idle_timeout_s);
     set_text("--access-log", sim_one_in(2) ? "on" : "off");
     set_text("--log-format", sim_one_in(2) ? "json" : "text");
     story.drain_delay_s = sim_one_in(4) ? 1 : 0;
