@@ -71,6 +71,7 @@ static void try_again(struct client *client)
     client->socket = NULL;
     client->number++;
     client->tries++;
+    client->outlasts_idle = false;
     if (client->tries > 20 && client->role != PROBE) {
         end_client(client);
         return;
