@@ -446,18 +446,23 @@ def test_lines_of_a_model(directory):
                  [counters + updates + histograms, counters + updates])
 
 
+def metrics_of(directory, models, histograms):
+    """The metrics of so many models over one table."""
+    np.save(directory / "t.npy", EXAMPLE)
+    config = write_json(directory / "config.json", {"models": [
+        {"name": f"m{i}", "path": "t.npy"} for i in range(models)]})
+    with Server("--config", config, "--metric-histograms", histograms) as server, \
+            Client(server) as client:
+        return client.get("/metrics").expect().body.decode()
+
+
 @pytest.mark.parametrize("histograms, words", [(100, r"200 models is ([\d,]+)\s+lines"),
                                                (1000, r"([\d,]+) lines, [\d.]+ MB and [\d.]+ ms with all"),
                                                (0, r"([\d,]+) lines, [\d.]+ MB and\s+[\d.]+ ms without")])
 def test_lines_of_200_models(directory, histograms, words):
     """What server/metrics/README.md says of them."""
     said, = re.findall(words, (ROOT / "server" / "metrics" / "README.md").read_text())
-    np.save(directory / "t.npy", EXAMPLE)
-    config = write_json(directory / "config.json", {"models": [
-        {"name": f"m{i}", "path": "t.npy"} for i in range(200)]})
-    with Server("--config", config, "--metric-histograms", histograms) as server, \
-            Client(server) as client:
-        text = client.get("/metrics").expect().body.decode()
+    text = metrics_of(directory, 200, histograms)
     lines = len(re.findall("^[^#]", text, re.MULTILINE))
     expect(abs(lines - int(said.replace(",", ""))) < 0.03 * lines, f"{lines} lines, not {said}")
 
@@ -465,12 +470,7 @@ def test_lines_of_200_models(directory, histograms, words):
 @pytest.mark.parametrize("histograms", [0, 1, 2, 3, 100])
 def test_histograms_of_the_first_models(directory, histograms):
     """--metric-histograms bounds what each further model adds; counters and Triton's sums stay."""
-    np.save(directory / "t.npy", EXAMPLE)
-    config = write_json(directory / "config.json", {"models": [
-        {"name": f"m{i}", "path": "t.npy"} for i in range(3)]})
-    with Server("--config", config, "--metric-histograms", histograms) as server, \
-            Client(server) as client:
-        text = client.get("/metrics").expect().body.decode()
+    text = metrics_of(directory, 3, histograms)
     def count(line):
         return len(re.findall(rf"^{line}", text, re.MULTILINE))
     shown = min(histograms, 3)
