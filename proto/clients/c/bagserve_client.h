@@ -42,8 +42,7 @@ enum bagserve_result {
     BAGSERVE_REFUSED,      /* the request is wrong, and will be wrong again */
     BAGSERVE_UNAVAILABLE,  /* loading, stopping, too much to do, no room: try again later */
     BAGSERVE_BAD_ANSWER,   /* not what this client understands */
-    BAGSERVE_UNAUTHORIZED, /* no token, an unknown one, or one whose scope does not cover the call
-                            */
+    BAGSERVE_UNAUTHORIZED, /* no token, an unknown one, or one without the scope for the call */
     BAGSERVE_CONFLICT      /* a change that does not fit what is served (bagserve_admin.h) */
 };
 
@@ -198,30 +197,29 @@ static inline struct curl_slist *bagserve_headers_(const char *const *lines, siz
     return headers;
 }
 
-/* Sends the body to `before` MODEL `after`; the answer is in client->answer then. */
-static inline enum bagserve_result bagserve_post_(struct bagserve_client *client,
-                                                  const char *before, const char *model,
-                                                  const char *after, size_t header_bytes,
-                                                  size_t body_bytes)
+/* Makes the URL `before` MODEL `after`. */
+static inline enum bagserve_result bagserve_set_url_(struct bagserve_client *client,
+                                                     const char *before, const char *model,
+                                                     const char *after)
 {
-    char length[64], url[1024], *name = curl_easy_escape(client->curl, model, 0);
-    long status = 0;
-    struct curl_slist *headers;
+    char url[1024], *name = curl_easy_escape(client->curl, model, 0);
     if (!name)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
-    int url_bytes = snprintf(url, sizeof url, "%s%s%s%s", client->url, before, name, after);
+    int bytes = snprintf(url, sizeof url, "%s%s%s%s", client->url, before, name, after);
     curl_free(name);
-    if (url_bytes < 0 || (size_t)url_bytes >= sizeof url)
+    if (bytes < 0 || (size_t)bytes >= sizeof url)
         return bagserve_fail_(client, BAGSERVE_REFUSED, "the model's name is too long");
-    snprintf(length, sizeof length, "Inference-Header-Content-Length: %zu", header_bytes);
-    /* No waiting for "100 Continue" with large bodies. */
-    const char *const lines[] = {length, "Expect:", client->authorization};
-    headers = bagserve_headers_(lines, client->authorization ? 3 : 2);
-    if (!headers)
+    if (curl_easy_setopt(client->curl, CURLOPT_URL, url) != CURLE_OK)
         return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
+    return BAGSERVE_OK;
+}
+
+/* Sends the body with these headers; the answer is in client->answer then. */
+static inline CURLcode bagserve_perform_(struct bagserve_client *client, struct curl_slist *headers,
+                                         size_t body_bytes)
+{
     client->answer_bytes = client->header_bytes = 0;
     client->error[0] = 0;
-    curl_easy_setopt(client->curl, CURLOPT_URL, url);
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, client->body);
     curl_easy_setopt(client->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes);
@@ -231,20 +229,49 @@ static inline enum bagserve_result bagserve_post_(struct bagserve_client *client
     curl_easy_setopt(client->curl, CURLOPT_HEADERDATA, client);
     CURLcode code = curl_easy_perform(client->curl);
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, NULL);
+    return code;
+}
+
+static inline enum bagserve_result bagserve_result_of_(long status)
+{
+    if (status == 200)
+        return BAGSERVE_OK;
+    if (status == 401 || status == 403)
+        return BAGSERVE_UNAUTHORIZED;
+    if (status == 409)
+        return BAGSERVE_CONFLICT;
+    if (status == 503 || status == 507)
+        return BAGSERVE_UNAVAILABLE;
+    return status >= 500 ? BAGSERVE_NO_ANSWER : BAGSERVE_REFUSED;
+}
+
+/* Sends the body to `before` MODEL `after`; the answer is in client->answer then. */
+static inline enum bagserve_result bagserve_post_(struct bagserve_client *client,
+                                                  const char *before, const char *model,
+                                                  const char *after, size_t header_bytes,
+                                                  size_t body_bytes)
+{
+    char length[64];
+    long status = 0;
+    enum bagserve_result result = bagserve_set_url_(client, before, model, after);
+    if (result != BAGSERVE_OK)
+        return result;
+    snprintf(length, sizeof length, "Inference-Header-Content-Length: %zu", header_bytes);
+    /* No waiting for "100 Continue" with large bodies. */
+    const char *const lines[] = {length, "Expect:", client->authorization};
+    struct curl_slist *headers = bagserve_headers_(lines, client->authorization ? 3 : 2);
+    if (!headers)
+        return bagserve_fail_(client, BAGSERVE_NO_MEMORY, "not enough memory");
+    CURLcode code = bagserve_perform_(client, headers, body_bytes);
     curl_slist_free_all(headers);
     if (code != CURLE_OK) /* more exactly in the buffer for errors, where libcurl has filled it */
         return *client->error
                    ? BAGSERVE_NO_ANSWER
                    : bagserve_fail_(client, BAGSERVE_NO_ANSWER, curl_easy_strerror(code));
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (status == 200)
-        return BAGSERVE_OK;
-    bagserve_take_error_(client, status);
-    return status == 503 || status == 507   ? BAGSERVE_UNAVAILABLE
-           : status == 409                  ? BAGSERVE_CONFLICT
-           : status >= 500                  ? BAGSERVE_NO_ANSWER
-           : status == 401 || status == 403 ? BAGSERVE_UNAUTHORIZED
-                                            : BAGSERVE_REFUSED;
+    if (status != 200)
+        bagserve_take_error_(client, status);
+    return bagserve_result_of_(status);
 }
 
 /* Reads the name and the shape of the output that begins at *at, and moves *at behind them. */
