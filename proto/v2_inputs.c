@@ -107,7 +107,7 @@ static bool read_data(struct bag_v2_reader *reader, const cJSON *item, struct ba
     if (parameters && !cJSON_IsObject(parameters))
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "\"parameters\" must be an object");
-    if (!bag_v2_reject_shared_memory(parameters, reader->problem))
+    if (!bag_v2_check_no_shared_memory(parameters, reader->problem))
         return false;
     if (data && size)
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
@@ -154,8 +154,8 @@ bool bag_v2_read_inputs(struct bag_v2_reader *reader)
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "%zu bytes are left over after the last binary tensor",
                                reader->body_bytes - reader->next_binary);
-    return bag_v2_reject_repeated(reader, &request->inputs->name, sizeof *request->inputs,
-                                  request->num_inputs, "input");
+    return bag_v2_check_unique(reader, &request->inputs->name, sizeof *request->inputs,
+                               request->num_inputs, "input");
 }
 
 bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena,

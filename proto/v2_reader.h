@@ -35,12 +35,14 @@ void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON
 /* The "name" of an element of "inputs" or "outputs". */
 bool bag_v2_read_name(struct bag_v2_reader *reader, const cJSON *item, struct bag_text *name);
 
-bool bag_v2_reject_shared_memory(const cJSON *parameters, struct bag_problem *problem);
+/* False with the problem set: always, of kind NO_MEMORY; or where a tensor's parameters name a
+ * region of shared memory. */
 bool bag_v2_reject_memory(struct bag_problem *problem);
+bool bag_v2_check_no_shared_memory(const cJSON *parameters, struct bag_problem *problem);
 
-/* Rejects a name that is duplicated among `count` texts, `stride` bytes apart. `what` is "input" or
- * "output". */
-bool bag_v2_reject_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
-                            size_t stride, size_t count, const char *what);
+/* False with the problem set where a name is duplicated among `count` texts, `stride` bytes apart.
+ * `what` is "input" or "output". */
+bool bag_v2_check_unique(struct bag_v2_reader *reader, const struct bag_text *first, size_t stride,
+                         size_t count, const char *what);
 
 #endif

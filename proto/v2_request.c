@@ -43,7 +43,7 @@ void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON
     return elements;
 }
 
-/* Copies a name out of the tree, which is freed when decoding ends. */
+/* Copies a string into the arena: the tree is freed when decoding ends. */
 static bool copy_text(struct bag_v2_reader *reader, const char *string, struct bag_text *text)
 {
     size_t bytes = strlen(string);
@@ -56,7 +56,7 @@ static bool copy_text(struct bag_v2_reader *reader, const char *string, struct b
     return true;
 }
 
-bool bag_v2_reject_shared_memory(const cJSON *parameters, struct bag_problem *problem)
+bool bag_v2_check_no_shared_memory(const cJSON *parameters, struct bag_problem *problem)
 {
     if (!bag_v2_member(parameters, "shared_memory_region"))
         return true;
@@ -65,17 +65,27 @@ bool bag_v2_reject_shared_memory(const cJSON *parameters, struct bag_problem *pr
                            "the tensor in the body");
 }
 
-/* A boolean parameter that asks for binary or JSON data; absent leaves *encoding as it is. */
+/* true or false; absent is false. */
+static bool read_flag(const cJSON *parameters, const char *key, bool *has, bool *value,
+                      struct bag_problem *problem)
+{
+    const cJSON *item = bag_v2_member(parameters, key);
+    *has = item != NULL;
+    *value = cJSON_IsTrue(item);
+    return !item || cJSON_IsBool(item) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "parameter %s must be true or false",
+                           key);
+}
+
+/* A flag that asks for binary or JSON data; absent leaves *encoding as it is. */
 static bool read_encoding(const cJSON *parameters, const char *key, enum bag_v2_encoding *encoding,
                           struct bag_problem *problem)
 {
-    const cJSON *item = bag_v2_member(parameters, key);
-    if (!item)
-        return true;
-    if (!cJSON_IsBool(item))
-        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "parameter %s must be true or false",
-                               key);
-    *encoding = cJSON_IsTrue(item) ? BAG_V2_BINARY : BAG_V2_JSON;
+    bool has_binary, binary;
+    if (!read_flag(parameters, key, &has_binary, &binary, problem))
+        return false;
+    if (has_binary)
+        *encoding = binary ? BAG_V2_BINARY : BAG_V2_JSON;
     return true;
 }
 
@@ -97,8 +107,8 @@ static int compare_texts(const void *a, const void *b)
 }
 
 /* Many names are sorted, so that a hostile list stays cheap. */
-bool bag_v2_reject_repeated(struct bag_v2_reader *reader, const struct bag_text *first,
-                            size_t stride, size_t count, const char *what)
+bool bag_v2_check_unique(struct bag_v2_reader *reader, const struct bag_text *first, size_t stride,
+                         size_t count, const char *what)
 {
     struct bag_text *names = bag_arena_array(reader->arena, count, sizeof *names);
     if (!names)
@@ -126,7 +136,7 @@ static bool read_output(struct bag_v2_reader *reader, const cJSON *item, size_t 
         bag_problem_prefix(reader->problem, "outputs[%zu]", position);
         return false;
     }
-    if (bag_v2_reject_shared_memory(parameters, reader->problem) &&
+    if (bag_v2_check_no_shared_memory(parameters, reader->problem) &&
         read_encoding(parameters, "binary_data", &output->encoding, reader->problem))
         return true;
     bag_problem_prefix(reader->problem, "output '%s'",
@@ -150,8 +160,8 @@ static bool read_outputs(struct bag_v2_reader *reader)
         if (!read_output(reader, item, count++))
             return false;
     }
-    return bag_v2_reject_repeated(reader, &request->outputs->name, sizeof *request->outputs,
-                                  request->num_outputs, "output");
+    return bag_v2_check_unique(reader, &request->outputs->name, sizeof *request->outputs,
+                               request->num_outputs, "output");
 }
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -219,7 +229,7 @@ static bool read_padding(const cJSON *item, struct bag_v2_overrides *overrides,
                                  "parameter padding_idx must be an integer");
 }
 
-static bool read_numbers(const cJSON *parameters, struct bag_v2_overrides *overrides,
+static bool read_timeout(const cJSON *parameters, struct bag_v2_overrides *overrides,
                          struct bag_problem *problem)
 {
     const cJSON *timeout = bag_v2_member(parameters, "timeout");
@@ -236,23 +246,16 @@ static bool read_parameters(struct bag_v2_reader *reader)
 {
     struct bag_v2_overrides *overrides = &reader->request->overrides;
     const cJSON *parameters = bag_v2_member(reader->header.tree, "parameters");
-    const cJSON *last = bag_v2_member(parameters, "include_last_offset");
-    const cJSON *explain = bag_v2_member(parameters, "explain");
+    bool has_explain;
     if (!parameters)
         return true;
     if (!cJSON_IsObject(parameters))
         return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
                                "\"parameters\" must be an object");
-    if (last && !cJSON_IsBool(last))
-        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                               "parameter include_last_offset must be true or false");
-    if (explain && !cJSON_IsBool(explain))
-        return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST,
-                               "parameter explain must be true or false");
-    overrides->explain = cJSON_IsTrue(explain);
-    overrides->has_include_last_offset = last != NULL;
-    overrides->include_last_offset = cJSON_IsTrue(last);
-    return read_numbers(parameters, overrides, reader->problem) &&
+    return read_flag(parameters, "include_last_offset", &overrides->has_include_last_offset,
+                     &overrides->include_last_offset, reader->problem) &&
+           read_flag(parameters, "explain", &has_explain, &overrides->explain, reader->problem) &&
+           read_timeout(parameters, overrides, reader->problem) &&
            read_padding(bag_v2_member(parameters, "padding_idx"), overrides, reader->problem) &&
            read_missing(bag_v2_member(parameters, "missing"), "missing",
                         "\"error\", \"skip\", \"default\" or \"hash\"", &overrides->has_missing,
