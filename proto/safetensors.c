@@ -3,7 +3,7 @@
  *   frame     the header's length and its JSON
  *   tensors   each one's type, shape and place, by itself
  *   places    all of them side by side
- *   one       a tensor as a table's elements
+ *   tables    a tensor as a table's elements
  *   parts     the index of a file in parts */
 #include "formats.h"
 
@@ -340,7 +340,7 @@ void bag_safetensors_free(struct bag_safetensors *file)
     file->tree = NULL;
 }
 
-/* ---- one ------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 const char *bag_safetensors_next(const struct bag_safetensors *file, const struct cJSON **cursor)
 {
@@ -388,36 +388,47 @@ static bool describe_rows(const struct bag_safetensors *file, struct bag_safeten
     return true;
 }
 
-bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
-                              struct bag_safetensors_tensor *tensor, struct bag_problem *problem)
+/* Whether a table can have such elements and dimensions; `type` is NULL: unknown. */
+static bool check_poolable(const cJSON *item, const struct type *type, struct bag_problem *problem)
 {
-    const cJSON *item = member(file->tree, name), *shape = member(item, "shape");
-    const struct type *type = find_type(member(item, "dtype")->valuestring);
+    const char *name = member(item, "dtype")->valuestring;
+    if (!type || type->dtype == BAG_DTYPE_COUNT)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "its dtype %s cannot be pooled; a table has floats of 8, 16, 32 or "
+                               "64 bits or integers of 8 to 64",
+                               bag_quote(name, strlen(name)).text);
+    if (cJSON_GetArraySize(member(item, "shape")) > BAG_MAX_RANK)
+        return bag_problem_set(problem, BAG_ERROR_FILE, "it has more than %d dimensions",
+                               BAG_MAX_RANK);
+    return true;
+}
+
+static bool describe_layout(const struct bag_safetensors *file, const cJSON *item,
+                            enum bag_dtype dtype, struct bag_npy *layout,
+                            struct bag_problem *problem)
+{
     int64_t sizes[BAG_MAX_RANK];
     uint32_t rank = 0;
     struct place place;
-    tensor->type = member(item, "dtype")->valuestring;
-    if (!type || type->dtype == BAG_DTYPE_COUNT) {
-        bag_problem_set(problem, BAG_ERROR_FILE,
-                        "its dtype %s cannot be pooled; a table has floats of 8, 16, 32 or 64 bits "
-                        "or integers of 8 to 64",
-                        bag_quote(tensor->type, strlen(tensor->type)).text);
-        return reject(item, problem);
-    }
-    if (cJSON_GetArraySize(shape) > BAG_MAX_RANK) {
-        bag_problem_set(problem, BAG_ERROR_FILE, "it has more than %d dimensions", BAG_MAX_RANK);
-        return reject(item, problem);
-    }
-    for (const cJSON *size = shape->child; size; size = size->next)
+    for (const cJSON *size = member(item, "shape")->child; size; size = size->next)
         sizes[rank++] = (int64_t)size->valuedouble;
+    return read_place(item, &place, problem) &&
+           bag_npy_describe(dtype, rank, sizes, file->data_offset + place.begin, layout, problem);
+}
+
+bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
+                              struct bag_safetensors_tensor *tensor, struct bag_problem *problem)
+{
+    const cJSON *item = member(file->tree, name);
+    tensor->type = member(item, "dtype")->valuestring;
+    const struct type *type = find_type(tensor->type);
+    if (!check_poolable(item, type, problem))
+        return reject(item, problem);
     tensor->row_format = type->row_format;
     tensor->row_elements = 0;
-    if (strcmp(name, DESCRIBED) == 0 && strcmp(type->name, "U8") == 0 &&
-        !describe_rows(file, tensor, problem))
-        return reject(item, problem);
-    if (!read_place(item, &place, problem) ||
-        !bag_npy_describe(type->dtype, rank, sizes, file->data_offset + place.begin,
-                          &tensor->layout, problem))
+    bool may_be_quantised = strcmp(name, DESCRIBED) == 0 && strcmp(type->name, "U8") == 0;
+    if ((may_be_quantised && !describe_rows(file, tensor, problem)) ||
+        !describe_layout(file, item, type->dtype, &tensor->layout, problem))
         return reject(item, problem);
     if (type->row_format != BAG_ROWS_PLAIN)
         tensor->row_elements = tensor->layout.row_elements;
