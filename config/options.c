@@ -45,6 +45,27 @@ static void describe_size(const struct bag_setting *setting, bool malformed,
              malformed ? ", such as 1048576, 64MiB or 500KB" : "");
 }
 
+/* Values that are written in a form of their own. */
+static void describe_form(enum bag_setting_type type, struct bag_reason *reason)
+{
+    if (type == BAG_SETTING_KEY)
+        snprintf(
+            reason->text, sizeof reason->text,
+            "must be an integer of 64 bits: a number from -2^53 + 1 to 2^53 - 1, or a text, such "
+            "as \"18446744073709551615\"");
+    else if (type == BAG_SETTING_SHAPE)
+        snprintf(
+            reason->text, sizeof reason->text,
+            "must be an array of 1 to %d whole numbers, such as [-1, 64]: only the first may be "
+            "-1, for any",
+            BAG_MAX_RANK);
+    else
+        snprintf(reason->text, sizeof reason->text,
+                 "must be \"all\", {\"latest\": N} or {\"specific\": [1, 3]} with 1 to %d "
+                 "versions; as a text all, latest 2 or specific 1 3",
+                 BAG_POLICY_MAX_VERSIONS);
+}
+
 void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *reason)
 {
     switch (setting->type) {
@@ -55,24 +76,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
         describe_size(setting, true, reason);
         break;
     case BAG_SETTING_KEY:
-        snprintf(
-            reason->text, sizeof reason->text,
-            "must be an integer of 64 bits: a number from -2^53 + 1 to 2^53 - 1, or a text, such "
-            "as \"18446744073709551615\"");
-        break;
     case BAG_SETTING_SHAPE:
-        snprintf(
-            reason->text, sizeof reason->text,
-            "must be an array of 1 to %d whole numbers, such as [-1, 64]: only the first may be "
-            "-1, for any",
-            BAG_MAX_RANK);
-        break;
     case BAG_SETTING_POLICY:
-        snprintf(
-            reason->text, sizeof reason->text,
-            "must be \"all\", {\"latest\": N} or {\"specific\": [1, 3]} with 1 to %d versions; "
-            "as a text all, latest 2 or specific 1 3",
-            BAG_POLICY_MAX_VERSIONS);
+        describe_form(setting->type, reason);
         break;
     case BAG_SETTING_TEXT:
         snprintf(reason->text, sizeof reason->text,
