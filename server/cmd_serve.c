@@ -19,7 +19,7 @@
 /* Smaller blocks are too many for a mapping each. */
 #define LARGE_BLOCK_BYTES (1 << 20)
 
-/* Caught: SIGTERM and SIGINT stop the server, SIGHUP reloads the access tokens. */
+/* Caught: SIGTERM and SIGINT stop the server, SIGHUP has tokens and models read again. */
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
 #define NUM_SIGNALS (sizeof signal_numbers / sizeof signal_numbers[0])
 
@@ -450,29 +450,35 @@ static void run(struct serve *serve)
         bag_updates_free(&serve->updates);
 }
 
+/* What --check does in place of serving. */
+static bool check(struct serve *serve, struct bag_problem *problem)
+{
+    const struct bag_loader *loader = &serve->loader;
+    if (!bag_loader_check(&serve->loader, problem))
+        return false;
+    printf("The configuration is valid: %zu model%s, %zu bytes of table files.\n",
+           loader->first_models, loader->first_models == 1 ? "" : "s", loader->first_bytes);
+    return true;
+}
+
 int bag_cmd_serve(int argc, char *argv[])
 {
-    struct serve *serve = calloc(1, sizeof *serve);
     struct bag_problem problem;
+    if (bag_arguments_have(argc, argv, "--help")) {
+        bag_config_print_help(stdout);
+        return BAG_EXIT_OK;
+    }
+    struct serve *serve = calloc(1, sizeof *serve);
     if (!serve) {
         fputs("bagserve: not enough memory\n", stderr);
         return BAG_EXIT_FAILED;
-    }
-    if (bag_arguments_have(argc, argv, "--help")) {
-        bag_config_print_help(stdout);
-        free(serve);
-        return BAG_EXIT_OK;
     }
     ignore_signals();
     serve->argc = argc;
     serve->argv = argv;
     bool ok = configure(serve, argc, argv, &problem);
     if (ok && serve->config.check)
-        ok = bag_loader_check(&serve->loader, &problem);
-    if (ok && serve->config.check)
-        printf("The configuration is valid: %zu model%s, %zu bytes of table files.\n",
-               serve->loader.first_models, serve->loader.first_models == 1 ? "" : "s",
-               serve->loader.first_bytes);
+        ok = check(serve, &problem);
     else if (ok)
         run(serve);
     if (!ok) {
