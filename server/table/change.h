@@ -188,8 +188,8 @@ bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem 
 /* Whether nothing in it is UNAVAILABLE; otherwise *problem says why. */
 bool bag_change_plan_check(const struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* Takes what was asked for as done, where nothing changes; true. */
-bool bag_change_plan_commit(struct bag_change_plan *plan);
+/* Remembers what was asked for as done: for later polls and changes. */
+void bag_change_plan_commit(struct bag_change_plan *plan);
 
 /* Publishes that the new versions are LOADING. Where a table is to be unloaded first, waits until
  * it has left. */

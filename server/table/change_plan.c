@@ -467,7 +467,7 @@ bool bag_change_plan_check(const struct bag_change_plan *plan, struct bag_proble
     return true;
 }
 
-bool bag_change_plan_commit(struct bag_change_plan *plan)
+void bag_change_plan_commit(struct bag_change_plan *plan)
 {
     struct bag_changer *changer = plan->changer;
     free(changer->wishes);
@@ -475,5 +475,4 @@ bool bag_change_plan_commit(struct bag_change_plan *plan)
     changer->num_wishes = plan->num_wishes;
     plan->wishes = NULL;
     plan->num_wishes = 0;
-    return true;
 }

@@ -115,9 +115,11 @@ static bool make_change(struct bag_loader *loader, enum bag_change_kind kind,
     if (bag_catalog_scan(&catalog, loader->changer.config, false, problem))
         plan = bag_change_plan_make(&loader->changer, kind, &catalog, control, NULL, problem);
     bag_catalog_free(&catalog);
-    bool ok = plan && (bag_change_plan_changes(plan) ? bag_change_plan_announce(plan, problem) &&
-                                                           bag_change_plan_carry_out(plan, problem)
-                                                     : bag_change_plan_commit(plan));
+    bool ok = plan != NULL;
+    if (ok && bag_change_plan_changes(plan))
+        ok = bag_change_plan_announce(plan, problem) && bag_change_plan_carry_out(plan, problem);
+    else if (ok)
+        bag_change_plan_commit(plan);
     bag_change_plan_free(plan);
     return ok;
 }
