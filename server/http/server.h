@@ -12,7 +12,7 @@
 #include <microhttpd.h>
 #include <sys/types.h>
 
-/* ---- the library's callbacks (mhd.c) --------------------------------------------------------- */
+/* ---- the library's callbacks (mhd.c, receive.c) ---------------------------------------------- */
 
 /* What it hands out goes to requests and connections, and what they decide goes back to it. */
 
@@ -27,6 +27,9 @@ struct bag_http_mhd {
     size_t num_resumed;
     uint64_t resumed_ns; /* when the library was last told to resume some */
 };
+
+/* What requests on the library's connections call. */
+extern const struct bag_http_connection_calls bag_http_mhd_calls;
 
 /* Lets connections go on whose replies are ready; to be called before the library runs. Where many
  * are suspended it lets some come together first: returns in how many milliseconds it is to be
