@@ -12,17 +12,7 @@ import numpy as np
 
 from harness import PROGRAM, ROOT, Failure, Server, expect, expect_equal, free_port, run, wait_until
 from lifecycle import check_table, save
-from v2 import Client, Raw, Tensor, head, infer_body
-
-
-class UnixRaw(Raw):
-    """A bare connection to a Unix-domain socket."""
-
-    def __init__(self, path):  # pylint: disable=super-init-not-called
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(60)
-        self.socket.connect(str(path))
-        self._file = self.socket.makefile("rb")
+from v2 import Client, Raw, Tensor, UnixRaw, head, infer_body
 
 
 def ask(raw, path="/v2/health/ready"):

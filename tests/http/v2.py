@@ -218,6 +218,16 @@ class Raw:
         self.close()
 
 
+class UnixRaw(Raw):
+    """A bare connection to a Unix-domain socket."""
+
+    def __init__(self, path):  # pylint: disable=super-init-not-called
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(TIMEOUT_S)
+        self.socket.connect(str(path))
+        self._file = self.socket.makefile("rb")
+
+
 def head(method, path, headers=None, body=b"", version="1.1"):
     """The bytes of a request with exactly these headers, plus Host and, with a body, its length."""
     lines = [f"{method} {path} HTTP/{version}", "Host: test"]
