@@ -101,6 +101,13 @@ def expect(condition, text):
         raise Failure(text)
 
 
+def expect_words(text, words):
+    """Each of the words stands alone in the text."""
+    missing = [w for w in words if not re.search(rf"(?<![\w-]){re.escape(w)}(?!\w)", text)]
+    if missing:
+        raise Failure(f"the message lacks {missing}: {text}")
+
+
 class Server:
     """`bagserve serve` on a port of its own.
 

@@ -7,7 +7,6 @@ import numpy as np
 from clients import compile_c
 from control import BEARER, TOKEN, publish, rows_of, serve, served
 from harness import TIMEOUT_S, expect, expect_equal, write_json
-from test_live_updates import metrics
 
 CALLS = r'''
 #include "bagserve_admin.h"
@@ -80,5 +79,5 @@ def test_c_changes(directory):
         for line, (code, words) in zip(done.stdout.splitlines(), WANT, strict=True):
             expect(line.startswith(code + " ") and words in line, f"'{line}' is not {code} {words}")
         expect_equal(served(server.client), 404)
-        expect_equal(metrics(server.client)['bagserve_updates_applied_total{model="k"}'], "2")
+        expect_equal(server.client.metrics()['bagserve_updates_applied_total{model="k"}'], "2")
         server.client.request("GET", "/v2/models/k", headers=BEARER).expect(200)

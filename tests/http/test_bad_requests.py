@@ -12,8 +12,7 @@ import pytest
 
 import bad_requests as bad
 from example import EXAMPLE, INFER, WANT, check_rows
-from harness import SANITIZED, Failure, Server, write_json
-from test_conformance import check_words
+from harness import SANITIZED, Failure, Server, expect_words, write_json
 from v2 import Client, Raw, Tensor, head
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -99,7 +98,7 @@ class World:
             raise Failure(f"more than the key 'error': {reply.body[:400]!r}")
         if not text or len(text.encode()) > MAX_MESSAGE_BYTES or not text.isprintable():
             raise Failure(f"not a printable sentence: {text!r}")
-        check_words(text, words)
+        expect_words(text, words)
 
     def post(self, model, request, words, status=400):
         headers, body = request if isinstance(request, tuple) else ({}, request)

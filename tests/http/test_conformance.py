@@ -9,12 +9,11 @@ rules say, and sends the weights raw. Cases of the stage `load` go through `serv
 """
 
 import json
-import re
 
 import numpy as np
 import pytest
 
-from harness import ROOT, Failure, Server, expect_equal, run, write_json
+from harness import ROOT, Failure, Server, expect_equal, expect_words, run, write_json
 from v2 import NO_JSON, NUMPY, Client, Tensor, bf16_from_f32, f32_from_bf16
 
 WAYS = ("binary", "json", "mixed")
@@ -188,12 +187,6 @@ def words_for(case):
     }[reason]()
 
 
-def check_words(text, words):
-    missing = [w for w in words if not re.search(rf"(?<![\w-]){re.escape(w)}(?!\w)", text)]
-    if missing:
-        raise Failure(f"the message lacks {missing}: {text}")
-
-
 # ---- asking -----------------------------------------------------------------------------------
 def ask(client, name, case, number, way):
     """Sends the case in one of the WAYS; the reply."""
@@ -232,7 +225,7 @@ def check_case(client, name, case, number, way):
         check_answer(reply, case)
         return
     text = reply.expect(400).error()
-    check_words(text, words_for(case))
+    expect_words(text, words_for(case))
 
 
 # ---- the tests --------------------------------------------------------------------------------
@@ -290,6 +283,6 @@ def test_load(directory, case):
             raise Failure(f"{command}: exit code 0; standard error: {ended.stderr}")
         if len(lines) != 1:
             raise Failure(f"{command}: {len(lines)} lines instead of 1: {ended.stderr}")
-        check_words(lines[0], words_for(case))
+        expect_words(lines[0], words_for(case))
         if name not in lines[0] and models.entries[0]["path"] not in lines[0]:
             raise Failure(f"{command}: neither model nor file is named: {lines[0]}")

@@ -1,78 +1,29 @@
-#!/usr/bin/env python3
 """bagserve convert: every format against NumPy, its report, its file, and what goes wrong."""
 
 import json
 import os
 import signal
-import struct
 import subprocess
 
 import numpy as np
 import pytest
 
-from harness import PROGRAM, Server, environment, expect, expect_equal, run, wait_until
+from harness import PROGRAM, Server, environment, expect, expect_equal, wait_until
+from table_files import (F16, F32, affine, convert, e4m3, e5m2, file_names, nibbles, params_of,
+                         read_safetensors)
 from v2 import Client, Tensor
 
 ROWS, COLUMNS = 700, 33
-F32, F16, U8 = np.float32, np.float16, np.uint8
 BAGS, LENGTH = 1000, 20
-
-
-# ---- safetensors, read by the format's description -------------------------------------------------
-
-TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": "u2", "U8": "u1", "F8_E4M3": "u1",
-         "F8_E5M2": "u1", "I64": "i8", "U64": "u8", "I32": "i4"}
-
-
-def read_safetensors(path):
-    """(metadata, tensors by name, where the data begins)."""
-    data = path.read_bytes()
-    (size,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + size])
-    metadata, tensors, end = header.pop("__metadata__"), {}, 0
-    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-        begin, stop = entry["data_offsets"]
-        expect_equal(begin, end, f"{name} begins")
-        end = stop
-        raw = data[8 + size + begin:8 + size + stop]
-        tensors[name] = np.frombuffer(raw, "<" + TYPES[entry["dtype"]]).reshape(entry["shape"])
-    expect_equal(8 + size + end, len(data), "the end of the file")
-    return metadata, tensors, 8 + size
-
-
-# ---- rows as they are stored, decoded by their description -----------------------------------------
-
-def e4m3(codes):
-    exponent, fraction = codes >> 3 & 15, (codes & 7).astype(float)
-    normal = (8 + fraction) * 2.0 ** (exponent.astype(int) - 10)
-    return np.where(codes & 128, -1, 1) * np.where(exponent == 0, fraction * 2.0 ** -9, normal)
-
-
-def e5m2(codes):
-    return (codes.astype(np.uint16) << 8).view(F16).astype(float)
-
-
-def affine(codes, params):
-    scale, bias = params[:, :1].astype(float), params[:, 1:].astype(float)
-    return codes * scale + bias
-
-
-def nibbles(pairs):
-    return np.stack([pairs & 15, pairs >> 4], 2).reshape(len(pairs), -1)[:, :COLUMNS]
-
-
-def params_of(rows, number):
-    return np.ascontiguousarray(rows).view(number).astype(F32)
-
 
 DECODERS = {
     "FP32": lambda rows: rows,
     "FP16": lambda rows: rows,
     "BF16": lambda rows: (rows.astype(np.uint32) << 16).view(F32),
     "int8": lambda rows: affine(rows[:, :-8], params_of(rows[:, -8:], F32)),
-    "int4": lambda rows: affine(nibbles(rows[:, :-4]), params_of(rows[:, -4:], F16)),
+    "int4": lambda rows: affine(nibbles(rows[:, :-4])[:, :COLUMNS], params_of(rows[:, -4:], F16)),
     "int8_f16_front": lambda rows: affine(rows[:, 4:], params_of(rows[:, :4], F16)),
-    "int4_f16_front": lambda rows: affine(nibbles(rows[:, 4:]), params_of(rows[:, :4], F16)),
+    "int4_f16_front": lambda rows: affine(nibbles(rows[:, 4:])[:, :COLUMNS], params_of(rows[:, :4], F16)),
     "f8_e4m3": e4m3,
     "f8_e5m2": e5m2,
     "f8_e4m3_scaled": lambda rows: e4m3(rows[:, :-4]) * params_of(rows[:, -4:], F32),
@@ -158,14 +109,6 @@ def make_keys(rng):
     keys = rng.permutation(10 * ROWS)[:ROWS].astype(np.uint64)
     keys[0], keys[1] = 2 ** 64 - 1, 2 ** 63
     return keys
-
-
-def convert(*arguments, code=0, words=(), **options):
-    done = run("convert", *arguments, **options)
-    expect_equal(done.returncode, code, f"{arguments}: {done.stderr}")
-    for word in words:
-        expect(word in done.stderr, f"{word!r} is not in {done.stderr!r}")
-    return done
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -321,10 +264,6 @@ def test_threads(directory, rng):
 
 # ---- what goes wrong -------------------------------------------------------------------------------
 
-def names(directory):
-    return sorted(path.name for path in directory.iterdir())
-
-
 def test_rejected(directory, rows):
     np.save(directory / "t.npy", rows)
     np.save(directory / "whole.npy", np.arange(12).reshape(4, 3))
@@ -336,7 +275,7 @@ def test_rejected(directory, rows):
     np.save(directory / "nan.npy", large)
     (directory / "there").write_text("mine")
     (directory / "folder").mkdir()
-    before = names(directory)
+    before = file_names(directory)
     table, out = directory / "t.npy", directory / "out"
     for arguments, code, words in [
             (["--row-format", "int8", table, directory / "there"], 2, ["exists already", "--force"]),
@@ -361,7 +300,7 @@ def test_rejected(directory, rows):
             (["--row-format", "int8", table, "/proc/out"], 2, ["/proc/out.partial", "cannot be written"]),
             (["--row-format", "int8", table, directory / "no/out"], 2, ["cannot be written"])]:
         convert(*arguments, code=code, words=words)
-        expect_equal(names(directory), before, f"{arguments}: files")
+        expect_equal(file_names(directory), before, f"{arguments}: files")
     expect_equal((directory / "there").read_text(), "mine")
     convert("--force", "--row-format", "int8", table, directory / "there")
     read_safetensors(directory / "there")
@@ -375,7 +314,7 @@ def test_in_place(directory, rows):
     convert("--row-format", "int8", out, out, code=2, words=["exists already"])
     convert("--force", "--row-format", "int8", out, out)
     expect_equal(read_safetensors(out)[0]["row_format"], "int8")
-    expect_equal(names(directory), ["t.npy", "t.safetensors"])
+    expect_equal(file_names(directory), ["t.npy", "t.safetensors"])
 
 
 def test_max_error(directory, rows):
@@ -387,7 +326,7 @@ def test_max_error(directory, rows):
     most = json.loads(report.read_text())["max_error"]
     convert("--max-error", repr(most * 0.999), *arguments, code=1)
     convert("--max-error", repr(most * 1.001), *arguments)
-    expect_equal(names(directory), ["o", "r.json", "t.npy"])
+    expect_equal(file_names(directory), ["o", "r.json", "t.npy"])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -403,14 +342,14 @@ def test_interrupted(directory, number):
     if process.returncode == 0:
         pytest.skip("it was faster than the signal")
     if number == signal.SIGKILL:
-        expect_equal(names(directory), ["o.partial", "t.npy"])
+        expect_equal(file_names(directory), ["o.partial", "t.npy"])
         np.save(table, np.ones((2, 4), F32))
         convert("--row-format", "int8", table, out)
-        expect_equal(names(directory), ["o", "t.npy"])
+        expect_equal(file_names(directory), ["o", "t.npy"])
         return
     expect_equal(process.returncode, 128 + number, said)
     expect("interrupted" in said, said)
-    expect_equal(names(directory), ["t.npy"])
+    expect_equal(file_names(directory), ["t.npy"])
 
 
 def test_full_disk(directory, rows):
@@ -423,6 +362,6 @@ def test_full_disk(directory, rows):
         pytest.skip("a small file system cannot be mounted here")
     try:
         convert(directory / "t.npy", disk / "o", code=1, words=["no room for", "No space left"])
-        expect_equal(names(disk), [])
+        expect_equal(file_names(disk), [])
     finally:
         subprocess.run(["umount", disk], check=True)

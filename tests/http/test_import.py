@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """bagserve convert of quantised rows as other programs write them: TorchRec's weight beside weight_qscale
 and weight_qbias, symmetric INT8 beside its scale, rows that FBGEMM has padded. Exact values by NumPy."""
 
@@ -8,12 +7,12 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, run
-from test_convert import affine, convert, nibbles, params_of, read_safetensors
-from test_keyed import write_safetensors
+from table_files import (F16, F32, U8, affine, convert, nibbles, packed, params_of, read_safetensors,
+                         write_safetensors)
 from v2 import Client, Tensor
 
 ROWS, COLUMNS = 300, 21
-F32, F16, U8, I8 = np.float32, np.float16, np.uint8, np.int8
+I8 = np.int8
 TYPES = {"float32": "F32", "float16": "F16", "uint8": "U8", "int8": "I8", "int64": "I64"}
 NAME = "embedding_bags.t1.weight"
 
@@ -25,12 +24,6 @@ def write(path, tensors):
     else:
         write_safetensors(path, {name: (TYPES[str(array.dtype)], np.asarray(array))
                                  for name, array in tensors.items()})
-
-
-def packed(codes):
-    """Two codes of four bits in a byte, the first one in the low bits."""
-    codes = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2)))
-    return (codes[:, ::2] | codes[:, 1::2] << 4).astype(U8)
 
 
 def split(rng, bits, number, columns=COLUMNS):

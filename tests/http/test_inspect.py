@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """bagserve inspect and bagserve verify, against NumPy."""
 
 import hashlib
@@ -10,8 +9,7 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, run, write_json
-from test_convert import F32, names
-from test_keyed import write_safetensors
+from table_files import F32, file_names, write_safetensors
 from v2 import Client, Tensor
 
 ROWS, COLUMNS = 300, 7
@@ -117,7 +115,7 @@ def test_other_files(directory, begin, words, suffix):
         expect_equal(done.returncode, 1 if command == "serve" else 2, f"{command}: {done.stderr}")
         for word in [path.name, *words]:
             expect(word in done.stderr, f"{command}: {word!r} is not in {done.stderr!r}")
-    expect_equal(names(directory), [path.name])
+    expect_equal(file_names(directory), [path.name])
 
 
 def test_archives_of_others(directory):
@@ -135,7 +133,7 @@ def test_archives_of_others(directory):
                 expect(word in done.stderr, f"{word!r} is not in {done.stderr!r}")
         seen = run("inspect", directory / name)
         expect(all(word in seen.stdout for word in words), seen.stdout)
-    expect_equal(names(directory), ["model.npz", "small.npz"])
+    expect_equal(file_names(directory), ["model.npz", "small.npz"])
 
 
 # ---- verify ----------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ import pytest
 
 import control
 from control import publish
-from harness import Server, expect, expect_equal, scaled, wait_until, write_json
 from example import check_rows
-from test_keyed import write_safetensors
-from test_updates import COLUMNS as WORLD_COLUMNS, World, applied, rows_of, table, update
+from harness import Server, expect, expect_equal, scaled, wait_until, write_json
+from table_files import write_safetensors
+from updates import COLUMNS as WORLD_COLUMNS, World, applied, rows_of, table, update
 from v2 import Client, Tensor
 
 
@@ -213,7 +213,7 @@ def test_memory_for_updates_is_bounded(directory):
         client, admin = server.client, server.admin.client
         for number in range(1, 101):
             applied(change(admin, number), number, 1)
-        kept = metrics(client)['bagserve_updates_kept_bytes{model="t"}']
+        kept = client.metrics()['bagserve_updates_kept_bytes{model="t"}']
         expect(2048 < float(kept) <= 4096, f"{kept} bytes are kept")
         publish(root, "t", 2, control.rows_of(2))
         error = server.admin.load("t").expect(400).error()
@@ -288,11 +288,6 @@ def numbered(version, number):
     return delta(version, number, [number % control.ROWS], [[-number] * control.COLUMNS])
 
 
-def metrics(client):
-    text = client.request("GET", "/metrics").body.decode()
-    return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-
-
 def has(client, through, snapshot=None):
     want = after(control.rows_of(1) if snapshot is None else snapshot, 0, through)
     return np.array_equal(all_rows(client), want)
@@ -329,9 +324,9 @@ def test_deltas_are_polled(directory):
         wait_until(lambda: has(client, 3), "deltas 2 and 3 are not applied")
         event = server.wait_event("waits for a delta")
         expect_equal((event["model"], event["next"], event["found"]), ("t", 4, 5))
-        wait_until(lambda: metrics(client)['bagserve_update_lag{model="t"}'] == "4", "no lag")
-        wait_until(lambda: metrics(client)['bagserve_deltas_waiting{model="t"}'] == "2", "waiting")
-        values = metrics(client)
+        wait_until(lambda: client.metrics()['bagserve_update_lag{model="t"}'] == "4", "no lag")
+        wait_until(lambda: client.metrics()['bagserve_deltas_waiting{model="t"}'] == "2", "waiting")
+        values = client.metrics()
         expect_equal((values['bagserve_update_sequence{model="t"}'],
                       values['bagserve_deltas_applied_total{model="t"}']), ("3", "3"))
         # The one that is missing may come as a request.
@@ -339,8 +334,8 @@ def test_deltas_are_polled(directory):
         wait_until(lambda: has(client, 5), "delta 5 is not applied")
         applied(change(server.admin.client, 6), 6, 1)
         wait_until(lambda: has(client, 7), "delta 7 is not applied")
-        wait_until(lambda: metrics(client)['bagserve_deltas_waiting{model="t"}'] == "0", "waiting")
-        expect_equal(metrics(client)['bagserve_update_lag{model="t"}'], "0")
+        wait_until(lambda: client.metrics()['bagserve_deltas_waiting{model="t"}'] == "0", "waiting")
+        expect_equal(client.metrics()['bagserve_update_lag{model="t"}'], "0")
         # A version that comes later gets them, too, though they are not in its folder.
         publish(root, "t", 2, control.rows_of(2), {"updates_through": 5})
         wait_until(lambda: np.array_equal(all_rows(client), after(control.rows_of(2), 5, 7)),
@@ -380,7 +375,7 @@ def test_bad_deltas_are_waited_for(directory):
         os.replace(whole / "rows.npy", half / "rows.npy")
         wait_until(lambda: has(server.client, 1), "the delta is not applied")
         delta(version, 2, [1], [[5] * (control.COLUMNS + 1)])
-        wait_until(lambda: metrics(server.client)['bagserve_deltas_waiting{model="t"}'] == "1",
+        wait_until(lambda: server.client.metrics()['bagserve_deltas_waiting{model="t"}'] == "1",
                    "delta 2 does not wait")
         applied(change(server.admin.client, 2), 2, 1)
         check_rows(all_rows(server.client), after(control.rows_of(1), 0, 2))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness import SANITIZED, Server, expect, expect_equal, run, scaled, wait_until, write_json
-from test_keyed import write_safetensors
+from table_files import write_safetensors
 from v2 import Client, Tensor, bf16_from_f32
 
 ROWS, COLUMNS = 40000, 48  # 192 bytes a row: some straddle two pages

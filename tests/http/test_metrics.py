@@ -392,8 +392,7 @@ def serve(shared_directory):
 
 def test_mapped_tables_and_the_target(client):
     def values_of(other):
-        text = other.get("/metrics").body.decode()
-        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        values = other.metrics()
         expect(float(values["bagserve_last_model_change_timestamp_seconds"]) > 1e9, "no change")
         return (values["bagserve_latency_target_seconds"],
                 values['bagserve_table_mapped_bytes{model="items",version="1"}'])

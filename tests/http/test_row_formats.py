@@ -3,78 +3,18 @@
 The rows are made here, byte by byte, as config/examples/README.md describes them.
 """
 
-import json
-import struct
-
 import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, run, write_json
+from table_files import F16, F32, U8, random_rows, write_safetensors
 from v2 import Client, Tensor
 
-ROWS, F32, F16, U8 = 30, np.float32, np.float16, np.uint8
-
-
-def e4m3(codes):
-    """Numbers with 4 bits of exponent, without NaN."""
-    exponent, fraction = codes >> 3 & 15, codes & 7
-    normal = (8 + fraction) * 2.0 ** (exponent.astype(int) - 10)
-    values = np.where(exponent == 0, fraction * 2.0 ** -9, normal)
-    return np.where(codes & 128, -values, values).astype(F32)
-
-
-def e5m2(codes):
-    """The upper halves of f16 numbers."""
-    return (codes.astype(np.uint16) << 8).view(F16).astype(F32)
-
-
-def bytes_of(numbers):
-    return np.ascontiguousarray(numbers).view(U8).reshape(ROWS, -1)
-
-
-def affine(rng, elements, most, number):
-    """Codes, and scale and bias of the type as bytes, and what they stand for."""
-    codes = rng.integers(0, most + 1, (ROWS, elements)).astype(U8)
-    params = np.stack([rng.random(ROWS) / 8 + 0.01, rng.standard_normal(ROWS)], 1).astype(number)
-    scale, bias = params.astype(F32)[:, :1], params.astype(F32)[:, 1:]
-    exact = codes.astype(np.float64) * scale.astype(np.float64) + bias.astype(np.float64)
-    return codes, bytes_of(params), exact.astype(F32)
-
-
-def pairs(codes):
-    codes = np.pad(codes, [(0, 0), (0, codes.shape[1] % 2)])
-    return codes[:, ::2] | codes[:, 1::2] << 4
-
-
-def make(rng, row_format, elements):
-    """Stored rows, and the f32 rows that they stand for."""
-    if row_format.startswith("int"):
-        number = F32 if row_format == "int8" else F16
-        codes, params, rows = affine(rng, elements, 255 if "int8" in row_format else 15, number)
-        codes = pairs(codes) if "int4" in row_format else codes
-        return np.hstack([params, codes] if "front" in row_format else [codes, params]), rows
-    codes = rng.integers(0, 256, (ROWS, elements)).astype(U8) & 0xBF
-    rows = e4m3(codes) if "e4m3" in row_format else e5m2(codes)
-    if not row_format.endswith("scaled"):
-        return codes, rows
-    scales = (rng.random((ROWS, 1)) / 100).astype(F32)
-    return np.hstack([codes, bytes_of(scales)]), rows * scales
+ROWS = 30
 
 
 FORMATS = ["int8", "int8_f16_front", "int4", "int4_f16_front", "f8_e4m3", "f8_e5m2",
            "f8_e4m3_scaled", "f8_e5m2_scaled"]
-
-
-def write_safetensors(path, tensors, metadata):
-    """Tensors by name, with their type's name."""
-    header, data = {"__metadata__": metadata}, b""
-    for name, (kind, array) in tensors.items():
-        raw = array.tobytes()
-        header[name] = {"dtype": kind, "shape": list(array.shape),
-                        "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def check_rows(client, model, rows):
@@ -88,7 +28,7 @@ def check_rows(client, model, rows):
 def test_all_formats(directory, rng, elements):
     models, wanted = [], {}
     for row_format in FORMATS:
-        stored, wanted[row_format] = make(rng, row_format, elements)
+        stored, wanted[row_format] = random_rows(rng, row_format, elements)
         np.save(directory / f"{row_format}.npy", stored)
         models.append({"name": row_format, "path": f"{row_format}.npy", "row_format": row_format,
                        "row_elements": elements})
@@ -104,12 +44,12 @@ def test_files_that_describe_themselves(directory, rng):
     options = []
     wanted = {}
     for row_format in FORMATS:
-        stored, wanted[row_format] = make(rng, row_format, 9)
+        stored, wanted[row_format] = random_rows(rng, row_format, 9)
         path = directory / f"{row_format}.safetensors"
         write_safetensors(path, {"values": ("U8", stored)},
                           {"row_format": row_format, "row_elements": "9"})
         options += ["--table", f"{row_format}={path}"]
-    stored, wanted["typed"] = make(rng, "f8_e4m3", 9)
+    stored, wanted["typed"] = random_rows(rng, "f8_e4m3", 9)
     write_safetensors(directory / "typed.safetensors", {"rows": ("F8_E4M3", stored)}, {})
     options += ["--table", f"typed={directory}/typed.safetensors,row_elements=9"]
     with Server(*options) as server, Client(server) as client:
@@ -126,7 +66,7 @@ def rejected(words, *arguments):
 
 def test_layouts_are_not_taken_for_each_other(directory, rng):
     """Rows of another layout are rejected, and the layouts that have their width are named."""
-    stored, _ = make(rng, "int8_f16_front", 64)
+    stored, _ = random_rows(rng, "int8_f16_front", 64)
     np.save(directory / "rows.npy", stored)
     table = f"rows={directory}/rows.npy,row_format="
     rejected(["row_format int8 needs row_elements", "68 bytes hold 60 as int8",
@@ -144,7 +84,7 @@ def test_layouts_are_not_taken_for_each_other(directory, rng):
 
 
 def test_configuration_must_agree_with_the_file(directory, rng):
-    stored, _ = make(rng, "int4", 64)
+    stored, _ = random_rows(rng, "int4", 64)
     path = directory / "t.safetensors"
     write_safetensors(path, {"values": ("U8", stored)},
                       {"row_format": "int4", "row_elements": "64"})
@@ -171,7 +111,7 @@ def shown(client, model):
 
 def test_metadata(directory, rng):
     """What there is of each table, in metadata, configuration and metrics."""
-    np.save(directory / "codes.npy", make(rng, "int4", 7)[0])
+    np.save(directory / "codes.npy", random_rows(rng, "int4", 7)[0])
     np.save(directory / "cube.npy", np.zeros((5, 2, 3), F16))
     (directory / "users").mkdir()
     np.save(directory / "users" / "keys.npy", np.arange(9) * 1000)
@@ -248,7 +188,7 @@ def test_every_listed_input_is_taken(directory, rng):
     tables["fp16"] = rng.standard_normal((100, 5)).astype(F16), {}, "FP32"
     tables["bf16"] = rng.integers(0, 2**14, (100, 5)).astype(np.uint16), {"datatype": "BF16"}, "FP32"
     for name in FORMATS:
-        tables[name] = make(rng, name, 5)[0], {"row_format": name, "row_elements": 5}, "FP32"
+        tables[name] = random_rows(rng, name, 5)[0], {"row_format": name, "row_elements": 5}, "FP32"
     models = []
     for name, (rows, keys, weights) in tables.items():
         np.save(directory / f"{name}.npy", rows)

@@ -8,8 +8,8 @@ import pytest
 
 from harness import Server, expect, expect_equal, write_json
 from oracle import Rules, pool
-from test_row_formats import make
-from v2 import Client, Tensor, bf16_from_f32, f32_from_bf16
+from table_files import random_rows
+from v2 import Tensor, bf16_from_f32, f32_from_bf16
 
 F32, F16 = np.float32, np.float16
 IDS = [[0, 2, 5], [1, 1, 4]]
@@ -24,7 +24,7 @@ def serve(shared_directory, rng):
     tables = {"f32": (rows, {}), "f16": (rows.astype(F16), {}),
               "bf16": (bf16_from_f32(rows), {"datatype": "BF16"})}
     for row_format in ("int8", "int4_f16_front", "f8_e4m3_scaled"):
-        tables[row_format] = (make(rng, row_format, 5)[0],
+        tables[row_format] = (random_rows(rng, row_format, 5)[0],
                               {"row_format": row_format, "row_elements": 5})
     models = []
     for name, (table, keys) in tables.items():

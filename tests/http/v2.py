@@ -161,6 +161,11 @@ class Client:
     def get(self, path):
         return self.request("GET", path)
 
+    def metrics(self):
+        """Every sample of /metrics with its labels, as text: {'name{label="x"}': "1"}."""
+        text = self.get("/metrics").expect().body.decode()
+        return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+
     def infer(self, model, inputs, headers=None, path=None, **options):
         body, own = infer_body(inputs, **options)
         path = path or f"/v2/models/{model}/infer"
