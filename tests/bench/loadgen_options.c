@@ -29,26 +29,53 @@ static const char usage[] =
     "  --drain 5          seconds to wait for the last answers\n"
     "  --normal-ms 10     an answer within this is a normal one\n";
 
-enum flag {
-    PORT = 1,
-    MODEL,
-    ROWS,
-    BAGS,
-    IDS,
-    FEATURES,
-    COLLECTION,
-    JSON,
-    VARY,
-    GET,
-    BODIES,
-    SEED,
-    CONNECTIONS,
-    SECONDS,
-    REQUESTS,
-    OPEN,
-    DRAIN,
-    NORMAL
+/* X(ID, name, 1 where a value follows, what it does: the value is `text`, `number` and `real`) */
+#define OPTIONS(X)                                                                \
+    X(PORT, "port", 1, options->port = number)                                    \
+    X(MODEL, "model", 1, options->query.model = text)                             \
+    X(ROWS, "rows", 1, options->query.features[0].rows = strtoll(text, NULL, 10)) \
+    X(BAGS, "bags", 1, options->query.bags = number)                              \
+    X(IDS, "ids", 1, options->query.features[0].ids_per_bag = number)             \
+    X(FEATURES, "features", 1, read_features(options, text))                      \
+    X(COLLECTION, "collection", 0, options->query.collection = true)              \
+    X(JSON, "json", 0, options->query.json = true)                                \
+    X(VARY, "vary", 0, options->query.varied = true)                              \
+    X(GET, "get", 1, options->query.get_path = text)                              \
+    X(BODIES, "bodies", 1, options->bodies = number)                              \
+    X(SEED, "seed", 1, options->seed = strtoull(text, NULL, 10))                  \
+    X(CONNECTIONS, "connections", 1, options->connections = number)               \
+    X(SECONDS, "seconds", 1, options->phases[0].seconds = real)                   \
+    X(REQUESTS, "requests", 1, options->requests = strtoull(text, NULL, 10))      \
+    X(OPEN, "open", 1, read_phases(options, text))                                \
+    X(DRAIN, "drain", 1, options->drain_seconds = real)                           \
+    X(NORMAL, "normal-ms", 1, options->normal_ms = real)
+
+enum option_id {
+    NO_OPTION,
+#define X(id, name, takes_value, set) id,
+    OPTIONS(X)
+#undef X
 };
+
+static const struct option long_options[] = {
+#define X(id, name, takes_value, set) {name, takes_value, NULL, id},
+    OPTIONS(X)
+#undef X
+        {NULL, 0, NULL, 0}};
+
+static const struct bench_loadgen_options defaults = {
+    .query = {.model = "items",
+              .bags = 1,
+              .num_features = 1,
+              .features = {{.rows = 100000, .ids_per_bag = 10}}},
+    .bodies = 64,
+    .seed = 1,
+    .requests = UINT64_MAX,
+    .connections = 64,
+    .num_phases = 1,
+    .phases = {{0, 2}},
+    .drain_seconds = 5,
+    .normal_ms = 10};
 
 static void reject(const char *what)
 {
@@ -75,65 +102,24 @@ static void read_phases(struct bench_loadgen_options *options, const char *text)
         reject("--open takes RATE:SECONDS,RATE:SECONDS and so on");
 }
 
-static void read_option(struct bench_loadgen_options *options, enum flag flag, char *text)
+static void read_features(struct bench_loadgen_options *options, char *text)
+{
+    if (!bench_query_read_features(&options->query, text))
+        reject("--features takes ROWS:IDS,ROWS:IDS and so on");
+}
+
+static void read_option(struct bench_loadgen_options *options, enum option_id id, char *text)
 {
     unsigned number = text ? (unsigned)strtoul(text, NULL, 10) : 0;
     double real = text ? strtod(text, NULL) : 0;
-    switch (flag) {
-    case PORT:
-        options->port = number;
+    switch (id) {
+#define X(id, name, takes_value, set) \
+    case id:                          \
+        set;                          \
         break;
-    case MODEL:
-        options->query.model = text;
-        break;
-    case ROWS:
-        options->query.features[0].rows = strtoll(text, NULL, 10);
-        break;
-    case BAGS:
-        options->query.bags = number;
-        break;
-    case IDS:
-        options->query.features[0].ids_per_bag = number;
-        break;
-    case FEATURES:
-        if (!bench_query_read_features(&options->query, text))
-            reject("--features takes ROWS:IDS,ROWS:IDS and so on");
-        break;
-    case COLLECTION:
-        options->query.collection = true;
-        break;
-    case JSON:
-        options->query.json = true;
-        break;
-    case VARY:
-        options->query.varied = true;
-        break;
-    case GET:
-        options->query.get_path = text;
-        break;
-    case BODIES:
-        options->bodies = number;
-        break;
-    case SEED:
-        options->seed = strtoull(text, NULL, 10);
-        break;
-    case CONNECTIONS:
-        options->connections = number;
-        break;
-    case SECONDS:
-        options->phases[0].seconds = real;
-        break;
-    case REQUESTS:
-        options->requests = strtoull(text, NULL, 10);
-        break;
-    case OPEN:
-        read_phases(options, text);
-        break;
-    case DRAIN:
-        options->drain_seconds = real;
-        break;
-    case NORMAL:
-        options->normal_ms = real;
+        OPTIONS(X)
+#undef X
+    case NO_OPTION:
         break;
     }
 }
@@ -153,43 +139,12 @@ static void check(const struct bench_loadgen_options *options)
 
 void bench_loadgen_options_read(struct bench_loadgen_options *options, int count, char **arguments)
 {
-    static const struct option longs[] = {{"port", 1, NULL, PORT},
-                                          {"model", 1, NULL, MODEL},
-                                          {"rows", 1, NULL, ROWS},
-                                          {"bags", 1, NULL, BAGS},
-                                          {"ids", 1, NULL, IDS},
-                                          {"features", 1, NULL, FEATURES},
-                                          {"collection", 0, NULL, COLLECTION},
-                                          {"json", 0, NULL, JSON},
-                                          {"vary", 0, NULL, VARY},
-                                          {"get", 1, NULL, GET},
-                                          {"bodies", 1, NULL, BODIES},
-                                          {"seed", 1, NULL, SEED},
-                                          {"connections", 1, NULL, CONNECTIONS},
-                                          {"seconds", 1, NULL, SECONDS},
-                                          {"requests", 1, NULL, REQUESTS},
-                                          {"open", 1, NULL, OPEN},
-                                          {"drain", 1, NULL, DRAIN},
-                                          {"normal-ms", 1, NULL, NORMAL},
-                                          {NULL, 0, NULL, 0}};
     int option;
-    *options =
-        (struct bench_loadgen_options){.query = {.model = "items",
-                                                 .bags = 1,
-                                                 .num_features = 1,
-                                                 .features = {{.rows = 100000, .ids_per_bag = 10}}},
-                                       .bodies = 64,
-                                       .seed = 1,
-                                       .requests = UINT64_MAX,
-                                       .connections = 64,
-                                       .num_phases = 1,
-                                       .phases = {{0, 2}},
-                                       .drain_seconds = 5,
-                                       .normal_ms = 10};
-    while ((option = getopt_long(count, arguments, "", longs, NULL)) != -1) {
+    *options = defaults;
+    while ((option = getopt_long(count, arguments, "", long_options, NULL)) != -1) {
         if (option == '?')
             reject("unknown option");
-        read_option(options, (enum flag)option, optarg);
+        read_option(options, (enum option_id)option, optarg);
     }
     if (optind < count)
         reject("arguments without an option");
