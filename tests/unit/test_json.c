@@ -58,71 +58,73 @@ static void test_accepts_all_of_the_grammar(void **state)
         accepts(texts[i]);
 }
 
+/* A text, and what the message says of it. */
+static const char *const rejections[][2] = {
+    {"", "line 1, column 1: the text ends too early"},
+    {"   ", "line 1, column 4: the text ends too early"},
+    {"{} x", "line 1, column 4: nothing may follow"},
+    {"[1]\n\n  [2]", "line 3, column 3: nothing may follow"},
+    {"[1,]", "expected a value"},
+    {"[,1]", "expected a value"},
+    {"[1 2]", "expected ',' or ']'"},
+    {"[1", "ends too early"},
+    {"{\"a\":1,}", "a string in double quotes"},
+    {"{\"a\" 1}", "':' must follow"},
+    {"{a:1}", "a string in double quotes"},
+    {"{\"a\":1 \"b\":2}", "expected ',' or '}'"},
+    {"{1:1}", "a string in double quotes"},
+    {"[01]", "superfluous 0"},
+    {"[-01]", "superfluous 0"},
+    {"[00]", "superfluous 0"},
+    {"[1.]", "a digit must follow the decimal point"},
+    {"[.5]", "expected a value"},
+    {"[-]", "expected a value"},
+    {"[+1]", "expected a value"},
+    {"[1e]", "a digit must follow the exponent sign"},
+    {"[1e+]", "a digit must follow the exponent sign"},
+    {"[0x10]", "expected ',' or ']'"},
+    {"[1_0]", "expected ',' or ']'"},
+    {"[NaN]", "expected a value"},
+    {"[Infinity]", "expected a value"},
+    {"[nul]", "expected a value"},
+    {"[True]", "expected a value"},
+    {"[1e999]", "too large"},
+    {"[-1e999]", "too large"},
+    {"[1000000000000000000000000000000000000000000000000000000000000000000000000000000"
+     "00000000000000000000000000000000000000000000000000000000000000000000000000000000"
+     "00000000000000000000000000000000000000000000000000000000000000000000000000000000"
+     "00000000000000000000000000000000000000000000000000000000000000000000000000000000"
+     "00]",
+     "too large"},
+    {"['a']", "expected a value"},
+    {"[\"a]", "ends too early"},
+    {"[\"\\x41\"]", "unknown escape"},
+    {"[\"\\u00g1\"]", "four hexadecimal digits"},
+    {"[\"\\u12", "four hexadecimal digits"},
+    {"[\"\\", "ends too early"},
+    {"[\"\\ud800\"]", "high surrogate"},
+    {"[\"\\ud800\\u0041\"]", "high surrogate"},
+    {"[\"\\udc00\"]", "low surrogate"},
+    {"[\"a\nb\"]", "control characters"},
+    {"[\"\x80\"]", "invalid UTF-8"},
+    {"[\"\xc0\x80\"]", "invalid UTF-8"},
+    {"[\"\xe0\x80\x80\"]", "invalid UTF-8"},
+    {"[\"\xed\xa0\x80\"]", "invalid UTF-8"},
+    {"[\"\xf4\x90\x80\x80\"]", "invalid UTF-8"},
+    {"[\"\xf8\x88\x80\x80\"]", "invalid UTF-8"},
+    {"[\"\xe2\x82\"]", "invalid UTF-8"},
+    {"[\"\xe2\x82", "invalid UTF-8"},
+    {"\xef\xbb\xbf{}", "expected a value"},
+    {"{\"a\":1,\"a\":2}", "key \"a\" is duplicated"},
+    {"[{\"b\":{\"a\":1,\"c\":2,\"\\u0061\":2}}]", "key \"a\" is duplicated"},
+    {"/* c */ {}", "expected a value"},
+};
+
 static void test_rejects_what_is_not_json(void **state)
 {
-    static const char *const cases[][2] = {
-        {"", "line 1, column 1: the text ends too early"},
-        {"   ", "line 1, column 4: the text ends too early"},
-        {"{} x", "line 1, column 4: nothing may follow"},
-        {"[1]\n\n  [2]", "line 3, column 3: nothing may follow"},
-        {"[1,]", "expected a value"},
-        {"[,1]", "expected a value"},
-        {"[1 2]", "expected ',' or ']'"},
-        {"[1", "ends too early"},
-        {"{\"a\":1,}", "a string in double quotes"},
-        {"{\"a\" 1}", "':' must follow"},
-        {"{a:1}", "a string in double quotes"},
-        {"{\"a\":1 \"b\":2}", "expected ',' or '}'"},
-        {"{1:1}", "a string in double quotes"},
-        {"[01]", "superfluous 0"},
-        {"[-01]", "superfluous 0"},
-        {"[00]", "superfluous 0"},
-        {"[1.]", "a digit must follow the decimal point"},
-        {"[.5]", "expected a value"},
-        {"[-]", "expected a value"},
-        {"[+1]", "expected a value"},
-        {"[1e]", "a digit must follow the exponent sign"},
-        {"[1e+]", "a digit must follow the exponent sign"},
-        {"[0x10]", "expected ',' or ']'"},
-        {"[1_0]", "expected ',' or ']'"},
-        {"[NaN]", "expected a value"},
-        {"[Infinity]", "expected a value"},
-        {"[nul]", "expected a value"},
-        {"[True]", "expected a value"},
-        {"[1e999]", "too large"},
-        {"[-1e999]", "too large"},
-        {"[1000000000000000000000000000000000000000000000000000000000000000000000000000000"
-         "00000000000000000000000000000000000000000000000000000000000000000000000000000000"
-         "00000000000000000000000000000000000000000000000000000000000000000000000000000000"
-         "00000000000000000000000000000000000000000000000000000000000000000000000000000000"
-         "00]",
-         "too large"},
-        {"['a']", "expected a value"},
-        {"[\"a]", "ends too early"},
-        {"[\"\\x41\"]", "unknown escape"},
-        {"[\"\\u00g1\"]", "four hexadecimal digits"},
-        {"[\"\\u12", "four hexadecimal digits"},
-        {"[\"\\", "ends too early"},
-        {"[\"\\ud800\"]", "high surrogate"},
-        {"[\"\\ud800\\u0041\"]", "high surrogate"},
-        {"[\"\\udc00\"]", "low surrogate"},
-        {"[\"a\nb\"]", "control characters"},
-        {"[\"\x80\"]", "invalid UTF-8"},
-        {"[\"\xc0\x80\"]", "invalid UTF-8"},
-        {"[\"\xe0\x80\x80\"]", "invalid UTF-8"},
-        {"[\"\xed\xa0\x80\"]", "invalid UTF-8"},
-        {"[\"\xf4\x90\x80\x80\"]", "invalid UTF-8"},
-        {"[\"\xf8\x88\x80\x80\"]", "invalid UTF-8"},
-        {"[\"\xe2\x82\"]", "invalid UTF-8"},
-        {"[\"\xe2\x82", "invalid UTF-8"},
-        {"\xef\xbb\xbf{}", "expected a value"},
-        {"{\"a\":1,\"a\":2}", "key \"a\" is duplicated"},
-        {"[{\"b\":{\"a\":1,\"c\":2,\"\\u0061\":2}}]", "key \"a\" is duplicated"},
-        {"/* c */ {}", "expected a value"},
-    };
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(cases); i++)
-        rejects(cases[i][0], cases[i][1]);
+    for (size_t i = 0; i < COUNT_OF(rejections); i++)
+        rejects(rejections[i][0], rejections[i][1]);
     rejects_bytes("[1]\0", 4, "nothing may follow");
     rejects_bytes("[\"\0\"]", 5, "control characters");
     rejects_bytes("\0", 1, "expected a value");

@@ -100,73 +100,74 @@ static void test_takes_no_bags(void **state)
     }
 }
 
+static const struct {
+    enum bag_kjt_input which;
+    size_t num_values, num_elements;
+    int64_t elements[8];
+    const char *text;
+} rejections[] = {
+    {BAG_KJT_LENGTHS,
+     3,
+     3,
+     {1, -1, 3},
+     "'lengths' at position 1 (feature 'second', bag 0) is -1; it must be from 0 to 2, as many "
+     "'values' as are left"},
+    {BAG_KJT_LENGTHS,
+     3,
+     6,
+     {1, 1, 1, 0, 0, 1},
+     "'lengths' at position 5 (feature 'third', bag 1) is 1; it must be from 0 to 0, as many "
+     "'values' as are left"},
+    {BAG_KJT_LENGTHS,
+     3,
+     3,
+     {1, INT64_MAX, 1},
+     "'lengths' at position 1 (feature 'second', bag 0) is 9223372036854775807; it must be "
+     "from 0 to 2, as many 'values' as are left"},
+    {BAG_KJT_LENGTHS,
+     4,
+     3,
+     {1, 1, 1},
+     "'lengths' counts 3 'values', of which there are 4: each must belong to a bag"},
+    {BAG_KJT_LENGTHS,
+     4,
+     4,
+     {1, 1, 1, 1},
+     "'lengths' has 4 elements; it must have a multiple of 3, the number of features"},
+    {BAG_KJT_OFFSETS,
+     3,
+     4,
+     {0, 2, 1, 3},
+     "'offsets' at position 2 (the end of feature 'second', bag 0) is 1; it must be from 2, "
+     "where the bag begins, to 3, the number of 'values'"},
+    {BAG_KJT_OFFSETS,
+     3,
+     4,
+     {0, 1, 2, 4},
+     "'offsets' at position 3 (the end of feature 'third', bag 0) is 4; it must be from 2, "
+     "where the bag begins, to 3, the number of 'values'"},
+    {BAG_KJT_OFFSETS, 3, 4, {1, 1, 2, 3}, "'offsets' at position 0 is 1; it must be 0"},
+    {BAG_KJT_OFFSETS,
+     3,
+     4,
+     {0, 1, 2, 2},
+     "'offsets' counts 2 'values', of which there are 3: each must belong to a bag"},
+    {BAG_KJT_OFFSETS,
+     3,
+     0,
+     {0},
+     "'offsets' has 0 elements; it must have one more than a multiple of 3, the number of "
+     "features"},
+};
+
 static void test_rejects(void **state)
 {
-    static const struct {
-        enum bag_kjt_input which;
-        size_t num_values, num_elements;
-        int64_t elements[8];
-        const char *text;
-    } cases[] = {
-        {BAG_KJT_LENGTHS,
-         3,
-         3,
-         {1, -1, 3},
-         "'lengths' at position 1 (feature 'second', bag 0) is -1; it must be from 0 to 2, as many "
-         "'values' as are left"},
-        {BAG_KJT_LENGTHS,
-         3,
-         6,
-         {1, 1, 1, 0, 0, 1},
-         "'lengths' at position 5 (feature 'third', bag 1) is 1; it must be from 0 to 0, as many "
-         "'values' as are left"},
-        {BAG_KJT_LENGTHS,
-         3,
-         3,
-         {1, INT64_MAX, 1},
-         "'lengths' at position 1 (feature 'second', bag 0) is 9223372036854775807; it must be "
-         "from 0 to 2, as many 'values' as are left"},
-        {BAG_KJT_LENGTHS,
-         4,
-         3,
-         {1, 1, 1},
-         "'lengths' counts 3 'values', of which there are 4: each must belong to a bag"},
-        {BAG_KJT_LENGTHS,
-         4,
-         4,
-         {1, 1, 1, 1},
-         "'lengths' has 4 elements; it must have a multiple of 3, the number of features"},
-        {BAG_KJT_OFFSETS,
-         3,
-         4,
-         {0, 2, 1, 3},
-         "'offsets' at position 2 (the end of feature 'second', bag 0) is 1; it must be from 2, "
-         "where the bag begins, to 3, the number of 'values'"},
-        {BAG_KJT_OFFSETS,
-         3,
-         4,
-         {0, 1, 2, 4},
-         "'offsets' at position 3 (the end of feature 'third', bag 0) is 4; it must be from 2, "
-         "where the bag begins, to 3, the number of 'values'"},
-        {BAG_KJT_OFFSETS, 3, 4, {1, 1, 2, 3}, "'offsets' at position 0 is 1; it must be 0"},
-        {BAG_KJT_OFFSETS,
-         3,
-         4,
-         {0, 1, 2, 2},
-         "'offsets' counts 2 'values', of which there are 3: each must belong to a bag"},
-        {BAG_KJT_OFFSETS,
-         3,
-         0,
-         {0},
-         "'offsets' has 0 elements; it must have one more than a multiple of 3, the number of "
-         "features"},
-    };
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++) {
         struct layout layout = {.kjt = {.num_bags = 0}};
-        assert_false(read_layout(&layout, cases[i].num_values, cases[i].which, cases[i].elements,
-                                 cases[i].num_elements));
-        assert_string_equal(layout.problem.text, cases[i].text);
+        assert_false(read_layout(&layout, rejections[i].num_values, rejections[i].which,
+                                 rejections[i].elements, rejections[i].num_elements));
+        assert_string_equal(layout.problem.text, rejections[i].text);
         bag_arena_free(&layout.arena);
     }
 }
