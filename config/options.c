@@ -446,12 +446,12 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
     }
     if (config->options.cors_origins && !bag_cors_check(config->options.cors_origins, problem))
         return false;
-    /* A feature may be of a table in the folder, which is looked at later. */
     if (config->options.proxy_protocol == BAG_PROXY_PROTOCOL_V2 && !config->options.trusted_proxies)
         return bag_problem_set(
             problem, BAG_ERROR_CONFIGURATION,
             "proxy_protocol v2 needs trusted_proxies: the addresses that may say "
             "whose connections they bring");
+    /* Features may be of tables in a folder of models, which is read later. */
     if (!config->models_dir && !bag_config_check_models(config, problem))
         return false;
     if (config->num_models || config->models_dir || config->demo)
