@@ -107,13 +107,25 @@ static struct interest {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* AddressSanitizer ends the program where it cannot learn where a thread's stack is. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) bool in_sanitizer;
+
+int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
+{
+    REAL(pthread_getattr_np);
+    in_sanitizer = true;
+    int result = real(thread, attributes);
+    in_sanitizer = false;
+    return result;
+}
+
 /* Whether an allocation fails; `caller` is who asks. Those of libgfortran, which OpenBLAS brings
  * along, are let through: without memory its constructor calls itself until the stack ends, and
  * nothing in this program can prevent that. */
 static bool allocation_fails(const void *caller)
 {
     Dl_info from;
-    if (control->mode == SHORT || !hit(ALLOCATION) ||
+    if (in_sanitizer || control->mode == SHORT || !hit(ALLOCATION) ||
         (dladdr(caller, &from) && from.dli_fname && strstr(from.dli_fname, "libgfortran")))
         return false;
     errno = (int)control->error;
@@ -128,29 +140,40 @@ extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_realloc(void *memory, size_t bytes);
 extern void *__libc_memalign(size_t alignment, size_t bytes);
 
+/* AddressSanitizer's, where the program has it: it knows the memory that it gave, and counts leaks.
+ */
+#define WEAK __attribute__((weak))
+extern WEAK void *__interceptor_malloc(size_t bytes);
+extern WEAK void *__interceptor_calloc(size_t count, size_t bytes);
+extern WEAK void *__interceptor_realloc(void *memory, size_t bytes);
+extern WEAK void *__interceptor_memalign(size_t alignment, size_t bytes);
+
+#define GIVE(name, ...) \
+    (__interceptor_##name ? __interceptor_##name(__VA_ARGS__) : __libc_##name(__VA_ARGS__))
+
 void *malloc(size_t bytes)
 {
-    return ALLOCATION_FAILS() ? NULL : __libc_malloc(bytes);
+    return ALLOCATION_FAILS() ? NULL : GIVE(malloc, bytes);
 }
 
 void *calloc(size_t count, size_t bytes)
 {
-    return ALLOCATION_FAILS() ? NULL : __libc_calloc(count, bytes);
+    return ALLOCATION_FAILS() ? NULL : GIVE(calloc, count, bytes);
 }
 
 void *realloc(void *memory, size_t bytes)
 {
-    return ALLOCATION_FAILS() ? NULL : __libc_realloc(memory, bytes);
+    return ALLOCATION_FAILS() ? NULL : GIVE(realloc, memory, bytes);
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes)
 {
-    return ALLOCATION_FAILS() ? NULL : __libc_memalign(alignment, bytes);
+    return ALLOCATION_FAILS() ? NULL : GIVE(memalign, alignment, bytes);
 }
 
 int posix_memalign(void **memory, size_t alignment, size_t bytes)
 {
-    void *got = ALLOCATION_FAILS() ? NULL : __libc_memalign(alignment, bytes);
+    void *got = ALLOCATION_FAILS() ? NULL : GIVE(memalign, alignment, bytes);
     if (!got)
         return ENOMEM;
     *memory = got;
