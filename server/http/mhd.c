@@ -219,6 +219,14 @@ enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *han
     return go_on(mhd, connection, take_body(connection, data, bytes));
 }
 
+static void end_request(struct bag_http_mhd *mhd, struct bag_http_connection *connection, bool sent)
+{
+    struct bag_http_request *request = connection->request;
+    connection->request = NULL;
+    bag_http_request_end(request, sent);
+    bag_http_drain_on_end(mhd->drain, connection->late);
+}
+
 void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, void **state,
                                enum MHD_RequestTerminationCode why)
 {
@@ -231,14 +239,12 @@ void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, voi
     if (!request)
         return;
     connection->completed++;
-    connection->request = NULL;
     connection->ahead = connection->placed = 0;
     if (request->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
         bag_http_connection_linger(mhd->connections, connection->fd);
     if (connection->fault)
         shutdown(connection->fd, SHUT_RD); /* tells the library again that there is something */
-    bag_http_request_end(request, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
-    bag_http_drain_on_end(mhd->drain, connection->late);
+    end_request(mhd, connection, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -253,6 +259,10 @@ void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, vo
             MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
     } else if (*state) {
         struct bag_http_connection *connection = *state;
+        /* Where epoll has no memory for it, the library closes it without completing its request.
+         */
+        if (connection->request)
+            end_request(mhd, connection, false);
         bag_http_client_release(mhd->acceptor, connection->client);
         bag_http_connection_remove(mhd->connections, connection);
     }

@@ -170,7 +170,11 @@ static ssize_t receive(struct bag_http_connection *connection, int fd, char *dat
     connection->placed += told;
     if (bytes || told == room)
         return told ? (ssize_t)told : bytes;
-    bytes = recv(fd, data + told, room - told, MSG_DONTWAIT);
+    do
+        bytes = recv(fd, data + told, room - told, MSG_DONTWAIT);
+    while (bytes < 0 && errno == EINTR);
+    if (bytes < 0 && told && errno != EAGAIN)
+        shutdown(fd, SHUT_RD); /* the library reads again, and fails then */
     return bytes > 0 || !told ? (ssize_t)told + bytes : (ssize_t)told;
 }
 
