@@ -165,8 +165,9 @@ int bag_file_open(const char *path, struct stat *state, struct bag_problem *prob
     } else if (S_ISDIR(state->st_mode)) {
         bag_problem_set(problem, BAG_ERROR_FILE, "is a directory; name a file");
     } else if (!S_ISREG(state->st_mode)) {
-        bag_problem_set(problem, BAG_ERROR_FILE,
-                        "is not a regular file; write what a pipe brings to a file first");
+        bag_problem_set(problem, BAG_ERROR_FILE, "is not a regular file; %s",
+                        S_ISFIFO(state->st_mode) ? "write what a pipe brings to a file first"
+                                                 : "name one");
     } else {
         return fd;
     }

@@ -111,21 +111,33 @@ static bool remove_stale(const char *path, const struct sockaddr_un *address)
     return rejected && unlink(path) == 0;
 }
 
+static void explain_bind(const char *path, int error, struct bag_problem *problem)
+{
+    struct stat there;
+    bool is_used = error == EADDRINUSE;
+    bool is_other = is_used && lstat(path, &there) == 0 && !S_ISSOCK(there.st_mode);
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "cannot listen on the socket '%s': %s%s", path,
+                    is_other ? "what is there is not a socket" : strerror(error),
+                    is_other  ? "; remove it or choose another path"
+                    : is_used ? "; stop what listens there or choose another path"
+                              : "");
+}
+
 int bag_unix_bind(const char *path, mode_t mode, struct bag_problem *problem)
 {
     struct sockaddr_un address;
     if (!make_address(path, &address, problem))
         return -1;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind_to(fd, &address, mode))
-        return fd;
-    if (fd >= 0 && errno == EADDRINUSE && remove_stale(path, &address) &&
-        bind_to(fd, &address, mode))
-        return fd;
+    bool is_bound = fd >= 0 && bind_to(fd, &address, mode);
     int error = errno;
-    bag_problem_set(
-        problem, BAG_ERROR_SYSTEM, "cannot listen on the socket '%s': %s%s", path, strerror(error),
-        error == EADDRINUSE ? "; stop what listens there or choose another --unix" : "");
+    if (!is_bound && fd >= 0 && error == EADDRINUSE && remove_stale(path, &address)) {
+        is_bound = bind_to(fd, &address, mode);
+        error = errno;
+    }
+    if (is_bound)
+        return fd;
+    explain_bind(path, error, problem);
     if (fd >= 0)
         close(fd);
     return -1;

@@ -64,7 +64,11 @@ def test_stale_socket_is_replaced(directory):
 def test_other_files_are_left_alone(directory):
     table, path = save(directory / "items.npy"), directory / "notes"
     path.write_text("mine")
-    expect_equal(run("serve", "--table", f"items={table}", "--unix", path).returncode, 1)
+    for flags in (("--unix", path), ("--port", 0, "--admin-socket", path)):
+        result = run("serve", "--table", f"items={table}", *flags)
+        expect_equal(result.returncode, 1)
+        expect("what is there is not a socket; remove it or choose another path" in result.stderr,
+               result.stderr)
     expect_equal(path.read_text(), "mine", "the file")
     expect_equal(run("serve", "--table", f"items={table}", "--unix",
                      directory / "none" / "socket").returncode, 1)

@@ -108,7 +108,7 @@ static void test_other_files(void **state)
     expect_rejected(read_secret(), "is not a regular file");
     unlink(path);
     assert_null(bag_file_read("/dev/zero", 100, &bytes, &problem));
-    expect_rejected(problem.text, "/dev/zero: is not a regular file");
+    expect_rejected(problem.text, "/dev/zero: is not a regular file; name one");
     assert_null(bag_file_read("/tmp", 100, &bytes, &problem));
     expect_rejected(problem.text, "/tmp: is a directory; name a file");
 }
