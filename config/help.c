@@ -100,7 +100,7 @@ static void print_sources(FILE *stream)
 #undef BAG_X
 }
 
-/* The lines of one section stand together in options.h. */
+/* In options.h the lines of a section follow each other. */
 static void print_sections(FILE *stream)
 {
     const char *section = "";
@@ -124,8 +124,9 @@ static void print_model_keys(FILE *stream)
     print_entry(stream, key, "", "", "", sentence);
     BAG_MODEL_KEYS(BAG_X)
 #undef BAG_X
-    fputs("\nKeys of an entry of \"features\", which a model may have in place of a path; from\n"
-          "\"reduction\" on also all keys above: what a feature leaves out its model says\n",
+    fputs("\nKeys of an entry of \"features\", which a model may have in place of a path; also\n"
+          "the keys above from \"reduction\" to \"bias\": what a feature leaves out its table's "
+          "model says\n",
           stream);
 #define BAG_X(key, sentence) print_entry(stream, "features[]." key, "", "", "", sentence);
     BAG_FEATURE_IDENTITY(BAG_X)
@@ -232,14 +233,20 @@ static void put_options(FILE *stream)
 
 static void put_model_keys(FILE *stream)
 {
-    fputs(".SH MODELS\nKeys of an entry of\n.I models\nin the configuration file, and of the "
-          "config.json in a model's folder.\n",
+    fputs(".SH MODELS\nKeys of an entry of\n.I models\nin the configuration file, and, but for the "
+          "first three, of the config.json in a model's folder.\n",
           stream);
 #define BAG_X(key, sentence) put_entry(stream, key, "", sentence);
     BAG_MODEL_IDENTITY(BAG_X)
 #undef BAG_X
 #define BAG_X(member, key, TYPE, minimum, maximum, sentence) put_entry(stream, key, "", sentence);
     BAG_MODEL_KEYS(BAG_X)
+#undef BAG_X
+    fputs(".SS Features of a collection\nAlso the keys above from\n.I reduction\nto\n.IR bias :\n"
+          "what a feature leaves out its table's model says.\n",
+          stream);
+#define BAG_X(key, sentence) put_entry(stream, key, "", sentence);
+    BAG_FEATURE_IDENTITY(BAG_X)
 #undef BAG_X
 }
 
@@ -259,6 +266,8 @@ void bag_config_print_manual(FILE *stream, const char *version)
     fputs(
         ".SH SIGNALS\n.TP\n.BR SIGTERM ,\\  SIGINT\nStop: readiness becomes 503, running requests "
         "are finished, the exit status is 0. A second one stops at once.\n"
+        ".TP\n.B SIGHUP\nRead access tokens again and, with\n.BR \\-\\-model\\-control ,\n"
+        "the configured models.\n"
         ".SH EXIT STATUS\n0: as asked. 1: it failed, standard error says why. 2: the command line "
         "or the configuration is wrong.\n"
         ".SH EXAMPLES\n.nf\nbagserve serve \\-\\-demo\n"

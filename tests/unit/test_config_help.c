@@ -55,7 +55,7 @@ static void expect_entry(const char *help, const char *name, const char *sentenc
     snprintf(alone, sizeof alone, "\n  %s\n", name);
     if (times(help, with_value) + times(help, alone) != 1)
         fail_msg("%s must be listed once", name);
-    /* As many as are sure to stand on one line. */
+    /* As many as surely fit in one line. */
     snprintf(first_words, sizeof first_words, "      %.12s", sentence);
     if (!strstr(help, first_words))
         fail_msg("%s: '%s' is not there", name, first_words);
@@ -266,6 +266,23 @@ static void test_manual_has_every_option_once(void **state)
     free(text);
 }
 
+static void test_manual_has_keys_and_signals(void **state)
+{
+    static const char *const said[] = {
+#define BAG_X(key, sentence) sentence,
+        BAG_FEATURE_IDENTITY(BAG_X)
+#undef BAG_X
+            ".BR SIGTERM ,",
+        ".B SIGHUP\n"};
+    (void)state;
+    char *text = manual_text();
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        if (times(text, said[i]) != 1)
+            fail_msg("the manual must say once: %s", said[i]);
+    }
+    free(text);
+}
+
 static void test_completions_know_every_flag(void **state)
 {
     (void)state;
@@ -310,6 +327,7 @@ int main(void)
         TEST(test_readme_has_every_key),
         TEST(test_readme_has_every_default),
         TEST(test_manual_has_every_option_once),
+        TEST(test_manual_has_keys_and_signals),
         TEST(test_completions_know_every_flag),
         TEST(test_convert_knows_every_row_format),
     };
