@@ -24,11 +24,9 @@
 static const char health_help[] =
     "Usage: bagserve health [--host HOST] [--port PORT] [--unix PATH] [--config FILE]\n"
     "\n"
-    "Asks the server on HOST and PORT, or on the socket PATH, as 'bagserve serve' would take them "
-    "from its flags, the\n"
-    "environment or a file, whether it is ready. Exit code 0: ready; 1: not ready or not "
-    "reachable.\n"
-    "An answer that takes longer than 2 seconds counts as none.\n";
+    "Asks the server on HOST and PORT, or on the socket PATH, whether it is ready. They are taken\n"
+    "from flags, the environment or a file, as by 'bagserve serve'. Exit code 0: ready; 1: not\n"
+    "ready or not reachable. An answer that takes longer than 2 seconds counts as none.\n";
 
 /* A server on all addresses is asked on the loopback one. */
 static const char *address_to_ask(const char *host)
