@@ -120,8 +120,8 @@ void bag_config_free(struct bag_config *config);
  * first, because the file is applied first. NULL where there is none. Borrowed from its source. */
 const char *bag_config_find_path(int argc, char *const argv[], char *const environment[]);
 
-/* Applies the text of a configuration file (JSON, as README's configuration section shows).
- * Relative paths in it are relative to the folder of `file_name`, which also stands in messages.
+/* Applies the text of a configuration file (JSON, described in config/examples/README.md).
+ * Relative paths in it are relative to the folder of `file_name`, which messages name.
  * Unknown keys are errors that name the nearest known key. */
 bool bag_config_apply_file(struct bag_config *config, const char *file_name, const char *text,
                            size_t text_bytes, struct bag_problem *problem);

@@ -20,7 +20,7 @@ static bool ends_with(const char *text, size_t bytes, const char *end)
 }
 
 /* Whether "..._PORT_8000_TCP" or "..._PORT_8000_TCP_ADDR" is how the name goes on after `text`,
- * which stands behind a "PORT_". */
+ * which follows a "PORT_". */
 static bool is_numbered_port(const char *text, const char *end)
 {
     static const char *const protocols[] = {"_TCP", "_UDP", "_SCTP"};
@@ -134,7 +134,7 @@ struct flag {
     size_t name_bytes;   /* of "--port" */
     enum flag_id id;
     const struct bag_option *option; /* of FLAG_OPTION */
-    const char *value;               /* NULL where none stands there */
+    const char *value;               /* NULL: none was given */
     bool takes_value;
 };
 

@@ -13,7 +13,7 @@
  *   FILE      a path, likewise; in a configuration file relative to that file's folder
  *   CHOICE_*  one of the words of a list below
  *
- * The unit stands in messages and, in capitals, behind the flag; "" where a number has none. */
+ * Messages name the unit, and --help does in capitals; "" where a number has none. */
 #ifndef BAG_OPTIONS_H
 #define BAG_OPTIONS_H
 

@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct bag_keys_line) == 64, "a line of the cache");
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
 
-/* Where a key may stand. */
+/* Where a key may be. */
 struct place {
     size_t line;
     uint64_t word; /* of its slot there, with zeros in place of the row */
@@ -74,7 +74,7 @@ static inline struct place next_place(const struct bag_keys *keys, struct place 
                           place.word + (UINT64_C(1) << probe_shift(keys))};
 }
 
-/* The home line of the key that stands at a place. */
+/* The home line of the key that is at a place. */
 static size_t home_line(const struct bag_keys *keys, struct place place)
 {
     size_t line = place.line;
@@ -239,7 +239,7 @@ static int make_room(const struct bag_keys *keys, size_t line)
     return -1;
 }
 
-/* Whether keys of the home line may stand at later probes. Asked after the place was read: a key
+/* Whether keys of the home line may be at later probes. Asked after the place was read: a key
  * that was moved on meanwhile has told the home line before. */
 static inline bool has_next(const struct bag_keys *keys, struct place place, size_t home)
 {
@@ -247,7 +247,7 @@ static inline bool has_next(const struct bag_keys *keys, struct place place, siz
            __atomic_load_n(&keys->lines[home].last_probe, __ATOMIC_ACQUIRE);
 }
 
-/* Where a key stands, or where its last probe would be; its row or -1. */
+/* Finds the place of a key, or that of its last probe; its row or -1. */
 static int64_t search(const struct bag_keys *keys, struct place *place)
 {
     size_t home = place->line;

@@ -44,7 +44,7 @@ struct bag_keys_seed {
 struct bag_keys {
     struct bag_keys_line *lines;
     size_t num_lines;  /* these two as bag_keys_for gives them */
-    unsigned low_bits; /* how many of a row's bits stand in the word */
+    unsigned low_bits; /* how many of a row's bits are in the word */
     struct bag_keys_seed seed;
 };
 

@@ -25,7 +25,7 @@
 /* How a row is stored. Quantised rows stand for f32 rows: their table's dtype is BAG_F32, and they
  * are pooled as the f32 rows they stand for. X(ID, name in a configuration, kind of rowformat.h
  * that its codes are of, type of the parameters, how many: scale, or scale and bias, whether they
- * stand in front of the codes) */
+ * precede the codes) */
 #define BAG_ROW_FORMATS(X)                                      \
     X(PLAIN, "plain", BY_DTYPE, F32, 0, false)                  \
     X(INT8, "int8", OF_INT8, F32, 2, false)                     \

@@ -56,7 +56,7 @@ enum bag_entry_status {
 
 extern const char *const bag_entry_status_names[BAG_ENTRY_COUNT];
 
-/* What stands in the indices of a keyed table in place of keys that have no row. */
+/* In the indices of a keyed table in place of keys that have no row. */
 #define BAG_ROW_MISSING (-1)
 #define BAG_ROW_PADDING (-2)
 

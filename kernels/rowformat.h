@@ -33,12 +33,12 @@ enum bag_row_kind {
     BAG_KIND_BY_DTYPE = BAG_ROW_KIND_COUNT /* of plain rows: bag_row_kind tells it */
 };
 
-/* What stands in a row of a format, and where: a line of BAG_ROW_FORMATS. */
+/* What is in a row of a format, and where: a line of BAG_ROW_FORMATS. */
 struct bag_row_layout {
     enum bag_row_kind kind;     /* of the codes */
     enum bag_dtype param_dtype; /* of scale and bias: F32 or F16 */
     unsigned num_params;        /* 0: neither; 1: scale; 2: scale, bias */
-    bool params_first;          /* they stand in front of the codes, otherwise behind them */
+    bool params_first;          /* they precede the codes, otherwise they follow them */
 };
 
 extern const struct bag_row_layout bag_row_layouts[BAG_ROW_FORMAT_COUNT];

@@ -219,7 +219,7 @@ struct bag_safetensors_note {
 /* Where the data of a written file begins: at a multiple of this, so that it can be mapped. */
 #define BAG_SAFETENSORS_ALIGNMENT ((size_t)4096)
 
-/* Makes what stands before the data, padded with spaces; to be freed. NULL without memory. */
+/* Makes what precedes the data, padded with spaces; to be freed. NULL without memory. */
 char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t count,
                             const struct bag_safetensors_note *notes, size_t num_notes,
                             size_t *header_bytes);

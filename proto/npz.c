@@ -42,7 +42,7 @@ static const unsigned char *find_end(const unsigned char *tail, size_t count)
     return NULL;
 }
 
-/* Where the record of zip64 stands, the tail holds it: numpy.savez writes it right before. NULL:
+/* The record of zip64, which numpy.savez writes right before the last one: the tail holds it. NULL:
  * the archive has none. */
 static const unsigned char *find_end64(const unsigned char *tail, const unsigned char *end)
 {

@@ -152,7 +152,7 @@ static const cJSON *member(const cJSON *item, const char *key)
     return cJSON_GetObjectItemCaseSensitive(item, key);
 }
 
-/* Where a tensor stands, counted from the end of the header. */
+/* Where a tensor is, counted from the end of the header. */
 struct place {
     uint64_t begin, end;
     const cJSON *item;

@@ -395,7 +395,7 @@ static bool add_forms(const struct parameters *to, const struct bag_v2_model *mo
            add_parameter(to, "form", bag_form_names[model->shown.form]);
 }
 
-/* The order of a collection's features, which stand under their names otherwise. */
+/* The order of a collection's features, whose other parameters begin with their names. */
 static bool add_order(const struct parameters *to, const struct bag_v2_model *model)
 {
     bool whole = true;

@@ -307,7 +307,7 @@ static bool add_warning(cJSON **list, const char *text)
     return false;
 }
 
-/* Where a member that nobody knows stands. */
+/* Where an unknown member is. */
 struct place {
     const char *const *known;
     const char *what;     /* it is: "parameter" or "key" */

@@ -1,5 +1,5 @@
 /* libFuzzer: KeyedJaggedTensor's layout. The bytes say which tensors there are, how many features,
- * how many values, and what stands in lengths or offsets. What is accepted must divide the values
+ * how many values, and what is in lengths or offsets. What is accepted must divide the values
  * among the features, and be pooled without a complaint about offsets. */
 #include "proto/v2_request.h"
 

@@ -149,7 +149,7 @@ def test_reasons_name_a_model_once(directory):
 
 
 def test_load_after_a_failure(directory):
-    """A version that failed stands beside another model's; what serves is neither read nor listed twice."""
+    """A version that failed is beside another model's; what serves is neither read nor listed twice."""
     root = directory / "models"
     publish_keyed(root, "t", 1)
     publish(root, "u", 1)
@@ -213,7 +213,7 @@ def test_unload_first(directory):
         expect(set(seen) <= {(200, False), (503, True)}, f"{set(seen)}")
         expect_equal((served(client), served_together(client, "c", ["f_t"])), (2, [2]))
         expect_equal(admin.states("t"), {"2": "READY"})
-        # It fails once the old one has gone: the reason stands in the index, and the older one may
+        # It fails once the old one has gone: the reason is in the index, and the older one may
         # be loaded again.
         bad = publish(root, "t", 3, rows_of(3))
         write_json(bad.with_name("config.json"), {"output_datatype": "INT8"})
@@ -262,7 +262,7 @@ def test_group(directory):
 
 
 def test_failed_group_of_new_models(directory):
-    """Those that were loaded before it failed stand in the index with its reason, too."""
+    """Those that were loaded before it failed are in the index with its reason, too."""
     root = directory / "models"
     publish(root, "t", 1)
     with serve(directory) as server:
@@ -323,7 +323,7 @@ def test_dependents(directory):
 
 # ---- waiting ----------------------------------------------------------------------------------
 def test_without_waiting(directory):
-    """202 at once; how far it is stands in the index."""
+    """202 at once; the index says how far it is."""
     root = directory / "models"
     publish(root, "t", 1)
     with serve(directory, "--load-bytes-per-second", "32MiB") as server:

@@ -1,4 +1,4 @@
-"""What stands around inference: the repository's index, configurations, OPTIONS and HEAD on every
+"""What there is around inference: the repository's index, configurations, OPTIONS and HEAD on every
 path, and what browsers ask before they let a page talk to another server.
 """
 

@@ -143,7 +143,7 @@ def test_padded_rows(rng, directory, row_format):
 
 
 def test_codes_are_not_served(rng, directory):
-    """Where scales stand beside codes they are told, with the command; inspect still lists all."""
+    """Scales beside codes are told, with the command; inspect still lists all."""
     codes, scale, bias, _ = split(rng, 8, F16)
     write(directory / "t.npz", {NAME: codes, NAME + "_qscale": scale, NAME + "_qbias": bias})
     write(directory / "s.safetensors", {"weight": codes.view(I8), "scale": scale})

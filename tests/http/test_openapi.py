@@ -74,7 +74,7 @@ def test_every_route_is_described():
 
 def test_is_well_formed():
     names = [operation["operationId"] for *_, operation in operations()]
-    expect_equal(len(names), len(set(names)), "operationId that stand twice")
+    expect_equal(len(names), len(set(names)), "operationId that are duplicated")
     for value in all_values(DOCUMENT):
         resolve(value)
     used = {v["$ref"] for v in all_values(DOCUMENT) if isinstance(v, dict) and "$ref" in v}

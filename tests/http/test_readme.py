@@ -51,7 +51,7 @@ class Block:
     line: int
     language: str
     text: str
-    above: str  # what stands between this block and the one before
+    above: str  # what is between this block and the one before
 
     def left_out(self):
         return bool(NOT_RUN.search(self.above))

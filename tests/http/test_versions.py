@@ -80,7 +80,7 @@ def test_many_models(directory):
 
 
 def test_bad_version_is_skipped(directory):
-    """The newest good one is served; the others stand in the index with their reasons."""
+    """The newest good one is served; the others are in the index with their reasons."""
     root = directory / "models"
     for version in (1, 2, 3, 4):
         publish(root, "t", version)

@@ -43,7 +43,7 @@ static bool is_nan(const unsigned char *at, enum bag_dtype dtype)
     }
 }
 
-/* The first byte that differs, or SIZE_MAX. What stands around the result is compared, too. */
+/* The first byte that differs, or SIZE_MAX. The bytes around the result are compared, too. */
 static size_t first_difference(const struct bag_pool_args *args, const struct call *call)
 {
     size_t bytes = bag_dtypes[args->output_dtype].bytes, start = AROUND + call->out_shift;

@@ -16,7 +16,7 @@
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 
-/* In the memory of a mutex stands who holds it: 0 nobody. */
+/* The memory of a mutex says who holds it: 0 nobody. */
 static int *holder_of(void *mutex)
 {
     return mutex;

@@ -140,7 +140,7 @@ void sim_tables_remove(void)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* A version that is being written where it will stand. */
+/* A version that is being written in its final place. */
 struct half {
     size_t table;
     struct change *change;

@@ -25,7 +25,7 @@ struct outcome {
     struct bag_problem problem;
 };
 
-/* Reads `text` from a heap block of its size into one of exactly `count` elements, which stands one
+/* Reads `text` from a heap block of its size into one of exactly `count` elements, which begins one
  * byte off any alignment, and copies that to `out`. */
 static inline struct outcome read_bytes(const char *text, size_t bytes, enum bag_dtype dtype,
                                         size_t count, void *out)

@@ -102,7 +102,7 @@ static void test_wrong_types(void **state)
     assert_int_equal(((struct fixture *)*state)->config.options.port, 8000);
 }
 
-/* Places are found by counting what stands in front: strings, brackets and escapes included. */
+/* Places are found by counting what precedes: strings, brackets and escapes included. */
 static void test_places(void **state)
 {
     file(*state,

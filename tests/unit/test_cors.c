@@ -1,4 +1,4 @@
-/* Lists of origins: what may stand in one, and which origins it allows. */
+/* Lists of origins: what may be in one, and which origins it allows. */
 #include "testing.h"
 
 #include "proto/text.h"

@@ -220,7 +220,7 @@ static void test_cuts_many_arrays(void **state)
     bag_arena_free(&arena);
 }
 
-/* Brackets and quotes are found wherever they stand among bytes that are skipped eight at a time,
+/* Brackets and quotes are found wherever they are among bytes that are skipped eight at a time,
  * and a bracket in a string is none. */
 static void test_finds_the_end_of_data_at_any_distance(void **state)
 {

@@ -36,7 +36,7 @@ struct kind {
     unsigned other_extra; /* bytes of an extra field before them */
 };
 
-/* An entry of the directory for a member whose header stands at `offset`. */
+/* An entry of the directory for a member whose header is at `offset`. */
 static void add_entry(struct archive *archive, const char *name, size_t offset, size_t bytes,
                       struct kind kind)
 {

@@ -1,4 +1,4 @@
-/* Parts of a result: ranges, bags that stand apart, and how work is counted for cutting it. */
+/* Parts of a result: ranges, bags with gaps between, and how work is counted for splitting it. */
 #include "pool_fixture.h"
 
 enum { BAGS = 700, LENGTH = 3, COLUMNS = 130, ROWS = 50 };
@@ -64,7 +64,7 @@ static void a_range_writes_nothing_else(void **state)
     assert_true(out[0] == -1 && out[9] == -1);
 }
 
-/* As where the results of several calls stand side by side. */
+/* As where the results of several calls are side by side. */
 static void a_stride_leaves_gaps(void **state)
 {
     enum { GAP = 3, STRIDE = COLUMNS + GAP };

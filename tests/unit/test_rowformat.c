@@ -206,7 +206,7 @@ static void decodes_four_bits_low_ones_first(void **state)
     assert_true(values[0] == 6.5f && values[1] == -0.5f);
 }
 
-/* Scale 0.5 and bias -1 as f16 stand before the codes. */
+/* Scale 0.5 and bias -1 as f16 precede the codes. */
 static void decodes_what_stands_behind_scale_and_bias(void **state)
 {
     (void)state;

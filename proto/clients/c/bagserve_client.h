@@ -310,7 +310,7 @@ static inline size_t bagserve_read_outputs_(char *json, struct bagserve_output *
     return count;
 }
 
-/* The outputs' rows, which stand behind the JSON one after the other. */
+/* The outputs' rows, which follow the JSON one after the other. */
 static inline enum bagserve_result bagserve_take_outputs_(struct bagserve_client *client,
                                                           struct bagserve_output *outputs,
                                                           size_t room, size_t *count)
