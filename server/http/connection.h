@@ -52,6 +52,7 @@ struct bag_http_connection {
     bool surplus; /* beyond max_connections: is told so, and closed */
     bool evicted; /* was closed to make room, and no longer counts */
     bool late;    /* its request came while the server drains */
+    bool is_held; /* its reply is ready, and goes to the library in the next round */
     enum bag_http_connection_stage stage;
     uint64_t since_ms;         /* on uv_now's clock */
     struct bag_guard guard;    /* checks what it receives */

@@ -88,6 +88,7 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
     do {
         server->context.engine.polled_ns = round_ns;
         MHD_run(server->daemon);
+        bag_http_mhd_end_round(&server->mhd, round_ns);
         timed = MHD_get_timeout(server->daemon, timeout_ms) == MHD_YES;
     } while (timed && *timeout_ms == 0 && ++round < MAX_ROUNDS &&
              (round_ns = uv_hrtime()) - begun_ns < MAX_ROUNDS_NS);

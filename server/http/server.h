@@ -25,7 +25,9 @@ struct bag_http_mhd {
     size_t suspended; /* connections, with those that are to be resumed: */
     struct bag_http_connection *resumed;
     size_t num_resumed;
-    uint64_t resumed_ns; /* when the library was last told to resume some */
+    uint64_t resumed_ns;  /* when the library was last told to resume some */
+    unsigned num_replies; /* that became ready in this round of the library */
+    bool holds_replies;   /* until the next round */
 };
 
 /* What requests on the library's connections call. */
@@ -35,6 +37,9 @@ extern const struct bag_http_connection_calls bag_http_mhd_calls;
  * are suspended it lets some come together first: returns in how many milliseconds it is to be
  * called again; 0: none is left. */
 uint64_t bag_http_mhd_resume(struct bag_http_mhd *mhd);
+
+/* To be called after each round of the library, with when it began on uv_hrtime's clock. */
+void bag_http_mhd_end_round(struct bag_http_mhd *mhd, uint64_t begun_ns);
 
 /* MHD_NotifyConnectionCallback: a connection has begun, or ends. */
 void bag_http_mhd_on_connection(void *mhd, struct MHD_Connection *handle, void **connection,

@@ -2,7 +2,9 @@
 curl and python3-requests make of the server.
 """
 
+import contextlib
 import json
+import signal
 import socket
 import subprocess
 import threading
@@ -126,6 +128,49 @@ def test_many_connections(client):
         finally:
             for raw in raws:
                 raw.close()
+
+
+@contextlib.contextmanager
+def paused(server):
+    """What is sent in the meantime is all there when the server goes on."""
+    server.send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        server.send(signal.SIGCONT)
+
+
+def burst(client, raws, turn):
+    """One request on each at once: to each its own reply, with errors and HEAD in between."""
+    names = [f"{turn}.{number}" for number in range(len(raws))]
+    with paused(client.server):
+        for number, raw in enumerate(raws):
+            if number % 5 == 3:
+                raw.send(head("HEAD", "/v2/health/live"))
+            else:
+                body = infer_body(INPUTS, id=names[number])[0] if number % 5 else b"{}"
+                raw.send(head("POST", INFER, body=body))
+    for number, raw in enumerate(raws):
+        reply = raw.reply("HEAD" if number % 5 == 3 else "POST")
+        expect_equal(reply.status, 200 if number % 5 else 400, names[number])
+        if number % 5 not in (0, 3):
+            expect_equal(reply.json()["id"], names[number])
+            check_rows(reply.embeddings(), WANT)
+
+
+def test_replies_of_a_burst(client):
+    """Where 8 to 64 requests are at hand all are worked on before any reply goes out; one client
+    leaves before its own does."""
+    for count in (7, 8, 9, 63, 64, 65):
+        with contextlib.ExitStack() as stack:
+            raws = [stack.enter_context(Raw(client.server)) for _ in range(count)]
+            for turn in range(3):
+                burst(client, raws, turn)
+            leaver = raws.pop()
+            leaver.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1] + [0] * 7))
+            leaver.send(head("POST", INFER, body=BODY))
+            leaver.close()
+            burst(client, raws, 3)
 
 
 def large_tensors(count):
