@@ -222,17 +222,17 @@ char *bag_control_describe(const struct bag_control *control, bool done)
 {
     cJSON *tree = cJSON_CreateObject();
     cJSON *list = cJSON_AddArrayToObject(tree, "models");
-    bool whole = list && cJSON_AddBoolToObject(tree, "done", done);
-    for (size_t i = 0; whole && i < control->count; i++) {
+    bool ok = list && cJSON_AddBoolToObject(tree, "done", done);
+    for (size_t i = 0; ok && i < control->count; i++) {
         cJSON *item = cJSON_CreateObject();
         const struct bag_control_item *asked = &control->items[i];
-        whole = cJSON_AddItemToArray(list, item);
-        if (!whole)
+        ok = cJSON_AddItemToArray(list, item);
+        if (!ok)
             cJSON_Delete(item);
-        whole = whole && cJSON_AddStringToObject(item, "name", asked->name) &&
-                (!*asked->version || cJSON_AddStringToObject(item, "version", asked->version));
+        ok = ok && cJSON_AddStringToObject(item, "name", asked->name) &&
+             (!*asked->version || cJSON_AddStringToObject(item, "version", asked->version));
     }
-    char *text = whole ? cJSON_PrintUnformatted(tree) : NULL;
+    char *text = ok ? cJSON_PrintUnformatted(tree) : NULL;
     cJSON_Delete(tree);
     return text;
 }

@@ -10,9 +10,9 @@
 
 /* ---- parts of trees -------------------------------------------------------------------------- */
 
-char *bag_v2_print_tree(cJSON *tree, bool whole)
+char *bag_v2_print_tree(cJSON *tree, bool ok)
 {
-    char *text = whole ? cJSON_PrintUnformatted(tree) : NULL;
+    char *text = ok ? cJSON_PrintUnformatted(tree) : NULL;
     cJSON_Delete(tree);
     return text;
 }
@@ -20,12 +20,12 @@ char *bag_v2_print_tree(cJSON *tree, bool whole)
 bool bag_v2_add_strings(cJSON *tree, const char *key, const char *const *strings, size_t count)
 {
     cJSON *list = cJSON_AddArrayToObject(tree, key);
-    bool whole = list != NULL;
-    for (size_t i = 0; whole && i < count; i++) {
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < count; i++) {
         cJSON *item = cJSON_CreateString(strings[i]);
-        whole = item && cJSON_AddItemToArray(list, item);
+        ok = item && cJSON_AddItemToArray(list, item);
     }
-    return whole;
+    return ok;
 }
 
 cJSON *bag_v2_add_item(cJSON *list)
@@ -60,14 +60,14 @@ char *bag_v2_describe_root(const char *version, const char *isa, bool statistics
         {"metrics", "/metrics"},
     };
     cJSON *tree = cJSON_CreateObject();
-    bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
-                 cJSON_AddStringToObject(tree, "version", version) &&
-                 cJSON_AddStringToObject(tree, "isa", isa);
+    bool ok = cJSON_AddStringToObject(tree, "name", "bagserve") &&
+              cJSON_AddStringToObject(tree, "version", version) &&
+              cJSON_AddStringToObject(tree, "isa", isa);
     cJSON *object = cJSON_AddObjectToObject(tree, "links");
     size_t count = sizeof links / sizeof links[0] - (statistics ? 0 : 2);
     for (size_t i = 0; i < count; i++)
-        whole = whole && cJSON_AddStringToObject(object, links[i][0], links[i][1]);
-    return bag_v2_print_tree(tree, whole);
+        ok = ok && cJSON_AddStringToObject(object, links[i][0], links[i][1]);
+    return bag_v2_print_tree(tree, ok);
 }
 
 char *bag_v2_describe_server(const char *version, bool statistics, bool control)
@@ -81,27 +81,27 @@ char *bag_v2_describe_server(const char *version, bool statistics, bool control)
         extensions[count++] = "model_repository(unload_dependents)";
     }
     cJSON *tree = cJSON_CreateObject();
-    bool whole = cJSON_AddStringToObject(tree, "name", "bagserve") &&
-                 cJSON_AddStringToObject(tree, "version", version) &&
-                 bag_v2_add_strings(tree, "extensions", extensions, count);
-    return bag_v2_print_tree(tree, whole);
+    bool ok = cJSON_AddStringToObject(tree, "name", "bagserve") &&
+              cJSON_AddStringToObject(tree, "version", version) &&
+              bag_v2_add_strings(tree, "extensions", extensions, count);
+    return bag_v2_print_tree(tree, ok);
 }
 
 char *bag_v2_describe_health(const char *key, bool yes, const char *error)
 {
     cJSON *tree = cJSON_CreateObject();
-    bool whole = cJSON_AddBoolToObject(tree, key, yes) &&
-                 (!error || cJSON_AddStringToObject(tree, "error", error));
-    return bag_v2_print_tree(tree, whole);
+    bool ok = cJSON_AddBoolToObject(tree, key, yes) &&
+              (!error || cJSON_AddStringToObject(tree, "error", error));
+    return bag_v2_print_tree(tree, ok);
 }
 
 char *bag_v2_describe_readiness(const char *model, bool ready, const char *error)
 {
     cJSON *tree = cJSON_CreateObject();
-    bool whole = cJSON_AddStringToObject(tree, "name", model) &&
-                 cJSON_AddBoolToObject(tree, "ready", ready) &&
-                 (!error || cJSON_AddStringToObject(tree, "error", error));
-    return bag_v2_print_tree(tree, whole);
+    bool ok = cJSON_AddStringToObject(tree, "name", model) &&
+              cJSON_AddBoolToObject(tree, "ready", ready) &&
+              (!error || cJSON_AddStringToObject(tree, "error", error));
+    return bag_v2_print_tree(tree, ok);
 }
 
 char *bag_v2_describe_models(const char *const *names, size_t count)
@@ -115,15 +115,15 @@ char *bag_v2_describe_models(const char *const *names, size_t count)
 char *bag_v2_describe_index(const struct bag_v2_index_entry *entries, size_t count)
 {
     cJSON *tree = cJSON_CreateArray();
-    bool whole = tree != NULL;
-    for (size_t i = 0; whole && i < count; i++) {
+    bool ok = tree != NULL;
+    for (size_t i = 0; ok && i < count; i++) {
         cJSON *entry = bag_v2_add_item(tree);
-        whole = entry && cJSON_AddStringToObject(entry, "name", entries[i].name) &&
-                cJSON_AddStringToObject(entry, "version", entries[i].version) &&
-                cJSON_AddStringToObject(entry, "state", entries[i].state) &&
-                cJSON_AddStringToObject(entry, "reason", entries[i].reason);
+        ok = entry && cJSON_AddStringToObject(entry, "name", entries[i].name) &&
+             cJSON_AddStringToObject(entry, "version", entries[i].version) &&
+             cJSON_AddStringToObject(entry, "state", entries[i].state) &&
+             cJSON_AddStringToObject(entry, "reason", entries[i].reason);
     }
-    return bag_v2_print_tree(tree, whole);
+    return bag_v2_print_tree(tree, ok);
 }
 
 /* ---- statistics ------------------------------------------------------------------------------ */
@@ -156,7 +156,7 @@ static bool add_batches(cJSON *tree, const struct bag_v2_statistics *model)
 static bool add_statistics(cJSON *list, const struct bag_v2_statistics *model)
 {
     cJSON *tree = bag_v2_add_item(list);
-    bool whole =
+    bool ok =
         tree && cJSON_AddStringToObject(tree, "name", model->name) &&
         cJSON_AddStringToObject(tree, "version", model->version) &&
         bag_v2_add_integer(tree, "last_inference", model->last_inference_ms) &&
@@ -164,19 +164,19 @@ static bool add_statistics(cJSON *list, const struct bag_v2_statistics *model)
         bag_v2_add_integer(tree, "execution_count", model->execution_count) &&
         (!model->keyed || bag_v2_add_integer(tree, "missing_key_count", model->missing_key_count));
     cJSON *durations = cJSON_AddObjectToObject(tree, "inference_stats");
-    whole = whole && durations;
-#define BAG_X(member) whole = whole && add_duration(durations, #member, model->member);
+    ok = ok && durations;
+#define BAG_X(member) ok = ok && add_duration(durations, #member, model->member);
     BAG_V2_DURATIONS(BAG_X)
 #undef BAG_X
-    return whole && add_batches(tree, model);
+    return ok && add_batches(tree, model);
 }
 
 char *bag_v2_describe_statistics(const struct bag_v2_statistics *models, size_t count)
 {
     cJSON *tree = cJSON_CreateObject();
     cJSON *list = cJSON_AddArrayToObject(tree, "model_stats");
-    bool whole = list != NULL;
-    for (size_t i = 0; whole && i < count; i++)
-        whole = add_statistics(list, &models[i]);
-    return bag_v2_print_tree(tree, whole);
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < count; i++)
+        ok = add_statistics(list, &models[i]);
+    return bag_v2_print_tree(tree, ok);
 }

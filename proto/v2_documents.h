@@ -89,8 +89,8 @@ char *bag_v2_describe_config(const struct bag_v2_model *model);
 /* A version of a model in the repository's index. */
 struct bag_v2_index_entry {
     const char *name, *version;
-    const char *state; /* READY, LOADING or UNLOADING */
-    const char *reason;
+    const char *state;  /* READY, LOADING, UNAVAILABLE or UNLOADING */
+    const char *reason; /* why it is not READY; otherwise "" */
 };
 
 /* POST /v2/repository/index: an array of them. */
@@ -167,14 +167,14 @@ char *bag_v2_reply_header(const struct bag_v2_reply *reply, char *out);
 /* False, with BAD_REQUEST and the two ways out, for an output that has no JSON form. */
 bool bag_v2_reply_check_json(const char *name, enum bag_dtype dtype, struct bag_problem *problem);
 
-/* The most bytes that bag_v2_explain writes for that pool and name; SIZE_MAX where it cannot be
+/* The most bytes that bag_v2_explain writes for that call and name; SIZE_MAX where it cannot be
  * counted. */
 size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name);
 
 /* Writes {"name": name, "bags": [{"rows": ..., "default": ...}, ...]}, with the positions in
  * `indices` of entries that left their bag as "padding", "pruned" and "out_of_range" where there
- * are some; returns the end. `name` needs no escaping. The pool is one that bag_pool_sort need not
- * be called for. */
+ * are some; returns the end. `name` needs no escaping. The call is not one of unsorted
+ * segments. */
 char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *out);
 
 /* ---- parts of trees: private to v2_documents.c and v2_model.c ---------------------------------
@@ -182,10 +182,9 @@ char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *o
 
 struct cJSON;
 
-/* Prints and frees the tree. A tree that is missing a part for want of memory prints without it,
- * which cJSON reports nowhere but in the part's NULL: `whole` carries that, and NULL is returned.
- */
-char *bag_v2_print_tree(struct cJSON *tree, bool whole);
+/* Prints and frees the tree; NULL where `ok` is false, or without memory. cJSON would print a tree
+ * without the part that it had no memory for: the caller, who got NULL for that part, says so. */
+char *bag_v2_print_tree(struct cJSON *tree, bool ok);
 
 /* Adds an array of strings; false without memory. */
 bool bag_v2_add_strings(struct cJSON *tree, const char *key, const char *const *strings,

@@ -151,10 +151,10 @@ static bool add_dimensions(cJSON *item, const char *key, const struct tensor *te
 {
     const int64_t *rest = tensor->rest ? tensor->rest : &tensor->columns;
     cJSON *list = cJSON_AddArrayToObject(item, key);
-    bool whole = list && cJSON_AddItemToArray(list, cJSON_CreateNumber((double)tensor->first));
-    for (uint32_t i = 0; whole && i < tensor->rest_rank; i++)
-        whole = cJSON_AddItemToArray(list, cJSON_CreateNumber((double)rest[i]));
-    return whole;
+    bool ok = list && cJSON_AddItemToArray(list, cJSON_CreateNumber((double)tensor->first));
+    for (uint32_t i = 0; ok && i < tensor->rest_rank; i++)
+        ok = cJSON_AddItemToArray(list, cJSON_CreateNumber((double)rest[i]));
+    return ok;
 }
 
 /* ---- metadata -------------------------------------------------------------------------------- */
@@ -183,14 +183,14 @@ static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
 static bool add_features(cJSON *parameters, const struct bag_v2_model *model)
 {
     cJSON *list = cJSON_AddArrayToObject(parameters, "features");
-    bool whole = list != NULL;
-    for (size_t i = 0; whole && i < model->num_features; i++) {
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < model->num_features; i++) {
         const struct bag_v2_feature *feature = &model->features[i];
         cJSON *item = bag_v2_add_item(list);
-        whole = item && cJSON_AddStringToObject(item, "name", feature->name) &&
-                cJSON_AddStringToObject(item, "model", feature->table) && add_table(item, feature);
+        ok = item && cJSON_AddStringToObject(item, "name", feature->name) &&
+             cJSON_AddStringToObject(item, "model", feature->table) && add_table(item, feature);
     }
-    return whole;
+    return ok;
 }
 
 /* "<feature>.keyed" where a table of a collection has keys, and their type, which `values` does not
@@ -231,18 +231,18 @@ char *bag_v2_describe_model(const struct bag_v2_model *model)
 {
     struct tensor tensor;
     cJSON *tree = cJSON_CreateObject();
-    bool whole = cJSON_AddStringToObject(tree, "name", model->name) &&
-                 bag_v2_add_strings(tree, "versions", model->versions, model->num_versions) &&
-                 cJSON_AddStringToObject(tree, "platform", "bagserve");
+    bool ok = cJSON_AddStringToObject(tree, "name", model->name) &&
+              bag_v2_add_strings(tree, "versions", model->versions, model->num_versions) &&
+              cJSON_AddStringToObject(tree, "platform", "bagserve");
     cJSON *inputs = cJSON_AddArrayToObject(tree, "inputs");
     cJSON *outputs = cJSON_AddArrayToObject(tree, "outputs");
-    whole = whole && inputs && outputs;
-    for (size_t i = 0; whole && model_input(model, i, &tensor); i++)
-        whole = add_tensor(inputs, &tensor);
-    for (size_t i = 0; whole && model_output(model, i, &tensor); i++)
-        whole = add_tensor(outputs, &tensor);
-    whole = whole && add_facts(tree, model);
-    return bag_v2_print_tree(tree, whole);
+    ok = ok && inputs && outputs;
+    for (size_t i = 0; ok && model_input(model, i, &tensor); i++)
+        ok = add_tensor(inputs, &tensor);
+    for (size_t i = 0; ok && model_output(model, i, &tensor); i++)
+        ok = add_tensor(outputs, &tensor);
+    ok = ok && add_facts(tree, model);
+    return bag_v2_print_tree(tree, ok);
 }
 
 /* ---- configuration ---------------------------------------------------------------------------
@@ -257,32 +257,32 @@ static cJSON *add_config_tensor(cJSON *list, const struct tensor *tensor)
     char type[16];
     snprintf(type, sizeof type, "TYPE_%s", bag_dtypes[tensor->dtype].name);
     cJSON *item = bag_v2_add_item(list);
-    bool whole = item && cJSON_AddStringToObject(item, "name", tensor->name) &&
-                 cJSON_AddStringToObject(item, "data_type", type) &&
-                 add_dimensions(item, "dims", tensor);
-    return whole ? item : NULL;
+    bool ok = item && cJSON_AddStringToObject(item, "name", tensor->name) &&
+              cJSON_AddStringToObject(item, "data_type", type) &&
+              add_dimensions(item, "dims", tensor);
+    return ok ? item : NULL;
 }
 
 static bool add_inputs(cJSON *tree, const struct bag_v2_model *model)
 {
     struct tensor tensor;
     cJSON *list = cJSON_AddArrayToObject(tree, "input");
-    bool whole = list != NULL;
-    for (size_t i = 0; whole && model_input(model, i, &tensor); i++) {
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && model_input(model, i, &tensor); i++) {
         cJSON *item = add_config_tensor(list, &tensor);
-        whole = item && cJSON_AddBoolToObject(item, "optional", tensor.optional);
+        ok = item && cJSON_AddBoolToObject(item, "optional", tensor.optional);
     }
-    return whole;
+    return ok;
 }
 
 static bool add_outputs(cJSON *tree, const struct bag_v2_model *model)
 {
     struct tensor tensor;
     cJSON *list = cJSON_AddArrayToObject(tree, "output");
-    bool whole = list != NULL;
-    for (size_t i = 0; whole && model_output(model, i, &tensor); i++)
-        whole = add_config_tensor(list, &tensor) != NULL;
-    return whole;
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && model_output(model, i, &tensor); i++)
+        ok = add_config_tensor(list, &tensor) != NULL;
+    return ok;
 }
 
 /* {"latest": {"num_versions": 1}}, {"specific": {"versions": [1, 3]}} or {"all": {}} */
@@ -398,36 +398,36 @@ static bool add_forms(const struct parameters *to, const struct bag_v2_model *mo
 /* The order of a collection's features, whose other parameters begin with their names. */
 static bool add_order(const struct parameters *to, const struct bag_v2_model *model)
 {
-    bool whole = true;
-    for (size_t i = 0; whole && model->is_collection && i < model->num_features; i++) {
+    bool ok = true;
+    for (size_t i = 0; ok && model->is_collection && i < model->num_features; i++) {
         char key[32];
         snprintf(key, sizeof key, "features[%zu]", i);
-        whole = add_parameter(to, key, model->features[i].name);
+        ok = add_parameter(to, key, model->features[i].name);
     }
-    return whole;
+    return ok;
 }
 
 static bool add_parameters(cJSON *tree, const struct bag_v2_model *model)
 {
     struct parameters to = {.object = cJSON_AddObjectToObject(tree, "parameters")};
-    bool whole = to.object && add_forms(&to, model) && add_order(&to, model);
-    for (size_t i = 0; whole && i < model->num_features; i++) {
+    bool ok = to.object && add_forms(&to, model) && add_order(&to, model);
+    for (size_t i = 0; ok && i < model->num_features; i++) {
         const struct bag_v2_feature *feature = &model->features[i];
         if (model->is_collection)
             to.feature = feature->name;
-        whole = (!model->is_collection || add_parameter(&to, "model", feature->table)) &&
-                add_table_strings(&to, feature) && add_rules(&to, feature->rules);
+        ok = (!model->is_collection || add_parameter(&to, "model", feature->table)) &&
+             add_table_strings(&to, feature) && add_rules(&to, feature->rules);
     }
-    return whole;
+    return ok;
 }
 
 char *bag_v2_describe_config(const struct bag_v2_model *model)
 {
     cJSON *tree = cJSON_CreateObject();
-    bool whole = cJSON_AddStringToObject(tree, "name", model->name) &&
-                 cJSON_AddStringToObject(tree, "platform", "bagserve") &&
-                 cJSON_AddStringToObject(tree, "backend", "bagserve") && add_policy(tree, model) &&
-                 cJSON_AddNumberToObject(tree, "max_batch_size", 0) && add_inputs(tree, model) &&
-                 add_outputs(tree, model) && add_parameters(tree, model);
-    return bag_v2_print_tree(tree, whole);
+    bool ok = cJSON_AddStringToObject(tree, "name", model->name) &&
+              cJSON_AddStringToObject(tree, "platform", "bagserve") &&
+              cJSON_AddStringToObject(tree, "backend", "bagserve") && add_policy(tree, model) &&
+              cJSON_AddNumberToObject(tree, "max_batch_size", 0) && add_inputs(tree, model) &&
+              add_outputs(tree, model) && add_parameters(tree, model);
+    return bag_v2_print_tree(tree, ok);
 }
