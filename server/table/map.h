@@ -1,7 +1,7 @@
 /* Tables that stay in their files: mapped memory, whose pages the kernel reads as they are touched.
  *
- * A file may be cut while it is mapped. Touching what is gone raises SIGBUS, whose handler puts a
- * page of zeros there, a hole, so that the thread goes on; whoever pools therefore asks for
+ * A file may be truncated while it is mapped. Touching what is gone raises SIGBUS, whose handler
+ * puts a page of zeros there, a hole, so that the thread goes on; whoever pools therefore asks for
  * the file's state again afterwards:
  *
  *   epoch = bag_map_epoch()
@@ -129,8 +129,8 @@ bool bag_map_catch_sigbus(struct bag_problem *problem);
 /* Bytes of the mapping that a file in this state has. */
 size_t bag_map_file_bytes(const struct bag_map *map, const struct stat *state);
 
-/* The time of a file's last change: two are equal where nobody wrote to the file, or cut it, in
- * between. */
+/* The time of a file's last change: two are equal where nobody wrote to the file, or truncated it,
+ * in between. */
 uint64_t bag_map_state(const struct stat *state);
 
 /* Pages that so many bytes take. */

@@ -1,8 +1,8 @@
 /* Mapped files that change while they are served; see map.h.
  *
  * Holes are private pages of zeros over the file's. Beyond the file's end one range of them reaches
- * to the end of the mapping, so that a cut file takes few mappings; within the file, where the disk
- * fails, a hole is a page.
+ * to the end of the mapping, so that a truncated file takes few mappings; within the file, where
+ * the disk fails, a hole is a page.
  *
  * Why a job that read zeros always knows: a refresh waits until no thread is between putting zeros
  * somewhere, or taking them away, and counting that. So either the epoch is another one afterwards,
@@ -256,7 +256,7 @@ static void log_size(const struct bag_map *map, size_t file_bytes)
 {
     size_t end = map->data_offset + map->data_bytes, before = atomic_load(&map->file_bytes);
     if (file_bytes < end && file_bytes != before)
-        bag_log(BAG_LOG_LEVEL_ERROR, "a mapped file was cut", BAG_LOG_TEXT("file", map->path),
+        bag_log(BAG_LOG_LEVEL_ERROR, "a mapped file was truncated", BAG_LOG_TEXT("file", map->path),
                 BAG_LOG_NUMBER("bytes", map->file_offset + file_bytes),
                 BAG_LOG_NUMBER("of_bytes", map->file_offset + end));
     else if (file_bytes >= end && before < end)
@@ -325,10 +325,11 @@ bool bag_map_reject_row(const struct bag_map *map, int64_t row, struct bag_probl
     size_t end = map->data_offset + ((size_t)row + 1) * map->row_bytes;
     size_t file_bytes = atomic_load(&map->file_bytes);
     if (end > file_bytes)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "row %lld is missing: the table's file was cut while it was served, "
-                               "to %llu bytes; publish a table by renaming a complete file",
-                               (long long)row, (unsigned long long)(map->file_offset + file_bytes));
+        return bag_problem_set(
+            problem, BAG_ERROR_FILE,
+            "row %lld is missing: the table's file was truncated while it was served, "
+            "to %llu bytes; publish a table by renaming a complete file",
+            (long long)row, (unsigned long long)(map->file_offset + file_bytes));
     bag_log(BAG_LOG_LEVEL_ERROR, "a mapped row cannot be read", BAG_LOG_TEXT("file", map->path),
             BAG_LOG_NUMBER("row", (uint64_t)row));
     return bag_problem_set(problem, BAG_ERROR_FILE, "row %lld could not be read", (long long)row);
@@ -336,7 +337,8 @@ bool bag_map_reject_row(const struct bag_map *map, int64_t row, struct bag_probl
 
 bool bag_map_reject_changing(struct bag_problem *problem)
 {
-    return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "the table's file is cut and restored all the time; publish a table by "
-                           "renaming a complete file");
+    return bag_problem_set(
+        problem, BAG_ERROR_FILE,
+        "the table's file is truncated and restored all the time; publish a table by "
+        "renaming a complete file");
 }

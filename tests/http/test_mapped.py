@@ -1,6 +1,6 @@
-"""Tables that stay in their files: the same answers as copied ones, and files cut under them.
+"""Tables that stay in their files: the same answers as copied ones, and files truncated under them.
 
-Every row of the tables that are cut holds its own number in all columns, so that an answer made of
+Every row of the tables that are truncated holds its own number in all columns, so that an answer made of
 anything but the row's true bytes is seen: it is exact, or a 500 that names the model and the row.
 """
 
@@ -38,7 +38,7 @@ def expect_rows(client, rows, model="cut"):
 def expect_missing(client, rows, row, path, model="cut"):
     """A client learns the model and the row, not where the server has its files."""
     text = ask(client, rows, model).expect(500).error()
-    expect(text.startswith(f"model '{model}': row {row} is missing: the table's file was cut"), text)
+    expect(text.startswith(f"model '{model}': row {row} is missing: the table's file was truncated"), text)
     expect(str(path.parent) not in text, text)
 
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_mapped(directory):
 
 
 def test_all_tables_are_bounded(directory):
-    """What is mapped does not count; what is copied, or locked, is refused with its figures."""
+    """What is mapped does not count; what is copied, or locked, is rejected with its numbers."""
     path = directory / "t.npy"
     np.save(path, numbered(1000))
     for load, fits in (("map", True), ("copy", False), ("map,mlock=true", False)):
@@ -173,11 +173,11 @@ def test_all_tables_are_bounded(directory):
                "max_table_bytes is 100.00 KiB" in ended.stderr, ended.stderr)
 
 
-# ---- files that are cut ---------------------------------------------------------------------------
+# ---- files that are truncated ---------------------------------------------------------------------
 
 @pytest.fixture(name="cut")
 def make_cut(directory):
-    """A server of a mapped table that is about to be cut, and its other views; the path, and all of
+    """A server of a mapped table that is about to be truncated, and its other views; the path, and all of
     the file's bytes."""
     path = directory / "cut.npy"
     np.save(path, numbered())
@@ -224,7 +224,7 @@ def test_cut_and_restored(cut):
             if gone:
                 wait_until(lambda want=(str(path), size): client.get("/v2/health/live") and want in [
                     (e.get("file"), e.get("bytes")) for e in server.events()
-                    if e["event"] == "a mapped file was cut"], "the log does not say the cut")
+                    if e["event"] == "a mapped file was truncated"], "the log does not say so")
             restore(path, whole)
             for row in there + gone:
                 expect_rows(client, [row])
@@ -278,7 +278,7 @@ def test_large_requests_that_are_split(cut):
                 expect(np.allclose(got, want, rtol=1e-3), "the sums of split bags")
             else:
                 text = client.infer("cut", inputs, binary=True).expect(500).error()
-                expect("is missing: the table's file was cut" in text, text)
+                expect("is missing: the table's file was truncated" in text, text)
 
 
 class Readers:
