@@ -9,7 +9,7 @@
  * connection, which it clears after each request: 16384, as bagserve has, unless said otherwise.
  * Prints its port; ends on SIGTERM and SIGINT.
  *
- * Must not know: models, tensors, anything of the project. */
+ * Uses nothing of the project. */
 #include <arpa/inet.h>
 #include <microhttpd.h>
 #include <stdbool.h>

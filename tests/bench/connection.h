@@ -1,7 +1,6 @@
 /* One keep-alive HTTP/1.1 connection that never waits: a request out, its reply in.
  *
- * Replies must have a Content-Length; their bodies are read and dropped. Must not know: which
- * request is due when, what becomes of the figures. */
+ * Replies must have a Content-Length; their bodies are read and dropped. */
 #ifndef BENCH_CONNECTION_H
 #define BENCH_CONNECTION_H
 
@@ -43,7 +42,7 @@ bool bench_connection_open(struct bench_connection *connection, int epoll_fd, un
 
 void bench_connection_close(struct bench_connection *connection);
 
-/* Begins a request on an open, free connection. The request outlives the request. */
+/* Begins a request on an open, free connection; its bytes must stay until the reply has come. */
 enum bench_outcome bench_connection_begin(struct bench_connection *connection, int epoll_fd,
                                           const struct bench_request *request);
 

@@ -1,6 +1,5 @@
-/* A histogram of times: 64 steps per doubling, so that every figure is right within 1.6 %.
- *
- * Must not know: what is timed. Allocates nothing. */
+/* A histogram of times: 64 steps per doubling, so that every time is right within 1.6 %. Allocates
+ * nothing. */
 #ifndef BENCH_LATENCY_H
 #define BENCH_LATENCY_H
 

@@ -1,4 +1,4 @@
-/* What loadgen counts, and how it is printed. Must not know: sockets. */
+/* What loadgen counts, and how it is printed. */
 #ifndef BENCH_LOADGEN_REPORT_H
 #define BENCH_LOADGEN_REPORT_H
 

@@ -1,7 +1,7 @@
 /* The queries that the benchmarks ask: bags of random ids, as arrays and as whole HTTP requests.
  *
  * The same seed gives the same ids to a program that asks over HTTP and to one that calls the
- * kernels. Must not know: sockets, time. */
+ * kernels. */
 #ifndef BENCH_QUERY_H
 #define BENCH_QUERY_H
 

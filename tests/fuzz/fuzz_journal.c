@@ -1,5 +1,5 @@
 /* libFuzzer: journals of row updates. What is read must be written as the same bytes again, and a
- * file of whole records, cut anywhere, has a torn tail. */
+ * file of whole records, truncated anywhere, has a torn tail. */
 #include "proto/formats.h"
 
 #include <stdlib.h>

@@ -178,7 +178,7 @@ class Server:
 
     # ---- the process --------------------------------------------------------------------------
     def memory_bytes(self, key="VmRSS"):
-        """A figure of /proc/PID/status: VmRSS, VmHWM (its peak), VmSize, VmPeak."""
+        """A number of /proc/PID/status: VmRSS, VmHWM (its peak), VmSize, VmPeak."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"^{key}:\s+(\d+) kB$", status, re.MULTILINE).group(1)) * 1024
 
@@ -213,7 +213,7 @@ class Server:
         self._reader.join(TIMEOUT_S)
 
     def stop(self, number=signal.SIGTERM):
-        """Stops the server and checks that it went in peace."""
+        """Stops the server and checks how it ended."""
         if self.process.poll() is None:
             self.send(number)
         self.check_end()
@@ -223,7 +223,7 @@ class Server:
         self._end_checked = True
         code = self.wait()
         if SANITIZER_REPORT.search(self.log()):
-            raise Failure(f"a sanitizer spoke:\n{self.log()}")
+            raise Failure(f"a sanitizer reports:\n{self.log()}")
         if code != exit_code:
             raise Failure(f"exit code {code} instead of {exit_code}; standard error:\n{self.log()}")
 

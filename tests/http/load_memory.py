@@ -3,7 +3,7 @@
     tests/http/load_memory.py [GIGABYTES]
 
 Writes a table of 2 GB (or as many as are given) and checks that the server that has loaded it takes
-at most 1.05 times its size and 64 MB more, now and at its peak. Prints the figures.
+at most 1.05 times its size and 64 MB more, now and at its peak. Prints both.
 """
 
 import sys

@@ -211,9 +211,9 @@ def test_descriptions(client):
     expect("mixed" in [entry["name"] for entry in index], index)
 
 
-def test_cut(models, features, rng):
+def test_split(models, features, rng):
     """A request large enough to be split over two idle workers, across its tables; and one whose first
-    feature is one giant bag, which is cut by columns."""
+    feature is one giant bag, which is split by columns."""
     with Server("--config", models[0], "--workers", 2, "--inline-work-microseconds", 0) as server, \
             Client(server) as client:
         for lengths in ([1000] * 40, [30000, 0]):

@@ -205,7 +205,7 @@ def test_loaded_versions_catch_up_from_memory(directory):
 
 
 def test_memory_for_updates_is_bounded(directory):
-    """A version that lacks more than what was kept is refused with what it lacks; one that includes
+    """A version that lacks more than what was kept is rejected with what it lacks; one that includes
     enough is served."""
     root = directory / "models"
     publish(root, "t", 1)

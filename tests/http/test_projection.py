@@ -153,7 +153,7 @@ def test_many(client, arrays, rng):
 
 
 def test_cut(client, arrays, rng):
-    """Large enough to be cut over idle workers: pooled in parts, projected once."""
+    """Large enough to be split over idle workers: pooled in parts, projected once."""
     bags = [rng.integers(0, 500, 2000) for _ in range(40)]
     for binary in (True, False):
         got = client.infer("table", offsets_of(bags), binary=True,

@@ -21,7 +21,7 @@ def states(server):
 
 
 def expect_second(server, reply, fits):
-    """The load of a second version of 48 KiB is made, or refused, and the first one is served on."""
+    """The load of a second version of 48 KiB is made, or rejected, and the first one is served on."""
     if fits:
         reply.expect(200)
     else:
@@ -39,7 +39,7 @@ def test_load_first_counts_both(directory, off, fits):
         publish(root, "t", 2, larger(2, 3))
         reply = server.admin.load("t")
         expect_second(server, reply, fits)
-        if not fits:  # refused before it began: nothing was announced, and nothing read
+        if not fits:  # rejected before it began: nothing was announced, and nothing read
             expect_equal(len([e for e in server.events() if "table t: loading" in e.get("message", "")]), 1)
 
 
@@ -67,7 +67,7 @@ def test_unload_first_counts_the_larger(directory, off, fits):
 
 
 def test_groups_and_held_versions_count(directory):
-    """A group is refused as a whole; a version that is only held takes its room."""
+    """A group is rejected as a whole; a version that is only held takes its room."""
     root = directory / "models"
     for name in ("t", "u"):
         publish(root, name, 1, larger(1, 1))

@@ -268,7 +268,7 @@ def test_journal_of_another_model(world):
 
 
 def test_full_disk_refuses_updates_alone(world):
-    """The journal cannot be written: updates are refused with 507 and use up no number, requests are
+    """The journal cannot be written: updates are rejected with 507 and use up no number, requests are
     answered, and when there is room again updates go on. A limit of the file's size stands for the
     disk."""
     row = [[1] * COLUMNS]

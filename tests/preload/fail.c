@@ -3,7 +3,7 @@
  *
  * The file that FAIL_CONTROL names is mapped and shared with the test, which arms it at any moment:
  * the Nth call of one kind fails, or every one from the Nth on, with an errno; or system calls are
- * cut short to one byte. Calls are counted while armed. Nothing here allocates. */
+ * shortened to one byte. Calls are counted while armed. Nothing here allocates. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* Strict JSON: what must be taken, what must be rejected and where, and what is cut out. */
+/* Strict JSON: what must be taken, what must be rejected and where, and what is left out of the
+ * copy. */
 #include "testing.h"
 
 #include "proto/json.h"

@@ -53,7 +53,7 @@ static void test_values(void **state)
     }
 }
 
-/* A long value is cut between characters, and the line is whole all the same. */
+/* A long value is truncated between characters, and the line stays complete. */
 static void test_long_values(void **state)
 {
     char *value = malloc(12001);

@@ -208,7 +208,7 @@ struct message {
     size_t body_bytes;
 };
 
-/* Asks and returns the status; the figures are those of this request. */
+/* Asks and returns the status; the times are those of this request. */
 static int ask(const struct message *message, size_t *reply_bytes)
 {
     char head[512];

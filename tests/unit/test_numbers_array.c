@@ -167,7 +167,7 @@ static void test_rejects_nul_bytes(void **state)
                         "element 1 is '\\x002'; INT8 takes integers from -128 to 127");
 }
 
-/* Cut anywhere, an array is rejected, and nothing after the cut is looked at. */
+/* An array that ends anywhere is rejected, and nothing behind its end is read. */
 static void test_rejects_every_truncation(void **state)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What clients are told: sentences of findings, quoted bytes, prefixes, cut texts. */
+/* What clients are told: sentences of findings, quoted bytes, prefixes, truncated texts. */
 #include "testing.h"
 
 #include "proto/problem.h"
@@ -85,7 +85,7 @@ static void test_quotes_what_clients_chose(void **state)
     text[64] = 'x';
     text[65] = 0;
     assert_int_equal(strlen(bag_quote(text, 65).text), 67);
-    memcpy(text + 62, "\xe2\x82\xac", 3); /* no character is cut in two */
+    memcpy(text + 62, "\xe2\x82\xac", 3); /* no character is split */
     assert_int_equal(strlen(bag_quote(text, 65).text), 62 + 3);
     memset(text, 0x80, 65);
     assert_int_equal(strlen(bag_quote(text, 65).text), 61 * 4 + 3);

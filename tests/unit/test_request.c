@@ -351,7 +351,7 @@ static void test_tables_that_change(void **state)
     assert_int_equal(bag_registry_collect(registry), 1);
 }
 
-/* A chunked body that passes the limit is cut off where it does. */
+/* A chunked body that passes the limit is rejected where it does. */
 static void test_limit_of_a_body(void **state)
 {
     char piece[100];

@@ -4,7 +4,7 @@
  * numbered rightly, again, and with gaps; calls of the disk fail; versions are reloaded; the
  * process or the machine stops in the middle. A model of a few lines knows what every number left
  * behind. What was acknowledged must be there after every restart, in its order, and what was
- * refused only where nobody could know.
+ * failed only where nobody could know.
  *
  *   test_updates_disk [COUNT [FIRST]]    so many stories, from a seed on; 300 without arguments */
 #include "disk_fixture.h"
@@ -31,7 +31,7 @@ struct story {
 
     struct state states[MAX_SEQ]; /* after each number */
     uint64_t acknowledged;        /* the last number that was */
-    /* What may have taken the numbers after it: refused by a disk that failed. */
+    /* What may have taken the numbers after it: those that failed with the disk. */
     struct batch tries[MAX_SEQ][MAX_TRIES];
     size_t num_tries[MAX_SEQ];
 
@@ -43,7 +43,7 @@ struct story {
     size_t num_versions;
     uint64_t oldest_snapshot; /* that must still be able to start */
     size_t lost_syncs;        /* before the last restart */
-    size_t restarts, applied, refused, reloads, rejected, powers;
+    size_t restarts, applied, failed, reloads, rejected, powers;
 };
 
 #define require(story, condition)                                                     \
@@ -199,8 +199,8 @@ static bool is_storage(const struct bag_update *update)
     return update->failed && update->problem.kind == BAG_ERROR_STORAGE;
 }
 
-/* `was_refused`: one that was asked before it, together with it. */
-static void take_outcome(struct story *story, const struct asked *asked, bool *was_refused)
+/* `one_failed`: one that was asked before it, together with it. */
+static void take_outcome(struct story *story, const struct asked *asked, bool *one_failed)
 {
     const struct bag_update *update = &asked->update;
     if (update->applied) {
@@ -212,12 +212,12 @@ static void take_outcome(struct story *story, const struct asked *asked, bool *w
         story->applied++;
         return;
     }
-    require(story, update->failed && (is_storage(update) || *was_refused));
+    require(story, update->failed && (is_storage(update) || *one_failed));
     /* Its number may have been any from here to how many were asked together. */
     for (uint64_t i = 0; is_storage(update) && i < TOGETHER; i++)
         remember_try(story, story->acknowledged + 1 + i, &asked->batch);
-    *was_refused = true;
-    story->refused++;
+    *one_failed = true;
+    story->failed++;
 }
 
 /* One to a few updates at once; with numbers, or with the next ones. */
@@ -226,7 +226,7 @@ static void send(struct story *story)
     struct asked asked[TOGETHER];
     size_t count = 1 + rng_below(&story->rng, TOGETHER);
     struct state state = story->states[story->acknowledged];
-    bool numbered = rng_below(&story->rng, 2), was_refused = false;
+    bool numbered = rng_below(&story->rng, 2), one_failed = false;
     for (size_t i = 0; i < count; i++) {
         ask(story, &asked[i], &state);
         asked[i].update.has_sequence = numbered;
@@ -236,10 +236,10 @@ static void send(struct story *story)
     }
     bag_updates_run(&story->updates, &asked[0].update);
     for (size_t i = 0; i < count; i++)
-        take_outcome(story, &asked[i], &was_refused);
+        take_outcome(story, &asked[i], &one_failed);
 }
 
-/* A number that was used changes nothing, and one that is too high is refused. */
+/* A number that was used changes nothing, and one that is too high is rejected. */
 static void send_wrong(struct story *story)
 {
     struct asked asked;
@@ -332,7 +332,7 @@ static void end(struct story *story, struct story *sum)
 {
     sum->restarts += story->restarts;
     sum->applied += story->applied;
-    sum->refused += story->refused;
+    sum->failed += story->failed;
     sum->reloads += story->reloads;
     sum->rejected += story->rejected;
     sum->powers += story->powers;
@@ -385,9 +385,9 @@ static struct story *run_stories(void (*run)(uint64_t seed, struct story *sum))
     assert_non_null(sum);
     for (uint64_t seed = first; seed < first + count; seed++)
         run(seed, sum);
-    printf("%llu stories: %zu updates applied, %zu refused, %zu reloads, %zu rejected, %zu "
+    printf("%llu stories: %zu updates applied, %zu failed, %zu reloads, %zu rejected, %zu "
            "restarts, %zu without power\n",
-           (unsigned long long)count, sum->applied, sum->refused, sum->reloads, sum->rejected,
+           (unsigned long long)count, sum->applied, sum->failed, sum->reloads, sum->rejected,
            sum->restarts, sum->powers);
     return sum;
 }
@@ -404,7 +404,7 @@ static void test_stories(void **state)
 {
     struct story *sum = run_stories(run_story);
     (void)state;
-    assert_true(sum->applied > count && sum->refused && sum->reloads && sum->powers);
+    assert_true(sum->applied > count && sum->failed && sum->reloads && sum->powers);
     free(sum);
 }
 
