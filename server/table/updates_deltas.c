@@ -6,6 +6,7 @@
 #include "updates.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,11 +190,15 @@ static bool add_found(struct listing *listing, uint64_t number)
 }
 
 /* Those in the folder, which may be absent. What there is no memory for is seen another time. */
-static void list_deltas(struct listing *listing, const char *folder, uint64_t after)
+static bool list_deltas(struct listing *listing, const char *folder, uint64_t after,
+                        struct bag_problem *problem)
 {
-    DIR *directory = folder ? opendir(folder) : NULL;
+    DIR *directory = opendir(folder);
     const struct dirent *entry;
     *listing = (struct listing){.count = 0};
+    if (!directory && errno != ENOENT && errno != ENOMEM)
+        return bag_problem_set(problem, BAG_ERROR_FILE, "deltas %s: the folder cannot be read: %s",
+                               folder, strerror(errno));
     while (directory && (entry = readdir(directory))) {
         uint64_t number = number_of(entry->d_name);
         if (number > after && !add_found(listing, number))
@@ -203,6 +208,7 @@ static void list_deltas(struct listing *listing, const char *folder, uint64_t af
         closedir(directory);
     if (listing->count)
         qsort(listing->found, listing->count, sizeof *listing->found, compare);
+    return true;
 }
 
 /* ---- whole or not ---------------------------------------------------------------------------- */
@@ -397,13 +403,16 @@ bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updat
     pthread_mutex_unlock(&updates->lock);
     if (!taking.stream || !table->deltas)
         return true;
+    uint64_t last = live ? last_update(updates, taking.stream, live) : table->through;
+    if (!list_deltas(&listing, table->deltas, last, problem)) {
+        tell(taking.stream, problem);
+        return false;
+    }
     if (!live) {
-        list_deltas(&listing, table->deltas, table->through);
         ok = check_mapped(&taking, &listing, problem);
         free(listing.found);
         return ok;
     }
-    list_deltas(&listing, table->deltas, last_update(updates, taking.stream, live));
     size_t first = take_listed(&taking, &listing, &ok, problem);
     note_rest(&taking, &listing, first);
     return ok;

@@ -387,6 +387,20 @@ def test_bad_deltas_are_waited_for(directory):
         check_rows(all_rows(server.client), after(control.rows_of(1), 0, 1))
 
 
+def test_a_folder_of_deltas_that_cannot_be_read_is_said(directory):
+    version = publish(directory / "models", "t", 1).parent
+    (version / "deltas").write_text("no folder")
+    with serve_plain(directory) as server:
+        expect(str(version / "deltas") in server.wait_event("a delta is not applied")["reason"],
+               server.log())
+        error = server.admin.load("t").expect(400).error()
+        expect(error.endswith(f"{version}/deltas: the folder cannot be read: Not a directory"), error)
+        (version / "deltas").unlink()
+        numbered(version, 1)
+        server.admin.load("t").expect(200)
+        check_rows(all_rows(server.client), after(control.rows_of(1), 0, 1))
+
+
 def test_deltas_remove_only_what_they_say(directory):
     """Keys whose rows have not come yet are not keys to remove."""
     root = directory / "models"
