@@ -144,7 +144,7 @@ enum bag_http_outcome bag_http_post_load_group(struct bag_http_request *request)
  * From the handler on until the loop is told, the request belongs to a worker, then to the updates'
  * thread. */
 
-/* Decoding takes at most this many times the body: for an id its copy and one for sorting, or for
+/* Decoding takes at most this many times the body: for an id its copy and two for sorting, or for
  * rows what they are converted to. */
 #define ARENA_FACTOR     12
 #define ARENA_BASE_BYTES (4 << 20)

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static bool no_memory(struct bag_problem *problem)
@@ -46,34 +45,62 @@ static uint64_t id_at(const struct bag_tensor *ids, size_t position)
     return wide;
 }
 
-struct placed {
-    uint64_t id;
-    size_t position;
-};
-
-static int compare_placed(const void *a, const void *b)
+/* Sorts by one byte of the ids into another array; false where that byte is the same in all. */
+static bool sort_by_byte(const uint64_t *ids, uint64_t *sorted, size_t count, unsigned shift)
 {
-    const struct placed *x = a, *y = b;
-    if (x->id != y->id)
-        return (x->id > y->id) - (x->id < y->id);
-    return (x->position > y->position) - (x->position < y->position);
+    size_t next[257] = {0};
+    for (size_t i = 0; i < count; i++)
+        next[1 + (ids[i] >> shift & 255)]++;
+    for (size_t byte = 0; byte < 256; byte++) {
+        if (next[1 + byte] == count)
+            return false;
+        next[1 + byte] += next[byte];
+    }
+    for (size_t i = 0; i < count; i++)
+        sorted[next[ids[i] >> shift & 255]++] = ids[i];
+    return true;
+}
+
+/* The ids, sorted: one of the two arrays. qsort takes memory that nobody counts. */
+static const uint64_t *sort_ids(uint64_t *ids, uint64_t *other, size_t count)
+{
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+        if (sort_by_byte(ids, other, count, shift)) {
+            uint64_t *sorted = other;
+            other = ids;
+            ids = sorted;
+        }
+    }
+    return ids;
+}
+
+static bool reject_twice(const struct bag_table_memory *memory, const struct bag_rows_batch *batch,
+                         uint64_t id, struct bag_problem *problem)
+{
+    size_t first = 0;
+    while (batch->ids[first] != id)
+        first++;
+    size_t second = first + 1;
+    while (batch->ids[second] != id)
+        second++;
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "'%s' names the same row at positions %zu and %zu", ids_name(memory),
+                           first, second);
 }
 
 static bool check_once(const struct bag_table_memory *memory, const struct bag_rows_batch *batch,
                        struct bag_arena *arena, struct bag_problem *problem)
 {
-    struct placed *placed = bag_arena_array(arena, batch->count, sizeof *placed);
-    if (!placed)
+    uint64_t *ids = bag_arena_array(arena, batch->count, sizeof *ids);
+    uint64_t *other = bag_arena_array(arena, batch->count, sizeof *other);
+    if (!ids || !other)
         return no_memory(problem);
-    for (size_t i = 0; i < batch->count; i++)
-        placed[i] = (struct placed){batch->ids[i], i};
-    if (batch->count > 1)
-        qsort(placed, batch->count, sizeof *placed, compare_placed);
+    if (batch->count)
+        memcpy(ids, batch->ids, batch->count * sizeof *ids);
+    const uint64_t *sorted = sort_ids(ids, other, batch->count);
     for (size_t i = 1; i < batch->count; i++) {
-        if (placed[i].id == placed[i - 1].id)
-            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                                   "'%s' names the same row at positions %zu and %zu",
-                                   ids_name(memory), placed[i - 1].position, placed[i].position);
+        if (sorted[i] == sorted[i - 1])
+            return reject_twice(memory, batch, sorted[i], problem);
     }
     return true;
 }

@@ -133,6 +133,30 @@ def test_bad_batches(world):
         applied(update(client, "dense", [1], row), 1, 1)
 
 
+def test_ids_that_are_there_twice(world):
+    """Found wherever they are, and whichever of their bytes differ."""
+    random = np.random.default_rng(1)
+    with world.server() as server, Client(server) as client:
+        for mask in (0xFF, 0xFFFF << 48, 0xFF << 24, MASK):
+            mixed = np.unique(random.integers(0, MASK, 200, np.uint64, True) & np.uint64(mask))
+            random.shuffle(mixed)
+            error = update(client, "keyed", mixed, **{"delete": True}).expect(400).error()
+            expect("the table does not have it" in error, error)
+            mixed[len(mixed) - 2] = mixed[3]
+            error = update(client, "keyed", mixed, **{"delete": True}).expect(400).error()
+            expect(error.endswith(f"same row at positions 3 and {len(mixed) - 2}"), error)
+
+
+def test_a_batch_takes_what_the_budget_has_for_it(world):
+    """Its body, and three times that for its ids."""
+    ids = np.arange(1, 1 + (4 << 20), dtype=np.uint64)
+    with world.server() as server, Client(server) as client:
+        before = server.memory_bytes("VmHWM")
+        update(client, "keyed", ids, **{"delete": True}).expect(400)
+        grown = server.memory_bytes("VmHWM") - before
+        expect(grown < 4.5 * ids.nbytes, f"{grown} bytes for ids of {ids.nbytes}")
+
+
 def test_who_may(world):
     row = np.zeros((1, COLUMNS), np.float32)
     with world.server() as server, Client(server) as client:
