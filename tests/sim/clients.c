@@ -329,8 +329,3 @@ void sim_clients_begin(void)
     for (size_t i = 0; i < story.clients; i++)
         start_client(READER, (uint32_t)sim_below(8), 0);
 }
-
-size_t sim_clients_left(void)
-{
-    return world.left;
-}

@@ -44,7 +44,7 @@ static unsigned possible_versions(size_t table, uint64_t from_ns, uint64_t to_ns
     return versions;
 }
 
-/* ---- replies ---- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 bool parse_reply(const struct text *text, struct reply *reply)
 {
@@ -74,7 +74,7 @@ bool is_signalled(void)
     return story.signal_ns <= sim.now_ns;
 }
 
-/* What an output must be. */
+/* Whether an output is the sums of the rows of that version after so many updates. */
 static bool is_sum(const struct feature *feature, unsigned version, uint64_t updates,
                    const float *values, size_t stride)
 {
@@ -134,7 +134,7 @@ static const char *read_output(const char *json, const char *name, const char **
 static void check_rows(const struct client *client, const struct reply *reply)
 {
     float values[2][MAX_BAGS * COLUMNS];
-    char name[16] = "embeddings", version[16];
+    char name[16] = "embeddings";
     const char *binary = reply->json_bytes ? reply->body + reply->json_bytes : NULL;
     const char *json = reply->body, *shown = strstr(json, "\"model_version\":\"");
     unsigned found = ~0U;
@@ -145,14 +145,11 @@ static void check_rows(const struct client *client, const struct reply *reply)
         json = read_output(json, name, &binary, values[i], feature->bags * COLUMNS);
         found &= matching_versions(client, feature, values[i], COLUMNS);
     }
-    snprintf(version, sizeof version, "%u",
-             client->model == BOTH ? 1
-             : shown               ? atoi(shown + 17)
-                                   : 0);
+    unsigned version = shown ? (unsigned)atoi(shown + strlen("\"model_version\":\"")) : 0;
     sim_require(found, "model %s: no version and update fits the reply: %.400s",
                 model_names[client->model], reply->body);
-    sim_require(client->model == BOTH || (found & 1U << atoi(version)),
-                "model %s: the reply names version %s, and has rows of another (%x)",
+    sim_require(client->model == BOTH || (found & 1U << version),
+                "model %s: the reply names version %u, and has rows of another (%x)",
                 model_names[client->model], version, found);
 }
 

@@ -12,7 +12,7 @@ const char *const model_names[MODELS] = {"a", "b", "c", "u", "k", "both"};
 
 struct history history;
 
-/* ---- tables ---- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 int64_t key_of(size_t row)
 {
@@ -40,7 +40,7 @@ void begin_history(void)
         history.streams[K].last[0][row] = ABSENT;
 }
 
-/* ---- text ---- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 void add_text(struct text *text, const void *bytes, size_t count)
 {

@@ -184,9 +184,6 @@ void sim_clients_begin(void);
 bool sim_has_stopped(void);
 __attribute__((noreturn)) void sim_on_exit(int code);
 
-/* How many have not ended yet. */
-size_t sim_clients_left(void);
-
 /* Called once each: the server is ready; all clients have ended. */
 void sim_on_ready(void);
 void sim_on_clients_done(void);

@@ -35,7 +35,7 @@ SIM_PUBLIC const char *__asan_default_options(void)
     return "quarantine_size_mb=8:malloc_context_size=8:detect_stack_use_after_return=0";
 }
 
-/* From the signal to the end: more than the drain has for itself is waited for nobody. */
+/* From the signal to the end, but for drain_delay_s. */
 #define STOPS_NS (8 * S)
 
 #define MAX_ARGUMENTS 64
@@ -106,10 +106,43 @@ static void choose_journal(void)
     set("--journal-sync-interval-ms", 1 + sim_below(20));
 }
 
+static void choose_batches(void)
+{
+    if (!sim_one_in(3))
+        return;
+    set("--preferred-batch-size", 2 + sim_below(4));
+    set("--max-queue-delay-us", sim_below(sim_one_in(8)   ? 12000000
+                                          : sim_one_in(2) ? 100000
+                                                          : 1000));
+}
+
+static void choose_timeouts(void)
+{
+    set("--request-timeout-s", 1 + sim_below(3));
+    set("--reply-timeout-s", 1 + sim_below(3));
+    story.idle_timeout_s = 2 + sim_below(3);
+    set("--idle-timeout-s", story.idle_timeout_s);
+}
+
+static void choose_logs(void)
+{
+    set_text("--access-log", sim_one_in(2) ? "on" : "off");
+    set_text("--log-format", sim_one_in(2) ? "json" : "text");
+}
+
+static void choose_proxy(void)
+{
+    story.proxy = sim_one_in(4);
+    if (!story.proxy)
+        return;
+    set_text("--proxy-protocol", "v2");
+    set_text("--trusted-proxies", "10.0.0.0/8");
+}
+
 static void choose_options(void)
 {
     world.num_arguments = 0;
-    story = (struct sim_story){.signal_ns = UINT64_MAX};
+    story = (struct sim_story){.signal_ns = UINT64_MAX, .hurries = is_apart(sim.seed)};
     set("--port", PORT);
     set("--admin-port", ADMIN_PORT);
     set_text("--models", "models");
@@ -121,26 +154,12 @@ static void choose_options(void)
     set("--workers", 1 + sim_below(3));
     set("--load-threads", 1 + sim_below(2));
     set("--inline-work-us", sim_one_in(2) ? 0 : 50);
-    if (sim_one_in(3)) {
-        set("--preferred-batch-size", 2 + sim_below(4));
-        set("--max-queue-delay-us", sim_below(sim_one_in(8)   ? 12000000
-                                              : sim_one_in(2) ? 100000
-                                                              : 1000));
-    }
-    set("--request-timeout-s", 1 + sim_below(3));
-    set("--reply-timeout-s", 1 + sim_below(3));
-    story.idle_timeout_s = 2 + sim_below(3);
-    set("--idle-timeout-s", story.idle_timeout_s);
-    set_text("--access-log", sim_one_in(2) ? "on" : "off");
-    set_text("--log-format", sim_one_in(2) ? "json" : "text");
+    choose_batches();
+    choose_timeouts();
+    choose_logs();
     story.drain_delay_s = sim_one_in(4) ? 1 : 0;
     set("--drain-delay-s", story.drain_delay_s);
-    story.hurries = is_apart(sim.seed);
-    story.proxy = sim_one_in(4);
-    if (story.proxy) {
-        set_text("--proxy-protocol", "v2");
-        set_text("--trusted-proxies", "10.0.0.0/8");
-    }
+    choose_proxy();
     choose_limits();
     if (!story.limits)
         set("--max-memory", 256 << 20);
