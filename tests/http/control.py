@@ -104,10 +104,7 @@ def serve(directory, *arguments, mode="explicit", **options):
     # The tests' own requests carry the token, whichever scope they need.
     with Server("--models", directory / "models", "--model-control", mode, "--admin-port", port,
                 "--token-file", tokens(directory), *arguments, **options) as server:
-        with Client(server) as client:
-            plain = client.request
-            client.request = lambda method, path, body=None, headers=None, **more: plain(
-                method, path, body, BEARER | (headers or {}), **more)
+        with Client(server, headers=BEARER) as client:
             server.client, server.admin = client, Admin(server, port)
             yield server
 

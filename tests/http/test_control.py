@@ -282,9 +282,7 @@ def test_answers_never_mix_versions(directory):
         seen, stop = set(), threading.Event()
 
         def ask():
-            with Client(server) as client:
-                plain = client.request
-                client.request = lambda *a, **k: plain(*a[:3], BEARER | (a[3] if len(a) > 3 else {}), **k)
+            with Client(server, headers=BEARER) as client:
                 while not stop.is_set():
                     seen.add(tuple(served_together(client, "c", ["f_a", "f_b"])))
 

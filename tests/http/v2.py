@@ -148,12 +148,13 @@ class Reply:
 class Client:
     """One keep-alive connection."""
 
-    def __init__(self, server, timeout_s=TIMEOUT_S):
-        self.server = server
+    def __init__(self, server, timeout_s=TIMEOUT_S, headers=None):
+        """`headers` go with every request."""
+        self.server, self.headers = server, headers or {}
         self.connection = http.client.HTTPConnection(server.host, server.port, timeout=timeout_s)
 
     def request(self, method, path, body=None, headers=None, **options):
-        self.connection.request(method, path, body, headers or {}, **options)
+        self.connection.request(method, path, body, self.headers | (headers or {}), **options)
         answer = self.connection.getresponse()
         names = {name.lower(): value for name, value in answer.getheaders()}
         return Reply(answer.status, names, answer.read())
