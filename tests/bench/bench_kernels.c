@@ -39,7 +39,7 @@ void *bench_memory(size_t bytes)
     return words;
 }
 
-int bench_pin(int cpu)
+int bench_set_affinity(int cpu)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -196,7 +196,7 @@ struct half {
 static void *run_half(void *argument)
 {
     struct half *half = argument;
-    bench_pin(half->cpu);
+    bench_set_affinity(half->cpu);
     for (int i = 0; i < half->rounds; i++) {
         pthread_barrier_wait(half->barrier);
         bag_pool_run(half->args, half->range, half->out);

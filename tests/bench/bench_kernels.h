@@ -27,7 +27,7 @@ struct cell {
 void *bench_memory(size_t bytes);
 
 /* Keeps the calling thread on one processor. */
-int bench_pin(int cpu);
+int bench_set_affinity(int cpu);
 
 /* Takes the instruction set of that name, or the best; returns the name of the one that pools. */
 const char *bench_isa(const char *name);

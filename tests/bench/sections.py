@@ -44,7 +44,7 @@ def start_with_workers(stack, bench, count, *arguments, name="bagserve"):
     cpus = [*bench.server_cpus, *bench.client_cpus]
     server = start_bagserve(stack, bench, "--workers", count, "--worker-cpus",
                             ",".join(map(str, cpus[:count])), *arguments, name=name, cpus=cpus)
-    server.pin_loop(bench.client_cpus)
+    server.set_loop_affinity(bench.client_cpus)
     return server
 
 
@@ -193,6 +193,19 @@ def inprocess(bench):
 
 # --- collection ----------------------------------------------------------------------------------
 
+def print_asked(query, taken, calls):
+    """A query over loopback against the kernels in one process."""
+    rows = query.bags * query.ids
+    share = median(s.per_s * rows / c["rows_per_s"] for (s, _), c in zip(taken, calls))
+    work = median(c["cpu_us_per_query"] / us for (_, us), c in zip(taken, calls))
+    print(f"{query.name}: {rows:,} rows of 512 bytes a query, 4 connections\n"
+          f"    in one process {median(c['rows_per_s'] for c in calls) / 1e6:.1f} million "
+          f"rows/s, {median(c['cpu_us_per_query'] for c in calls):,.0f} us of CPU a query\n"
+          f"    over loopback {median(s.per_s for s, _ in taken) * rows / 1e6:.1f} million "
+          f"rows/s, {median(us for _, us in taken):,.0f} us of the worker's CPU a query; "
+          f"{share:.2f} of in one process by rows/s, {work:.2f} by CPU")
+
+
 def print_sent(taken, rows, sent):
     """The same against the kernels in one process that sends what it pools."""
     if not sent:  # it takes two processors
@@ -233,16 +246,8 @@ def collection(bench):
                 used = (server.workers_cpu_s() - before) * 1e6 / sample.requests
                 asked[query].append((sample, used))
     for query, taken in asked.items():
-        rows, calls = query.bags * query.ids, called.get(query, called[COLLECTION])
-        share = median(s.per_s * rows / c["rows_per_s"] for (s, _), c in zip(taken, calls))
-        work = median(c["cpu_us_per_query"] / us for (_, us), c in zip(taken, calls))
-        print(f"{query.name}: {rows:,} rows of 512 bytes a query, 4 connections\n"
-              f"    in one process {median(c['rows_per_s'] for c in calls) / 1e6:.1f} million "
-              f"rows/s, {median(c['cpu_us_per_query'] for c in calls):,.0f} us of CPU a query\n"
-              f"    over loopback {median(s.per_s for s, _ in taken) * rows / 1e6:.1f} million "
-              f"rows/s, {median(us for _, us in taken):,.0f} us of the worker's CPU a query; "
-              f"{share:.2f} of in one process by rows/s, {work:.2f} by CPU")
-        print_sent(taken, rows, sent.get(query, sent[COLLECTION]))
+        print_asked(query, taken, called.get(query, called[COLLECTION]))
+        print_sent(taken, query.bags * query.ids, sent.get(query, sent[COLLECTION]))
     many, one, *_ = asked.values()
     print(f"    time of 26 tables / time of one: "
           f"{median(b.per_s / a.per_s for (a, _), (b, _) in zip(many, one)):.2f}, by the worker's "

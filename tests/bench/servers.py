@@ -68,7 +68,7 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
-    def pin_loop(self, cpus):
+    def set_loop_affinity(self, cpus):
         """Keeps the first thread, which runs the loop, on these processors."""
         os.sched_setaffinity(self.pid, cpus)
 
