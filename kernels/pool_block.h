@@ -110,12 +110,12 @@ struct bag_tile_task {
     size_t id_bytes;       /* from one id to the next */
     const size_t *bounds;
     size_t num_bags;
-    const char *rows;            /* the codes of the first row: after what stands in front */
+    const char *rows;            /* the codes of the first row, after what precedes them */
     size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
     size_t result_bytes;         /* of one element of the result */
     size_t first_column, end_column;
     size_t num_tiles;
-    size_t bytes_before; /* of what stands in front of the codes */
+    size_t bytes_before; /* of what precedes the codes */
     size_t last_byte;    /* of a row that is read: of the last column, or of what follows it */
     ptrdiff_t params_at; /* scale and bias, counted from the row's codes */
     bool has_params;     /* there are any */
