@@ -9,16 +9,7 @@
 #include <cpuid.h>
 #endif
 
-const struct bag_kernels bag_generic_kernels = {
-    .pool =
-        {
-#define BAG_X(id, bits, vector) [BAG_KIND_OF_##id] = bag_ref_block,
-            BAG_ROW_KINDS(BAG_X)
-#undef BAG_X
-                [BAG_KIND_OF_INTEGERS] = bag_ref_block,
-        },
-    .ids_valid = bag_ref_ids_valid,
-};
+const struct bag_kernels bag_generic_kernels = {.ids_valid = bag_ref_ids_valid};
 
 /* NULL where this build has none. */
 static const struct bag_kernels *const kernels_of[BAG_ISA_COUNT] = {
@@ -31,8 +22,7 @@ static const struct bag_kernels *const kernels_of[BAG_ISA_COUNT] = {
 #endif
 };
 
-/* Written before there are threads. */
-static enum bag_isa used = BAG_ISA_GENERIC;
+const struct bag_kernels *bag_kernels_used = &bag_generic_kernels;
 
 /* ---- the processor --------------------------------------------------------------------------- */
 
@@ -86,24 +76,15 @@ enum bag_isa bag_isa_best(void)
 
 void bag_isa_use(enum bag_isa isa)
 {
-    used = isa;
+    bag_kernels_used = kernels_of[isa];
 }
 
 enum bag_isa bag_isa_used(void)
 {
-    return used;
-}
-
-/* ---- the kernel of a call -------------------------------------------------------------------- */
-
-bag_block_fn *bag_kernel_for(const struct bag_table *table)
-{
-    return kernels_of[used]->pool[bag_row_kind(table)];
-}
-
-bag_ids_fn *bag_ids_kernel(void)
-{
-    return kernels_of[used]->ids_valid;
+    int isa = 0;
+    while (kernels_of[isa] != bag_kernels_used)
+        isa++;
+    return (enum bag_isa)isa;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

@@ -2,7 +2,8 @@
  *
  * The three forms are OpenVINO's EmbeddingBagOffsets-15 (and OffsetsSum-3), EmbeddingBagPacked-15
  * (and PackedSum-3) and EmbeddingSegmentsSum-3, widened to the reductions and options of PyTorch's
- * EmbeddingBag and TensorFlow's sparse lookups. A call has two halves:
+ * EmbeddingBag and TensorFlow's sparse lookups. Of a table and its
+ * rules bag_pool_prepare makes a plan, once. A call has two halves:
  *
  *   bag_pool_check   checks everything a client sent, once, and either names the first fault or
  *                    fills a struct bag_pool_args;
@@ -146,9 +147,22 @@ struct bag_ids {
     bool wide; /* int64 */
 };
 
+/* How the kernels walk through a table's rows. */
+struct bag_row_walk {
+    size_t row_bytes, codes_at, params_at; /* of a row, and in it */
+    size_t ahead;     /* rows in as many bytes as are prefetched of a table in the near caches */
+    uint8_t kind;     /* enum bag_row_kind */
+    bool is_far;      /* beyond the caches that need no prefetching; */
+    bool is_near;     /* and not beyond the near ones */
+    bool straddles;   /* rows do not begin at cache lines */
+    bool has_params;  /* there are scale and bias */
+    bool half_params; /* they are f16 */
+};
+
 /* A checked call. Filled by bag_pool_check; it borrows the table's rows and the tensors' data. */
 struct bag_pool_args {
     struct bag_table table;
+    struct bag_row_walk walk;
     enum bag_form form;
     enum bag_reduction reduction;
     enum bag_dtype output_dtype;
@@ -170,18 +184,32 @@ struct bag_pool_args {
                                      row now; NULL: not known. Only to explain a result */
     bool skip_unweighted;         /* entries whose weight is not above zero leave the bag */
     bool unsorted;                /* segments: bag_pool_sort must run before bag_pool_run */
+    size_t element_bytes;         /* of the result */
+    bool singles_pass;            /* a bag of one entry is that row: nothing divides or converts */
+    bool sums_pass;               /* f32 or f64 sums are results: likewise */
+    bool halves_pass;             /* f16 or bf16 ones are, once rounded */
 };
 
-/* Checks `inputs` against the table and its rules (which bag_rules_check accepts) and fills
- * `args`. The form follows from the inputs present: offsets, segment_ids, or 2-D indices alone.
- * A result of more than `max_result_bytes` is rejected; the computation of its size does not
- * overflow. On a fault the status is returned, `*fault` says where, `*args` is unspecified.
- * Fails on the first bad position of the tensor at fault. Where the rules say that the table is
- * keyed, the indices and default_index are not judged: `args` has the keys and no default row, and
- * bag_keys_resolve (keys.h) must follow. */
-enum bag_status bag_pool_check(const struct bag_table *table, const struct bag_rules *rules,
-                               const struct bag_inputs *inputs, size_t max_result_bytes,
-                               struct bag_pool_args *args, struct bag_fault *fault);
+/* What a table and its rules settle of every call. It borrows the table's rows. */
+struct bag_pool_plan {
+    struct bag_rules rules;
+    struct bag_pool_args args; /* but for what a request brings */
+};
+
+/* Makes the plan for a table and rules that bag_rules_check accepts, once for many calls. */
+void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
+                      struct bag_pool_plan *plan);
+
+/* Checks `inputs` against the table and the rules of the plan and fills `args`. The form follows
+ * from the inputs present: offsets, segment_ids, or 2-D indices alone. A result of more than
+ * `max_result_bytes` is rejected; the computation of its size does not overflow. On a fault the
+ * status is returned, `*fault` says where, `*args` is unspecified. Fails on the first bad position
+ * of the tensor at fault. Where the rules say that the table is keyed, the indices and
+ * default_index are not judged: `args` has the keys and no default row, and bag_keys_resolve
+ * (keys.h) must follow. */
+enum bag_status bag_pool_check(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
+                               size_t max_result_bytes, struct bag_pool_args *args,
+                               struct bag_fault *fault);
 
 /* Bytes of scratch that bag_pool_sort needs; 0 where it need not be called. */
 size_t bag_pool_scratch_bytes(const struct bag_pool_args *args);
@@ -198,7 +226,10 @@ struct bag_range {
 };
 
 /* The whole output of `args`. */
-struct bag_range bag_range_all(const struct bag_pool_args *args);
+static inline struct bag_range bag_range_all(const struct bag_pool_args *args)
+{
+    return (struct bag_range){0, args->num_bags, 0, args->table.row_elements};
+}
 
 /* Prefetches the rows of a checked call of few indices, and nothing where that gains nothing: they
  * are on their way while other calls are checked. `alone`: there are no others. To be called soon
@@ -208,7 +239,14 @@ void bag_pool_prefetch(const struct bag_pool_args *args, bool alone);
 /* Pools a range. `out` is the start of the whole result, [num_bags, row_elements] of output_dtype
  * with a bag every bag_stride bytes, at any alignment; the gaps between bags are not written,
  * and disjoint ranges may run at the same time. */
-void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void *out);
+void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *range, void *out);
+
+/* In line: a structure that is handed over by value is copied in other units than it was written
+ * in, which takes as long as pooling a few rows. */
+static inline void bag_pool_run(const struct bag_pool_args *args, struct bag_range range, void *out)
+{
+    bag_pool_range(args, &range, out);
+}
 
 /* Number of indices in bags [0, bag) of the result, for splitting work evenly; 0 <= bag <=
  * num_bags. Indices that belong to no bag are not counted. */

@@ -172,8 +172,8 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
 
 /* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. Of narrow
  * rows in the near caches 512 and 1024 bytes are one tile, too: there are 32 registers. */
-#define BAG_KERNELS     bag_avx512_kernels
-#define BAG_BELOW(kind) bag_avx2_kernels.pool[BAG_KIND_OF_##kind]
+#define BAG_KERNELS bag_avx512_kernels
+#define BAG_BELOW   &bag_avx2_kernels
 /* clang-format off */
 #define BAG_WHOLE_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
@@ -183,7 +183,7 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
 #define BAG_SPLIT_TILES(X, ...)  X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 4)
 #define BAG_ID_VECTOR_BYTES      64
-#define BAG_FAR_BYTES            16384
+#define BAG_FAR                  4
 #define BAG_FAR_CACHE            2
 #include "pool_instances.h"
 #endif

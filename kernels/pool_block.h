@@ -13,14 +13,29 @@
 /* The most bags of one block: bounds fit a small array on the stack. */
 #define BAG_BLOCK_BAGS 256
 
+/* Prefetching rows: how far ahead, and into which cache. Out-of-order execution hides the latency
+ * of the nearest caches by itself, and prefetching only costs there; beyond, the rows of the next
+ * bags are prefetched while this one is summed. */
+struct bag_fetch {
+    size_t ahead;   /* entries */
+    size_t end;     /* entries before this one have another one `ahead` of them */
+    bool near;      /* into the first cache; else into the second where that is better */
+    bool straddles; /* rows do not begin at cache lines: the last byte may be in one more */
+};
+
 struct bag_block {
     const struct bag_pool_args *args;
     size_t num_bags;
     const size_t *bounds; /* num_bags + 1; bag i has entries [bounds[i], bounds[i + 1]) */
     size_t end_entry;     /* of the whole range: entries up to here may be prefetched */
-    bool is_first;        /* of its range: its first rows have not been prefetched */
     size_t first_column, end_column;
     char *out; /* row of the block's first bag in the result, from column 0 */
+
+    /* The same for all blocks of a range; not set for the plain C kernel. */
+    size_t num_tiles;  /* of the columns; of several all are as wide as the instance says, the last
+                          one overlaps the one before it where the columns do not divide evenly */
+    bool singles_pass; /* a bag of one entry is that row: nothing divides or converts it */
+    struct bag_fetch fetch;
 };
 
 /* Pools a block: writes the columns [first_column, end_column) of every bag. */
@@ -39,20 +54,20 @@ bag_ids_fn bag_ref_ids_valid;
 
 /* ---- kernels by instruction set -------------------------------------------------------------- */
 
+struct bag_tile_set;
+
 struct bag_kernels {
-    bag_block_fn *pool[BAG_ROW_KIND_COUNT];
+    const struct bag_tile_set *sets[BAG_ROW_KIND_COUNT]; /* NULL: the plain C kernel */
     bag_ids_fn *ids_valid;
+    const struct bag_kernels *below; /* for rows narrower than a vector; NULL: plain C */
 };
 
 /* Those of other processor families are not linked in. */
 extern const struct bag_kernels bag_generic_kernels, bag_neon_kernels, bag_avx2_kernels,
     bag_avx512_kernels;
 
-/* The kernel in use for the table's rows. */
-bag_block_fn *bag_kernel_for(const struct bag_table *table);
-
-/* The check of ids in use. */
-bag_ids_fn *bag_ids_kernel(void);
+/* Those in use. Written before there are threads. */
+extern const struct bag_kernels *bag_kernels_used;
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
@@ -66,15 +81,72 @@ enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_CO
 /* The most vectors of a tile. */
 #define BAG_TILE_VECTORS 16
 
-/* Prefetching rows: how far ahead, and into which cache. Out-of-order execution hides the latency
- * of the nearest caches by itself, and prefetching only costs there; beyond, the rows of the next
- * bags are prefetched while this one is summed. */
-struct bag_fetch {
-    size_t ahead;   /* entries */
-    size_t end;     /* entries before this one have another one `ahead` of them */
-    bool near;      /* into the first cache; else into the second where that is better */
-    bool straddles; /* rows do not begin at cache lines: the last byte may be in one more */
+/* What each row needs, of a block and its args, as a kernel's own copy: its address does not
+ * escape, so that writing results cannot change it and it stays in registers. */
+struct bag_rows {
+    const struct bag_block *block;
+    const struct bag_pool_args *args;
+    const char *ids;       /* of entry 0 */
+    const char *ids_ahead; /* of the entry that is prefetched while entry 0 is added */
+    size_t id_bytes;       /* from one id to the next */
+    const size_t *bounds;
+    size_t num_bags, num_tiles;
+    const char *rows;            /* the codes of the first row: after what precedes them */
+    char *out;                   /* the result of the first bag, from column 0 */
+    size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
+    size_t result_bytes;         /* of one element of the result */
+    size_t first_column, end_column;
+    size_t bytes_before; /* of what precedes the codes */
+    size_t last_byte;    /* of a row that is read: of the last column, or of what follows it */
+    ptrdiff_t params_at; /* scale and bias, counted from the row's codes */
+    bool has_params;     /* there are any */
+    bool half_params;    /* they are f16 */
+    bool singles_pass, sums_pass, halves_pass;
+    struct bag_fetch fetch;
 };
+
+/* The last byte of a row that is read, counted from its codes. */
+BAG_LANE size_t bag_last_byte(const struct bag_block *block, size_t bits)
+{
+    const struct bag_row_walk *walk = &block->args->walk;
+    if (walk->has_params && walk->params_at > 0)
+        return walk->row_bytes - 1;
+    return block->end_column * bits / 8 - 1;
+}
+
+BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
+{
+    const struct bag_pool_args *args = block->args;
+    const struct bag_row_walk *walk = &args->walk;
+    size_t id_bytes = args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
+    size_t ahead = block->fetch.end > 0 ? block->fetch.ahead : 0;
+    return (struct bag_rows){
+        .block = block,
+        .args = args,
+        .ids = args->indices.data,
+        .ids_ahead = (const char *)args->indices.data + ahead * id_bytes,
+        .id_bytes = id_bytes,
+        .bounds = block->bounds,
+        .num_bags = block->num_bags,
+        .num_tiles = block->num_tiles,
+        .rows = (const char *)args->table.rows + walk->codes_at,
+        .out = block->out,
+        .row_bytes = walk->row_bytes,
+        .out_bytes = args->bag_stride,
+        .result_bytes = args->element_bytes,
+        .first_column = block->first_column,
+        .end_column = block->end_column,
+        .bytes_before = walk->codes_at,
+        .last_byte = bag_last_byte(block, bits),
+        .params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)walk->codes_at,
+        .has_params = walk->has_params,
+        .half_params = walk->half_params,
+        .singles_pass = block->singles_pass,
+        .sums_pass = args->sums_pass,
+        .halves_pass = args->halves_pass,
+        .fetch = block->fetch,
+    };
+}
 
 /* Prefetches the line of a byte into the first cache or the second. An address outside the table
  * does no harm: these are hints. */
@@ -100,49 +172,21 @@ BAG_LANE void bag_fetch_lines(bool near, const char *from, size_t bytes)
     }
 }
 
-/* A block, with everything that each row needs, and its tiles. Several tiles are all as wide as the
- * instance says; the last one overlaps the one before it where the columns do not divide evenly. */
-struct bag_tile_task {
-    const struct bag_block *block;
-    const struct bag_pool_args *args;
-    const char *ids;       /* of entry 0 */
-    const char *ids_ahead; /* of the entry that is prefetched while entry 0 is added */
-    size_t id_bytes;       /* from one id to the next */
-    const size_t *bounds;
-    size_t num_bags;
-    const char *rows;            /* the codes of the first row, after what precedes them */
-    size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
-    size_t result_bytes;         /* of one element of the result */
-    size_t first_column, end_column;
-    size_t num_tiles;
-    size_t bytes_before; /* of what precedes the codes */
-    size_t last_byte;    /* of a row that is read: of the last column, or of what follows it */
-    ptrdiff_t params_at; /* scale and bias, counted from the row's codes */
-    bool has_params;     /* there are any */
-    bool half_params;    /* they are f16 */
-    bool singles_pass;   /* a bag of one entry is that row: nothing divides or converts it */
-    bool sums_pass;      /* sums are results: nothing divides or converts them */
-    bool halves_pass;    /* sums of f16 or bf16 rows are, once rounded to the rows' type */
-    struct bag_fetch fetch;
-};
-
-typedef void bag_tile_fn(const struct bag_tile_task *task);
-
 /* The instances for one kind of rows. */
 struct bag_tile_set {
     /* Rows of one tile, of one vector first; NULL: see below. */
-    bag_tile_fn *whole[BAG_MODE_COUNT][BAG_TILE_VECTORS];
+    bag_block_fn *whole[BAG_MODE_COUNT][BAG_TILE_VECTORS];
     /* Likewise, but only for tables in the near caches; NULL: such rows are split. */
-    bag_tile_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS];
+    bag_block_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS];
     /* Rows of several tiles of so many vectors each; NULL: those of the next larger are taken. */
-    bag_tile_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS];
+    bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS];
     size_t largest_tile; /* vectors of the largest of them */
     size_t bits;         /* of an element */
     size_t lanes;        /* of a vector */
     unsigned lane_shift; /* its logarithm to base 2 */
-    size_t far_bytes;    /* how far ahead the rows of large tables are prefetched */
+    size_t far;          /* how far ahead the rows of large tables are prefetched: as many times
+                            as those of near ones */
     int far_cache;       /* into which cache they are: 1 or 2 */
-    bag_block_fn *below; /* pools what is narrower than one vector */
 };
 
 /* How a loop prefetches: with no entry, with those before fetch.end, or with all; where rows do not
@@ -173,6 +217,18 @@ static inline __attribute__((always_inline)) bool bag_kind_quantised(enum bag_ro
            kind == BAG_KIND_OF_E5M2;
 }
 
+/* Whether elements are f16 or bf16, which are summed wider than they are stored. */
+BAG_LANE bool bag_kind_halves(enum bag_row_kind kind)
+{
+    return kind == BAG_KIND_OF_F16 || kind == BAG_KIND_OF_BF16;
+}
+
+/* Whether elements are not summed as they are. */
+BAG_LANE bool bag_kind_converts(enum bag_row_kind kind)
+{
+    return kind != BAG_KIND_OF_F32 && kind != BAG_KIND_OF_F64;
+}
+
 /* Whether rows of that kind have scale and bias. */
 BAG_LANE bool bag_kind_has_bias(enum bag_row_kind kind)
 {
@@ -189,7 +245,7 @@ BAG_LANE int64_t bag_checked_id(const char *ids, size_t id_bytes, size_t entry)
     return id;
 }
 
-/* Pools a block with the instances of `set`. */
-void bag_tiles_pool(const struct bag_block *block, const struct bag_tile_set *set);
+/* How to walk through the rows of a table. */
+struct bag_row_walk bag_row_walk(const struct bag_table *table);
 
 #endif

@@ -27,38 +27,38 @@ struct V(tile) {
 };
 
 /* The tile that starts at `column`. */
-BAG_LANE struct V(tile) V(tile_from)(const struct bag_tile_task *task, enum bag_row_kind kind,
+BAG_LANE struct V(tile) V(tile_from)(const struct bag_rows *rows, enum bag_row_kind kind,
                                      size_t column, size_t last_vector)
 {
     const size_t bits = bag_kind_bits(kind), first_byte = column * bits / 8;
     size_t last_byte = (last_vector + V(lanes)) * bits / 8 - 1;
-    if (bag_kind_quantised(kind) && column + last_vector + V(lanes) == task->end_column)
-        last_byte = task->last_byte - first_byte;
-    return (struct V(tile)){.rows = task->rows + first_byte,
-                            .out = task->block->out + column * task->result_bytes,
+    if (bag_kind_quantised(kind) && column + last_vector + V(lanes) == rows->end_column)
+        last_byte = rows->last_byte - first_byte;
+    return (struct V(tile)){.rows = rows->rows + first_byte,
+                            .out = rows->out + column * rows->result_bytes,
                             .column = column,
                             .last_vector = last_vector,
                             .last_byte = last_byte,
-                            .bytes_before = column == 0 ? task->bytes_before : 0,
-                            .params_at = task->params_at - (ptrdiff_t)first_byte};
+                            .bytes_before = column == 0 ? rows->bytes_before : 0,
+                            .params_at = rows->params_at - (ptrdiff_t)first_byte};
 }
 
 /* The tile that has all columns. */
-BAG_LANE struct V(tile) V(only_tile)(const struct bag_tile_task *task, enum bag_row_kind kind)
+BAG_LANE struct V(tile) V(only_tile)(const struct bag_rows *rows, enum bag_row_kind kind)
 {
-    size_t columns = task->end_column - task->first_column;
-    return V(tile_from)(task, kind, task->first_column, columns - V(lanes));
+    size_t columns = rows->end_column - rows->first_column;
+    return V(tile_from)(rows, kind, rows->first_column, columns - V(lanes));
 }
 
 /* One of several, all of which are full; the last starts earlier where it must. */
 BAG_LANE struct V(tile)
-    V(tile_at)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors, size_t number)
+    V(tile_at)(const struct bag_rows *rows, enum bag_row_kind kind, int vectors, size_t number)
 {
     const size_t width = (size_t)vectors * V(lanes);
-    size_t column = task->first_column + number * width, latest = task->end_column - width;
+    size_t column = rows->first_column + number * width, latest = rows->end_column - width;
     struct V(tile) tile =
-        V(tile_from)(task, kind, column < latest ? column : latest, width - V(lanes));
-    tile.fetches_params = bag_kind_quantised(kind) && task->has_params && number == 0;
+        V(tile_from)(rows, kind, column < latest ? column : latest, width - V(lanes));
+    tile.fetches_params = bag_kind_quantised(kind) && rows->has_params && number == 0;
     return tile;
 }
 
@@ -69,38 +69,38 @@ BAG_LANE size_t V(column)(const struct V(tile) * tile, int vectors, int i)
 }
 
 /* The row of an entry. In the general mode it may be no row at all. */
-BAG_LANE int64_t V(id)(const struct bag_tile_task *task, enum bag_mode mode, size_t entry)
+BAG_LANE int64_t V(id)(const struct bag_rows *rows, enum bag_mode mode, size_t entry)
 {
     if (mode == BAG_MODE_GENERAL)
-        return bag_id_at(&task->args->indices, entry);
-    return bag_checked_id(task->ids, task->id_bytes, entry);
+        return bag_id_at(&rows->args->indices, entry);
+    return bag_checked_id(rows->ids, rows->id_bytes, entry);
 }
 
 /* The row that is prefetched while that of an entry is added. */
-BAG_LANE int64_t V(id_ahead)(const struct bag_tile_task *task, enum bag_mode mode, size_t entry)
+BAG_LANE int64_t V(id_ahead)(const struct bag_rows *rows, enum bag_mode mode, size_t entry)
 {
     if (mode == BAG_MODE_GENERAL)
-        return bag_id_at(&task->args->indices, entry + task->fetch.ahead);
-    return bag_checked_id(task->ids_ahead, task->id_bytes, entry);
+        return bag_id_at(&rows->args->indices, entry + rows->fetch.ahead);
+    return bag_checked_id(rows->ids_ahead, rows->id_bytes, entry);
 }
 
 /* Prefetches a tile of the row `ahead` of an entry. Rows with scale and bias hardly ever begin at
  * cache lines: that of their last byte is prefetched without a test. */
-BAG_LANE void V(fetch)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
+BAG_LANE void V(fetch)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
                        int vectors, const struct V(tile) * tile, enum bag_prefetching prefetching,
                        size_t entry)
 {
     const bool tested = prefetching == BAG_PREFETCH || prefetching == BAG_PREFETCH_SOME;
     const bool quantised = bag_kind_quantised(kind);
-    bool near = tested ? task->fetch.near : prefetching == BAG_PREFETCH_NEAR;
+    bool near = tested ? rows->fetch.near : prefetching == BAG_PREFETCH_NEAR;
     /* Where all tables are prefetched into the first cache, large ones lose by these. */
     bool near_ends = BAG_FAR_CACHE == 2 && near;
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
     uintptr_t row =
-        (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(task, mode, entry) * task->row_bytes;
+        (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(rows, mode, entry) * rows->row_bytes;
     uintptr_t from = quantised ? row - tile->bytes_before : row;
     bag_fetch_lines(BAG_FAR_CACHE == 1 || near, (const char *)from, tile_bytes);
-    if (bag_kind_has_bias(kind) || (tested && task->fetch.straddles))
+    if (bag_kind_has_bias(kind) || (tested && rows->fetch.straddles))
         bag_fetch_line(near_ends, (const char *)(row + tile->last_byte));
     if (tile->fetches_params)
         bag_fetch_line(near_ends, (const char *)(row + (uintptr_t)tile->params_at));
@@ -125,18 +125,18 @@ BAG_LANE void V(take_columns)(enum bag_row_kind kind, bool scaled, enum bag_mode
 
 /* Adds one row, whose scale and bias are f16 where `half`. In the general mode the weight may be 1,
  * which gives the bits of a plain addition. */
-BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind kind, bool half,
+BAG_LANE void V(take_row)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
                           size_t entry, int64_t id, bool is_first, BODY *sums)
 {
-    const struct bag_pool_args *args = task->args;
-    const char *at = tile->rows + (size_t)id * task->row_bytes;
-    struct V(row) row = V(open)(kind, half, task, at, at + tile->params_at);
+    const struct bag_pool_args *args = rows->args;
+    const char *at = tile->rows + (size_t)id * rows->row_bytes;
+    struct V(row) row = V(open)(kind, half, rows, at, at + tile->params_at);
     bool weighted = mode == BAG_MODE_WEIGHTED || (mode == BAG_MODE_GENERAL && args->weights);
     BODY weight = weighted ? V(weight)(kind, args, entry) : V(all)(1);
     bool takes_larger = mode == BAG_MODE_GENERAL && args->reduction == BAG_MAX;
     /* Multiplying by 1 would cost e5m2 without a scale a fifth. */
-    if (kind == BAG_KIND_OF_E5M2 && !task->has_params) {
+    if (kind == BAG_KIND_OF_E5M2 && !rows->has_params) {
         V(take_columns)
         (kind, false, mode, vectors, tile, &row, weight, takes_larger, is_first, sums);
         return;
@@ -146,19 +146,19 @@ BAG_LANE void V(take_row)(const struct bag_tile_task *task, enum bag_row_kind ki
 
 /* Adds the entries [entry, end), prefetching or not, and returns where it stopped. Which entries
  * stay is tested in the general mode only. */
-BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind kind, bool half,
+BAG_LANE size_t V(take_run)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                             enum bag_mode mode, int vectors, const struct V(tile) * tile,
                             enum bag_prefetching prefetching, size_t entry, size_t end,
                             bool *is_first, BODY *sums)
 {
     for (; entry < end; entry++) {
-        int64_t id = V(id)(task, mode, entry);
+        int64_t id = V(id)(rows, mode, entry);
         if (prefetching != BAG_PREFETCH_NONE &&
-            (prefetching != BAG_PREFETCH_SOME || entry < task->fetch.end))
-            V(fetch)(task, kind, mode, vectors, tile, prefetching, entry);
-        if (mode == BAG_MODE_GENERAL && !bag_keeps(task->args, entry, id))
+            (prefetching != BAG_PREFETCH_SOME || entry < rows->fetch.end))
+            V(fetch)(rows, kind, mode, vectors, tile, prefetching, entry);
+        if (mode == BAG_MODE_GENERAL && !bag_keeps(rows->args, entry, id))
             continue;
-        V(take_row)(task, kind, half, mode, vectors, tile, entry, id, *is_first, sums);
+        V(take_row)(rows, kind, half, mode, vectors, tile, entry, id, *is_first, sums);
         *is_first = false;
     }
     return entry;
@@ -166,41 +166,40 @@ BAG_LANE size_t V(take_run)(const struct bag_tile_task *task, enum bag_row_kind 
 
 /* Adds the entries [first, end) to the sums: those that have a row to prefetch, then the rest. What
  * is the same for all rows is tested here, not per row. */
-BAG_LANE void V(take_plain)(const struct bag_tile_task *task, enum bag_row_kind kind, bool half,
+BAG_LANE void V(take_plain)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                             enum bag_mode mode, int vectors, const struct V(tile) * tile,
                             size_t first, size_t end, BODY *sums)
 {
-    size_t fetch_end = task->fetch.end < end ? task->fetch.end : end;
+    size_t fetch_end = rows->fetch.end < end ? rows->fetch.end : end;
     bool is_first = true;
     /* Elements that are converted take longer than the tests. */
-    const bool is_sum = kind == BAG_KIND_OF_F32 || kind == BAG_KIND_OF_F64;
-    if (!bag_kind_has_bias(kind) && (!is_sum || task->fetch.straddles))
-        first = V(take_run)(task, kind, half, mode, vectors, tile, BAG_PREFETCH, first, fetch_end,
+    if (!bag_kind_has_bias(kind) && (bag_kind_converts(kind) || rows->fetch.straddles))
+        first = V(take_run)(rows, kind, half, mode, vectors, tile, BAG_PREFETCH, first, fetch_end,
                             &is_first, sums);
-    else if (BAG_FAR_CACHE == 1 || task->fetch.near)
-        first = V(take_run)(task, kind, half, mode, vectors, tile, BAG_PREFETCH_NEAR, first,
+    else if (BAG_FAR_CACHE == 1 || rows->fetch.near)
+        first = V(take_run)(rows, kind, half, mode, vectors, tile, BAG_PREFETCH_NEAR, first,
                             fetch_end, &is_first, sums);
     else
-        first = V(take_run)(task, kind, half, mode, vectors, tile, BAG_PREFETCH_FAR, first,
+        first = V(take_run)(rows, kind, half, mode, vectors, tile, BAG_PREFETCH_FAR, first,
                             fetch_end, &is_first, sums);
     V(take_run)
-    (task, kind, half, mode, vectors, tile, BAG_PREFETCH_NONE, first, end, &is_first, sums);
+    (rows, kind, half, mode, vectors, tile, BAG_PREFETCH_NONE, first, end, &is_first, sums);
 }
 
 /* Adds the entries [first, end) to the sums. The general mode, which is slower anyway, has one loop
  * for all. */
-BAG_LANE void V(take_rows)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                           size_t first, size_t end, BODY *sums)
+BAG_LANE void V(take_rows)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
+                           int vectors, const struct V(tile) * tile, size_t first, size_t end,
+                           BODY *sums)
 {
     bool is_first = true;
     if (mode == BAG_MODE_GENERAL)
         V(take_run)
-    (task, kind, task->half_params, mode, vectors, tile, BAG_PREFETCH_SOME, first, end, &is_first,
+    (rows, kind, rows->half_params, mode, vectors, tile, BAG_PREFETCH_SOME, first, end, &is_first,
      sums);
-    else if (kind == BAG_KIND_OF_INT8 && task->half_params)
-        V(take_plain)(task, kind, true, mode, vectors, tile, first, end, sums);
-    else V(take_plain)(task, kind, false, mode, vectors, tile, first, end, sums);
+    else if (kind == BAG_KIND_OF_INT8 && rows->half_params)
+        V(take_plain)(rows, kind, true, mode, vectors, tile, first, end, sums);
+    else V(take_plain)(rows, kind, false, mode, vectors, tile, first, end, sums);
 }
 
 BAG_LANE void V(clear)(BODY *sums, int vectors)
@@ -253,107 +252,126 @@ BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, enum bag_dt
 }
 
 /* Turns the sums of one bag into its result and writes it. */
-BAG_LANE void V(finish)(const struct bag_tile_task *task, enum bag_row_kind kind, int vectors,
+BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, int vectors,
                         const struct V(tile) * tile, size_t bag, size_t kept, BODY *sums)
 {
-    char *out = tile->out + bag * task->out_bytes;
+    char *out = tile->out + bag * rows->out_bytes;
     V(order)(kind, sums, vectors);
-    if (task->sums_pass) {
+    if (rows->sums_pass) {
         V(store_all)(tile, vectors, BODY_DTYPE, out, sums);
         return;
     }
-    if (kind == BAG_KIND_OF_F16 && task->halves_pass) {
+    if (kind == BAG_KIND_OF_F16 && rows->halves_pass) {
         V(store_all)(tile, vectors, BAG_F16, out, sums);
         return;
     }
-    if (kind == BAG_KIND_OF_BF16 && task->halves_pass) {
+    if (kind == BAG_KIND_OF_BF16 && rows->halves_pass) {
         V(store_all)(tile, vectors, BAG_BF16, out, sums);
         return;
     }
     BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
     V(copy)(spilled, sums, vectors);
     V(finish_other)
-    (task->args, spilled, (size_t)vectors, task->bounds + bag, kept, out, tile->last_vector);
+    (rows->args, spilled, (size_t)vectors, rows->bounds + bag, kept, out, tile->last_vector);
 }
 
-/* Copies a tile of one row, widened where it is narrow, to the result of a bag. */
-BAG_LANE void V(pass)(const struct bag_tile_task *task, enum bag_row_kind kind, enum bag_mode mode,
-                      int vectors, const struct V(tile) * tile, size_t entry, size_t bag)
+/* Copies a tile of one row, widened where it is narrow, to `out`. */
+BAG_LANE void V(pass)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
+                      int vectors, const struct V(tile) * tile, size_t entry, char *out)
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-    if (entry < task->fetch.end)
-        V(fetch)(task, kind, mode, vectors, tile, BAG_PREFETCH, entry);
     V(clear)(sums, vectors);
     V(take_row)
-    (task, kind, task->half_params, mode, vectors, tile, entry, V(id)(task, mode, entry), true,
+    (rows, kind, rows->half_params, mode, vectors, tile, entry, V(id)(rows, mode, entry), true,
      sums);
     V(order)(kind, sums, vectors);
-    V(store_all)(tile, vectors, BODY_DTYPE, tile->out + bag * task->out_bytes, sums);
+    V(store_all)(tile, vectors, BODY_DTYPE, out, sums);
+}
+
+/* Copies the rows of `count` bags of one entry each, from `bag` on, which has that entry; with or
+ * without prefetching. `only` is the tile of rows that have one, or NULL. */
+BAG_LANE void V(pass_run)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
+                          int vectors, const struct V(tile) * only,
+                          enum bag_prefetching prefetching, size_t bag, size_t entry, size_t count)
+{
+    size_t out_at = bag * rows->out_bytes;
+    for (size_t end = entry + count; entry < end; entry++, out_at += rows->out_bytes) {
+        for (size_t number = 0; number < (only ? 1 : rows->num_tiles); number++) {
+            struct V(tile) tile = only ? *only : V(tile_at)(rows, kind, vectors, number);
+            if (prefetching == BAG_PREFETCH ||
+                (prefetching == BAG_PREFETCH_SOME && entry < rows->fetch.end))
+                V(fetch)(rows, kind, mode, vectors, &tile, BAG_PREFETCH, entry);
+            V(pass)(rows, kind, mode, vectors, &tile, entry, tile.out + out_at);
+        }
+    }
 }
 
 /* Bags of one entry are copies of rows: nothing is summed, divided or converted, and few
- * instructions let many rows be loaded at once. Returns the first bag of another length. `only` is
- * the tile of rows that have one, or NULL. */
-BAG_LANE size_t V(pool_singles)(const struct bag_tile_task *task, enum bag_row_kind kind,
+ * instructions let many rows be loaded at once. Returns the first bag of another length. */
+BAG_LANE size_t V(pool_singles)(const struct bag_rows *rows, enum bag_row_kind kind,
                                 enum bag_mode mode, int vectors, const struct V(tile) * only,
-                                size_t bag)
+                                size_t first)
 {
-    const size_t *bounds = task->bounds, end_bag = task->num_bags;
-    for (; bag < end_bag && bounds[bag + 1] - bounds[bag] == 1; bag++) {
-        if (only)
-            V(pass)(task, kind, mode, vectors, only, bounds[bag], bag);
-        for (size_t number = 0; !only && number < task->num_tiles; number++) {
-            struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
-            V(pass)(task, kind, mode, vectors, &tile, bounds[bag], bag);
-        }
+    size_t entry = rows->bounds[first], end = first;
+    while (end < rows->num_bags && rows->bounds[end + 1] - rows->bounds[end] == 1)
+        end++;
+    size_t count = end - first, fetched = 0;
+    /* Elements that are converted, and several tiles, take longer than a test. */
+    if (bag_kind_converts(kind) || !only) {
+        V(pass_run)(rows, kind, mode, vectors, only, BAG_PREFETCH_SOME, first, entry, count);
+        return end;
     }
-    return bag;
+    if (entry < rows->fetch.end)
+        fetched = rows->fetch.end - entry < count ? rows->fetch.end - entry : count;
+    V(pass_run)(rows, kind, mode, vectors, only, BAG_PREFETCH, first, entry, fetched);
+    V(pass_run)
+    (rows, kind, mode, vectors, only, BAG_PREFETCH_NONE, first + fetched, entry + fetched,
+     count - fetched);
+    return end;
 }
 
 /* A tile of a bag. */
-BAG_LANE void V(pool_tile)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile, size_t bag,
-                           size_t kept)
+BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
+                           int vectors, const struct V(tile) * tile, size_t bag, size_t kept)
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     V(clear)(sums, vectors);
     V(take_rows)
-    (task, kind, mode, vectors, tile, task->bounds[bag], task->bounds[bag + 1], sums);
-    V(finish)(task, kind, vectors, tile, bag, kept, sums);
+    (rows, kind, mode, vectors, tile, rows->bounds[bag], rows->bounds[bag + 1], sums);
+    V(finish)(rows, kind, vectors, tile, bag, kept, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. `only` is the tile of
  * rows that have one, or NULL. */
-BAG_LANE void V(pool_bag)(const struct bag_tile_task *task, enum bag_row_kind kind,
-                          enum bag_mode mode, int vectors, const struct V(tile) * only, size_t bag)
+BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
+                          int vectors, const struct V(tile) * only, size_t bag)
 {
-    size_t first = task->bounds[bag], end = task->bounds[bag + 1];
-    size_t kept = mode == BAG_MODE_GENERAL ? bag_count_kept(task->args, first, end) : end - first;
+    size_t first = rows->bounds[bag], end = rows->bounds[bag + 1];
+    size_t kept = mode == BAG_MODE_GENERAL ? bag_count_kept(rows->args, first, end) : end - first;
     if (kept == 0) {
-        bag_ref_empty(task->block, bag);
+        bag_ref_empty(rows->block, bag);
         return;
     }
     if (only)
-        V(pool_tile)(task, kind, mode, vectors, only, bag, kept);
-    for (size_t number = 0; !only && number < task->num_tiles; number++) {
-        struct V(tile) tile = V(tile_at)(task, kind, vectors, number);
-        V(pool_tile)(task, kind, mode, vectors, &tile, bag, kept);
+        V(pool_tile)(rows, kind, mode, vectors, only, bag, kept);
+    for (size_t number = 0; !only && number < rows->num_tiles; number++) {
+        struct V(tile) tile = V(tile_at)(rows, kind, vectors, number);
+        V(pool_tile)(rows, kind, mode, vectors, &tile, bag, kept);
     }
 }
 
-BAG_LANE void V(pool_bags)(const struct bag_tile_task *given, enum bag_row_kind kind,
+BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind,
                            enum bag_mode mode, int vectors, bool is_split)
 {
-    /* A copy whose address does not escape: writing results cannot change it, so it stays in
-     * registers. */
-    const struct bag_tile_task copy = *given, *task = &copy;
-    const struct V(tile) whole = V(only_tile)(task, kind), *only = is_split ? NULL : &whole;
-    for (size_t bag = 0; bag < task->num_bags; bag++) {
-        if (mode != BAG_MODE_GENERAL && task->singles_pass)
-            bag = V(pool_singles)(task, kind, mode, vectors, only, bag);
-        if (bag == task->num_bags)
-            return;
-        V(pool_bag)(task, kind, mode, vectors, only, bag);
+    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
+    const struct V(tile) whole = V(only_tile)(rows, kind), *only = is_split ? NULL : &whole;
+    const bool singles_pass =
+        mode != BAG_MODE_GENERAL && !bag_kind_halves(kind) && rows->singles_pass;
+    for (size_t bag = 0; bag < rows->num_bags;) {
+        if (singles_pass && rows->bounds[bag + 1] - rows->bounds[bag] == 1)
+            bag = V(pool_singles)(rows, kind, mode, vectors, only, bag);
+        else
+            V(pool_bag)(rows, kind, mode, vectors, only, bag++);
     }
 }
 

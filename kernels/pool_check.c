@@ -3,7 +3,7 @@
  *
  * Of a request cheap facts are checked first: types and shapes, then scalars and the size of the
  * result, and only then the loops over offsets, segment ids and indices. */
-#include "pool_entries.h"
+#include "pool_block.h"
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
@@ -48,6 +48,7 @@ enum bag_status bag_rules_check(const struct bag_table *table, const struct bag_
 
 /* What every step of a check reads, and where it leaves its finding. */
 struct bag_check {
+    const struct bag_pool_plan *plan;
     const struct bag_table *table;
     const struct bag_rules *rules;
     const struct bag_inputs *inputs;
@@ -359,9 +360,9 @@ static enum bag_status fails_at(const struct bag_check *check, enum bag_status s
 
 /* Ids that must lie in [0, high] and, where `descending` is a fault, must not decrease: the first
  * position at which either is so. */
-static enum bag_status check_groups(const struct bag_check *check, enum bag_input which,
-                                    const struct bag_ids *ids, int64_t high,
-                                    enum bag_status outside, enum bag_status descending)
+static inline enum bag_status check_groups(const struct bag_check *check, enum bag_input which,
+                                           const struct bag_ids *ids, int64_t high,
+                                           enum bag_status outside, enum bag_status descending)
 {
     struct bag_id_bounds bounds = {.high = high, .ascending = descending != BAG_STATUS_OK};
     size_t bad = bag_ids_first_bad(ids, &bounds);
@@ -411,45 +412,83 @@ static enum bag_status check_indices(const struct bag_check *check,
                     bounds.high);
 }
 
-static void take_rules(const struct bag_check *check, enum bag_form form,
-                       struct bag_pool_args *args)
+/* ---- plans and calls ------------------------------------------------------------------------- */
+
+/* A single row divided by 1 is itself. Two-byte elements are summed wider than they are stored. */
+static bool singles_pass(const struct bag_table *table, const struct bag_rules *rules)
 {
-    const struct bag_rules *rules = check->rules;
-    const struct bag_tensor *weights = check->inputs->tensor[BAG_PER_SAMPLE_WEIGHTS];
-    bool weight_divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
-    *args = (struct bag_pool_args){
-        .table = *check->table,
-        .form = form,
+    return rules->output_dtype == table->dtype && bag_dtypes[table->dtype].bytes > 2;
+}
+
+static bool sums_pass(const struct bag_table *table, const struct bag_rules *rules)
+{
+    bool divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
+    return !divides && rules->output_dtype == (table->dtype == BAG_F64 ? BAG_F64 : BAG_F32);
+}
+
+static bool halves_pass(const struct bag_table *table, const struct bag_rules *rules)
+{
+    bool divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
+    return !divides && rules->output_dtype == table->dtype;
+}
+
+void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
+                      struct bag_pool_plan *plan)
+{
+    plan->rules = *rules;
+    plan->args = (struct bag_pool_args){
+        .table = *table,
+        .walk = bag_row_walk(table),
         .reduction = rules->reduction,
         .output_dtype = rules->output_dtype,
-        .indices = ids_of(check->inputs->tensor[BAG_INDICES]),
-        .weights = weights ? weights->data : NULL,
-        .weights_dtype = weights ? weights->dtype : check->table->dtype,
+        .weights_dtype = table->dtype,
+        .default_row = rules->keyed ? -1 : rules->default_index,
         .padding_row = -1,
         .skip_outside =
             !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid),
         .prunes = rules->prune_invalid,
-        .skip_unweighted = weights && rules->prune_invalid && weight_divides,
-        .unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS,
         .keyed = rules->keyed,
+        .element_bytes = bag_dtypes[rules->output_dtype].bytes,
+        .singles_pass = singles_pass(table, rules),
+        .sums_pass = sums_pass(table, rules),
+        .halves_pass = halves_pass(table, rules),
     };
     if (rules->has_padding_idx && !rules->keyed)
-        args->padding_row = rules->padding_idx < 0 ? rules->padding_idx + check->table->num_rows
-                                                   : rules->padding_idx;
+        plan->args.padding_row =
+            rules->padding_idx < 0 ? rules->padding_idx + table->num_rows : rules->padding_idx;
 }
 
-enum bag_status bag_pool_check(const struct bag_table *table, const struct bag_rules *rules,
-                               const struct bag_inputs *inputs, size_t max_result_bytes,
-                               struct bag_pool_args *args, struct bag_fault *fault)
+/* The plan's part of a call, and the tensors. */
+static void take_inputs(const struct bag_check *check, enum bag_form form,
+                        struct bag_pool_args *args)
 {
-    struct bag_check check = {table, rules, inputs, fault};
+    const struct bag_rules *rules = check->rules;
+    const struct bag_tensor *weights = input(check, BAG_PER_SAMPLE_WEIGHTS);
+    *args = check->plan->args;
+    args->form = form;
+    args->indices = ids_of(input(check, BAG_INDICES));
+    args->unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS;
+    if (!weights)
+        return;
+    args->weights = weights->data;
+    args->weights_dtype = weights->dtype;
+    args->singles_pass &= rules->reduction == BAG_SUM;
+    args->skip_unweighted =
+        rules->prune_invalid && (rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN);
+}
+
+enum bag_status bag_pool_check(const struct bag_pool_plan *plan, const struct bag_inputs *inputs,
+                               size_t max_result_bytes, struct bag_pool_args *args,
+                               struct bag_fault *fault)
+{
+    const struct bag_check check = {plan, &plan->args.table, &plan->rules, inputs, fault};
     enum bag_form form;
     enum bag_status status = check_inputs(&check, &form);
     if (status == BAG_STATUS_OK)
         status = check_weights(&check);
     if (status != BAG_STATUS_OK)
         return status;
-    take_rules(&check, form, args);
+    take_inputs(&check, form, args);
     status = take_default_row(&check, args);
     if (status == BAG_STATUS_OK)
         status = count_bags(&check, args);

@@ -22,7 +22,7 @@ bool bag_ref_ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bo
  */
 size_t bag_ids_first_bad(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
 {
-    if (ids->count > SHORT_COUNT && bag_ids_kernel()(ids, bounds))
+    if (ids->count > SHORT_COUNT && bag_kernels_used->ids_valid(ids, bounds))
         return ids->count;
     for (size_t i = 0; i < ids->count; i++) {
         int64_t id = bag_id_at(ids, i);
@@ -118,22 +118,20 @@ static size_t offset_at(const struct bag_pool_args *args, size_t bag)
     return bag < args->groups.count ? (size_t)bag_id_at(&args->groups, bag) : args->indices.count;
 }
 
-static inline __attribute__((always_inline)) void copy_ids(struct bag_ids ids, bool wide,
-                                                           size_t first, size_t count, size_t *copy)
-{
-    ids.wide = wide;
-    for (size_t i = 0; i < count; i++)
-        copy[i] = (size_t)bag_id_at(&ids, first + i);
-}
-
 static void copy_offsets(const struct bag_pool_args *args, size_t first_bag, size_t num_bags,
                          size_t *bounds)
 {
-    if (args->groups.wide)
-        copy_ids(args->groups, true, first_bag, num_bags, bounds);
-    else
-        copy_ids(args->groups, false, first_bag, num_bags, bounds);
-    bounds[num_bags] = offset_at(args, first_bag + num_bags);
+    const struct bag_ids *offsets = &args->groups;
+    /* The last bag may have no offset behind it. */
+    size_t count = first_bag + num_bags < offsets->count ? num_bags + 1 : num_bags;
+    bounds[num_bags] = args->indices.count;
+    if (offsets->wide && sizeof *bounds == sizeof(int64_t)) {
+        memcpy(bounds, (const char *)offsets->data + first_bag * sizeof(int64_t),
+               count * sizeof *bounds);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        bounds[i] = (size_t)bag_id_at(offsets, first_bag + i);
 }
 
 /* Walks on from the first entry of `first_bag`. */

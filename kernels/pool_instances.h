@@ -2,13 +2,14 @@
  * Included once per instruction set, after its operations and
  *
  *   #define BAG_KERNELS              the name of the table to define
- *   #define BAG_BELOW(kind)          the kernel for rows narrower than a vector
+ *   #define BAG_BELOW                the kernels for rows narrower than a vector, or NULL
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
  *   #define BAG_WIDE_TILES(X, ...)   likewise of narrow kinds, for tables in the near caches
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
  *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
  *   #define BAG_ID_VECTOR_BYTES      bytes of the vectors that check ids
- *   #define BAG_FAR_BYTES            how far ahead the rows of large tables are prefetched
+ *   #define BAG_FAR                  how far ahead the rows of large tables are prefetched: so many
+ *                                    times as those of near ones
  *   #define BAG_FAR_CACHE            into which cache they are: 1 or 2 */
 #include "pool_block.h"
 #include "simd_ids.h"
@@ -25,11 +26,10 @@ struct f32v_row {
 };
 
 /* The row whose first column to read is at `at`, and whose scale and bias, if it has any, are at
- * `params`; of INT8 they are f16 where `half`. What depends on the task is the same for all rows,
+ * `params`; of INT8 they are f16 where `half`. What depends on `rows` is the same for all rows,
  * so that it is predicted. */
-BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half,
-                                   const struct bag_tile_task *task, const char *at,
-                                   const char *params)
+BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, const struct bag_rows *rows,
+                                   const char *at, const char *params)
 {
     struct f32v_row row = {.codes = at};
     if (kind == BAG_KIND_OF_INT4 || (kind == BAG_KIND_OF_INT8 && half)) {
@@ -42,8 +42,8 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half,
     if (kind == BAG_KIND_OF_INT4)
         row.u4 = f32v_u4_open(row.scale, row.bias);
     if (kind == BAG_KIND_OF_E4M3)
-        row.scale = f32v_all(task->has_params ? bag_load_f32(params, 0) * 256 : 256);
-    if (kind == BAG_KIND_OF_E5M2 && task->has_params)
+        row.scale = f32v_all(rows->has_params ? bag_load_f32(params, 0) * 256 : 256);
+    if (kind == BAG_KIND_OF_E5M2 && rows->has_params)
         row.scale = f32v_all(bag_load_f32(params, 0));
     return row;
 }
@@ -102,13 +102,12 @@ struct f64v_row {
     const char *codes;
 };
 
-BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, bool half,
-                                   const struct bag_tile_task *task, const char *at,
-                                   const char *params)
+BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, bool half, const struct bag_rows *rows,
+                                   const char *at, const char *params)
 {
     (void)kind;
     (void)half;
-    (void)task;
+    (void)rows;
     (void)params;
     return (struct f64v_row){at};
 }
@@ -154,17 +153,17 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
 #include "pool_body.h"
 
 /* A function for rows of one tile of so many vectors, */
-#define WHOLE(vector, kind, mode, vectors)                                             \
-    static void kind##_##mode##_##vectors(const struct bag_tile_task *task)            \
-    {                                                                                  \
-        vector##_pool_bags(task, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, false); \
+#define WHOLE(vector, kind, mode, vectors)                                              \
+    static void kind##_##mode##_##vectors(const struct bag_block *block)                \
+    {                                                                                   \
+        vector##_pool_bags(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, false); \
     }
 
 /* and one for rows of several. */
-#define SPLIT(vector, kind, mode, vectors)                                            \
-    static void kind##_##mode##_split_##vectors(const struct bag_tile_task *task)     \
-    {                                                                                 \
-        vector##_pool_bags(task, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, true); \
+#define SPLIT(vector, kind, mode, vectors)                                             \
+    static void kind##_##mode##_split_##vectors(const struct bag_block *block)         \
+    {                                                                                  \
+        vector##_pool_bags(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, true); \
     }
 
 #define WHOLE_NAME(vector, kind, mode, vectors) [vectors - 1] = kind##_##mode##_##vectors,
@@ -186,54 +185,44 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
 
 /* The kernel of one kind of rows. The general mode has tiles of the largest width only, where it
  * splits rows. */
-#define KERNEL(vector, kind, element_bits)                                    \
-    BAG_WHOLE_TILES(WHOLE, vector, kind, PLAIN)                               \
-    BAG_WHOLE_TILES(WHOLE, vector, kind, WEIGHTED)                            \
-    BAG_WHOLE_TILES(WHOLE, vector, kind, GENERAL)                             \
-    WIDE_TILES(WHOLE, vector, kind, PLAIN)                                    \
-    WIDE_TILES(WHOLE, vector, kind, WEIGHTED)                                 \
-    BAG_SPLIT_TILES(SPLIT, vector, kind, PLAIN)                               \
-    BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)                            \
-    BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                            \
-                                                                              \
-    static void below_##kind(const struct bag_block *block)                   \
-    {                                                                         \
-        BAG_BELOW(kind)(block);                                               \
-    }                                                                         \
-                                                                              \
-    static void pool_##kind(const struct bag_block *block)                    \
-    {                                                                         \
-        static const struct bag_tile_set set = {                              \
-            .whole = {{BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, PLAIN)},     \
-                      {BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)},  \
-                      {BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, GENERAL)}},  \
-            .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},           \
-                     {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},       \
-            .split = {{BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},     \
-                      {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},  \
-                      {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}}, \
-            .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),     \
-            .bits = element_bits,                                             \
-            .lanes = vector##_lanes,                                          \
-            .lane_shift = __builtin_ctz(vector##_lanes),                      \
-            .far_bytes = BAG_FAR_BYTES,                                       \
-            .far_cache = BAG_FAR_CACHE,                                       \
-            .below = below_##kind,                                            \
-        };                                                                    \
-        bag_tiles_pool(block, &set);                                          \
-    }
+#define KERNEL(vector, kind, element_bits)                                \
+    BAG_WHOLE_TILES(WHOLE, vector, kind, PLAIN)                           \
+    BAG_WHOLE_TILES(WHOLE, vector, kind, WEIGHTED)                        \
+    BAG_WHOLE_TILES(WHOLE, vector, kind, GENERAL)                         \
+    WIDE_TILES(WHOLE, vector, kind, PLAIN)                                \
+    WIDE_TILES(WHOLE, vector, kind, WEIGHTED)                             \
+    BAG_SPLIT_TILES(SPLIT, vector, kind, PLAIN)                           \
+    BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)                        \
+    BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                        \
+                                                                          \
+    static const struct bag_tile_set set_##kind = {                       \
+        .whole = {{BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, PLAIN)},     \
+                  {BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)},  \
+                  {BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, GENERAL)}},  \
+        .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},           \
+                 {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},       \
+        .split = {{BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},     \
+                  {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},  \
+                  {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}}, \
+        .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),     \
+        .bits = element_bits,                                             \
+        .lanes = vector##_lanes,                                          \
+        .lane_shift = __builtin_ctz(vector##_lanes),                      \
+        .far = BAG_FAR,                                                   \
+        .far_cache = BAG_FAR_CACHE,                                       \
+    };
 
 #define BAG_X(id, bits, vector) KERNEL(vector, id, bits)
 BAG_ROW_KINDS(BAG_X)
 #undef BAG_X
 
 const struct bag_kernels BAG_KERNELS = {
-    .pool =
+    .sets =
         {
-#define BAG_X(id, bits, vector) [BAG_KIND_OF_##id] = pool_##id,
+#define BAG_X(id, bits, vector) [BAG_KIND_OF_##id] = &set_##id,
             BAG_ROW_KINDS(BAG_X)
 #undef BAG_X
-                [BAG_KIND_OF_INTEGERS] = bag_ref_block,
         },
     .ids_valid = ids_valid,
+    .below = BAG_BELOW,
 };

@@ -187,8 +187,8 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-#define BAG_KERNELS     bag_neon_kernels
-#define BAG_BELOW(kind) bag_ref_block
+#define BAG_KERNELS bag_neon_kernels
+#define BAG_BELOW   NULL
 /* clang-format off */
 #define BAG_WHOLE_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
@@ -199,7 +199,7 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
 #define BAG_ID_VECTOR_BYTES      16
-#define BAG_FAR_BYTES            8192
+#define BAG_FAR                  2
 #define BAG_FAR_CACHE            2
 #include "pool_instances.h"
 #endif

@@ -64,22 +64,30 @@
         return !(signs >> (bits - 1)) && !any_sign_##bits(wrong);                                 \
     }                                                                                             \
                                                                                                   \
+    static inline ids##bits##v outside_##bits(const char *ids, size_t position,                   \
+                                              uint##bits##_t high, bool any_negative)             \
+    {                                                                                             \
+        ids##bits##v some = ids##bits##_at(ids, position);                                        \
+        BAG_KEEP_LOADED(some);                                                                    \
+        return any_negative ? (high - some) & ~some : (high - some) | some;                       \
+    }                                                                                             \
+                                                                                                  \
     static inline __attribute__((always_inline)) bool in_range_##bits(                            \
         const char *ids, size_t count, uint##bits##_t high, bool any_negative)                    \
     {                                                                                             \
         const size_t lanes = BAG_ID_VECTOR_BYTES * 8 / bits;                                      \
-        ids##bits##v wrong = {0};                                                                 \
         uint##bits##_t signs = 0;                                                                 \
-        for (size_t i = 0; count >= lanes && i < count; i += lanes) {                             \
-            ids##bits##v some = ids##bits##_at(ids, i + lanes <= count ? i : count - lanes);      \
-            BAG_KEEP_LOADED(some);                                                                \
-            wrong |= any_negative ? (high - some) & ~some : (high - some) | some;                 \
+        if (count >= lanes) {                                                                     \
+            ids##bits##v wrong = outside_##bits(ids, count - lanes, high, any_negative);          \
+            for (size_t i = 0; i < count - lanes; i += lanes)                                     \
+                wrong |= outside_##bits(ids, i, high, any_negative);                              \
+            return !any_sign_##bits(wrong);                                                       \
         }                                                                                         \
-        for (size_t i = 0; count < lanes && i < count; i++) {                                     \
+        for (size_t i = 0; i < count; i++) {                                                      \
             uint##bits##_t id = id##bits##_at(ids, i);                                            \
             signs |= any_negative ? (high - id) & ~id : (high - id) | id;                         \
         }                                                                                         \
-        return !(signs >> (bits - 1)) && !any_sign_##bits(wrong);                                 \
+        return !(signs >> (bits - 1));                                                            \
     }
 
 BAG_DEFINE_IDS_VALID(32)

@@ -180,14 +180,15 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
 {
     const struct bag_feature *feature = &planner->model->features[i];
     struct bag_kjt_part part BAG_UNSET;
+    struct bag_pool_plan plan BAG_UNSET;
     struct bag_rules rules;
     struct bag_fault fault;
     bool ok = find_rules(planner, feature, &rules, &fault);
     if (ok) {
         struct bag_inputs inputs = inputs_of(planner, i, &part);
         adapt_rules(planner, feature, &rules);
-        ok = bag_pool_check(&feature->memory->table, &rules, &inputs,
-                            planner->limits->max_reply_bytes, &planner->args[i],
+        bag_pool_prepare(&feature->memory->table, &rules, &plan);
+        ok = bag_pool_check(&plan, &inputs, planner->limits->max_reply_bytes, &planner->args[i],
                             &fault) == BAG_STATUS_OK;
         if (ok && bag_needs_rows(&rules))
             ok = resolve_keys(planner, i, &rules, &inputs, &fault);

@@ -71,20 +71,21 @@ int64_t bench_row_bytes(const struct cell *cell)
     return (int64_t)bag_row_bytes(&table);
 }
 
-/* A call as a client's tensors describe it: made once, as PyTorch's are. */
+/* A call as a client's tensors describe it: made once, as PyTorch's are, and the plan like
+ * FBGEMM's kernels. */
 struct call {
-    struct bag_table table;
-    struct bag_rules rules;
+    struct bag_pool_plan plan;
     struct bag_tensor indices, offsets, weights;
     struct bag_inputs inputs;
 };
 
 static void describe(const struct cell *cell, size_t count, struct call *call)
 {
-    call->table = table_of(cell);
-    call->rules = (struct bag_rules){.reduction = (enum bag_reduction)cell->reduction,
-                                     .output_dtype = call->table.dtype,
-                                     .default_index = -1};
+    const struct bag_table table = table_of(cell);
+    const struct bag_rules rules = {.reduction = (enum bag_reduction)cell->reduction,
+                                    .output_dtype = table.dtype,
+                                    .default_index = -1};
+    bag_pool_prepare(&table, &rules, &call->plan);
     call->indices =
         (struct bag_tensor){.dtype = BAG_I64, .rank = 1, .shape = {(int64_t)count}, .count = count};
     call->offsets = (struct bag_tensor){.dtype = BAG_I64,
@@ -93,7 +94,7 @@ static void describe(const struct cell *cell, size_t count, struct call *call)
                                         .count = (size_t)cell->batch,
                                         .data = cell->offsets};
     call->weights = call->indices;
-    call->weights.dtype = call->table.dtype;
+    call->weights.dtype = table.dtype;
     call->weights.data = cell->weights;
     call->inputs =
         (struct bag_inputs){{[BAG_INDICES] = &call->indices,
@@ -106,8 +107,7 @@ static void check(struct call *call, const int64_t *ids, struct bag_pool_args *a
 {
     struct bag_fault fault;
     call->indices.data = ids;
-    if (bag_pool_check(&call->table, &call->rules, &call->inputs, SIZE_MAX, args, &fault) !=
-        BAG_STATUS_OK) {
+    if (bag_pool_check(&call->plan, &call->inputs, SIZE_MAX, args, &fault) != BAG_STATUS_OK) {
         fprintf(stderr, "the check rejects: %s\n", bag_status_keywords[fault.status]);
         abort();
     }

@@ -23,7 +23,7 @@ struct inprocess {
     struct bench_query query;
     struct part {
         struct bag_table_memory memory;
-        struct bag_rules rules;
+        struct bag_pool_plan plan;
         int64_t *offsets;
     } parts[BENCH_MAX_FEATURES]; /* of each feature */
     int64_t *ids[QUERIES];
@@ -60,7 +60,8 @@ static void load(struct part *part, const char *path)
     if (!bag_table_file_open(path, BAG_DTYPE_COUNT, &file, &problem) ||
         !bag_table_load(&file, 2, NULL, NULL, &part->memory, &problem))
         die(problem.text);
-    part->rules = (struct bag_rules){.output_dtype = part->memory.table.dtype, .default_index = -1};
+    const struct bag_rules rules = {.output_dtype = part->memory.table.dtype, .default_index = -1};
+    bag_pool_prepare(&part->memory.table, &rules, &part->plan);
 }
 
 static void add_table(struct inprocess *run, const char *path, unsigned ids_per_bag)
@@ -103,8 +104,7 @@ static char *pool_part(const struct inprocess *run, size_t i, const int64_t *ids
     struct bag_inputs inputs = {.tensor = {[BAG_INDICES] = &indices, [BAG_OFFSETS] = &offsets}};
     struct bag_pool_args args;
     struct bag_fault fault;
-    if (bag_pool_check(&part->memory.table, &part->rules, &inputs, run->result_bytes, &args,
-                       &fault) != BAG_STATUS_OK)
+    if (bag_pool_check(&part->plan, &inputs, run->result_bytes, &args, &fault) != BAG_STATUS_OK)
         die("the query was rejected");
     bag_pool_run(&args, bag_range_all(&args), result);
     return result + args.result_bytes;

@@ -161,7 +161,9 @@ static void pool(const struct bench *bench, const int64_t *rows)
     struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
     struct bag_pool_args args;
     struct bag_fault fault;
-    if (bag_pool_check(&bench->table, &rules, &inputs, SIZE_MAX, &args, &fault) != BAG_STATUS_OK)
+    struct bag_pool_plan plan;
+    bag_pool_prepare(&bench->table, &rules, &plan);
+    if (bag_pool_check(&plan, &inputs, SIZE_MAX, &args, &fault) != BAG_STATUS_OK)
         abort();
     bag_pool_run(&args, bag_range_all(&args), bench->out);
 }

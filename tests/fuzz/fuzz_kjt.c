@@ -53,7 +53,9 @@ static void pool_part(const struct bag_kjt_part *part, bool weighted)
                                  [BAG_PER_SAMPLE_WEIGHTS] = weighted ? &part->weights : NULL}};
     struct bag_fault fault;
     struct bag_pool_args args;
-    require(bag_pool_check(&table, &rules, &inputs, 1 << 26, &args, &fault) == BAG_STATUS_OK);
+    struct bag_pool_plan plan;
+    bag_pool_prepare(&table, &rules, &plan);
+    require(bag_pool_check(&plan, &inputs, 1 << 26, &args, &fault) == BAG_STATUS_OK);
     char *out = malloc(args.result_bytes + 1);
     bag_pool_run(&args, bag_range_all(&args), out);
     free(out);

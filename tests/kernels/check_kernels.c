@@ -74,6 +74,16 @@ static void print_call(uint64_t seed, enum bag_isa isa, const struct call *call,
            wanted[at]);
 }
 
+static enum bag_status check_call(const struct call *call, const struct bag_inputs *inputs,
+                                  struct bag_pool_args *args, struct bag_fault *fault)
+{
+    struct bag_pool_plan plan;
+    if (bag_rules_check(&call->table, &call->rules, fault) != BAG_STATUS_OK)
+        return fault->status;
+    bag_pool_prepare(&call->table, &call->rules, &plan);
+    return bag_pool_check(&plan, inputs, SIZE_MAX, args, fault);
+}
+
 /* How many instruction sets gave other bits than plain C. */
 static int check(uint64_t seed)
 {
@@ -85,9 +95,7 @@ static int check(uint64_t seed)
         {[BAG_INDICES] = &call.indices,
          [BAG_OFFSETS] = &call.offsets,
          [BAG_PER_SAMPLE_WEIGHTS] = call.is_weighted ? &call.weights : NULL}};
-    if (bag_rules_check(&call.table, &call.rules, &fault) != BAG_STATUS_OK ||
-        bag_pool_check(&call.table, &call.rules, &inputs, SIZE_MAX, &args, &fault) !=
-            BAG_STATUS_OK) {
+    if (check_call(&call, &inputs, &args, &fault) != BAG_STATUS_OK) {
         printf("FAILED seed %llu: the call is rejected: %s\n", (unsigned long long)seed,
                bag_status_keywords[fault.status]);
         return 1;
@@ -137,19 +145,20 @@ static int check_many_rows(void)
         printf("skipped: no %lld bytes of address space\n", (long long)num_rows * COLUMNS);
         return 0;
     }
-    struct bag_pool_args args = {.table = {.rows = rows,
-                                           .dtype = BAG_F32,
-                                           .num_rows = num_rows,
-                                           .row_elements = COLUMNS,
-                                           .row_format = BAG_ROWS_F8_E4M3},
-                                 .form = BAG_FORM_OFFSETS,
-                                 .output_dtype = BAG_F32,
-                                 .indices = {ids, COUNT_OF(ids), true},
-                                 .groups = {starts, COUNT_OF(starts), true},
-                                 .num_bags = COUNT_OF(starts),
-                                 .bag_stride = COLUMNS * sizeof(float),
-                                 .default_row = -1,
-                                 .padding_row = -1};
+    const struct bag_table table = {.rows = rows,
+                                    .dtype = BAG_F32,
+                                    .num_rows = num_rows,
+                                    .row_elements = COLUMNS,
+                                    .row_format = BAG_ROWS_F8_E4M3};
+    const struct bag_rules rules = {.output_dtype = BAG_F32, .default_index = -1};
+    struct bag_pool_plan plan;
+    bag_pool_prepare(&table, &rules, &plan);
+    struct bag_pool_args args = plan.args;
+    args.form = BAG_FORM_OFFSETS;
+    args.indices = (struct bag_ids){ids, COUNT_OF(ids), true};
+    args.groups = (struct bag_ids){starts, COUNT_OF(starts), true};
+    args.num_bags = COUNT_OF(starts);
+    args.bag_stride = COLUMNS * sizeof(float);
     for (int isa = 0; isa < BAG_ISA_COUNT; isa++) {
         float out[2 * COLUMNS] = {0};
         if (!bag_isa_usable((enum bag_isa)isa))

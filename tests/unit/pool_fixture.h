@@ -55,7 +55,9 @@ static inline void assert_pools(const struct bag_table *table, const struct bag_
     struct bag_fault fault;
     struct bag_pool_args args;
     assert_int_equal(bag_rules_check(table, rules, &fault), BAG_STATUS_OK);
-    assert_int_equal(bag_pool_check(table, rules, inputs, 1 << 20, &args, &fault), BAG_STATUS_OK);
+    struct bag_pool_plan plan;
+    bag_pool_prepare(table, rules, &plan);
+    assert_int_equal(bag_pool_check(&plan, inputs, 1 << 20, &args, &fault), BAG_STATUS_OK);
     assert_int_equal(args.result_bytes, expected_bytes);
     void *scratch = malloc(bag_pool_scratch_bytes(&args) + 1);
     unsigned char *out = malloc(expected_bytes + 2);

@@ -62,7 +62,9 @@ static enum bag_status check(struct request *r)
     struct bag_inputs inputs = {{NULL}};
     for (int i = 0; i < BAG_INPUT_COUNT; i++)
         inputs.tensor[i] = r->sends[i] ? &r->tensors[i] : NULL;
-    return bag_pool_check(&r->table, &r->rules, &inputs, r->max_bytes, &r->args, &r->fault);
+    struct bag_pool_plan plan;
+    bag_pool_prepare(&r->table, &r->rules, &plan);
+    return bag_pool_check(&plan, &inputs, r->max_bytes, &r->args, &r->fault);
 }
 
 static void assert_fault(struct request *r, enum bag_status status, enum bag_input input)

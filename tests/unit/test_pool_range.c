@@ -24,8 +24,9 @@ static void fill_pool(struct bag_pool_args *args, enum bag_form form)
     else
         inputs.tensor[form == BAG_FORM_OFFSETS ? BAG_OFFSETS : BAG_SEGMENT_IDS] = &given;
     struct bag_fault fault;
-    assert_int_equal(bag_pool_check(&table, &rules, &inputs, SIZE_MAX, args, &fault),
-                     BAG_STATUS_OK);
+    struct bag_pool_plan plan;
+    bag_pool_prepare(&table, &rules, &plan);
+    assert_int_equal(bag_pool_check(&plan, &inputs, SIZE_MAX, args, &fault), BAG_STATUS_OK);
 }
 
 static void ranges_have_the_bits_of_the_whole(void **state)

@@ -289,7 +289,9 @@ static enum bag_status pool_with_f32_weights(enum bag_dtype dtype, const void *r
     struct bag_inputs inputs = {{[BAG_INDICES] = &entries, [BAG_PER_SAMPLE_WEIGHTS] = &factors}};
     struct bag_fault fault;
     struct bag_pool_args args;
-    if (bag_pool_check(&table, &rules, &inputs, 64, &args, &fault) == BAG_STATUS_OK)
+    struct bag_pool_plan plan;
+    bag_pool_prepare(&table, &rules, &plan);
+    if (bag_pool_check(&plan, &inputs, 64, &args, &fault) == BAG_STATUS_OK)
         bag_pool_run(&args, bag_range_all(&args), out);
     return fault.status;
 }
