@@ -17,6 +17,18 @@ static void put_flags(FILE *stream)
 #undef BAG_X
 }
 
+/* A shell's pattern for a word behind which no value of a flag stands. */
+static void put_no_value(FILE *stream)
+{
+    fputs("    [!-]*", stream);
+#define BAG_X(id, key, follows, sentence) \
+    if (!*(follows))                      \
+        fputs(" | --" key, stream);
+    BAG_FLAGS(BAG_X)
+#undef BAG_X
+    fputs(") ", stream);
+}
+
 static void put_command_names(FILE *stream)
 {
 #define BAG_X(name, follows, sentence) fputs(#name " ", stream);
@@ -140,9 +152,10 @@ static void put_bash(FILE *stream)
           "    case ${COMP_WORDS[COMP_CWORD - 1]} in\n",
           stream);
     put_word_cases(stream, "words='", "' ;;\n");
-    fputs("    --*) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n    *) words='", stream);
+    put_no_value(stream);
+    fputs("words='", stream);
     put_flags(stream);
-    fputs("' ;;\n    esac ;;\n", stream);
+    fputs("' ;;\n    *) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n    esac ;;\n", stream);
     put_bash_tools(stream);
     fputs("    esac\n"
           "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\n"
@@ -158,9 +171,10 @@ static void put_zsh(FILE *stream)
           "    case $words[CURRENT-1] in\n",
           stream);
     put_word_cases(stream, "compadd ", " ;;\n");
-    fputs("    --*) _files ;;\n    *) compadd -- ", stream);
+    put_no_value(stream);
+    fputs("compadd -- ", stream);
     put_flags(stream);
-    fputs(";;\n    esac ;;\n", stream);
+    fputs(";;\n    *) _files ;;\n    esac ;;\n", stream);
     put_zsh_tools(stream);
     fputs("*) _files ;;\nesac\n", stream);
 }
@@ -199,10 +213,12 @@ static void put_fish(FILE *stream)
     put_fish_text(stream, sentence);
     BAG_COMMANDS(BAG_X)
 #undef BAG_X
-    fputs("complete -c bagserve -f -n '__fish_seen_subcommand_from completion' -a '" SHELLS "'\n",
+    fputs("complete -c bagserve -f -n '__fish_seen_subcommand_from completion' -a '" SHELLS "'\n"
+          /* Files stand behind those flags alone that take a value (-F). */
+          FISH_SERVES "-f\n",
           stream);
-#define BAG_X(id, key, follows, sentence)                              \
-    fprintf(stream, FISH_SERVES "%s-l " key, *(follows) ? "-r " : ""); \
+#define BAG_X(id, key, follows, sentence)                                 \
+    fprintf(stream, FISH_SERVES "%s-l " key, *(follows) ? "-r -F " : ""); \
     put_fish_text(stream, sentence);
     BAG_FLAGS(BAG_X)
 #undef BAG_X
@@ -213,6 +229,8 @@ static void put_fish(FILE *stream)
             fputs(" -f -a '", stream);
             put_words(stream, setting);
             fputs("'", stream);
+        } else {
+            fputs(" -F", stream);
         }
         put_fish_text(stream, bag_options[i].sentence);
     }

@@ -384,7 +384,7 @@ COMPLETERS = {
     "bash": """source $1; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bagserve
                printf '%s\\n' "${COMPREPLY[@]}" """,
     "zsh": """compadd() { [[ $1 == -- ]] && shift; print -rl -- ${(M)@:#${words[CURRENT]}*} }
-              _files() { }; script=$1; shift; words=("$@"); CURRENT=$#; source $script""",
+              _files() { print -rl -- *(N) }; script=$1; shift; words=("$@"); CURRENT=$#; source $script""",
     "fish": """source $argv[1]; complete -C "$argv[2..]" | string replace -r '\\t.*' ''"""}
 
 
@@ -399,7 +399,8 @@ def test_completions(directory, shell):
     def offered(*words):
         extra = [] if shell == "fish" else [shell]
         ended = subprocess.run([shell, "-c", COMPLETERS[shell], *extra, script, "bagserve", *words],
-                               text=True, capture_output=True, check=False, timeout=TIMEOUT_S)
+                               text=True, capture_output=True, check=False, timeout=TIMEOUT_S,
+                               cwd=directory)
         expect_equal(ended.stderr, "")
         return set(ended.stdout.split())
 
@@ -408,6 +409,9 @@ def test_completions(directory, shell):
     expect_equal(offered("health", "--unix-p"), {"--unix-permissions"})
     expect_equal(offered("completion", ""), {"bash", "zsh", "fish"})
     expect("convert" in offered("con"), offered("con"))
+    for flag, takes_file in (("--config", True), ("--token-file", True), ("--demo", False),
+                             ("--check", False), ("--help", False)):
+        expect_equal("script" in offered("serve", flag, ""), takes_file, f"files behind {flag}")
     listed = set(re.findall(r"^  (--[\w-]+)", run("serve", "--help").stdout, re.MULTILINE))
     expect_equal(offered("serve", "--"), listed)
     for command in ("convert", "inspect", "verify"):
