@@ -248,7 +248,8 @@ static size_t projection_bytes(const struct bag_projection_source *projection)
 
 size_t bag_source_bytes(const struct bag_source *source)
 {
-    size_t bytes = 0;
+    size_t bytes =
+        source->make ? (size_t)source->table.num_rows * bag_row_bytes(&source->table) : 0;
     bool counts = !source->maps || source->model->lock_pages;
     for (size_t i = 0; counts && i < source->num_files; i++)
         bytes += bag_table_file_bytes(&source->files[i]);

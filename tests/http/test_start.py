@@ -364,6 +364,9 @@ def test_check(directory):
         port = str(other.getsockname()[1])
         ended = run("serve", "--check", "--port", port, "--table", f"items={path}")
     expect_equal(ended.returncode, 0, ended.stderr)
+    expect(f"1 model, {TABLE.nbytes} bytes of tables" in ended.stdout, ended.stdout)
+    ended = run("serve", "--check", "--demo")
+    expect("3 models, 25600040 bytes of tables" in ended.stdout, ended.stdout)
 
 
 def test_help_and_version():
