@@ -248,6 +248,16 @@ static bool check_contents(const struct bag_rows_reader *reader, struct bag_prob
     return ok;
 }
 
+static void tell_valid(const char *in, const struct bag_source *source, size_t checked)
+{
+    printf("%s is valid: %zu rows of %zu elements%s; ", in, (size_t)source->table.num_rows,
+           source->table.row_elements, bag_source_is_keyed(source) ? ", no key duplicated" : "");
+    if (checked > 0)
+        printf("%zu of its files have the right checksum\n", checked);
+    else
+        puts("it has no file of checksums");
+}
+
 static bool verify(struct bag_source *source, const char *in, const char *const *values,
                    struct bag_problem *problem)
 {
@@ -262,10 +272,7 @@ static bool verify(struct bag_source *source, const char *in, const char *const 
         bag_problem_prefix(problem, "%s", source->model->path);
     ok = ok && check_contents(&reader, problem);
     if (ok)
-        printf(
-            "%s is valid: %zu rows of %zu elements%s; %zu of its files have the right checksum\n",
-            in, reader.num_rows, source->table.row_elements,
-            bag_source_is_keyed(source) ? ", no key duplicated" : "", checked);
+        tell_valid(in, source, checked);
     bag_rows_reader_close(&reader);
     return ok;
 }
