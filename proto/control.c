@@ -3,6 +3,7 @@
 
 #include "json.h"
 #include "text.h"
+#include "v2_documents.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -224,15 +225,10 @@ char *bag_control_describe(const struct bag_control *control, bool done)
     cJSON *list = cJSON_AddArrayToObject(tree, "models");
     bool ok = list && cJSON_AddBoolToObject(tree, "done", done);
     for (size_t i = 0; ok && i < control->count; i++) {
-        cJSON *item = cJSON_CreateObject();
         const struct bag_control_item *asked = &control->items[i];
-        ok = cJSON_AddItemToArray(list, item);
-        if (!ok)
-            cJSON_Delete(item);
-        ok = ok && cJSON_AddStringToObject(item, "name", asked->name) &&
+        cJSON *item = bag_v2_add_item(list);
+        ok = item && cJSON_AddStringToObject(item, "name", asked->name) &&
              (!*asked->version || cJSON_AddStringToObject(item, "version", asked->version));
     }
-    char *text = ok ? cJSON_PrintUnformatted(tree) : NULL;
-    cJSON_Delete(tree);
-    return text;
+    return bag_v2_print_tree(tree, ok);
 }

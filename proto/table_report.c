@@ -1,6 +1,8 @@
 /* What tools write: the header of a converted table, and reports on errors; see formats.h. */
 #include "formats.h"
 
+#include "v2_documents.h"
+
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
@@ -75,139 +77,155 @@ static double mean_of(double sum, size_t count)
 }
 
 /* cJSON says null for what is not a finite number. */
-static void add_errors(cJSON *object, const struct bag_error_sum *sum)
+static bool add_errors(cJSON *object, const struct bag_error_sum *sum)
 {
-    cJSON_AddNumberToObject(object, "mean_squared_error", mean_of(sum->squared, sum->elements));
-    cJSON_AddNumberToObject(object, "max_error", sum->max);
-    cJSON_AddNumberToObject(object, "mean_cosine",
-                            sum->rows ? mean_of(sum->cosines, sum->rows) : 1);
+    double cosine = sum->rows ? mean_of(sum->cosines, sum->rows) : 1;
+    return cJSON_AddNumberToObject(object, "mean_squared_error",
+                                   mean_of(sum->squared, sum->elements)) &&
+           cJSON_AddNumberToObject(object, "max_error", sum->max) &&
+           cJSON_AddNumberToObject(object, "mean_cosine", cosine);
 }
 
 /* A whole number that a double may not hold. */
-static void add_key(cJSON *object, uint64_t key, enum bag_dtype dtype)
+static bool add_key(cJSON *object, uint64_t key, enum bag_dtype dtype)
 {
     char text[24];
-    if (dtype == BAG_DTYPE_COUNT) {
-        cJSON_AddNullToObject(object, "key");
-        return;
-    }
+    if (dtype == BAG_DTYPE_COUNT)
+        return cJSON_AddNullToObject(object, "key");
     if (dtype == BAG_U64)
         snprintf(text, sizeof text, "%" PRIu64, key);
     else
         snprintf(text, sizeof text, "%" PRId64, (int64_t)key);
-    cJSON_AddRawToObject(object, "key", text);
+    return cJSON_AddRawToObject(object, "key", text);
 }
 
-/* Frees the tree. */
-static char *print_tree(cJSON *tree)
+/* Prints for people, and frees the tree; NULL where `ok` is false, or without memory. */
+static char *print_tree(cJSON *tree, bool ok)
 {
-    char *text = cJSON_Print(tree);
+    char *text = ok ? cJSON_Print(tree) : NULL;
     cJSON_Delete(tree);
     return text;
+}
+
+static bool add_worst_row(cJSON *list, const struct bag_worst_row *row, enum bag_dtype keys_dtype)
+{
+    cJSON *item = bag_v2_add_item(list);
+    return item && bag_v2_add_integer(item, "row", row->row) &&
+           add_key(item, row->key, keys_dtype) &&
+           cJSON_AddNumberToObject(item, "mean_squared_error", row->mean_squared_error) &&
+           cJSON_AddNumberToObject(item, "max_error", row->max_error);
+}
+
+static bool add_bags(cJSON *tree, const struct bag_convert_report *report)
+{
+    cJSON *bags = cJSON_AddObjectToObject(tree, "bags");
+    return bags && bag_v2_add_integer(bags, "bags", report->bags.rows) &&
+           bag_v2_add_integer(bags, "ids_per_bag", report->ids_per_bag) &&
+           cJSON_AddStringToObject(bags, "reduction", report->reduction) &&
+           add_errors(bags, &report->bags);
 }
 
 char *bag_convert_report_print(const struct bag_convert_report *report)
 {
     cJSON *tree = cJSON_CreateObject();
-    cJSON_AddNumberToObject(tree, "rows", (double)report->rows.rows);
-    cJSON_AddNumberToObject(tree, "row_elements", (double)report->row_elements);
-    add_errors(tree, &report->rows);
-    cJSON *worst = cJSON_AddArrayToObject(tree, "worst_rows");
-    for (size_t i = 0; i < report->worst.count; i++) {
-        const struct bag_worst_row *row = &report->worst.rows[i];
-        cJSON *entry = cJSON_CreateObject();
-        cJSON_AddNumberToObject(entry, "row", (double)row->row);
-        add_key(entry, row->key, report->keys_dtype);
-        cJSON_AddNumberToObject(entry, "mean_squared_error", row->mean_squared_error);
-        cJSON_AddNumberToObject(entry, "max_error", row->max_error);
-        cJSON_AddItemToArray(worst, entry);
-    }
-    cJSON *bags = cJSON_AddObjectToObject(tree, "bags");
-    cJSON_AddNumberToObject(bags, "bags", (double)report->bags.rows);
-    cJSON_AddNumberToObject(bags, "ids_per_bag", (double)report->ids_per_bag);
-    cJSON_AddStringToObject(bags, "reduction", report->reduction);
-    add_errors(bags, &report->bags);
-    return print_tree(tree);
+    bool ok = bag_v2_add_integer(tree, "rows", report->rows.rows) &&
+              bag_v2_add_integer(tree, "row_elements", report->row_elements) &&
+              add_errors(tree, &report->rows);
+    cJSON *worst = ok ? cJSON_AddArrayToObject(tree, "worst_rows") : NULL;
+    ok = worst != NULL;
+    for (size_t i = 0; ok && i < report->worst.count; i++)
+        ok = add_worst_row(worst, &report->worst.rows[i], report->keys_dtype);
+    return print_tree(tree, ok && add_bags(tree, report));
 }
 
-static cJSON *tensors_of(const struct bag_inspect_report *report)
+static bool add_number(cJSON *list, int64_t number)
 {
-    cJSON *tensors = cJSON_CreateArray();
-    for (size_t i = 0; i < report->num_tensors; i++) {
+    cJSON *item = cJSON_CreateNumber((double)number);
+    if (cJSON_AddItemToArray(list, item))
+        return true;
+    cJSON_Delete(item);
+    return false;
+}
+
+/* Adds the dimensions as an array. */
+static bool add_shape(cJSON *object, const int64_t *shape, uint32_t rank)
+{
+    cJSON *list = cJSON_AddArrayToObject(object, "shape");
+    bool ok = list != NULL;
+    for (uint32_t axis = 0; ok && axis < rank; axis++)
+        ok = add_number(list, shape[axis]);
+    return ok;
+}
+
+static bool add_tensors(cJSON *tree, const struct bag_inspect_report *report)
+{
+    cJSON *list = cJSON_AddArrayToObject(tree, "tensors");
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < report->num_tensors; i++) {
         const struct bag_inspected_tensor *tensor = &report->tensors[i];
-        cJSON *entry = cJSON_CreateObject();
-        cJSON_AddStringToObject(entry, "name", tensor->name);
-        cJSON_AddStringToObject(entry, "datatype", tensor->datatype);
-        cJSON *shape = cJSON_AddArrayToObject(entry, "shape");
-        for (uint32_t axis = 0; axis < tensor->rank; axis++)
-            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor->shape[axis]));
-        cJSON_AddNumberToObject(entry, "bytes", (double)tensor->bytes);
-        cJSON_AddItemToArray(tensors, entry);
+        cJSON *item = bag_v2_add_item(list);
+        ok = item && cJSON_AddStringToObject(item, "name", tensor->name) &&
+             cJSON_AddStringToObject(item, "datatype", tensor->datatype) &&
+             add_shape(item, tensor->shape, tensor->rank) &&
+             bag_v2_add_integer(item, "bytes", tensor->bytes);
     }
-    return tensors;
+    return ok;
 }
 
-static cJSON *configuration_of(const struct bag_inspect_report *report)
+/* The model of the configuration that serves the table. */
+static bool add_models(cJSON *configuration, const struct bag_inspect_report *report)
 {
-    cJSON *tree = cJSON_CreateObject(), *models = cJSON_AddArrayToObject(tree, "models");
-    cJSON *model = cJSON_CreateObject();
-    cJSON_AddItemToArray(models, model);
-    cJSON_AddStringToObject(model, "name", "table");
-    cJSON_AddStringToObject(model, "path", report->path);
-    if (report->tensor)
-        cJSON_AddStringToObject(model, "tensor", report->tensor);
-    if (report->keys_tensor)
-        cJSON_AddStringToObject(model, "keys_tensor", report->keys_tensor);
-    if (strcmp(report->row_format, "plain") != 0) {
-        cJSON_AddStringToObject(model, "row_format", report->row_format);
-        cJSON_AddNumberToObject(model, "row_elements", (double)report->row_elements);
-    }
-    return tree;
+    cJSON *model = bag_v2_add_item(cJSON_AddArrayToObject(configuration, "models"));
+    bool is_plain = strcmp(report->row_format, "plain") == 0;
+    return model && cJSON_AddStringToObject(model, "name", "table") &&
+           cJSON_AddStringToObject(model, "path", report->path) &&
+           (!report->tensor || cJSON_AddStringToObject(model, "tensor", report->tensor)) &&
+           (!report->keys_tensor ||
+            cJSON_AddStringToObject(model, "keys_tensor", report->keys_tensor)) &&
+           (is_plain || (cJSON_AddStringToObject(model, "row_format", report->row_format) &&
+                         bag_v2_add_integer(model, "row_elements", report->row_elements)));
 }
 
 char *bag_inspect_configuration_print(const struct bag_inspect_report *report)
 {
-    return print_tree(configuration_of(report));
+    cJSON *tree = cJSON_CreateObject();
+    return print_tree(tree, add_models(tree, report));
+}
+
+static bool add_table(cJSON *tree, const struct bag_inspect_report *report)
+{
+    bool ok = cJSON_AddBoolToObject(tree, "keyed", report->keyed) &&
+              bag_v2_add_integer(tree, "rows", report->rows) &&
+              bag_v2_add_integer(tree, "row_elements", report->row_elements) &&
+              cJSON_AddStringToObject(tree, "datatype", report->datatype) &&
+              cJSON_AddStringToObject(tree, "row_format", report->row_format) &&
+              bag_v2_add_integer(tree, "sampled_rows", report->sampled_rows) &&
+              bag_v2_add_integer(tree, "nan", report->nan) &&
+              bag_v2_add_integer(tree, "inf", report->inf) &&
+              bag_v2_add_integer(tree, "zero_rows", report->zero_rows) &&
+              bag_v2_add_integer(tree, "duplicate_rows", report->duplicate_rows) &&
+              bag_v2_add_integer(tree, "serving_bytes", report->serving_bytes);
+    cJSON *configuration = ok ? cJSON_AddObjectToObject(tree, "configuration") : NULL;
+    return configuration && add_models(configuration, report);
 }
 
 char *bag_inspect_report_print(const struct bag_inspect_report *report)
 {
     cJSON *tree = cJSON_CreateObject();
-    cJSON_AddItemToObject(tree, "tensors", tensors_of(report));
-    if (report->has_table) {
-        cJSON_AddBoolToObject(tree, "keyed", report->keyed);
-        cJSON_AddNumberToObject(tree, "rows", (double)report->rows);
-        cJSON_AddNumberToObject(tree, "row_elements", (double)report->row_elements);
-        cJSON_AddStringToObject(tree, "datatype", report->datatype);
-        cJSON_AddStringToObject(tree, "row_format", report->row_format);
-        cJSON_AddNumberToObject(tree, "sampled_rows", (double)report->sampled_rows);
-        cJSON_AddNumberToObject(tree, "nan", (double)report->nan);
-        cJSON_AddNumberToObject(tree, "inf", (double)report->inf);
-        cJSON_AddNumberToObject(tree, "zero_rows", (double)report->zero_rows);
-        cJSON_AddNumberToObject(tree, "duplicate_rows", (double)report->duplicate_rows);
-        cJSON_AddNumberToObject(tree, "serving_bytes", (double)report->serving_bytes);
-        cJSON_AddItemToObject(tree, "configuration", configuration_of(report));
-    }
-    return print_tree(tree);
+    bool ok = add_tensors(tree, report) && (!report->has_table || add_table(tree, report));
+    return print_tree(tree, ok);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static bool add_number(cJSON *array, uint64_t number)
-{
-    cJSON *item = array ? cJSON_CreateNumber((double)number) : NULL;
-    return item && cJSON_AddItemToArray(array, item);
-}
-
 static bool describe_entry(cJSON *tree, const struct bag_safetensors_entry *entry, uint64_t at)
 {
     cJSON *object = cJSON_AddObjectToObject(tree, entry->name);
-    bool ok = cJSON_AddStringToObject(object, "dtype", entry->type) != NULL;
-    cJSON *shape = cJSON_AddArrayToObject(object, "shape");
-    for (uint32_t axis = 0; axis < entry->rank; axis++)
-        ok &= add_number(shape, (uint64_t)entry->shape[axis]);
-    cJSON *offsets = cJSON_AddArrayToObject(object, "data_offsets");
-    return ok && shape && add_number(offsets, at) && add_number(offsets, at + entry->bytes);
+    bool ok = object && cJSON_AddStringToObject(object, "dtype", entry->type) &&
+              add_shape(object, entry->shape, entry->rank);
+    cJSON *offsets = ok ? cJSON_AddArrayToObject(object, "data_offsets") : NULL;
+    return offsets && add_number(offsets, (int64_t)at) &&
+           add_number(offsets, (int64_t)(at + entry->bytes));
 }
 
 /* NULL without memory. */

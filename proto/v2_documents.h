@@ -177,7 +177,7 @@ size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name);
  * segments. */
 char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *out);
 
-/* ---- parts of trees: private to v2_documents.c and v2_model.c ---------------------------------
+/* ---- parts of trees: for the files of proto/ that write documents -----------------------------
  */
 
 struct cJSON;
@@ -193,7 +193,7 @@ bool bag_v2_add_strings(struct cJSON *tree, const char *key, const char *const *
 /* The same of a number: cJSON's are doubles, and large ones print with an exponent. */
 bool bag_v2_add_integer(struct cJSON *tree, const char *key, uint64_t value);
 
-/* Adds an empty object to an array; NULL without memory. */
+/* Adds an empty object to an array; NULL without memory, or where `list` is NULL. */
 struct cJSON *bag_v2_add_item(struct cJSON *list);
 
 #endif
