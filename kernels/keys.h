@@ -30,10 +30,10 @@
 
 /* A slot of zeros is empty. */
 struct bag_keys_line {
-    _Alignas(
-        64) uint64_t words[BAG_KEYS_PER_LINE]; /* probe, rest of the hash, low bits of the row */
-    uint8_t high[BAG_KEYS_PER_LINE];           /* the row's high bits */
-    uint8_t last_probe;                        /* of the keys whose home this is */
+    /* Probe, rest of the hash, low bits of the row. */
+    _Alignas(64) uint64_t words[BAG_KEYS_PER_LINE];
+    uint8_t high[BAG_KEYS_PER_LINE]; /* the row's high bits */
+    uint8_t last_probe;              /* of the keys whose home this is */
 };
 
 struct bag_keys_seed {
