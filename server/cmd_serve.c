@@ -456,8 +456,8 @@ static bool check(struct serve *serve, struct bag_problem *problem)
     const struct bag_loader *loader = &serve->loader;
     if (!bag_loader_check(&serve->loader, problem))
         return false;
-    printf("The configuration is valid: %zu model%s, %zu bytes of tables.\n",
-           loader->first_models, loader->first_models == 1 ? "" : "s", loader->first_bytes);
+    printf("The configuration is valid: %zu model%s, %zu bytes of tables.\n", loader->first_models,
+           loader->first_models == 1 ? "" : "s", loader->first_bytes);
     return true;
 }
 
