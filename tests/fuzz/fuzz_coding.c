@@ -1,20 +1,11 @@
 /* libFuzzer: compressed bodies, and the headers around them. The first byte chooses the coding, or
  * that the rest is a header's value. What is decompressed must survive compressing. */
+#include "fuzz.h"
+
 #include "proto/coding.h"
 #include "proto/text.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define MAX_BODY_BYTES ((size_t)1 << 16)
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 /* No buffer may be larger than the limit and the byte that tells of too much. */
 static void *get(void *context, size_t bytes)

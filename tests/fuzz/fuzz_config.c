@@ -1,17 +1,8 @@
 /* libFuzzer: configuration files. The first byte says whether it is the whole configuration or a
  * model's own; either is applied or rejected with a sentence, and nothing is left behind. */
+#include "fuzz.h"
+
 #include "config/config.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 static bool apply(struct bag_config *config, bool model, const char *text, size_t text_bytes,
                   struct bag_problem *problem)

@@ -1,17 +1,8 @@
 /* libFuzzer: bodies that ask for loading and unloading. The first byte says which kind; what is
  * read must keep to what its header promises, and be read the same when it is written out again. */
+#include "fuzz.h"
+
 #include "proto/v2_request.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 static bool is_text(const char *text, size_t room)
 {

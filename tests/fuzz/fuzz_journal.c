@@ -1,17 +1,8 @@
 /* libFuzzer: journals of row updates. What is read must be written as the same bytes again, and a
  * file of whole records, truncated anywhere, has a torn tail. */
+#include "fuzz.h"
+
 #include "proto/formats.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 static void check_again(const uint8_t *bytes, size_t taken, uint64_t row_bytes,
                         const struct bag_journal_record *record)

@@ -3,24 +3,15 @@
  * steps of 16: up to 256 keys, or 2048 for one seed in 32, which takes 2 ms. Every key that was
  * added must be found with its row, a duplicate must be one, and nothing else may be found; also
  * after keys were removed, and put back with other rows. */
+#include "fuzz.h"
+
 #include "kernels/keys.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
 #define MAX_KEYS ((size_t)2048)
 #define RUN      10
 
 static uint64_t keys[MAX_KEYS];
 static struct bag_keys_entry sorted[MAX_KEYS], crowded[MAX_KEYS];
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 static size_t read_runs(const uint8_t *bytes, size_t count, size_t max_keys)
 {

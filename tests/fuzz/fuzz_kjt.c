@@ -1,25 +1,16 @@
 /* libFuzzer: KeyedJaggedTensor's layout. The bytes say which tensors there are, how many features,
  * how many values, and what is in lengths or offsets. What is accepted must divide the values
  * among the features, and be pooled without a complaint about offsets. */
+#include "fuzz.h"
+
 #include "proto/v2_request.h"
 
 #include "kernels/pool.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 enum { BY_OFFSETS = 1, WEIGHTED = 2, WIDE_VALUES = 4, WIDE_LAYOUT = 8, BOTH = 16, FLAT = 32 };
 
 #define HEAD_BYTES   4
 #define MAX_FEATURES 8
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 static const char *name_of(const void *context, size_t feature)
 {

@@ -1,21 +1,12 @@
 /* libFuzzer: .npy headers. The first byte chooses the configured datatype, the rest is a file's
  * start. What is accepted must keep the promises of formats.h, and its data must be placed inside
  * the table. */
-#include "proto/formats.h"
+#include "fuzz.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "proto/formats.h"
 
 /* Tables up to this size are placed. */
 #define MAX_TABLE_BYTES ((size_t)1 << 16)
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 static void check_promises(const struct bag_npy *npy, size_t count)
 {

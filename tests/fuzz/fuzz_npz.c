@@ -1,18 +1,9 @@
 /* libFuzzer: zip archives. The bytes are a file. What is accepted must keep the promises of
  * formats.h.
  */
+#include "fuzz.h"
+
 #include "proto/formats.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 static void check_member(const struct bag_npz *npz, const struct bag_npz_member *member,
                          const uint8_t *bytes, size_t count)

@@ -1,18 +1,9 @@
 /* libFuzzer: arrays of numbers. The first byte chooses the datatype, the second how many elements
  * there should be, the rest is the text after a '['. What is accepted must print to a text that
  * reads back to the same bits, and a float alone must be what the C library makes of it. */
+#include "fuzz.h"
+
 #include "proto/numbers.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 static void check_prints_back(const void *data, size_t bytes, size_t count, enum bag_dtype dtype)
 {

@@ -1,17 +1,8 @@
 /* libFuzzer: headers of the PROXY protocol. In pieces of any size the outcome is that of the whole;
  * the first byte is the size of pieces. */
+#include "fuzz.h"
+
 #include "proto/proxy.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 /* Reads until the header is complete, wrong or at its end; false: wrong. */
 static bool read_pieces(struct bag_proxy_header *header, const uint8_t *bytes, size_t count,

@@ -2,11 +2,10 @@
  * is JSON, and with the highest bit that the JSON header has small limits; the rest is the body.
  * What is decoded must lie within the body or the arena, and a body that fits the template of one
  * must be what decoding makes of it. */
+#include "fuzz.h"
+
 #include "proto/json.h"
 #include "proto/v2_request.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* As much as the server would give, in proportion. */
 #define ARENA_BYTES(body_bytes) (((size_t)4 << 20) + 12 * (body_bytes))
@@ -20,27 +19,9 @@ static const struct bag_json_limits small_limits = {
     .max_depth = 5,
 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
-
 static void require_within(struct bag_text text, const char *body, size_t body_bytes)
 {
     require(text.data >= body && text.data + text.bytes <= body + body_bytes);
-}
-
-/* Every byte of a tensor must be there to be read. */
-static void read_tensor(const struct bag_tensor *tensor)
-{
-    const unsigned char *data = tensor->data;
-    volatile unsigned char last = 0; /* so that no compiler leaves the reading out */
-    for (size_t i = 0; i < tensor->count * bag_dtypes[tensor->dtype].bytes; i++)
-        last = data[i];
-    (void)last;
 }
 
 static void read_inputs(const struct bag_v2_request *request, struct bag_arena *arena)

@@ -1,28 +1,9 @@
 /* libFuzzer: bodies that change rows, framed as in fuzz_request.c: the first two bytes say how long
  * the JSON header is, 0 that all is JSON. What is decoded must lie within the body or the arena. */
+#include "fuzz.h"
+
 #include "proto/json.h"
 #include "proto/v2_request.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
-
-/* Every byte of a tensor must be there to be read. */
-static void read_tensor(const struct bag_tensor *tensor)
-{
-    const unsigned char *data = tensor->data;
-    volatile unsigned char last = 0; /* so that no compiler leaves the reading out */
-    for (size_t i = 0; i < tensor->count * bag_dtypes[tensor->dtype].bytes; i++)
-        last = data[i];
-    (void)last;
-}
 
 static void check_rows(const struct bag_v2_rows *rows, const char *body, size_t body_bytes)
 {

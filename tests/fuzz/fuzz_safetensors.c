@@ -1,18 +1,9 @@
 /* libFuzzer: safetensors headers, and the index of parts. The first byte chooses which of them, and
  * whether the data has the size that the tensors need; the rest is a file's start, or the header
  * alone. What is accepted must keep the promises of formats.h. */
+#include "fuzz.h"
+
 #include "proto/formats.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 /* Every tensor is found under its name, inside the file. */
 static void check_promises(const struct bag_safetensors *file, uint64_t file_bytes)

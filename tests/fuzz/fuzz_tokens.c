@@ -1,16 +1,8 @@
 /* libFuzzer: files of access tokens, and the Authorization header. The first line is a header, what
  * follows is a file; whatever the file accepts must be found, and grant what its line says. */
+#include "fuzz.h"
+
 #include "proto/tokens.h"
-
-#include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
-
-static void require(bool promise)
-{
-    if (!promise)
-        abort();
-}
 
 /* The scopes of a token whose text and length are those of a part of the file. */
 static void check_known(const struct bag_tokens *tokens, const char *text, size_t bytes)

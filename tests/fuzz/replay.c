@@ -1,12 +1,10 @@
 /* In place of libFuzzer in builds without it: gives the target every file of a corpus, once.
  *
  *   fuzz_NAME DIRECTORY */
-#include <dirent.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+#include <dirent.h>
+#include <stdio.h>
 
 #define MAX_FILE_BYTES ((size_t)1 << 20)
 
