@@ -52,6 +52,13 @@ static inline void file(struct fixture *fixture, const char *text, const char *e
     expect(fixture, applied, expected);
 }
 
+/* Applies each text, with what is expected of it. */
+static inline void files(struct fixture *fixture, const char *const cases[][2], size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        file(fixture, cases[i][0], cases[i][1]);
+}
+
 /* Applies one variable, "NAME=VALUE". */
 static inline void variable(struct fixture *fixture, const char *entry, const char *expected)
 {

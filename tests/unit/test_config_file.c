@@ -39,8 +39,7 @@ static void test_what_is_no_configuration(void **state)
          AT(2, 1) "key \"port\" is duplicated in one object"},
         {"{\"http\": {\"port\":\n1e999}}", AT(2, 1) "the number is too large to be represented"},
     };
-    for (size_t i = 0; i < COUNT_OF(cases); i++)
-        file(*state, cases[i][0], cases[i][1]);
+    files(*state, cases, COUNT_OF(cases));
 }
 
 static void test_unknown_keys(void **state)
@@ -64,8 +63,7 @@ static void test_unknown_keys(void **state)
         {"{\"http\": {\"\\u001b\\\"\": 1}}",
          AT(1, 11) "unknown key '\\x1b\\x22' in 'http'; did you mean 'host'?"},
     };
-    for (size_t i = 0; i < COUNT_OF(cases); i++)
-        file(*state, cases[i][0], cases[i][1]);
+    files(*state, cases, COUNT_OF(cases));
 }
 
 static void test_wrong_types(void **state)
@@ -96,8 +94,7 @@ static void test_wrong_types(void **state)
         {"{\"log\": {\"log_level\": 1}}",
          AT(1, 10) "log_level 1 in 'log': must be one of error, warning, info, debug"},
     };
-    for (size_t i = 0; i < COUNT_OF(cases); i++)
-        file(*state, cases[i][0], cases[i][1]);
+    files(*state, cases, COUNT_OF(cases));
     file(*state, "{\"http\": {\"port\": 8e3}}", NULL);
     assert_int_equal(((struct fixture *)*state)->config.options.port, 8000);
 }
