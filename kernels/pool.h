@@ -188,6 +188,8 @@ struct bag_pool_args {
     bool singles_pass;            /* a bag of one entry is that row: nothing divides or converts */
     bool sums_pass;               /* f32 or f64 sums are results: likewise */
     bool halves_pass;             /* f16 or bf16 ones are, once rounded */
+    bool streams;                 /* the result is written past the caches, where its bags have no
+                                     gaps and are not too long; for the caller to set */
 };
 
 /* What a table and its rules settle of every call. It borrows the table's rows. */

@@ -2,6 +2,15 @@
  * columns are split into tiles by what is decided once per block, not once per row. */
 #include "pool_block.h"
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+#define LINE_BYTES 64
+
+/* Results that are streamed are first pooled here, in the nearest cache. */
+#define STAGE_BYTES 16384
+
 /* ---- blocks into tiles ----------------------------------------------------------------------- */
 
 /* Table sizes at which prefetching changes, and how far ahead; measured with tests/bench/kernels.
@@ -10,7 +19,6 @@
 #define FETCH_NONE_NARROW      ((size_t)256 << 10) /* where elements are widened as they are loaded */
 #define FETCH_NEAR_BYTES       ((size_t)24 << 20)
 #define FETCH_NEAR_AHEAD_BYTES 4096
-#define LINE_BYTES             64
 
 static size_t clamp(size_t value, size_t low, size_t high)
 {
@@ -161,16 +169,45 @@ static bag_block_fn *begin(struct bag_block *block)
     return choose(block, set);
 }
 
-/* ---- ranges into blocks ---------------------------------------------------------------------- */
+/* ---- results past the caches ----------------------------------------------------------------- */
 
-/* The entry at which the range ends, whose first block has those bounds. */
-static size_t end_of(const struct bag_pool_args *args, size_t left, size_t end_bag,
-                     const size_t *bounds)
+/* Past the caches where the processor can. `to` is aligned to a line. */
+static void stream_line(char *to, const char *from)
 {
-    return left <= BAG_BLOCK_BAGS ? bounds[left] : bag_pool_first_entry(args, end_bag);
+#if defined(__x86_64__)
+    const __m128i *parts = (const __m128i *)(const void *)from;
+    for (int i = 0; i < 4; i++)
+        _mm_stream_si128((__m128i *)(void *)to + i, _mm_loadu_si128(parts + i));
+#else
+    memcpy(to, from, LINE_BYTES);
+#endif
 }
 
-void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *range, void *out)
+/* Orders what was streamed before what the thread writes next. */
+static void end_streaming(void)
+{
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
+/* Writes `bytes` past the caches, but for the ends that are not whole lines. */
+static void stream(char *to, const char *from, size_t bytes)
+{
+    size_t first = -(uintptr_t)to % LINE_BYTES;
+    first = first < bytes ? first : bytes;
+    memcpy(to, from, first);
+    size_t end = first + (bytes - first) / LINE_BYTES * LINE_BYTES;
+    for (size_t i = first; i < end; i += LINE_BYTES)
+        stream_line(to + i, from + i);
+    memcpy(to + end, from + end, bytes - end);
+}
+
+/* ---- ranges into blocks ---------------------------------------------------------------------- */
+
+/* Pools blocks of up to `most_bags`. With a `stage` they are pooled there, and streamed from it. */
+BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_range *range,
+                         size_t most_bags, char *stage, char *out)
 {
     size_t bounds[BAG_BLOCK_BAGS + 1] BAG_UNSET;
     struct bag_block block BAG_UNSET;
@@ -184,15 +221,44 @@ void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *ra
     block.end_column = range->end_column;
     for (size_t bag = range->first_bag; bag < range->end_bag; bag += block.num_bags) {
         size_t left = range->end_bag - bag;
-        block.num_bags = left < BAG_BLOCK_BAGS ? left : BAG_BLOCK_BAGS;
-        block.out = (char *)out + bag * args->bag_stride;
+        char *to = out + bag * args->bag_stride;
+        block.num_bags = left < most_bags ? left : most_bags;
+        block.out = stage ? stage : to;
         bag_pool_bounds(args, bag, bag + block.num_bags, &hint, bounds);
         if (!pool_block) {
-            block.end_entry = end_of(args, left, range->end_bag, bounds);
+            block.end_entry =
+                left <= most_bags ? bounds[left] : bag_pool_first_entry(args, range->end_bag);
             pool_block = begin(&block);
         }
         pool_block(&block);
+        if (stage)
+            stream(to, stage, block.num_bags * args->bag_stride);
     }
+}
+
+/* Whether the range is one piece of memory, of bags that fit the stage. */
+static bool can_stream(const struct bag_pool_args *args, const struct bag_range *range)
+{
+    size_t bag_bytes = args->table.row_elements * args->element_bytes;
+    return args->bag_stride == bag_bytes && bag_bytes > 0 && bag_bytes <= STAGE_BYTES &&
+           range->first_column == 0 && range->end_column == args->table.row_elements;
+}
+
+static __attribute__((noinline)) void run_streamed(const struct bag_pool_args *args,
+                                                   const struct bag_range *range, char *out)
+{
+    _Alignas(LINE_BYTES) char stage[STAGE_BYTES] BAG_UNSET;
+    size_t most_bags = STAGE_BYTES / args->bag_stride;
+    run_blocks(args, range, most_bags < BAG_BLOCK_BAGS ? most_bags : BAG_BLOCK_BAGS, stage, out);
+    end_streaming();
+}
+
+void bag_pool_range(const struct bag_pool_args *args, const struct bag_range *range, void *out)
+{
+    if (args->streams && can_stream(args, range))
+        run_streamed(args, range, out);
+    else
+        run_blocks(args, range, BAG_BLOCK_BAGS, NULL, out);
 }
 
 /* ---- projection ------------------------------------------------------------------------------ */

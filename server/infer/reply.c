@@ -6,6 +6,10 @@
 /* A number of FP32 in JSON, with its comma. */
 #define USUAL_NUMBER_BYTES 12
 
+/* Results that are sent as they are leave the caches before they are sent from so many bytes on: to
+ * read each line before it is written then takes longer than to read it again from memory. */
+#define STREAMED_BYTES ((size_t)12 << 20)
+
 /* ---- explanations ---------------------------------------------------------------------------- */
 
 /* Whether an earlier op is of the same bags: features may be pooled for two outputs. */
@@ -148,6 +152,7 @@ size_t bag_reply_count_packed(const struct bag_infer *infer)
 static void place_outputs(struct bag_plan *plan, char *results)
 {
     char *at = results;
+    bool streams = plan->binary && plan->result_bytes >= STREAMED_BYTES;
     for (size_t i = 0; i < plan->num_outputs; i++) {
         plan->outputs[i].data = at;
         at += output_bytes(&plan->outputs[i]);
@@ -156,6 +161,7 @@ static void place_outputs(struct bag_plan *plan, char *results)
         struct bag_op *op = &plan->ops[i];
         const char *output = plan->outputs[op->output].data;
         op->result = op->target = results + (output - results) + op->offset;
+        op->args.streams = streams && !op->projection;
     }
 }
 

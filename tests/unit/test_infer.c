@@ -142,6 +142,41 @@ static void test_sorting_and_explaining_are_work(void **state)
     assert_true(bag_infer_cost_ns(&world.infer) > sorted_ns);
 }
 
+/* Runs the body, whose bags are of the default row, and checks the numbers of its binary reply;
+ * whether they were streamed. */
+static bool run(const char *body, bool is_binary)
+{
+    struct bag_problem problem;
+    struct bag_buffers buffers;
+    assert_true(bag_buffers_init(&buffers, false, NULL));
+    plan(body, NULL);
+    assert_true(bag_infer_run(&world.infer, &buffers, &problem));
+    const struct bag_infer_output *output = &world.infer.output;
+    for (size_t at = output->header_bytes; is_binary && at < output->bytes;
+         at += sizeof world.rows / ROWS)
+        assert_memory_equal(output->reply + at, world.rows, sizeof world.rows / ROWS);
+    bag_buffers_put(world.infer.output.reply);
+    bag_buffers_free(&buffers);
+    return world.infer.plan.ops[0].args.streams;
+}
+
+/* Those of JSON are read again at once, as they are printed. */
+static void test_long_binary_results_are_streamed(void **state)
+{
+    enum { STREAMED_BAGS = (12 << 20) / (COLUMNS * sizeof(float)) };
+    char body[512];
+    (void)state;
+    world.feature.rules.default_index = 0;
+    for (size_t i = 0; i < COLUMNS; i++)
+        world.rows[i] = (float)i;
+    write_body(body, sizeof body, STREAMED_BAGS - 1, binary);
+    assert_false(run(body, true));
+    write_body(body, sizeof body, STREAMED_BAGS, binary);
+    assert_true(run(body, true));
+    write_body(body, sizeof body, STREAMED_BAGS, "");
+    assert_false(run(body, false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +184,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_explanations_count_as_replies, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_work_is_bounded_by_the_request, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sorting_and_explaining_are_work, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_long_binary_results_are_streamed, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,6 +86,80 @@ static void a_stride_leaves_gaps(void **state)
     }
 }
 
+/* At every alignment, and the bytes around are left alone. */
+static void streamed_results_have_the_same_bits(void **state)
+{
+    enum { AROUND = 64, BYTES = BAGS * COLUMNS * sizeof(float) };
+    (void)state;
+    static float whole[BAGS * COLUMNS];
+    static unsigned char out[BYTES + 2 * AROUND];
+    struct bag_pool_args args;
+    fill_pool(&args, BAG_FORM_OFFSETS);
+    bag_pool_run(&args, bag_range_all(&args), whole);
+    args.streams = true;
+    for (size_t shift = 0; shift < AROUND; shift++) {
+        memset(out, 0xa5, sizeof out);
+        bag_pool_run(&args, bag_range_all(&args), out + shift);
+        assert_memory_equal(out + shift, whole, BYTES);
+        for (size_t i = 0; i < AROUND; i++)
+            assert_true((i >= shift || out[i] == 0xa5) && out[shift + BYTES + i] == 0xa5);
+    }
+}
+
+/* Of bags and columns; results with gaps are written as any others. */
+static void streamed_parts_have_the_same_bits(void **state)
+{
+    enum { STRIDE = COLUMNS + 1 };
+    (void)state;
+    static float whole[BAGS * COLUMNS], parts[BAGS * COLUMNS], apart[BAGS * STRIDE];
+    struct bag_pool_args args;
+    fill_pool(&args, BAG_FORM_SEGMENTS);
+    bag_pool_run(&args, bag_range_all(&args), whole);
+    args.streams = true;
+    bag_pool_run(&args, (struct bag_range){0, 1, 0, COLUMNS}, parts);
+    bag_pool_run(&args, (struct bag_range){1, 600, 0, COLUMNS}, parts);
+    bag_pool_run(&args, (struct bag_range){600, 600, 0, COLUMNS}, parts);
+    assert_true(parts[600 * COLUMNS] == 0);
+    bag_pool_run(&args, (struct bag_range){600, BAGS, 0, 64}, parts);
+    bag_pool_run(&args, (struct bag_range){600, BAGS, 64, COLUMNS}, parts);
+    assert_memory_equal(whole, parts, sizeof whole);
+    args.bag_stride = STRIDE * sizeof(float);
+    bag_pool_run(&args, bag_range_all(&args), apart);
+    for (size_t bag = 0; bag < BAGS; bag++) {
+        assert_memory_equal(apart + bag * STRIDE, whole + bag * COLUMNS, COLUMNS * sizeof(float));
+        assert_true(apart[bag * STRIDE + COLUMNS] == 0);
+    }
+}
+
+/* A bag that is longer than what is streamed at once, and one that is as long. */
+static void long_bags_are_not_streamed_in_parts(void **state)
+{
+    enum { MOST = 4096 };
+    (void)state;
+    static float rows[2 * (MOST + 1)], out[2 * (MOST + 1) + 1];
+    const int64_t ids[] = {1, 0}, starts[] = {0, 1};
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        rows[i] = (float)i;
+    for (size_t columns = MOST; columns <= MOST + 1; columns++) {
+        struct bag_table table = table_of(BAG_F32, 2, columns, rows);
+        struct bag_rules rules = rules_for(BAG_F32, BAG_SUM);
+        struct bag_pool_plan plan;
+        bag_pool_prepare(&table, &rules, &plan);
+        struct bag_pool_args args = plan.args;
+        args.form = BAG_FORM_OFFSETS;
+        args.num_bags = 2;
+        args.bag_stride = columns * sizeof(float);
+        args.indices = (struct bag_ids){ids, 2, true};
+        args.groups = (struct bag_ids){starts, 2, true};
+        args.streams = true;
+        out[2 * columns] = -1;
+        bag_pool_run(&args, bag_range_all(&args), out);
+        assert_memory_equal(out, rows + columns, columns * sizeof(float));
+        assert_memory_equal(out + columns, rows, columns * sizeof(float));
+        assert_true(out[2 * columns] == -1);
+    }
+}
+
 static void counts_entries_before_a_bag(void **state)
 {
     (void)state;
@@ -114,6 +188,9 @@ int main(void)
         cmocka_unit_test(ranges_have_the_bits_of_the_whole),
         cmocka_unit_test(a_range_writes_nothing_else),
         cmocka_unit_test(a_stride_leaves_gaps),
+        cmocka_unit_test(streamed_results_have_the_same_bits),
+        cmocka_unit_test(streamed_parts_have_the_same_bits),
+        cmocka_unit_test(long_bags_are_not_streamed_in_parts),
         cmocka_unit_test(counts_entries_before_a_bag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
