@@ -182,7 +182,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "and replies until they are sent; further ones are answered 503. 0: half of what the machine " \
       "and the control group have left beside the tables.")                                        \
     X(max_connections, "http", "max_connections", COUNT, 4096, 1, 1000000, "connections",          \
-      "Most open connections; a request on a further one is answered 503.")                        \
+      "Most open connections; a request on a further one is answered 503. The second listener has " \
+      "an eighth as many of its own, and four.")                                                   \
     X(max_connections_per_client, "http", "max_connections_per_client", COUNT, 0, 0, 1000000,      \
       "connections", "Most open connections from one address (of IPv6 from a network of 64 bits), " \
       "others are closed at once; 0 means half of max_connections, but at least 64.")              \

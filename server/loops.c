@@ -248,6 +248,7 @@ static void limit_connections(struct bag_service *service)
                 BAG_LOG_NUMBER("max_connections", limits.connections));
     service->max_connections = limits.connections;
     service->max_in_library = (unsigned)limits.in_library;
+    service->max_admin_connections = limits.connections / 8 + 4;
 }
 
 static bool start_server(struct bag_loop *loop, const struct bag_listener *listener, bool infers,

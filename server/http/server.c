@@ -22,6 +22,9 @@
 /* One address gets as many connections at least, unless the option says otherwise. */
 #define MIN_SHARE 64
 
+/* Connections of the second listener beyond its limit, which are told so. */
+#define ADMIN_SURPLUS 4
+
 /* libmicrohttpd formats its messages as vprintf does. */
 __attribute__((format(printf, 2, 0))) static void log_library(void *context, const char *format,
                                                               va_list arguments)
@@ -187,9 +190,10 @@ static void init_connections(struct bag_http_server *server)
 {
     struct bag_service *service = server->context.service;
     const struct bag_option_values *options = &service->config->options;
+    bool infers = server->context.infers;
     struct bag_http_connection_limits limits = {
-        .connections = service->max_connections,
-        .total = &service->connections,
+        .connections = infers ? service->max_connections : service->max_admin_connections,
+        .total = infers ? &service->connections : &service->admin_connections,
         .request_timeout_ms = (uint64_t)options->request_timeout_s * 1000,
         .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,
     };
@@ -249,7 +253,8 @@ static bool start_acceptor(struct bag_http_server *server, struct bag_problem *p
         .loop = server->loop,
         .listener = &server->listener,
         .connections = &server->connections,
-        .max_connections = service->max_in_library,
+        .max_connections = server->context.infers ? service->max_in_library
+                                                  : service->max_admin_connections + ADMIN_SURPLUS,
         .max_per_client = share ? share : default_share(service->max_connections),
         .reads_proxy_headers =
             server->context.infers && options->proxy_protocol == BAG_PROXY_PROTOCOL_V2,

@@ -1,6 +1,7 @@
 """Other ways to a server than a TCP port of its own: Unix-domain sockets, sockets and news between
 it and systemd (played by this test), and the second listener."""
 
+import contextlib
 import os
 import re
 import signal
@@ -260,6 +261,25 @@ def test_admin_port(directory):
         expect("admin_port" in rejected.json()["error"], rejected.body.decode())
         expect(b'nv_inference_request_success{model="items",version="1"} 1\n'
                in other.get("/metrics").body, "the sum over all loops")
+
+
+def test_admin_answers_while_clients_have_all_connections(directory):
+    table, port = save(directory / "items.npy"), free_port()
+    admin = types.SimpleNamespace(host="127.0.0.1", port=port)
+    with Server("--table", f"items={table}", "--max-connections", 16, "--admin-port", port) as server, \
+            contextlib.ExitStack() as stack:
+        for _ in range(16):
+            stack.enter_context(Raw(server)).send(head("GET", "/v2/health/live")[:-2])
+        with Raw(server) as further:
+            expect_equal(ask(further).status, 503, "a further one")
+        probes = [stack.enter_context(Raw(admin)) for _ in range(6)]
+        for probe in probes:
+            expect_equal(ask(probe).status, 200, "a probe's")
+            probe.send(head("GET", "/v2/health/live")[:-2])  # so that it makes no room
+        with Raw(server) as further:
+            expect_equal(ask(further).status, 503, "a further one beside probes")
+        with Raw(admin) as seventh:
+            expect_equal(ask(seventh).status, 503, "more than an eighth and four")
 
 
 def test_admin_answers_while_draining(directory):
