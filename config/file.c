@@ -2,7 +2,6 @@
  * the config.json of a model's own folder. */
 #include "config.h"
 #include "json.h"
-#include "model_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* Headers and records of journals; see formats.h. */
 #include "formats.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <zlib.h>
 

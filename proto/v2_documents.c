@@ -6,7 +6,6 @@
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 /* ---- parts of trees -------------------------------------------------------------------------- */
 

@@ -4,7 +4,6 @@
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,7 +15,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <uv.h>
 
 /* Rounds of MHD_run before the loop gets its turn again. */

@@ -5,7 +5,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *const model_names[MODELS] = {"a", "b", "c", "u", "k", "both"};
