@@ -226,40 +226,51 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int bench_threads(const struct cell *cell, int64_t count, int rounds, double *one, double *two)
+/* Sorts the times. */
+static double median(double *times, int count)
 {
-    struct bag_pool_args args;
-    double *times = calloc((size_t)rounds * 2, sizeof *times);
+    qsort(times, (size_t)count, sizeof *times, by_value);
+    return times[count / 2];
+}
+
+/* Times of a call on this thread, and of the same split between it and a second one. */
+static int time_rounds(struct bag_pool_args *args, void *out, int rounds, double *one, double *two)
+{
+    size_t middle = middle_bag(args), columns = args->table.row_elements;
+    struct bag_range first = {0, middle, 0, columns};
     pthread_barrier_t barrier;
     pthread_t thread;
-    if (!times)
-        return -1;
-    struct call call;
-    describe(cell, (size_t)count, &call);
-    check(&call, cell->ids, &args);
-    size_t middle = middle_bag(&args);
-    size_t columns = args.table.row_elements;
-    struct half second = {&args, {middle, args.num_bags, 0, columns}, cell->out, 1, &barrier,
-                          rounds};
+    struct half second = {args, {middle, args->num_bags, 0, columns}, out, 1, &barrier, rounds};
     pthread_barrier_init(&barrier, NULL, 2);
     if (pthread_create(&thread, NULL, run_half, &second) != 0)
         return -1;
     for (int i = 0; i < rounds; i++) {
         double start = wall_ns();
-        bag_pool_run(&args, bag_range_all(&args), cell->out);
-        times[i] = wall_ns() - start;
+        bag_pool_run(args, bag_range_all(args), out);
+        one[i] = wall_ns() - start;
         pthread_barrier_wait(&barrier);
         start = wall_ns();
-        bag_pool_run(&args, (struct bag_range){0, middle, 0, columns}, cell->out);
+        bag_pool_run(args, first, out);
         pthread_barrier_wait(&barrier);
-        times[rounds + i] = wall_ns() - start;
+        two[i] = wall_ns() - start;
     }
     pthread_join(thread, NULL);
     pthread_barrier_destroy(&barrier);
-    qsort(times, (size_t)rounds, sizeof *times, by_value);
-    qsort(times + rounds, (size_t)rounds, sizeof *times, by_value);
-    *one = times[rounds / 2];
-    *two = times[rounds + rounds / 2];
-    free(times);
     return 0;
+}
+
+int bench_threads(const struct cell *cell, int64_t count, int rounds, double *one, double *two)
+{
+    struct bag_pool_args args;
+    struct call call;
+    double *times = calloc((size_t)rounds * 2, sizeof *times);
+    if (!times)
+        return -1;
+    describe(cell, (size_t)count, &call);
+    check(&call, cell->ids, &args);
+    int failed = time_rounds(&args, cell->out, rounds, times, times + rounds);
+    *one = median(times, rounds);
+    *two = median(times + rounds, rounds);
+    free(times);
+    return failed;
 }

@@ -43,7 +43,8 @@ double bench_pool(const struct cell *cell);
 double bench_gather(const struct cell *cell, int64_t ahead, int level);
 
 /* Medians of wall ns for one query on one thread and on two, which wait at a barrier and are pinned
- * to different processors; by bags, split where half of the entries are done. */
+ * to different processors; by bags, split where half of the entries are done. Not 0: they cannot
+ * be had. */
 int bench_threads(const struct cell *cell, int64_t count, int rounds, double *one, double *two);
 
 #pragma GCC visibility pop
