@@ -179,8 +179,9 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7)
 /* clang-format on */
-#define BAG_WIDE_TILES(X, ...)   X(__VA_ARGS__, 8) X(__VA_ARGS__, 16)
-#define BAG_SPLIT_TILES(X, ...)  X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
+#define BAG_WIDE_TILES(X, ...)  X(__VA_ARGS__, 8) X(__VA_ARGS__, 16)
+#define BAG_SPLIT_TILES(X, ...) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
+#define BAG_OTHER_TILES(X, ...)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 4)
 #define BAG_ID_VECTOR_BYTES      64
 #define BAG_FAR                  4

@@ -6,6 +6,7 @@
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
  *   #define BAG_WIDE_TILES(X, ...)   likewise of narrow kinds, for tables in the near caches
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
+ *   #define BAG_OTHER_TILES(X, ...)  likewise of the kind whose columns cost the most alone
  *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
  *   #define BAG_ID_VECTOR_BYTES      bytes of the vectors that check ids
  *   #define BAG_FAR                  how far ahead the rows of large tables are prefetched: so many
@@ -181,6 +182,18 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
 #define WIDE_TILES_F32(X, ...)
 #define WIDE_TILES_F64(X, ...)
 
+/* Kinds that also have the other widths of split rows, where there are no weights. */
+#define OTHER_TILES_INT8(X, ...) BAG_OTHER_TILES(X, __VA_ARGS__)
+#define OTHER_TILES_INT4(X, ...)
+#define OTHER_TILES_E4M3(X, ...)
+#define OTHER_TILES_E5M2(X, ...)
+#define OTHER_TILES_F16(X, ...)
+#define OTHER_TILES_BF16(X, ...)
+#define OTHER_TILES_F32(X, ...)
+#define OTHER_TILES_F64(X, ...)
+
+#define SPLIT_TILES(X, vector, kind, mode) \
+    BAG_SPLIT_TILES(X, vector, kind, mode) OTHER_TILES_##kind(X, vector, kind, mode)
 #define WIDE_TILES(X, vector, kind, mode) WIDE_TILES_##kind(X, vector, kind, mode)
 
 /* The kernel of one kind of rows. The general mode has tiles of the largest width only, where it
@@ -191,7 +204,7 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
     BAG_WHOLE_TILES(WHOLE, vector, kind, GENERAL)                         \
     WIDE_TILES(WHOLE, vector, kind, PLAIN)                                \
     WIDE_TILES(WHOLE, vector, kind, WEIGHTED)                             \
-    BAG_SPLIT_TILES(SPLIT, vector, kind, PLAIN)                           \
+    SPLIT_TILES(SPLIT, vector, kind, PLAIN)                               \
     BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)                        \
     BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                        \
                                                                           \
@@ -201,7 +214,7 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
                   {BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, GENERAL)}},  \
         .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},           \
                  {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},       \
-        .split = {{BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},     \
+        .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},         \
                   {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},  \
                   {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}}, \
         .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),     \

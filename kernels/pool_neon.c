@@ -197,6 +197,7 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
 #define BAG_WIDE_TILES(X, ...)
 #define BAG_SPLIT_TILES(X, ...) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
+#define BAG_OTHER_TILES(X, ...)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
 #define BAG_ID_VECTOR_BYTES      16
 #define BAG_FAR                  2
