@@ -253,9 +253,10 @@ BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, enum bag_dt
 
 /* Turns the sums of one bag into its result and writes it. */
 BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, int vectors,
-                        const struct V(tile) * tile, size_t bag, size_t kept, BODY *sums)
+                        const struct V(tile) * tile, size_t bag, size_t out_at, size_t kept,
+                        BODY *sums)
 {
-    char *out = tile->out + bag * rows->out_bytes;
+    char *out = tile->out + out_at;
     V(order)(kind, sums, vectors);
     if (rows->sums_pass) {
         V(store_all)(tile, vectors, BODY_DTYPE, out, sums);
@@ -321,7 +322,8 @@ BAG_LANE size_t V(pool_singles)(const struct bag_rows *rows, enum bag_row_kind k
         V(pass_run)(rows, kind, mode, vectors, only, BAG_PREFETCH_SOME, first, entry, count);
         return end;
     }
-    if (entry < rows->fetch.end)
+    /* Rows in the near caches are loaded many at once, as none waits for another. */
+    if (!rows->fetch.near && entry < rows->fetch.end)
         fetched = rows->fetch.end - entry < count ? rows->fetch.end - entry : count;
     V(pass_run)(rows, kind, mode, vectors, only, BAG_PREFETCH, first, entry, fetched);
     V(pass_run)
@@ -332,19 +334,20 @@ BAG_LANE size_t V(pool_singles)(const struct bag_rows *rows, enum bag_row_kind k
 
 /* A tile of a bag. */
 BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                           int vectors, const struct V(tile) * tile, size_t bag, size_t kept)
+                           int vectors, const struct V(tile) * tile, size_t bag, size_t out_at,
+                           size_t kept)
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     V(clear)(sums, vectors);
     V(take_rows)
     (rows, kind, mode, vectors, tile, rows->bounds[bag], rows->bounds[bag + 1], sums);
-    V(finish)(rows, kind, vectors, tile, bag, kept, sums);
+    V(finish)(rows, kind, vectors, tile, bag, out_at, kept, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. `only` is the tile of
  * rows that have one, or NULL. */
 BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                          int vectors, const struct V(tile) * only, size_t bag)
+                          int vectors, const struct V(tile) * only, size_t bag, size_t out_at)
 {
     size_t first = rows->bounds[bag], end = rows->bounds[bag + 1];
     size_t kept = mode == BAG_MODE_GENERAL ? bag_count_kept(rows->args, first, end) : end - first;
@@ -353,10 +356,10 @@ BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, e
         return;
     }
     if (only)
-        V(pool_tile)(rows, kind, mode, vectors, only, bag, kept);
+        V(pool_tile)(rows, kind, mode, vectors, only, bag, out_at, kept);
     for (size_t number = 0; !only && number < rows->num_tiles; number++) {
         struct V(tile) tile = V(tile_at)(rows, kind, vectors, number);
-        V(pool_tile)(rows, kind, mode, vectors, &tile, bag, kept);
+        V(pool_tile)(rows, kind, mode, vectors, &tile, bag, out_at, kept);
     }
 }
 
@@ -367,11 +370,14 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
     const struct V(tile) whole = V(only_tile)(rows, kind), *only = is_split ? NULL : &whole;
     const bool singles_pass =
         mode != BAG_MODE_GENERAL && !bag_kind_halves(kind) && rows->singles_pass;
-    for (size_t bag = 0; bag < rows->num_bags;) {
-        if (singles_pass && rows->bounds[bag + 1] - rows->bounds[bag] == 1)
+    for (size_t bag = 0, out_at = 0; bag < rows->num_bags;) {
+        if (singles_pass && rows->bounds[bag + 1] - rows->bounds[bag] == 1) {
             bag = V(pool_singles)(rows, kind, mode, vectors, only, bag);
-        else
-            V(pool_bag)(rows, kind, mode, vectors, only, bag++);
+            out_at = bag * rows->out_bytes;
+            continue;
+        }
+        V(pool_bag)(rows, kind, mode, vectors, only, bag++, out_at);
+        out_at += rows->out_bytes;
     }
 }
 
