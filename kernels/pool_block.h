@@ -69,6 +69,15 @@ extern const struct bag_kernels bag_generic_kernels, bag_neon_kernels, bag_avx2_
 /* Those in use. Written before there are threads. */
 extern const struct bag_kernels *bag_kernels_used;
 
+/* Whether all ids are within the bounds. */
+static inline bool bag_ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
+{
+    if (ids->count != 1)
+        return bag_kernels_used->ids_valid(ids, bounds);
+    int64_t id = bag_id_at(ids, 0);
+    return id <= bounds->high && (id >= 0 || bounds->any_negative);
+}
+
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Splitting a block's columns into tiles and choosing the instance of the loop that pools them is
@@ -244,8 +253,5 @@ BAG_LANE int64_t bag_checked_id(const char *ids, size_t id_bytes, size_t entry)
     memcpy(&id, ids + entry * id_bytes, sizeof id);
     return id;
 }
-
-/* How to walk through the rows of a table. */
-struct bag_row_walk bag_row_walk(const struct bag_table *table);
 
 #endif

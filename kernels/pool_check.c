@@ -96,9 +96,9 @@ static enum bag_status find_form(const struct bag_check *check, enum bag_form *f
     return BAG_STATUS_OK;
 }
 
-static enum bag_status check_present_ids(const struct bag_check *check, enum bag_input which,
-                                         uint32_t rank, enum bag_status wrong_dtype,
-                                         enum bag_status wrong_rank)
+static __attribute__((noinline)) enum bag_status
+check_present_ids(const struct bag_check *check, enum bag_input which, uint32_t rank,
+                  enum bag_status wrong_dtype, enum bag_status wrong_rank)
 {
     const struct bag_tensor *tensor = input(check, which);
     enum bag_status status = check_index_type(check, which, wrong_dtype);
@@ -114,8 +114,10 @@ static inline enum bag_status check_ids(const struct bag_check *check, enum bag_
                                         uint32_t rank, enum bag_status wrong_dtype,
                                         enum bag_status wrong_rank)
 {
-    return input(check, which) ? check_present_ids(check, which, rank, wrong_dtype, wrong_rank)
-                               : BAG_STATUS_OK;
+    const struct bag_tensor *tensor = input(check, which);
+    if (!tensor || ((tensor->dtype == BAG_I32 || tensor->dtype == BAG_I64) && tensor->rank == rank))
+        return BAG_STATUS_OK;
+    return check_present_ids(check, which, rank, wrong_dtype, wrong_rank);
 }
 
 static enum bag_status check_present_scalar(const struct bag_check *check, enum bag_input which,
@@ -253,6 +255,8 @@ static enum bag_status take_default_row(const struct bag_check *check, struct ba
 {
     const struct bag_tensor *tensor = check->inputs->tensor[BAG_DEFAULT_INDEX];
     int64_t last_row = check->table->num_rows - 1;
+    if (!tensor && check->rules->missing != BAG_MISSING_DEFAULT)
+        return BAG_STATUS_OK;
     args->default_row = tensor ? scalar_of(tensor) : check->rules->default_index;
     if (check->rules->keyed) {
         args->default_row = -1;
@@ -358,20 +362,28 @@ static enum bag_status fails_at(const struct bag_check *check, enum bag_status s
                                            .high = high});
 }
 
-/* Ids that must lie in [0, high] and, where `descending` is a fault, must not decrease: the first
- * position at which either is so. */
+/* The first position at which ids are outside of the bounds or, where that is a fault, decrease. */
+static __attribute__((noinline)) enum bag_status
+find_bad_group(const struct bag_check *check, enum bag_input which, const struct bag_ids *ids,
+               const struct bag_id_bounds *bounds, enum bag_status outside,
+               enum bag_status descending)
+{
+    size_t bad = bag_ids_first_bad(ids, bounds);
+    int64_t id = bag_id_at(ids, bad);
+    if (id < 0 || id > bounds->high)
+        return fails_at(check, outside, which, ids, bad, 0, bounds->high);
+    return fails_at(check, descending, which, ids, bad, bag_id_at(ids, bad - 1), bounds->high);
+}
+
+/* Ids that must lie in [0, high] and, where `descending` is a fault, must not decrease. */
 static inline enum bag_status check_groups(const struct bag_check *check, enum bag_input which,
                                            const struct bag_ids *ids, int64_t high,
                                            enum bag_status outside, enum bag_status descending)
 {
     struct bag_id_bounds bounds = {.high = high, .ascending = descending != BAG_STATUS_OK};
-    size_t bad = bag_ids_first_bad(ids, &bounds);
-    if (bad == ids->count)
+    if (bag_ids_valid(ids, &bounds))
         return BAG_STATUS_OK;
-    int64_t id = bag_id_at(ids, bad);
-    if (id < 0 || id > high)
-        return fails_at(check, outside, which, ids, bad, 0, high);
-    return fails_at(check, descending, which, ids, bad, bag_id_at(ids, bad - 1), high);
+    return find_bad_group(check, which, ids, &bounds, outside, descending);
 }
 
 static enum bag_status check_offsets(const struct bag_check *check,
@@ -405,58 +417,14 @@ static enum bag_status check_indices(const struct bag_check *check,
                                    .high = check->table->num_rows - 1};
     if (check->rules->keyed || check->rules->missing != BAG_MISSING_ERROR)
         return BAG_STATUS_OK;
-    size_t bad = bag_ids_first_bad(&args->indices, &bounds);
-    if (bad == args->indices.count)
+    if (bag_ids_valid(&args->indices, &bounds))
         return BAG_STATUS_OK;
+    size_t bad = bag_ids_first_bad(&args->indices, &bounds);
     return fails_at(check, BAG_STATUS_INDEX_OUT_OF_RANGE, BAG_INDICES, &args->indices, bad, 0,
                     bounds.high);
 }
 
-/* ---- plans and calls ------------------------------------------------------------------------- */
-
-/* A single row divided by 1 is itself. Two-byte elements are summed wider than they are stored. */
-static bool singles_pass(const struct bag_table *table, const struct bag_rules *rules)
-{
-    return rules->output_dtype == table->dtype && bag_dtypes[table->dtype].bytes > 2;
-}
-
-static bool sums_pass(const struct bag_table *table, const struct bag_rules *rules)
-{
-    bool divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
-    return !divides && rules->output_dtype == (table->dtype == BAG_F64 ? BAG_F64 : BAG_F32);
-}
-
-static bool halves_pass(const struct bag_table *table, const struct bag_rules *rules)
-{
-    bool divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
-    return !divides && rules->output_dtype == table->dtype;
-}
-
-void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
-                      struct bag_pool_plan *plan)
-{
-    plan->rules = *rules;
-    plan->args = (struct bag_pool_args){
-        .table = *table,
-        .walk = bag_row_walk(table),
-        .reduction = rules->reduction,
-        .output_dtype = rules->output_dtype,
-        .weights_dtype = table->dtype,
-        .default_row = rules->keyed ? -1 : rules->default_index,
-        .padding_row = -1,
-        .skip_outside =
-            !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid),
-        .prunes = rules->prune_invalid,
-        .keyed = rules->keyed,
-        .element_bytes = bag_dtypes[rules->output_dtype].bytes,
-        .singles_pass = singles_pass(table, rules),
-        .sums_pass = sums_pass(table, rules),
-        .halves_pass = halves_pass(table, rules),
-    };
-    if (rules->has_padding_idx && !rules->keyed)
-        plan->args.padding_row =
-            rules->padding_idx < 0 ? rules->padding_idx + table->num_rows : rules->padding_idx;
-}
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* The plan's part of a call, and the tensors. */
 static void take_inputs(const struct bag_check *check, enum bag_form form,

@@ -10,20 +10,13 @@
 
 /* ---- arrays of ids --------------------------------------------------------------------------- */
 
-/* Arrays of so many ids are searched at once. */
-#define SHORT_COUNT 4
-
 bool bag_ref_ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
 {
     return ids_valid(ids, bounds);
 }
 
-/* An array is first checked as a whole by the instruction set in use; only a bad one is searched.
- */
 size_t bag_ids_first_bad(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
 {
-    if (ids->count > SHORT_COUNT && bag_kernels_used->ids_valid(ids, bounds))
-        return ids->count;
     for (size_t i = 0; i < ids->count; i++) {
         int64_t id = bag_id_at(ids, i);
         bool bad = id > bounds->high || (id < 0 && !bounds->any_negative);

@@ -28,7 +28,8 @@ struct bag_id_bounds {
     bool ascending;    /* none may be less than the one before it */
 };
 
-/* The first position whose id is not within the bounds, or ids->count. */
+/* The first position whose id is not within the bounds, or ids->count; bag_ids_valid tells faster
+ * whether there is none. */
 size_t bag_ids_first_bad(const struct bag_ids *ids, const struct bag_id_bounds *bounds);
 
 /* The largest id; -1 where all are negative or there are none. */

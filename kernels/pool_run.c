@@ -1,5 +1,5 @@
-/* Pooling a range of the result. It is split into blocks of bags, one kernel call each; a block's
- * columns are split into tiles by what is decided once per block, not once per row. */
+/* Plans, and pooling a range of the result. It is split into blocks of bags, one kernel call each;
+ * a block's columns are split into tiles by what is decided once per block, not once per row. */
 #include "pool_block.h"
 
 #if defined(__x86_64__)
@@ -11,7 +11,7 @@
 /* Results that are streamed are first pooled here, in the nearest cache. */
 #define STAGE_BYTES 16384
 
-/* ---- blocks into tiles ----------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 /* Table sizes at which prefetching changes, and how far ahead; measured with tests/bench/kernels.
  */
@@ -32,7 +32,7 @@ static size_t fetch_none_bytes(const struct bag_table *table)
     return narrow ? FETCH_NONE_NARROW : FETCH_NONE_BYTES;
 }
 
-struct bag_row_walk bag_row_walk(const struct bag_table *table)
+static struct bag_row_walk walk_of(const struct bag_table *table)
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
     const struct bag_row_places places = bag_row_places(table);
@@ -50,6 +50,52 @@ struct bag_row_walk bag_row_walk(const struct bag_table *table)
         .half_params = layout->param_dtype == BAG_F16,
     };
 }
+
+/* A single row divided by 1 is itself. Two-byte elements are summed wider than they are stored. */
+static bool singles_pass(const struct bag_table *table, const struct bag_rules *rules)
+{
+    return rules->output_dtype == table->dtype && bag_dtypes[table->dtype].bytes > 2;
+}
+
+static bool sums_pass(const struct bag_table *table, const struct bag_rules *rules)
+{
+    bool divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
+    return !divides && rules->output_dtype == (table->dtype == BAG_F64 ? BAG_F64 : BAG_F32);
+}
+
+static bool halves_pass(const struct bag_table *table, const struct bag_rules *rules)
+{
+    bool divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
+    return !divides && rules->output_dtype == table->dtype;
+}
+
+void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
+                      struct bag_pool_plan *plan)
+{
+    plan->rules = *rules;
+    plan->args = (struct bag_pool_args){
+        .table = *table,
+        .walk = walk_of(table),
+        .reduction = rules->reduction,
+        .output_dtype = rules->output_dtype,
+        .weights_dtype = table->dtype,
+        .default_row = rules->keyed ? -1 : rules->default_index,
+        .padding_row = -1,
+        .skip_outside =
+            !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid),
+        .prunes = rules->prune_invalid,
+        .keyed = rules->keyed,
+        .element_bytes = bag_dtypes[rules->output_dtype].bytes,
+        .singles_pass = singles_pass(table, rules),
+        .sums_pass = sums_pass(table, rules),
+        .halves_pass = halves_pass(table, rules),
+    };
+    if (rules->has_padding_idx && !rules->keyed)
+        plan->args.padding_row =
+            rules->padding_idx < 0 ? rules->padding_idx + table->num_rows : rules->padding_idx;
+}
+
+/* ---- prefetching ----------------------------------------------------------------------------- */
 
 /* The most indices of a call whose rows are prefetched before it runs, and the longest rows: more
  * of them gain nothing. A call that is alone loses by more bytes than these, unless the table has
@@ -96,6 +142,8 @@ static struct bag_fetch fetch_for(const struct bag_block *block, size_t far)
     fetch.end = block->end_entry > fetch.ahead ? block->end_entry - fetch.ahead : 0;
     return fetch;
 }
+
+/* ---- blocks into tiles ----------------------------------------------------------------------- */
 
 static enum bag_mode mode_of(const struct bag_pool_args *args)
 {

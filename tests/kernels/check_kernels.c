@@ -214,7 +214,7 @@ static size_t bad_ids(const struct bag_ids *ids, const struct bag_id_bounds *bou
 
 static bool finds(const struct bag_ids *ids, const struct bag_id_bounds *bounds, size_t expected)
 {
-    size_t found = bag_ids_first_bad(ids, bounds);
+    size_t found = bag_ids_valid(ids, bounds) ? ids->count : bag_ids_first_bad(ids, bounds);
     if (found == expected)
         return true;
     printf("FAILED ids, %s: position %zu instead of %zu of %zu, int%d, %s%s, up to %lld\n",

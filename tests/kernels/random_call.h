@@ -5,7 +5,7 @@
 #define BAG_RANDOM_CALL_H
 
 #include "kernels/pool.h"
-#include "kernels/pool_entries.h"
+#include "kernels/pool_block.h"
 
 #include <stdlib.h>
 #include <string.h>
