@@ -268,8 +268,8 @@ void bag_config_print_manual(FILE *stream, const char *version)
         "are finished, the exit status is 0. A second one stops at once.\n"
         ".TP\n.B SIGHUP\nRead access tokens again and, with\n.BR \\-\\-model\\-control ,\n"
         "the configured models.\n"
-        ".SH EXIT STATUS\n0: as asked. 1: it failed, standard error says why. 2: the command line "
-        "or the configuration is wrong.\n"
+        ".SH EXIT STATUS\n0: as asked. 1: it failed, standard error says why;\n.B serve\nends so "
+        "after any error. 2: the command line, the configuration or a file is wrong.\n"
         ".SH EXAMPLES\n.nf\nbagserve serve \\-\\-demo\n"
         "bagserve serve \\-\\-table items=items.npy \\-\\-port 8080\n"
         "bagserve serve \\-\\-config bagserve.json \\-\\-check\n.fi\n",
