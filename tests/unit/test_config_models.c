@@ -180,6 +180,11 @@ static void test_switches(void **state)
     entry(fixture, "\"weighted_mean\": true", NULL);
     assert_false(fixture->config.models[0].rules.prune_invalid);
     assert_false(fixture->config.models[0].rules.include_last_offset);
+}
+
+static void test_words_of_keys(void **state)
+{
+    struct fixture *fixture = *state;
     entry(fixture, "\"load\": \"map\"", NULL);
     assert_int_equal(fixture->config.models[0].load, BAG_LOAD_MAP);
     entry(fixture, "\"load\": \"mmap\"",
@@ -372,6 +377,7 @@ int main(void)
         TEST(test_doubles),
         TEST(test_missing_keys),
         TEST(test_switches),
+        TEST(test_words_of_keys),
         TEST(test_defaults_of_a_model),
         TEST(test_words),
         TEST(test_indices),

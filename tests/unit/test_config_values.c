@@ -298,6 +298,11 @@ static void test_sizes(void **state)
     }
     assert_true(bag_size_parse("-9007199254740993KiB", &value));
     assert_int_equal(value, INT64_MIN);
+}
+
+static void test_sizes_as_text(void **state)
+{
+    (void)state;
     assert_string_equal(bag_size_text(0).text, "0 bytes");
     assert_string_equal(bag_size_text(1).text, "1 byte");
     assert_string_equal(bag_size_text(1000).text, "1000 bytes");
@@ -358,6 +363,7 @@ int main(void)
         TEST(test_later_sources_override),
         TEST(test_integers),
         TEST(test_sizes),
+        TEST(test_sizes_as_text),
         TEST(test_sizes_from_each_source),
         TEST(test_nothing_to_serve),
     };
