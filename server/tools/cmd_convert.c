@@ -208,25 +208,36 @@ static bool convert_rows(struct bag_conversion *conversion, struct bag_convert_r
 }
 
 /* The report is written also where --max-error is what made the conversion fail. */
-static bool convert(const struct bag_source *source, const char *const *values, const char *out,
-                    struct bag_problem *problem)
+static bool convert_and_report(struct bag_conversion *conversion, const char *report_path,
+                               struct bag_problem *problem)
 {
     struct bag_convert_report report;
-    struct bag_progress progress;
-    struct bag_conversion conversion = {
-        .source = source, .out = out, .stopping = &stopping, .progress = &progress};
     struct bag_problem writing;
-    if (!read_flags(values, &conversion, problem))
-        return false;
-    bool ok = convert_rows(&conversion, &report, problem);
+    bool ok = convert_rows(conversion, &report, problem);
     bool has_report = ok || problem->kind == BAG_ERROR_CONFLICT;
-    if (has_report && values[FLAG_REPORT] &&
-        !write_report(values[FLAG_REPORT], &report, &writing)) {
+    if (has_report && report_path && !write_report(report_path, &report, &writing)) {
         *problem = ok ? writing : *problem;
         return false;
     }
     if (ok)
-        print_summary(&conversion, &report);
+        print_summary(conversion, &report);
+    return ok;
+}
+
+static bool convert(const struct bag_source *source, const char *const *values, const char *out,
+                    struct bag_problem *problem)
+{
+    struct bag_progress progress;
+    struct bag_conversion conversion = {
+        .source = source, .out = out, .stopping = &stopping, .progress = &progress};
+    const char *counts = values[FLAG_ORDER_BY];
+    size_t *order = NULL;
+    if (!read_flags(values, &conversion, problem) ||
+        (counts && !(order = bag_rows_order(source, counts, problem))))
+        return false;
+    conversion.order = order;
+    bool ok = convert_and_report(&conversion, values[FLAG_REPORT], problem);
+    free(order);
     return ok;
 }
 

@@ -173,13 +173,32 @@ static size_t block_rows(const struct job *job, size_t index)
     return left < job->block_rows ? left : job->block_rows;
 }
 
+/* Where a row of the new table is in the source. */
+static size_t source_row(const struct job *job, size_t row)
+{
+    return job->conversion->order ? job->conversion->order[row] : row;
+}
+
+/* Rows of the new table, as they are in the source. */
+static bool read_rows(const struct job *job, size_t first, size_t count,
+                      const struct buffers *buffers, struct bag_problem *problem)
+{
+    bool ok = true;
+    if (!job->conversion->order)
+        return bag_rows_read(&job->reader, first, count, buffers->from, buffers->scratch, problem);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = bag_rows_read(&job->reader, source_row(job, first + i), 1,
+                           buffers->from + i * job->reader.row_bytes, buffers->scratch, problem);
+    return ok;
+}
+
 static bool convert_block(struct job *job, size_t index, struct buffers *buffers,
                           struct bag_problem *problem)
 {
     size_t first = index * job->block_rows, from_bytes = job->reader.row_bytes;
     size_t count = block_rows(job, index);
     struct bag_error_sum *sum = &job->blocks[index];
-    if (!bag_rows_read(&job->reader, first, count, buffers->from, buffers->scratch, problem))
+    if (!read_rows(job, first, count, buffers, problem))
         return false;
     if (job->copies) {
         sum->rows = count;
@@ -187,7 +206,7 @@ static bool convert_block(struct job *job, size_t index, struct buffers *buffers
         sum->cosines = (double)count;
     }
     for (size_t i = 0; !job->copies && i < count; i++) {
-        if (!convert_row(job, first + i, buffers->from + i * from_bytes,
+        if (!convert_row(job, source_row(job, first + i), buffers->from + i * from_bytes,
                          buffers->to + i * job->to_bytes, buffers, sum, problem))
             return bag_file_reject(job->conversion->source->model->path, problem);
     }
@@ -289,6 +308,27 @@ static bool copy_keys(struct job *job, struct bag_problem *problem)
     return ok;
 }
 
+/* The same in the order of the new table, which needs all keys in memory at once, twice. */
+static bool order_keys(struct job *job, struct bag_problem *problem)
+{
+    size_t count = job->reader.num_rows;
+    uint64_t *keys = calloc(2 * count + 1, sizeof *keys), *ordered = keys ? keys + count : NULL;
+    bool ok = (keys || reject_memory(problem)) &&
+              bag_rows_read_keys(&job->reader, 0, count, keys, ordered, problem);
+    for (size_t i = 0; ok && i < count; i++)
+        ordered[i] = keys[source_row(job, i)];
+    ok = ok && bag_out_file_write(&job->out, ordered, count * sizeof *keys, job->keys_at, problem);
+    free(keys);
+    return ok;
+}
+
+static bool write_keys(struct job *job, struct bag_problem *problem)
+{
+    if (!bag_source_is_keyed(job->conversion->source))
+        return true;
+    return job->conversion->order ? order_keys(job, problem) : copy_keys(job, problem);
+}
+
 static bool find_keys(const struct job *job, struct bag_worst_rows *worst,
                       struct bag_problem *problem)
 {
@@ -317,7 +357,7 @@ static bool add_random_row(const struct job *job, uint64_t *random, const struct
 {
     size_t row = (size_t)(next_random(random) % job->reader.num_rows);
     size_t elements = job->conversion->to.row_elements;
-    if (!bag_rows_read(&job->reader, row, 1, buffers->from, buffers->scratch, problem) ||
+    if (!read_rows(job, row, 1, buffers, problem) ||
         !bag_file_read_at(job->out.fd, buffers->to, job->to_bytes,
                           job->values_at + row * job->to_bytes, problem))
         return false;
@@ -389,8 +429,7 @@ static bool check_error(const struct job *job, const struct bag_convert_report *
 static bool write_file(struct job *job, struct bag_convert_report *report,
                        struct bag_problem *problem)
 {
-    return begin_file(job, problem) && convert_rows(job, problem) &&
-           (!bag_source_is_keyed(job->conversion->source) || copy_keys(job, problem)) &&
+    return begin_file(job, problem) && convert_rows(job, problem) && write_keys(job, problem) &&
            bag_rows_reader_check(&job->reader, problem) && make_report(job, report, problem) &&
            check_error(job, report, problem);
 }

@@ -102,6 +102,15 @@ void bag_row_to_floats(const struct bag_table *table, const void *row, float *va
 double bag_row_value(const struct bag_table *table, const void *row, const float *values,
                      size_t column);
 
+/* ---- an order of rows (rows_order.c) ----------------------------------------------------------
+ */
+
+/* The rows of a keyed table from the one with the largest count to that with the smallest, equal
+ * ones as they were: to be freed. The counts are in what `--table NAME=PATH` takes, a number for
+ * each row of the table. NULL with the problem set. */
+size_t *bag_rows_order(const struct bag_source *source, const char *path,
+                       struct bag_problem *problem);
+
 /* ---- a file that appears whole or not at all (out_file.c) ------------------------------------ */
 
 /* Written under the name `path`.partial, which no other writer has meanwhile, and which is taken
@@ -142,6 +151,8 @@ struct bag_conversion {
     struct bag_table to;             /* how rows are to be stored; `rows` is not used */
     bool replace;                    /* `out` where it exists */
     unsigned threads;                /* 1 to BAG_CONVERT_MAX_THREADS */
+    const size_t *order;             /* bag_rows_order's: row i of the new table is that row of the
+                                        source; NULL: all stay where they are */
     double max_error;                /* of an element; larger ones make it fail. INFINITY: any */
     const atomic_int *stopping;      /* not 0: end without a file */
     struct bag_progress *progress;   /* of bytes of the source */

@@ -262,6 +262,88 @@ def test_threads(directory, rng):
     expect(made[0] == made[1] == made[2], "the threads made a difference")
 
 
+# ---- another order ---------------------------------------------------------------------------------
+
+def save_keyed(folder, rows, keys):
+    folder.mkdir()
+    np.save(folder / "values.npy", rows)
+    np.save(folder / "keys.npy", keys)
+
+
+COUNTS = {
+    "whole": lambda rng: rng.integers(0, 50, ROWS),  # many are equal
+    "large": lambda rng: rng.permutation(ROWS).astype(np.uint64) << np.uint64(40),
+    "halves": lambda rng: rng.standard_normal(ROWS).astype(F16),
+    "fractions": lambda rng: rng.standard_normal((ROWS, 1)),
+    "negative": lambda rng: rng.integers(-100, 100, ROWS).astype(np.int8),
+    "infinite": lambda rng: np.where(rng.random(ROWS) < 0.5, np.inf, -np.inf).astype(F32),
+    "equal": lambda rng: np.zeros(ROWS, np.uint8),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+@pytest.mark.parametrize("name", ["int8", "FP32"])
+def test_order_by(directory, rng, rows, keys, name, kind):
+    """As if the rows had come in that order; the report says where they were."""
+    counts = COUNTS[kind](rng)
+    order = np.argsort(-counts.reshape(-1).astype(float), kind="stable")
+    np.save(directory / "counts.npy", counts)
+    save_keyed(directory / "in", rows, keys)
+    save_keyed(directory / "ordered", rows[order], keys[order])
+    got, want = directory / "got.safetensors", directory / "want.safetensors"
+    convert(*flag_of(name), "--report", directory / "want.json", directory / "ordered", want)
+    convert(*flag_of(name), "--report", directory / "got.json", "--order-by",
+            directory / "counts.npy", directory / "in", got)
+    expect(got.read_bytes() == want.read_bytes(), "the rows are in another order")
+    reports = [json.loads((directory / f"{side}.json").read_text()) for side in ("got", "want")]
+    for entry in reports[1]["worst_rows"]:
+        entry["row"] = int(order[entry["row"]])
+    expect_equal(*reports)
+
+
+def test_order_by_blocks(directory, rng):
+    """Rows of several blocks of 2 MiB, counts of several blocks of 65,536, any number of threads."""
+    count = 2 * 65536 + 1
+    values, keys = rng.standard_normal((count, 9), F32), rng.permutation(count)
+    counts = rng.integers(0, 1000, count)
+    order = np.argsort(-counts, kind="stable")
+    save_keyed(directory / "in", values, keys)
+    np.savez(directory / "counts.npz", counts=counts)
+    for threads in (1, 3):
+        convert("--order-by", f"{directory}/counts.npz#counts", "--threads", threads, "--force",
+                directory / "in", directory / "out")
+        tensors = read_safetensors(directory / "out")[1]
+        expect(np.array_equal(tensors["keys"], keys[order]), f"{threads} threads: keys")
+        expect(np.array_equal(tensors["values"], values[order]), f"{threads} threads: values")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_order_by_of_few_rows(directory, rows, keys, count):
+    save_keyed(directory / "in", rows[:count], keys[:count])
+    np.save(directory / "counts.npy", np.zeros(count))
+    convert("--order-by", directory / "counts.npy", directory / "in", directory / "out")
+    expect_equal(read_safetensors(directory / "out")[1]["keys"].tolist(), keys[:count].tolist())
+
+
+def test_order_by_is_rejected(directory, rows, keys):
+    save_keyed(directory / "in", rows, keys)
+    np.save(directory / "dense.npy", rows)
+    counts = np.zeros(ROWS, F32)
+    for name, array in (("good", counts), ("short", counts[1:]), ("pairs", np.zeros((ROWS, 2)))):
+        np.save(directory / f"{name}.npy", array)
+    counts[5] = np.nan
+    np.save(directory / "nan.npy", counts)
+    for counts, table, words in [
+            ("good", "dense.npy", ["dense.npy", "no keys", "numbers of its rows"]),
+            ("short", "in", ["short.npy has 699 rows of 1 elements", "which has 700"]),
+            ("pairs", "in", ["pairs.npy has 700 rows of 2 elements", "one number for each row"]),
+            ("nan", "in", ["nan.npy", "row 5 is not a number"]),
+            ("absent", "in", ["absent.npy", "No such file"])]:
+        convert("--order-by", directory / f"{counts}.npy", directory / table, directory / "out",
+                code=2, words=words)
+        expect(not (directory / "out").exists(), f"{counts}: a file was written")
+
+
 # ---- what goes wrong -------------------------------------------------------------------------------
 
 def test_rejected(directory, rows):

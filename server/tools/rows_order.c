@@ -1,0 +1,148 @@
+/* Which rows are asked for most; see tools.h. */
+#include "tools.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Counts are read so many at a time. */
+#define BLOCK_ROWS ((size_t)64 << 10)
+
+struct counted {
+    double count; /* two counts that round to one are as good as equal */
+    size_t row;
+};
+
+/* The larger count first; of equal ones the row that came first. */
+static int compare(const void *left, const void *right)
+{
+    const struct counted *one = left, *other = right;
+    if (one->count != other->count)
+        return one->count > other->count ? -1 : 1;
+    return (one->row > other->row) - (one->row < other->row);
+}
+
+static bool reject_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+}
+
+static bool check_shape(const struct bag_source *counts, size_t num_rows,
+                        struct bag_problem *problem)
+{
+    const struct bag_table *table = &counts->table;
+    if (table->row_format == BAG_ROWS_PLAIN && table->row_elements == 1 &&
+        (size_t)table->num_rows == num_rows)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "%s has %lld rows of %zu elements; --order-by needs one number for each "
+                           "row of the table, which has %zu",
+                           counts->model->path, (long long)table->num_rows, table->row_elements,
+                           num_rows);
+}
+
+/* A number of any type. */
+static double number_of(const struct bag_table *table, const unsigned char *bytes)
+{
+    float half;
+    switch (table->dtype) {
+#define BAG_X(id, type)                        \
+    case BAG_##id: {                           \
+        type number;                           \
+        memcpy(&number, bytes, sizeof number); \
+        return (double)number;                 \
+    }
+        BAG_X(F32, float)
+        BAG_X(F64, double)
+        BAG_X(I8, int8_t)
+        BAG_X(I16, int16_t)
+        BAG_X(I32, int32_t)
+        BAG_X(I64, int64_t)
+        BAG_X(U8, uint8_t)
+        BAG_X(U16, uint16_t)
+        BAG_X(U32, uint32_t)
+        BAG_X(U64, uint64_t)
+#undef BAG_X
+    default:
+        bag_row_to_floats(table, bytes, &half);
+        return (double)half;
+    }
+}
+
+/* A block of counts; `values` and `scratch` have room for it in any type. */
+static bool read_block(const struct bag_rows_reader *reader, size_t first, size_t count,
+                       unsigned char *values, unsigned char *scratch, struct counted *rows,
+                       struct bag_problem *problem)
+{
+    if (!bag_rows_read(reader, first, count, values, scratch, problem))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        rows[i].count = number_of(&reader->source->table, values + i * reader->row_bytes);
+        rows[i].row = first + i;
+        if (isnan(rows[i].count))
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "%s: the count of row %zu is not a number",
+                                   reader->source->model->path, first + i);
+    }
+    return true;
+}
+
+static bool read_counts(const struct bag_rows_reader *reader, struct counted *rows,
+                        struct bag_problem *problem)
+{
+    unsigned char *values = malloc(2 * BLOCK_ROWS * reader->row_bytes);
+    bool ok = values || reject_memory(problem);
+    for (size_t first = 0; ok && first < reader->num_rows; first += BLOCK_ROWS) {
+        size_t left = reader->num_rows - first;
+        ok = read_block(reader, first, left < BLOCK_ROWS ? left : BLOCK_ROWS, values,
+                        values + BLOCK_ROWS * reader->row_bytes, rows + first, problem);
+    }
+    free(values);
+    return ok && bag_rows_reader_check(reader, problem);
+}
+
+/* NULL with the problem set. */
+static size_t *sort_rows(const struct bag_rows_reader *reader, struct bag_problem *problem)
+{
+    struct counted *rows = calloc(reader->num_rows + 1, sizeof *rows);
+    size_t *order = rows ? calloc(reader->num_rows + 1, sizeof *order) : NULL;
+    bool ok = (order || reject_memory(problem)) && read_counts(reader, rows, problem);
+    if (ok)
+        qsort(rows, reader->num_rows, sizeof *rows, compare);
+    for (size_t i = 0; ok && i < reader->num_rows; i++)
+        order[i] = rows[i].row;
+    free(rows);
+    if (ok)
+        return order;
+    free(order);
+    return NULL;
+}
+
+static size_t *order_by(const struct bag_source *counts, size_t num_rows,
+                        struct bag_problem *problem)
+{
+    struct bag_rows_reader reader;
+    if (!check_shape(counts, num_rows, problem) || !bag_rows_reader_open(&reader, counts, problem))
+        return NULL;
+    size_t *order = sort_rows(&reader, problem);
+    bag_rows_reader_close(&reader);
+    return order;
+}
+
+size_t *bag_rows_order(const struct bag_source *source, const char *path,
+                       struct bag_problem *problem)
+{
+    if (!bag_source_is_keyed(source)) {
+        bag_problem_set(problem, BAG_ERROR_FILE,
+                        "%s: the table has no keys: its ids are the numbers of its rows, which "
+                        "--order-by would change",
+                        source->model->path);
+        return NULL;
+    }
+    struct bag_source *counts = bag_tool_find(path, problem);
+    size_t *order = counts && bag_source_open_table(counts, problem)
+                        ? order_by(counts, (size_t)source->table.num_rows, problem)
+                        : NULL;
+    bag_source_free(counts);
+    return order;
+}
