@@ -132,7 +132,7 @@ void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
 }
 
 /* `far` is how many times as far ahead as for near tables the rows of others are prefetched. */
-static struct bag_fetch fetch_for(const struct bag_block *block, size_t far)
+BAG_LANE struct bag_fetch fetch_for(const struct bag_block *block, size_t far)
 {
     const struct bag_row_walk *walk = &block->args->walk;
     struct bag_fetch fetch = {.near = walk->is_near, .straddles = walk->straddles};
@@ -145,7 +145,7 @@ static struct bag_fetch fetch_for(const struct bag_block *block, size_t far)
 
 /* ---- blocks into tiles ----------------------------------------------------------------------- */
 
-static enum bag_mode mode_of(const struct bag_pool_args *args)
+BAG_LANE enum bag_mode mode_of(const struct bag_pool_args *args)
 {
     if (args->reduction == BAG_MAX || !bag_keeps_all(args) || args->table.num_rows > UINT32_MAX)
         return BAG_MODE_GENERAL;
@@ -153,7 +153,7 @@ static enum bag_mode mode_of(const struct bag_pool_args *args)
 }
 
 /* Chooses the instance and splits the columns into its tiles, as few and as narrow as can be. */
-static bag_block_fn *choose(struct bag_block *block, const struct bag_tile_set *set)
+BAG_LANE bag_block_fn *choose(struct bag_block *block, const struct bag_tile_set *set)
 {
     enum bag_mode mode = mode_of(block->args);
     size_t columns = block->end_column - block->first_column;
@@ -190,7 +190,7 @@ BAG_LANE void prefetch_first_rows(const struct bag_block *block, const struct ba
 }
 
 /* The instances of the loop that take the block's columns; NULL: the plain C kernel does. */
-static const struct bag_tile_set *set_for(const struct bag_block *block)
+BAG_LANE const struct bag_tile_set *set_for(const struct bag_block *block)
 {
     const struct bag_kernels *kernels = bag_kernels_used;
     size_t columns = block->end_column - block->first_column;
@@ -205,7 +205,7 @@ static const struct bag_tile_set *set_for(const struct bag_block *block)
 }
 
 /* Prepares what all blocks of a range share, and finds the kernel that pools them. */
-static bag_block_fn *begin(struct bag_block *block)
+BAG_LANE bag_block_fn *begin(struct bag_block *block)
 {
     const struct bag_tile_set *set = set_for(block);
     if (!set)
