@@ -1,5 +1,4 @@
-/* Strict JSON: what must be taken, what must be rejected and where, and what is left out of the
- * copy. */
+/* Strict JSON: what is taken, what is rejected and where, and what the copy leaves out. */
 #include "testing.h"
 
 #include "proto/json.h"
