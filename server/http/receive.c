@@ -142,8 +142,9 @@ static ssize_t check_received(struct bag_http_mhd *mhd, struct bag_http_connecti
     return (ssize_t)passed_bytes;
 }
 
-/* What is received of a long body at once, about: the library alone would take a quarter of it. */
-#define AHEAD_BYTES ((size_t)32 << 10)
+/* What is received of a long body at once, about: as much as the library, told of it in pieces,
+ * takes in a turn of the loop. */
+#define AHEAD_BYTES ((size_t)128 << 10)
 
 /* Receives bytes of a long body in their place, and not its end, which may have a request behind
  * it: recv's result, or 0 where they cannot be. A multiple of `room`, so that the library, as it is
