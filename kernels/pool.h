@@ -2,8 +2,8 @@
  *
  * The three forms are OpenVINO's EmbeddingBagOffsets-15 (and OffsetsSum-3), EmbeddingBagPacked-15
  * (and PackedSum-3) and EmbeddingSegmentsSum-3, widened to the reductions and options of PyTorch's
- * EmbeddingBag and TensorFlow's sparse lookups. Of a table and its
- * rules bag_pool_prepare makes a plan, once. A call has two halves:
+ * EmbeddingBag and TensorFlow's sparse lookups. Of a table and its rules bag_pool_prepare makes a
+ * plan, once. A call has two halves:
  *
  *   bag_pool_check   checks everything a client sent, once, and either names the first fault or
  *                    fills a struct bag_pool_args;

@@ -32,9 +32,8 @@ struct bag_block {
     char *out; /* row of the block's first bag in the result, from column 0 */
 
     /* The same for all blocks of a range; not set for the plain C kernel. */
-    size_t num_tiles;  /* of the columns; of several all are as wide as the instance says, the last
-                          one overlaps the one before it where the columns do not divide evenly */
-    bool singles_pass; /* a bag of one entry is that row: nothing divides or converts it */
+    size_t num_tiles; /* of the columns; of several all are as wide as the instance says, the last
+                         one overlaps the one before it where the columns do not divide evenly */
     struct bag_fetch fetch;
 };
 
@@ -150,7 +149,7 @@ BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
         .params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)walk->codes_at,
         .has_params = walk->has_params,
         .half_params = walk->half_params,
-        .singles_pass = block->singles_pass,
+        .singles_pass = args->singles_pass,
         .sums_pass = args->sums_pass,
         .halves_pass = args->halves_pass,
         .fetch = block->fetch,

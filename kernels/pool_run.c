@@ -211,7 +211,6 @@ BAG_LANE bag_block_fn *begin(struct bag_block *block)
     if (!set)
         return bag_ref_block;
     block->fetch = fetch_for(block, set->far);
-    block->singles_pass = block->args->singles_pass;
     if (!block->fetch.near && !prefetched_early(block->args))
         prefetch_first_rows(block, set);
     return choose(block, set);
