@@ -14,6 +14,7 @@ static const char usage[] =
     "  --features ROWS:IDS[,ROWS:IDS]...\n"
     "                     bags of each, in one table that holds the rows of all; or with\n"
     "  --collection       in a model with a feature for each\n"
+    "  --zipf EXPONENT    ids by Zipf's law, 0 the most often; else all equally often\n"
     "  --vary             bags of 1 to IDS ids, and an id of its own in each body\n"
     "  --get PATH         no query, but GET PATH\n"
     "  --bodies 64        different bodies, sent in turn\n"
@@ -38,6 +39,7 @@ static const char usage[] =
     X(IDS, "ids", 1, options->query.features[0].ids_per_bag = number)             \
     X(FEATURES, "features", 1, read_features(options, text))                      \
     X(COLLECTION, "collection", 0, options->query.collection = true)              \
+    X(ZIPF, "zipf", 1, options->query.zipf = real)                                \
     X(JSON, "json", 0, options->query.json = true)                                \
     X(VARY, "vary", 0, options->query.varied = true)                              \
     X(GET, "get", 1, options->query.get_path = text)                              \
@@ -133,6 +135,8 @@ static void check(const struct bench_loadgen_options *options)
     if (options->query.features[0].rows < 1 || !options->query.features[0].ids_per_bag ||
         !options->bodies || !options->connections)
         reject("--rows, --ids, --bodies and --connections must be at least 1");
+    if (!(options->query.zipf >= 0))
+        reject("--zipf must be at least 0");
     if (options->phases[0].seconds <= 0)
         reject("--seconds must be above 0");
 }

@@ -1,6 +1,7 @@
 /* See query.h. The random numbers are SplitMix64: a counter, well mixed. */
 #include "query.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,21 @@ size_t bench_query_count(const struct bench_query *query)
     return count;
 }
 
+/* By the continuous form of Zipf's law over 1 to rows + 1, whose integral has an inverse. */
+static uint64_t zipf_id(double exponent, uint64_t rows, uint64_t *state)
+{
+    double power = 1 - exponent, unit = bench_random_unit(state), end = (double)rows + 1;
+    double rank = exponent == 1 ? pow(end, unit) : pow(1 + unit * (pow(end, power) - 1), 1 / power);
+    return rank < end ? (uint64_t)rank - 1 : rows - 1;
+}
+
+static uint64_t random_id(const struct bench_query *query, uint64_t rows, uint64_t *state)
+{
+    if (query->zipf > 0)
+        return zipf_id(query->zipf, rows, state);
+    return (uint64_t)(((unsigned __int128)bench_random(state) * rows) >> 64);
+}
+
 void bench_query_ids(const struct bench_query *query, uint64_t *state, int64_t *ids)
 {
     uint64_t first_row = 0;
@@ -38,8 +54,7 @@ void bench_query_ids(const struct bench_query *query, uint64_t *state, int64_t *
         const struct bench_feature *feature = &query->features[f];
         uint64_t rows = (uint64_t)feature->rows;
         for (size_t i = 0; i < (size_t)query->bags * feature->ids_per_bag; i++)
-            *ids++ = (int64_t)(first_row +
-                               (uint64_t)(((unsigned __int128)bench_random(state) * rows) >> 64));
+            *ids++ = (int64_t)(first_row + random_id(query, rows, state));
         first_row += query->collection ? 0 : rows;
     }
 }

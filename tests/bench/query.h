@@ -11,7 +11,7 @@
 
 #define BENCH_MAX_FEATURES 32
 
-/* Bags of one table: ids are from 0 to rows - 1, all equally likely. */
+/* Bags of one table: ids are from 0 to rows - 1. */
 struct bench_feature {
     int64_t rows;
     unsigned ids_per_bag;
@@ -26,6 +26,7 @@ struct bench_query {
                         one after the other, by indices and offsets */
     bool json;       /* both ways; otherwise binary tensors both ways */
     bool varied;     /* each request has an id of its own, and bags of 1 to ids_per_bag ids */
+    double zipf;     /* the exponent of Zipf's law, id 0 the likeliest; 0: all equally likely */
     const char *get_path; /* not NULL: asked for instead, without a body */
 };
 
