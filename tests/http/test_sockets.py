@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import threading
 import types
 
 import numpy as np
@@ -87,30 +86,6 @@ def test_unix_socket_after_a_second_signal(directory):
         server.send()
         server.check_end(exit_code=1)
     expect(not path.exists(), "the socket is left behind")
-
-
-def test_health_waits_no_longer_than_it_says(directory):
-    """Neither for an answer that comes byte by byte, nor for a server that accepts nothing."""
-    stop = threading.Event()
-
-    def drip(listener):
-        with contextlib.suppress(OSError), listener.accept()[0] as connection:
-            while not stop.wait(0.2):
-                connection.sendall(b"H")
-
-    with socket.create_server(("127.0.0.1", 0)) as slow, socket.socket(socket.AF_UNIX) as full, \
-            socket.socket(socket.AF_UNIX) as waiting:
-        dripping = threading.Thread(target=drip, args=(slow,), daemon=True)
-        dripping.start()
-        full.bind(str(directory / "socket"))
-        full.listen(0)
-        waiting.connect(str(directory / "socket"))
-        for arguments in (("--port", slow.getsockname()[1]), ("--unix", directory / "socket")):
-            ended = run("health", *arguments, timeout_s=20)
-            expect_equal((ended.returncode, ended.stderr),
-                         (1, "bagserve: no answer within 2 seconds\n"))
-        stop.set()
-        dripping.join()
 
 
 # ---- systemd ----------------------------------------------------------------------------------

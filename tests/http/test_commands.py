@@ -1,0 +1,126 @@
+"""The commands that serve nothing and read no tables: help, completion, and health for probes."""
+
+import contextlib
+import re
+import shutil
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from harness import (PROGRAM, TIMEOUT_S, Server, environment, expect, expect_equal, free_port, run)
+from lifecycle import save
+
+
+def test_help_and_version():
+    for arguments, words in [
+            (["--help"], ["serve", "health"]), (["serve", "--help"], [
+                "--table", "--models", "--config", "--max-body-bytes", "BAGSERVE_MAX_BODY_BYTES"])]:
+        ended = run(*arguments)
+        expect_equal(ended.returncode, 0, f"{arguments}: {ended.stderr}")
+        for word in words:
+            expect(word in ended.stdout, f"{arguments}: no {word!r} in {ended.stdout!r}")
+    expect(re.search(r"\d+\.\d+\.\d+", run("--version").stdout), "no version")
+    for arguments in ([], ["servee"]):
+        ended = run(*arguments)
+        expect(ended.returncode != 0 and "serve" in ended.stderr, f"{arguments}: {ended}")
+
+
+COMPLETERS = {
+    "bash": """source $1; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bagserve
+               printf '%s\\n' "${COMPREPLY[@]}" """,
+    "zsh": """compadd() { [[ $1 == -- ]] && shift; print -rl -- ${(M)@:#${words[CURRENT]}*} }
+              _files() { print -rl -- *(N) }; script=$1; shift; words=("$@"); CURRENT=$#; source $script""",
+    "fish": """source $argv[1]; complete -C "$argv[2..]" | string replace -r '\\t.*' ''"""}
+
+
+@pytest.mark.parametrize("shell", COMPLETERS)
+def test_completions(directory, shell):
+    """Commands, flags of those that take options, and the words of a flag."""
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    script = directory / "script"
+    script.write_text(run("completion", shell).stdout)
+
+    def offered(*words):
+        extra = [] if shell == "fish" else [shell]
+        ended = subprocess.run([shell, "-c", COMPLETERS[shell], *extra, script, "bagserve", *words],
+                               text=True, capture_output=True, check=False, timeout=TIMEOUT_S,
+                               cwd=directory)
+        expect_equal(ended.stderr, "")
+        return set(ended.stdout.split())
+
+    expect_equal(offered("serve", "--journal-s"), {"--journal-sync", "--journal-sync-interval-ms"})
+    expect_equal(offered("serve", "--model-control", ""), {"none", "explicit", "poll"})
+    expect_equal(offered("health", "--unix-p"), {"--unix-permissions"})
+    expect_equal(offered("completion", ""), {"bash", "zsh", "fish"})
+    expect("convert" in offered("con"), offered("con"))
+    for flag, takes_file in (("--config", True), ("--token-file", True), ("--demo", False),
+                             ("--check", False), ("--help", False)):
+        expect_equal("script" in offered("serve", flag, ""), takes_file, f"files behind {flag}")
+    listed = set(re.findall(r"^  (--[\w-]+)", run("serve", "--help").stdout, re.MULTILINE))
+    expect_equal(offered("serve", "--"), listed)
+    for command in ("convert", "inspect", "verify"):
+        listed = re.findall(r"^  (--[\w-]+)(?: (\S+))?$", run(command, "--help").stdout, re.MULTILINE)
+        expect(("--help", "") in listed, f"{command} --help lists {listed}")
+        expect_equal(offered(command, "--"), {flag for flag, _ in listed})
+        for flag, follows in listed:
+            if "|" in follows:
+                expect_equal(offered(command, flag, ""), set(follows.split("|")))
+
+
+# ---- health -----------------------------------------------------------------------------------
+def test_health_command(directory):
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}") as server:
+        healthy = run("health", "--port", server.port)
+        expect_equal(healthy.returncode, 0, healthy.stderr)
+        port = {"BAGSERVE_PORT": str(server.port)}
+        expect_equal(run("health", variables=port).returncode, 0, "port by the environment")
+    ended = run("health", "--port", free_port())
+    expect_equal((ended.returncode, len(ended.stderr.splitlines())), (1, 1), ended.stderr)
+    for wrong in (("--prot", 1), ("--port", "x"), ("--config", directory / "missing.json")):
+        ended = run("health", *wrong)
+        expect_equal((ended.returncode, len(ended.stderr.splitlines())), (2, 1), ended.stderr)
+
+
+def test_health_of_strangers():
+    """Not ready, no HTTP at all, and silence until the connection closes are all unhealthy."""
+    for answer in (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", b"hello\r\n",
+                   b"", b"HTTP/1.1 2000 OK\r\n\r\n"):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            other.settimeout(TIMEOUT_S)
+            port = str(other.getsockname()[1])
+            with subprocess.Popen([PROGRAM, "health", "--port", port], env=environment(),
+                                  stderr=subprocess.PIPE) as health:
+                connection, _ = other.accept()
+                with connection:
+                    connection.settimeout(TIMEOUT_S)
+                    connection.recv(4096)
+                    connection.sendall(answer)
+                expect_equal(health.wait(TIMEOUT_S), 1, f"exit code for {answer}")
+
+
+def test_health_waits_no_longer_than_it_says(directory):
+    """Neither for an answer that comes byte by byte, nor for a server that accepts nothing."""
+    stop = threading.Event()
+
+    def drip(listener):
+        with contextlib.suppress(OSError), listener.accept()[0] as connection:
+            while not stop.wait(0.2):
+                connection.sendall(b"H")
+
+    with socket.create_server(("127.0.0.1", 0)) as slow, socket.socket(socket.AF_UNIX) as full, \
+            socket.socket(socket.AF_UNIX) as waiting:
+        dripping = threading.Thread(target=drip, args=(slow,), daemon=True)
+        dripping.start()
+        full.bind(str(directory / "socket"))
+        full.listen(0)
+        waiting.connect(str(directory / "socket"))
+        for arguments in (("--port", slow.getsockname()[1]), ("--unix", directory / "socket")):
+            ended = run("health", *arguments, timeout_s=20)
+            expect_equal((ended.returncode, ended.stderr),
+                         (1, "bagserve: no answer within 2 seconds\n"))
+        stop.set()
+        dripping.join()
