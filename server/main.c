@@ -4,6 +4,7 @@
 #include "server/http/connection.h"
 #include "server/system/sockets.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,12 +22,16 @@
 /* Less than the time-out of the usual probes, so that the reason can still be printed. */
 #define TIMEOUT_S 2
 
+#define TEXT_OF(number)       #number
+#define TEXT_OF_MACRO(number) TEXT_OF(number)
+#define TIMEOUT_TEXT          TEXT_OF_MACRO(TIMEOUT_S) " seconds"
+
 static const char health_help[] =
     "Usage: bagserve health [--host HOST] [--port PORT] [--unix PATH] [--config FILE]\n"
     "\n"
     "Asks the server on HOST and PORT, or on the socket PATH, whether it is ready. They are taken\n"
     "from flags, the environment or a file, as by 'bagserve serve'. Exit code 0: ready; 1: not\n"
-    "ready or not reachable. An answer that takes longer than 2 seconds counts as none.\n";
+    "ready or not reachable. An answer that takes longer than " TIMEOUT_TEXT " counts as none.\n";
 
 /* A server on all addresses is asked on the loopback one. */
 static const char *address_to_ask(const char *host)
@@ -38,7 +43,7 @@ static const char *address_to_ask(const char *host)
 
 static void on_alarm(int number)
 {
-    static const char text[] = "bagserve: no answer within 2 seconds\n";
+    static const char text[] = "bagserve: no answer within " TIMEOUT_TEXT "\n";
     ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
     (void)number, (void)ignored;
     _exit(BAG_EXIT_FAILED);
@@ -111,6 +116,21 @@ static bool introduce(int fd, const struct bag_option_values *options, struct ba
            bag_problem_set(problem, BAG_ERROR_SYSTEM, "the server has closed the connection");
 }
 
+/* What says why, of an answer: its body, or its first line where there is none. Blanks at its end
+ * are cut, and what is not printable ASCII becomes '?', since anybody may have answered. */
+static const char *explain(char *answer)
+{
+    char *body = strstr(answer, "\r\n\r\n");
+    char *text = body && body[4] ? body + 4 : answer;
+    if (text == answer)
+        text[strcspn(text, "\r\n")] = 0;
+    for (size_t end = strlen(text); end > 0 && isspace((unsigned char)text[end - 1]); end--)
+        text[end - 1] = 0;
+    for (char *at = text; *at; at++)
+        *at = isprint((unsigned char)*at) ? *at : '?';
+    return text;
+}
+
 static bool ask(int fd, struct bag_problem *problem)
 {
     static const char request[] = "GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n"
@@ -121,8 +141,7 @@ static bool ask(int fd, struct bag_problem *problem)
                                "the connection was closed without an answer");
     if (strncmp(text, "HTTP/1.1 200 ", 13) == 0)
         return true;
-    const char *body = strstr(text, "\r\n\r\n");
-    return bag_problem_set(problem, BAG_ERROR_NOT_READY, "not ready: %s", body ? body + 4 : text);
+    return bag_problem_set(problem, BAG_ERROR_NOT_READY, "not ready: %s", explain(text));
 }
 
 static int run_health(int argc, char *argv[])

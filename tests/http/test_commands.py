@@ -85,21 +85,37 @@ def test_health_command(directory):
         expect_equal((ended.returncode, len(ended.stderr.splitlines())), (2, 1), ended.stderr)
 
 
+def health_of(answer):
+    """What `bagserve health` says of a server that answers so and closes the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(TIMEOUT_S)
+        port = str(other.getsockname()[1])
+        with subprocess.Popen([PROGRAM, "health", "--port", port], env=environment(),
+                              stderr=subprocess.PIPE) as health:
+            connection, _ = other.accept()
+            with connection:
+                connection.settimeout(TIMEOUT_S)
+                connection.recv(4096)
+                connection.sendall(answer)
+            told = health.stderr.read()
+            expect_equal(health.wait(TIMEOUT_S), 1, f"exit code for {answer}")
+            return told
+
+
 def test_health_of_strangers():
-    """Not ready, no HTTP at all, and silence until the connection closes are all unhealthy."""
-    for answer in (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", b"hello\r\n",
-                   b"", b"HTTP/1.1 2000 OK\r\n\r\n"):
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            other.settimeout(TIMEOUT_S)
-            port = str(other.getsockname()[1])
-            with subprocess.Popen([PROGRAM, "health", "--port", port], env=environment(),
-                                  stderr=subprocess.PIPE) as health:
-                connection, _ = other.accept()
-                with connection:
-                    connection.settimeout(TIMEOUT_S)
-                    connection.recv(4096)
-                    connection.sendall(answer)
-                expect_equal(health.wait(TIMEOUT_S), 1, f"exit code for {answer}")
+    """Not ready, no HTTP at all, and silence until the connection closes are all unhealthy; what a
+    stranger sends cannot command the terminal, nor make lines of its own."""
+    status = b"HTTP/1.1 503 Service Unavailable"
+    for answer, told in (
+            (status + b"\r\nContent-Length: 0\r\n\r\n", b"not ready: " + status),
+            (status + b'\r\n\r\n{"error":"is loaded"}', b'not ready: {"error":"is loaded"}'),
+            (b"hello\r\n", b"not ready: hello"),
+            (b"HTTP/1.1 2000 OK\r\n\r\n", b"not ready: HTTP/1.1 2000 OK"),
+            (b"\r\n \n", b"not ready: "),
+            (b"", b"the connection was closed without an answer"),
+            (status + b"\r\n\r\n\x1b[2J\x7f\xc2\x9bbagserve: \r\nfine\t\n",
+             b"not ready: ?[2J???bagserve: ??fine")):
+        expect_equal(health_of(answer), b"bagserve: " + told + b"\n", f"what is said of {answer}")
 
 
 def test_health_waits_no_longer_than_it_says(directory):
