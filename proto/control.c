@@ -144,7 +144,7 @@ static bool read_models(const cJSON *models, struct bag_control *control,
                                BAG_CONTROL_MAX_ITEMS);
     control->items = calloc((size_t)count, sizeof *control->items);
     if (!control->items)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     cJSON_ArrayForEach(object, models)
     {
         struct bag_control_item *item = &control->items[control->count];
@@ -199,7 +199,7 @@ bool bag_control_read_model(const char *body, size_t bytes, const char *model, b
 {
     *control = (struct bag_control){.wait = true, .items = calloc(1, sizeof *control->items)};
     if (!control->items)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     control->count = 1;
     control->items->unload = unload;
     snprintf(control->items->name, sizeof control->items->name, "%s", model);

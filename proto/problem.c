@@ -34,6 +34,11 @@ bool bag_problem_set(struct bag_problem *problem, enum bag_error kind, const cha
     return false;
 }
 
+bool bag_problem_no_memory(struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+}
+
 void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
 {
     char text[BAG_PROBLEM_TEXT_BYTES];

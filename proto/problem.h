@@ -58,6 +58,9 @@ struct bag_problem {
 bool bag_problem_set(struct bag_problem *problem, enum bag_error kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Says "not enough memory", for what is too small to be named; returns false. */
+bool bag_problem_no_memory(struct bag_problem *problem);
+
 /* Puts "where: " in front of the text, as in "model 'items': ...". */
 void bag_problem_prefix(struct bag_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -219,7 +219,7 @@ static bool load_tokens(struct serve *serve, struct bag_problem *problem)
     if (!path)
         return true;
     if (!bag_http_tokens_init(&serve->tokens))
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     serve->service.tokens = &serve->tokens;
     return bag_http_tokens_load(&serve->tokens, path, problem);
 }
@@ -268,7 +268,7 @@ static bool init_updates(struct serve *serve, struct bag_problem *problem)
     if (options->updates == BAG_SWITCH_OFF)
         return true;
     if (!bag_updates_init(&serve->updates, &settings))
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     serve->service.updates = serve->loader.changer.updates = &serve->updates;
     return bag_updates_start(&serve->updates, problem);
 }
@@ -389,7 +389,7 @@ static bool start_registry(struct serve *serve, struct bag_problem *problem)
                      serve->config.options.metric_histograms);
     service->metrics.latency_target_ms = (uint64_t)serve->config.options.latency_target_ms;
     if (!bag_registry_init(&service->registry, (size_t)serve->config.options.loops + 1))
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     service->registry.on_slot = bag_metrics_begin_slot;
     service->registry.slot_context = &service->metrics;
     return bag_loader_announce(&serve->loader, problem);

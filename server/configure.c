@@ -32,7 +32,7 @@ bool bag_configure(struct bag_config *config, int argc, char *argv[], struct bag
 {
     const char *path = bag_config_find_path(argc, argv, environ);
     if (!bag_config_init(config))
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     return (!path || apply_file(config, path, problem)) &&
            bag_config_apply_environment(config, environ, problem) &&
            bag_config_apply_flags(config, argc, argv, problem);

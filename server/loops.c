@@ -145,7 +145,7 @@ bool bag_loops_check_descriptors(size_t loops, struct bag_problem *problem)
     size_t needed = 8 + DESCRIPTORS_PER_LOOP * loops, had = 0;
     int *fds = calloc(needed, sizeof *fds);
     if (!fds)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     while (had < needed && (fds[had] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
         had++;
     int error = errno;
@@ -291,7 +291,7 @@ bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_servi
     atomic_init(&loops->left, loops->count + loops->has_admin);
     loops->loops = calloc(loops->count + 1, sizeof *loops->loops);
     if (!loops->loops)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     limit_connections(service);
     loops->ended.data = loops;
     if (uv_async_init(first, &loops->ended, on_ended) != 0)

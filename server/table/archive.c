@@ -262,11 +262,11 @@ static bool read_directory(int fd, uint64_t file_bytes, struct bag_npz *npz, voi
     char *tail = malloc(BAG_NPZ_TAIL_BYTES);
     bool ok = tail ? bag_file_read_at(fd, tail, tail_bytes, file_bytes - tail_bytes, problem) &&
                          bag_npz_find_directory(tail, tail_bytes, file_bytes, npz, problem)
-                   : bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+                   : bag_problem_no_memory(problem);
     free(tail);
     *directory = ok ? malloc(npz->directory_bytes + 1) : NULL;
     if (ok && !*directory)
-        ok = bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        ok = bag_problem_no_memory(problem);
     ok = ok &&
          bag_file_read_at(fd, *directory, npz->directory_bytes, npz->directory_offset, problem) &&
          bag_npz_read_directory(npz, *directory, problem);

@@ -364,7 +364,7 @@ static bool add_named(struct scan *scan, struct bag_problem *problem)
     scan->found.models = calloc(config->num_models + 1, sizeof *scan->found.models);
     scan->reasons = calloc(config->num_models + 1, sizeof *scan->reasons);
     if (!scan->found.models || !scan->reasons)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     for (size_t i = 0; i < config->num_models; i++) {
         if (!bag_model_config_copy(&scan->found.models[i], &config->models[i]))
             return no_memory(config->models[i].name, problem);
@@ -399,14 +399,14 @@ static bool make_sources(struct scan *scan, struct bag_catalog *catalog,
     for (size_t i = 0; catalog->sources && i < count; i++) {
         struct bag_source *source = bag_source_make(&scan->found.models[i], i < scan->num_named);
         if (!source)
-            return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+            return bag_problem_no_memory(problem);
         catalog->sources[catalog->count++] = source;
         source->reason = scan->reasons[i];
         enum bag_load load = source->model->load;
         source->maps = (load == BAG_LOAD_COUNT ? scan->config->options.load : load) == BAG_LOAD_MAP;
         scan->reasons[i] = NULL;
     }
-    return catalog->sources || bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    return catalog->sources || bag_problem_no_memory(problem);
 }
 
 static void free_scan(struct scan *scan)

@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool no_memory(struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-}
-
 /* ---- publishing ------------------------------------------------------------------------------ */
 
 /* What is to be published: models, of which some are default versions. */
@@ -51,7 +46,7 @@ static bool publish(struct bag_registry *registry, const struct listing *listing
     struct bag_snapshot *snapshot =
         bag_snapshot_make(listing->models, listing->count, registry->max_readers);
     if (!snapshot)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     for (size_t i = 0; i < listing->count; i++) {
         if (listing->preferred[i])
             bag_snapshot_prefer(snapshot, listing->models[i]);
@@ -136,7 +131,7 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
         else if (plan->num_prior == 0 && entry->model)
             ok = list_model(&listing, bag_model_hold(entry->model), false);
     }
-    ok = ok ? publish(plan->changer->registry, &listing, problem) : no_memory(problem);
+    ok = ok ? publish(plan->changer->registry, &listing, problem) : bag_problem_no_memory(problem);
     free_listing(&listing);
     return ok;
 }
@@ -175,7 +170,7 @@ static bool find_dropped(struct bag_change_plan *plan, struct bag_problem *probl
 {
     plan->dropped = calloc(plan->num_prior + 1, sizeof *plan->dropped);
     if (!plan->dropped)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (model->memory && wants_room(plan, model->name) && !bag_change_is_in_plan(plan, model))
@@ -212,7 +207,7 @@ static bool replace_dropped(struct bag_change_plan *plan, struct bag_problem *pr
             entry->model->name, entry->model->version, BAG_MODEL_UNAVAILABLE,
             "was unloaded to make room for another version");
         if (!gone)
-            return no_memory(problem);
+            return bag_problem_no_memory(problem);
         bag_model_drop(entry->model);
         entry->model = gone;
     }
@@ -327,7 +322,7 @@ static bool publish_entries(const struct bag_change_plan *plan, bool leaving,
                             : bag_model_hold(model),
                         entry->is_default);
     }
-    ok = ok ? publish(plan->changer->registry, &listing, problem) : no_memory(problem);
+    ok = ok ? publish(plan->changer->registry, &listing, problem) : bag_problem_no_memory(problem);
     free_listing(&listing);
     return ok;
 }

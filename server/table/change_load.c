@@ -194,13 +194,6 @@ struct bag_model *bag_model_load_collection(struct bag_source *source,
     return model;
 }
 
-/* ---- the tables of a plan -------------------------------------------------------------------- */
-
-static bool no_memory(struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-}
-
 /* ---- how far loading is ---------------------------------------------------------------------- */
 
 void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *view)
@@ -342,7 +335,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
         bag_updates_take_deltas(updates, &table, plan->kind == BAG_CHANGE_POLL, &ignored);
     free(deltas);
     if (ok)
-        return bag_model_follow_updates(model) || no_memory(problem);
+        return bag_model_follow_updates(model) || bag_problem_no_memory(problem);
     entry->model = NULL;
     if (plan->kind != BAG_CHANGE_START || problem->kind == BAG_ERROR_NO_MEMORY) {
         entry->source = model->source;
@@ -352,7 +345,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
         entry->model = bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE,
                                                problem->text);
         entry->is_default = false;
-        ok = entry->model || no_memory(problem);
+        ok = entry->model || bag_problem_no_memory(problem);
     }
     bag_model_drop(model);
     return ok;
@@ -422,7 +415,7 @@ static bool reject_collection(struct bag_change_entry *entry, const char *table,
         bag_model_without_table(config->name, config->version, BAG_MODEL_UNAVAILABLE, reason);
     entry->is_default = false;
     if (!entry->model)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     bag_source_free(entry->source);
     entry->source = NULL;
     return true;
@@ -435,7 +428,7 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
     const struct bag_feature_config *features = source->model->features;
     struct bag_model **tables = calloc(source->num_features, sizeof *tables);
     if (!tables)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     for (size_t i = 0; i < source->num_features; i++) {
         const struct bag_change_entry *table =
             bag_change_plan_find_default(plan, features[i].model);

@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool no_memory(struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-}
-
 /* ---- entries --------------------------------------------------------------------------------- */
 
 struct bag_change_entry *bag_change_add_entry(struct bag_change_plan *plan,
@@ -20,7 +15,7 @@ struct bag_change_entry *bag_change_add_entry(struct bag_change_plan *plan,
         size_t room = plan->room ? 2 * plan->room : 64;
         struct bag_change_entry *entries = reallocarray(plan->entries, room, sizeof *entries);
         if (!entries) {
-            no_memory(problem);
+            bag_problem_no_memory(problem);
             return NULL;
         }
         plan->entries = entries;
@@ -56,7 +51,7 @@ bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, 
     }
     struct bag_model *model = bag_model_without_table(name, version, BAG_MODEL_UNAVAILABLE, reason);
     if (!model)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     model->is_unloaded = is_unloaded;
     bool ok = bag_change_add_model(plan, model, false, problem);
     bag_model_drop(model);
@@ -213,7 +208,7 @@ static bool reject_entry(struct bag_change_plan *plan, size_t position, const ch
     struct bag_model *model = bag_model_without_table(
         bag_entry_name(entry), bag_entry_version(entry), BAG_MODEL_UNAVAILABLE, reason);
     if (!model)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     model->is_unloaded = is_unloaded;
     bag_source_free(entry->source);
     bag_model_drop(entry->model);
@@ -236,7 +231,7 @@ static bool lose_table(struct bag_change_plan *plan, size_t position, const char
                                "model '%s' is used by '%s', which is to stay", table, name);
     struct bag_wish *wish = bag_change_wish(plan, name);
     if (!wish)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     wish->is_unloaded = true;
     return reject_entry(plan, position, "unloaded", true, problem);
 }
@@ -276,11 +271,11 @@ static bool renew_source(struct bag_change_entry *entry, struct bag_problem *pro
     struct bag_model_config copy;
     bool is_named = entry->model->source->is_named;
     if (!bag_model_config_copy(&copy, entry->model->source->model))
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     entry->source = bag_source_make(&copy, is_named);
     if (!entry->source) {
         bag_model_config_free(&copy);
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     }
     bag_model_drop(entry->model);
     entry->model = NULL;
@@ -295,7 +290,7 @@ static bool open_collection(struct bag_change_plan *plan, size_t position,
     struct bag_problem why;
     const struct bag_source **sources = calloc(entry->source->model->num_features, sizeof *sources);
     if (!sources)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     for (size_t i = 0; i < entry->source->model->num_features; i++)
         sources[i] = bag_entry_source(tables[i]);
     bool ok = bag_source_open_collection(entry->source, sources, &why);
@@ -321,7 +316,7 @@ static bool resolve_collection(struct bag_change_plan *plan, size_t position,
     struct bag_problem why;
     bool ok;
     if (!tables)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     if (!find_tables(plan, config, tables, &missing)) {
         bag_problem_set(
             &why, BAG_ERROR_CONFLICT,
@@ -358,7 +353,7 @@ static bool copy_prior(struct bag_change_plan *plan, struct bag_problem *problem
     plan->prior = calloc(count + 1, sizeof *plan->prior);
     plan->wishes = calloc(plan->changer->num_wishes + 1, sizeof *plan->wishes);
     if (!plan->prior || !plan->wishes)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     for (size_t i = 0; i < count; i++) {
         plan->prior[i].model = current->listed[i];
         plan->prior[i].is_default = bag_snapshot_prefers(current, current->listed[i]);
@@ -386,7 +381,7 @@ struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum b
 {
     struct bag_change_plan *plan = calloc(1, sizeof *plan);
     if (!plan) {
-        no_memory(problem);
+        bag_problem_no_memory(problem);
         return NULL;
     }
     *plan = (struct bag_change_plan){

@@ -7,11 +7,6 @@
 #include <string.h>
 #include <uv.h>
 
-static bool no_memory(struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-}
-
 /* ---- the versions of one model --------------------------------------------------------------- */
 
 struct candidate {
@@ -78,7 +73,7 @@ static bool gather(struct choosing *choosing, struct bag_problem *problem)
     const struct bag_changer *changer = plan->changer;
     choosing->candidates = calloc(plan->catalog->count + 2, sizeof *choosing->candidates);
     if (!choosing->candidates)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     for (size_t i = 0; i < plan->catalog->count; i++) {
         struct bag_source **place = &plan->catalog->sources[i];
         if (*place && is_name(choosing, (*place)->model->name))
@@ -397,7 +392,7 @@ static bool choose(struct choosing *choosing, bool *chosen, struct bag_problem *
     uint64_t *numbers = calloc(choosing->count + 1, sizeof *numbers);
     size_t first = plan->count;
     if (!numbers)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     for (size_t i = 0; i < choosing->count; i++)
         numbers[i] = choosing->candidates[i].number;
     const struct bag_versions versions = {numbers, choosing->count, is_good, choosing};
@@ -408,7 +403,7 @@ static bool choose(struct choosing *choosing, bool *chosen, struct bag_problem *
     size_t preferred = bag_versions_choose(&versions, &choosing->policy, choosing->wish, chosen);
     free(numbers);
     if (choosing->lacks_memory)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     if (item && !check_choice(choosing, item, preferred, problem))
         return false;
     const struct bag_source *named = choosing->named_failure;
@@ -429,7 +424,7 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
     const struct bag_control_item *item = bag_change_item(plan, name);
     struct choosing choosing = {.plan = plan, .name = name, .wish = bag_change_wish(plan, name)};
     if (!choosing.wish)
-        return no_memory(problem);
+        return bag_problem_no_memory(problem);
     choosing.wanted = item ? strtoull(item->version, NULL, 10) : choosing.wish->default_version;
     bool ok = gather(&choosing, problem);
     if (ok)
@@ -437,7 +432,7 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
     ok = ok && (!item || apply_item(&choosing, item, problem));
     bool *chosen = ok ? calloc(choosing.count + 1, sizeof *chosen) : NULL;
     if (ok && !chosen)
-        ok = no_memory(problem);
+        ok = bag_problem_no_memory(problem);
     ok = ok && choose(&choosing, chosen, problem);
     free(chosen);
     free(choosing.candidates);

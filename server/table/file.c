@@ -182,7 +182,7 @@ static bool add_crc32(int fd, uint64_t from, uint64_t end, uint64_t behind, uint
                       struct bag_problem *problem)
 {
     unsigned char *block = malloc(CRC32_STEP_BYTES);
-    bool ok = block || bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    bool ok = block || bag_problem_no_memory(problem);
     while (ok && from < end) {
         size_t bytes = end - from < CRC32_STEP_BYTES ? end - from : CRC32_STEP_BYTES;
         ok = bag_file_read_at(fd, block, bytes, from, problem);

@@ -42,7 +42,7 @@ bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
                                            .status = &loader->status,
                                            .cancelled = &loader->cancelled};
     if (pthread_mutex_init(&loader->status.lock, NULL) != 0)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     loader->first = make_first(loader, true, problem);
     if (!loader->first)
         return false;
@@ -386,7 +386,7 @@ static void run(void *argument)
 bool bag_loader_start(struct bag_loader *loader, struct bag_problem *problem)
 {
     if (uv_mutex_init(&loader->lock) != 0 || uv_cond_init(&loader->wake) != 0)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     loader->changer.wait_until_left = wait_until_left;
     loader->changer.context = loader;
     loader->changer.registry->on_left = on_left;

@@ -14,18 +14,13 @@
 
 /* ---- paths and files of a source ------------------------------------------------------------- */
 
-static bool no_memory(struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-}
-
 /* Keeps a path that asprintf made, as long as the source lives; NULL without memory. */
 static const char *keep(struct bag_source *source, char *path, struct bag_problem *problem)
 {
     char **paths = path ? reallocarray(source->paths, source->num_paths + 1, sizeof *paths) : NULL;
     if (!paths) {
         free(path);
-        no_memory(problem);
+        bag_problem_no_memory(problem);
         return NULL;
     }
     source->paths = paths;
@@ -47,7 +42,7 @@ static struct bag_table_file *add_file(struct bag_table_file **files, size_t *co
 {
     struct bag_table_file *grown = reallocarray(*files, *count + 1, sizeof *grown);
     if (!grown) {
-        no_memory(problem);
+        bag_problem_no_memory(problem);
         return NULL;
     }
     *files = grown;

@@ -117,8 +117,7 @@ static bool map_pages(struct bag_map *map, struct bag_problem *problem)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "it cannot be mapped: %s",
                                strerror(errno));
     map->start = start;
-    return bag_map_register(map) ||
-           bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+    return bag_map_register(map) || bag_problem_no_memory(problem);
 }
 
 /* The file is open; what it holds is where *npy says. */
@@ -186,7 +185,7 @@ bool bag_table_map(const struct bag_table_file *file, enum bag_map_residence res
         return false;
     struct bag_map *map = create(file->path, fd, residence);
     if (!map)
-        bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        bag_problem_no_memory(problem);
     if (!map || !map_file(map, npy, progress, context, problem)) {
         bag_map_free(map);
         return bag_file_reject(file->path, problem);

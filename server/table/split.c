@@ -130,7 +130,7 @@ bool bag_split_open(struct bag_source *source, const struct bag_file_names *name
                                source->model->path, values, values, QBIAS);
     source->scales = calloc(2, sizeof *source->scales);
     if (!source->scales)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     return open_one(source, scale, values, tensors, problem) &&
            (!bias || open_one(source, bias, values, tensors, problem));
 }

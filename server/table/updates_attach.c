@@ -90,7 +90,7 @@ static struct bag_updates_stream *open_stream(struct bag_updates *updates,
     if (!stream) {
         stream = calloc(1, sizeof *stream);
         if (!stream) {
-            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+            bag_problem_no_memory(problem);
             return NULL;
         }
         stream->journal.file = -1;
@@ -287,7 +287,7 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
     if (table->memory->map)
         return check_mapped(updates, table, problem);
     if (!bag_live_rows_make(table->memory, table->rules))
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
+        return bag_problem_no_memory(problem);
     up.live = table->memory->live;
     up.live->version = table->version;
     up.live->through = up.live->snapshot_through = table->through;

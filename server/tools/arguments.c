@@ -89,22 +89,17 @@ bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t 
     return true;
 }
 
-bool bag_tool_reject_memory(struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory");
-}
-
 struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem)
 {
     struct bag_config config;
     struct bag_source *source = NULL;
     char *value = NULL, flag[] = "--table";
     if (!bag_config_init(&config) || asprintf(&value, "table=%s", in) < 0) {
-        bag_tool_reject_memory(problem);
+        bag_problem_no_memory(problem);
         value = NULL;
     } else if (bag_config_apply_flags(&config, 2, (char *[]){flag, value}, problem) &&
                !(source = bag_source_make(&config.models[0], true))) {
-        bag_tool_reject_memory(problem);
+        bag_problem_no_memory(problem);
     }
     free(value);
     bag_config_free(&config);

@@ -126,7 +126,7 @@ static bool sample_values(struct inspection *inspection, const struct bag_rows_r
     inspection->norms = malloc((sampled_rows + 1) * sizeof *inspection->norms);
     inspection->hashes = malloc((sampled_rows + 1) * sizeof *inspection->hashes);
     bool ok = (rows && decoded && inspection->norms && inspection->hashes) ||
-              bag_tool_reject_memory(problem);
+              bag_problem_no_memory(problem);
     for (size_t i = 0; ok && i < num_sampled; i++) {
         size_t first = i * num_blocks / num_sampled * block_rows;
         size_t count =
@@ -250,7 +250,7 @@ static bool make_room(struct tensors *tensors, size_t count, struct bag_problem 
     tensors->list = calloc(count + 1, sizeof *tensors->list);
     tensors->names = calloc(count + 1, sizeof *tensors->names);
     tensors->shapes = calloc(count + 1, sizeof *tensors->shapes);
-    return (tensors->list && tensors->names && tensors->shapes) || bag_tool_reject_memory(problem);
+    return (tensors->list && tensors->names && tensors->shapes) || bag_problem_no_memory(problem);
 }
 
 /* One that cannot be pooled is listed without a shape. */
@@ -260,7 +260,7 @@ static bool add_tensor(struct tensors *tensors, const char *name, const struct b
     struct bag_inspected_tensor *tensor = &tensors->list[tensors->count];
     tensor->name = tensors->names[tensors->count] = strdup(name);
     if (!tensor->name)
-        return bag_tool_reject_memory(problem);
+        return bag_problem_no_memory(problem);
     tensor->shape = tensors->shapes[tensors->count++];
     tensor->datatype = "unsupported";
     if (file) {
@@ -337,7 +337,7 @@ static bool print(const struct inspection *inspection, const char *in, const cha
     char *text = bag_inspect_report_print(&inspection->report);
     bool ok = text && puts(text) >= 0;
     free(text);
-    return ok || bag_tool_reject_memory(problem);
+    return ok || bag_problem_no_memory(problem);
 }
 
 /* A file whose tensors can be listed is described also where none of them is the table. */

@@ -75,7 +75,7 @@ static bool read_rows(const struct bag_rows_reader *reader, bool finite,
     size_t block = bytes < BLOCK_BYTES ? BLOCK_BYTES / bytes : 1;
     unsigned char *rows = malloc(2 * block * bytes);
     float *decoded = malloc((reader->source->table.row_elements + 1) * sizeof *decoded);
-    bool ok = (rows && decoded) || bag_tool_reject_memory(problem);
+    bool ok = (rows && decoded) || bag_problem_no_memory(problem);
     finite = finite && bag_dtypes[reader->source->table.dtype].kind == BAG_KIND_FLOAT;
     for (size_t first = 0; ok && first < reader->num_rows; first += block) {
         size_t count = reader->num_rows - first < block ? reader->num_rows - first : block;
@@ -134,7 +134,7 @@ static bool check_keys(const struct bag_rows_reader *reader, struct bag_problem 
     size_t count = reader->num_rows, block = BLOCK_BYTES / sizeof(uint64_t);
     struct key_row *keys = malloc((count + 1) * sizeof *keys);
     uint64_t *some = malloc(2 * BLOCK_BYTES);
-    bool ok = (keys && some) || bag_tool_reject_memory(problem);
+    bool ok = (keys && some) || bag_problem_no_memory(problem);
     for (size_t first = 0; ok && first < count; first += block) {
         size_t part = count - first < block ? count - first : block;
         ok = bag_rows_read_keys(reader, first, part, some, some + block, problem);
@@ -191,7 +191,7 @@ static bool check_line(const char *folder, const char *line, const char *only, s
     if (only && strcmp(name, only) != 0)
         return true;
     if (asprintf(&path, "%s/%s", folder, name) < 0)
-        return bag_tool_reject_memory(problem);
+        return bag_problem_no_memory(problem);
     bool ok = hash_file(path, found, problem);
     if (ok && strncasecmp(found, line, digits) != 0)
         ok = bag_problem_set(problem, BAG_ERROR_CONFLICT,
@@ -208,7 +208,7 @@ static bool check_sums(const char *folder, const char *only, size_t *checked,
     char *path = NULL, *text = NULL, *rest = NULL;
     size_t bytes;
     if (asprintf(&path, "%s/" CHECKSUMS, folder) < 0)
-        return bag_tool_reject_memory(problem);
+        return bag_problem_no_memory(problem);
     bool there = access(path, F_OK) == 0;
     bool ok = !there || (text = bag_file_read(path, CHECKSUM_BYTES, &bytes, problem));
     for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; ok && line;
@@ -225,7 +225,7 @@ static bool check_files(const char *path, size_t *checked, struct bag_problem *p
     if (stat(path, &state) == 0 && S_ISDIR(state.st_mode))
         return check_sums(path, NULL, checked, problem);
     char *folder = strdup(path), *name = strdup(path);
-    bool ok = (folder && name) || bag_tool_reject_memory(problem);
+    bool ok = (folder && name) || bag_problem_no_memory(problem);
     ok = ok && check_sums(dirname(folder), basename(name), checked, problem);
     free(folder);
     free(name);

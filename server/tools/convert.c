@@ -106,7 +106,7 @@ static bool begin_file(struct job *job, struct bag_problem *problem)
     size_t header_bytes;
     char *header = make_header(job, &header_bytes);
     if (!header)
-        return bag_tool_reject_memory(problem);
+        return bag_problem_no_memory(problem);
     job->values_at = header_bytes;
     job->keys_at = header_bytes + (uint64_t)job->reader.num_rows * job->to_bytes;
     uint64_t end = job->keys_at;
@@ -263,7 +263,7 @@ static bool run_thread(void *context, struct bag_problem *problem)
     struct job *job = context;
     struct buffers buffers;
     size_t index;
-    bool ok = allocate_buffers(job, &buffers) || bag_tool_reject_memory(problem);
+    bool ok = allocate_buffers(job, &buffers) || bag_problem_no_memory(problem);
     while (ok && next_block(job, &index)) {
         ok = convert_block(job, index, &buffers, problem);
         if (ok)
@@ -292,7 +292,7 @@ static bool copy_keys(struct job *job, struct bag_problem *problem)
 {
     size_t block = BLOCK_BYTES / sizeof(uint64_t);
     uint64_t *keys = malloc(2 * BLOCK_BYTES);
-    bool ok = keys || bag_tool_reject_memory(problem);
+    bool ok = keys || bag_problem_no_memory(problem);
     for (size_t first = 0; ok && first < job->reader.num_rows; first += block) {
         size_t count = job->reader.num_rows - first < block ? job->reader.num_rows - first : block;
         ok = bag_rows_read_keys(&job->reader, first, count, keys, keys + block, problem) &&
@@ -308,7 +308,7 @@ static bool order_keys(struct job *job, struct bag_problem *problem)
 {
     size_t count = job->reader.num_rows;
     uint64_t *keys = calloc(2 * count + 1, sizeof *keys), *ordered = keys ? keys + count : NULL;
-    bool ok = (keys || bag_tool_reject_memory(problem)) &&
+    bool ok = (keys || bag_problem_no_memory(problem)) &&
               bag_rows_read_keys(&job->reader, 0, count, keys, ordered, problem);
     for (size_t i = 0; ok && i < count; i++)
         ordered[i] = keys[source_row(job, i)];
@@ -373,7 +373,7 @@ static bool sample_bags(const struct job *job, struct bag_convert_report *report
     float *sums = malloc(2 * elements * sizeof *sums + 1), *got = sums ? sums + elements : NULL;
     struct buffers buffers;
     uint64_t random = 1;
-    bool ok = (allocate_buffers(job, &buffers) && sums) || bag_tool_reject_memory(problem);
+    bool ok = (allocate_buffers(job, &buffers) && sums) || bag_problem_no_memory(problem);
     report->reduction = mean ? "mean" : "sum";
     report->ids_per_bag = BAG_LENGTH;
     for (size_t bag = 0; ok && bag < SAMPLED_BAGS && job->reader.num_rows > 0; bag++) {
@@ -445,7 +445,7 @@ static bool plan(struct job *job, const struct bag_conversion *conversion,
     job->block_rows = larger < BLOCK_BYTES ? BLOCK_BYTES / (larger + (larger == 0)) : 1;
     job->num_blocks = (job->reader.num_rows + job->block_rows - 1) / job->block_rows;
     job->blocks = calloc(job->num_blocks + 1, sizeof *job->blocks);
-    return job->blocks || bag_tool_reject_memory(problem);
+    return job->blocks || bag_problem_no_memory(problem);
 }
 
 /* With the source open. */

@@ -56,7 +56,7 @@ bool bag_out_file_open(struct bag_out_file *file, const char *path, bool replace
     if (!check_place(path, replace, problem))
         return false;
     if (asprintf(&file->partial, "%s.partial", path) < 0)
-        return bag_tool_reject_memory(problem);
+        return bag_problem_no_memory(problem);
     file->fd = open_partial(file->partial, problem);
     if (file->fd < 0)
         free(file->partial);

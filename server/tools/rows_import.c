@@ -116,7 +116,7 @@ static bool join(const struct bag_rows_reader *reader, size_t first, size_t coun
     size_t bytes = stored_bytes(source);
     float *numbers = malloc(2 * count * sizeof *numbers + 1);
     struct params params = {numbers, numbers ? numbers + count : NULL};
-    bool ok = (numbers || bag_tool_reject_memory(problem)) &&
+    bool ok = (numbers || bag_problem_no_memory(problem)) &&
               read_params(reader, first, count, &params, scratch, problem);
     for (size_t i = 0; ok && i < count; i++) {
         ok = check_params(source, first + i, params.scales[i], params.biases[i], problem);
@@ -134,7 +134,7 @@ bool bag_rows_import(const struct bag_rows_reader *reader, size_t first, size_t 
     const struct bag_source *source = reader->source;
     size_t bytes = stored_bytes(source), room = bytes > sizeof(float) ? bytes : sizeof(float);
     unsigned char *stored = malloc(count * bytes + 1), *scratch = malloc(2 * count * room + 1);
-    bool ok = ((stored && scratch) || bag_tool_reject_memory(problem)) &&
+    bool ok = ((stored && scratch) || bag_problem_no_memory(problem)) &&
               bag_rows_read_file(reader->files[0], &source->files[0], first, count, stored, scratch,
                                  problem);
     for (size_t i = 0; ok && source->num_scales == 0 && i < count; i++)

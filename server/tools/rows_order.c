@@ -86,7 +86,7 @@ static bool read_counts(const struct bag_rows_reader *reader, struct counted *ro
                         struct bag_problem *problem)
 {
     unsigned char *values = malloc(2 * BLOCK_ROWS * reader->row_bytes);
-    bool ok = values || bag_tool_reject_memory(problem);
+    bool ok = values || bag_problem_no_memory(problem);
     for (size_t first = 0; ok && first < reader->num_rows; first += BLOCK_ROWS) {
         size_t left = reader->num_rows - first;
         ok = read_block(reader, first, left < BLOCK_ROWS ? left : BLOCK_ROWS, values,
@@ -101,7 +101,7 @@ static size_t *sort_rows(const struct bag_rows_reader *reader, struct bag_proble
 {
     struct counted *rows = calloc(reader->num_rows + 1, sizeof *rows);
     size_t *order = rows ? calloc(reader->num_rows + 1, sizeof *order) : NULL;
-    bool ok = (order || bag_tool_reject_memory(problem)) && read_counts(reader, rows, problem);
+    bool ok = (order || bag_problem_no_memory(problem)) && read_counts(reader, rows, problem);
     if (ok)
         qsort(rows, reader->num_rows, sizeof *rows, compare);
     for (size_t i = 0; ok && i < reader->num_rows; i++)

@@ -23,7 +23,7 @@ static int *open_all(const struct bag_table_file *files, size_t count, struct ba
 {
     int *descriptors = calloc(count + 1, sizeof *descriptors);
     if (!descriptors) {
-        bag_tool_reject_memory(problem);
+        bag_problem_no_memory(problem);
         return NULL;
     }
     for (size_t i = 0; i < count; i++) {

@@ -48,9 +48,6 @@ int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char
 bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t maximum,
                      size_t *number, struct bag_problem *problem);
 
-/* Says that there is not enough memory; false. */
-bool bag_tool_reject_memory(struct bag_problem *problem);
-
 /* The table that `--table NAME=IN` would serve, whose files are not open yet
  * (bag_source_open_table); NULL with the problem set. The caller frees it. */
 struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem);
