@@ -6,6 +6,7 @@ extern "C" {
 #include "bench_kernels.h"
 }
 
+#include <cpuinfo.h>
 #include <fbgemm/FbgemmEmbedding.h>
 #include <fbgemm/Types.h>
 #include <fbgemm/Utils.h>
@@ -59,8 +60,11 @@ double time_int4(const cell *cell)
 
 } // namespace
 
+// Kernels of four-bit rows ask the processor, not what is forced.
 extern "C" __attribute__((visibility("default"))) void fbgemm_use_avx2()
 {
+    if (cpuinfo_initialize())
+        cpuinfo_isa.avx512f = false;
     fbgemm::fbgemmForceIsa(fbgemm::inst_set_t::avx2);
 }
 
