@@ -69,8 +69,14 @@ BAG_LANE f32v f32v_load_f16(const char *from)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
 }
 
-BAG_LANE f32v f32v_load_bf16(const char *from)
+BAG_LANE f32v f32v_load_bf16(enum bag_part part, const char *from)
 {
+    const __m256i *two = (const __m256i *)(const void *)from;
+    if (part == BAG_PART_EVEN)
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(two), 16));
+    if (part == BAG_PART_ODD)
+        return _mm256_castsi256_ps(
+            _mm256_and_si256(_mm256_loadu_si256(two), _mm256_set1_epi32((int)0xffff0000)));
     __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)from);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
@@ -95,8 +101,19 @@ BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
     return (struct f32v_u4){scale, bias};
 }
 
-BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, const char *from)
+/* The codes of 8 bytes: all low ones, or all high ones. */
+BAG_LANE __m256i load_u4_part(bool high, const char *from)
 {
+    __m256i bytes = _mm256_cvtepu8_epi32(load_8_bytes(from));
+    return high ? _mm256_srli_epi32(bytes, 4) : _mm256_and_si256(bytes, _mm256_set1_epi32(15));
+}
+
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_part part, const char *from)
+{
+    if (part != BAG_PART_WHOLE) {
+        f32v values = _mm256_cvtepi32_ps(load_u4_part(part == BAG_PART_ODD, from));
+        return f32v_fused(values, row->scale, row->bias);
+    }
     const __m256i places = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     int codes;
     memcpy(&codes, from, sizeof codes);
@@ -156,10 +173,19 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
     _mm_storeu_si128((__m128i *)(void *)to, packed);
 }
 
+/* Puts the columns of a pair of vectors in order. */
+BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
+{
+    f32v low = _mm256_unpacklo_ps(*even, *odd), high = _mm256_unpackhi_ps(*even, *odd);
+    *even = _mm256_permute2f128_ps(low, high, 0x20);
+    *odd = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-#define BAG_KERNELS bag_avx2_kernels
-#define BAG_BELOW   NULL
+#define BAG_KERNELS      bag_avx2_kernels
+#define BAG_BELOW        NULL
+#define BAG_PAIRED(kind) ((kind) == BAG_KIND_OF_BF16 || (kind) == BAG_KIND_OF_INT4)
 /* clang-format off */
 #define BAG_WHOLE_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \

@@ -84,8 +84,13 @@ BAG_LANE f32v f32v_load_f16(const char *from)
     return _mm512_cvtph_ps(load_16_halves(from));
 }
 
-BAG_LANE f32v f32v_load_bf16(const char *from)
+BAG_LANE f32v f32v_load_bf16(enum bag_part part, const char *from)
 {
+    if (part == BAG_PART_EVEN)
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(from), 16));
+    if (part == BAG_PART_ODD)
+        return _mm512_castsi512_ps(
+            _mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi32((int)0xffff0000)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_16_halves(from)), 16));
 }
 
@@ -116,8 +121,9 @@ BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
 
 /* The values of 8 bytes, those of the first four bytes in the even lanes: f32v_u4_in_order puts
  * what becomes of them in order. The selection takes no notice of bits above a code's. */
-BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, const char *from)
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_part part, const char *from)
 {
+    (void)part;
     const __m512i places =
         _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
     long long codes;
@@ -168,12 +174,24 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(rounded));
 }
 
+/* Puts the columns of a pair of vectors in order. */
+BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
+{
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high =
+        _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    f32v first = _mm512_permutex2var_ps(*even, low, *odd);
+    *odd = _mm512_permutex2var_ps(*even, high, *odd);
+    *even = first;
+}
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. Of narrow
  * rows in the near caches 512 and 1024 bytes are one tile, too: there are 32 registers. */
-#define BAG_KERNELS bag_avx512_kernels
-#define BAG_BELOW   &bag_avx2_kernels
+#define BAG_KERNELS      bag_avx512_kernels
+#define BAG_BELOW        &bag_avx2_kernels
+#define BAG_PAIRED(kind) ((kind) == BAG_KIND_OF_BF16)
 /* clang-format off */
 #define BAG_WHOLE_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \

@@ -208,6 +208,10 @@ enum bag_prefetching {
     BAG_PREFETCH_FAR
 };
 
+/* Which columns a vector has: those from one on, or every other one of twice as many: some kinds
+ * are widened with fewer instructions by these. Columns are put in order once per bag. */
+enum bag_part { BAG_PART_WHOLE, BAG_PART_EVEN, BAG_PART_ODD };
+
 BAG_LANE unsigned bag_kind_bits(enum bag_row_kind kind)
 {
     static const unsigned bits_of[BAG_ROW_KIND_COUNT] = {

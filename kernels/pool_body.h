@@ -62,10 +62,22 @@ BAG_LANE struct V(tile)
     return tile;
 }
 
-/* Where vector `i` begins, counted from its tile's first column. */
-BAG_LANE size_t V(column)(const struct V(tile) * tile, int vectors, int i)
+/* As many vectors from the first on are summed in pairs, one with the even and one with the odd
+ * columns of both. A tile of two vectors may have fewer columns than these. */
+BAG_LANE int V(paired)(enum bag_row_kind kind, int vectors)
 {
-    return i == vectors - 1 ? tile->last_vector : (size_t)i * V(lanes);
+    return BAG_PAIRED(kind) && vectors > 2 ? vectors / 2 * 2 : 0;
+}
+
+/* Where vector `i` begins, counted from its tile's first column; `paired` of them are in pairs. Of
+ * a last pair both end with the tile. */
+BAG_LANE size_t V(column)(const struct V(tile) * tile, int paired, int vectors, int i)
+{
+    if (i == vectors - 1)
+        return tile->last_vector;
+    if (i == vectors - 2 && paired == vectors)
+        return tile->last_vector - V(lanes);
+    return (size_t)i * V(lanes);
 }
 
 /* The row of an entry. In the general mode it may be no row at all. */
@@ -111,9 +123,13 @@ BAG_LANE void V(take_columns)(enum bag_row_kind kind, bool scaled, enum bag_mode
                               const struct V(tile) * tile, const struct V(row) * row, BODY weight,
                               bool takes_larger, bool is_first, BODY *sums)
 {
+    const int paired = V(paired)(kind, vectors);
 #pragma GCC unroll 16
     for (int i = 0; i < vectors; i++) {
-        BODY values = V(columns)(kind, scaled, row, V(column)(tile, vectors, i));
+        enum bag_part part = i >= paired ? BAG_PART_WHOLE : i % 2 ? BAG_PART_ODD : BAG_PART_EVEN;
+        int first = part == BAG_PART_ODD ? i - 1 : i;
+        size_t column = V(column)(tile, paired, vectors, first);
+        BODY values = V(columns)(kind, scaled, part, row, column);
         if (takes_larger)
             sums[i] = is_first ? values : V(larger)(sums[i], values);
         else if (mode == BAG_MODE_PLAIN)
@@ -222,33 +238,37 @@ BAG_LANE void V(order)(enum bag_row_kind kind, BODY *sums, int vectors)
 #pragma GCC unroll 16
     for (int i = 0; i < vectors; i++)
         sums[i] = V(in_order)(kind, sums[i]);
+#pragma GCC unroll 16
+    for (int i = 0; i < V(paired)(kind, vectors); i += 2)
+        V(interleave)(&sums[i], &sums[i + 1]);
 }
 
 /* What sums become that are not results as they are: divided for mean and sqrtn, and of any type.
  * The bag has the entries [bounds[0], bounds[1]). Called once per bag and tile: not worth a copy in
  * every instance. */
 static __attribute__((noinline)) void V(finish_other)(const struct bag_pool_args *args, BODY *sums,
-                                                      size_t vectors, const size_t *bounds,
+                                                      int paired, int vectors, const size_t *bounds,
                                                       size_t kept, char *out, size_t last_vector)
 {
     bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
     BODY_REAL divisor = divides ? BODY_DIVISOR(args, bounds[0], bounds[1], kept) : 1;
     BODY by = V(all)(divisor);
-    for (size_t i = 0; i < vectors; i++) {
+    const struct V(tile) tile = {.last_vector = last_vector};
+    for (int i = 0; i < vectors; i++) {
         BODY result = sums[i];
         if (divisor != 1)
             result = divisor == 0 ? V(zero)() : V(divide)(result, by);
-        V(store)(args->output_dtype, out, i == vectors - 1 ? last_vector : i * V(lanes), result);
+        V(store)(args->output_dtype, out, V(column)(&tile, paired, vectors, i), result);
     }
 }
 
 /* Writes a bag's part of the result, which begins at `out`; `dtype` is a constant. */
-BAG_LANE void V(store_all)(const struct V(tile) * tile, int vectors, enum bag_dtype dtype,
-                           char *out, const BODY *sums)
+BAG_LANE void V(store_all)(const struct V(tile) * tile, enum bag_row_kind kind, int vectors,
+                           enum bag_dtype dtype, char *out, const BODY *sums)
 {
 #pragma GCC unroll 16
     for (int i = 0; i < vectors; i++)
-        V(store)(dtype, out, V(column)(tile, vectors, i), sums[i]);
+        V(store)(dtype, out, V(column)(tile, V(paired)(kind, vectors), vectors, i), sums[i]);
 }
 
 /* Turns the sums of one bag into its result and writes it. */
@@ -259,21 +279,22 @@ BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, int
     char *out = tile->out + out_at;
     V(order)(kind, sums, vectors);
     if (rows->sums_pass) {
-        V(store_all)(tile, vectors, BODY_DTYPE, out, sums);
+        V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
         return;
     }
     if (kind == BAG_KIND_OF_F16 && rows->halves_pass) {
-        V(store_all)(tile, vectors, BAG_F16, out, sums);
+        V(store_all)(tile, kind, vectors, BAG_F16, out, sums);
         return;
     }
     if (kind == BAG_KIND_OF_BF16 && rows->halves_pass) {
-        V(store_all)(tile, vectors, BAG_BF16, out, sums);
+        V(store_all)(tile, kind, vectors, BAG_BF16, out, sums);
         return;
     }
     BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
     V(copy)(spilled, sums, vectors);
     V(finish_other)
-    (rows->args, spilled, (size_t)vectors, rows->bounds + bag, kept, out, tile->last_vector);
+    (rows->args, spilled, V(paired)(kind, vectors), vectors, rows->bounds + bag, kept, out,
+     tile->last_vector);
 }
 
 /* Copies a tile of one row, widened where it is narrow, to `out`. */
@@ -286,7 +307,7 @@ BAG_LANE void V(pass)(const struct bag_rows *rows, enum bag_row_kind kind, enum 
     (rows, kind, rows->half_params, mode, vectors, tile, entry, V(id)(rows, mode, entry), true,
      sums);
     V(order)(kind, sums, vectors);
-    V(store_all)(tile, vectors, BODY_DTYPE, out, sums);
+    V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
 }
 
 /* Copies the rows of `count` bags of one entry each, from `bag` on, which has that entry; with or

@@ -3,6 +3,7 @@
  *
  *   #define BAG_KERNELS              the name of the table to define
  *   #define BAG_BELOW                the kernels for rows narrower than a vector, or NULL
+ *   #define BAG_PAIRED(kind)         whether a kind is summed in pairs of vectors
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
  *   #define BAG_WIDE_TILES(X, ...)   likewise of narrow kinds, for tables in the near caches
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
@@ -49,19 +50,20 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, const stru
     return row;
 }
 
-/* The values from `column` on, counted from where the row was opened; even for four-bit codes. */
-BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, const struct f32v_row *row,
-                           size_t column)
+/* The values from `column` on, counted from where the row was opened; even for four-bit codes.
+ * Of kinds that are not summed in pairs the part is the whole. */
+BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, enum bag_part part,
+                           const struct f32v_row *row, size_t column)
 {
     switch (kind) {
     case BAG_KIND_OF_F16:
         return f32v_load_f16(row->codes + column * sizeof(uint16_t));
     case BAG_KIND_OF_BF16:
-        return f32v_load_bf16(row->codes + column * sizeof(uint16_t));
+        return f32v_load_bf16(part, row->codes + column * sizeof(uint16_t));
     case BAG_KIND_OF_INT8:
         return f32v_fused(f32v_load_u8(row->codes + column), row->scale, row->bias);
     case BAG_KIND_OF_INT4:
-        return f32v_u4_columns(&row->u4, row->codes + column / 2);
+        return f32v_u4_columns(&row->u4, part, row->codes + column / 2);
     case BAG_KIND_OF_E4M3:
         return f32v_load_e4m3(row->codes + column, row->scale);
     case BAG_KIND_OF_E5M2:
@@ -113,11 +115,12 @@ BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, bool half, const stru
     return (struct f64v_row){at};
 }
 
-BAG_LANE f64v f64v_columns(enum bag_row_kind kind, bool scaled, const struct f64v_row *row,
-                           size_t column)
+BAG_LANE f64v f64v_columns(enum bag_row_kind kind, bool scaled, enum bag_part part,
+                           const struct f64v_row *row, size_t column)
 {
     (void)kind;
     (void)scaled;
+    (void)part;
     return f64v_load_f64(row->codes + column * sizeof(double));
 }
 
@@ -125,6 +128,12 @@ BAG_LANE f64v f64v_in_order(enum bag_row_kind kind, f64v sums)
 {
     (void)kind;
     return sums;
+}
+
+BAG_LANE void f64v_interleave(f64v *even, f64v *odd)
+{
+    (void)even;
+    (void)odd;
 }
 
 BAG_LANE f64v f64v_weight(enum bag_row_kind kind, const struct bag_pool_args *args, size_t entry)

@@ -96,8 +96,9 @@ BAG_LANE f32v f32v_load_f16(const char *from)
     return from_halves(load_8_halves(from));
 }
 
-BAG_LANE f32v f32v_load_bf16(const char *from)
+BAG_LANE f32v f32v_load_bf16(enum bag_part part, const char *from)
 {
+    (void)part;
     uint16x8_t halves = load_8_halves(from);
     return (f32v){vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(halves), 16)),
                   vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(halves), 16))};
@@ -124,8 +125,9 @@ BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
     return (struct f32v_u4){scale, bias};
 }
 
-BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, const char *from)
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_part part, const char *from)
 {
+    (void)part;
     uint32_t four;
     memcpy(&four, from, sizeof four);
     uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(four));
@@ -185,11 +187,19 @@ BAG_LANE void f32v_store_bf16(char *to, f32v values)
     vst1q_u8((uint8_t *)to, vreinterpretq_u8_u16(halves));
 }
 
+/* No kind is summed in pairs. */
+BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
+{
+    (void)even;
+    (void)odd;
+}
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 #define BAG_KERNELS bag_neon_kernels
 #define BAG_BELOW   NULL
 /* clang-format off */
+#define BAG_PAIRED(kind) ((void)(kind), false)
 #define BAG_WHOLE_TILES(X, ...) \
     X(__VA_ARGS__, 1) X(__VA_ARGS__, 2) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4) \
     X(__VA_ARGS__, 5) X(__VA_ARGS__, 6) X(__VA_ARGS__, 7) X(__VA_ARGS__, 8)
