@@ -190,23 +190,6 @@ static bool open_archive(struct bag_source *source, const struct archive *archiv
     return ok;
 }
 
-/* Codes and their scales may lie in different parts; they are not put together. */
-static bool reject_split_parts(const struct bag_source *source, const char *index,
-                               const char *values, struct bag_problem *problem)
-{
-    struct bag_file_names names = {NULL, 0};
-    const char *scale = NULL;
-    bool ok = bag_file_list_index(index, &names, problem) &&
-              !(scale = bag_split_find_scale(&names, values, source->files[0].npy.dtype));
-    if (scale)
-        bag_problem_set(problem, BAG_ERROR_FILE,
-                        "%s: '%s' has codes whose scales are in '%s'; put these tensors, and their "
-                        "biases, into one file for 'bagserve convert'",
-                        index, values, scale);
-    bag_file_names_free(&names);
-    return ok;
-}
-
 /* A tensor of a file in parts, and its keys, which may be in another part. */
 static bool open_parts(struct bag_source *source, const char *index, struct bag_problem *problem)
 {
@@ -216,7 +199,7 @@ static bool open_parts(struct bag_source *source, const char *index, struct bag_
     struct bag_table_file *file = path ? add_values(source, problem) : NULL;
     const struct archive archive = {path, true};
     if (!file || !open_array(&archive, values, BAG_DTYPE_COUNT, file, problem) ||
-        !reject_split_parts(source, index, values, problem))
+        !bag_split_check_parts(source, index, values, problem))
         return false;
     if (!is_set(model->keys_tensor))
         return true;

@@ -118,15 +118,15 @@ bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
 /* Whether an array holds the scales or biases of another one, by their names. */
 bool bag_split_is_scale(const struct bag_file_names *names, const char *name);
 
-/* The name of the array that holds the scales of the codes `values`; NULL: there is none, and they
- * are no codes. */
-const char *bag_split_find_scale(const struct bag_file_names *names, const char *values,
-                                 enum bag_dtype dtype);
-
 /* Opens the scales, and biases, of the array `values` of an archive, the source's first file, where
  * it has some: unless the source imports, this is an error that says how to convert them. */
 bool bag_split_open(struct bag_source *source, const struct bag_file_names *names,
                     const char *values, bool tensors, struct bag_problem *problem);
+
+/* Rejects a tensor of a file in parts, the source's first file, that has scales in any part: they
+ * are not put together. */
+bool bag_split_check_parts(const struct bag_source *source, const char *index, const char *values,
+                           struct bag_problem *problem);
 
 /* What rows of codes become once scale and bias are in them: sets the source's table and shape.
  */

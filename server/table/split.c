@@ -26,9 +26,11 @@ static const char *find_beside(const struct bag_file_names *names, const char *b
     return NULL;
 }
 
-/* Codes without a sign have TorchRec's names alone; signed ones are symmetric, under any. */
-const char *bag_split_find_scale(const struct bag_file_names *names, const char *values,
-                                 enum bag_dtype dtype)
+/* The name of the array that holds the scales of the codes `values`; NULL: there is none, and they
+ * are no codes. Codes without a sign have TorchRec's names alone; signed ones are symmetric, under
+ * any. */
+static const char *find_scale(const struct bag_file_names *names, const char *values,
+                              enum bag_dtype dtype)
 {
     size_t bytes = strlen(values), tail = sizeof WEIGHT - 1;
     const char *found = NULL;
@@ -45,7 +47,7 @@ bool bag_split_is_scale(const struct bag_file_names *names, const char *name)
 {
     for (size_t i = 0; i < names->count; i++) {
         const char *values = names->names[i];
-        const char *scale = bag_split_find_scale(names, values, BAG_I8);
+        const char *scale = find_scale(names, values, BAG_I8);
         const char *bias = find_beside(names, values, strlen(values), QBIAS);
         if (name == scale || name == bias)
             return true;
@@ -109,7 +111,7 @@ bool bag_split_open(struct bag_source *source, const struct bag_file_names *name
                     const char *values, bool tensors, struct bag_problem *problem)
 {
     const struct bag_npy *npy = &source->files[0].npy;
-    const char *scale = bag_split_find_scale(names, values, npy->dtype);
+    const char *scale = find_scale(names, values, npy->dtype);
     const char *bias = find_beside(names, values, strlen(values), QBIAS);
     bool is_signed = npy->dtype == BAG_I8;
     if (!scale)
@@ -133,6 +135,22 @@ bool bag_split_open(struct bag_source *source, const struct bag_file_names *name
         return bag_problem_no_memory(problem);
     return open_one(source, scale, values, tensors, problem) &&
            (!bias || open_one(source, bias, values, tensors, problem));
+}
+
+bool bag_split_check_parts(const struct bag_source *source, const char *index, const char *values,
+                           struct bag_problem *problem)
+{
+    struct bag_file_names names = {NULL, 0};
+    const char *scale = NULL;
+    bool ok = bag_file_list_index(index, &names, problem) &&
+              !(scale = find_scale(&names, values, source->files[0].npy.dtype));
+    if (scale)
+        bag_problem_set(problem, BAG_ERROR_FILE,
+                        "%s: '%s' has codes whose scales are in '%s'; put these tensors, and their "
+                        "biases, into one file for 'bagserve convert'",
+                        index, values, scale);
+    bag_file_names_free(&names);
+    return ok;
 }
 
 /* ---- what they become ------------------------------------------------------------------------ */
