@@ -367,34 +367,54 @@ bool bag_source_is_table(const char *name)
     return has_any_suffix(name, table_suffixes);
 }
 
+/* The next file of a folder with one of these suffixes; NULL after the last. */
+static const char *next_file(DIR *directory, const char *const *suffixes)
+{
+    struct dirent *entry = NULL;
+    while (directory && (entry = readdir(directory)) &&
+           (*entry->d_name == '.' || !has_any_suffix(entry->d_name, suffixes)))
+        ;
+    return entry ? entry->d_name : NULL;
+}
+
 /* The only file of a folder with one of these suffixes. *path is NULL where there is none; where
  * there are several, *problem is set. */
 static bool find_only(struct bag_source *source, const char *folder, const char *const *suffixes,
                       const char **path, struct bag_problem *problem)
 {
     DIR *directory = opendir(folder);
+    const char *name;
     bool ok = true;
     *path = NULL;
-    for (struct dirent *entry; ok && directory && (entry = readdir(directory));) {
-        if (*entry->d_name == '.' || !has_any_suffix(entry->d_name, suffixes))
-            continue;
+    while (ok && (name = next_file(directory, suffixes))) {
         if (*path)
             ok = bag_problem_set(problem, BAG_ERROR_FILE,
                                  "%s: the folder holds several tables, %s and %s; name one of "
                                  "them in place of the folder",
-                                 folder, strrchr(*path, '/') + 1, entry->d_name);
+                                 folder, strrchr(*path, '/') + 1, name);
         else
-            ok = (*path = join(source, folder, entry->d_name, problem)) != NULL;
+            ok = (*path = join(source, folder, name, problem)) != NULL;
     }
     if (directory)
         closedir(directory);
     return ok;
 }
 
-static bool open_npy_pair(struct bag_source *source, const char *keys, const char *values,
-                          struct bag_problem *problem)
+/* Nothing beside the files of a keyed table may be a table, too: nobody knows which was meant. */
+static bool is_alone(const char *folder, const char *set, struct bag_problem *problem)
 {
-    return open_keys(source, keys, problem) && open_file(source, values, problem);
+    DIR *directory = opendir(folder);
+    const char *name;
+    bool ok = true;
+    while (ok && (name = next_file(directory, table_suffixes)))
+        ok = strcmp(name, KEYS ".npy") == 0 || strcmp(name, VALUES ".npy") == 0 ||
+             bag_problem_set(problem, BAG_ERROR_FILE,
+                             "%s: the folder holds %s, and another table, %s; move what is not to "
+                             "be served to another folder",
+                             folder, set, name);
+    if (directory)
+        closedir(directory);
+    return ok;
 }
 
 static bool open_folder(struct bag_source *source, const char *folder, struct bag_problem *problem)
@@ -410,13 +430,16 @@ static bool open_folder(struct bag_source *source, const char *folder, struct ba
     if (index)
         return open_parts(source, index, problem);
     if (exists(keys) || exists(values))
-        return open_npy_pair(source, keys, values, problem);
+        return is_alone(folder, "keys.npy and values.npy", problem) &&
+               open_keys(source, keys, problem) && open_file(source, values, problem);
     if (exists(key) || exists(vector))
-        return open_raw_pair(source, key, vector, problem);
+        return is_alone(folder, "key and emb_vector", problem) &&
+               open_raw_pair(source, key, vector, problem);
     if (!find_dump(source, folder, table, &ranks, problem))
         return false;
     if (*table)
-        return open_dump(source, folder, table, ranks, problem);
+        return is_alone(folder, "a dump of dynamicemb", problem) &&
+               open_dump(source, folder, table, ranks, problem);
     if (!find_only(source, folder, table_suffixes, &only, problem))
         return false;
     if (only)

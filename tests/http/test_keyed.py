@@ -320,9 +320,14 @@ def test_rejected_at_the_start(directory):
         "weighty": ("F32", np.zeros((4, 2), np.float32))})
     np.savez_compressed(directory / "packed.npz", values=np.zeros((4, 2), np.float32))
     (directory / "empty").mkdir()
-    (directory / "both").mkdir()
+    for name in ("both", "beside", "raw"):
+        (directory / name).mkdir()
     for name in "ab":
         np.save(directory / "both" / f"{name}.npy", keys)
+    for name in ("beside/keys", "beside/values", "beside/table", "raw/table"):
+        np.save(directory / f"{name}.npy", keys)
+    keys.tofile(directory / "raw" / "key")
+    keys.tofile(directory / "raw" / "emb_vector")
     for model, words in [
             ({"keys": "short.npy"}, ["9 keys for the 10 rows"]),
             ({"keys": "wrong.npy"}, ["keys must be INT64 or UINT64"]),
@@ -346,6 +351,9 @@ def test_rejected_at_the_start(directory):
             ("m.safetensors", ["name the table", "weights, b, weighty"]),
             ("packed.npz", ["member 'values'", "compressed", "numpy.savez"]),
             ("both", ["several tables", "a.npy", "b.npy"]),
+            ("beside", ["beside: the folder holds keys.npy and values.npy, and another table, table.npy",
+                        "move what is not to be served to another folder"]),
+            ("raw", ["raw: the folder holds key and emb_vector, and another table, table.npy"]),
             ("empty", ["keys.npy and values.npy", "emb_vector"])]:
         reject(("--table", f"m={directory / path}"), *words)
     truncated = (directory / "m.safetensors").read_bytes()[:-1]
