@@ -20,7 +20,7 @@ struct bag_fetch {
     size_t ahead;   /* entries */
     size_t end;     /* entries before this one have another one `ahead` of them */
     bool near;      /* into the first cache; else into the second where that is better */
-    bool straddles; /* rows do not begin at cache lines: the last byte may be in one more */
+    bool straddles; /* a row may lie in one more line than its bytes fill: that of its last byte */
 };
 
 struct bag_block {

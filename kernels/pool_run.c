@@ -32,6 +32,13 @@ static size_t fetch_none_bytes(const struct bag_table *table)
     return narrow ? FETCH_NONE_NARROW : FETCH_NONE_BYTES;
 }
 
+/* Whether a row may lie in one more line than its bytes fill. */
+static bool straddles(const struct bag_table *table, size_t row_bytes)
+{
+    bool divides = row_bytes > 0 && (row_bytes % LINE_BYTES == 0 || LINE_BYTES % row_bytes == 0);
+    return !divides || (uintptr_t)table->rows % LINE_BYTES;
+}
+
 static struct bag_row_walk walk_of(const struct bag_table *table)
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
@@ -45,7 +52,7 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
         .kind = (uint8_t)bag_row_kind(table),
         .is_far = table_bytes > fetch_none_bytes(table),
         .is_near = table_bytes <= FETCH_NEAR_BYTES,
-        .straddles = places.bytes % LINE_BYTES || (uintptr_t)table->rows % LINE_BYTES,
+        .straddles = straddles(table, places.bytes),
         .has_params = layout->num_params > 0,
         .half_params = layout->param_dtype == BAG_F16,
     };
