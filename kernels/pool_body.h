@@ -105,8 +105,9 @@ BAG_LANE void V(fetch)(const struct bag_rows *rows, enum bag_row_kind kind, enum
     const bool tested = prefetching == BAG_PREFETCH || prefetching == BAG_PREFETCH_SOME;
     const bool quantised = bag_kind_quantised(kind);
     bool near = tested ? rows->fetch.near : prefetching == BAG_PREFETCH_NEAR;
-    /* Where all tables are prefetched into the first cache, large ones lose by these. */
-    bool near_ends = BAG_FAR_CACHE == 2 && near;
+    /* Where all tables are prefetched into the first cache, only rows with scale and bias, which
+     * are read first and hardly ever lie in one line, gain by their ends in it. */
+    bool near_ends = BAG_FAR_CACHE == 1 ? bag_kind_has_bias(kind) : near;
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
     uintptr_t row =
         (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(rows, mode, entry) * rows->row_bytes;
