@@ -150,7 +150,7 @@ struct bag_ids {
 /* How the kernels walk through a table's rows. */
 struct bag_row_walk {
     size_t row_bytes, codes_at, params_at; /* of a row, and in it */
-    size_t ahead;     /* rows in as many bytes as are prefetched of a table in the near caches */
+    size_t ahead;     /* so many rows are prefetched before they are summed, of far tables more */
     uint8_t kind;     /* enum bag_row_kind */
     bool is_far;      /* beyond the caches that need no prefetching; */
     bool is_near;     /* and not beyond the near ones */

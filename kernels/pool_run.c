@@ -19,6 +19,8 @@
 #define FETCH_NONE_NARROW      ((size_t)256 << 10) /* where elements are widened as they are loaded */
 #define FETCH_NEAR_BYTES       ((size_t)24 << 20)
 #define FETCH_NEAR_AHEAD_BYTES 4096
+#define FETCH_NEAR_AHEAD_CODES 1536 /* of quantised rows, */
+#define FETCH_NEAR_AHEAD_ROWS  32   /* and the most of them */
 
 static size_t clamp(size_t value, size_t low, size_t high)
 {
@@ -39,6 +41,15 @@ static bool straddles(const struct bag_table *table, size_t row_bytes)
     return !divides || (uintptr_t)table->rows % LINE_BYTES;
 }
 
+/* As many rows as are summed while one is loaded: codes take as long whatever their width. */
+static size_t rows_ahead(const struct bag_table *table, size_t row_bytes, bool is_near)
+{
+    size_t elements = table->row_elements ? table->row_elements : 1;
+    size_t codes = clamp(FETCH_NEAR_AHEAD_CODES / elements, 1, FETCH_NEAR_AHEAD_ROWS);
+    bool quantised = table->row_format != BAG_ROWS_PLAIN;
+    return is_near && quantised ? codes : FETCH_NEAR_AHEAD_BYTES / (row_bytes ? row_bytes : 1);
+}
+
 static struct bag_row_walk walk_of(const struct bag_table *table)
 {
     const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
@@ -48,7 +59,7 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
         .row_bytes = places.bytes,
         .codes_at = places.codes_at,
         .params_at = places.params_at,
-        .ahead = FETCH_NEAR_AHEAD_BYTES / (places.bytes ? places.bytes : 1),
+        .ahead = rows_ahead(table, places.bytes, table_bytes <= FETCH_NEAR_BYTES),
         .kind = (uint8_t)bag_row_kind(table),
         .is_far = table_bytes > fetch_none_bytes(table),
         .is_near = table_bytes <= FETCH_NEAR_BYTES,
