@@ -70,8 +70,8 @@ static const char *const fault_texts[BAG_STATUS_COUNT] = {
         "input '{input}' cannot be combined with the other inputs: send 'offsets', or "
         "'segment_ids' with an optional 'num_segments', or 2-D 'indices' alone",
     [BAG_STATUS_INDICES_DTYPE] = "'indices' has datatype {got}; it must be INT32 or INT64",
-    [BAG_STATUS_INDICES_RANK] = "'indices' has {value dimension}; it must have {low}: 1 with "
-                                "'offsets' or 'segment_ids', 2 alone",
+    [BAG_STATUS_INDICES_RANK] = "'indices' has {value dimension}; it must have {low}: [ids] with "
+                                "'offsets' or 'segment_ids', [bags, ids of each] without",
     [BAG_STATUS_OFFSETS_DTYPE] = "'offsets' has datatype {got}; it must be INT32 or INT64",
     [BAG_STATUS_OFFSETS_RANK] = "'offsets' has {value dimension}; it must have 1",
     [BAG_STATUS_SEGMENT_IDS_DTYPE] = "'segment_ids' has datatype {got}; it must be INT32 or INT64",

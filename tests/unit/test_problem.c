@@ -22,7 +22,8 @@ static void test_makes_sentences_of_faults(void **state)
          "the result would have 9223372036854775807 bags of -9223372036854775808 bytes each; the "
          "limit (max_reply_bytes) is 0 bytes"},
         {{.status = BAG_STATUS_INDICES_RANK, .value = 1, .low = 2},
-         "'indices' has 1 dimension; it must have 2: 1 with 'offsets' or 'segment_ids', 2 alone"},
+         "'indices' has 1 dimension; it must have 2: [ids] with 'offsets' or 'segment_ids', [bags, "
+         "ids of each] without"},
         {{.status = BAG_STATUS_WEIGHTS_SHAPE_MISMATCH, .value = 2, .low = 1, .high = 1},
          "'per_sample_weights' has 2 elements in 1 dimension; it must have the shape of 'indices' "
          "(1 element)"},
