@@ -117,6 +117,21 @@ static bool take_max_error(const char *text, double *max_error, struct bag_probl
                            bag_quote(text, strlen(text)).text);
 }
 
+/* Others would read the file as what its name says. */
+static bool check_name(const char *out, struct bag_problem *problem)
+{
+    static const char *const others[] = {".npy", ".npz"};
+    const char *dot = strrchr(out, '.');
+    for (size_t i = 0; dot && i < sizeof others / sizeof *others; i++) {
+        if (strcmp(dot, others[i]) == 0)
+            return bag_problem_set(problem, BAG_ERROR_USAGE,
+                                   "%s: what is written is a safetensors file; to be served, its "
+                                   "name must end with .safetensors",
+                                   out);
+    }
+    return true;
+}
+
 /* ---- progress and report --------------------------------------------------------------------- */
 
 static void print_progress(void *context, const char *text)
@@ -197,8 +212,8 @@ static bool convert_rows(struct bag_conversion *conversion, struct bag_convert_r
     bag_progress_init(progress, print_progress, progress, isatty(STDERR_FILENO));
     progress->doing = "converting";
     progress->done = "converted";
-    bag_progress_start(progress, "table", (size_t)table->num_rows * bag_row_bytes(table),
-                       uv_hrtime());
+    bag_progress_start(progress, conversion->source->model->path,
+                       (size_t)table->num_rows * bag_row_bytes(table), uv_hrtime());
     bool ok = bag_convert(conversion, report, problem);
     if (ok)
         bag_progress_finish(progress, uv_hrtime());
@@ -232,7 +247,7 @@ static bool convert(const struct bag_source *source, const char *const *values, 
         .source = source, .out = out, .stopping = &stopping, .progress = &progress};
     const char *counts = values[FLAG_ORDER_BY];
     size_t *order = NULL;
-    if (!read_flags(values, &conversion, problem) ||
+    if (!check_name(out, problem) || !read_flags(values, &conversion, problem) ||
         (counts && !(order = bag_rows_order(source, counts, problem))))
         return false;
     conversion.order = order;

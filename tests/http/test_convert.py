@@ -369,6 +369,8 @@ def test_rejected(directory, rows):
             (["--frce", table, out], 2, ["unknown flag", "--frce"]),
             ([table], 2, ["an argument is missing", "usage"]),
             ([table, out, out], 2, ["one argument too many"]),
+            ([table, directory / "out.npy"], 2, ["out.npy: what is written is a safetensors file",
+                                                 "its name must end with .safetensors"]),
             ([directory / "absent.npy", out], 2, ["absent.npy", "No such file"]),
             (["--row-format", "int8", directory / "whole.npy", out], 2, ["INT64", "stay as they are"]),
             (["--row-format", "int8", directory / "cube.npy", out], 2, ["3 dimensions"]),
