@@ -429,7 +429,12 @@ static bool open_folder(struct bag_source *source, const char *folder, struct ba
         return false;
     if (index)
         return open_parts(source, index, problem);
-    if (exists(keys) || exists(values))
+    if (!exists(keys) && exists(values))
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "%s: the folder holds values.npy without keys.npy; put that there, "
+                               "too, or name the file in place of the folder",
+                               folder);
+    if (exists(keys))
         return is_alone(folder, "keys.npy and values.npy", problem) &&
                open_keys(source, keys, problem) && open_file(source, values, problem);
     if (exists(key) || exists(vector))

@@ -320,11 +320,12 @@ def test_rejected_at_the_start(directory):
         "weighty": ("F32", np.zeros((4, 2), np.float32))})
     np.savez_compressed(directory / "packed.npz", values=np.zeros((4, 2), np.float32))
     (directory / "empty").mkdir()
-    for name in ("both", "beside", "raw"):
+    for name in ("both", "beside", "raw", "keyless", "rowless"):
         (directory / name).mkdir()
     for name in "ab":
         np.save(directory / "both" / f"{name}.npy", keys)
-    for name in ("beside/keys", "beside/values", "beside/table", "raw/table"):
+    for name in ("beside/keys", "beside/values", "beside/table", "raw/table", "keyless/values",
+                 "rowless/keys"):
         np.save(directory / f"{name}.npy", keys)
     keys.tofile(directory / "raw" / "key")
     keys.tofile(directory / "raw" / "emb_vector")
@@ -353,6 +354,8 @@ def test_rejected_at_the_start(directory):
             ("both", ["several tables", "a.npy", "b.npy"]),
             ("beside", ["beside: the folder holds keys.npy and values.npy, and another table, table.npy",
                         "move what is not to be served to another folder"]),
+            ("keyless", ["keyless: the folder holds values.npy without keys.npy"]),
+            ("rowless", ["rowless/values.npy: cannot be opened: No such file"]),
             ("raw", ["raw: the folder holds key and emb_vector, and another table, table.npy"]),
             ("empty", ["keys.npy and values.npy", "emb_vector"])]:
         reject(("--table", f"m={directory / path}"), *words)
