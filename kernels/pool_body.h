@@ -203,14 +203,16 @@ BAG_LANE void V(take_plain)(const struct bag_rows *rows, enum bag_row_kind kind,
     (rows, kind, half, mode, vectors, tile, BAG_PREFETCH_NONE, first, end, &is_first, sums);
 }
 
-/* Adds the entries [first, end) to the sums. The general mode, which is slower anyway, has one loop
- * for all. */
+/* Adds the entries [first, end) to the sums. The general mode and f8 rows, which are slower anyway,
+ * have one loop for all. */
 BAG_LANE void V(take_rows)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
                            int vectors, const struct V(tile) * tile, size_t first, size_t end,
                            BODY *sums)
 {
+    const bool one_loop =
+        mode == BAG_MODE_GENERAL || kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2;
     bool is_first = true;
-    if (mode == BAG_MODE_GENERAL)
+    if (one_loop)
         V(take_run)
     (rows, kind, rows->half_params, mode, vectors, tile, BAG_PREFETCH_SOME, first, end, &is_first,
      sums);
