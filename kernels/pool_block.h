@@ -40,6 +40,9 @@ struct bag_block {
 /* Pools a block: writes the columns [first_column, end_column) of every bag. */
 typedef void bag_block_fn(const struct bag_block *block);
 
+/* Likewise, but only a block whose bags all have one entry: false where they do not. */
+typedef bool bag_copy_fn(const struct bag_block *block);
+
 /* The plain C kernel, for any table: it defines every result. */
 void bag_ref_block(const struct bag_block *block);
 
@@ -188,13 +191,14 @@ struct bag_tile_set {
     bag_block_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS];
     /* Rows of several tiles of so many vectors each; NULL: those of the next larger are taken. */
     bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS];
-    size_t largest_tile; /* vectors of the largest of them */
-    size_t bits;         /* of an element */
-    size_t lanes;        /* of a vector */
-    unsigned lane_shift; /* its logarithm to base 2 */
-    size_t far;          /* how far ahead the rows of large tables are prefetched: as many times
-                            as those of near ones */
-    int far_cache;       /* into which cache they are: 1 or 2 */
+    bag_copy_fn *copy_block; /* where a bag of one entry is that row; NULL: see above */
+    size_t largest_tile;     /* vectors of the largest of them */
+    size_t bits;             /* of an element */
+    size_t lanes;            /* of a vector */
+    unsigned lane_shift;     /* its logarithm to base 2 */
+    size_t far;              /* how far ahead the rows of large tables are prefetched: as many times
+                                as those of near ones */
+    int far_cache;           /* into which cache they are: 1 or 2 */
 };
 
 /* How a loop prefetches: with no entry, with those before fetch.end, or with all; where rows do not

@@ -281,7 +281,7 @@ BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, int
 {
     char *out = tile->out + out_at;
     V(order)(kind, sums, vectors);
-    if (rows->sums_pass) {
+    if (rows->sums_pass || (rows->singles_pass && kept == 1)) {
         V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
         return;
     }
@@ -340,19 +340,8 @@ BAG_LANE size_t V(pool_singles)(const struct bag_rows *rows, enum bag_row_kind k
     size_t entry = rows->bounds[first], end = first;
     while (end < rows->num_bags && rows->bounds[end + 1] - rows->bounds[end] == 1)
         end++;
-    size_t count = end - first, fetched = 0;
-    /* Elements that are converted, and several tiles, take longer than a test. */
-    if (bag_kind_converts(kind) || !only) {
-        V(pass_run)(rows, kind, mode, vectors, only, BAG_PREFETCH_SOME, first, entry, count);
-        return end;
-    }
-    /* Rows in the near caches are loaded many at once, as none waits for another. */
-    if (!rows->fetch.near && entry < rows->fetch.end)
-        fetched = rows->fetch.end - entry < count ? rows->fetch.end - entry : count;
-    V(pass_run)(rows, kind, mode, vectors, only, BAG_PREFETCH, first, entry, fetched);
     V(pass_run)
-    (rows, kind, mode, vectors, only, BAG_PREFETCH_NONE, first + fetched, entry + fetched,
-     count - fetched);
+    (rows, kind, mode, vectors, only, BAG_PREFETCH_SOME, first, entry, end - first);
     return end;
 }
 
@@ -429,8 +418,8 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
 {
     const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
     const struct V(tile) whole = V(only_tile)(rows, kind), *only = is_split ? NULL : &whole;
-    const bool singles_pass =
-        mode != BAG_MODE_GENERAL && !bag_kind_halves(kind) && rows->singles_pass;
+    const bool singles_pass = mode != BAG_MODE_GENERAL && bag_kind_converts(kind) &&
+                              !bag_kind_halves(kind) && rows->singles_pass;
     const bool cached = mode != BAG_MODE_GENERAL && kind == BAG_KIND_OF_F32 && only &&
                         rows->sums_pass && rows->fetch.end == 0;
     for (size_t bag = 0, out_at = 0; bag < rows->num_bags;) {
@@ -449,6 +438,8 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
         out_at += rows->out_bytes;
     }
 }
+
+#include "pool_copy.h"
 
 #undef V
 #undef BODY_JOIN

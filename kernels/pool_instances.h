@@ -201,6 +201,16 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
 #define OTHER_TILES_F32(X, ...)
 #define OTHER_TILES_F64(X, ...)
 
+/* Kinds of which bags of one entry are copies. */
+#define COPY_BLOCK_F16  NULL
+#define COPY_BLOCK_BF16 NULL
+#define COPY_BLOCK_INT8 NULL
+#define COPY_BLOCK_INT4 NULL
+#define COPY_BLOCK_E4M3 NULL
+#define COPY_BLOCK_E5M2 NULL
+#define COPY_BLOCK_F32  f32v_copy_block
+#define COPY_BLOCK_F64  f64v_copy_block
+
 #define SPLIT_TILES(X, vector, kind, mode) \
     BAG_SPLIT_TILES(X, vector, kind, mode) OTHER_TILES_##kind(X, vector, kind, mode)
 #define WIDE_TILES(X, vector, kind, mode) WIDE_TILES_##kind(X, vector, kind, mode)
@@ -226,6 +236,7 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
         .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},         \
                   {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},  \
                   {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}}, \
+        .copy_block = COPY_BLOCK_##kind,                                  \
         .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),     \
         .bits = element_bits,                                             \
         .lanes = vector##_lanes,                                          \

@@ -222,12 +222,16 @@ BAG_LANE const struct bag_tile_set *set_for(const struct bag_block *block)
     return NULL;
 }
 
-/* Prepares what all blocks of a range share, and finds the kernel that pools them. */
-BAG_LANE bag_block_fn *begin(struct bag_block *block)
+/* Prepares what all blocks of a range share, and finds the kernel that pools them, and the one for
+ * bags of one entry alone; NULL: there is none. */
+BAG_LANE bag_block_fn *begin(struct bag_block *block, bag_copy_fn **copy_block)
 {
     const struct bag_tile_set *set = set_for(block);
+    *copy_block = NULL;
     if (!set)
         return bag_ref_block;
+    if (block->args->singles_pass && mode_of(block->args) != BAG_MODE_GENERAL)
+        *copy_block = set->copy_block;
     block->fetch = fetch_for(block, set->far);
     if (!block->fetch.near && !prefetched_early(block->args))
         prefetch_first_rows(block, set);
@@ -277,6 +281,7 @@ BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_rang
     size_t bounds[BAG_BLOCK_BAGS + 1] BAG_UNSET;
     struct bag_block block BAG_UNSET;
     bag_block_fn *pool_block = NULL;
+    bag_copy_fn *copy_block = NULL;
     size_t hint = 0;
     if (range->first_column >= range->end_column)
         return;
@@ -293,9 +298,11 @@ BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_rang
         if (!pool_block) {
             block.end_entry =
                 left <= most_bags ? bounds[left] : bag_pool_first_entry(args, range->end_bag);
-            pool_block = begin(&block);
+            pool_block = begin(&block, &copy_block);
         }
-        pool_block(&block);
+        bool may_copy = copy_block && bounds[block.num_bags] - bounds[0] == block.num_bags;
+        if (!may_copy || !copy_block(&block))
+            pool_block(&block);
         if (stage)
             stream(to, stage, block.num_bags * args->bag_stride);
     }
