@@ -101,6 +101,10 @@ static void test_says_what_is_wrong(void **state)
         {"[1,2,[3]]", BAG_I8, 4, 8, "\"data\" has 3 elements, the shape needs 4"},
         {"[ ]", BAG_F64, 1, 2, "\"data\" has 0 elements, the shape needs 1"},
         {"[1,2,300]", BAG_I8, 2, 5, "element 2 is '300'; INT8 takes integers from -128 to 127"},
+        {"[1,128,3,4, 5,6]", BAG_I8, 6, 3,
+         "element 1 is '128'; INT8 takes integers from -128 to 127"},
+        {"[1,2,65536, 4,5,6]", BAG_U16, 6, 5,
+         "element 2 is '65536'; UINT16 takes integers from 0 to 65535"},
         {"1", BAG_I8, 1, 0, "\"data\" must be an array"},
         {"", BAG_I8, 1, 0, "\"data\" must be an array"},
         {"[1", BAG_I8, 1, 2, "the array is not closed"},
@@ -135,16 +139,19 @@ static void test_rejects_what_is_no_number(void **state)
                                                  "0e0", "0.5"};
     static const enum bag_dtype dtypes[] = {BAG_F32, BAG_F64, BAG_U8,  BAG_U16, BAG_U32,
                                             BAG_U64, BAG_I8,  BAG_I16, BAG_I32, BAG_I64};
+    static const char *const ends[] = {"]", ",4,5, 6,7,8]"};
     char text[64];
-    double got[3];
+    double got[8];
     (void)state;
     for (size_t i = 0; i < COUNT_OF(never) + COUNT_OF(never_integers); i++) {
         bool integers = i >= COUNT_OF(never);
         const char *bad = integers ? never_integers[i - COUNT_OF(never)] : never[i];
         for (size_t d = integers ? 2 : 0; d < COUNT_OF(dtypes); d++) {
-            for (size_t place = 0; place < 3; place++) {
-                sprintf(text, "[%s%s%s]", &"1,2,"[4 - 2 * place], bad, &",2,3"[2 * place]);
-                struct outcome outcome = read_text(text, dtypes[d], 3, got);
+            for (size_t j = 0; j < 3 * COUNT_OF(ends); j++) {
+                size_t place = j % 3;
+                sprintf(text, "[%s%s%s%s", &"1,2,"[4 - 2 * place], bad, &",2,3"[2 * place],
+                        ends[j / 3]);
+                struct outcome outcome = read_text(text, dtypes[d], j / 3 ? 8 : 3, got);
                 if (outcome.ok)
                     fail_msg("%s was read as %s", text, bag_dtypes[dtypes[d]].name);
                 assert_in_range(outcome.error_at, 1 + 2 * place, 1 + 2 * place + strlen(bad));
@@ -196,19 +203,20 @@ static void test_rejects_every_truncation(void **state)
 
 /* ---- integers -------------------------------------------------------------------------------- */
 
+/* First, in the middle, before brackets and spaces, and last. */
 static void check_integer(enum bag_dtype dtype, const char *number, bool fits, uint64_t want)
 {
-    char text[128];
-    uint64_t got[3] = {0, 0, 0}, mask = UINT64_MAX >> (64 - 8 * bag_dtypes[dtype].bytes);
+    char text[256];
+    uint64_t got[9] = {0}, mask = UINT64_MAX >> (64 - 8 * bag_dtypes[dtype].bytes);
     size_t bytes = bag_dtypes[dtype].bytes;
-    sprintf(text, "[%s,5,%s]", number, number);
-    bool ok = read_text(text, dtype, 3, got).ok;
+    sprintf(text, "[%s,5, %s,5,[%s],5,%s  ,5,%s]", number, number, number, number, number);
+    bool ok = read_text(text, dtype, 9, got).ok;
     if (ok != fits)
         fail_msg("%s as %s: %s", number, bag_dtypes[dtype].name, ok ? "read" : "rejected");
-    for (size_t i = 0; fits && i < 3; i++) {
+    for (size_t i = 0; fits && i < 9; i++) {
         uint64_t one = 0;
         memcpy(&one, (const char *)got + i * bytes, bytes);
-        assert_int_equal(one, i == 1 ? 5 : want & mask);
+        assert_int_equal(one, i % 2 ? 5 : want & mask);
     }
 }
 
