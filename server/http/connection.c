@@ -4,6 +4,8 @@
 #include "message.h"
 
 #include <microhttpd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,8 +94,7 @@ bool bag_http_connection_is_open(const struct bag_http_connection *connection)
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* One without a request has no deadline here, but for one beyond the limit: the library closes it
- * after idle_timeout_s. */
+/* One without a request has no deadline here, but for one beyond the limit. */
 static bool is_late(const struct bag_http_connections *connections,
                     const struct bag_http_connection *connection, uint64_t now_ms)
 {
@@ -109,6 +110,20 @@ static bool is_late(const struct bag_http_connections *connections,
     default:
         return false;
     }
+}
+
+/* Whether nothing has moved for idle_timeout_ms, though it is for the client to send or to read. */
+static bool is_still(const struct bag_http_connections *connections,
+                     const struct bag_http_connection *connection, uint64_t now_ms)
+{
+    uint64_t idle_ms = connections->limits.idle_timeout_ms;
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    bool is_clients_turn = connection->stage <= BAG_HTTP_CONNECTION_SENDING ||
+                           connection->stage == BAG_HTTP_CONNECTION_READING;
+    return is_clients_turn && now_ms >= connection->since_ms + idle_ms &&
+           getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+           info.tcpi_last_data_recv >= idle_ms && info.tcpi_last_data_sent >= idle_ms;
 }
 
 /* A client that has left before its request was complete. The library does not always see that:
@@ -140,6 +155,12 @@ static void cut_off(struct bag_http_connections *connections,
     end(connections, connection);
 }
 
+static bool has_bytes(const struct bag_http_connection *connection)
+{
+    char byte;
+    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 /* Checks once whether the client of a connection that has become idle is still there: its end may
  * have come with its request. What comes later the library sees. */
 static void check_idle(struct bag_http_connections *connections, uint64_t now_ms)
@@ -151,6 +172,21 @@ static void check_idle(struct bag_http_connections *connections, uint64_t now_ms
         if (!bag_http_connection_is_open(connection))
             end(connections, connection);
         connection = connections->next_unchecked;
+    }
+}
+
+/* Ends those on which nothing was asked for too long: the first of the list, as it is in the order
+ * in which they became idle. */
+static void end_idle(struct bag_http_connections *connections, uint64_t now_ms)
+{
+    struct bag_http_connection *connection = connections->idle.first, *next;
+    uint64_t idle_ms = connections->limits.idle_timeout_ms;
+    for (unsigned left = MAX_IDLE_CHECKS;
+         connection && left && now_ms >= connection->since_ms + idle_ms; left--) {
+        next = connection->next_listed;
+        if (!has_bytes(connection))
+            end(connections, connection);
+        connection = next;
     }
 }
 
@@ -166,6 +202,8 @@ static void check_active(struct bag_http_connections *connections, uint64_t now_
             end(connections, connection);
         else if (is_late(connections, connection, now_ms))
             cut_off(connections, connection);
+        else if (is_still(connections, connection, now_ms))
+            end(connections, connection);
     }
 }
 
@@ -174,13 +212,8 @@ static void on_timer(uv_timer_t *timer)
     struct bag_http_connections *connections = timer->data;
     uint64_t now_ms = uv_now(timer->loop);
     check_idle(connections, now_ms);
+    end_idle(connections, now_ms);
     check_active(connections, now_ms);
-}
-
-static bool has_bytes(const struct bag_http_connection *connection)
-{
-    char byte;
-    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 void bag_http_connections_close_idle(struct bag_http_connections *connections, uint64_t since_ms,

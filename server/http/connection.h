@@ -1,10 +1,10 @@
 /* The open connections of a loop: what each does, until when it may, and how it ends.
  *
- * libmicrohttpd's own time-out begins anew with every byte, so that a client who sends or reads one
- * now and then stays for ever. Here the whole of a request, and the whole reading of a reply, have
- * a deadline: each connection is checked once a second, some at a time, and those that are late are
- * shut down, which the library then notices. A connection between two requests is left to the
- * library.
+ * The whole of a request, and the whole reading of a reply, have a deadline: each connection is
+ * checked once a second, some at a time, and those that are late are shut down, which the library
+ * then notices; likewise those on which nothing moves, and those that are between two requests for
+ * too long. libmicrohttpd's own time-out is not used: for each piece that it reads or sends it
+ * looks at the clock and moves the connection in a list, under a lock.
  *
  * All functions and callbacks run on the loop's thread. */
 #ifndef BAG_HTTP_CONNECTION_H
@@ -74,7 +74,7 @@ struct bag_http_arrival {
 struct bag_http_connection_limits {
     size_t connections;   /* of all that share `total` */
     atomic_size_t *total; /* open connections; borrowed */
-    uint64_t request_timeout_ms, reply_timeout_ms;
+    uint64_t idle_timeout_ms, request_timeout_ms, reply_timeout_ms;
 };
 
 /* In the order in which they came into it. */

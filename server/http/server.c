@@ -136,7 +136,6 @@ static void on_trim(uv_timer_t *trim)
 
 static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
 {
-    const struct bag_option_values *options = &server->context.service->config->options;
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             MHD_USE_SUPPRESS_DATE_NO_CLOCK,
@@ -146,8 +145,7 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
         MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, &server->mhd,
         MHD_OPTION_URI_LOG_CALLBACK, bag_http_mhd_on_target, &server->mhd,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
-        server->context.service->max_in_library, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)options->idle_timeout_s, MHD_OPTION_END);
+        server->context.service->max_in_library, MHD_OPTION_END);
 }
 
 /* One loop's share of what all of them may hold. */
@@ -194,6 +192,7 @@ static void init_connections(struct bag_http_server *server)
     struct bag_http_connection_limits limits = {
         .connections = infers ? service->max_connections : service->max_admin_connections,
         .total = infers ? &service->connections : &service->admin_connections,
+        .idle_timeout_ms = (uint64_t)options->idle_timeout_s * 1000,
         .request_timeout_ms = (uint64_t)options->request_timeout_s * 1000,
         .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,
     };

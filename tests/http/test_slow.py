@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import re
 import resource
 import select
 import socket
@@ -98,6 +99,11 @@ def test_many_slow_requests(directory):
 
 
 # ---- reading ----------------------------------------------------------------------------------
+def connections(client):
+    metrics = client.get("/metrics").expect(200).body.decode()
+    return int(re.search(r"^bagserve_http_connections (\d+)$", metrics, re.M)[1])
+
+
 def small_request():
     body, headers = infer_body([Tensor("indices", np.zeros((1, 1), np.int32))], binary=True)
     return head("POST", INFER, headers, body)
@@ -133,6 +139,18 @@ def test_slow_reading(directory):
         with Raw(server) as raw:  # one who reads at once gets all of it
             raw.send(large_request(rows))
             expect_equal(raw.reply().embeddings().shape, (rows, 64))
+
+
+def test_reading_that_stops(directory):
+    """A reply of which nothing is read ends by the idle time-out, long before its own deadline."""
+    path = save(directory / "items.npy", np.ones((4, 64), np.float32))
+    with Server("--table", f"items={path}", "--idle-timeout-s", "1") as server, \
+            Client(server) as other, socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((server.host, server.port))
+        slow.sendall(large_request(200_000))
+        wait_until(lambda: connections(other) == 2, "the second one is connected")
+        wait_until(lambda: connections(other) == 1, "it is closed")
 
 
 # ---- too many ---------------------------------------------------------------------------------
