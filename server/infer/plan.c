@@ -84,17 +84,41 @@ static bool find_rules(const struct bag_planner *planner, const struct bag_featu
     return bag_rules_check(&feature->memory->table, rules, fault) == BAG_STATUS_OK;
 }
 
-/* What is projected is pooled in FP32. KeyedJaggedTensor's offsets have an end, and it is not known
- * at this point which type they came in. */
-static void adapt_rules(const struct bag_planner *planner, const struct bag_feature *feature,
-                        struct bag_rules *rules)
+/* KeyedJaggedTensor's offsets have an end, and it is not known at this point which type they came
+ * in. */
+static void adapt_rules(struct bag_rules *rules)
 {
-    if (feature->projection)
-        rules->output_dtype = BAG_F32;
-    if (!planner->kjt)
-        return;
     rules->include_last_offset = true;
     rules->require_matching_index_types = false;
+}
+
+static bool changes_rules(const struct bag_v2_overrides *overrides)
+{
+    return overrides->has_reduction || overrides->has_padding_idx || overrides->has_missing ||
+           overrides->has_out_of_range || overrides->has_include_last_offset ||
+           overrides->has_output_dtype;
+}
+
+/* The plan of a feature's pool for this request: the feature's own, or made in *plan. NULL with a
+ * fault. Of a table with live rows the number of rows may have changed since. */
+static const struct bag_pool_plan *find_plan(const struct bag_planner *planner,
+                                             const struct bag_feature *feature,
+                                             struct bag_pool_plan *plan, struct bag_fault *fault)
+{
+    struct bag_rules rules;
+    bool is_own = !changes_rules(&planner->request->overrides) &&
+                  feature->plan.args.table.num_rows == feature->memory->table.num_rows;
+    if (is_own && !planner->kjt)
+        return &feature->plan;
+    if (is_own)
+        *plan = feature->plan;
+    else if (find_rules(planner, feature, &rules, fault))
+        bag_feature_prepare(feature, rules, plan);
+    else
+        return NULL;
+    if (planner->kjt)
+        adapt_rules(&plan->rules);
+    return plan;
 }
 
 /* ---- pools ----------------------------------------------------------------------------------- */
@@ -180,25 +204,23 @@ static bool check_pool(const struct bag_planner *planner, size_t i)
 {
     const struct bag_feature *feature = &planner->model->features[i];
     struct bag_kjt_part part BAG_UNSET;
-    struct bag_pool_plan plan BAG_UNSET;
-    struct bag_rules rules;
+    struct bag_pool_plan own BAG_UNSET;
     struct bag_fault fault;
-    bool ok = find_rules(planner, feature, &rules, &fault);
+    const struct bag_pool_plan *plan = find_plan(planner, feature, &own, &fault);
+    bool ok = plan != NULL;
     if (ok) {
         struct bag_inputs inputs = inputs_of(planner, i, &part);
-        adapt_rules(planner, feature, &rules);
-        bag_pool_prepare(&feature->memory->table, &rules, &plan);
-        ok = bag_pool_check(&plan, &inputs, planner->limits->max_reply_bytes, &planner->args[i],
+        ok = bag_pool_check(plan, &inputs, planner->limits->max_reply_bytes, &planner->args[i],
                             &fault) == BAG_STATUS_OK;
-        if (ok && bag_needs_rows(&rules))
-            ok = resolve_keys(planner, i, &rules, &inputs, &fault);
+        if (ok && bag_needs_rows(&plan->rules))
+            ok = resolve_keys(planner, i, &plan->rules, &inputs, &fault);
         else if (ok)
             bag_pool_prefetch(&planner->args[i], planner->model->num_features == 1);
     }
     if (ok || fault.status == BAG_STATUS_OK)
         return ok;
     if (planner->kjt && fault.status == BAG_STATUS_WEIGHTS_NOT_SUPPORTED)
-        return reject_weights(planner, feature, rules.reduction);
+        return reject_weights(planner, feature, plan->rules.reduction);
     bag_problem_from_fault(planner->problem, &fault);
     return name_feature(planner, i);
 }

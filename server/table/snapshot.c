@@ -63,6 +63,14 @@ static struct bag_model *make_model(const char *name, const char *version, size_
     return NULL;
 }
 
+void bag_feature_prepare(const struct bag_feature *feature, struct bag_rules rules,
+                         struct bag_pool_plan *plan)
+{
+    if (feature->projection)
+        rules.output_dtype = BAG_F32;
+    bag_pool_prepare(&feature->memory->table, &rules, plan);
+}
+
 struct bag_model *bag_model_of_table(const char *name, const char *version,
                                      const struct bag_rules *rules,
                                      const struct bag_table_memory *memory,
@@ -79,7 +87,9 @@ struct bag_model *bag_model_of_table(const char *name, const char *version,
     }
     *own = *memory;
     model->memory = own;
-    model->features[0] = (struct bag_feature){output, model, *rules, own, projection};
+    model->features[0] = (struct bag_feature){
+        .name = output, .model = model, .rules = *rules, .memory = own, .projection = projection};
+    bag_feature_prepare(&model->features[0], *rules, &model->features[0].plan);
     model->projects = projection != NULL;
     model->mapped = own->map != NULL;
     model->resolves = bag_needs_rows(rules);
@@ -124,8 +134,10 @@ static int compare_features(const void *a, const void *b)
 /* Takes a copy of a feature without its projection, and holds its model. */
 static bool copy_feature(const struct bag_feature *feature, struct bag_feature *copy)
 {
-    *copy = (struct bag_feature){strdup(feature->name), feature->model, feature->rules,
-                                 feature->model->memory, NULL};
+    *copy = (struct bag_feature){.name = strdup(feature->name),
+                                 .model = feature->model,
+                                 .rules = feature->rules,
+                                 .memory = feature->model->memory};
     feature->model->holders++;
     return copy->name;
 }
@@ -151,6 +163,7 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
     }
     for (size_t i = 0; i < count; i++) {
         model->features[i].projection = features[i].projection;
+        bag_feature_prepare(&model->features[i], features[i].rules, &model->features[i].plan);
         model->projects |= features[i].projection != NULL;
         model->mapped |= model->features[i].memory->map != NULL;
         model->resolves |= bag_needs_rows(&features[i].rules);

@@ -149,7 +149,13 @@ struct bag_feature {
     struct bag_rules rules;                   /* complete: output_dtype is set */
     const struct bag_table_memory *memory;    /* borrowed from that model */
     struct bag_projection_memory *projection; /* owned; NULL: none */
+    struct bag_pool_plan plan;                /* of requests that change none of the rules */
 };
+
+/* Makes the plan of the feature's pool by other rules than its own. What is projected is pooled in
+ * FP32. */
+void bag_feature_prepare(const struct bag_feature *feature, struct bag_rules rules,
+                         struct bag_pool_plan *plan);
 
 /* One version of a model. A model of a table has one feature, named BAG_EMBEDDINGS, and its memory
  * is its own; a collection has features of other models. One that is not READY has neither. */
