@@ -17,6 +17,12 @@
 /* Connections that are accepted in one turn of the loop, so that other loops get their share. */
 #define MAX_ACCEPTED 10
 
+/* What the kernel holds of a reply to a client on this machine, which it doubles. That one takes
+ * its bytes at once, and while few are on their way they stay in a cache: large replies take 7 to
+ * 20 % less CPU than with what suits a network. With a quarter of it the kernel waits for
+ * acknowledgements. */
+#define LOCAL_SEND_BYTES (128 << 10)
+
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address)
@@ -200,6 +206,18 @@ static void on_failure(struct bag_http_acceptor *acceptor, int error)
     pause_accepting(acceptor);
 }
 
+/* For a client on this machine, or a proxy there. */
+static void set_send_buffer(int fd, const struct bag_http_peer *peer)
+{
+    static const int local_bytes = LOCAL_SEND_BYTES;
+    static const struct bag_http_networks loopback = {
+        .list = {{.address = {[10] = 0xFF, [11] = 0xFF, [12] = 127}, .bits = 104},
+                 {.address = {[15] = 1}, .bits = 128}},
+        .count = 2};
+    if (bag_http_networks_have(&loopback, peer))
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &local_bytes, sizeof local_bytes);
+}
+
 static void take(struct bag_http_acceptor *acceptor, int fd, const struct sockaddr_storage *from,
                  socklen_t bytes)
 {
@@ -213,6 +231,7 @@ static void take(struct bag_http_acceptor *acceptor, int fd, const struct sockad
         close(fd);
         return;
     }
+    set_send_buffer(fd, &next->peer);
     bag_http_connections_make_room(connections);
     acceptor->take(acceptor->server, fd, (const struct sockaddr *)from, bytes);
     bag_http_client_release(acceptor, next->client); /* no connection took it */

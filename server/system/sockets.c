@@ -244,9 +244,9 @@ uint64_t bag_systemd_watchdog_ms(void)
 /* Connections that wait to be accepted; the kernel limits it to net.core.somaxconn. */
 #define BACKLOG 4096
 
-/* What the kernel holds of a reply that its client has not read, which it doubles. Left to itself
- * it takes up to 4 MiB for each connection, and copies as much in one call: 2 to 3 ms of the loop.
- */
+/* What the kernel holds of a reply that its client has not read, which it doubles; accept.c halves
+ * it for clients on this machine. Left to itself it takes up to 4 MiB for each connection, and
+ * copies as much in one call: 2 to 3 ms of the loop. */
 #define SEND_BUFFER_BYTES (256 << 10)
 
 static int port_of(int fd)

@@ -4,17 +4,21 @@ curl and python3-requests make of the server.
 
 import contextlib
 import json
+import pathlib
 import signal
 import socket
+import struct
 import subprocess
 import threading
+import types
 
 import numpy as np
 import pytest
 import requests
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import TIMEOUT_S, Server, expect, expect_equal, scaled, wait_until
+from harness import TIMEOUT_S, Failure, Server, expect, expect_equal, scaled, wait_until
+from lifecycle import save
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
@@ -226,6 +230,53 @@ def test_small_and_large_at_once(client):
     for thread in threads:
         thread.join(TIMEOUT_S)
     expect(not problems, "; ".join(problems))
+
+
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
+INET_DIAG_SKMEMINFO, INET_DIAG_MSG_BYTES, SK_MEMINFO_SNDBUF = 7, 72, 3
+
+
+def send_buffer(raw):
+    """How many bytes the kernel holds for the server's end of a connection (sock_diag(7))."""
+    ends, family = (raw.socket.getpeername(), raw.socket.getsockname()), raw.socket.family
+    request = struct.pack("=BBBxi", family, socket.IPPROTO_TCP, 1 << INET_DIAG_SKMEMINFO - 1, -1)
+    request += struct.pack("!HH", *(end[1] for end in ends))
+    request += b"".join(socket.inet_pton(family, end[0]).ljust(16, b"\0") for end in ends)
+    request += struct.pack("=Iii", 0, -1, -1)  # of any interface, with any cookie
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as diag:
+        diag.settimeout(TIMEOUT_S)
+        diag.send(struct.pack("=IHHII", 16 + len(request), SOCK_DIAG_BY_FAMILY, 1, 0, 0) + request)
+        reply = diag.recv(65536)
+    at = 16 + INET_DIAG_MSG_BYTES
+    while at < len(reply):
+        length, kind = struct.unpack_from("=HH", reply, at)
+        if kind == INET_DIAG_SKMEMINFO:
+            return struct.unpack_from("=9I", reply, at + 4)[SK_MEMINFO_SNDBUF]
+        at += (length + 3) // 4 * 4
+    raise Failure("no such connection")
+
+
+def own_address():
+    """An address of this machine that is not the loopback interface's; None: there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return probe.getsockname()[0]
+    return None
+
+
+def test_send_buffers(directory):
+    """The kernel holds a part of a large reply, a smaller one for a client on this machine."""
+    table = save(directory / "items.npy")
+    most = int(pathlib.Path("/proc/sys/net/core/wmem_max").read_text())
+    for host, local, other in (("0.0.0.0", "127.0.0.1", own_address()), ("::1", "::1", None)):
+        with Server("--table", f"items={table}", "--host", host) as server:
+            for address, asked in ((local, 128 << 10), (other, 256 << 10)):
+                if not address:
+                    continue
+                with Raw(types.SimpleNamespace(host=address, port=server.port)) as raw:
+                    raw.send(head("GET", "/v2/health/live"))
+                    raw.reply().expect(200)
+                    expect_equal(send_buffer(raw), 2 * min(asked, most), address)
 
 
 # ---- real clients -----------------------------------------------------------------------------
