@@ -158,18 +158,30 @@ BAG_LANE void f32v_store_f16(char *to, f32v values)
                      _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-BAG_LANE void f32v_store_bf16(char *to, f32v values)
+/* Rounded to bf16, in the upper halves. A NaN stays one where its lower half is zero, as that of
+ * bf16 numbers and of what is computed from them. */
+BAG_LANE __m256i round_bf16(f32v values)
 {
     __m256i bits = _mm256_castps_si256(values);
-    __m256i upper = _mm256_srli_epi32(bits, 16);
-    __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-    __m256i half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
-    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
-    __m256i nan = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(bits, _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd));
+}
+
+/* The results of a pair of vectors with sums of bf16 numbers. */
+BAG_LANE void f32v_store_bf16_pair(char *to, f32v even, f32v odd)
+{
+    __m256i low = _mm256_srli_epi32(round_bf16(even), 16), high = round_bf16(odd);
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_blend_epi16(low, high, 0xaa));
+}
+
+BAG_LANE void f32v_store_bf16(char *to, f32v values)
+{
+    __m256i nan = _mm256_or_si256(_mm256_castps_si256(values), _mm256_set1_epi32(1 << 22));
     f32v is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
-    rounded = _mm256_blendv_epi8(rounded, nan, _mm256_castps_si256(is_nan));
+    __m256i rounded = _mm256_blendv_epi8(round_bf16(values), nan, _mm256_castps_si256(is_nan));
+    __m256i upper = _mm256_srli_epi32(rounded, 16);
     __m128i packed =
-        _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+        _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
     _mm_storeu_si128((__m128i *)(void *)to, packed);
 }
 

@@ -274,12 +274,29 @@ BAG_LANE void V(store_all)(const struct V(tile) * tile, enum bag_row_kind kind, 
         V(store)(dtype, out, V(column)(tile, V(paired)(kind, vectors), vectors, i), sums[i]);
 }
 
+/* Likewise as bf16, from sums that are not in order yet. */
+BAG_LANE void V(store_unordered)(const struct V(tile) * tile, int vectors, char *out,
+                                 const BODY *sums)
+{
+    const int paired = V(paired)(BAG_KIND_OF_BF16, vectors);
+#pragma GCC unroll 16
+    for (int i = 0; i < paired; i += 2)
+        V(store_pair)(out, V(column)(tile, paired, vectors, i), sums[i], sums[i + 1]);
+#pragma GCC unroll 16
+    for (int i = paired; i < vectors; i++)
+        V(store)(BAG_BF16, out, V(column)(tile, paired, vectors, i), sums[i]);
+}
+
 /* Turns the sums of one bag into its result and writes it. */
 BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, int vectors,
                         const struct V(tile) * tile, size_t bag, size_t out_at, size_t kept,
                         BODY *sums)
 {
     char *out = tile->out + out_at;
+    if (kind == BAG_KIND_OF_BF16 && rows->halves_pass) {
+        V(store_unordered)(tile, vectors, out, sums);
+        return;
+    }
     V(order)(kind, sums, vectors);
     if (rows->sums_pass || (rows->singles_pass && kept == 1)) {
         V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
@@ -287,10 +304,6 @@ BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, int
     }
     if (kind == BAG_KIND_OF_F16 && rows->halves_pass) {
         V(store_all)(tile, kind, vectors, BAG_F16, out, sums);
-        return;
-    }
-    if (kind == BAG_KIND_OF_BF16 && rows->halves_pass) {
-        V(store_all)(tile, kind, vectors, BAG_BF16, out, sums);
         return;
     }
     BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;

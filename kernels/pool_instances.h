@@ -98,6 +98,12 @@ BAG_LANE void f32v_store(enum bag_dtype dtype, char *row, size_t column, f32v va
         f32v_store_bf16(row + column * sizeof(uint16_t), values);
 }
 
+/* A pair of vectors that is not in order, as bf16. */
+BAG_LANE void f32v_store_pair(char *row, size_t column, f32v even, f32v odd)
+{
+    f32v_store_bf16_pair(row + column * sizeof(uint16_t), even, odd);
+}
+
 /* ---- the same of f64
  * ------------------------------------------------------------------------------------- */
 
@@ -146,6 +152,14 @@ BAG_LANE void f64v_store(enum bag_dtype dtype, char *row, size_t column, f64v va
 {
     (void)dtype;
     f64v_store_f64(row + column * sizeof(double), values);
+}
+
+BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
+{
+    (void)row;
+    (void)column;
+    (void)even;
+    (void)odd;
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */

@@ -194,6 +194,13 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
     (void)odd;
 }
 
+BAG_LANE void f32v_store_bf16_pair(char *to, f32v even, f32v odd)
+{
+    (void)to;
+    (void)even;
+    (void)odd;
+}
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 #define BAG_KERNELS bag_neon_kernels
