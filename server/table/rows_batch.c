@@ -137,21 +137,37 @@ static bool fits(const struct bag_table_memory *memory, const struct bag_tensor 
     return ok;
 }
 
+/* Datatype and shape, as "FP32 [2, 64]". */
+struct type_text {
+    char text[32 + 24 * BAG_MAX_RANK];
+};
+
+static struct type_text print_type(enum bag_dtype dtype, const int64_t *shape, uint32_t rank)
+{
+    struct type_text type;
+    int used = snprintf(type.text, sizeof type.text, "%s [", bag_dtypes[dtype].name);
+    for (uint32_t axis = 0; axis < rank; axis++)
+        used += snprintf(type.text + used, sizeof type.text - (size_t)used, "%s%" PRId64,
+                         axis ? ", " : "", shape[axis]);
+    snprintf(type.text + used, sizeof type.text - (size_t)used, "]");
+    return type;
+}
+
 static bool reject_rows(const struct bag_table_memory *memory, const struct bag_tensor *rows,
-                        size_t count, struct bag_problem *problem)
+                        size_t count, bool converts, struct bag_problem *problem)
 {
     const struct bag_table *table = &memory->table;
-    bool plain = table->row_format == BAG_ROWS_PLAIN;
-    char stored[96];
-    snprintf(stored, sizeof stored, "%s with %zu %s a row",
-             plain ? bag_dtypes[table->dtype].name : "UINT8",
-             plain ? table->row_elements : bag_row_bytes(table), plain ? "elements" : "bytes");
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "'rows' is %s in %" PRIu32 " dimensions with %zu elements; it must have "
-                           "%zu rows, of FP32 with %zu elements a row or as the table stores them, "
-                           "%s, in the table's dimensions",
-                           bag_dtypes[rows->dtype].name, rows->rank, rows->count, count,
-                           table->row_elements, stored);
+    bool plain = table->row_format == BAG_ROWS_PLAIN, is_f32 = plain && table->dtype == BAG_F32;
+    int64_t shape[BAG_MAX_RANK], bytes[] = {(int64_t)count, (int64_t)bag_row_bytes(table)};
+    memcpy(shape, memory->shape, sizeof shape);
+    shape[0] = (int64_t)count;
+    struct type_text stored =
+        plain ? print_type(table->dtype, shape, memory->rank) : print_type(BAG_U8, bytes, 2);
+    return bag_problem_set(
+        problem, BAG_ERROR_BAD_REQUEST, "'rows' is %s; for so many ids it must be %s%s%s",
+        print_type(rows->dtype, rows->shape, rows->rank).text, stored.text,
+        converts && !is_f32 ? " or " : "",
+        converts && !is_f32 ? print_type(BAG_F32, shape, memory->rank).text : "");
 }
 
 static bool convert(const struct bag_table_memory *memory, const struct bag_tensor *rows,
@@ -184,10 +200,10 @@ static bool take_rows(const struct bag_table_memory *memory, const struct bag_te
         batch->rows = rows->data;
         return true;
     }
-    if (rows->dtype == BAG_F32 && bag_live_rows_converts(&f32, table) &&
-        fits(memory, rows, batch->count, false))
+    bool converts = bag_live_rows_converts(&f32, table);
+    if (rows->dtype == BAG_F32 && converts && fits(memory, rows, batch->count, false))
         return convert(memory, rows, arena, batch, problem);
-    return reject_rows(memory, rows, batch->count, problem);
+    return reject_rows(memory, rows, batch->count, converts, problem);
 }
 
 bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag_tensor *ids,
