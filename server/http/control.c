@@ -183,7 +183,7 @@ bool bag_http_accept_rows(struct bag_http_request *request)
                       "updates are switched off; start the server with --updates on");
     if (context->infers && service->has_admin)
         return reject(request, BAG_ERROR_WRONG_PORT,
-                      "rows are changed on the second listener (admin_port) only");
+                      "rows are changed on the second listener (admin_port, admin_socket) only");
     if (!find_table(request))
         return false;
     if (service->state == BAG_SERVICE_DRAINING)

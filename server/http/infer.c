@@ -94,9 +94,10 @@ bool bag_http_accept_infer(struct bag_http_request *request)
 {
     const struct bag_http_context *context = request->context;
     if (!context->infers) {
-        bag_http_reply_error(&request->reply, BAG_ERROR_WRONG_PORT,
-                             "this port is for health, metrics and models (admin_port); "
-                             "send inference to the server's main address");
+        bag_http_reply_error(
+            &request->reply, BAG_ERROR_WRONG_PORT,
+            "the second listener (admin_port, admin_socket) is for health, metrics "
+            "and models; send inference to the server's main address");
         return false;
     }
     if (!find_model(request))
