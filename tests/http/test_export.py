@@ -160,7 +160,12 @@ def test_command(directory, torch, capsys):
     torch.save({"emb.weight": torch.ones(4, 2), "bias": torch.zeros(2)}, directory / "model.pt")
     main([str(directory / "model.pt"), str(directory / "out"), "--reduction", "mean"])
     expect_equal(capsys.readouterr().out,
+                 "emb: 4 rows of 2, mean\n"
+                 "--tensor NAME takes some of them alone\n"
                  f"bagserve serve --config {directory}/out/bagserve.json\n")
+    main([str(directory / "model.pt"), str(directory / "one"), "--reduction", "sum", "--tensor", "emb.weight"])
+    expect_equal(capsys.readouterr().out,
+                 f"emb: 4 rows of 2, sum\nbagserve serve --config {directory}/one/bagserve.json\n")
     with serve(directory / "out" / "bagserve.json") as server, connect(server) as client:
         expect_equal(client.bags("emb", [[0, 3]]).tolist(), [[1, 1]])
     with pytest.raises(SystemExit, match="no 'rows'; it has emb.weight, bias"):

@@ -257,7 +257,12 @@ def main(arguments=None):
         exported.state_dict(state, options.reduction, options.tensor)
     except ValueError as problem:
         sys.exit(f"{options.checkpoint}: {problem}")
-    print(f"bagserve serve --config {exported.write(options.directory)}")
+    configuration = exported.write(options.directory)
+    for name, (_, rows) in exported.tables.items():
+        print(f"{name}: {len(rows)} rows of {rows.shape[1]}, {options.reduction}")
+    if not options.tensor:  # a state_dict has the weights of linear layers, too
+        print("--tensor NAME takes some of them alone")
+    print(f"bagserve serve --config {configuration}")
 
 
 if __name__ == "__main__":
