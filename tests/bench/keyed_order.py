@@ -80,7 +80,10 @@ def read_options():
     parser.add_argument("--zipf", type=float, default=1.05, help="the exponent, other than 1")
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--program", help="another bagserve, taken as it is")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.zipf <= 0 or options.zipf == 1 or options.rows < 1:
+        parser.error("--zipf must be above 0 and other than 1, --rows at least 1")
+    return options
 
 
 def main():

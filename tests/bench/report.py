@@ -16,7 +16,7 @@ def ratio(samples, base, figure):
 
 
 def quartiles(values):
-    low, _, high = statistics.quantiles(values, n=4)
+    low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else 3 * values
     return f"{median(values):.3f} (quartiles {low:.3f} to {high:.3f}, {len(values)} pairs)"
 
 
