@@ -438,7 +438,8 @@ def json_beside_binary(bench):
     print_heading("1000 ids, dim 64; loadgen, 8 connections", BINARY.name)
     for query, taken in samples.items():
         print_row(query.name.partition(",")[0], taken, samples[BINARY])
-    print(f"JSON / binary: {quartiles(paired(samples[JSON], samples[BINARY], 'per_s'))} requests/s")
+    for figure, unit in (("cpu_us", "CPU of a request"), ("per_s", "requests/s")):
+        print(f"JSON / binary: {quartiles(paired(samples[JSON], samples[BINARY], figure))} {unit}")
 
 
 # --- health --------------------------------------------------------------------------------------
