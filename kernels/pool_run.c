@@ -16,6 +16,7 @@
 /* Table sizes at which prefetching changes, and how far ahead; measured with tests/bench/kernels.
  */
 #define FETCH_NONE_BYTES       ((size_t)2 << 20)
+#define FETCH_NONE_SHORT       ((size_t)1 << 20)   /* half a line of two-byte elements */
 #define FETCH_NONE_NARROW      ((size_t)256 << 10) /* where elements are widened as they are loaded */
 #define FETCH_NEAR_BYTES       ((size_t)24 << 20)
 #define FETCH_NEAR_AHEAD_BYTES 4096
@@ -27,11 +28,14 @@ static size_t clamp(size_t value, size_t low, size_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Widening takes so many instructions that few rows are loaded at once. */
-static size_t fetch_none_bytes(const struct bag_table *table)
+/* Widening takes so many instructions that few rows are loaded at once, but for the shortest. */
+static size_t fetch_none_bytes(const struct bag_table *table, size_t row_bytes)
 {
-    bool narrow = table->row_format != BAG_ROWS_PLAIN || bag_dtypes[table->dtype].bytes <= 2;
-    return narrow ? FETCH_NONE_NARROW : FETCH_NONE_BYTES;
+    if (table->row_format != BAG_ROWS_PLAIN)
+        return FETCH_NONE_NARROW;
+    if (bag_dtypes[table->dtype].bytes > 2)
+        return FETCH_NONE_BYTES;
+    return row_bytes <= LINE_BYTES / 2 ? FETCH_NONE_SHORT : FETCH_NONE_NARROW;
 }
 
 /* Whether a row may lie in one more line than its bytes fill. */
@@ -61,7 +65,7 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
         .params_at = places.params_at,
         .ahead = rows_ahead(table, places.bytes, table_bytes <= FETCH_NEAR_BYTES),
         .kind = (uint8_t)bag_row_kind(table),
-        .is_far = table_bytes > fetch_none_bytes(table),
+        .is_far = table_bytes > fetch_none_bytes(table, places.bytes),
         .is_near = table_bytes <= FETCH_NEAR_BYTES,
         .straddles = straddles(table, places.bytes),
         .has_params = layout->num_params > 0,
