@@ -216,10 +216,18 @@ struct bag_change_entry {
     bool is_announced;         /* as LOADING, until the change is made */
 };
 
+/* A source of the catalog; its name lives as long as the plan's sources. */
+struct bag_named_source {
+    const char *name;
+    struct bag_source **place;
+};
+
 struct bag_change_plan {
     struct bag_changer *changer;
     enum bag_change_kind kind;
-    struct bag_catalog *catalog;       /* borrowed */
+    struct bag_catalog *catalog;    /* borrowed */
+    struct bag_named_source *named; /* owned: the catalog's, by name and in its order */
+    size_t num_named;
     const struct bag_control *control; /* borrowed; NULL: all models, or `only` */
     const char *only;                  /* borrowed */
     struct bag_change_entry *prior;    /* owned: what was published, in its order */
@@ -277,6 +285,13 @@ const struct bag_control_item *bag_change_item(const struct bag_change_plan *pla
                                                const char *name);
 
 /* ---- versions (change_versions.c) ------------------------------------------------------------ */
+
+/* Sorts the catalog's sources by name, for: */
+bool bag_change_sort_catalog(struct bag_change_plan *plan, struct bag_problem *problem);
+
+/* the sources of a model, also those that were taken since; NULL with *count 0: there are none. */
+const struct bag_named_source *bag_change_find_sources(const struct bag_change_plan *plan,
+                                                       const char *name, size_t *count);
 
 /* Adds the versions of a model that the change is about. */
 bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,

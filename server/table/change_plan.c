@@ -133,6 +133,14 @@ static bool is_first_prior(const struct bag_change_plan *plan, size_t i)
     return true;
 }
 
+/* Whether a source that is there is the first of its name in the catalog. */
+static bool is_first_source(const struct bag_change_plan *plan, size_t i)
+{
+    struct bag_source **place = &plan->catalog->sources[i];
+    size_t count;
+    return bag_change_find_sources(plan, (*place)->model->name, &count)->place == place;
+}
+
 /* In the order that was published, and what is new after it. */
 static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
 {
@@ -148,7 +156,7 @@ static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
         const struct bag_source *source = plan->catalog->sources[i];
         char name[129];
         if (!source || !is_target(plan, source->model->name) ||
-            has_prior(plan, source->model->name) || is_repeated(plan, source->model->name))
+            has_prior(plan, source->model->name) || !is_first_source(plan, i))
             continue;
         snprintf(name, sizeof name, "%s", source->model->name);
         ok = bag_change_add_versions(plan, name, problem);
@@ -386,7 +394,8 @@ struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum b
     }
     *plan = (struct bag_change_plan){
         .changer = changer, .kind = kind, .catalog = catalog, .control = control, .only = only};
-    if (copy_prior(plan, problem) && add_all(plan, problem) && check_items(plan, problem) &&
+    if (copy_prior(plan, problem) && bag_change_sort_catalog(plan, problem) &&
+        add_all(plan, problem) && check_items(plan, problem) &&
         resolve_collections(plan, problem)) {
         count_bytes(plan);
         return plan;
@@ -413,6 +422,7 @@ void bag_change_plan_free(struct bag_change_plan *plan)
     for (size_t i = 0; i < plan->num_dropped; i++)
         bag_model_drop(plan->dropped[i]);
     free(plan->dropped);
+    free(plan->named);
     free(plan->wishes);
     free(plan);
 }

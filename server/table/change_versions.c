@@ -7,6 +7,50 @@
 #include <string.h>
 #include <uv.h>
 
+/* ---- the catalog's sources by name ------------------------------------------------------------
+ */
+
+static int compare_named(const void *a, const void *b)
+{
+    const struct bag_named_source *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (x->place > y->place) - (x->place < y->place);
+}
+
+bool bag_change_sort_catalog(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    const struct bag_catalog *catalog = plan->catalog;
+    plan->named = calloc(catalog->count + 1, sizeof *plan->named);
+    if (!plan->named)
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < catalog->count; i++) {
+        struct bag_source **place = &catalog->sources[i];
+        if (*place)
+            plan->named[plan->num_named++] =
+                (struct bag_named_source){(*place)->model->name, place};
+    }
+    qsort(plan->named, plan->num_named, sizeof *plan->named, compare_named);
+    return true;
+}
+
+const struct bag_named_source *bag_change_find_sources(const struct bag_change_plan *plan,
+                                                       const char *name, size_t *count)
+{
+    size_t low = 0, high = plan->num_named;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(plan->named[middle].name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (*count = 0; low + *count < plan->num_named; ++*count) {
+        if (strcmp(plan->named[low + *count].name, name) != 0)
+            break;
+    }
+    return *count ? &plan->named[low] : NULL;
+}
+
 /* ---- the versions of one model --------------------------------------------------------------- */
 
 struct candidate {
@@ -71,12 +115,14 @@ static bool gather(struct choosing *choosing, struct bag_problem *problem)
 {
     struct bag_change_plan *plan = choosing->plan;
     const struct bag_changer *changer = plan->changer;
-    choosing->candidates = calloc(plan->catalog->count + 2, sizeof *choosing->candidates);
+    size_t count;
+    const struct bag_named_source *found = bag_change_find_sources(plan, choosing->name, &count);
+    choosing->candidates = calloc(count + 2, sizeof *choosing->candidates);
     if (!choosing->candidates)
         return bag_problem_no_memory(problem);
-    for (size_t i = 0; i < plan->catalog->count; i++) {
-        struct bag_source **place = &plan->catalog->sources[i];
-        if (*place && is_name(choosing, (*place)->model->name))
+    for (size_t i = 0; i < count; i++) {
+        struct bag_source **place = found[i].place;
+        if (*place)
             choosing->candidates[choosing->count++] = (struct candidate){
                 .number = strtoull((*place)->model->version, NULL, 10), .place = place};
     }
@@ -417,6 +463,14 @@ static bool choose(struct choosing *choosing, bool *chosen, struct bag_problem *
            add_unloaded(choosing, first, problem);
 }
 
+/* One that was made for a model of which nothing was asked. */
+static void drop_empty_wish(struct bag_change_plan *plan, const struct bag_wish *wish)
+{
+    if (wish == &plan->wishes[plan->num_wishes - 1] && !wish->is_unloaded &&
+        !wish->default_version && !wish->num_unloaded)
+        plan->num_wishes--;
+}
+
 /* The versions of a model that the change is about. */
 bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
                              struct bag_problem *problem)
@@ -434,6 +488,7 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
     if (ok && !chosen)
         ok = bag_problem_no_memory(problem);
     ok = ok && choose(&choosing, chosen, problem);
+    drop_empty_wish(plan, choosing.wish);
     free(chosen);
     free(choosing.candidates);
     return ok;
