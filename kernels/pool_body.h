@@ -23,6 +23,7 @@ struct V(tile) {
     size_t last_byte;    /* the last byte that is prefetched */
     size_t bytes_before; /* as many in front of it are prefetched, too */
     ptrdiff_t params_at; /* the byte where scale and bias of a quantised row start */
+    bool is_whole;       /* it is the row's only one */
     bool fetches_params; /* of several tiles the first: prefetches scale and bias for all */
 };
 
@@ -47,7 +48,9 @@ BAG_LANE struct V(tile) V(tile_from)(const struct bag_rows *rows, enum bag_row_k
 BAG_LANE struct V(tile) V(only_tile)(const struct bag_rows *rows, enum bag_row_kind kind)
 {
     size_t columns = rows->end_column - rows->first_column;
-    return V(tile_from)(rows, kind, rows->first_column, columns - V(lanes));
+    struct V(tile) tile = V(tile_from)(rows, kind, rows->first_column, columns - V(lanes));
+    tile.is_whole = true;
+    return tile;
 }
 
 /* One of several, all of which are full; the last starts earlier where it must. */
@@ -107,7 +110,7 @@ BAG_LANE void V(fetch)(const struct bag_rows *rows, enum bag_row_kind kind, enum
     bool near = tested ? rows->fetch.near : prefetching == BAG_PREFETCH_NEAR;
     /* Where all tables are prefetched into the first cache, only rows with scale and bias, which
      * are read first and hardly ever lie in one line, gain by their ends in it. */
-    bool near_ends = BAG_FAR_CACHE == 1 ? bag_kind_has_bias(kind) : near;
+    bool near_ends = near && (BAG_FAR_CACHE == 2 || bag_kind_has_bias(kind));
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
     uintptr_t row =
         (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(rows, mode, entry) * rows->row_bytes;
@@ -187,13 +190,14 @@ BAG_LANE void V(take_plain)(const struct bag_rows *rows, enum bag_row_kind kind,
                             enum bag_mode mode, int vectors, const struct V(tile) * tile,
                             size_t first, size_t end, BODY *sums)
 {
+    const bool has_bias = bag_kind_has_bias(kind);
     size_t fetch_end = rows->fetch.end < end ? rows->fetch.end : end;
     bool is_first = true;
     /* Elements that are converted take longer than the tests. */
-    if (!bag_kind_has_bias(kind) && (bag_kind_converts(kind) || rows->fetch.straddles))
+    if (!has_bias && (bag_kind_converts(kind) || rows->fetch.straddles))
         first = V(take_run)(rows, kind, half, mode, vectors, tile, BAG_PREFETCH, first, fetch_end,
                             &is_first, sums);
-    else if (BAG_FAR_CACHE == 1 || rows->fetch.near)
+    else if (rows->fetch.near || (BAG_FAR_CACHE == 1 && (tile->is_whole || !has_bias)))
         first = V(take_run)(rows, kind, half, mode, vectors, tile, BAG_PREFETCH_NEAR, first,
                             fetch_end, &is_first, sums);
     else
