@@ -160,7 +160,7 @@ BAG_LANE struct bag_fetch fetch_for(const struct bag_block *block, size_t far)
     struct bag_fetch fetch = {.near = walk->is_near, .straddles = walk->straddles};
     if (!walk->is_far)
         return fetch;
-    fetch.ahead = clamp(walk->is_near ? walk->ahead : walk->ahead * far, 8, 64);
+    fetch.ahead = clamp(walk->is_near ? walk->ahead : walk->ahead * far, 12, 64);
     fetch.end = block->end_entry > fetch.ahead ? block->end_entry - fetch.ahead : 0;
     return fetch;
 }
