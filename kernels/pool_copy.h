@@ -1,10 +1,6 @@
 /* Blocks whose bags have one entry each, of rows that are summed as they are stored: their results
  * are rows, or rows times a weight. Part of pool_body.h, included once per element width. */
 
-/* Bytes of results that are prefetched before they are written: a store that waits for its line
- * holds up those behind it. */
-#define RESULT_AHEAD_BYTES 1024
-
 /* Adds to zero the columns of a row from `column` on, and writes them. */
 BAG_LANE void V(copy_columns)(enum bag_row_kind kind, enum bag_mode mode, const struct V(row) * row,
                               BODY weight, size_t column, char *out)
@@ -19,6 +15,7 @@ BAG_LANE void V(copy_columns)(enum bag_row_kind kind, enum bag_mode mode, const 
 BAG_LANE void V(copy_row)(enum bag_row_kind kind, enum bag_mode mode, const struct V(row) * row,
                           BODY weight, size_t vectors, size_t last_vector, char *out)
 {
+#pragma GCC unroll 8
     for (size_t column = 0; column < (vectors - 1) * V(lanes); column += V(lanes))
         V(copy_columns)(kind, mode, row, weight, column, out);
     V(copy_columns)(kind, mode, row, weight, last_vector, out);
@@ -28,8 +25,9 @@ BAG_LANE void V(copy_row)(enum bag_row_kind kind, enum bag_mode mode, const stru
 BAG_LANE bool V(copy_rows)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
                            size_t vectors, const struct V(tile) * tile)
 {
+    /* A store that waits for its line holds up those behind it: results are prefetched, too. */
     const size_t bytes = vectors * V(lanes) * sizeof(BODY_REAL);
-    const size_t ahead = rows->out_bytes * (RESULT_AHEAD_BYTES / (rows->out_bytes + 1) + 1);
+    const size_t ahead = rows->out_bytes * (vectors <= 4 ? 8 : 2);
     /* Rows in the near caches are loaded many at once, as none waits for another. */
     const size_t fetch_end = rows->fetch.near ? 0 : rows->fetch.end;
     const size_t *bounds = rows->bounds, *last_bound = bounds + rows->num_bags;
@@ -48,7 +46,7 @@ BAG_LANE bool V(copy_rows)(const struct bag_rows *rows, enum bag_row_kind kind, 
     return true;
 }
 
-/* With a constant number of vectors where rows are short. */
+/* With a constant number of vectors where rows are short or of usual widths. */
 BAG_LANE bool V(copy_bags)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode)
 {
     const struct V(tile) tile = V(only_tile)(rows, kind);
@@ -58,6 +56,8 @@ BAG_LANE bool V(copy_bags)(const struct bag_rows *rows, enum bag_row_kind kind, 
         return V(copy_rows)(rows, kind, mode, 1, &tile);
     case 2:
         return V(copy_rows)(rows, kind, mode, 2, &tile);
+    case 3:
+        return V(copy_rows)(rows, kind, mode, 3, &tile);
     case 4:
         return V(copy_rows)(rows, kind, mode, 4, &tile);
     case 8:
