@@ -369,6 +369,10 @@ BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, 
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     V(clear)(sums, vectors);
+    /* The next bag's result: a store that waits for its line holds up those behind it. */
+    if (!bag_kind_converts(kind))
+        bag_fetch_lines(true, tile->out + out_at + rows->out_bytes,
+                        (size_t)vectors * V(lanes) * sizeof(BODY_REAL));
     V(take_rows)
     (rows, kind, mode, vectors, tile, rows->bounds[bag], rows->bounds[bag + 1], sums);
     V(finish)(rows, kind, vectors, tile, bag, out_at, kept, sums);
