@@ -3,6 +3,8 @@
 #include "load.h"
 #include "source.h"
 
+#include "server/system/log.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -400,21 +402,17 @@ static bool find_only(struct bag_source *source, const char *folder, const char 
     return ok;
 }
 
-/* Nothing beside the files of a keyed table may be a table, too: nobody knows which was meant. */
-static bool is_alone(const char *folder, const char *set, struct bag_problem *problem)
+/* Warns of what looks like a table beside the files of a keyed one, which alone is served. */
+static void warn_of_others(const char *folder, const char *set)
 {
     DIR *directory = opendir(folder);
     const char *name;
-    bool ok = true;
-    while (ok && (name = next_file(directory, table_suffixes)))
-        ok = strcmp(name, KEYS ".npy") == 0 || strcmp(name, VALUES ".npy") == 0 ||
-             bag_problem_set(problem, BAG_ERROR_FILE,
-                             "%s: the folder holds %s, and another table, %s; move what is not to "
-                             "be served to another folder",
-                             folder, set, name);
+    while ((name = next_file(directory, table_suffixes)))
+        if (strcmp(name, KEYS ".npy") != 0 && strcmp(name, VALUES ".npy") != 0)
+            bag_log(BAG_LOG_LEVEL_WARNING, "ignored", BAG_LOG_TEXT("path", folder),
+                    BAG_LOG_TEXT("file", name), BAG_LOG_TEXT("reason", set));
     if (directory)
         closedir(directory);
-    return ok;
 }
 
 static bool open_folder(struct bag_source *source, const char *folder, struct bag_problem *problem)
@@ -434,17 +432,20 @@ static bool open_folder(struct bag_source *source, const char *folder, struct ba
                                "%s: the folder holds values.npy without keys.npy; put that there, "
                                "too, or name the file in place of the folder",
                                folder);
-    if (exists(keys))
-        return is_alone(folder, "keys.npy and values.npy", problem) &&
-               open_keys(source, keys, problem) && open_file(source, values, problem);
-    if (exists(key) || exists(vector))
-        return is_alone(folder, "key and emb_vector", problem) &&
-               open_raw_pair(source, key, vector, problem);
+    if (exists(keys)) {
+        warn_of_others(folder, "the table of keys.npy and values.npy is served");
+        return open_keys(source, keys, problem) && open_file(source, values, problem);
+    }
+    if (exists(key) || exists(vector)) {
+        warn_of_others(folder, "the table of key and emb_vector is served");
+        return open_raw_pair(source, key, vector, problem);
+    }
     if (!find_dump(source, folder, table, &ranks, problem))
         return false;
-    if (*table)
-        return is_alone(folder, "a dump of dynamicemb", problem) &&
-               open_dump(source, folder, table, ranks, problem);
+    if (*table) {
+        warn_of_others(folder, "the dump of dynamicemb is served");
+        return open_dump(source, folder, table, ranks, problem);
+    }
     if (!find_only(source, folder, table_suffixes, &only, problem))
         return false;
     if (only)

@@ -320,15 +320,12 @@ def test_rejected_at_the_start(directory):
         "weighty": ("F32", np.zeros((4, 2), np.float32))})
     np.savez_compressed(directory / "packed.npz", values=np.zeros((4, 2), np.float32))
     (directory / "empty").mkdir()
-    for name in ("both", "beside", "raw", "keyless", "rowless"):
+    for name in ("both", "keyless", "rowless"):
         (directory / name).mkdir()
     for name in "ab":
         np.save(directory / "both" / f"{name}.npy", keys)
-    for name in ("beside/keys", "beside/values", "beside/table", "raw/table", "keyless/values",
-                 "rowless/keys"):
+    for name in ("keyless/values", "rowless/keys"):
         np.save(directory / f"{name}.npy", keys)
-    keys.tofile(directory / "raw" / "key")
-    keys.tofile(directory / "raw" / "emb_vector")
     for model, words in [
             ({"keys": "short.npy"}, ["9 keys for the 10 rows"]),
             ({"keys": "wrong.npy"}, ["keys must be INT64 or UINT64"]),
@@ -352,16 +349,25 @@ def test_rejected_at_the_start(directory):
             ("m.safetensors", ["name the table", "weights, b, weighty"]),
             ("packed.npz", ["member 'values'", "compressed", "numpy.savez"]),
             ("both", ["several tables", "a.npy", "b.npy"]),
-            ("beside", ["beside: the folder holds keys.npy and values.npy, and another table, table.npy",
-                        "move what is not to be served to another folder"]),
             ("keyless", ["keyless: the folder holds values.npy without keys.npy"]),
             ("rowless", ["rowless/values.npy: cannot be opened: No such file"]),
-            ("raw", ["raw: the folder holds key and emb_vector, and another table, table.npy"]),
             ("empty", ["keys.npy and values.npy", "emb_vector"])]:
         reject(("--table", f"m={directory / path}"), *words)
     truncated = (directory / "m.safetensors").read_bytes()[:-1]
     (directory / "cut.safetensors").write_bytes(truncated)
     reject(("--table", f"m={directory}/cut.safetensors#weights"), "cut.safetensors", "truncated")
+
+
+def test_a_table_beside_a_keyed_one(directory):
+    """The keyed table is served, and the log names what is not."""
+    keys, values = np.array([7, -9]), np.array([[1, 2], [3, 4]], np.float32)
+    for name, array in (("keys", keys), ("values", values), ("table", values * 10)):
+        np.save(directory / f"{name}.npy", array)
+    with Server("--table", f"m={directory}") as server, Client(server) as client:
+        event = server.wait_event("ignored")
+        expect_equal((event["path"], event["file"]), (str(directory), "table.npy"))
+        expect("keys.npy and values.npy" in event["reason"], f"{event}")
+        expect_equal(client.infer("m", [Tensor("indices", np.array([[-9]]))]).embeddings().tolist(), [[3, 4]])
 
 
 @pytest.mark.parametrize("order", "CF")
