@@ -115,7 +115,19 @@ def test_other_files(directory, begin, words, suffix):
         expect_equal(done.returncode, 1 if command == "serve" else 2, f"{command}: {done.stderr}")
         for word in [path.name, *words]:
             expect(word in done.stderr, f"{command}: {word!r} is not in {done.stderr!r}")
+        if command != "serve":  # nobody has named a model
+            expect(done.stderr.startswith(f"bagserve: {path}: "), f"{command}: {done.stderr!r}")
     expect_equal(file_names(directory), [path.name])
+
+
+def test_messages_name_the_file_alone(directory):
+    """Also where the file can be read, and what is said behind it does not fit."""
+    np.save(directory / "t.npy", np.zeros((3, 4), np.float32))
+    operand = f"{directory}/t.npy,row_format=int8,row_elements=4"
+    for arguments in ([operand], [operand, directory / "o"]):
+        done = run("verify" if len(arguments) == 1 else "convert", *arguments)
+        expect_equal(done.returncode, 2, done.stderr)
+        expect(done.stderr.startswith(f"bagserve: {directory}/t.npy: "), done.stderr)
 
 
 def test_archives_of_others(directory):
