@@ -416,22 +416,25 @@ BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
         sums[i] = V(divide)(sums[i], V(all)(divisor));
 }
 
-/* Pools bags whose rows are not prefetched and whose results are sums or, where `is_mean`, these
- * divided by the number of entries: so little is done for each that short rows are added as fast as
- * they can be loaded. Begins at bag `first` and returns the first one without an entry, or
- * num_bags. */
-BAG_LANE size_t V(pool_cached)(const struct bag_rows *rows, enum bag_row_kind kind,
-                               enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                               bool is_mean, size_t first)
+/* Pools a block whose rows are not prefetched and whose results are sums or, where `is_mean`, these
+ * divided by the number of entries: so little is done for each bag that short rows are added as
+ * fast as they can be loaded. */
+BAG_LANE void V(pool_cached)(const struct bag_rows *rows, enum bag_row_kind kind,
+                             enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                             bool is_mean)
 {
     /* Rows of one cache line take fewer instructions than the loop does. */
     const size_t turn = (size_t)vectors * V(lanes) * bag_kind_bits(kind) <= 512 ? 4 : 1;
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-    char *out = tile->out + first * rows->out_bytes;
-    size_t entry = rows->bounds[first], bag = first;
+    char *out = tile->out;
+    size_t entry = rows->bounds[0];
     const char *ids = rows->ids + entry * rows->id_bytes;
-    for (; bag < rows->num_bags && rows->bounds[bag + 1] > entry; bag++, out += rows->out_bytes) {
+    for (size_t bag = 0; bag < rows->num_bags; bag++, out += rows->out_bytes) {
         size_t end = rows->bounds[bag + 1], count = end - entry;
+        if (count == 0) {
+            bag_ref_empty(rows->block, bag);
+            continue;
+        }
         V(clear)(sums, vectors);
         for (; turn > 1 && end - entry >= turn; entry += turn, ids += turn * rows->id_bytes)
             V(add_rows)(rows, kind, mode, vectors, tile, entry, ids, turn, sums);
@@ -441,7 +444,6 @@ BAG_LANE size_t V(pool_cached)(const struct bag_rows *rows, enum bag_row_kind ki
             V(divide_all)(sums, vectors, (BODY_REAL)count);
         V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
     }
-    return bag;
 }
 
 BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind,
@@ -455,15 +457,13 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
                          rows->args->output_dtype == BODY_DTYPE;
     const bool cached = mode != BAG_MODE_GENERAL && kind == BAG_KIND_OF_F32 && only &&
                         (rows->sums_pass || is_mean) && rows->fetch.end == 0;
+    if (cached) {
+        V(pool_cached)(rows, kind, mode, vectors, only, is_mean);
+        return;
+    }
     for (size_t bag = 0, out_at = 0; bag < rows->num_bags;) {
         if (singles_pass && rows->bounds[bag + 1] - rows->bounds[bag] == 1) {
             bag = V(pool_singles)(rows, kind, mode, vectors, only, bag);
-            out_at = bag * rows->out_bytes;
-            continue;
-        }
-        size_t next = cached ? V(pool_cached)(rows, kind, mode, vectors, only, is_mean, bag) : bag;
-        if (next > bag) {
-            bag = next;
             out_at = bag * rows->out_bytes;
             continue;
         }
