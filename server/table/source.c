@@ -192,13 +192,25 @@ static bool check_load(const struct bag_source *source, struct bag_problem *prob
     return true;
 }
 
+/* What problems say they are of. */
+static void name_source(const struct bag_source *source, char *what, size_t bytes)
+{
+    const struct bag_model_config *model = source->model;
+    if (source->is_unnamed)
+        snprintf(what, bytes, "%s", model->path);
+    else
+        snprintf(what, bytes, "model '%s' (%s)", model->name, model->path);
+}
+
 static bool describe_file(struct bag_source *source, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
     if (!bag_source_locate(source, problem)) {
-        bag_problem_prefix(problem, "model '%s'", model->name);
+        if (!source->is_unnamed)
+            bag_problem_prefix(problem, "model '%s'", model->name);
         return false;
     }
+    char what[512];
     const struct bag_npy *npy = &source->files[0].npy;
     source->rank = npy->rank;
     memcpy(source->shape, npy->shape, npy->rank * sizeof *npy->shape);
@@ -210,7 +222,8 @@ static bool describe_file(struct bag_source *source, struct bag_problem *problem
                             : apply_row_format(source, problem)) &&
         check_spare_rows(source, problem) && check_load(source, problem))
         return true;
-    bag_problem_prefix(problem, "model '%s' (%s)", model->name, model->path);
+    name_source(source, what, sizeof what);
+    bag_problem_prefix(problem, "%s", what);
     return false;
 }
 
@@ -382,7 +395,7 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
 {
     const struct bag_model_config *model = source->model;
     char what[512];
-    snprintf(what, sizeof what, "model '%s' (%s)", model->name, model->path);
+    name_source(source, what, sizeof what);
     if (!make_features(source, 1, problem) ||
         !(is_demo(model) ? describe_demo(source, problem) : describe_file(source, problem)))
         return false;

@@ -66,6 +66,7 @@ struct bag_source {
     bool is_open;         /* what follows is set */
     char *reason;         /* why it cannot be loaded; owned; NULL: it can, as far as is known */
     uint64_t fingerprint; /* differs where the files or what is configured differ */
+    bool is_unnamed;      /* nobody has named the model: problems tell the path alone */
 
     /* Of a model of a table; all 0 for a collection. */
     bag_demo_maker *make;             /* NULL: the table is read from `files` */

@@ -89,48 +89,23 @@ bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t 
     return true;
 }
 
-/* What `--table` of the tools calls the table. */
-#define TABLE_NAME "table"
-
 struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem)
 {
     struct bag_config config;
     struct bag_source *source = NULL;
     char *value = NULL, flag[] = "--table";
-    if (!bag_config_init(&config) || asprintf(&value, TABLE_NAME "=%s", in) < 0) {
+    if (!bag_config_init(&config) || asprintf(&value, "table=%s", in) < 0) {
         bag_problem_no_memory(problem);
         value = NULL;
     } else if (bag_config_apply_flags(&config, 2, (char *[]){flag, value}, problem) &&
                !(source = bag_source_make(&config.models[0], true))) {
         bag_problem_no_memory(problem);
     }
+    if (source)
+        source->is_unnamed = true;
     free(value);
     bag_config_free(&config);
     return source;
-}
-
-/* "model 'table': why" and "model 'table' (PATH): why" become "why" and "PATH: why". */
-static void drop_name(const char *path, struct bag_problem *problem)
-{
-    static const char name[] = "model '" TABLE_NAME "'";
-    char text[BAG_PROBLEM_TEXT_BYTES], *why = text + sizeof name - 1;
-    size_t bytes = strlen(path);
-    memcpy(text, problem->text, sizeof text);
-    if (strncmp(text, name, sizeof name - 1) != 0)
-        return;
-    if (strncmp(why, ": ", 2) == 0)
-        bag_problem_set(problem, problem->kind, "%s", why + 2);
-    else if (strncmp(why, " (", 2) == 0 && strncmp(why + 2, path, bytes) == 0 &&
-             strncmp(why + 2 + bytes, "): ", 3) == 0)
-        bag_problem_set(problem, problem->kind, "%s: %s", path, why + 2 + bytes + 3);
-}
-
-bool bag_tool_open(struct bag_source *source, struct bag_problem *problem)
-{
-    if (bag_source_open_table(source, problem))
-        return true;
-    drop_name(source->model->path, problem);
-    return false;
 }
 
 int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,

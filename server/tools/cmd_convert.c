@@ -262,7 +262,8 @@ static bool open_and_convert(const char *in, const char *out, const char *const 
     struct bag_source *source = bag_tool_find(in, problem);
     if (source)
         source->imports = true;
-    bool ok = source && bag_tool_open(source, problem) && convert(source, values, out, problem);
+    bool ok =
+        source && bag_source_open_table(source, problem) && convert(source, values, out, problem);
     bag_source_free(source);
     return ok;
 }

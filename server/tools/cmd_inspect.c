@@ -348,7 +348,7 @@ static bool inspect(struct bag_source *source, const char *in, const char *const
     struct tensors tensors = {0};
     struct bag_problem unclear = {.text = ""};
     const struct bag_model_config *model = source->model;
-    bool opened = bag_tool_open(source, &unclear);
+    bool opened = bag_source_open_table(source, &unclear);
     bool ok = list_tensors(&tensors, source, opened, problem);
     char *path = realpath(model->path, NULL);
     if (!opened && (!ok || tensors.count == 0)) {

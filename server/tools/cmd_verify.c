@@ -258,8 +258,8 @@ static bool verify(struct bag_source *source, const char *in, const char *const 
 {
     struct bag_rows_reader reader;
     size_t checked = 0;
-    if (!check_files(source->model->path, &checked, problem) || !bag_tool_open(source, problem) ||
-        !bag_rows_reader_open(&reader, source, problem))
+    if (!check_files(source->model->path, &checked, problem) ||
+        !bag_source_open_table(source, problem) || !bag_rows_reader_open(&reader, source, problem))
         return false;
     bool ok = read_rows(&reader, values[FLAG_FINITE] != NULL, problem) &&
               (!bag_source_is_keyed(source) || check_keys(&reader, problem));

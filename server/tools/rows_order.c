@@ -135,7 +135,7 @@ size_t *bag_rows_order(const struct bag_source *source, const char *path,
         return NULL;
     }
     struct bag_source *counts = bag_tool_find(path, problem);
-    size_t *order = counts && bag_tool_open(counts, problem)
+    size_t *order = counts && bag_source_open_table(counts, problem)
                         ? order_by(counts, (size_t)source->table.num_rows, problem)
                         : NULL;
     bag_source_free(counts);

@@ -49,11 +49,8 @@ bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t 
                      size_t *number, struct bag_problem *problem);
 
 /* The table that `--table NAME=IN` would serve, whose files are not open yet
- * (bag_tool_open); NULL with the problem set. The caller frees it. */
+ * (bag_source_open_table); NULL with the problem set. The caller frees it. */
 struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem);
-
-/* bag_source_open_table; what is wrong names the path alone, since nobody has named a model. */
-bool bag_tool_open(struct bag_source *source, struct bag_problem *problem);
 
 /* ---- rows of files (rows_reader.c) ----------------------------------------------------------- */
 
