@@ -330,18 +330,17 @@ BAG_LANE void V(pass)(const struct bag_rows *rows, enum bag_row_kind kind, enum 
     V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
 }
 
-/* Copies the rows of `count` bags of one entry each, from `bag` on, which has that entry; with or
- * without prefetching. `only` is the tile of rows that have one, or NULL. */
+/* Copies the rows of `count` bags of one entry each, from `bag` on, which has that entry. `only` is
+ * the tile of rows that have one, or NULL. */
 BAG_LANE void V(pass_run)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                          int vectors, const struct V(tile) * only,
-                          enum bag_prefetching prefetching, size_t bag, size_t entry, size_t count)
+                          int vectors, const struct V(tile) * only, size_t bag, size_t entry,
+                          size_t count)
 {
     size_t out_at = bag * rows->out_bytes;
     for (size_t end = entry + count; entry < end; entry++, out_at += rows->out_bytes) {
         for (size_t number = 0; number < (only ? 1 : rows->num_tiles); number++) {
             struct V(tile) tile = only ? *only : V(tile_at)(rows, kind, vectors, number);
-            if (prefetching == BAG_PREFETCH ||
-                (prefetching == BAG_PREFETCH_SOME && entry < rows->fetch.end))
+            if (entry < rows->fetch.end)
                 V(fetch)(rows, kind, mode, vectors, &tile, BAG_PREFETCH, entry);
             V(pass)(rows, kind, mode, vectors, &tile, entry, tile.out + out_at);
         }
@@ -357,8 +356,7 @@ BAG_LANE size_t V(pool_singles)(const struct bag_rows *rows, enum bag_row_kind k
     size_t entry = rows->bounds[first], end = first;
     while (end < rows->num_bags && rows->bounds[end + 1] - rows->bounds[end] == 1)
         end++;
-    V(pass_run)
-    (rows, kind, mode, vectors, only, BAG_PREFETCH_SOME, first, entry, end - first);
+    V(pass_run)(rows, kind, mode, vectors, only, first, entry, end - first);
     return end;
 }
 
