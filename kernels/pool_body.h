@@ -292,12 +292,12 @@ BAG_LANE void V(store_unordered)(const struct V(tile) * tile, int vectors, char 
 }
 
 /* Turns the sums of one bag into its result and writes it. */
-BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, int vectors,
-                        const struct V(tile) * tile, size_t bag, size_t out_at, size_t kept,
-                        BODY *sums)
+BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
+                        int vectors, const struct V(tile) * tile, size_t bag, size_t out_at,
+                        size_t kept, BODY *sums)
 {
     char *out = tile->out + out_at;
-    if (kind == BAG_KIND_OF_BF16 && rows->halves_pass) {
+    if (kind == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN && rows->halves_pass) {
         V(store_unordered)(tile, vectors, out, sums);
         return;
     }
@@ -308,6 +308,10 @@ BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, int
     }
     if (kind == BAG_KIND_OF_F16 && rows->halves_pass) {
         V(store_all)(tile, kind, vectors, BAG_F16, out, sums);
+        return;
+    }
+    if (kind == BAG_KIND_OF_BF16 && mode != BAG_MODE_PLAIN && rows->halves_pass) {
+        V(store_all)(tile, kind, vectors, BAG_BF16, out, sums);
         return;
     }
     BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
@@ -373,7 +377,7 @@ BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, 
                         (size_t)vectors * V(lanes) * sizeof(BODY_REAL));
     V(take_rows)
     (rows, kind, mode, vectors, tile, rows->bounds[bag], rows->bounds[bag + 1], sums);
-    V(finish)(rows, kind, vectors, tile, bag, out_at, kept, sums);
+    V(finish)(rows, kind, mode, vectors, tile, bag, out_at, kept, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. `only` is the tile of

@@ -74,7 +74,8 @@ struct call {
 
 static const uint32_t special_f32[] = {0,          0x80000000, 1,          0x807fffff, 0x00800000,
                                        0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff, 0xff7fffff,
-                                       0x3f800000, 0xbf800000, 0x477fe000, 0x38800000, 0x33000000};
+                                       0x3f800000, 0xbf800000, 0x477fe000, 0x38800000, 0x33000000,
+                                       0x7f800001, 0x7fffffff, 0xffffffff};
 
 /* A number near 1 of the element's type, or a special one. */
 static void fill_f32(unsigned char *at, bool special)
