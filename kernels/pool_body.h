@@ -297,6 +297,7 @@ BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, enu
                         size_t kept, BODY *sums)
 {
     char *out = tile->out + out_at;
+    /* Weights may bring a NaN of any payload. */
     if (kind == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN && rows->halves_pass) {
         V(store_unordered)(tile, vectors, out, sums);
         return;
@@ -306,12 +307,9 @@ BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, enu
         V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
         return;
     }
-    if (kind == BAG_KIND_OF_F16 && rows->halves_pass) {
-        V(store_all)(tile, kind, vectors, BAG_F16, out, sums);
-        return;
-    }
-    if (kind == BAG_KIND_OF_BF16 && mode != BAG_MODE_PLAIN && rows->halves_pass) {
-        V(store_all)(tile, kind, vectors, BAG_BF16, out, sums);
+    if (bag_kind_halves(kind) && rows->halves_pass) {
+        const enum bag_dtype dtype = kind == BAG_KIND_OF_F16 ? BAG_F16 : BAG_BF16;
+        V(store_all)(tile, kind, vectors, dtype, out, sums);
         return;
     }
     BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
