@@ -138,6 +138,9 @@ struct bag_model *bag_model_load(struct bag_source *source, const struct bag_loa
     struct bag_table_memory memory;
     struct bag_projection_memory *projection = NULL;
     struct bag_model *model = NULL;
+    if (source->beside)
+        bag_log(BAG_LOG_LEVEL_WARNING, "ignored", BAG_LOG_TEXT("path", source->beside),
+                BAG_LOG_TEXT("reason", "there is a keyed table in its folder, which is served"));
     if (!load_elements(source, options, &memory, problem))
         return NULL;
     char what[512];

@@ -3,8 +3,6 @@
 #include "load.h"
 #include "source.h"
 
-#include "server/system/log.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -402,17 +400,17 @@ static bool find_only(struct bag_source *source, const char *folder, const char 
     return ok;
 }
 
-/* Warns of what looks like a table beside the files of a keyed one, which alone is served. */
-static void warn_of_others(const char *folder, const char *set)
+/* Finds what looks like a table beside the files of a keyed one, which alone is served. */
+static bool find_beside(struct bag_source *source, const char *folder, struct bag_problem *problem)
 {
     DIR *directory = opendir(folder);
-    const char *name;
-    while ((name = next_file(directory, table_suffixes)))
-        if (strcmp(name, KEYS ".npy") != 0 && strcmp(name, VALUES ".npy") != 0)
-            bag_log(BAG_LOG_LEVEL_WARNING, "ignored", BAG_LOG_TEXT("path", folder),
-                    BAG_LOG_TEXT("file", name), BAG_LOG_TEXT("reason", set));
+    const char *name = next_file(directory, table_suffixes);
+    while (name && (strcmp(name, KEYS ".npy") == 0 || strcmp(name, VALUES ".npy") == 0))
+        name = next_file(directory, table_suffixes);
+    bool ok = !name || (source->beside = join(source, folder, name, problem));
     if (directory)
         closedir(directory);
+    return ok;
 }
 
 static bool open_folder(struct bag_source *source, const char *folder, struct bag_problem *problem)
@@ -432,20 +430,16 @@ static bool open_folder(struct bag_source *source, const char *folder, struct ba
                                "%s: the folder holds values.npy without keys.npy; put that there, "
                                "too, or name the file in place of the folder",
                                folder);
-    if (exists(keys)) {
-        warn_of_others(folder, "the table of keys.npy and values.npy is served");
-        return open_keys(source, keys, problem) && open_file(source, values, problem);
-    }
-    if (exists(key) || exists(vector)) {
-        warn_of_others(folder, "the table of key and emb_vector is served");
-        return open_raw_pair(source, key, vector, problem);
-    }
+    if (exists(keys))
+        return find_beside(source, folder, problem) && open_keys(source, keys, problem) &&
+               open_file(source, values, problem);
+    if (exists(key) || exists(vector))
+        return find_beside(source, folder, problem) && open_raw_pair(source, key, vector, problem);
     if (!find_dump(source, folder, table, &ranks, problem))
         return false;
-    if (*table) {
-        warn_of_others(folder, "the dump of dynamicemb is served");
-        return open_dump(source, folder, table, ranks, problem);
-    }
+    if (*table)
+        return find_beside(source, folder, problem) &&
+               open_dump(source, folder, table, ranks, problem);
     if (!find_only(source, folder, table_suffixes, &only, problem))
         return false;
     if (only)

@@ -80,6 +80,8 @@ struct bag_source {
     size_t num_scales;
     char **paths; /* owned; some of those files' */
     size_t num_paths;
+    const char *beside;     /* one of these: another table in the folder of a keyed one, which is
+                               not served; NULL: there is none */
     bool maps;              /* the table stays in its file */
     struct bag_table table; /* as the kernels will see it; it has no rows yet */
     uint32_t rank;          /* of the table; the first dimension is its rows */

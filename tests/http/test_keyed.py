@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import oracle
-from harness import Server, expect, expect_equal, run, scaled, write_json
+from harness import Server, expect, expect_equal, run, scaled, wait_until, write_json
 from keyed import HASH_ROWS, MASK, POLICIES, Table, random_request
 from table_files import write_safetensors
 from v2 import Client, Tensor
@@ -359,15 +359,24 @@ def test_rejected_at_the_start(directory):
 
 
 def test_a_table_beside_a_keyed_one(directory):
-    """The keyed table is served, and the log names what is not."""
-    keys, values = np.array([7, -9]), np.array([[1, 2], [3, 4]], np.float32)
+    """The keyed table is served, and the log names the other one once, however often files are looked at."""
+    keys, values, other = np.array([7, -9]), np.array([[1, 2], [3, 4]], np.float32), directory / "other.npy"
+    (directory / "m").mkdir()
     for name, array in (("keys", keys), ("values", values), ("table", values * 10)):
-        np.save(directory / f"{name}.npy", array)
-    with Server("--table", f"m={directory}") as server, Client(server) as client:
-        event = server.wait_event("ignored")
-        expect_equal((event["path"], event["file"]), (str(directory), "table.npy"))
-        expect("keys.npy and values.npy" in event["reason"], f"{event}")
-        expect_equal(client.infer("m", [Tensor("indices", np.array([[-9]]))]).embeddings().tolist(), [[3, 4]])
+        np.save(directory / "m" / f"{name}.npy", array)
+    np.save(other, values)
+    with Server("--table", f"m={directory}/m", "--table", f"o={other}", "--model-control", "poll",
+                "--poll-seconds", "1") as server, Client(server) as client:
+        def row(model, index):
+            return client.infer(model, [Tensor("indices", np.array([[index]]))]).embeddings().tolist()
+
+        expect_equal(row("m", -9), [[3, 4]])
+        np.save(directory / "new.npy", values * 5)
+        (directory / "new.npy").rename(other)
+        wait_until(lambda: row("o", 1) == [[15, 20]], "the other model is loaded again")
+        ignored, = (event for event in server.events() if event.get("event") == "ignored")
+        expect_equal(ignored["path"], str(directory / "m" / "table.npy"))
+        expect("keyed table" in ignored["reason"], f"{ignored}")
 
 
 @pytest.mark.parametrize("order", "CF")
