@@ -256,8 +256,11 @@ const char *bag_safetensors_index_next(const struct bag_safetensors_index *index
  *            datatype's and of the row format's, u8 keyed, u32 CRC-32 of all of the header with
  *            zeros in its place; the three names; zeros
  *   record   u32 "ROWS", u32 CRC-32 of what follows it in the record, u64 bytes of the record,
- *            u64 sequence, u64 synced bytes, u32 kind, u32 0, u64 count; count u64 ids (row numbers
- *            or keys); unless it deletes, count rows; zeros
+ *            u64 sequence, u64 synced bytes, u32 kind, u32 range, u64 count; count u64 ids (row
+ *            numbers or keys); unless it deletes, count rows; zeros
+ *
+ * A record stands for one update, whose number follows the one of the record before it, or the
+ * header's first; where range is 1, for all updates after that one up to its own number.
  *
  * "Synced bytes" says how much of the file was known to be on the disk when the record was written.
  * So a reader can tell a tail that was lost, which nobody was told to be safe, from damage further
@@ -297,6 +300,7 @@ enum bag_journal_kind {
 /* One batch. The pointers are borrowed: of a record that was read from its bytes. */
 struct bag_journal_record {
     uint64_t sequence; /* from 1 */
+    bool is_range;     /* for all updates after those of the record before it */
     uint64_t synced_bytes;
     enum bag_journal_kind kind;
     uint64_t count;
@@ -308,7 +312,8 @@ struct bag_journal_record {
 size_t bag_journal_write_header(const struct bag_journal_header *header, void *out);
 
 /* Reads a header at the beginning of `count` bytes; *header_bytes says where records begin. False
- * with *problem (FILE) where it is none, is damaged, or of a newer version. */
+ * with *problem (FILE) where it is none, is damaged, of a newer version, or of rows that cannot be:
+ * row_bytes are those of a table of its elements. */
 bool bag_journal_read_header(const void *bytes, size_t count, struct bag_journal_header *header,
                              size_t *header_bytes, struct bag_problem *problem);
 
@@ -319,14 +324,26 @@ size_t bag_journal_record_bytes(const struct bag_journal_record *record, uint64_
 void bag_journal_write_record(const struct bag_journal_record *record, uint64_t row_bytes,
                               void *out);
 
-/* Reads the record at `at` of a file of `count` bytes: how many bytes it takes. 0 where there is
- * none that is whole. */
-size_t bag_journal_read_record(const void *bytes, size_t count, size_t at, uint64_t row_bytes,
+/* Reads the record at `at` of a file of `count` bytes with that header: how many bytes it takes. 0
+ * where there is none that is whole and that such a file can hold: a dense table has no keys to
+ * delete. */
+size_t bag_journal_read_record(const void *bytes, size_t count, size_t at,
+                               const struct bag_journal_header *header,
                                struct bag_journal_record *record);
 
+/* Whether the record comes after the one of that number, or after the number before the first. */
+static inline bool bag_journal_follows(const struct bag_journal_record *record,
+                                       uint64_t last_sequence)
+{
+    return record->is_range ? record->sequence > last_sequence
+                            : record->sequence == last_sequence + 1;
+}
+
 /* Where the record at `at` is not whole: whether what is there from `at` on is a tail that was
- * lost. Otherwise a record behind it says that the disk had it already. */
-bool bag_journal_tail_is_torn(const void *bytes, size_t count, size_t at, uint64_t row_bytes);
+ * lost. Otherwise a record behind it says that the disk had it already, or there are more heads of
+ * records in it than a lost tail can have. */
+bool bag_journal_tail_is_torn(const void *bytes, size_t count, size_t at,
+                              const struct bag_journal_header *header);
 
 /* ---- reports on files (table_report.c) ------------------------------------------------------- */
 

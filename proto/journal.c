@@ -1,6 +1,7 @@
 /* Headers and records of journals; see formats.h. */
 #include "formats.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -12,6 +13,13 @@ static const char file_magic[8] = {'B', 'A', 'G', 'R', 'O', 'W', 'S', '\n'};
 #define RECORD_FIXED_BYTES 48
 #define HEADER_CRC_AT      44
 #define RECORD_CRC_FROM    8
+
+/* More would not be counted in bytes. */
+#define MAX_ROW_ELEMENTS (UINT64_MAX / 16)
+
+/* How often the bytes of a tail are summed at most, while records are looked for in it: those of
+ * one that was lost are in one record each. */
+#define TAIL_PASSES 4
 
 _Static_assert(HEADER_FIXED_BYTES + BAG_JOURNAL_NAME_BYTES - 1 + 2 * 32 <=
                    BAG_JOURNAL_MAX_HEADER_BYTES,
@@ -127,6 +135,27 @@ static bool check_frame(const unsigned char *bytes, size_t count, size_t *header
            reject(problem, "the journal's header is damaged: its checksum is wrong");
 }
 
+/* Whether the table can be, and its rows take as many bytes as the header says. */
+static bool check_rows(const struct bag_journal_header *header, struct bag_problem *problem)
+{
+    struct bag_table table = {.dtype = header->dtype,
+                              .row_elements = header->row_elements,
+                              .row_format = header->row_format};
+    bool is_plain = header->row_format == BAG_ROWS_PLAIN;
+    if (header->dtype == BAG_BOOL || header->dtype == BAG_BYTES ||
+        (!is_plain && header->dtype != BAG_F32) || header->row_elements > MAX_ROW_ELEMENTS)
+        return reject(problem, "the journal's header is damaged: no table has such rows");
+    if (header->row_bytes == bag_row_bytes(&table))
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_FILE,
+                           "the journal's header is damaged: rows of %" PRIu64
+                           " elements of %s take %zu bytes, and it says %" PRIu64,
+                           header->row_elements,
+                           is_plain ? bag_dtypes[header->dtype].name
+                                    : bag_row_format_names[header->row_format],
+                           bag_row_bytes(&table), header->row_bytes);
+}
+
 bool bag_journal_read_header(const void *data, size_t count, struct bag_journal_header *header,
                              size_t *header_bytes, struct bag_problem *problem)
 {
@@ -138,8 +167,9 @@ bool bag_journal_read_header(const void *data, size_t count, struct bag_journal_
     header->row_elements = get_u64(bytes + 24);
     header->row_bytes = get_u64(bytes + 32);
     header->keyed = bytes[43];
-    return (bytes[43] <= 1 && header->first_sequence > 0) ||
-           reject(problem, "the journal's header is damaged: it has values that cannot be");
+    if (bytes[43] > 1 || header->first_sequence == 0)
+        return reject(problem, "the journal's header is damaged: it has values that cannot be");
+    return check_rows(header, problem);
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -165,7 +195,7 @@ void bag_journal_write_record(const struct bag_journal_record *record, uint64_t 
     put_u64(bytes + 16, record->sequence);
     put_u64(bytes + 24, record->synced_bytes);
     put_u32(bytes + 32, record->kind);
-    put_u32(bytes + 36, 0);
+    put_u32(bytes + 36, record->is_range);
     put_u64(bytes + 40, record->count);
     if (record->count) {
         memcpy(at, record->ids, record->count * sizeof(uint64_t));
@@ -179,39 +209,63 @@ void bag_journal_write_record(const struct bag_journal_record *record, uint64_t 
     put_u32(bytes + 4, crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM));
 }
 
-size_t bag_journal_read_record(const void *data, size_t count, size_t at, uint64_t row_bytes,
-                               struct bag_journal_record *record)
+/* A record's head at `at`, by which the bytes behind it are whole and are what the file can hold;
+ * how many those are, 0: there is none. */
+static size_t read_head(const unsigned char *data, size_t count, size_t at,
+                        const struct bag_journal_header *header, struct bag_journal_record *record)
 {
     if (at > count || count - at < RECORD_FIXED_BYTES)
         return 0;
-    const unsigned char *bytes = (const unsigned char *)data + at;
+    const unsigned char *bytes = data + at;
     uint64_t total = get_u64(bytes + 8);
-    uint32_t kind = get_u32(bytes + 32);
+    uint32_t kind = get_u32(bytes + 32), range = get_u32(bytes + 36);
+    bool known = kind == BAG_JOURNAL_UPSERT || (kind == BAG_JOURNAL_DELETE && header->keyed);
     if (get_u32(bytes) != RECORD_MAGIC || total < RECORD_FIXED_BYTES || total > count - at ||
-        (kind != BAG_JOURNAL_UPSERT && kind != BAG_JOURNAL_DELETE))
+        !known || range > 1)
         return 0;
     *record = (struct bag_journal_record){.sequence = get_u64(bytes + 16),
+                                          .is_range = range,
                                           .synced_bytes = get_u64(bytes + 24),
                                           .kind = (enum bag_journal_kind)kind,
                                           .count = get_u64(bytes + 40),
                                           .ids = bytes + RECORD_FIXED_BYTES};
-    if (bag_journal_record_bytes(record, row_bytes) != total || record->sequence == 0 ||
-        get_u32(bytes + 4) != crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM))
+    if (bag_journal_record_bytes(record, header->row_bytes) != total || record->sequence == 0)
         return 0;
     if (kind == BAG_JOURNAL_UPSERT)
         record->rows = bytes + RECORD_FIXED_BYTES + record->count * sizeof(uint64_t);
     return (size_t)total;
 }
 
-bool bag_journal_tail_is_torn(const void *bytes, size_t count, size_t at, uint64_t row_bytes)
+/* Whether the checksum of a record of so many bytes is right. */
+static bool is_whole(const unsigned char *bytes, size_t total)
 {
+    return get_u32(bytes + 4) == crc_of(0, bytes + RECORD_CRC_FROM, total - RECORD_CRC_FROM);
+}
+
+size_t bag_journal_read_record(const void *data, size_t count, size_t at,
+                               const struct bag_journal_header *header,
+                               struct bag_journal_record *record)
+{
+    const unsigned char *bytes = data;
+    size_t total = read_head(bytes, count, at, header, record);
+    return total && is_whole(bytes + at, total) ? total : 0;
+}
+
+bool bag_journal_tail_is_torn(const void *data, size_t count, size_t at,
+                              const struct bag_journal_header *header)
+{
+    const unsigned char *bytes = data;
     struct bag_journal_record record;
-    size_t next = round_up(at + 1);
+    size_t next = round_up(at + 1), summed = 0;
     while (next < count) {
-        size_t found = bag_journal_read_record(bytes, count, next, row_bytes, &record);
-        if (found && record.synced_bytes > at)
+        size_t total = read_head(bytes, count, next, header, &record);
+        summed += total;
+        if (summed / TAIL_PASSES > count - at)
             return false;
-        next += found ? found : 8;
+        bool whole = total && is_whole(bytes + next, total);
+        if (whole && record.synced_bytes > at)
+            return false;
+        next += whole ? total : 8;
     }
     return true;
 }

@@ -219,20 +219,21 @@ static bool reserve(struct bag_journal *journal, size_t bytes, struct bag_proble
 }
 
 bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_record *record,
-                        struct bag_problem *problem)
+                        uint64_t first_sequence, struct bag_problem *problem)
 {
     const struct bag_disk *disk = journal->disk;
     struct bag_journal_record written = *record;
     size_t bytes = bag_journal_record_bytes(record, journal->header.row_bytes);
     if (!reserve(journal, bytes, problem))
         return false;
-    bool syncs = journal->sync_failed || begins_file(journal, record->sequence);
+    bool syncs = journal->sync_failed || begins_file(journal, first_sequence);
     if (syncs && !bag_journal_sync(journal, false, problem))
         return false;
-    if (begins_file(journal, record->sequence) && !begin_file(journal, record->sequence, problem))
+    if (begins_file(journal, first_sequence) && !begin_file(journal, first_sequence, problem))
         return false;
     struct bag_journal_file *file = bag_journal_last(journal);
     written.synced_bytes = journal->synced_bytes;
+    written.is_range = record->sequence != first_sequence;
     bag_journal_write_record(&written, journal->header.row_bytes, journal->buffer);
     int error = disk->write(disk->context, journal->file, journal->buffer, bytes, file->bytes);
     if (error) {
@@ -242,6 +243,7 @@ bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_re
     }
     file->bytes += bytes;
     journal->last_sequence = record->sequence;
+    journal->last_first = first_sequence;
     journal->last_bytes = bytes;
     return true;
 }
@@ -255,7 +257,7 @@ bool bag_journal_take_back(struct bag_journal *journal, uint64_t sequence)
     bool synced = file->bytes == journal->synced_bytes;
     file->bytes -= journal->last_bytes;
     journal->last_bytes = 0;
-    journal->last_sequence--;
+    journal->last_sequence = journal->last_first - 1;
     if (synced) {
         journal->synced_bytes = file->bytes;
         journal->synced_sequence = journal->last_sequence;

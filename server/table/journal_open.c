@@ -78,12 +78,13 @@ bool bag_journal_next(struct bag_journal_reader *reader, const char *folder,
     if (reader->at >= reader->file.bytes || reader->last_sequence + 1 >= reader->file.end_sequence)
         return false;
     size_t bytes = bag_journal_read_record(reader->bytes, reader->file.bytes, reader->at,
-                                           reader->header.row_bytes, record);
-    if (!bytes) {
+                                           &reader->header, record);
+    if (!bytes || !bag_journal_follows(record, reader->last_sequence)) {
         *damaged = true;
         return reject_damage(folder, reader->file.first_sequence, reader->at, problem);
     }
     reader->at += bytes;
+    reader->first_sequence = reader->last_sequence + 1;
     reader->last_sequence = record->sequence;
     return record->sequence < reader->file.end_sequence;
 }
@@ -185,14 +186,40 @@ static bool find_end(struct bag_journal *journal, const char *bytes, size_t coun
         return false;
     journal->file_header = header;
     journal->last_sequence = file->first_sequence - 1;
-    while ((taken = bag_journal_read_record(bytes, count, at, header.row_bytes, &record)) > 0) {
+    journal->synced_bytes = at;
+    while ((taken = bag_journal_read_record(bytes, count, at, &header, &record)) > 0) {
+        if (!bag_journal_follows(&record, journal->last_sequence))
+            return reject_damage(journal->folder, file->first_sequence, at, problem);
         journal->last_sequence = record.sequence;
+        journal->synced_bytes = record.synced_bytes;
         at += taken;
     }
     file->bytes = at;
     journal->torn_bytes = count - at;
-    return bag_journal_tail_is_torn(bytes, count, at, header.row_bytes) ||
+    return bag_journal_tail_is_torn(bytes, count, at, &header) ||
            reject_damage(journal->folder, file->first_sequence, at, problem);
+}
+
+/* Makes what the last file has, whose bytes are here, safe. What was written and never synced may
+ * be in memory alone, where an fsync failed and the process ended: it is written again. 0 or an
+ * errno.
+ */
+static int save_last(struct bag_journal *journal, const char *bytes)
+{
+    const struct bag_disk *disk = journal->disk;
+    const struct bag_journal_file *file = bag_journal_last(journal);
+    uint64_t synced = journal->synced_bytes;
+    int error = 0;
+    if (journal->torn_bytes)
+        error = disk->truncate(disk->context, journal->file, file->bytes);
+    if (!error && synced < file->bytes)
+        error =
+            disk->write(disk->context, journal->file, bytes + synced, file->bytes - synced, synced);
+    if (!error)
+        error = disk->sync(disk->context, journal->file);
+    journal->synced_bytes = file->bytes;
+    journal->synced_sequence = journal->last_sequence;
+    return error;
 }
 
 /* Opens the last file for writing, without its torn tail; all of it is on the disk then. */
@@ -213,16 +240,10 @@ static bool open_last(struct bag_journal *journal, struct bag_problem *problem)
         error = disk->read(disk->context, journal->file, bytes, size, 0);
     bool ok = error ? bag_journal_reject(path.text, "reading it failed", error, problem)
                     : find_end(journal, bytes, size, problem);
+    if (ok)
+        error = save_last(journal, bytes);
     free(bytes);
-    if (ok && journal->torn_bytes)
-        error = disk->truncate(disk->context, journal->file, file->bytes);
-    if (ok && !error)
-        error = disk->sync(disk->context, journal->file);
-    if (ok && error)
-        ok = bag_journal_reject(path.text, "it cannot be written", error, problem);
-    journal->synced_bytes = file->bytes;
-    journal->synced_sequence = journal->last_sequence;
-    return ok;
+    return ok && (!error || bag_journal_reject(path.text, "it cannot be written", error, problem));
 }
 
 /* Of a file that is not the last one: its size, and that its header fits. */
@@ -269,10 +290,14 @@ static bool check_files(struct bag_journal *journal, struct bag_problem *problem
     return true;
 }
 
-/* Opens the last file with a record, or else the first one. */
+/* Opens the last file with a record, or else the first one. That their names are there now does not
+ * say that the disk has them: the process before may have ended in between. */
 static bool open_files(struct bag_journal *journal, struct bag_problem *problem)
 {
     const struct bag_disk *disk = journal->disk;
+    int error = disk->sync_folder(disk->context, journal->folder);
+    if (error)
+        return bag_journal_reject(journal->folder, "the folder cannot be synced", error, problem);
     if (!check_files(journal, problem) || !open_last(journal, problem))
         return false;
     while (journal->num_files > 1 &&
@@ -281,7 +306,7 @@ static bool open_files(struct bag_journal *journal, struct bag_problem *problem)
             bag_journal_path_of(journal->folder, bag_journal_last(journal)->first_sequence, "");
         disk->close(disk->context, journal->file);
         journal->file = -1;
-        int error = disk->remove(disk->context, path.text);
+        error = disk->remove(disk->context, path.text);
         if (!error)
             error = disk->sync_folder(disk->context, journal->folder);
         if (error)

@@ -242,7 +242,7 @@ static bool append(struct bag_updates_stream *stream, struct bag_update *update)
     header->dtype = table->dtype;
     header->row_format = table->row_format;
     header->row_bytes = bag_row_bytes(table);
-    bool ok = bag_journal_append(&stream->journal, &record, &update->problem);
+    bool ok = bag_journal_append(&stream->journal, &record, stream->taken + 1, &update->problem);
     count(&stream->journal_errors, !ok);
     return ok;
 }

@@ -60,6 +60,7 @@ struct bag_journal {
     struct bag_journal_header file_header; /* of the last file, which may have other rows */
     bool begins;                           /* the next record begins a file */
     uint64_t last_sequence; /* of the last record, or before the first one; 0: none */
+    uint64_t last_first;    /* the first of the updates that the last record stands for */
     size_t last_bytes;      /* of the last record; 0: it cannot be taken back */
     uint64_t synced_bytes, synced_sequence; /* of the last file; its last record that is safe */
     char *buffer;                           /* owned; of the record that is written */
@@ -82,11 +83,12 @@ void bag_journal_close(struct bag_journal *journal);
 /* Bytes of all files. */
 uint64_t bag_journal_bytes(const struct bag_journal *journal);
 
-/* Appends a record, whose synced_bytes are not used, and begins a new file where the last one is
- * large or the record does not follow its last one. False with *problem (STORAGE) where the disk
- * does not take it: the journal is then as before. */
+/* Appends a record for the updates from first_sequence to its own, whose synced_bytes and is_range
+ * are not used, and begins a new file where the last one is large or the record does not follow its
+ * last one. False with *problem (STORAGE) where the disk does not take it: the journal is then as
+ * before. */
 bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_record *record,
-                        struct bag_problem *problem);
+                        uint64_t first_sequence, struct bag_problem *problem);
 
 /* Takes back the record that was appended last, if that is `sequence`. False where it is another
  * one, or may still be on the disk. */
@@ -114,7 +116,8 @@ struct bag_journal_reader {
     struct bag_journal_header header; /* of that file */
     char *bytes;                      /* owned */
     size_t at;                        /* of the next record */
-    uint64_t last_sequence;           /* of the record before it */
+    uint64_t first_sequence;          /* of the updates that the last one taken stands for, */
+    uint64_t last_sequence;           /* and the last of these */
 };
 
 /* The file to read next, the first one with an update after `through`; false where there is none,

@@ -160,12 +160,12 @@ static bool apply_records(struct catching_up *up, struct bag_problem *problem)
     while (bag_journal_next(&up->reader, folder, &record, &damaged, problem)) {
         if (record.sequence <= up->live->through)
             continue;
-        if (record.sequence > up->live->through + 1 &&
-            !bag_updates_apply_deltas(up->live, up->table->deltas, record.sequence, &up->applied,
-                                      problem))
+        uint64_t first = up->reader.first_sequence;
+        if (first > up->live->through + 1 &&
+            !bag_updates_apply_deltas(up->live, up->table->deltas, first, &up->applied, problem))
             return false;
-        if (record.sequence > up->live->through + 1)
-            return reject_gap(up, record.sequence, problem);
+        if (first > up->live->through + 1)
+            return reject_gap(up, first, problem);
         if (!apply_record(up, &record, problem))
             return false;
     }

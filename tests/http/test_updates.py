@@ -3,6 +3,7 @@
 import resource
 import shutil
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -281,6 +282,35 @@ def test_journal_of_another_table(world):
     whole[8] = 2
     path.write_bytes(whole)
     check_unavailable(world, "format 2")
+
+
+def rewrite(path, place, value, crc_at, begin, end):
+    """Puts a number of 32 bits into a journal's header or record, whose checksum is right again."""
+    whole = bytearray(path.read_bytes())
+    whole[place:place + 4] = value.to_bytes(4, "little")
+    whole[crc_at:crc_at + 4] = bytes(4)
+    first = begin if crc_at > begin else crc_at + 4
+    whole[crc_at:crc_at + 4] = zlib.crc32(whole[first:end]).to_bytes(4, "little")
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("row_bytes", [0, 4, 17])
+def test_journal_of_rows_that_cannot_be(world, row_bytes):
+    """Whose checksum is right: what is behind a short row is no row."""
+    fill(world, 1)
+    rewrite(journal_of(world, "dense"), 32, row_bytes, 44, 0, 64)
+    check_unavailable(world, f"rows of {COLUMNS} elements of FP32 take {4 * COLUMNS} bytes, and "
+                             f"it says {row_bytes}")
+
+
+def test_deletes_in_a_journal_of_a_dense_table(world):
+    """Whose id and row are read as keys."""
+    fill(world, 2)
+    path = journal_of(world, "dense")
+    end = 64 + (path.stat().st_size - 64) // 2
+    rewrite(path, 64 + 40, 1 + COLUMNS * 4 // 8, 64 + 4, 64, end)
+    rewrite(path, 64 + 32, 2, 64 + 4, 64, end)
+    check_unavailable(world, "damaged at byte 64")
 
 
 def test_journal_of_another_model(world):

@@ -373,13 +373,12 @@ static inline bool has_folders(struct fake_disk *disk, const char *path)
     return slash == folder || (file_at(disk, folder) >= 0 && has_folders(disk, folder));
 }
 
-/* The machine loses its power, or, if it is not the machine, the process alone ends. */
-static inline void crash(struct fake_disk *disk, bool loses_power)
+static inline void lose_writes(struct fake_disk *disk)
 {
     for (int i = 0; i < disk->num_files; i++) {
         struct disk_file *file = &disk->files[i];
         for (size_t j = 0; j < file->num_writes; j++) {
-            if (!loses_power || rng_below(&disk->rng, 2))
+            if (rng_below(&disk->rng, 2))
                 keep_write(file, &file->writes[j]);
         }
         file->num_writes = 0;
@@ -388,9 +387,13 @@ static inline void crash(struct fake_disk *disk, bool loses_power)
             file->now_bytes = file->safe_bytes;
         }
     }
+}
+
+static inline void lose_names(struct fake_disk *disk)
+{
     for (size_t i = 0; i < disk->num_changes; i++) {
         const struct disk_name *change = &disk->changes[i];
-        if (!loses_power || rng_below(&disk->rng, 2))
+        if (rng_below(&disk->rng, 2))
             find_name(disk->safe, &disk->num_safe, change->path, true)->file = change->file;
     }
     disk->num_changes = 0;
@@ -399,6 +402,16 @@ static inline void crash(struct fake_disk *disk, bool loses_power)
     for (size_t i = 0; i < disk->num_now; i++) {
         if (!has_folders(disk, disk->now[i].path))
             disk->now[i].file = disk->safe[i].file = -1;
+    }
+}
+
+/* The process ends, and what it wrote is there, though not on the disk yet; or the machine loses
+ * its power. */
+static inline void crash(struct fake_disk *disk, bool loses_power)
+{
+    if (loses_power) {
+        lose_writes(disk);
+        lose_names(disk);
     }
     disk->calls_left = -1;
     disk->full = false;

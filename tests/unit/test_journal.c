@@ -60,24 +60,22 @@ static void test_reads_what_was_written(void **state)
     assert_int_equal(header.dtype, BAG_F16);
     assert_int_equal(header.row_format, BAG_ROWS_PLAIN);
     assert_true(header.keyed);
-    assert_int_equal(
-        bag_journal_read_record(copy, journal.at[3], journal.at[0], ROW_BYTES, &record),
-        journal.at[1] - journal.at[0]);
+    assert_int_equal(bag_journal_read_record(copy, journal.at[3], journal.at[0], &items, &record),
+                     journal.at[1] - journal.at[0]);
     assert_int_equal(record.sequence, 7);
     assert_int_equal(record.kind, BAG_JOURNAL_UPSERT);
     assert_int_equal(record.count, 3);
     assert_memory_equal(record.ids, ids, sizeof ids);
     assert_memory_equal(record.rows, rows, 3 * ROW_BYTES);
-    assert_int_equal(
-        bag_journal_read_record(copy, journal.at[3], journal.at[1], ROW_BYTES, &record),
-        48 + 2 * 8);
+    assert_int_equal(bag_journal_read_record(copy, journal.at[3], journal.at[1], &items, &record),
+                     48 + 2 * 8);
     assert_int_equal(record.kind, BAG_JOURNAL_DELETE);
     assert_int_equal(record.synced_bytes, journal.at[1]);
     assert_null(record.rows);
+    assert_int_equal(bag_journal_read_record(copy, journal.at[3], journal.at[3], &items, &record),
+                     0);
     assert_int_equal(
-        bag_journal_read_record(copy, journal.at[3], journal.at[3], ROW_BYTES, &record), 0);
-    assert_int_equal(
-        bag_journal_read_record(copy, journal.at[3], journal.at[3] + 1, ROW_BYTES, &record), 0);
+        bag_journal_read_record(copy, journal.at[3], journal.at[3] + 1, &items, &record), 0);
     free(copy);
 }
 
@@ -123,18 +121,109 @@ static void test_rejects_records(void **state)
         for (int bit = 0; bit < 8; bit++) {
             journal.bytes[i] ^= (unsigned char)(1 << bit);
             assert_int_equal(
-                bag_journal_read_record(journal.bytes, journal.at[3], begin, ROW_BYTES, &record),
-                0);
+                bag_journal_read_record(journal.bytes, journal.at[3], begin, &items, &record), 0);
             journal.bytes[i] ^= (unsigned char)(1 << bit);
         }
     }
     for (size_t count = begin; count < end; count++) {
         char *copy = exact_copy(journal.bytes, count);
-        assert_int_equal(bag_journal_read_record(copy, count, begin, ROW_BYTES, &record), 0);
+        assert_int_equal(bag_journal_read_record(copy, count, begin, &items, &record), 0);
         free(copy);
     }
+    struct bag_journal_header other = items;
+    other.row_bytes += 8;
+    assert_int_equal(bag_journal_read_record(journal.bytes, journal.at[3], begin, &other, &record),
+                     0);
+}
+
+/* Whose checksums are right, and which no server wrote. */
+static void test_rejects_rows_that_cannot_be(void **state)
+{
+    const struct bag_journal_header wrong[] = {
+        {.row_elements = 3, .row_bytes = 0, .dtype = BAG_F16},
+        {.row_elements = 3, .row_bytes = 4, .dtype = BAG_F16},
+        {.row_elements = 3, .row_bytes = 12, .dtype = BAG_F16},
+        {.row_elements = 3, .row_bytes = 6, .dtype = BAG_F32},
+        {.row_elements = UINT64_MAX / 2 + 4, .row_bytes = 6, .dtype = BAG_F16},
+        {.row_elements = UINT64_MAX, .row_bytes = UINT64_MAX - 1, .dtype = BAG_F16},
+        {.row_elements = 3, .row_bytes = 3, .dtype = BAG_BOOL},
+        {.row_elements = 3, .row_bytes = 0, .dtype = BAG_BYTES},
+        {.row_elements = 3, .row_bytes = 11, .dtype = BAG_U8, .row_format = BAG_ROWS_INT8},
+        {.row_elements = 3, .row_bytes = 12, .dtype = BAG_F32, .row_format = BAG_ROWS_INT8}};
+    unsigned char bytes[BAG_JOURNAL_MAX_HEADER_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct bag_journal_header header = wrong[i];
+        header.first_sequence = 1;
+        size_t count = bag_journal_write_header(&header, bytes);
+        expect_header_problem(bytes, count, "damaged");
+    }
+}
+
+static void test_dense_tables_have_no_keys_to_delete(void **state)
+{
+    struct bag_journal_header dense = items;
+    struct bag_journal_record record;
+    struct journal journal;
+    (void)state;
+    dense.keyed = false;
+    make(&journal, true);
     assert_int_equal(
-        bag_journal_read_record(journal.bytes, journal.at[3], begin, ROW_BYTES + 8, &record), 0);
+        bag_journal_read_record(journal.bytes, journal.at[3], journal.at[0], &dense, &record),
+        journal.at[1] - journal.at[0]);
+    assert_int_equal(
+        bag_journal_read_record(journal.bytes, journal.at[3], journal.at[1], &dense, &record), 0);
+}
+
+static void test_ranges(void **state)
+{
+    struct bag_journal_record record = {.sequence = 9,
+                                        .is_range = true,
+                                        .kind = BAG_JOURNAL_UPSERT,
+                                        .count = 1,
+                                        .ids = ids,
+                                        .rows = rows},
+                              again;
+    unsigned char bytes[64];
+    (void)state;
+    assert_int_equal(bag_journal_record_bytes(&record, ROW_BYTES), sizeof bytes);
+    bag_journal_write_record(&record, ROW_BYTES, bytes);
+    assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, &items, &again), sizeof bytes);
+    assert_true(again.is_range && again.sequence == 9);
+    assert_true(bag_journal_follows(&again, 0) && bag_journal_follows(&again, 8));
+    assert_false(bag_journal_follows(&again, 9) || bag_journal_follows(&again, 10));
+    record.is_range = false;
+    bag_journal_write_record(&record, ROW_BYTES, bytes);
+    assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, &items, &again), sizeof bytes);
+    assert_false(again.is_range);
+    assert_true(bag_journal_follows(&again, 8));
+    assert_false(bag_journal_follows(&again, 7) || bag_journal_follows(&again, 9));
+}
+
+/* A record of nothing but ids that look like heads of records, each of all bytes behind it: only so
+ * many sums are made of it. */
+static void test_tail_of_heads(void **state)
+{
+    const size_t count = 1 << 20;
+    unsigned char *bytes = calloc(1, count);
+    struct bag_journal_record head = {.sequence = 1, .kind = BAG_JOURNAL_DELETE};
+    (void)state;
+    assert_non_null(bytes);
+    for (size_t at = 48; at + 48 <= count; at += 48) {
+        unsigned char empty[48];
+        bag_journal_write_record(&head, ROW_BYTES, empty);
+        uint64_t total = count - at, ids_count = (total - 48) / 8;
+        for (int i = 0; i < 8; i++) {
+            empty[8 + i] = (unsigned char)(total >> 8 * i);
+            empty[40 + i] = (unsigned char)(ids_count >> 8 * i);
+        }
+        memcpy(bytes + at, empty, sizeof empty);
+    }
+    assert_false(bag_journal_tail_is_torn(bytes, count, 0, &items));
+    /* As few as a tail may have that was lost. */
+    memset(bytes + 96, 0, count - 96);
+    assert_true(bag_journal_tail_is_torn(bytes, count, 0, &items));
+    free(bytes);
 }
 
 static void test_tells_tails_from_damage(void **state)
@@ -143,20 +232,20 @@ static void test_tells_tails_from_damage(void **state)
     (void)state;
     make(&journal, true);
     /* The last record: nothing says that the disk ever had it. */
-    assert_true(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[2], ROW_BYTES));
+    assert_true(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[2], &items));
     /* The second: the third was written when it was safe. */
     journal.bytes[journal.at[1] + 50] ^= 1;
-    assert_false(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], ROW_BYTES));
+    assert_false(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], &items));
     journal.bytes[journal.at[1] + 8] ^= 0xff; /* nor where its length is lost */
-    assert_false(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], ROW_BYTES));
+    assert_false(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], &items));
     /* Written together, before anything was synced: the disk had the third one first. */
     make(&journal, false);
     journal.bytes[journal.at[1] + 50] ^= 1;
-    assert_true(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], ROW_BYTES));
+    assert_true(bag_journal_tail_is_torn(journal.bytes, journal.at[3], journal.at[1], &items));
     /* Zeros that a file system leaves where it had no data yet. */
     memset(journal.bytes + journal.at[1], 0, sizeof journal.bytes - journal.at[1]);
     assert_true(
-        bag_journal_tail_is_torn(journal.bytes, sizeof journal.bytes, journal.at[1], ROW_BYTES));
+        bag_journal_tail_is_torn(journal.bytes, sizeof journal.bytes, journal.at[1], &items));
 }
 
 static void test_counts_bytes(void **state)
@@ -181,10 +270,10 @@ static void test_rejects_uncountable_records(void **state)
     unsigned char bytes[56];
     (void)state;
     bag_journal_write_record(&record, 8, bytes);
-    assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, 8, &record), 56);
+    assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, &items, &record), 56);
     memset(bytes + 8, 0, 8);
     bytes[47] = 0x80;
-    assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, 8, &record), 0);
+    assert_int_equal(bag_journal_read_record(bytes, sizeof bytes, 0, &items, &record), 0);
 }
 
 int main(void)
@@ -192,6 +281,10 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_reads_what_was_written),
                                        cmocka_unit_test(test_rejects_headers),
                                        cmocka_unit_test(test_rejects_records),
+                                       cmocka_unit_test(test_rejects_rows_that_cannot_be),
+                                       cmocka_unit_test(test_dense_tables_have_no_keys_to_delete),
+                                       cmocka_unit_test(test_ranges),
+                                       cmocka_unit_test(test_tail_of_heads),
                                        cmocka_unit_test(test_tells_tails_from_damage),
                                        cmocka_unit_test(test_counts_bytes),
                                        cmocka_unit_test(test_rejects_uncountable_records)};

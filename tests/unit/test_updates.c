@@ -123,6 +123,78 @@ static void test_next_sync_writes_again(void **state)
     check_after_power_loss();
 }
 
+/* ---- what opening finds ---------------------------------------------------------------------- */
+
+static uint64_t sequence_of(const struct bag_table_memory *memory)
+{
+    return memory->live->stream->sequence;
+}
+
+/* Of two records that were never synced the disk has the second alone. What takes the place of the
+ * first is not followed by it. */
+static void test_torn_tail_is_gone(void **state)
+{
+    struct bag_table_memory memory;
+    (void)state;
+    start(BAG_JOURNAL_SYNC_OFF);
+    attach(&memory, BAG_F32, 0);
+    assert_null(put_row(&memory, 3, ones));
+    assert_null(put_row(&memory, 5, ones));
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+    int file = file_at(disk, "/data/journal/items/00000000000000000001.journal");
+    assert_int_equal(disk->files[file].now_bytes, 64 + 2 * 64);
+    disk->files[file].now[64 + 8] ^= 1;
+    start(BAG_JOURNAL_SYNC_OFF);
+    attach(&memory, BAG_F32, 0);
+    assert_int_equal(sequence_of(&memory), 0);
+    assert_null(put_row(&memory, 1, ones));
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+    start(BAG_JOURNAL_SYNC_OFF);
+    attach(&memory, BAG_F32, 0);
+    assert_int_equal(sequence_of(&memory), 1);
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+}
+
+/* The process ends after so many calls of the first update, and the machine after the next one. */
+static void check_first_file(long calls, uint64_t seed)
+{
+    struct bag_table_memory memory;
+    disk->rng.state = seed;
+    start(BAG_JOURNAL_SYNC_ALWAYS);
+    attach(&memory, BAG_F32, 0);
+    disk->calls_left = calls;
+    put_row(&memory, 3, ones);
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+    crash(disk, false);
+    start(BAG_JOURNAL_SYNC_ALWAYS);
+    attach(&memory, BAG_F32, 0);
+    assert_null(put_row(&memory, 5, ones));
+    uint64_t sequence = sequence_of(&memory);
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+    crash(disk, true);
+    start(BAG_JOURNAL_SYNC_ALWAYS);
+    attach(&memory, BAG_F32, 0);
+    assert_int_equal(sequence_of(&memory), sequence);
+    assert_true(((const float *)memory.table.rows)[5 * COLUMNS] == 1);
+    bag_table_unload(&memory);
+    bag_updates_free(&updates);
+}
+
+/* A file whose name was in the folder, and not on the disk yet, takes no record before it is. */
+static void test_names_are_safe_at_opening(void **state)
+{
+    for (uint64_t i = 0; i < 20 * 8; i++) {
+        check_first_file((long)(i / 8), i);
+        tear_down(state);
+        set_up(state);
+    }
+}
+
 /* ---- updates that cannot be applied ---------------------------------------------------------- */
 
 static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
@@ -254,6 +326,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_other_rows_after_a_failed_sync, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_next_sync_writes_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_torn_tail_is_gone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names_are_safe_at_opening, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_check_reserves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failed_update_is_taken_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failed_update_is_taken_back_unsynced, set_up,
