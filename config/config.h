@@ -39,7 +39,8 @@
       "int8|int4|f8_e4m3|f8_e5m2|int8_f16_front|int4_f16_front|f8_e4m3_scaled|f8_e5m2_scaled",    \
       "Quantised rows.")                                                                          \
     X(convert, ORDER_BY, "--order-by", "COUNTS",                                                  \
-      "Puts the rows of a keyed table in order of these numbers, one a row, the largest first.")  \
+      "Puts the rows of a keyed table in order of these numbers, one a row, the largest first; "  \
+      "those of IN,missing=hash,hash_rows=N stay the first.")                                     \
     X(convert, REPORT, "--report", "FILE", "Writes what was lost as JSON; - is standard output.") \
     X(convert, MAX_ERROR, "--max-error", "X",                                                     \
       "The largest error of an element; beyond it nothing is written and the exit code is 1.")    \

@@ -171,6 +171,11 @@ struct bag_safetensors_tensor {
     struct bag_npy layout;          /* C order, little-endian; rank 0 is possible */
 };
 
+/* One line of __metadata__. */
+struct bag_safetensors_note {
+    const char *key, *value;
+};
+
 /* How many bytes bag_safetensors_parse needs to see; 0 where the length is already wrong (the
  * parser says how). `count` is at least BAG_SAFETENSORS_PREAMBLE_BYTES, or that of a shorter file.
  */
@@ -193,6 +198,11 @@ bool bag_safetensors_has(const struct bag_safetensors *file, const char *name);
 /* What the file's __metadata__ says of a key; NULL: nothing. Lives as long as the file's struct. */
 const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key);
 
+/* What it says of keys, one with each call; false after the last. *cursor is NULL before the first;
+ * the note lives as long as the file's struct. */
+bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct cJSON **cursor,
+                               struct bag_safetensors_note *note);
+
 /* Describes a tensor that is there. Rejects types that cannot be pooled, and more dimensions than
  * BAG_MAX_RANK. */
 bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
@@ -209,11 +219,6 @@ struct bag_safetensors_entry {
     uint32_t rank;
     const int64_t *shape;
     uint64_t bytes;
-};
-
-/* One line of __metadata__. */
-struct bag_safetensors_note {
-    const char *key, *value;
 };
 
 /* Where the data of a written file begins: at a multiple of this, so that it can be mapped. */
@@ -358,14 +363,15 @@ struct bag_error_sum {
     size_t rows, elements;
     double squared; /* sum over the elements */
     double max;     /* the largest, in magnitude */
+    size_t max_row; /* the first that has it */
     double cosines; /* sum over the rows */
 };
 
-/* Adds one row. */
-void bag_error_add_row(struct bag_error_sum *sum, const float *want, const float *got,
+/* Adds one row; `row` is its number. */
+void bag_error_add_row(struct bag_error_sum *sum, size_t row, const float *want, const float *got,
                        size_t elements);
 
-/* Adds all of `part`. */
+/* Adds all of `part`, whose rows come behind. */
 void bag_error_add(struct bag_error_sum *sum, const struct bag_error_sum *part);
 
 struct bag_worst_row {

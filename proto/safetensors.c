@@ -358,6 +358,17 @@ const char *bag_safetensors_metadata(const struct bag_safetensors *file, const c
     return value ? value->valuestring : NULL;
 }
 
+bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct cJSON **cursor,
+                               struct bag_safetensors_note *note)
+{
+    const cJSON *metadata = member(file->tree, BAG_SAFETENSORS_METADATA);
+    const cJSON *item = *cursor ? (*cursor)->next : metadata ? metadata->child : NULL;
+    *cursor = item;
+    if (item)
+        *note = (struct bag_safetensors_note){item->string, item->valuestring};
+    return item != NULL;
+}
+
 bool bag_safetensors_has(const struct bag_safetensors *file, const char *name)
 {
     return strcmp(name, BAG_SAFETENSORS_METADATA) != 0 && member(file->tree, name);

@@ -19,15 +19,23 @@ static double error_of(float want, float got)
     return fabs((double)want - (double)got);
 }
 
-void bag_error_add_row(struct bag_error_sum *sum, const float *want, const float *got,
+/* What is not a number is the largest error of all, and of equal ones the first one counts. */
+static void raise_max(struct bag_error_sum *sum, double error, size_t row)
+{
+    if (error <= sum->max || isnan(sum->max))
+        return;
+    sum->max = error;
+    sum->max_row = row;
+}
+
+void bag_error_add_row(struct bag_error_sum *sum, size_t row, const float *want, const float *got,
                        size_t elements)
 {
     double squared = 0, dot = 0, wants = 0, gots = 0;
     for (size_t i = 0; i < elements; i++) {
         double error = error_of(want[i], got[i]);
         squared += error * error;
-        /* Not below: what is not a number is the largest error of all. */
-        sum->max = error <= sum->max ? sum->max : error;
+        raise_max(sum, error, row);
         dot += (double)want[i] * (double)got[i];
         wants += (double)want[i] * (double)want[i];
         gots += (double)got[i] * (double)got[i];
@@ -45,7 +53,7 @@ void bag_error_add(struct bag_error_sum *sum, const struct bag_error_sum *part)
     sum->rows += part->rows;
     sum->elements += part->elements;
     sum->squared += part->squared;
-    sum->max = part->max <= sum->max ? sum->max : part->max;
+    raise_max(sum, part->max, part->max_row);
     sum->cosines += part->cosines;
 }
 

@@ -137,23 +137,34 @@ static bool reject_tensor(const struct bag_safetensors *tensors, const char *ten
     return false;
 }
 
-#define UPDATES_THROUGH "updates_through"
-
-/* What the file says of the updates that it includes. */
-static bool read_updates(const struct bag_safetensors *tensors, struct bag_table_file *file,
-                         struct bag_problem *problem)
+/* A number that the file notes of itself; 0 where it does not, and then *found is false. `what`
+ * says what it must be. */
+static bool read_number(const struct bag_safetensors *tensors, const char *key, const char *what,
+                        bool *found, uint64_t *value, struct bag_problem *problem)
 {
-    const char *text = bag_safetensors_metadata(tensors, UPDATES_THROUGH);
+    const char *text = bag_safetensors_metadata(tensors, key);
     int64_t number = 0;
     bool ok =
         !text || (bag_integer_parse(text, &number) && number >= 0 && number <= BAG_LARGEST_EXACT);
-    if (!ok)
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "'__metadata__' has " UPDATES_THROUGH " '%s'; it must be the number "
-                               "of an update, up to %lld, or 0",
-                               bag_quote(text, strlen(text)).text, (long long)BAG_LARGEST_EXACT);
-    file->updates_through = (uint64_t)number;
-    return true;
+    *found = text != NULL;
+    *value = ok ? (uint64_t)number : 0;
+    return ok || bag_problem_set(problem, BAG_ERROR_FILE,
+                                 "'" BAG_SAFETENSORS_METADATA "' has %s '%s'; it must be the "
+                                 "number of %s, up to %lld, or 0",
+                                 key, bag_quote(text, strlen(text)).text, what,
+                                 (long long)BAG_LARGEST_EXACT);
+}
+
+/* Which updates the file includes, and which of its rows are where its writer had them. */
+static bool read_facts(const struct bag_safetensors *tensors, struct bag_table_file *file,
+                       struct bag_problem *problem)
+{
+    bool found;
+    file->has_notes = true;
+    return read_number(tensors, BAG_NOTE_UPDATES_THROUGH, "an update", &found,
+                       &file->updates_through, problem) &&
+           read_number(tensors, BAG_NOTE_FIXED_ROWS, "rows", &file->is_ordered, &file->fixed_rows,
+                       problem);
 }
 
 bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
@@ -168,7 +179,7 @@ bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_tabl
     bool ok = bag_safetensors_has(&tensors, tensor)
                   ? bag_safetensors_describe(&tensors, tensor, &found, problem)
                   : reject_tensor(&tensors, tensor, problem);
-    ok = ok && read_updates(&tensors, file, problem);
+    ok = ok && read_facts(&tensors, file, problem);
     if (ok) {
         file->npy = found.layout;
         file->row_format = found.row_format;
@@ -176,6 +187,46 @@ bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_tabl
     }
     bag_safetensors_free(&tensors);
     return ok || bag_file_reject(path, problem);
+}
+
+/* ---- notes ----------------------------------------------------------------------------------- */
+
+static bool add_note(struct bag_file_notes *notes, struct bag_safetensors_note note,
+                     struct bag_problem *problem)
+{
+    struct bag_safetensors_note *grown =
+        reallocarray(notes->notes, notes->count + 1, sizeof *grown);
+    if (!grown)
+        return bag_problem_no_memory(problem);
+    notes->notes = grown;
+    grown[notes->count++] = note;
+    return true;
+}
+
+bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_notes *notes,
+                         struct bag_problem *problem)
+{
+    struct stat state;
+    struct bag_safetensors_note note;
+    const struct cJSON *cursor = NULL;
+    bool ok = true;
+    *notes = (struct bag_file_notes){.count = 0};
+    if (!file->has_notes)
+        return true;
+    if (!open_tensors(file->path, &state, &notes->tensors, problem))
+        return false;
+    while (ok && bag_safetensors_next_note(&notes->tensors, &cursor, &note))
+        ok = add_note(notes, note, problem);
+    if (!ok)
+        bag_file_notes_free(notes);
+    return ok;
+}
+
+void bag_file_notes_free(struct bag_file_notes *notes)
+{
+    bag_safetensors_free(&notes->tensors);
+    free(notes->notes);
+    *notes = (struct bag_file_notes){.count = 0};
 }
 
 /* ---- files in parts -------------------------------------------------------------------------- */

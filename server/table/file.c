@@ -57,6 +57,8 @@ void bag_file_remember(struct bag_table_file *file, const char *path, const stru
     file->row_format = BAG_ROWS_PLAIN;
     file->row_elements = 0;
     file->updates_through = 0;
+    file->is_ordered = false;
+    file->has_notes = false;
     file->has_crc32 = false;
     file->device = state->st_dev;
     file->inode = state->st_ino;

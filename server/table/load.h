@@ -73,9 +73,15 @@ struct bag_table_file {
     /* Which file that was, in which state. */
     uint64_t device, inode, bytes;
     struct timespec modified;
-    uint64_t
-        updates_through; /* the last update of rows that it says it includes; 0: it says none */
+    uint64_t updates_through; /* the last update of rows that it says it includes; 0: none */
+    bool is_ordered;          /* it says that its rows were put in another order, ... */
+    uint64_t fixed_rows;      /* but for so many, the first */
+    bool has_notes;           /* it is a safetensors file: bag_file_read_notes */
 };
+
+/* What __metadata__ of a safetensors file says that struct bag_table_file keeps. */
+#define BAG_NOTE_UPDATES_THROUGH "updates_through"
+#define BAG_NOTE_FIXED_ROWS      "fixed_rows"
 
 /* Opens the file, reads its header, compares the file's size with it. Rejects missing, unreadable,
  * truncated, oversized and irregular files, wrong types, and scalars. `override_dtype` as in
@@ -239,6 +245,16 @@ bool bag_file_list_members(const char *path, struct bag_file_names *names,
 bool bag_file_list_index(const char *path, struct bag_file_names *names,
                          struct bag_problem *problem);
 void bag_file_names_free(struct bag_file_names *names);
+
+/* All that __metadata__ of a file says; none where it has none. */
+struct bag_file_notes {
+    struct bag_safetensors_note *notes; /* owned; their texts are the header's */
+    size_t count;
+    struct bag_safetensors tensors; /* the header; owned */
+};
+bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_notes *notes,
+                         struct bag_problem *problem);
+void bag_file_notes_free(struct bag_file_notes *notes);
 
 /* The file of a tensor by the index of files in parts, as a path the caller frees; NULL with the
  * problem set, where `names` is that of the index's tensors. */

@@ -157,19 +157,28 @@ static bool reject_choice(const struct archive *archive, const struct bag_file_n
     return false;
 }
 
+/* The array of the keys of those values: as configured, or by its name beside "values"; NULL: the
+ * archive holds none. */
+static const char *choose_keys(const struct bag_model_config *model,
+                               const struct bag_file_names *names, const char *values)
+{
+    if (is_set(model->keys_tensor))
+        return model->keys_tensor;
+    bool looks = !is_set(model->keys) && strcmp(values, VALUES) == 0;
+    return looks && has_name(names, KEYS) ? KEYS : NULL;
+}
+
 /* The array that is the table, and that of its keys or NULL: as configured, or by their names. */
 static bool choose_arrays(const struct bag_model_config *model, const struct archive *archive,
                           const struct bag_file_names *names, const char **values,
                           const char **keys, struct bag_problem *problem)
 {
     *values = is_set(model->tensor) ? model->tensor : has_name(names, VALUES) ? VALUES : NULL;
-    *keys = is_set(model->keys_tensor) ? model->keys_tensor : NULL;
     if (!*values)
         *values = find_only_table(archive, names);
     if (!*values)
         return reject_choice(archive, names, problem);
-    if (!*keys && !is_set(model->keys) && strcmp(*values, VALUES) == 0 && has_name(names, KEYS))
-        *keys = KEYS;
+    *keys = choose_keys(model, names, *values);
     return true;
 }
 
@@ -190,22 +199,30 @@ static bool open_archive(struct bag_source *source, const struct archive *archiv
     return ok;
 }
 
-/* A tensor of a file in parts, and its keys, which may be in another part. */
+/* A tensor of a file in parts. */
+static bool open_part(struct bag_source *source, const char *index, const char *tensor,
+                      struct bag_table_file *file, struct bag_problem *problem)
+{
+    const char *path = keep(source, bag_file_find_part(index, tensor, problem), problem);
+    return path &&
+           open_array(&(struct archive){path, true}, tensor, BAG_DTYPE_COUNT, file, problem);
+}
+
+/* A table and its keys, which may be in another part. */
 static bool open_parts(struct bag_source *source, const char *index, struct bag_problem *problem)
 {
     const struct bag_model_config *model = source->model;
-    const char *values = is_set(model->tensor) ? model->tensor : VALUES;
-    const char *path = keep(source, bag_file_find_part(index, values, problem), problem);
-    struct bag_table_file *file = path ? add_values(source, problem) : NULL;
-    const struct archive archive = {path, true};
-    if (!file || !open_array(&archive, values, BAG_DTYPE_COUNT, file, problem) ||
-        !bag_split_check_parts(source, index, values, problem))
-        return false;
-    if (!is_set(model->keys_tensor))
-        return true;
-    path = keep(source, bag_file_find_part(index, model->keys_tensor, problem), problem);
-    file = path ? add_keys(source, problem) : NULL;
-    return file && bag_table_tensor_open(path, model->keys_tensor, file, problem);
+    const char *values = is_set(model->tensor) ? model->tensor : VALUES, *keys;
+    struct bag_file_names names = {NULL, 0};
+    struct bag_table_file *file;
+    bool ok =
+        bag_file_list_index(index, &names, problem) && (file = add_values(source, problem)) &&
+        open_part(source, index, values, file, problem) &&
+        bag_split_check_parts(source, index, &names, values, problem) &&
+        (!(keys = choose_keys(model, &names, values)) ||
+         ((file = add_keys(source, problem)) && open_part(source, index, keys, file, problem)));
+    bag_file_names_free(&names);
+    return ok;
 }
 
 static bool open_raw(struct bag_source *source, const char *path, struct bag_problem *problem)

@@ -126,9 +126,10 @@ bool bag_split_is_scale(const struct bag_file_names *names, const char *name);
 bool bag_split_open(struct bag_source *source, const struct bag_file_names *names,
                     const char *values, bool tensors, struct bag_problem *problem);
 
-/* Rejects a tensor of a file in parts, the source's first file, that has scales in any part: they
- * are not put together. */
-bool bag_split_check_parts(const struct bag_source *source, const char *index, const char *values,
+/* Rejects a tensor of a file in parts, the source's first file, that has scales in any part, whose
+ * tensors are `names`: they are not put together. */
+bool bag_split_check_parts(const struct bag_source *source, const char *index,
+                           const struct bag_file_names *names, const char *values,
                            struct bag_problem *problem);
 
 /* What rows of codes become once scale and bias are in them: sets the source's table and shape.

@@ -101,6 +101,21 @@ static bool check_words(const struct bag_feature_config *pooling, const struct b
     return true;
 }
 
+/* Rows stand in for missing keys by their number: they must be those that the trainer had there. */
+static bool check_hash_rows(int64_t hash_rows, const struct bag_source *source, const char *what,
+                            struct bag_problem *problem)
+{
+    const struct bag_table_file *file = source->num_files ? &source->files[0] : NULL;
+    if (!file || !file->is_ordered || (uint64_t)hash_rows <= file->fixed_rows)
+        return true;
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "%s: hash_rows is %lld, but %s has only the first %llu rows where they "
+                           "were: the others were put in order by 'bagserve convert --order-by', "
+                           "which keeps those of IN,missing=hash,hash_rows=%lld",
+                           what, (long long)hash_rows, file->path,
+                           (unsigned long long)file->fixed_rows, (long long)hash_rows);
+}
+
 /* What a missing key, or an index outside the table, does. */
 static bool complete_missing(struct bag_feature_source *feature,
                              const struct bag_feature_config *pooling, const char *what,
@@ -117,12 +132,14 @@ static bool complete_missing(struct bag_feature_source *feature,
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: %s default needs a default_index, whose row is pooled", what,
                                rules->keyed ? "missing" : "out_of_range");
-    if (rules->missing == BAG_MISSING_HASH && (rules->hash_rows < 1 || rules->hash_rows > num_rows))
+    if (rules->missing != BAG_MISSING_HASH)
+        return true;
+    if (rules->hash_rows < 1 || rules->hash_rows > num_rows)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: missing hash needs hash_rows from 1 to %lld, the table's rows; "
                                "it is %lld",
                                what, (long long)num_rows, (long long)rules->hash_rows);
-    return true;
+    return check_hash_rows(rules->hash_rows, feature->table, what, problem);
 }
 
 bool bag_source_complete_rules(struct bag_feature_source *feature,

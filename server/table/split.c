@@ -137,20 +137,16 @@ bool bag_split_open(struct bag_source *source, const struct bag_file_names *name
            (!bias || open_one(source, bias, values, tensors, problem));
 }
 
-bool bag_split_check_parts(const struct bag_source *source, const char *index, const char *values,
+bool bag_split_check_parts(const struct bag_source *source, const char *index,
+                           const struct bag_file_names *names, const char *values,
                            struct bag_problem *problem)
 {
-    struct bag_file_names names = {NULL, 0};
-    const char *scale = NULL;
-    bool ok = bag_file_list_index(index, &names, problem) &&
-              !(scale = find_scale(&names, values, source->files[0].npy.dtype));
-    if (scale)
-        bag_problem_set(problem, BAG_ERROR_FILE,
-                        "%s: '%s' has codes whose scales are in '%s'; put these tensors, and their "
-                        "biases, into one file for 'bagserve convert'",
-                        index, values, scale);
-    bag_file_names_free(&names);
-    return ok;
+    const char *scale = find_scale(names, values, source->files[0].npy.dtype);
+    return !scale ||
+           bag_problem_set(problem, BAG_ERROR_FILE,
+                           "%s: '%s' has codes whose scales are in '%s'; put these tensors, and "
+                           "their biases, into one file for 'bagserve convert'",
+                           index, values, scale);
 }
 
 /* ---- what they become ------------------------------------------------------------------------ */

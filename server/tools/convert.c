@@ -45,68 +45,13 @@ struct buffers {
 
 /* ---- the header ------------------------------------------------------------------------------ */
 
-static const char *type_of(const struct bag_table *table)
-{
-    if (table->row_format == BAG_ROWS_F8_E4M3)
-        return "F8_E4M3";
-    if (table->row_format == BAG_ROWS_F8_E5M2)
-        return "F8_E5M2";
-    if (table->row_format != BAG_ROWS_PLAIN)
-        return "U8";
-    switch (table->dtype) {
-#define BAG_X(id, type) \
-    case BAG_##id:      \
-        return type;
-        BAG_X(F16, "F16")
-        BAG_X(BF16, "BF16")
-        BAG_X(F32, "F32")
-        BAG_X(F64, "F64")
-        BAG_X(I8, "I8")
-        BAG_X(I16, "I16")
-        BAG_X(I32, "I32")
-        BAG_X(I64, "I64")
-        BAG_X(U16, "U16")
-        BAG_X(U32, "U32")
-        BAG_X(U64, "U64")
-#undef BAG_X
-    default:
-        return "U8";
-    }
-}
-
-/* The header of the file; to be freed. */
-static char *make_header(const struct job *job, size_t *header_bytes)
-{
-    const struct bag_table *to = &job->conversion->to;
-    const struct bag_source *source = job->conversion->source;
-    char elements[24];
-    int64_t shape[BAG_MAX_RANK], keys_shape[1] = {(int64_t)job->reader.num_rows};
-    bool quantised = to->row_format != BAG_ROWS_PLAIN;
-    bool is_2d = quantised || source->table.row_format != BAG_ROWS_PLAIN;
-    memcpy(shape, source->shape, sizeof shape);
-    shape[0] = (int64_t)job->reader.num_rows;
-    if (is_2d)
-        shape[1] = (int64_t)(quantised ? job->to_bytes : to->row_elements);
-    snprintf(elements, sizeof elements, "%zu", to->row_elements);
-    const struct bag_safetensors_note notes[] = {
-        {"row_format", bag_row_format_names[to->row_format]}, {"row_elements", elements}};
-    const struct bag_safetensors_entry entries[] = {
-        {"values", type_of(to), is_2d ? 2 : source->rank, shape,
-         (uint64_t)job->reader.num_rows * job->to_bytes},
-        {"keys",
-         bag_source_is_keyed(source) && source->key_files[0].npy.dtype == BAG_U64 ? "U64" : "I64",
-         1, keys_shape, (uint64_t)job->reader.num_rows * sizeof(uint64_t)}};
-    return bag_safetensors_print(entries, bag_source_is_keyed(source) ? 2 : 1, notes, 2,
-                                 header_bytes);
-}
-
 /* Reserves room on the disk, and writes the header. */
 static bool begin_file(struct job *job, struct bag_problem *problem)
 {
     size_t header_bytes;
-    char *header = make_header(job, &header_bytes);
+    char *header = bag_convert_header(job->conversion, &header_bytes, problem);
     if (!header)
-        return bag_problem_no_memory(problem);
+        return false;
     job->values_at = header_bytes;
     job->keys_at = header_bytes + (uint64_t)job->reader.num_rows * job->to_bytes;
     uint64_t end = job->keys_at;
@@ -152,7 +97,7 @@ static bool convert_row(const struct job *job, size_t row, const unsigned char *
     if (!bag_row_encode(table, buffers->want, to))
         return reject_row(job, row, buffers->want, problem);
     bag_row_to_floats(table, to, buffers->got);
-    bag_error_add_row(&errors, buffers->want, buffers->got, table->row_elements);
+    bag_error_add_row(&errors, row, buffers->want, buffers->got, table->row_elements);
     bag_error_add(sum, &errors);
     if (errors.squared > 0) {
         double mean = errors.squared / (double)errors.elements;
@@ -317,6 +262,17 @@ static bool order_keys(struct job *job, struct bag_problem *problem)
     return ok;
 }
 
+/* A key that is there twice would make a file that cannot be served. */
+static bool check_keys(const struct job *job, struct bag_problem *problem)
+{
+    const struct bag_source *source = job->conversion->source;
+    struct bag_table_memory memory = {.table = source->table};
+    bool ok = bag_table_load_keys(source->key_files, source->num_key_files,
+                                  job->conversion->threads, NULL, NULL, &memory, problem);
+    bag_keys_index_free(&memory.index);
+    return ok;
+}
+
 static bool write_keys(struct job *job, struct bag_problem *problem)
 {
     if (!bag_source_is_keyed(job->conversion->source))
@@ -383,7 +339,7 @@ static bool sample_bags(const struct job *job, struct bag_convert_report *report
         for (size_t i = 0; mean && i < 2 * elements; i++)
             sums[i] /= BAG_LENGTH;
         if (ok)
-            bag_error_add_row(&report->bags, sums, got, elements);
+            bag_error_add_row(&report->bags, bag, sums, got, elements);
     }
     free_buffers(&buffers);
     free(sums);
@@ -418,13 +374,15 @@ static bool check_error(const struct job *job, const struct bag_convert_report *
     return bag_problem_set(
         problem, BAG_ERROR_CONFLICT,
         "the largest error of an element is %g, in row %zu; --max-error allows %g",
-        report->rows.max, report->worst.rows[0].row, job->conversion->max_error);
+        report->rows.max, report->rows.max_row, job->conversion->max_error);
 }
 
 static bool write_file(struct job *job, struct bag_convert_report *report,
                        struct bag_problem *problem)
 {
-    return begin_file(job, problem) && convert_rows(job, problem) && write_keys(job, problem) &&
+    bool keyed = bag_source_is_keyed(job->conversion->source);
+    return (!keyed || check_keys(job, problem)) && begin_file(job, problem) &&
+           convert_rows(job, problem) && write_keys(job, problem) &&
            bag_rows_reader_check(&job->reader, problem) && make_report(job, report, problem) &&
            check_error(job, report, problem);
 }

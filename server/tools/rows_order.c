@@ -97,13 +97,14 @@ static bool read_counts(const struct bag_rows_reader *reader, struct counted *ro
 }
 
 /* NULL with the problem set. */
-static size_t *sort_rows(const struct bag_rows_reader *reader, struct bag_problem *problem)
+static size_t *sort_rows(const struct bag_rows_reader *reader, size_t fixed_rows,
+                         struct bag_problem *problem)
 {
     struct counted *rows = calloc(reader->num_rows + 1, sizeof *rows);
     size_t *order = rows ? calloc(reader->num_rows + 1, sizeof *order) : NULL;
     bool ok = (order || bag_problem_no_memory(problem)) && read_counts(reader, rows, problem);
     if (ok)
-        qsort(rows, reader->num_rows, sizeof *rows, compare);
+        qsort(rows + fixed_rows, reader->num_rows - fixed_rows, sizeof *rows, compare);
     for (size_t i = 0; ok && i < reader->num_rows; i++)
         order[i] = rows[i].row;
     free(rows);
@@ -113,15 +114,21 @@ static size_t *sort_rows(const struct bag_rows_reader *reader, struct bag_proble
     return NULL;
 }
 
-static size_t *order_by(const struct bag_source *counts, size_t num_rows,
+static size_t *order_by(const struct bag_source *counts, const struct bag_source *source,
                         struct bag_problem *problem)
 {
     struct bag_rows_reader reader;
-    if (!check_shape(counts, num_rows, problem) || !bag_rows_reader_open(&reader, counts, problem))
+    if (!check_shape(counts, (size_t)source->table.num_rows, problem) ||
+        !bag_rows_reader_open(&reader, counts, problem))
         return NULL;
-    size_t *order = sort_rows(&reader, problem);
+    size_t *order = sort_rows(&reader, bag_rows_fixed(source), problem);
     bag_rows_reader_close(&reader);
     return order;
+}
+
+size_t bag_rows_fixed(const struct bag_source *source)
+{
+    return (size_t)source->features[0].rules.hash_rows;
 }
 
 size_t *bag_rows_order(const struct bag_source *source, const char *path,
@@ -135,9 +142,8 @@ size_t *bag_rows_order(const struct bag_source *source, const char *path,
         return NULL;
     }
     struct bag_source *counts = bag_tool_find(path, problem);
-    size_t *order = counts && bag_source_open_table(counts, problem)
-                        ? order_by(counts, (size_t)source->table.num_rows, problem)
-                        : NULL;
+    size_t *order =
+        counts && bag_source_open_table(counts, problem) ? order_by(counts, source, problem) : NULL;
     bag_source_free(counts);
     return order;
 }

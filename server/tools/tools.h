@@ -105,9 +105,13 @@ double bag_row_value(const struct bag_table *table, const void *row, const float
 /* ---- an order of rows (rows_order.c) ----------------------------------------------------------
  */
 
-/* The rows of a keyed table from the one with the largest count to that with the smallest, equal
- * ones as they were: to be freed. The counts are in what `--table NAME=PATH` takes, a number for
- * each row of the table. NULL with the problem set. */
+/* How many rows, from the first, an order leaves where they are: those that stand in for missing
+ * keys, by what is configured of the source, which is open. */
+size_t bag_rows_fixed(const struct bag_source *source);
+
+/* The rows of a keyed table, but for the first that are fixed, from the one with the largest count
+ * to that with the smallest, equal ones as they were: to be freed. The counts are in what `--table
+ * NAME=PATH` takes, a number for each row of the table. NULL with the problem set. */
 size_t *bag_rows_order(const struct bag_source *source, const char *path,
                        struct bag_problem *problem);
 
@@ -157,6 +161,11 @@ struct bag_conversion {
     const atomic_int *stopping;      /* not 0: end without a file */
     struct bag_progress *progress;   /* of bytes of the source */
 };
+
+/* What precedes the data, with what the source's file notes of itself: to be freed
+ * (convert_header.c). NULL with the problem set. */
+char *bag_convert_header(const struct bag_conversion *conversion, size_t *header_bytes,
+                         struct bag_problem *problem);
 
 /* Writes the file: first under the name `out`.partial, which is removed where this fails and taken
  * over from a run that was killed. It is renamed when its data is on the disk. *report is complete
