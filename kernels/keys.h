@@ -122,8 +122,9 @@ struct bag_resolving {
     size_t num_missing;              /* set: keys, or indices, that the table does not have */
 };
 
-/* Puts rows in the place of the indices of `args` and of default_index. Keys that are padding leave
- * first; then missing ones are rejected, skipped or given a row. */
+/* Puts rows in the place of the indices of `args` and of default_index. Entries that are padding
+ * leave first; then missing keys are rejected, skipped or given a row, and indices outside of a
+ * dense table are given one. */
 enum bag_status bag_keys_resolve(struct bag_resolving *resolving, struct bag_pool_args *args,
                                  struct bag_fault *fault);
 

@@ -176,7 +176,7 @@ struct bag_pool_args {
     const void *weights;          /* one per index, any alignment; NULL: none */
     enum bag_dtype weights_dtype; /* the table's, or BAG_F32 of any float table */
     int64_t default_row;          /* -1: zeros */
-    int64_t padding_row;          /* -1: none */
+    int64_t padding_row;          /* -1: none; BAG_ROW_PADDING once bag_keys_resolve has run */
     bool skip_outside;            /* entries with an index outside the table leave the bag */
     bool prunes;                  /* those with a negative one are said to be pruned */
     bool keyed;                   /* the indices were keys: those outside are missing ones */

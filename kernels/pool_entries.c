@@ -60,12 +60,14 @@ const char *const bag_entry_status_names[BAG_ENTRY_COUNT] = {
 enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, size_t entry)
 {
     int64_t row = bag_id_at(&args->indices, entry);
+    if (args->replaced && args->replaced[entry])
+        return args->keyed ? BAG_ENTRY_MISSING : BAG_ENTRY_OUTSIDE;
     if (bag_keeps(args, entry, row))
         return BAG_ENTRY_KEPT;
-    if (args->keyed)
-        return row == BAG_ROW_PADDING ? BAG_ENTRY_PADDING : BAG_ENTRY_MISSING;
-    if (args->padding_row >= 0 && row == args->padding_row)
+    if (args->padding_row != -1 && row == args->padding_row)
         return BAG_ENTRY_PADDING;
+    if (args->keyed && row < 0)
+        return BAG_ENTRY_MISSING;
     if (row >= args->table.num_rows || (row < 0 && !args->prunes))
         return BAG_ENTRY_OUTSIDE;
     return BAG_ENTRY_PRUNED;
@@ -84,13 +86,6 @@ bool bag_weight_counts(const struct bag_pool_args *args, size_t entry)
     bool negative =
         bag_dtypes[args->weights_dtype].kind == BAG_KIND_SIGNED && (bits >> (8 * bytes - 1) & 1);
     return bits != 0 && !negative;
-}
-
-enum bag_entry_status bag_pool_entry_origin(const struct bag_pool_args *args, size_t entry)
-{
-    if (!args->replaced || !args->replaced[entry])
-        return BAG_ENTRY_KEPT;
-    return args->keyed ? BAG_ENTRY_MISSING : BAG_ENTRY_OUTSIDE;
 }
 
 size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end)
@@ -351,14 +346,21 @@ static enum bag_status resolve_keys(struct bag_resolving *resolving, struct bag_
                                                         : BAG_STATUS_OK;
 }
 
-/* A dense table's own rows stay, and so do those that the check said are to be pruned. */
-static void resolve_indices(struct bag_resolving *resolving, const struct bag_pool_args *args)
+/* A dense table's own rows stay, but for padding, which leaves before the default row, perhaps the
+ * same, takes the place of others. Negative ones leave where the rules prune them. */
+static void resolve_indices(struct bag_resolving *resolving, struct bag_pool_args *args)
 {
     for (size_t entry = 0; entry < args->indices.count; entry++) {
         int64_t index = bag_id_at(&args->indices, entry);
         resolving->rows[entry] = index;
-        if (index >= args->table.num_rows || (index < 0 && !args->prunes))
+        if (args->padding_row != -1 && index == args->padding_row) {
+            resolving->rows[entry] = BAG_ROW_PADDING;
+            args->skip_outside = true;
+        } else if (index < 0 && args->prunes) {
+            resolving->rows[entry] = BAG_ROW_MISSING;
+        } else if (index < 0 || index >= args->table.num_rows) {
             replace(resolving, args, entry, index);
+        }
     }
 }
 
@@ -374,6 +376,7 @@ enum bag_status bag_keys_resolve(struct bag_resolving *resolving, struct bag_poo
     else
         resolve_indices(resolving, args);
     args->indices = (struct bag_ids){resolving->rows, args->indices.count, true};
+    args->padding_row = BAG_ROW_PADDING;
     args->replaced = resolving->replaced;
     return status;
 }

@@ -57,16 +57,14 @@ enum bag_entry_status {
 
 extern const char *const bag_entry_status_names[BAG_ENTRY_COUNT];
 
-/* In the indices of a keyed table in place of keys that have no row. */
+/* What bag_keys_resolve leaves in the place of indices and keys that have no row: of those that are
+ * padding, and of all others. */
 #define BAG_ROW_MISSING (-1)
 #define BAG_ROW_PADDING (-2)
 
-/* Whether the entry counts, and if not, why. */
+/* What became of an entry: why it does not count; or what it was, OUTSIDE or MISSING, where another
+ * row took its place, whether that counts or not. */
 enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, size_t entry);
-
-/* What an entry's own index or key was, before another row took its place: OUTSIDE or MISSING. KEPT
- * where it was not replaced. */
-enum bag_entry_status bag_pool_entry_origin(const struct bag_pool_args *args, size_t entry);
 
 /* ---- bags ------------------------------------------------------------------------------------ */
 

@@ -172,9 +172,8 @@ bool bag_v2_reply_check_json(const char *name, enum bag_dtype dtype, struct bag_
 size_t bag_v2_explain_bound(const struct bag_pool_args *args, const char *name);
 
 /* Writes {"name": name, "bags": [{"rows": ..., "default": ...}, ...]}, with the positions in
- * `indices` of entries that left their bag as "padding", "pruned" and "out_of_range" where there
- * are some; returns the end. `name` needs no escaping. The call is not one of unsorted
- * segments. */
+ * `indices` of entries by their status (pool_entries.h) where there are some; returns the end.
+ * `name` needs no escaping. The call is not one of unsorted segments. */
 char *bag_v2_explain(const struct bag_pool_args *args, const char *name, char *out);
 
 /* ---- parts of trees: for the files of proto/ that write documents -----------------------------

@@ -167,8 +167,7 @@ static char *put_positions(const struct bag_pool_args *args, size_t first, size_
 {
     bool any = false;
     for (size_t entry = first; entry < end; entry++) {
-        if (bag_pool_entry_status(args, entry) != status &&
-            bag_pool_entry_origin(args, entry) != status)
+        if (bag_pool_entry_status(args, entry) != status)
             continue;
         if (!any) {
             out = put(out, ",\"");
@@ -187,9 +186,7 @@ static char *put_positions(const struct bag_pool_args *args, size_t first, size_
 
 static char *put_bag(const struct bag_pool_args *args, size_t first, size_t end, char *out)
 {
-    size_t kept = 0;
-    for (size_t entry = first; entry < end; entry++)
-        kept += bag_pool_entry_status(args, entry) == BAG_ENTRY_KEPT;
+    size_t kept = bag_count_kept(args, first, end);
     out = put(out, "{\"rows\":");
     out = bag_digits_put(out, kept);
     out = put(out, ",\"default\":");

@@ -44,6 +44,13 @@ def make_config(directory, table):
               for name, rules in POLICIES.items()]
     models.append({"name": "dense", "path": "dense.npy", "out_of_range": "default",
                    "default_index": 3, "padding_idx": -1})
+    np.save(directory / "tens.npy", np.array([[10], [20], [30], [40]], np.float32))
+    np.save(directory / "tens_keys.npy", np.arange(4))
+    both = {"path": "tens.npy", "default_index": 0, "padding_idx": 0}
+    models.append(both | {"name": "both", "out_of_range": "default"})
+    models.append(both | {"name": "both_keyed", "keys": "tens_keys.npy", "missing": "default"})
+    models.append({"name": "both_pair", "features": [{"name": "a", "model": "both"},
+                                                     {"name": "b", "model": "both"}]})
     models.append({"name": "pair", "features": [
         {"name": "skip", "model": "skipping"}, {"name": "hash", "model": "hashing"},
         {"name": "own", "model": "failing", "missing": "default", "default_index": 5}]})
@@ -135,6 +142,28 @@ def test_dense_default(client, table):
                                    Tensor("default_index", np.array(-1))]).expect(400)
     expect("default_index" in reply.error() and "-1" in reply.error(), reply.error())
     client.infer("dense", [Tensor("indices", indices.astype(np.uint64))]).expect(400)
+
+
+def test_dense_default_that_is_padding(client):
+    indices = Tensor("indices", np.array([[0, 99, 1]]))
+    want = {"rows": 2, "default": False, "padding": [0], "out_of_range": [1]}
+    for model in ("both", "both_keyed"):
+        reply = client.infer(model, [indices], parameters={"explain": True})
+        expect_equal(reply.embeddings().tolist(), [[30]], model)
+        fates = want if model == "both" else {
+            {"out_of_range": "missing"}.get(key, key): value for key, value in want.items()}
+        expect_equal(reply.json()["parameters"]["explain"][0]["bags"], [fates], model)
+    reply = client.infer("both", [indices], parameters={"padding_idx": 1})
+    expect_equal(reply.embeddings().tolist(), [[20]])
+    reply = client.infer("both_pair", [Tensor("values", np.array([0, 99, 1, 99, 0])),
+                                       Tensor("lengths", np.array([3, 0, 0, 2]))],
+                         parameters={"explain": True})
+    expect_equal(reply.outputs()["a"].array.tolist(), [[30], [10]])
+    expect_equal(reply.outputs()["b"].array.tolist(), [[10], [10]])
+    expect_equal([feature["bags"] for feature in reply.json()["parameters"]["explain"]], [
+        [want, {"rows": 0, "default": True}],
+        [{"rows": 0, "default": True},
+         {"rows": 1, "default": False, "padding": [1], "out_of_range": [0]}]])
 
 
 def test_explain(client):

@@ -30,7 +30,7 @@ static int set_up(void **state)
 struct call {
     struct bag_rules rules;
     const struct bag_keys *keys;
-    struct bag_tensor indices, default_index;
+    struct bag_tensor indices, default_index, weights;
     struct bag_inputs inputs;
     struct bag_pool_args args;
     struct bag_resolving resolving;
@@ -108,7 +108,6 @@ static void skips_and_rejects_missing_keys(void **state)
     assert_int_equal(call.resolving.num_missing, 2);
     assert_int_equal(bag_pool_entry_status(&call.args, 0), BAG_ENTRY_KEPT);
     assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_MISSING);
-    assert_int_equal(bag_pool_entry_origin(&call.args, 1), BAG_ENTRY_KEPT);
     call.rules.missing = BAG_MISSING_ERROR;
     expect_rejected(resolve(&call, BAG_I64, ids, 4), &call,
                     "'indices' at position 1 is 71, a key that the table does not have");
@@ -128,9 +127,9 @@ static void gives_missing_keys_a_row(void **state)
     assert_int_equal(resolve(&call, BAG_I64, ids, 2), BAG_STATUS_OK);
     assert_true(pool(&call) == 10);
     assert_int_equal(call.args.default_row, 3);
-    assert_int_equal(bag_pool_entry_status(&call.args, 0), BAG_ENTRY_KEPT);
-    assert_int_equal(bag_pool_entry_origin(&call.args, 0), BAG_ENTRY_MISSING);
-    assert_int_equal(bag_pool_entry_origin(&call.args, 1), BAG_ENTRY_KEPT);
+    assert_int_equal(bag_pool_entry_status(&call.args, 0), BAG_ENTRY_MISSING);
+    assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_KEPT);
+    assert_int_equal(bag_count_kept(&call.args, 0, 2), 2);
     call.rules.missing = BAG_MISSING_HASH;
     call.rules.hash_rows = 3;
     assert_int_equal(resolve(&call, BAG_I64, ids, 2), BAG_STATUS_OK);
@@ -186,7 +185,7 @@ static void gives_indices_outside_the_default_row(void **state)
     (void)state;
     assert_int_equal(resolve(&call, BAG_I64, ids, 4), BAG_STATUS_OK);
     assert_true(pool(&call) == 13);
-    assert_int_equal(bag_pool_entry_origin(&call.args, 1), BAG_ENTRY_OUTSIDE);
+    assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_OUTSIDE);
     call.rules.prune_invalid = true; /* negative ones leave, as they do otherwise */
     assert_int_equal(resolve(&call, BAG_I64, ids, 4), BAG_STATUS_OK);
     assert_true(pool(&call) == 11);
@@ -197,6 +196,39 @@ static void gives_indices_outside_the_default_row(void **state)
                     "'default_index' is -1, but indices outside the table are to get its row: it "
                     "must be from 0 to 3");
     assert_int_equal(resolve(&call, BAG_U64, ids, 4), BAG_STATUS_INDICES_DTYPE);
+}
+
+/* An index outside is not padding because the row that it gets is: row 0 is often both. */
+static void pools_the_default_row_though_it_is_padding(void **state)
+{
+    static const int64_t ids[] = {0, 99, 1, -1, -2};
+    static const float weights[] = {1, 1, 1, 0, 1};
+    struct call call = {.rules = {.missing = BAG_MISSING_DEFAULT, .has_padding_idx = true}};
+    (void)state;
+    assert_int_equal(resolve(&call, BAG_I64, ids, 3), BAG_STATUS_OK);
+    assert_true(pool(&call) == 3);
+    assert_int_equal(bag_count_kept(&call.args, 0, 3), 2);
+    assert_int_equal(bag_pool_entry_status(&call.args, 0), BAG_ENTRY_PADDING);
+    assert_int_equal(bag_pool_entry_status(&call.args, 1), BAG_ENTRY_OUTSIDE);
+    assert_int_equal(bag_pool_entry_status(&call.args, 2), BAG_ENTRY_KEPT);
+    assert_int_equal(resolve(&call, BAG_I64, ids + 1, 2), BAG_STATUS_OK);
+    assert_true(pool(&call) == 3);
+    assert_true(bag_keeps_all(&call.args)); /* so that the kernels test no entry */
+    call.rules.prune_invalid = true;
+    assert_int_equal(resolve(&call, BAG_I64, ids, 5), BAG_STATUS_OK);
+    assert_true(pool(&call) == 3);
+    assert_int_equal(bag_pool_entry_status(&call.args, 3), BAG_ENTRY_PRUNED);
+    assert_int_equal(bag_pool_entry_status(&call.args, 4), BAG_ENTRY_PRUNED);
+    /* One that was outside and weighs nothing has one name. */
+    call.rules.reduction = BAG_MEAN;
+    call.rules.weighted_mean = true;
+    call.weights = (struct bag_tensor){
+        .dtype = BAG_F32, .rank = 2, .shape = {1, 4}, .count = 4, .data = weights};
+    call.inputs.tensor[BAG_PER_SAMPLE_WEIGHTS] = &call.weights;
+    static const int64_t others[] = {1, 0, 2, 99};
+    assert_int_equal(resolve(&call, BAG_I64, others, 4), BAG_STATUS_OK);
+    assert_true(pool(&call) == 3);
+    assert_int_equal(bag_pool_entry_status(&call.args, 3), BAG_ENTRY_OUTSIDE);
 }
 
 static void says_which_types_keys_have(void **state)
@@ -222,6 +254,7 @@ int main(void)
         cmocka_unit_test(padding_leaves_first),
         cmocka_unit_test(takes_the_default_of_a_request),
         cmocka_unit_test(gives_indices_outside_the_default_row),
+        cmocka_unit_test(pools_the_default_row_though_it_is_padding),
         cmocka_unit_test(says_which_types_keys_have),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
