@@ -348,7 +348,7 @@ static bool add_missing(const struct parameters *to, const struct bag_rules *rul
     const char *policy = bag_missing_names[rules->missing];
     if (!rules->keyed)
         return add_parameter(to, "out_of_range", policy);
-    return add_flag(to, "keyed", true) && add_parameter(to, "missing", policy) &&
+    return add_parameter(to, "missing", policy) &&
            (rules->missing != BAG_MISSING_HASH || add_number(to, "hash_rows", rules->hash_rows));
 }
 
@@ -373,7 +373,11 @@ static bool add_table_strings(const struct parameters *to, const struct bag_v2_f
     return add_number(to, "rows", feature->num_rows) &&
            add_number(to, "row_elements", (int64_t)feature->rows->row_elements) &&
            add_parameter(to, "row_format", bag_row_format_names[feature->rows->row_format]) &&
-           add_number(to, "bytes", (int64_t)feature->table_bytes);
+           add_number(to, "bytes", (int64_t)feature->table_bytes) &&
+           add_flag(to, "keyed", feature->rules->keyed) &&
+           /* Of a table's own model the inputs have it. */
+           (!to->feature || !feature->rules->keyed ||
+            add_parameter(to, "keys_datatype", bag_dtypes[feature->keys_dtype].name));
 }
 
 /* Words as one string with spaces between them. */

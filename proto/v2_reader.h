@@ -5,8 +5,9 @@
 #include "json.h"
 #include "v2_request.h"
 
-/* Integers beyond this are not exact in cJSON's doubles. */
-#define BAG_V2_LARGEST_EXACT 9007199254740992.0
+/* The largest integer that no other number of a text becomes in cJSON's doubles: of 2^53 one cannot
+ * know whether it was 2^53 + 1. */
+#define BAG_V2_LARGEST_EXACT 9007199254740991.0
 
 struct bag_v2_reader {
     const char *body;

@@ -215,7 +215,7 @@ static bool read_missing(const cJSON *item, const char *key, const char *allowed
     return *missing != BAG_MISSING_COUNT || reject_word(key, item, allowed, problem);
 }
 
-/* A number, or a text of digits for what JSON's numbers do not hold exactly. */
+/* A number, or a text of digits for what a double does not hold exactly. */
 static bool read_padding(const cJSON *item, struct bag_v2_overrides *overrides,
                          struct bag_problem *problem)
 {
@@ -226,7 +226,9 @@ static bool read_padding(const cJSON *item, struct bag_v2_overrides *overrides,
                             : bag_v2_integer(item, -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT,
                                              &overrides->padding_idx));
     return ok || bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                                 "parameter padding_idx must be an integer");
+                                 "parameter padding_idx must be an integer: from %.0f to %.0f, or "
+                                 "for tables with keys a text of the digits of one of 64 bits",
+                                 -BAG_V2_LARGEST_EXACT, BAG_V2_LARGEST_EXACT);
 }
 
 static bool read_timeout(const cJSON *parameters, struct bag_v2_overrides *overrides,

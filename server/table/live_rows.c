@@ -197,8 +197,17 @@ static bool has_f32(const struct bag_table *table)
 
 bool bag_live_rows_converts(const struct bag_table *from, const struct bag_table *to)
 {
+    bool takes_f32 = has_f32(to) || to->dtype == BAG_F64;
     return from->row_elements == to->row_elements &&
-           (bag_live_rows_same(from, to) || (has_f32(from) && has_f32(to)));
+           (bag_live_rows_same(from, to) || (has_f32(from) && takes_f32));
+}
+
+static void widen(const float *values, size_t count, void *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        double value = values[i];
+        memcpy((char *)out + i * sizeof value, &value, sizeof value);
+    }
 }
 
 bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_t count,
@@ -211,7 +220,10 @@ bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_
     source.rows = rows;
     for (*position = 0; ok && *position < count; *position += ok) {
         bag_row_decode(&source, (int64_t)*position, 0, from->row_elements, values);
-        ok = bag_row_encode(to, values, (unsigned char *)out + *position * row_bytes);
+        if (to->dtype == BAG_F64)
+            widen(values, to->row_elements, (char *)out + *position * row_bytes);
+        else
+            ok = bag_row_encode(to, values, (unsigned char *)out + *position * row_bytes);
     }
     free(values);
     return ok;

@@ -50,7 +50,8 @@ bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag
 /* Whether rows as table `a` stores them are stored by `b` as they are. */
 bool bag_live_rows_same(const struct bag_table *a, const struct bag_table *b);
 
-/* Whether they can be converted: both stand for as many numbers of 32 bits or less. */
+/* Whether they can be converted: both stand for as many floats, and `from` for none beyond 32 bits.
+ */
 bool bag_live_rows_converts(const struct bag_table *from, const struct bag_table *to);
 
 /* Rows as one table stores them, as another one does. False where a value does not fit: *position

@@ -27,7 +27,7 @@ def i64(name, dims, optional):
 def facts(rows, row_elements, table_bytes):
     """Those that say what the table is."""
     return {"rows": str(rows), "row_elements": str(row_elements), "row_format": "plain",
-            "bytes": str(table_bytes)}
+            "bytes": str(table_bytes), "keyed": "false"}
 
 
 def parameters(**changed):

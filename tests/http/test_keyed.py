@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import oracle
+from clients import bc
 from harness import Server, expect, expect_equal, run, scaled, wait_until, write_json
 from keyed import HASH_ROWS, MASK, POLICIES, Table, random_request
 from table_files import write_safetensors
@@ -103,7 +104,7 @@ def test_unknown_keys(client, table):
 
 # ---- requests' own words --------------------------------------------------------------------------
 
-def test_parameters(client, table):
+def test_parameters(server, client, table):
     missing = [Tensor("indices", np.array([[77778, 5]]))]
     ask = lambda model, **parameters: client.infer(model, missing, parameters=parameters)
     ask("skipping", missing="skip").expect(200)
@@ -117,7 +118,8 @@ def test_parameters(client, table):
             ("skipping", {"out_of_range": "skip"}, ["out_of_range", "say missing"]),
             ("dense", {"missing": "error"}, ["missing", "say out_of_range"]),
             ("dense", {"padding_idx": "0"}, ["padding_idx must be an integer"]),
-            ("skipping", {"padding_idx": "x"}, ["padding_idx must be an integer"])]:
+            ("skipping", {"padding_idx": "x"}, ["padding_idx must be an integer"]),
+            ("skipping", {"padding_idx": 2**53 + 1}, ["padding_idx", "text of the digits"])]:
         reply = ask(model, **parameters).expect(400)
         for word in words:
             expect(word in reply.error(), reply.error())
@@ -127,6 +129,10 @@ def test_parameters(client, table):
                          parameters={"padding_idx": str(key)})
     want = table.pool(bags, None, {"missing": "skip", "padding_idx": key})
     expect_equal(reply.embeddings().tobytes(), want.tobytes())
+    mine = bc.Client(f"127.0.0.1:{server.port}")
+    for asked in (key, bags[0][0], str(key)):
+        rows = mine.packed("skipping", bags[0].reshape(1, 2), padding_idx=asked)
+        expect_equal(rows.tobytes(), want.tobytes())
 
 
 def test_dense_default(client, table):
@@ -216,6 +222,16 @@ def test_metadata(client):
     expect_equal([config[key]["string_value"] for key in ("keyed", "missing", "hash_rows")],
                  ["true", "hash", str(HASH_ROWS)])
     expect("out_of_range" not in config, f"{config}")
+    config = client.get("/v2/models/dense/config").json()["parameters"]
+    expect_equal(config["keyed"], {"string_value": "false"})
+    for model in ("pair", "both_pair"):
+        facts = client.get(f"/v2/models/{model}").json()["parameters"]
+        config = client.get(f"/v2/models/{model}/config").json()["parameters"]
+        for feature in facts["features"]:
+            name = feature["name"]
+            expect_equal(config[name + ".keyed"]["string_value"], str(feature["keyed"]).lower())
+            expect_equal(config.get(name + ".keys_datatype", {}).get("string_value"),
+                         facts.get(name + ".keys_datatype"))
 
 
 def missing_keys(client):

@@ -81,6 +81,11 @@ def test_row_formats(world):
         check_rows(rows_of(client, "int8", [4]), [[-1, -0.5, 0, 126.5]])
         applied(update(client, "int8", [5], [[0, 51, 102, 255]]), 2, 1)
         check_rows(rows_of(client, "int8", [5]), [[0, 51, 102, 255]])
+        rows = np.array([[0.1, -1e30, 3, np.inf]], np.float32)
+        applied(update(client, "double", [4], rows), 1, 1)
+        check_rows(rows_of(client, "double", [4]), rows.astype(np.float64))
+        applied(update(client, "double", [4], Tensor("rows", np.array([[0.1, 1e300, 3, 0]]))), 2, 1)
+        check_rows(rows_of(client, "double", [4]), np.array([[0.1, 1e300, 3, 0]]))
         error = update(client, "int8", [5], [[0, 1, np.nan, 2]]).expect(400).error()
         expect("row 0" in error and "int8" in error, error)
 
@@ -101,6 +106,10 @@ def test_bad_batches(world):
          "'rows' is FP32 [1, 3]; for so many ids it must be UINT8 [1, 12] or FP32 [1, 4]"),
         ("dense", [Tensor("indices", one), Tensor("rows", row.astype(np.float64))], {},
          "'rows' is FP64"),
+        ("double", [Tensor("indices", one), Tensor("rows", row.astype(np.float16))], {},
+         f"'rows' is FP16 [1, {COLUMNS}]; for so many ids it must be FP64 [1, {COLUMNS}] or FP32 [1, {COLUMNS}]"),
+        ("dense", [Tensor("indices", one), Tensor("rows", row)], {"sequence": 2**53 + 1},
+         "sequence must be an integer from 1 to 9007199254740991"),
         ("dense", [Tensor("indices", np.array([1, 2])), Tensor("rows", row)], {},
          f"'rows' is FP32 [1, {COLUMNS}]; for so many ids it must be FP32 [2, {COLUMNS}]"),
         ("dense", [Tensor("indices", one.astype(np.float32)), Tensor("rows", row)], {},

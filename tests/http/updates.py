@@ -37,12 +37,14 @@ class World:
         np.save(self.directory / "keyed" / "keys.npy", keys())
         np.save(self.directory / "keyed" / "values.npy", table())
         np.save(self.directory / "half.npy", table().astype(np.float16))
+        np.save(self.directory / "double.npy", table().astype(np.float64))
         np.save(self.directory / "int8.npy", np.zeros((ROWS, COLUMNS + 8), np.uint8))
         self.config = self.directory / "config.json"
         self.config.write_text("""{"models": [
             {"name": "dense", "path": "dense.npy"},
             {"name": "keyed", "path": "keyed", "spare_rows": %d, "missing": "skip"},
             {"name": "half", "path": "half.npy"},
+            {"name": "double", "path": "double.npy"},
             {"name": "int8", "path": "int8.npy", "row_format": "int8", "row_elements": 4},
             {"name": "both", "features": [{"name": "a", "model": "dense"},
                                           {"name": "b", "model": "keyed"}]}]}""" % SPARE)

@@ -278,8 +278,14 @@ static void rows_are_converted(void **state)
             assert_float_equal(back[j / 4][j % 4], values[j / 4][j % 4], 3.1);
     }
     struct bag_table f64 = {.dtype = BAG_F64, .row_elements = 4};
-    assert_false(bag_live_rows_converts(&f32, &f64));
+    double wide[2][4];
+    size_t position;
+    assert_true(bag_live_rows_converts(&f32, &f64));
+    assert_true(bag_live_rows_convert(&f32, values, 2, &f64, wide, &position));
+    for (size_t j = 0; j < 8; j++)
+        assert_true(wide[j / 4][j % 4] == (double)values[j / 4][j % 4]);
     assert_true(bag_live_rows_converts(&f64, &f64));
+    assert_false(bag_live_rows_converts(&f64, &f32));
     struct bag_table wider = {.dtype = BAG_F32, .row_elements = 5};
     assert_false(bag_live_rows_converts(&f32, &wider));
 }

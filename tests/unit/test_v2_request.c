@@ -183,6 +183,15 @@ static void test_rejects_malformed_headers(void **state)
         {"{\"inputs\":[],\"parameters\":{\"reduction\":1}}",
          "parameter reduction must be a string"},
         {"{\"inputs\":[],\"parameters\":{\"padding_idx\":1.5}}", "padding_idx must be an integer"},
+        /* The text of 2^53 + 1 is 2^53 by the time that it is a number. */
+        {"{\"inputs\":[],\"parameters\":{\"padding_idx\":9007199254740993}}",
+         "padding_idx must be an integer: from -9007199254740991 to 9007199254740991, or for "
+         "tables with keys a text of the digits of one of 64 bits"},
+        {"{\"inputs\":[],\"parameters\":{\"padding_idx\":-9007199254740993}}",
+         "padding_idx must be an integer"},
+        {"{\"inputs\":[],\"parameters\":{\"timeout\":9007199254740993}}", "timeout must be an"},
+        {TENSOR(INT32 "\"shape\":[9007199254740993],\"data\":[1]"),
+         "dimension 0 of \"shape\" must be an integer from 0 to 9007199254740991"},
         {"{\"inputs\":[],\"parameters\":{\"include_last_offset\":1}}", "include_last_offset must"},
         {"{\"inputs\":[],\"parameters\":{\"output_datatype\":\"F32\"}}",
          "output_datatype is \"F32\"; it must be"},
@@ -201,8 +210,8 @@ static void test_rejects_data_that_does_not_fit(void **state)
          "input 'a', at byte 62: element 0 is '1.0'; INT32 takes integers from -2147483648 to"},
         {TENSOR("\"datatype\":\"FP16\",\"shape\":[1],\"data\":[1]"), "FP16 has no JSON form"},
         {TENSOR("\"datatype\":\"BF16\",\"shape\":[1],\"data\":[1]"), "BF16 has no JSON form"},
-        {TENSOR(INT32 "\"shape\":[9007199254740992],\"data\":[1]"),
-         "has 1 element, the shape needs 9007199254740992"},
+        {TENSOR(INT32 "\"shape\":[9007199254740991],\"data\":[1]"),
+         "has 1 element, the shape needs 9007199254740991"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

@@ -279,6 +279,12 @@ def _encode(inputs, outputs, parameters, request_id):
     return header, [header] + parts
 
 
+def _key(key):
+    """As a parameter: from 2^53 on, which JSON's numbers do not hold exactly, a text of digits."""
+    key = int(key) if isinstance(key, str) else operator.index(key)
+    return key if abs(key) < 2**53 else str(key)
+
+
 def _decode(headers, body):
     """The outputs of a reply, by name; BF16 ones are uint16 arrays of their bits."""
     if headers.get(_HEADER_LENGTH) is None:
@@ -451,6 +457,8 @@ class _Calls:
     def _infer(self, model, inputs, options, finish=_decode):
         _check_options(options)
         parameters = {k: v for k, v in options.items() if k in _PARAMETERS and v is not None}
+        if "padding_idx" in parameters:
+            parameters["padding_idx"] = _key(parameters["padding_idx"])
         header, parts = _encode(inputs, options.get("outputs"), parameters,
                                 options.get("request_id"))
         headers = {_HEADER_LENGTH: str(len(header)), "Content-Type": "application/octet-stream"}
