@@ -175,7 +175,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Largest reply; a request that would need more is answered 400 before any memory is asked "  \
       "for.")                                                                                      \
     X(max_reply_ratio, "http", "max_reply_ratio", COUNT, 1000, 0, 1000000000, "times",             \
-      "Largest reply in relation to the request's body, decompressed; a request that would need "  \
+      "Largest reply in relation to the request's body as it was sent; a request that would need "  \
       "more is answered 400. 0: any.")                                                             \
     X(max_memory, "http", "max_memory", BYTES, 0, 0, 1024 * BAG_GIB, "bytes",                      \
       "Most memory that requests hold together: bodies as they arrive, decompressed bodies, results, " \
@@ -274,7 +274,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Most bags in one request; more are answered 400.")                                          \
     X(max_work_us_per_byte, "engine", "max_work_us_per_byte", COUNT, 50, 0, 1000000000,            \
       "microseconds",                                                                              \
-      "Most work that a request may be for each byte of its body, decompressed, or of 1000 bytes " \
+      "Most work that a request may be for each byte of its body as it was sent, or of 1000 bytes " \
       "where it is shorter, by estimate; more is answered 400. 0: any.")                           \
     X(isa, "engine", "isa", TEXT, "", 1, 64, "name",                                               \
       "Instruction set of the kernels: avx512, avx2, neon or generic. Empty: the best one.")       \

@@ -136,6 +136,7 @@ void bag_infer_reset(struct bag_infer *infer)
 {
     bag_buffers_put(infer->scratch.unpacked);
     infer->scratch.unpacked = NULL;
+    infer->scratch.packed_bytes = 0;
     infer->output.reply = infer->scratch.results = NULL;
     infer->plan.id.bytes = 0;
     infer->scratch.pooled = NULL;
@@ -158,6 +159,7 @@ bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size
     if (!unpacked)
         return false;
     infer->scratch.unpacked = unpacked;
+    infer->scratch.packed_bytes = input->body_bytes;
     input->coding = BAG_CODING_IDENTITY;
     input->body = unpacked;
     input->body_bytes = input->header_bytes = bytes;
@@ -187,18 +189,20 @@ static const struct bag_v2_request *decode(struct bag_infer *infer, struct bag_h
 /* A few bytes can ask for much: many bags without an index, wide projections. */
 static bool check_work(const struct bag_infer *infer, struct bag_problem *problem)
 {
-    const struct bag_infer_input *input = &infer->input;
-    size_t bytes = input->body_bytes < MIN_WORK_BYTES ? MIN_WORK_BYTES : input->body_bytes;
+    const size_t sent = bag_infer_sent_bytes(infer);
+    const size_t bytes = sent < MIN_WORK_BYTES ? MIN_WORK_BYTES : sent;
+    const size_t ns_per_byte = infer->input.limits->max_work_ns_per_byte;
     uint64_t cost_ns = bag_infer_cost_ns(infer), limit_ns;
-    if (input->limits->max_work_ns_per_byte == 0 ||
-        __builtin_mul_overflow(bytes, input->limits->max_work_ns_per_byte, &limit_ns) ||
+    if (ns_per_byte == 0 || __builtin_mul_overflow(bytes, ns_per_byte, &limit_ns) ||
         cost_ns <= limit_ns)
         return true;
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "the request would be about %llu ms of work; a body of %zu bytes may be "
-                           "%llu ms (max_work_us_per_byte)",
-                           (unsigned long long)cost_ns / 1000000, input->body_bytes,
-                           (unsigned long long)limit_ns / 1000000);
+    return bag_problem_set(
+        problem, BAG_ERROR_BAD_REQUEST,
+        "the request would be about %llu ms of work; a body of %zu bytes%s may be "
+        "%llu ms (max_work_us_per_byte)",
+        (unsigned long long)cost_ns / 1000000, sent,
+        infer->scratch.packed_bytes ? ", as it was sent," : "",
+        (unsigned long long)limit_ns / 1000000);
 }
 
 bool bag_infer_plan(struct bag_infer *infer, struct bag_header_cache *header_cache,

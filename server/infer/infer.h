@@ -48,6 +48,7 @@ struct bag_infer_output {
 /* What the steps hold between them; owned where nothing else is said. */
 struct bag_infer_scratch {
     char *unpacked;              /* from bag_buffers_get: the decompressed body */
+    size_t packed_bytes;         /* of the body as it was sent, where it came compressed; 0: not */
     struct bag_buffers *buffers; /* borrowed; of the reply */
     struct bag_arena arena;      /* of the plan */
     char *explanation;
@@ -132,6 +133,12 @@ void bag_infer_free(struct bag_infer *infer);
 /* ---- the bytes of the reply ------------------------------------------------------------------ */
 
 /* How many it can take, its JSON header, its numbers: reply.c. Called by infer.c alone. */
+
+/* Bytes of the body as it was sent: what a client pays for a reply, and for work. */
+static inline size_t bag_infer_sent_bytes(const struct bag_infer *infer)
+{
+    return infer->scratch.packed_bytes ? infer->scratch.packed_bytes : infer->input.body_bytes;
+}
 
 /* After the plan: sets output.bytes to the most that the reply can take; false with *problem where
  * that passes a limit. */

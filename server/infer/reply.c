@@ -100,19 +100,19 @@ static bool check_most(const struct bag_infer *infer, struct bag_problem *proble
 /* By what is usual, not by the most: few numbers have all of their digits. */
 static bool check_ratio(const struct bag_infer *infer, struct bag_problem *problem)
 {
-    const struct bag_infer_input *input = &infer->input;
-    size_t ratio = input->limits->max_reply_ratio, max_bytes;
+    const size_t ratio = infer->input.limits->max_reply_ratio;
+    const size_t sent = bag_infer_sent_bytes(infer);
+    size_t max_bytes;
     size_t expected = infer->plan.binary_bytes + infer->scratch.explanation_bytes +
                       (size_t)bag_reply_count_printed(infer) * USUAL_NUMBER_BYTES;
-    if (ratio == 0 || __builtin_mul_overflow(ratio, input->body_bytes, &max_bytes) ||
-        expected <= max_bytes)
+    if (ratio == 0 || __builtin_mul_overflow(ratio, sent, &max_bytes) || expected <= max_bytes)
         return true;
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "the reply of %zu bags takes about %zu bytes%s, the request's body %zu; "
-                           "the limit (max_reply_ratio) is %zu times as many",
+                           "the reply of %zu bags takes about %zu bytes%s, the request's body%s "
+                           "%zu; the limit (max_reply_ratio) is %zu times as many",
                            infer->plan.work.bags, expected,
                            infer->plan.binary ? "" : " as JSON (binary output is smaller)",
-                           input->body_bytes, ratio);
+                           infer->scratch.packed_bytes ? " as it was sent" : "", sent, ratio);
 }
 
 bool bag_reply_bound(struct bag_infer *infer, struct bag_problem *problem)

@@ -1,5 +1,6 @@
 """Limits on sizes hold exactly: what is as large as the limit passes, one more does not."""
 
+import gzip
 import json
 import re
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, write_json
-from v2 import Client, Tensor
+from v2 import Client, Tensor, infer_body
 
 MAX_TENSORS = 4096
 ROWS, DIM = 10, 3
@@ -97,6 +98,34 @@ def test_ratio_of_replies(config):
                 expect_equal(reply.error(), f"the reply of {bags} bags takes about {bags * DIM * 4} "
                              f"bytes, the request's body {body_bytes}; the limit (max_reply_ratio) "
                              f"is {ratio} times as many")
+
+
+def zipped(body):
+    return gzip.compress(body), {"Content-Encoding": "gzip"}
+
+
+def test_compressed_bodies_count_as_sent(config):
+    """A few bytes become many that ask for more: what was sent bounds reply and work."""
+    offsets = np.zeros(100_000, np.int32)
+    body, headers = infer_body([Tensor("indices", np.zeros(0, np.int32)), Tensor("offsets", offsets)],
+                               binary=True)
+    packed, coding = zipped(body)
+    path = "/v2/models/items/infer"
+    with Server("--config", config) as server, Client(server) as client:
+        client.request("POST", path, body, headers).expect(200)
+        reply = client.request("POST", path, packed, headers | coding).expect(400)
+        expect_equal(reply.error(), f"the reply of 100000 bags takes about {100_000 * DIM * 12} bytes "
+                     f"as JSON (binary output is smaller), the request's body as it was sent "
+                     f"{len(packed)}; the limit (max_reply_ratio) is 1000 times as many")
+    with Server("--config", config, "--max-reply-ratio", 0, "--max-work-us-per-byte", 1) as server, \
+            Client(server) as client:
+        client.request("POST", path, body, headers).expect(200)
+        reply = client.request("POST", path, packed, headers | coding).expect(400)
+        expect(f"a body of {len(packed)} bytes, as it was sent, may be" in reply.error(),
+               reply.error())
+        # A client that compresses what it sends anyway is not held to fewer bytes than it needs.
+        small, coding = zipped(infer_body(INDICES)[0])
+        client.request("POST", path, small, coding).expect(200)
 
 
 def test_work_for_bytes(config):
