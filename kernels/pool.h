@@ -213,6 +213,10 @@ enum bag_status bag_pool_check(const struct bag_pool_plan *plan, const struct ba
                                size_t max_result_bytes, struct bag_pool_args *args,
                                struct bag_fault *fault);
 
+/* Makes a checked call, of whichever FP16 or BF16 is the result, write FP32. Whether so large a
+ * result may be is the caller's to check. */
+void bag_pool_widen(struct bag_pool_args *args);
+
 /* Bytes of scratch that bag_pool_sort needs; 0 where it need not be called. */
 size_t bag_pool_scratch_bytes(const struct bag_pool_args *args);
 

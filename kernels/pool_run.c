@@ -79,16 +79,20 @@ static bool singles_pass(const struct bag_table *table, const struct bag_rules *
     return rules->output_dtype == table->dtype && bag_dtypes[table->dtype].bytes > 2;
 }
 
+static bool divides(enum bag_reduction reduction)
+{
+    return reduction == BAG_MEAN || reduction == BAG_SQRTN;
+}
+
 static bool sums_pass(const struct bag_table *table, const struct bag_rules *rules)
 {
-    bool divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
-    return !divides && rules->output_dtype == (table->dtype == BAG_F64 ? BAG_F64 : BAG_F32);
+    return !divides(rules->reduction) &&
+           rules->output_dtype == (table->dtype == BAG_F64 ? BAG_F64 : BAG_F32);
 }
 
 static bool halves_pass(const struct bag_table *table, const struct bag_rules *rules)
 {
-    bool divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN;
-    return !divides && rules->output_dtype == table->dtype;
+    return !divides(rules->reduction) && rules->output_dtype == table->dtype;
 }
 
 void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
@@ -115,6 +119,17 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
     if (rules->has_padding_idx && !rules->keyed)
         plan->args.padding_row =
             rules->padding_idx < 0 ? rules->padding_idx + table->num_rows : rules->padding_idx;
+}
+
+/* singles_pass stays false, as it is of every result of two bytes an element. */
+void bag_pool_widen(struct bag_pool_args *args)
+{
+    args->output_dtype = BAG_F32;
+    args->element_bytes = bag_dtypes[BAG_F32].bytes;
+    args->bag_stride = args->table.row_elements * args->element_bytes;
+    args->result_bytes = args->num_bags * args->bag_stride;
+    args->sums_pass = !divides(args->reduction);
+    args->halves_pass = false;
 }
 
 /* ---- prefetching ----------------------------------------------------------------------------- */

@@ -139,14 +139,6 @@ static inline enum bag_input bag_planner_input(struct bag_text name)
     return input;
 }
 
-/* The type of a feature's output: the request's, or its own. */
-static inline enum bag_dtype bag_planner_dtype(const struct bag_planner *planner, size_t feature)
-{
-    const struct bag_v2_overrides *overrides = &planner->request->overrides;
-    return overrides->has_output_dtype ? overrides->output_dtype
-                                       : planner->model->features[feature].rules.output_dtype;
-}
-
 /* Fills inputs or kjt from a request for a collection. */
 bool bag_planner_match_collection(struct bag_planner *planner);
 

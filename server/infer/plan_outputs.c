@@ -14,14 +14,25 @@ static size_t add(size_t sum, size_t bytes)
     return __builtin_add_overflow(sum, bytes, &sum) ? SIZE_MAX : sum;
 }
 
+/* The type of a feature in an output: the request's, or the feature's own. Where that has no JSON
+ * form it is FP32 there. */
+static enum bag_dtype dtype_of(const struct bag_planner *planner, size_t feature, bool binary)
+{
+    const struct bag_v2_overrides *overrides = &planner->request->overrides;
+    enum bag_dtype own = planner->model->features[feature].rules.output_dtype;
+    if (overrides->has_output_dtype)
+        return overrides->output_dtype;
+    return !binary && (own == BAG_F16 || own == BAG_BF16) ? BAG_F32 : own;
+}
+
 /* The next output of the plan, whose name and type are known. */
 static struct bag_v2_reply_output *begin_output(struct bag_planner *planner, const char *name,
-                                                enum bag_dtype dtype, enum bag_v2_encoding encoding)
+                                                enum bag_dtype dtype, bool binary)
 {
     struct bag_v2_reply_output *output = &planner->plan->outputs[planner->plan->num_outputs];
     output->name = name;
     output->dtype = dtype;
-    output->binary = bag_v2_is_binary(planner->request, encoding);
+    output->binary = binary;
     output->data = NULL;
     return output;
 }
@@ -44,9 +55,10 @@ static bool end_output(struct bag_planner *planner, struct bag_v2_reply_output *
     return output->binary || bag_v2_reply_check_json(output->name, output->dtype, planner->problem);
 }
 
-/* The next op of the plan, into rows every `stride` bytes: of a table's request it is where it
- * was checked. */
-static struct bag_op *add_op(struct bag_planner *planner, size_t i, size_t stride)
+/* The next op of the plan, into rows of `dtype` every `stride` bytes: of a table's request it is
+ * where it was checked. */
+static struct bag_op *add_op(struct bag_planner *planner, size_t i, enum bag_dtype dtype,
+                             size_t stride)
 {
     struct bag_plan *plan = planner->plan;
     const struct bag_feature *feature = &planner->model->features[i];
@@ -58,29 +70,31 @@ static struct bag_op *add_op(struct bag_planner *planner, size_t i, size_t strid
     op->feature = i;
     op->projection = NULL;
     if (!feature->projection) {
+        if (op->args.output_dtype != dtype)
+            bag_pool_widen(&op->args);
         op->args.bag_stride = stride;
         return op;
     }
     op->projection = &feature->projection->projection;
-    op->dtype = bag_planner_dtype(planner, i);
+    op->dtype = dtype;
     op->stride = stride;
     plan->projects = true;
     plan->project_products += op->args.num_bags * op->projection->rows * op->projection->columns;
     return op;
 }
 
-/* What a bag of a feature takes in its output. */
-static size_t bag_bytes(const struct bag_planner *planner, size_t feature)
+/* What a bag of a feature takes in an output of that type. */
+static size_t bag_bytes(const struct bag_planner *planner, size_t feature, enum bag_dtype dtype)
 {
-    return bag_feature_columns(&planner->model->features[feature]) *
-           bag_dtypes[bag_planner_dtype(planner, feature)].bytes;
+    return bag_feature_columns(&planner->model->features[feature]) * bag_dtypes[dtype].bytes;
 }
 
-static size_t result_bytes_of(const struct bag_planner *planner, size_t feature)
+static size_t result_bytes_of(const struct bag_planner *planner, size_t feature,
+                              enum bag_dtype dtype)
 {
     size_t bytes;
-    return __builtin_mul_overflow(planner->args[feature].num_bags, bag_bytes(planner, feature),
-                                  &bytes)
+    return __builtin_mul_overflow(planner->args[feature].num_bags,
+                                  bag_bytes(planner, feature, dtype), &bytes)
                ? SIZE_MAX
                : bytes;
 }
@@ -92,8 +106,9 @@ static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encod
     const struct bag_feature *feature = &planner->model->features[i];
     const struct bag_table_memory *memory = feature->memory;
     const struct bag_pool_args *args = &planner->args[i];
-    struct bag_v2_reply_output *output =
-        begin_output(planner, feature->name, bag_planner_dtype(planner, i), encoding);
+    const bool binary = bag_v2_is_binary(planner->request, encoding);
+    const enum bag_dtype dtype = dtype_of(planner, i, binary);
+    struct bag_v2_reply_output *output = begin_output(planner, feature->name, dtype, binary);
     size_t columns = bag_feature_columns(feature);
     output->rank = feature->projection ? 2 : memory->rank;
     output->shape[0] = (int64_t)args->num_bags;
@@ -102,14 +117,14 @@ static bool add_feature(struct bag_planner *planner, size_t i, enum bag_v2_encod
     else
         memcpy(&output->shape[1], &memory->shape[1], (memory->rank - 1) * sizeof memory->shape[0]);
     output->count = args->num_bags * columns;
-    add_op(planner, i, bag_bytes(planner, i));
-    return end_output(planner, output, result_bytes_of(planner, i));
+    add_op(planner, i, dtype, bag_bytes(planner, i, dtype));
+    return end_output(planner, output, result_bytes_of(planner, i, dtype));
 }
 
 /* ---- all features side by side --------------------------------------------------------------- */
 
 /* Whether the feature can stand beside the first one. */
-static bool check_beside(const struct bag_planner *planner, size_t i)
+static bool check_beside(const struct bag_planner *planner, size_t i, bool binary)
 {
     const struct bag_pool_args *args = &planner->args[i], *first = &planner->args[0];
     const char *name = planner->model->features[i].name;
@@ -124,31 +139,32 @@ static bool check_beside(const struct bag_planner *planner, size_t i)
                                "output '" BAG_EMBEDDINGS "' needs as many bags of every feature; "
                                "'%s' has %zu, '%s' has %zu",
                                first_name, first->num_bags, name, args->num_bags);
-    if (bag_planner_dtype(planner, i) != bag_planner_dtype(planner, 0))
+    if (dtype_of(planner, i, binary) != dtype_of(planner, 0, binary))
         return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
                                "output '" BAG_EMBEDDINGS "' needs one type; '%s' makes %s, '%s' "
                                "makes %s: set parameters.output_datatype",
-                               first_name, bag_dtypes[bag_planner_dtype(planner, 0)].name, name,
-                               bag_dtypes[bag_planner_dtype(planner, i)].name);
+                               first_name, bag_dtypes[dtype_of(planner, 0, binary)].name, name,
+                               bag_dtypes[dtype_of(planner, i, binary)].name);
     return true;
 }
 
 static bool add_all(struct bag_planner *planner, enum bag_v2_encoding encoding)
 {
     const struct bag_model *model = planner->model;
-    enum bag_dtype dtype = bag_planner_dtype(planner, 0);
+    const bool binary = bag_v2_is_binary(planner->request, encoding);
+    const enum bag_dtype dtype = dtype_of(planner, 0, binary);
     size_t stride = 0, offset = 0, result_bytes = 0;
     for (size_t i = 0; i < model->num_features; i++) {
-        if (!check_beside(planner, i))
+        if (!check_beside(planner, i, binary))
             return false;
-        stride += bag_bytes(planner, i);
-        result_bytes = add(result_bytes, result_bytes_of(planner, i));
+        stride += bag_bytes(planner, i, dtype);
+        result_bytes = add(result_bytes, result_bytes_of(planner, i, dtype));
     }
     for (size_t i = 0; i < model->num_features; i++) {
-        add_op(planner, i, stride)->offset = offset;
-        offset += bag_bytes(planner, i);
+        add_op(planner, i, dtype, stride)->offset = offset;
+        offset += bag_bytes(planner, i, dtype);
     }
-    struct bag_v2_reply_output *output = begin_output(planner, BAG_EMBEDDINGS, dtype, encoding);
+    struct bag_v2_reply_output *output = begin_output(planner, BAG_EMBEDDINGS, dtype, binary);
     size_t columns = stride / bag_dtypes[dtype].bytes;
     output->rank = 2;
     output->shape[0] = (int64_t)planner->args[0].num_bags;

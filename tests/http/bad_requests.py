@@ -275,7 +275,7 @@ VALUES = [
     ("2^63 segments by the last id", segments([0, 1, 2**63 - 1]), ["max_reply_bytes"]),
     ("2^40 packed bags of no index", ask(tensor("indices", [], [2**40, 0])), ["max_reply_bytes"]),
     ("2^62 packed bags of no index", ask(tensor("indices", [], [2**62, 0])),
-     ["indices", "9007199254740992"]),
+     ["indices", "9007199254740991"]),
     ("default_index past the table", plus(scalar("default_index", 5)),
      ["default_index", "5", "4"]),
     ("default_index of -2", plus(scalar("default_index", -2)), ["default_index", "-2", "-1"]),
@@ -290,7 +290,8 @@ VALUES = [
 OTHER_MODELS = [
     ("weights with mean", "mean", plus(tensor("per_sample_weights", [1] * 4, None, "FP32")),
      ["per_sample_weights", "mean"]),
-    ("FP16 answer in JSON of FP16 rows", "half", TEXT, ["FP16", "binary", "FP32"]),
+    ("FP16 answer in JSON of FP16 rows", "half", plus(parameters={"output_datatype": "FP16"}),
+     ["FP16", "binary", "FP32"]),
     ("FP64 weights for FP16 rows", "half",
      plus(tensor("per_sample_weights", [1] * 4, None, "FP64")),
      ["per_sample_weights", "FP64", "FP32"]),

@@ -10,6 +10,13 @@ from v2 import Tensor, bf16_from_f32
 F32, F64, I32 = np.float32, np.float64, np.int32
 
 
+def as_sent(pooled, datatype):
+    """Pooled rows as an output of that type has them."""
+    if datatype == "BF16":
+        return bf16_from_f32(pooled)
+    return pooled.astype({"FP16": np.float16, "FP64": F64, "INT32": I32}.get(datatype, F32))
+
+
 class Feature:
     """One feature: its table as numbers, and its rules."""
 
@@ -25,10 +32,7 @@ class Feature:
         if self.datatype == "INT32":
             sums = [self.table[b].sum(axis=0) for b in bags]
             return np.array(sums, I32).reshape(len(bags), self.table.shape[1])
-        pooled = oracle.pool(self.table.astype(F32), bags, weights, rules)
-        if self.datatype == "BF16":
-            return bf16_from_f32(pooled)
-        return pooled.astype({"FP16": np.float16, "FP64": F64}.get(self.datatype, F32))
+        return oracle.pool(self.table.astype(F32), bags, weights, rules)
 
 
 def quantised(rng, rows, columns):
@@ -79,8 +83,11 @@ def make_models(rng, directory):
         {"name": "a", "model": "items", "reduction": "sum", "default_index": -1},
         {"name": "b", "model": "codes"}, {"name": "c", "model": "cube"},
         {"name": "d", "model": "half", "output_datatype": "FP32"}]})
+    halves = features[2:4]
+    models.append({"name": "halves", "features": [
+        {"name": f.name, "model": f.name} | f.keys for f in halves]})
     config = write_json(directory / "config.json", {"models": models})
-    return config, {"mixed": features, "integers": [integers], "floats": floats}
+    return config, {"mixed": features, "integers": [integers], "floats": floats, "halves": halves}
 
 
 def kjt(values, lengths, weights=None, name="lengths"):

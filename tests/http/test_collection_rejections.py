@@ -61,7 +61,6 @@ BAD_OUTPUTS = [
     ("unequal bags", "floats", [Tensor(f"{f}.indices", np.zeros((1 + (f == "c"), 1), np.int64))
                                 for f in "abcd"], [{"name": "embeddings"}],
      ["'a' has 1, 'c' has 2"]),
-    ("no JSON form", "mixed", [Tensor("half.indices", np.array([[1]]))], None, ["'half' is FP16"]),
 ]
 
 

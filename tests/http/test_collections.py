@@ -6,7 +6,7 @@ All bits must be equal. The seed is printed; a failure prints how its request wa
 import numpy as np
 import pytest
 
-from collections_models import F32, F64, kjt, make_models
+from collections_models import F32, F64, as_sent, kjt, make_models
 from harness import Failure, Server, expect, expect_equal, scaled
 from v2 import Client, Tensor
 
@@ -103,10 +103,9 @@ class Request:
         types = {f.name: f.datatype for f in self.features}
         self.types = {name: types[name] for name in self.want}
         self.parameters = {"binary_data_output": binary}
-        if any(types[name] in ("FP16", "BF16") for name in self.want):
-            self.parameters["binary_data_output"] = True
         kind = int(self.rng.integers(3))
         if kind == 0:
+            self._type_in_json(name for name in self.want if not binary)
             return
         names = [n for n in self.want if self.rng.integers(2)] or list(self.want)[:1]
         same_bags = len({len(rows) for rows in self.want.values()}) == 1
@@ -118,10 +117,20 @@ class Request:
             names.append("embeddings")
         names = [names[i] for i in self.rng.permutation(len(names))]
         self.outputs = [{"name": n} for n in names]
+        in_json = set() if binary else set(names)
         for output in self.outputs:
-            if self.types[output["name"]] not in ("FP16", "BF16") and self.rng.integers(2):
-                output["parameters"] = {"binary_data": bool(self.rng.integers(2))}
+            if self.rng.integers(2):
+                own = bool(self.rng.integers(2))
+                output["parameters"] = {"binary_data": own}
+                (in_json.discard if own else in_json.add)(output["name"])
+        self._type_in_json(in_json)
         self.want = {n: self.want[n] for n in names}
+
+    def _type_in_json(self, names):
+        """FP16 and BF16 have no JSON form: what is asked for so comes as FP32, not rounded."""
+        for name in names:
+            if self.types[name] in ("FP16", "BF16"):
+                self.types[name] = "FP32"
 
     def check(self, client):
         reply = client.infer(self.model, self.inputs, binary=self.binary_in, outputs=self.outputs,
@@ -129,7 +138,8 @@ class Request:
         got = reply.outputs()
         expect_equal(list(got), list(self.want) if self.outputs else
                      [f.name for f in self.features if f.name in self.want], "outputs")
-        for name, rows in self.want.items():
+        for name, pooled in self.want.items():
+            rows = as_sent(pooled, self.types[name])
             expect_equal(got[name].datatype, self.types[name], name)
             expect_equal(got[name].array.shape, rows.shape, name)
             if not np.array_equal(got[name].array, rows):
@@ -168,12 +178,36 @@ def test_overrides(client, features):
     lengths = kjt([0] * 7, [1] * 7)
     reply = client.infer("mixed", lengths, outputs=[{"name": "embeddings"}])
     expect("needs one type; 'history' makes FP32 and" not in reply.error(), reply.error())
+    expect("'history' makes FP32, 'wide' makes FP64" in reply.error(), reply.error())
+    reply = client.infer("mixed", lengths, outputs=[{"name": "embeddings"}],
+                         parameters={"binary_data_output": True})
     expect("'history' makes FP32, 'half' makes FP16" in reply.error(), reply.error())
     joined = [Tensor("a.indices", np.array([[1]])), Tensor("b.indices", np.array([[1]])),
               Tensor("c.indices", np.array([[1]])), Tensor("d.indices", np.array([[1]]))]
     got = client.infer("floats", joined, outputs=[{"name": "embeddings"}], binary=True,
                        parameters={"output_datatype": "FP16", "binary_data_output": True})
     expect_equal(got.outputs()["embeddings"].datatype, "FP16")
+
+
+def test_json_of_half_floats(client, features):
+    """Asked in both ways in one request: side by side in JSON, by name in binary."""
+    half, brain = features["halves"]
+    ids = np.array([1, 5, 7, 2, 2])
+    bags = {half.name: [ids[:2], ids[2:3]], brain.name: [ids[3:], ids[5:]]}
+    inputs = kjt(ids, [2, 1, 2, 0])
+    outputs = [{"name": "embeddings"}, {"name": half.name, "parameters": {"binary_data": True}},
+               {"name": brain.name}]
+    got = client.infer("halves", inputs, outputs=outputs).outputs()
+    want = {f.name: f.pool(bags[f.name], None) for f in (half, brain)}
+    expect_equal([t.datatype for t in got.values()], ["FP32", "FP16", "FP32"])
+    expect_equal(got["embeddings"].array.tolist(), np.concatenate(list(want.values()), 1).tolist())
+    expect_equal(got[half.name].array.tolist(), want[half.name].astype(np.float16).tolist())
+    expect_equal(got[brain.name].array.tolist(), want[brain.name].tolist())
+    reply = client.infer("halves", inputs, parameters={"output_datatype": "BF16"}).expect(400)
+    expect(f"'{half.name}' is BF16" in reply.error() and "binary" in reply.error(), reply.error())
+    reply = client.infer("halves", inputs, outputs=outputs[:1], parameters={
+        "binary_data_output": True}).expect(400)
+    expect("'half' makes FP16, 'brain' makes BF16" in reply.error(), reply.error())
 
 
 def test_counted_once(client):

@@ -108,6 +108,9 @@ def test_types(client, arrays, rng):
     expect_equal(got.outputs()["embeddings"].datatype, "FP16")
     check_close(got.embeddings().astype(F32), arrays["half"], bags, arrays["matrix"],
                 arrays["bias"], extra=2**-11)
+    got = client.infer("half", offsets_of(bags))
+    expect_equal(got.outputs()["embeddings"].datatype, "FP32")
+    check_close(got.embeddings(), arrays["half"], bags, arrays["matrix"], arrays["bias"])
     brain = f32_from_bf16(arrays["brain"])
     got = client.infer("brain", offsets_of(bags)).embeddings()
     check_close(got, brain, bags, arrays["matrix"], arrays["bias"])
