@@ -52,8 +52,9 @@ struct bag_v2_feature {
     const char *name;  /* of the output */
     const char *table; /* the model whose table it is */
     const struct bag_table *rows;
-    int64_t num_rows;   /* without those that are spare, for keys that are to come */
-    size_t table_bytes; /* of its rows, and of its index of keys */
+    int64_t num_rows;         /* without those that are spare, for keys that are to come */
+    size_t table_bytes;       /* of its rows, and of its index of keys */
+    uint64_t updates_through; /* the last update of its rows */
     enum bag_dtype output_dtype;
     enum bag_dtype keys_dtype; /* of a keyed table */
     const int64_t *row_shape;  /* the output's dimensions after the first */

@@ -193,15 +193,14 @@ bool bag_v2_input_read(const struct bag_v2_input *input, struct bag_arena *arena
 
 /* ---- batches of rows: parameters ------------------------------------------------------------- */
 
-static bool read_sequence(const cJSON *item, struct bag_v2_rows *rows, struct bag_problem *problem)
+static bool read_sequence(const cJSON *item, uint64_t *sequence, struct bag_problem *problem)
 {
-    int64_t sequence;
-    if (!bag_v2_integer(item, 1, BAG_V2_LARGEST_EXACT, &sequence))
+    int64_t number;
+    if (!bag_v2_integer(item, 1, BAG_V2_LARGEST_EXACT, &number))
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                               "parameter sequence must be an integer from 1 to %.0f",
+                               "parameter %s must be an integer from 1 to %.0f", item->string,
                                BAG_V2_LARGEST_EXACT);
-    rows->has_sequence = true;
-    rows->sequence = (uint64_t)sequence;
+    *sequence = (uint64_t)number;
     return true;
 }
 
@@ -210,7 +209,9 @@ static bool read_parameter(const cJSON *item, struct bag_v2_rows *rows, struct b
     if (cJSON_IsNull(item))
         return true;
     if (strcmp(item->string, "sequence") == 0)
-        return read_sequence(item, rows, problem);
+        return read_sequence(item, &rows->sequence, problem);
+    if (strcmp(item->string, "first_sequence") == 0)
+        return read_sequence(item, &rows->first_sequence, problem);
     if (strcmp(item->string, "delete") == 0) {
         rows->deletes = cJSON_IsTrue(item);
         return cJSON_IsBool(item) || bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
@@ -219,7 +220,8 @@ static bool read_parameter(const cJSON *item, struct bag_v2_rows *rows, struct b
     /* Clients of the protocol ask for binary outputs whatever they send. */
     return strcmp(item->string, "binary_data_output") == 0 ||
            bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "parameter %s is unknown; a batch of rows takes sequence and delete",
+                           "parameter %s is unknown; a batch of rows takes sequence, "
+                           "first_sequence and delete",
                            bag_quote(item->string, strlen(item->string)).text);
 }
 
@@ -242,6 +244,20 @@ static bool reject_unknown_keys(const cJSON *tree, struct bag_problem *problem)
     return true;
 }
 
+static bool check_range(const struct bag_v2_rows *rows, struct bag_problem *problem)
+{
+    if (rows->first_sequence <= rows->sequence)
+        return true;
+    if (!rows->sequence)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "parameter first_sequence needs sequence, the last number that the "
+                               "batch stands for");
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "parameter first_sequence is %" PRIu64
+                           "; it must be at most sequence, which is %" PRIu64,
+                           rows->first_sequence, rows->sequence);
+}
+
 static bool read_parameters(const cJSON *tree, struct bag_v2_rows *rows,
                             struct bag_problem *problem)
 {
@@ -252,7 +268,7 @@ static bool read_parameters(const cJSON *tree, struct bag_v2_rows *rows,
         if (!read_parameter(item, rows, problem))
             return false;
     }
-    return true;
+    return check_range(rows, problem);
 }
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
@@ -302,6 +318,9 @@ static bool read_inputs(const struct bag_v2_request *request, struct bag_arena *
                         struct bag_v2_rows *rows, struct bag_problem *problem)
 {
     struct inputs inputs = {NULL, NULL};
+    rows->is_empty = request->num_inputs == 0 && rows->sequence;
+    if (rows->is_empty)
+        return true;
     return find_inputs(request, &inputs, rows, problem) && check_inputs(&inputs, rows, problem) &&
            bag_v2_input_read(inputs.ids, arena, &rows->ids, problem) &&
            (!inputs.rows || bag_v2_input_read(inputs.rows, arena, &rows->rows, problem));

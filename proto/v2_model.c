@@ -176,7 +176,8 @@ static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
            cJSON_AddStringToObject(object, "row_format",
                                    bag_row_format_names[feature->rows->row_format]) &&
            bag_v2_add_integer(object, "bytes", feature->table_bytes) &&
-           cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed);
+           cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed) &&
+           bag_v2_add_integer(object, "updates_through", feature->updates_through);
 }
 
 /* The features in their order, which is that of KeyedJaggedTensor's bags. */

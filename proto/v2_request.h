@@ -96,11 +96,13 @@ bool bag_v2_index_read(const char *body, size_t body_bytes, bool *ready_only,
  * Framed as an inference is, with the inputs indices or keys, and rows. */
 struct bag_v2_rows {
     struct bag_text id; /* as in struct bag_v2_request */
+    bool is_empty;      /* it has a number and no inputs, and changes nothing */
     bool has_keys;      /* `ids` are keys, and not indices */
     struct bag_tensor ids, rows;
-    bool has_sequence;
-    uint64_t sequence; /* from 1 */
-    bool deletes;      /* there are no rows */
+    uint64_t sequence;       /* from 1; 0: the next number */
+    uint64_t first_sequence; /* the batch stands for the updates from it to `sequence`, and of an id
+                                that is there twice the last place counts; 0: it stands for one */
+    bool deletes;            /* there are no rows */
 };
 
 /* Decodes a body; its parts and `arena` live as long as *rows is used. Rejects other inputs and

@@ -208,6 +208,7 @@ static bool check_ids(const struct rows_request *rows, struct bag_problem *probl
 
 static bool decode(struct rows_request *rows, struct bag_problem *problem)
 {
+    static const uint64_t no_ids[1];
     struct bag_http_request *request = rows->request;
     struct bag_arena *arena = &request->job.infer.scratch.arena;
     struct bag_update *update = &rows->update;
@@ -217,15 +218,17 @@ static bool decode(struct rows_request *rows, struct bag_problem *problem)
         !bag_v2_header_length(request->head.json_length, header_bytes, &header_bytes, problem))
         return false;
     if (!bag_v2_rows_decode(body, request->body_bytes, header_bytes, &bag_json_default_limits,
-                            arena, &rows->rows, problem) ||
-        !check_ids(rows, problem))
+                            arena, &rows->rows, problem))
         return false;
     update->live = rows->model->memory->live;
-    update->has_sequence = rows->rows.has_sequence;
     update->sequence = rows->rows.sequence;
-    return bag_rows_batch_make(rows->model->memory, &rows->rows.ids,
-                               rows->rows.deletes ? NULL : &rows->rows.rows, arena, &update->batch,
-                               problem);
+    update->first_sequence = rows->rows.first_sequence;
+    update->batch = (struct bag_rows_batch){.ids = no_ids};
+    return rows->rows.is_empty ||
+           (check_ids(rows, problem) &&
+            bag_rows_batch_make(rows->model->memory, &rows->rows.ids,
+                                rows->rows.deletes ? NULL : &rows->rows.rows,
+                                rows->rows.first_sequence > 0, arena, &update->batch, problem));
 }
 
 static void reply_applied(const struct rows_request *rows)

@@ -150,6 +150,14 @@ enum bag_http_outcome bag_http_get_models(struct bag_http_request *request)
     return describe_all(request, make_models);
 }
 
+/* The last update that the rows of a table have. */
+static uint64_t updates_through(const struct bag_feature *feature)
+{
+    const struct bag_live_rows *live = feature->memory->live;
+    const struct bag_source *source = feature->model->source;
+    return live ? live->through : source ? bag_source_updates_through(source) : 0;
+}
+
 /* The features as documents show them; on the heap, NULL without memory. */
 static struct bag_v2_feature *describe_features(const struct bag_model *model)
 {
@@ -162,6 +170,7 @@ static struct bag_v2_feature *describe_features(const struct bag_model *model)
             .rows = &feature->memory->table,
             .num_rows = feature->memory->shape[0],
             .table_bytes = bag_table_memory_bytes(feature->memory),
+            .updates_through = updates_through(feature),
             .output_dtype = feature->rules.output_dtype,
             .keys_dtype = feature->memory->keys_dtype,
             .row_shape = feature->projection ? &feature->projection->matrix.shape[1]
@@ -220,6 +229,7 @@ static enum bag_http_outcome describe_model(struct bag_http_request *request,
 
 enum bag_http_outcome bag_http_get_model(struct bag_http_request *request)
 {
+    request->reply.no_store = true;
     return describe_model(request, bag_v2_describe_model);
 }
 

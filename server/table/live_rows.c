@@ -277,7 +277,7 @@ static bool check_removed(struct bag_live_rows *live, const struct bag_rows_batc
                           struct bag_problem *problem)
 {
     for (size_t i = 0; i < batch->count; i++) {
-        if (bag_keys_find_one(&live->memory->index.keys, batch->ids[i]) < 0)
+        if (!batch->may_be_gone && bag_keys_find_one(&live->memory->index.keys, batch->ids[i]) < 0)
             return reject_key(live, i, batch->ids[i], "the table does not have it", problem);
         if (live->has_default_key && batch->ids[i] == live->default_key)
             return reject_key(live, i, batch->ids[i],

@@ -88,37 +88,86 @@ static bool reject_twice(const struct bag_table_memory *memory, const struct bag
                            first, second);
 }
 
-static bool check_once(const struct bag_table_memory *memory, const struct bag_rows_batch *batch,
-                       struct bag_arena *arena, struct bag_problem *problem)
+/* The position in sorted ids of the first that is equal. */
+static size_t find_sorted(const uint64_t *sorted, size_t count, uint64_t id)
 {
-    uint64_t *ids = bag_arena_array(arena, batch->count, sizeof *ids);
-    uint64_t *other = bag_arena_array(arena, batch->count, sizeof *other);
-    if (!ids || !other)
-        return no_memory(problem);
-    if (batch->count)
-        memcpy(ids, batch->ids, batch->count * sizeof *ids);
-    const uint64_t *sorted = sort_ids(ids, other, batch->count);
-    for (size_t i = 1; i < batch->count; i++) {
-        if (sorted[i] == sorted[i - 1])
-            return reject_twice(memory, batch, sorted[i], problem);
+    size_t low = 0, high = count - 1;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (sorted[middle] < id)
+            low = middle + 1;
+        else
+            high = middle;
     }
+    return low;
+}
+
+/* Leaves each id where it is last, with its row. `taken` has room for as many flags, and ids for
+ * themselves. */
+static bool keep_last(const struct bag_table_memory *memory, const uint64_t *sorted, char *taken,
+                      uint64_t *ids, struct bag_arena *arena, struct bag_rows_batch *batch,
+                      struct bag_problem *problem)
+{
+    size_t row_bytes = batch->deletes ? 0 : bag_row_bytes(&memory->table);
+    char *rows = bag_arena_array(arena, batch->count, row_bytes + 1);
+    size_t at = batch->count;
+    if (!rows)
+        return no_memory(problem);
+    memset(taken, 0, batch->count);
+    for (size_t i = batch->count; i-- > 0;) {
+        size_t place = find_sorted(sorted, batch->count, ids[i]);
+        if (taken[place])
+            continue;
+        taken[place] = true;
+        ids[--at] = ids[i];
+        if (row_bytes)
+            memcpy(rows + at * row_bytes, batch->rows + i * row_bytes, row_bytes);
+    }
+    batch->count -= at;
+    batch->ids = ids + at;
+    batch->rows = batch->deletes ? NULL : rows + at * row_bytes;
     return true;
 }
 
-static bool take_ids(const struct bag_table_memory *memory, const struct bag_tensor *ids,
-                     struct bag_arena *arena, struct bag_rows_batch *batch,
-                     struct bag_problem *problem)
+/* `ids` are the batch's own. */
+static bool check_once(const struct bag_table_memory *memory, uint64_t *ids, bool merged,
+                       struct bag_arena *arena, struct bag_rows_batch *batch,
+                       struct bag_problem *problem)
+{
+    uint64_t *copy = bag_arena_array(arena, batch->count, sizeof *copy);
+    uint64_t *other = bag_arena_array(arena, batch->count, sizeof *other);
+    size_t at = 1;
+    if (!copy || !other)
+        return no_memory(problem);
+    if (batch->count)
+        memcpy(copy, ids, batch->count * sizeof *copy);
+    const uint64_t *sorted = sort_ids(copy, other, batch->count);
+    while (at < batch->count && sorted[at] != sorted[at - 1])
+        at++;
+    if (at >= batch->count)
+        return true;
+    return merged ? keep_last(memory, sorted, (char *)(sorted == copy ? other : copy), ids, arena,
+                              batch, problem)
+                  : reject_twice(memory, batch, sorted[at], problem);
+}
+
+/* A copy of them, which is the batch's; NULL with *problem. */
+static uint64_t *take_ids(const struct bag_table_memory *memory, const struct bag_tensor *ids,
+                          struct bag_arena *arena, struct bag_rows_batch *batch,
+                          struct bag_problem *problem)
 {
     if (!check_ids(memory, ids, problem))
-        return false;
+        return NULL;
     uint64_t *copy = bag_arena_array(arena, ids->count, sizeof *copy);
-    if (!copy)
-        return no_memory(problem);
+    if (!copy) {
+        no_memory(problem);
+        return NULL;
+    }
     for (size_t i = 0; i < ids->count; i++)
         copy[i] = id_at(ids, i);
     batch->count = ids->count;
     batch->ids = copy;
-    return check_once(memory, batch, arena, problem);
+    return copy;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -207,7 +256,7 @@ static bool take_rows(const struct bag_table_memory *memory, const struct bag_te
 }
 
 bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag_tensor *ids,
-                         const struct bag_tensor *rows, struct bag_arena *arena,
+                         const struct bag_tensor *rows, bool merged, struct bag_arena *arena,
                          struct bag_rows_batch *batch, struct bag_problem *problem)
 {
     *batch = (struct bag_rows_batch){.deletes = rows == NULL};
@@ -215,6 +264,7 @@ bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "parameter delete is for tables with keys; rows of this one can "
                                "only be replaced");
-    return take_ids(memory, ids, arena, batch, problem) &&
-           (batch->deletes || take_rows(memory, rows, arena, batch, problem));
+    uint64_t *own = take_ids(memory, ids, arena, batch, problem);
+    return own && (batch->deletes || take_rows(memory, rows, arena, batch, problem)) &&
+           check_once(memory, own, merged, arena, batch, problem);
 }

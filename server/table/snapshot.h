@@ -37,14 +37,16 @@ struct bag_rows_batch {
     bool deletes;
     size_t count;
     const uint64_t *ids; /* row numbers or keys; none is there twice */
+    bool may_be_gone;    /* keys that it deletes may have been deleted before */
     const char *rows; /* count of them as the table stores them, at any alignment; NULL: deletes */
 };
 
 /* Makes a batch for a table of tensors that came from outside: `ids` are its indices or keys,
  * `rows` (NULL: it deletes) are FP32, or as the table stores them (UINT8 where it is quantised).
- * False with *problem (BAD_REQUEST) where they do not fit, or an id is there twice. */
+ * False with *problem (BAD_REQUEST) where they do not fit, or an id is there twice; `merged`: then
+ * the last place counts. */
 bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag_tensor *ids,
-                         const struct bag_tensor *rows, struct bag_arena *arena,
+                         const struct bag_tensor *rows, bool merged, struct bag_arena *arena,
                          struct bag_rows_batch *batch, struct bag_problem *problem);
 
 /* Whether rows as table `a` stores them are stored by `b` as they are. */
@@ -84,7 +86,7 @@ struct bag_live_rows {
     struct bag_live_rows *next;
     uint64_t version;          /* of its model */
     bool fell_behind;          /* an update could not be applied: it gets no more */
-    uint64_t through;          /* the last update that it has */
+    _Atomic uint64_t through;  /* the last update that it has; may be read at any time */
     uint64_t snapshot_through; /* the last one that it had when it was loaded */
 };
 

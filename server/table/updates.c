@@ -97,12 +97,12 @@ static bool apply(struct bag_update *update)
     struct bag_updates_stream *stream = update->live->stream;
     const struct bag_table *from = &update->live->memory->table;
     struct bag_problem problem;
-    uint64_t sequence = update->sequence;
+    uint64_t sequence = update->sequence, first = update->first;
     if (!apply_once(update->live, sequence, from, &update->batch, &update->problem))
         return false;
     for (struct bag_live_rows *at = stream->tables; at; at = at->next) {
         if (at != update->live && !at->fell_behind &&
-            (!check_before(at, sequence, &problem) ||
+            (!check_before(at, first, &problem) ||
              !apply_once(at, sequence, from, &update->batch, &problem)))
             fall_behind(at, sequence, &problem);
     }
@@ -174,10 +174,10 @@ static void finish(struct bag_update *update)
     }
     update->applied = true;
     bag_updates_keep(stream, update);
+    uint64_t steps = update->sequence - stream->sequence;
     set(&stream->sequence, update->sequence);
     set(&stream->last_update_ms, bag_epoch_ms());
-    if (stream->lag)
-        set(&stream->lag, stream->lag - 1);
+    set(&stream->lag, stream->lag > steps ? stream->lag - steps : 0);
     count(&stream->applied, 1);
     count(&stream->rows, update->batch.count);
 }
@@ -217,14 +217,20 @@ void bag_updates_raise_lag(struct bag_updates_stream *stream, uint64_t sequence)
         set(&stream->lag, sequence - last);
 }
 
+/* The first number that it stands for. */
+static uint64_t first_of(const struct bag_update *update)
+{
+    return update->first_sequence ? update->first_sequence : update->sequence;
+}
+
 static bool reject_gap(struct bag_update *update, uint64_t expected)
 {
     struct bag_updates_stream *stream = update->live->stream;
     bag_updates_raise_lag(stream, update->sequence);
     return bag_problem_set(&update->problem, BAG_ERROR_CONFLICT,
-                           "parameter sequence is %" PRIu64 "; the next update of model '%s' is "
-                           "%" PRIu64,
-                           update->sequence, stream->name, expected);
+                           "parameter %s is %" PRIu64 "; the next update of model '%s' is %" PRIu64,
+                           update->first_sequence ? "first_sequence" : "sequence", first_of(update),
+                           stream->name, expected);
 }
 
 static bool append(struct bag_updates_stream *stream, struct bag_update *update)
@@ -242,7 +248,7 @@ static bool append(struct bag_updates_stream *stream, struct bag_update *update)
     header->dtype = table->dtype;
     header->row_format = table->row_format;
     header->row_bytes = bag_row_bytes(table);
-    bool ok = bag_journal_append(&stream->journal, &record, stream->taken + 1, &update->problem);
+    bool ok = bag_journal_append(&stream->journal, &record, update->first, &update->problem);
     count(&stream->journal_errors, !ok);
     return ok;
 }
@@ -268,7 +274,7 @@ static void follow_table(struct group *group, const struct bag_live_rows *live)
 static bool is_repeated(struct group *group, struct bag_update *update)
 {
     struct bag_updates_stream *stream = update->live->stream;
-    if (!update->has_sequence || update->sequence > stream->taken)
+    if (!update->sequence || update->sequence > stream->taken)
         return false;
     /* Whether that one succeeds is to be known first. */
     if (update->sequence > stream->sequence)
@@ -295,13 +301,15 @@ static bool take(struct group *group, struct bag_update *update)
     uint64_t next = stream->taken + 1;
     if (!check_before(update->live, stream->sequence + 1, &update->problem))
         return false;
-    if (update->has_sequence && update->sequence != next)
+    if (update->sequence && first_of(update) > next)
         return reject_gap(update, next);
-    update->sequence = next;
+    update->batch.may_be_gone = update->sequence && first_of(update) < next;
+    update->sequence = update->sequence ? update->sequence : next;
+    update->first = next;
     if (!bag_live_rows_check(update->live, &update->batch, &changes_keys, &update->problem) ||
         !append(stream, update))
         return false;
-    stream->taken = next;
+    stream->taken = update->sequence;
     stream->waits_for_keys |= changes_keys;
     group->waiting[group->count++] = update;
     return true;

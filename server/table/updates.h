@@ -235,11 +235,14 @@ struct bag_updates {
 struct bag_update {
     struct bag_live_rows *live;  /* the table that it is for, of the model that was asked */
     struct bag_rows_batch batch; /* rows as that table stores them */
-    bool has_sequence;           /* otherwise the next number is taken */
+    uint64_t first_sequence;     /* of a range that it stands for; 0: it stands for one. A range may
+                                    begin with what was applied before: its batch says what all of it
+                                    left behind */
     void (*done)(struct bag_update *update); /* on the updates' thread */
 
-    /* In, where there is one, and out. */
+    /* In, and out; 0: the next number is taken. */
     uint64_t sequence;
+    uint64_t first; /* out: its first number that was not used before */
 
     /* The outcome. */
     bool failed;  /* `problem` says why: CONFLICT where the number does not follow */

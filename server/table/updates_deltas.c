@@ -92,7 +92,8 @@ static bool load_delta(struct delta *delta, const struct bag_table_memory *memor
     struct bag_tensor ids = tensor_of(&delta->ids);
     if (!deletes)
         rows = tensor_of(&delta->rows);
-    return bag_rows_batch_make(memory, &ids, deletes ? NULL : &rows, &delta->arena, batch, problem);
+    return bag_rows_batch_make(memory, &ids, deletes ? NULL : &rows, false, &delta->arena, batch,
+                               problem);
 }
 
 static void free_delta(struct delta *delta)
@@ -277,10 +278,8 @@ static void ignore_done(struct bag_update *update)
 static bool submit(const struct taking *taking, struct delta *delta, uint64_t number,
                    struct bag_problem *problem)
 {
-    struct bag_update update = {.live = taking->table->memory->live,
-                                .has_sequence = true,
-                                .sequence = number,
-                                .done = ignore_done};
+    struct bag_update update = {
+        .live = taking->table->memory->live, .sequence = number, .done = ignore_done};
     bool ok = load_delta(delta, taking->table->memory, &update.batch, problem);
     if (ok)
         bag_updates_run(taking->updates, &update);

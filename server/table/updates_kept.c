@@ -8,7 +8,7 @@
 
 struct bag_kept_update {
     struct bag_kept_update *next;
-    uint64_t sequence;
+    uint64_t first, sequence;
     size_t bytes;                /* of all of it */
     struct bag_table from;       /* how its rows are stored */
     struct bag_rows_batch batch; /* its ids and rows are behind this */
@@ -68,8 +68,11 @@ static struct bag_kept_update *copy(const struct bag_update *update, size_t most
     memcpy(ids, batch->ids, ids_bytes);
     if (rows_bytes)
         memcpy(rows, batch->rows, rows_bytes);
-    *kept = (struct bag_kept_update){
-        .sequence = update->sequence, .bytes = bytes, .from = *from, .batch = *batch};
+    *kept = (struct bag_kept_update){.first = update->first,
+                                     .sequence = update->sequence,
+                                     .bytes = bytes,
+                                     .from = *from,
+                                     .batch = *batch};
     kept->from.rows = NULL;
     kept->batch.ids = ids;
     kept->batch.rows = rows_bytes ? rows : NULL;
@@ -131,7 +134,7 @@ bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint
     for (const struct bag_kept_update *at = stream->first_kept; at; at = at->next) {
         if (at->sequence <= live->through)
             continue;
-        if (!reach(live, at->sequence - 1, deltas, applied, problem))
+        if (!reach(live, at->first - 1, deltas, applied, problem))
             return false;
         if (!bag_updates_apply(live, at->sequence, &at->from, &at->batch, problem)) {
             bag_problem_prefix(problem, "update %" PRIu64 " that was taken before", at->sequence);

@@ -13,11 +13,13 @@ static void check_rows(const struct bag_v2_rows *rows, const char *body, size_t 
                                       .sequence = rows->sequence,
                                       .applied = true,
                                       .rows = rows->ids.count};
-    require(!rows->has_sequence || rows->sequence > 0);
+    require(rows->first_sequence <= rows->sequence);
     require(!rows->id.bytes ||
             (rows->id.data >= body && rows->id.data + rows->id.bytes <= body + body_bytes));
-    read_tensor(&rows->ids);
-    if (!rows->deletes)
+    require(!rows->is_empty || (rows->sequence && !rows->ids.count && !rows->rows.count));
+    if (!rows->is_empty)
+        read_tensor(&rows->ids);
+    if (!rows->deletes && !rows->is_empty)
         read_tensor(&rows->rows);
     char *text = bag_v2_rows_reply(&reply);
     require(text && text[0] == '{' && text[strlen(text) - 1] == '}');

@@ -28,7 +28,7 @@ static void show_applied(struct bagserve_client *client, enum bagserve_result re
 int main(int argc, char *argv[])
 {
     const char *both[] = {"t", "k"}, *wrong[] = {"t", "none"}, *quoted[] = {"a\"b"};
-    const int64_t indices[] = {2, 5};
+    const int64_t indices[] = {2, 5}, twice[] = {4, 4};
     const uint64_t keys[] = {10, UINT64_MAX}, missing[] = {11};
     const float rows[] = {1, 2, 3, 4, 5, 6, 7, 8};
     struct bagserve_applied applied;
@@ -40,14 +40,16 @@ int main(int argc, char *argv[])
     show(client, bagserve_load(client, quoted, 1));
     show(client, bagserve_load_version(client, "t", 1));
     show(client, bagserve_load_version(client, "t", 9));
-    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 4, 1, &applied), &applied);
-    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 4, 1, &applied), &applied);
-    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 4, 0, &applied), &applied);
-    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 4, 9, &applied), &applied);
-    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 3, 0, &applied), &applied);
-    show_applied(client, bagserve_update_keys(client, "k", keys, 2, rows, 4, 1, &applied), &applied);
-    show_applied(client, bagserve_delete_keys(client, "k", keys, 1, 2, &applied), &applied);
-    show_applied(client, bagserve_delete_keys(client, "k", missing, 1, 0, &applied), &applied);
+    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 4, 0, 1, &applied), &applied);
+    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 4, 0, 1, &applied), &applied);
+    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 4, 0, 0, &applied), &applied);
+    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 4, 0, 9, &applied), &applied);
+    show_applied(client, bagserve_update(client, "t", twice, 2, rows, 4, 3, 9, &applied), &applied);
+    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 4, 11, 12, &applied), &applied);
+    show_applied(client, bagserve_update(client, "t", indices, 2, rows, 3, 0, 0, &applied), &applied);
+    show_applied(client, bagserve_update_keys(client, "k", keys, 2, rows, 4, 0, 1, &applied), &applied);
+    show_applied(client, bagserve_delete_keys(client, "k", keys, 1, 0, 2, &applied), &applied);
+    show_applied(client, bagserve_delete_keys(client, "k", missing, 1, 0, 0, &applied), &applied);
     show(client, bagserve_unload(client, "t", 0));
     show(client, bagserve_unload(client, "t", 1));
     bagserve_close(client);
@@ -56,7 +58,8 @@ int main(int argc, char *argv[])
 '''
 WANT = (("6", "is needed"), ("0", ""), ("0", ""), ("3", "no model 'none'"),
         ("3", "other characters"), ("0", ""), ("3", "no version '9'"), ("0", "1 1"), ("0", "1 0"),
-        ("0", "2 1"), ("7", "the next update of model 't' is 3"), ("3", "'rows' is FP32"),
+        ("0", "2 1"), ("7", "the next update of model 't' is 3"), ("0", "9 1"),
+        ("7", "first_sequence is 11; the next update of model 't' is 10"), ("3", "'rows' is FP32"),
         ("0", "1 1"), ("0", "2 1"), ("3", "'keys' has 11"), ("7", "unload_dependents"), ("0", ""))
 
 

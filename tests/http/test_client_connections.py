@@ -132,7 +132,10 @@ def test_updates(directory):
         client.update("keyed", [[5, 6], [7, 8]], keys=new)
         check_rows(client.packed("keyed", new.reshape(-1, 1)), [[5, 6], [7, 8]])
         expect_raises(bc.StorageFull, lambda: client.update("keyed", [[0, 0]], keys=[8]), "spare")
-        client.delete("keyed", new[:1])
+        got = client.update("keyed", [[1, 1], [5, 6]], keys=new[[0, 0]], sequence=9, first_sequence=2)
+        expect_equal((got["sequence"], got["rows"]), (9, 1))
+        check_rows(client.packed("keyed", new[:1].reshape(-1, 1)), [[5, 6]])
+        client.delete("keyed", new[:1], sequence=12, first_sequence=10)
         check_rows(client.packed("keyed", new.reshape(-1, 1)), [[0, 0], [7, 8]])
 
 

@@ -52,6 +52,112 @@ def test_numbers(world):
         applied(update(client, "keyed", keys()[:1], row), 1, 1)
 
 
+def ranged(client, model, ids, rows, first, last, **parameters):
+    return update(client, model, ids, rows, sequence=last, first_sequence=first, **parameters)
+
+
+def through(client, model):
+    parameters = client.request("GET", f"/v2/models/{model}", headers=AUTHORIZED).json()["parameters"]
+    return [feature["updates_through"] for feature in parameters.get("features", [parameters])]
+
+
+def skip(client, model, first, last):
+    """What stands for these updates changes nothing."""
+    return client.infer(model, [], AUTHORIZED, path=f"/v2/models/{model}/rows", binary=True,
+                        parameters={"first_sequence": first, "sequence": last})
+
+
+def test_ranges(world):
+    """One batch for several updates: the last row of an id counts, and what had been applied before may
+    be among them."""
+    rows = np.arange(5 * COLUMNS, dtype=np.float32).reshape(5, COLUMNS)
+    want = table()
+    with world.server() as server, Client(server) as client:
+        expect_equal(through(client, "both"), [0, 0])
+        applied(ranged(client, "dense", [3, 4, 3, 5, 4], rows, 1, 5), 5, 3)
+        want[[3, 4, 5]] = rows[[2, 4, 3]]
+        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
+        expect_equal((through(client, "dense"), through(client, "both")), ([5], [5, 0]))
+        applied(ranged(client, "dense", [4, 6], rows[:2], 4, 7), 7, 2)
+        want[[4, 6]] = rows[:2]
+        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
+        applied(ranged(client, "dense", [0], rows[:1], 2, 7), 7, 0, yes=False)
+        applied(ranged(client, "dense", [0], rows[:1], 1, 3), 7, 0, yes=False)
+        error = ranged(client, "dense", [0], rows[:1], 9, 12).expect(409).error()
+        expect("first_sequence is 9; the next update of model 'dense' is 8" in error, error)
+        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
+        applied(skip(client, "dense", 8, 1000), 1000, 0)
+        applied(update(client, "dense", [7], rows[:1], sequence=1001), 1001, 1)
+        want[7] = rows[0]
+        applied(skip(client, "dense", 1002, 1002), 1002, 0)
+        applied(ranged(client, "int8", [1, 1], [[9] * COLUMNS, [0, 51, 102, 255]], 1, 1), 1, 1)
+        server.process.kill()
+        server.process.wait()
+        server._end_checked = True
+    with world.server() as server, Client(server) as client:
+        expect_equal(through(client, "both"), [1002, 0])
+        check_rows(rows_of(client, "dense", np.arange(ROWS)), want)
+        check_rows(rows_of(client, "int8", [1]), [[0, 51, 102, 255]])
+        applied(update(client, "dense", [7], rows[:1]), 1003, 1)
+
+
+def test_ranges_of_keys(world):
+    """Keys that an earlier part of a range removed are gone already."""
+    new = np.array([1, 2, 3], np.uint64)
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with world.server() as server, Client(server) as client:
+        applied(ranged(client, "keyed", new[[0, 1, 0]], rows, 1, 3), 3, 2)
+        check_rows(rows_of(client, "keyed", new), [rows[2], rows[1], [0] * 4])
+        applied(update(client, "keyed", new[:1], **{"delete": True}), 4, 1)
+        error = ranged(client, "keyed", new[:2], None, 5, 6, **{"delete": True}).expect(400).error()
+        expect("'keys' has 1 at position 0: the table does not have it" in error, error)
+        applied(ranged(client, "keyed", new[[0, 1, 1]], None, 4, 6, **{"delete": True}), 6, 2)
+        applied(update(client, "keyed", new, rows), 7, 3)
+        check_rows(rows_of(client, "keyed", new), rows)
+    with world.server() as server, Client(server) as client:
+        check_rows(rows_of(client, "keyed", new), rows)
+        expect_equal(through(client, "keyed"), [7])
+
+
+def test_bad_ranges(world):
+    row = np.zeros((1, COLUMNS), np.float32)
+    with world.server() as server, Client(server) as client:
+        for parameters, text in (
+                ({"first_sequence": 1}, "first_sequence needs sequence"),
+                ({"first_sequence": 3, "sequence": 2},
+                 "first_sequence is 3; it must be at most sequence, which is 2"),
+                ({"first_sequence": 0, "sequence": 2}, "parameter first_sequence must be an integer"),
+                ({"first_sequence": "1", "sequence": 2}, "first_sequence must be an integer")):
+            error = update(client, "dense", [1], row, **parameters).expect(400).error()
+            expect(text in error, error)
+        error = update(client, "dense", [1, 1], np.tile(row, (2, 1)), sequence=1).expect(400).error()
+        expect("positions 0 and 1" in error, error)
+        error = ranged(client, "dense", [1, ROWS, 1], np.tile(row, (3, 1)), 1, 2).expect(400).error()
+        expect(f"'indices' has {ROWS}" in error, error)
+        error = client.infer("dense", [], AUTHORIZED, path="/v2/models/dense/rows",
+                             binary=True).expect(400).error()
+        expect("is missing" in error, error)
+        expect_equal(through(client, "dense"), [0])
+
+
+def test_snapshots_within_a_range(world):
+    """A table that has some of what a record of the journal stands for gets all of it."""
+    rows = np.arange(3 * COLUMNS, dtype=np.float32).reshape(3, COLUMNS)
+    with world.server() as server, Client(server) as client:
+        applied(ranged(client, "dense", [1, 2, 1], rows, 1, 3), 3, 2)
+    snapshot = table()
+    snapshot[1] = rows[0]
+    config = world.config.read_text()
+    for number in (1, 2, 3):
+        np.save(world.directory / "dense.npy", snapshot)
+        world.config.write_text(config.replace('"dense.npy"',
+                                               f'"dense.npy", "updates_through": {number}', 1))
+        with world.server() as server, Client(server) as client:
+            expect_equal(through(client, "dense"), [3])
+            if number < 3:
+                check_rows(rows_of(client, "dense", [1, 2]), rows[[2, 1]])
+
+
 def test_keys_come_and_go(world):
     new = np.array([1, 2, MASK], np.uint64)
     rows = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -1,10 +1,10 @@
 /* Updates, snapshots and restarts on a disk that tears, reorders and loses what was not synced.
  *
  * Every seed is one story: tables are loaded from snapshots, batches come alone and together,
- * numbered rightly, again, and with gaps; calls of the disk fail; versions are reloaded; the
- * process or the machine stops in the middle. A model of a few lines knows what every number left
- * behind. What was acknowledged must be there after every restart, in its order, and what was
- * failed only where nobody could know.
+ * numbered rightly, again, with gaps, and merged into ranges, which may begin with what was
+ * applied; calls of the disk fail; versions are reloaded; the process or the machine stops in the
+ * middle. A model of a few lines knows what every number left behind. What was acknowledged must be
+ * there after every restart, in its order, and what was failed only where nobody could know.
  *
  *   test_updates_disk [COUNT [FIRST]]    so many stories, from a seed on; 300 without arguments */
 #include "disk_fixture.h"
@@ -29,8 +29,9 @@ struct story {
     bool in_memory;    /* there is no journal, */
     size_t kept_bytes; /* and so much memory for what it would hold */
 
-    struct state states[MAX_SEQ]; /* after each number */
-    uint64_t acknowledged;        /* the last number that was */
+    struct state states[MAX_SEQ];  /* after each number */
+    struct batch batches[MAX_SEQ]; /* of each number, */
+    uint64_t acknowledged;         /* and the last one that was */
     /* What may have taken the numbers after it: those that failed with the disk. */
     struct batch tries[MAX_SEQ][MAX_TRIES];
     size_t num_tries[MAX_SEQ];
@@ -43,7 +44,7 @@ struct story {
     size_t num_versions;
     uint64_t oldest_snapshot; /* that must still be able to start */
     size_t lost_syncs;        /* before the last restart */
-    size_t restarts, applied, failed, reloads, rejected, powers;
+    size_t restarts, applied, ranges, failed, reloads, rejected, powers;
 };
 
 #define require(story, condition)                                                     \
@@ -80,6 +81,7 @@ static bool explain(struct story *story, uint64_t from, uint64_t to, const struc
         return same_state(&story->states[from], want);
     for (size_t i = 0; i < story->num_tries[from + 1]; i++) {
         story->states[from + 1] = story->states[from];
+        story->batches[from + 1] = story->tries[from + 1][i];
         apply_to_state(&story->states[from + 1], &story->tries[from + 1][i]);
         if (explain(story, from + 1, to, want))
             return true;
@@ -173,9 +175,9 @@ struct asked {
     uint64_t ids[IDS];
 };
 
-static void ask(struct story *story, struct asked *asked, const struct state *state)
+/* The update of asked->batch. */
+static void prepare(struct story *story, struct asked *asked)
 {
-    asked->batch = make_batch(story, state);
     for (size_t i = 0; i < asked->batch.count; i++)
         asked->ids[i] = story->keyed ? key_of(asked->batch.ids[i]) : asked->batch.ids[i];
     asked->update = (struct bag_update){
@@ -185,6 +187,12 @@ static void ask(struct story *story, struct asked *asked, const struct state *st
                   .ids = asked->ids,
                   .rows = asked->batch.deletes ? NULL : (const char *)asked->batch.rows},
         .done = ignore_done};
+}
+
+static void ask(struct story *story, struct asked *asked, const struct state *state)
+{
+    asked->batch = make_batch(story, state);
+    prepare(story, asked);
 }
 
 static void remember_try(struct story *story, uint64_t sequence, const struct batch *batch)
@@ -199,17 +207,24 @@ static bool is_storage(const struct bag_update *update)
     return update->failed && update->problem.kind == BAG_ERROR_STORAGE;
 }
 
+/* The next number was this batch's. */
+static void acknowledge(struct story *story, const struct batch *batch)
+{
+    uint64_t sequence = ++story->acknowledged;
+    story->states[sequence] = story->states[sequence - 1];
+    apply_to_state(&story->states[sequence], batch);
+    story->batches[sequence] = *batch;
+    story->num_tries[sequence] = 0;
+    story->applied++;
+}
+
 /* `one_failed`: one that was asked before it, together with it. */
 static void take_outcome(struct story *story, const struct asked *asked, bool *one_failed)
 {
     const struct bag_update *update = &asked->update;
     if (update->applied) {
         require(story, !update->failed && update->sequence == story->acknowledged + 1);
-        story->states[update->sequence] = story->states[story->acknowledged];
-        apply_to_state(&story->states[update->sequence], &asked->batch);
-        story->acknowledged = update->sequence;
-        story->num_tries[update->sequence] = 0;
-        story->applied++;
+        acknowledge(story, &asked->batch);
         return;
     }
     require(story, update->failed && (is_storage(update) || *one_failed));
@@ -229,8 +244,7 @@ static void send(struct story *story)
     bool numbered = rng_below(&story->rng, 2), one_failed = false;
     for (size_t i = 0; i < count; i++) {
         ask(story, &asked[i], &state);
-        asked[i].update.has_sequence = numbered;
-        asked[i].update.sequence = story->acknowledged + 1 + i;
+        asked[i].update.sequence = numbered ? story->acknowledged + 1 + i : 0;
         asked[i].update.next = i + 1 < count ? &asked[i + 1].update : NULL;
         apply_to_state(&state, &asked[i].batch);
     }
@@ -239,20 +253,83 @@ static void send(struct story *story)
         take_outcome(story, &asked[i], &one_failed);
 }
 
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+/* Adds what follows a batch to it: of an id that is there twice the last place counts. */
+static void merge(struct batch *merged, const struct batch *next)
+{
+    for (size_t i = 0; i < next->count; i++) {
+        size_t at = 0;
+        while (at < merged->count && merged->ids[at] != next->ids[i])
+            at++;
+        merged->count += at == merged->count;
+        merged->ids[at] = next->ids[i];
+        memcpy(merged->rows[at], next->rows[i], sizeof merged->rows[at]);
+    }
+}
+
+/* Batches of one kind that follow what was acknowledged; returns how many there are. */
+static size_t make_parts(struct story *story, struct batch *parts)
+{
+    struct state state = story->states[story->acknowledged];
+    size_t most = 1 + rng_below(&story->rng, TOGETHER), count = 0;
+    while (count < most) {
+        parts[count] = make_batch(story, &state);
+        if (rng_below(&story->rng, 8) == 0)
+            parts[count].count = 0;
+        if (count && parts[count].deletes != parts[0].deletes)
+            break;
+        apply_to_state(&state, &parts[count++]);
+    }
+    return count;
+}
+
+/* One update for several numbers, of which some may have been used. */
+static void send_range(struct story *story)
+{
+    struct batch parts[TOGETHER], merged = {.count = 0};
+    size_t count = make_parts(story, parts);
+    uint64_t last = story->acknowledged, first = last + 1;
+    while (first > 1 && story->batches[first - 1].deletes == parts[0].deletes &&
+           rng_below(&story->rng, 2))
+        first--;
+    for (uint64_t i = first; i <= last; i++)
+        merge(&merged, &story->batches[i]);
+    for (size_t i = 0; i < count; i++)
+        merge(&merged, &parts[i]);
+    merged.deletes = parts[0].deletes;
+    struct asked asked = {.batch = merged};
+    prepare(story, &asked);
+    asked.update.first_sequence = first;
+    asked.update.sequence = last + count;
+    bag_updates_run(&story->updates, &asked.update);
+    for (size_t i = 0; i < count; i++) {
+        if (asked.update.applied)
+            acknowledge(story, &parts[i]);
+        else
+            remember_try(story, last + 1 + i, &parts[i]);
+    }
+    require(story, asked.update.applied || is_storage(&asked.update));
+    require(story, !asked.update.applied || asked.update.sequence == story->acknowledged);
+    story->failed += !asked.update.applied;
+    story->ranges += asked.update.applied;
+}
+
 /* A number that was used changes nothing, and one that is too high is rejected. */
 static void send_wrong(struct story *story)
 {
     struct asked asked;
     uint64_t last = story->acknowledged, ahead = 2 + rng_below(&story->rng, 3);
     ask(story, &asked, &story->states[last]);
-    asked.update.has_sequence = true;
     asked.update.sequence = last + ahead;
+    asked.update.first_sequence = ahead > 2 ? last + 2 : 0;
     bag_updates_run(&story->updates, &asked.update);
     require(story, asked.update.failed);
     require(story, asked.update.problem.kind == BAG_ERROR_CONFLICT);
     if (last == 0)
         return;
     asked.update.sequence = 1 + rng_below(&story->rng, (unsigned)last);
+    asked.update.first_sequence = ahead > 2 ? 1 : 0;
     bag_updates_run(&story->updates, &asked.update);
     require(story, !asked.update.failed && !asked.update.applied);
 }
@@ -300,8 +377,10 @@ static void live(struct story *story)
     for (unsigned i = 0; i < steps && story->acknowledged + 2 * TOGETHER < MAX_SEQ; i++) {
         disk->full = disk->calls_left < 0 && rng_below(&story->rng, 10) == 0;
         unsigned what = rng_below(&story->rng, 10);
-        if (what < 6)
+        if (what < 4)
             send(story);
+        else if (what < 6)
+            send_range(story);
         else if (what < 7)
             send_wrong(story);
         else if (what < 8 && disk->calls_left < 0)
@@ -332,6 +411,7 @@ static void end(struct story *story, struct story *sum)
 {
     sum->restarts += story->restarts;
     sum->applied += story->applied;
+    sum->ranges += story->ranges;
     sum->failed += story->failed;
     sum->reloads += story->reloads;
     sum->rejected += story->rejected;
@@ -366,7 +446,10 @@ static void run_memory_story(uint64_t seed, struct story *sum)
     story->kept_bytes = rng_below(&story->rng, 2) ? UNBOUNDED : rng_below(&story->rng, 3000);
     start(story, false);
     while (story->acknowledged + 2 * TOGETHER < MAX_SEQ) {
-        send(story);
+        if (rng_below(&story->rng, 3))
+            send(story);
+        else
+            send_range(story);
         if (rng_below(&story->rng, 2))
             reload(story);
         check_versions(story);
@@ -385,10 +468,11 @@ static struct story *run_stories(void (*run)(uint64_t seed, struct story *sum))
     assert_non_null(sum);
     for (uint64_t seed = first; seed < first + count; seed++)
         run(seed, sum);
-    printf("%llu stories: %zu updates applied, %zu failed, %zu reloads, %zu rejected, %zu "
-           "restarts, %zu without power\n",
-           (unsigned long long)count, sum->applied, sum->failed, sum->reloads, sum->rejected,
-           sum->restarts, sum->powers);
+    printf(
+        "%llu stories: %zu updates applied, %zu ranges, %zu failed, %zu reloads, %zu rejected, %zu "
+        "restarts, %zu without power\n",
+        (unsigned long long)count, sum->applied, sum->ranges, sum->failed, sum->reloads,
+        sum->rejected, sum->restarts, sum->powers);
     return sum;
 }
 
@@ -404,7 +488,7 @@ static void test_stories(void **state)
 {
     struct story *sum = run_stories(run_story);
     (void)state;
-    assert_true(sum->applied > count && sum->failed && sum->reloads && sum->powers);
+    assert_true(sum->applied > count && sum->ranges && sum->failed && sum->reloads && sum->powers);
     free(sum);
 }
 

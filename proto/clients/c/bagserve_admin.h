@@ -98,21 +98,21 @@ struct bagserve_applied {
 };
 
 /* Not for callers. */
-static inline enum bagserve_result bagserve_change_(struct bagserve_client *client,
-                                                    const char *model,
-                                                    const struct bagserve_input_ *inputs,
-                                                    size_t num_inputs, uint64_t sequence,
-                                                    struct bagserve_applied *applied)
+static inline enum bagserve_result
+bagserve_change_(struct bagserve_client *client, const char *model,
+                 const struct bagserve_input_ *inputs, size_t num_inputs, uint64_t first_sequence,
+                 uint64_t sequence, struct bagserve_applied *applied)
 {
-    char start[80] = "";
-    const char *deletes = num_inputs == 1 ? "\"delete\":true" : "";
+    char first[48] = "", last[48] = "", start[160];
     size_t header_bytes, body_bytes;
     enum bagserve_result result;
+    if (first_sequence)
+        snprintf(first, sizeof first, ",\"first_sequence\":%llu",
+                 (unsigned long long)first_sequence);
     if (sequence)
-        snprintf(start, sizeof start, "\"parameters\":{\"sequence\":%llu%s%s},",
-                 (unsigned long long)sequence, *deletes ? "," : "", deletes);
-    else if (*deletes)
-        snprintf(start, sizeof start, "\"parameters\":{%s},", deletes);
+        snprintf(last, sizeof last, ",\"sequence\":%llu", (unsigned long long)sequence);
+    snprintf(start, sizeof start, "\"parameters\":{\"delete\":%s%s%s},",
+             num_inputs == 1 ? "true" : "false", first, last);
     result = bagserve_compose_(client, start, inputs, num_inputs, &header_bytes, &body_bytes);
     if (result == BAGSERVE_OK)
         result = bagserve_post_(client, "/v2/models/", model, "/rows", header_bytes, body_bytes);
@@ -127,38 +127,40 @@ static inline enum bagserve_result bagserve_change_(struct bagserve_client *clie
 
 /* Puts rows [count, width] in the place of those at `indices`: all of them, or none. `sequence` is
  * the batch's number, from 1; one that was applied before changes nothing, so that a call without
- * an answer may be sent again. 0: the server counts on. */
+ * an answer may be sent again. 0: the server counts on. With `first_sequence` the batch stands for
+ * all updates from that number to `sequence`, and where an index is there twice its last row
+ * counts; 0: it stands for one. */
 static inline enum bagserve_result bagserve_update(struct bagserve_client *client,
                                                    const char *model, const int64_t *indices,
                                                    size_t count, const float *rows, size_t width,
-                                                   uint64_t sequence,
+                                                   uint64_t first_sequence, uint64_t sequence,
                                                    struct bagserve_applied *applied)
 {
     const struct bagserve_input_ inputs[] = {{"indices", "INT64", indices, {count, 0}, 1, 8},
                                              {"rows", "FP32", rows, {count, width}, 2, 4}};
-    return bagserve_change_(client, model, inputs, 2, sequence, applied);
+    return bagserve_change_(client, model, inputs, 2, first_sequence, sequence, applied);
 }
 
 /* The same of a table with keys; new keys take spare rows. */
-static inline enum bagserve_result bagserve_update_keys(struct bagserve_client *client,
-                                                        const char *model, const uint64_t *keys,
-                                                        size_t count, const float *rows,
-                                                        size_t width, uint64_t sequence,
-                                                        struct bagserve_applied *applied)
+static inline enum bagserve_result
+bagserve_update_keys(struct bagserve_client *client, const char *model, const uint64_t *keys,
+                     size_t count, const float *rows, size_t width, uint64_t first_sequence,
+                     uint64_t sequence, struct bagserve_applied *applied)
 {
     const struct bagserve_input_ inputs[] = {{"keys", "UINT64", keys, {count, 0}, 1, 8},
                                              {"rows", "FP32", rows, {count, width}, 2, 4}};
-    return bagserve_change_(client, model, inputs, 2, sequence, applied);
+    return bagserve_change_(client, model, inputs, 2, first_sequence, sequence, applied);
 }
 
 /* Removes keys with their rows. */
 static inline enum bagserve_result bagserve_delete_keys(struct bagserve_client *client,
                                                         const char *model, const uint64_t *keys,
-                                                        size_t count, uint64_t sequence,
+                                                        size_t count, uint64_t first_sequence,
+                                                        uint64_t sequence,
                                                         struct bagserve_applied *applied)
 {
     const struct bagserve_input_ inputs[] = {{"keys", "UINT64", keys, {count, 0}, 1, 8}};
-    return bagserve_change_(client, model, inputs, 1, sequence, applied);
+    return bagserve_change_(client, model, inputs, 1, first_sequence, sequence, applied);
 }
 
 #endif

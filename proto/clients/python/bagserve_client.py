@@ -467,27 +467,33 @@ class _Calls:
 
     # ---- changing rows ------------------------------------------------------------------------
     def update(self, model: str, rows: Weights, indices: Optional[Ids] = None,
-               keys: Optional[Ids] = None, sequence: Optional[int] = None) -> Any:
+               keys: Optional[Ids] = None, sequence: Optional[int] = None,
+               first_sequence: Optional[int] = None) -> Any:
         """Puts `rows` [n, ...] in the place of those at `indices` [n], or under `keys` [n].
 
         Rows are FP32 (what is no array becomes that), or as the table stores them. Needs a token of
         scope admin. `sequence` is the batch's number: sent again it changes nothing, so that a call
-        that broke may be repeated; without it the server counts on. A dict with `sequence`,
-        `applied` and `rows`. Raises Conflict where numbers in between are missing.
+        that broke may be repeated; without it the server counts on. With `first_sequence` the batch
+        stands for all updates from that number to `sequence`: where ids are there twice the last
+        counts. A dict with `sequence`, `applied` and `rows`. Raises Conflict where numbers in
+        between are missing.
         """
         if (indices is None) == (keys is None):
             raise ValueError("give indices, or keys of a table with keys")
         name, ids = ("keys", keys) if indices is None else ("indices", indices)
         inputs = {name: _ids(ids, name), "rows": _weights(rows, "rows")}
-        return self._change(model, inputs, sequence, {})
+        return self._change(model, inputs, sequence, first_sequence, {})
 
-    def delete(self, model: str, keys: Ids, sequence: Optional[int] = None) -> Any:
+    def delete(self, model: str, keys: Ids, sequence: Optional[int] = None,
+               first_sequence: Optional[int] = None) -> Any:
         """Removes `keys` [n] from a table with keys; otherwise as `update`."""
-        return self._change(model, {"keys": _ids(keys, "keys")}, sequence, {"delete": True})
+        return self._change(model, {"keys": _ids(keys, "keys")}, sequence, first_sequence,
+                            {"delete": True})
 
-    def _change(self, model, inputs, sequence, parameters):
-        if sequence is not None:
-            parameters["sequence"] = operator.index(sequence)
+    def _change(self, model, inputs, sequence, first_sequence, parameters):
+        for name, number in (("sequence", sequence), ("first_sequence", first_sequence)):
+            if number is not None:
+                parameters[name] = operator.index(number)
         header, parts = _encode(inputs, None, parameters, None)
         headers = {_HEADER_LENGTH: str(len(header)), "Content-Type": "application/octet-stream"}
         return self._run(_Request("POST", _model_path(model) + "/rows",
