@@ -1,0 +1,401 @@
+"""Random requests for inference in every form and encoding, and the comparison of their replies."""
+
+import gzip
+import json
+import zlib
+
+import numpy as np
+
+from harness import Failure
+from numerics import CONVERTIBLE, F32, F64, HALVES
+from pooling import REDUCTIONS, Answer, Inputs, Rejected, check_words, differs, need
+from tables import MASK, ODD_KEYS
+from v2 import NO_JSON, NUMPY, Tensor, bf16_from_f32, infer_body
+
+LENGTHS = (0, 0, 1, 1, 1, 2, 3, 5, 9, 20)
+INDEX_TYPES = ("INT32", "INT64")
+
+
+# ---- ids -------------------------------------------------------------------------------------------
+def random_ids(rng, rules, count):
+    """Of rows or keys: those that are there, those with a meaning, and where the rules say what becomes of
+    them those that are not."""
+    table = rules.table
+    if rules.keyed:
+        known = np.array(list(table.where) or [0], np.uint64)
+        ids = rng.choice(known, count)
+        strange = rng.choice(np.array(ODD_KEYS, np.uint64), count)
+        strange[rng.integers(2, size=count) == 0] ^= np.uint64(rng.integers(1 << 20))
+        special = [x for x in (rules.padding, rules.default) if x is not None]
+    else:
+        rows = len(table)
+        ids = rng.integers(0, max(rows, 1), count)
+        strange = rng.choice([-1, -rows, -2**31, rows, rows + 7, 2**31 - 1], count)
+        padding = rules.padding
+        special = [x for x in (padding if padding is None or padding >= 0 else padding + rows,
+                               rules.default) if x is not None]
+    takes = rules.missing != "error" or (rules.prune_invalid and not rules.keyed)
+    where = rng.random(count) < (0.25 if takes else 0.004)
+    if rules.missing == "error" and takes:
+        strange = np.minimum(strange, -1)
+    ids[where] = strange[where]
+    if special:
+        where = rng.random(count) < 0.2
+        ids[where] = rng.choice(np.array(special, ids.dtype), int(where.sum()))
+    return ids
+
+
+def as_type(rng, rules, ids):
+    """The ids in a type that has them all."""
+    if not rules.keyed:
+        return ids.astype(NUMPY[str(rng.choice(INDEX_TYPES))]) if len(ids) else ids.astype(np.int64)
+    signed = ids.view(np.int64) if ids.dtype == np.uint64 else ids
+    narrow = (np.abs(signed.astype(F64)) < 2**31).all() and rng.integers(2)
+    if narrow:
+        return signed.astype(np.int32)
+    return signed if rng.integers(2) else signed.view(np.uint64)
+
+
+# ---- one feature's inputs --------------------------------------------------------------------------
+class FeatureInputs:
+    """Tensors by name, in one of the forms."""
+
+    def __init__(self, rng, rules, prefix="", bags=None):
+        self.rng, self.rules, self.tensors = rng, rules, {}
+        form = str(rng.choice(["offsets", "packed", "segments"]))
+        count = int(rng.integers(0, 7)) if bags is None else bags
+        lengths = rng.choice(LENGTHS, count)
+        if form == "packed" and count:
+            lengths[:] = lengths[0]
+        getattr(self, "_" + form)(lengths)
+        self._add_weights()
+        if rng.integers(4) == 0:
+            self._add_default()
+        if rules.require_matching_index_types and rng.random() < 0.95:
+            self._match()
+        if rng.random() < 0.03:
+            self._spoil()
+        order = rng.permutation(len(self.tensors))
+        names = list(self.tensors)
+        self.tensors = {names[i]: self.tensors[names[i]] for i in order}
+        self.prefixed = [Tensor(prefix + n, t.array, t.datatype) for n, t in self.tensors.items()]
+
+    def _put(self, name, array, datatype=""):
+        self.tensors[name] = Tensor(name, array, datatype)
+
+    def _put_ids(self, count, shape):
+        ids = as_type(self.rng, self.rules, random_ids(self.rng, self.rules, count))
+        self._put("indices", ids.reshape(shape))
+
+    def _narrow(self, array):
+        return np.asarray(array, NUMPY[str(self.rng.choice(INDEX_TYPES))])
+
+    def _offsets(self, lengths):
+        before = 0 if self.rules.require_zero_first_offset else int(self.rng.choice([0, 0, 0, 2]))
+        after = int(self.rng.choice([0, 0, 3])) if self.rules.include_last_offset else 0
+        ends = before + np.cumsum(lengths, dtype=np.int64)
+        offsets = ends - lengths
+        if not len(lengths) and not self.rules.include_last_offset:
+            before = before if self.rng.integers(2) else 0
+        if self.rules.include_last_offset:
+            offsets = np.append(offsets, ends[-1] if len(ends) else before)
+        count = before + int(lengths.sum()) + after
+        self._put_ids(count, (count,))
+        self._put("offsets", self._narrow(offsets))
+
+    def _packed(self, lengths):
+        shape = (len(lengths), int(lengths[0]) if len(lengths) else 0)
+        self._put_ids(shape[0] * shape[1], shape)
+
+    def _segments(self, lengths):
+        ids = np.repeat(np.arange(len(lengths)), lengths)
+        if self.rules.unsorted_segments:
+            ids = self.rng.permutation(ids)
+        self._put_ids(len(ids), (len(ids),))
+        self._put("segment_ids", self._narrow(ids))
+        if self.rng.integers(2):
+            number = np.array(len(lengths))
+            self._put("num_segments", self._narrow(number if self.rng.integers(2) else number[None]))
+
+    def _add_weights(self):
+        rules, rng = self.rules, self.rng
+        takes = rules.takes_weights
+        if rng.random() > (0.5 if takes else 0.02):
+            return
+        shape, datatype = self.tensors["indices"].array.shape, rules.table.storage.datatype
+        if not rules.table.storage.is_float:
+            limits = np.iinfo(NUMPY[datatype])
+            self._put("per_sample_weights", rng.integers(max(limits.min, -9), 10, shape).astype(NUMPY[datatype]))
+            return
+        weights = rng.standard_normal(shape)
+        weights[rng.random(shape) < 0.1] = 0
+        if rng.integers(2):
+            datatype = "FP32"
+        if datatype == "BF16":
+            self._put("per_sample_weights", bf16_from_f32(weights.astype(F32)), "BF16")
+        else:
+            self._put("per_sample_weights", weights.astype(NUMPY[datatype]))
+
+    def _add_default(self):
+        rules, rng = self.rules, self.rng
+        if rules.keyed:
+            known = np.array(list(rules.table.where) or [7], np.uint64)
+            value = as_type(rng, rules, rng.choice(known, 1))
+        else:
+            low = 0 if rules.missing == "default" else -1
+            value = self._narrow([rng.integers(low, max(len(rules.table), 1))])
+        self._put("default_index", value if rng.integers(2) else value[0])
+
+    def _match(self):
+        """All in the widest type."""
+        if any(t.datatype == "UINT64" for t in self.tensors.values()):
+            wide = self.tensors["indices"].array.astype(np.uint64).view(np.int64)
+            self._put("indices", wide)
+        for name, tensor in self.tensors.items():
+            if name != "per_sample_weights":
+                array = tensor.array
+                self._put(name, array.view(np.int64) if array.dtype == np.uint64 else array.astype(np.int64))
+
+    def _spoil(self):
+        """Something that must be refused, or not."""
+        name = str(self.rng.choice([n for n in self.tensors if n != "per_sample_weights"]))
+        array = self.tensors[name].array.copy()
+        if array.size:
+            flat = array.reshape(-1)
+            flat[self.rng.integers(len(flat))] = self.rng.choice([0, 1, 3, 100, 2**31 - 1])
+        self._put(name, array)
+
+
+def compare(name, got, want):
+    """An output's tensor with an answer."""
+    if (got.datatype, got.array.shape) != (want.datatype, want.array.shape):
+        raise Failure(f"{name}: {got.datatype}{list(got.array.shape)} instead of "
+                      f"{want.datatype}{list(want.array.shape)}")
+    wrong = differs(got.array, want.array, want.datatype, want.margin)
+    if wrong.any():
+        at = tuple(int(i[0]) for i in np.nonzero(wrong))
+        raise Failure(f"{name}: {got.array[at]!r} instead of {want.array[at]!r} at {at}; "
+                      f"{int(wrong.sum())} of {wrong.size} differ")
+
+
+# ---- requests --------------------------------------------------------------------------------------
+class Request:
+    """One request to a model, whose `features` are names and rules; a table has one, "embeddings"."""
+
+    def __init__(self, rng, model, features, is_collection):
+        self.rng, self.model, self.features, self.is_collection = rng, model, features, is_collection
+        self.parameters = self._choose_parameters()
+        self.rules = {}
+        try:
+            self.rules = {n: r.changed(self.parameters) for n, r in features.items()}
+        except Rejected:
+            self.parameters = {}
+            self.rules = dict(features)
+        self.inputs, self.of = [], {}  # all tensors; of a feature: what makes its Inputs
+        self.one_type = False  # is asked for, and the layout has two
+        if not is_collection:
+            self._add_feature("embeddings", "")
+        elif rng.integers(2):
+            self._add_kjt()
+        else:
+            self._add_named()
+        self._choose_outputs()
+        self._choose_encoding()
+
+    # -- what is asked
+    def _choose_parameters(self):
+        rng, chosen = self.rng, {}
+        rules = list(self.features.values())
+        if rng.integers(4) == 0:
+            chosen["reduction"] = str(rng.choice(REDUCTIONS))
+        if rng.integers(8) == 0:
+            chosen["include_last_offset"] = bool(rng.integers(2))
+        if rng.integers(6) == 0:
+            chosen["padding_idx"] = self._random_padding(rules)
+        if rng.integers(8) == 0:
+            chosen["output_datatype"] = str(rng.choice(CONVERTIBLE))
+        if rng.random() < 0.05:
+            word = "missing" if rules[0].keyed else "out_of_range"
+            chosen[word] = str(rng.choice(["error", rules[0].missing]))
+        if rng.integers(3) == 0:
+            chosen["explain"] = True
+        return chosen
+
+    def _random_padding(self, rules):
+        keyed = [r for r in rules if r.keyed]
+        dense = [len(r.table) for r in rules if not r.keyed]
+        if dense:
+            least = min(dense)
+            return int(self.rng.integers(0, least)) if least else 0
+        known = list(keyed[0].table.where) or [1]
+        key = int(known[self.rng.integers(len(known))])
+        signed = key - 2**64 if key >> 63 and self.rng.integers(2) else key
+        return signed if abs(signed) < 2**53 else str(signed)
+
+    def _add_feature(self, name, prefix, bags=None):
+        own = FeatureInputs(self.rng, self.rules[name], prefix, bags)
+        self.of[name] = Inputs(own.tensors)
+        self.inputs += own.prefixed
+
+    def _add_named(self):
+        names = [n for n in self.features if self.rng.integers(4)] or list(self.features)[:1]
+        bags = int(self.rng.integers(0, 5)) if self.rng.integers(2) else None
+        for name in names:
+            self._add_feature(name, f"{name}.", bags)
+
+    def _add_kjt(self):
+        rng, count, values, lengths = self.rng, int(self.rng.integers(0, 6)), [], []
+        for rules in self.rules.values():
+            own = rng.choice(LENGTHS, count)
+            values.append(random_ids(rng, rules, int(own.sum())).astype(object))
+            lengths.append(own)
+        flat = [int(v) for part in values for v in part]
+        lengths = np.concatenate(lengths).astype(np.int64)
+        signed = [v - 2**64 if v >> 63 > 0 else v for v in flat]
+        if all(r.keyed for r in self.rules.values()) and rng.integers(3) == 0:
+            array = np.array([v & MASK for v in flat], np.uint64)
+        elif all(-2**31 <= v < 2**31 for v in signed) and rng.integers(2):
+            array = np.array(signed, np.int32)
+        else:
+            array = np.array(signed, np.int64)
+        layout = str(rng.choice(["lengths", "offsets"]))
+        ends = np.append(0, np.cumsum(lengths))
+        kind = NUMPY[str(rng.choice(INDEX_TYPES))]
+        self.one_type = any(r.require_matching_index_types for r in self.rules.values())
+        if self.one_type and rng.random() < 0.95:
+            array, kind = array.view(np.int64) if array.itemsize == 8 else array.astype(np.int64), np.int64
+        self.inputs = [Tensor("values", array),
+                       Tensor(layout, (lengths if layout == "lengths" else ends).astype(kind))]
+        self.one_type &= self.inputs[0].datatype != self.inputs[1].datatype
+        takes = all(r.takes_weights for r in self.rules.values())
+        weights = None
+        if rng.random() < (0.5 if takes else 0.03):
+            weights = rng.standard_normal(len(array)).astype(F32)
+            self.inputs.append(Tensor("weights", weights))
+        self.inputs = [self.inputs[i] for i in rng.permutation(len(self.inputs))]
+        for i, (name, rules) in enumerate(self.rules.items()):
+            self.of[name] = self._part(rules, array, weights, ends[i * count:(i + 1) * count + 1])
+            rules = self.rules[name] = rules.changed({})
+            rules.include_last_offset, rules.require_matching_index_types = True, False
+
+    @staticmethod
+    def _part(rules, array, weights, ends):
+        part = slice(int(ends[0]), int(ends[-1]))
+        tensors = {"indices": Tensor("indices", array[part]), "offsets": Tensor("offsets", ends - ends[0])}
+        if weights is not None:
+            tensors["per_sample_weights"] = Tensor("per_sample_weights", weights[part])
+        return Inputs(tensors)
+
+    def _choose_outputs(self):
+        rng, self.outputs = self.rng, None
+        if rng.integers(2):
+            return
+        if not self.is_collection:
+            self.outputs = ["embeddings"]
+            return
+        names = [n for n in self.features if rng.integers(2)]
+        if rng.integers(3) == 0 or not names:
+            names.append("embeddings")
+        self.outputs = [names[i] for i in rng.permutation(len(names))]
+
+    def _choose_encoding(self):
+        rng = self.rng
+        kind = rng.integers(3)
+        self.binary_in = {0: False, 1: True}.get(int(kind)) if kind < 2 else {
+            t.name for t in self.inputs if rng.integers(2)}
+        halves = {t.name for t in self.inputs if t.datatype in NO_JSON}
+        if halves and self.binary_in is not True:
+            self.binary_in = set(self.binary_in or ()) | halves
+        self.coding = [None, None, None, "gzip", "deflate"][rng.integers(5)]
+        # Outputs of 16 bits have no JSON form.
+        halves_out = any(r.output in HALVES for r in self.rules.values())
+        self.parameters["binary_data_output"] = bool(rng.integers(2)) or halves_out
+        self.own_binary = {} if halves_out or self.outputs is None else {
+            n: bool(rng.integers(2)) for n in self.outputs if rng.integers(3) == 0}
+
+    # -- what it must be answered
+    def answer(self):
+        """Outputs by name, in their order; raises Rejected."""
+        check_words(list(self.features.values()), self.parameters)
+        need(not self.one_type, "two index types")
+        answers = {n: Answer(self.rules[n], inputs) for n, inputs in self.of.items()}
+        names = self.outputs or [n for n in self.features if n in answers]
+        told = self._told(answers) if self.parameters.get("explain") else []
+        need(not any(answers[n].needs_sorted for n in told), "unsorted segments are explained")
+        found = {}
+        for name in names:
+            if name == "embeddings" and self.is_collection:
+                found[name] = self._side_by_side(answers)
+            else:
+                need(name in answers, f"output {name} without inputs")
+                found[name] = answers[name]
+        return found, answers
+
+    def _told(self, answers):
+        """The features that an explanation is of: those that are pooled for the outputs."""
+        whole = not self.outputs or "embeddings" in self.outputs
+        return [n for n in sorted(answers) if whole or n in self.outputs]
+
+    def _side_by_side(self, answers):
+        need(len(answers) == len(self.features), "embeddings without all inputs")
+        parts = [answers[n] for n in self.features]
+        need(len({len(p.array) for p in parts}) == 1, "different numbers of bags")
+        need(len({p.datatype for p in parts}) == 1, "different datatypes")
+        whole = Answer.__new__(Answer)
+        whole.datatype, bags = parts[0].datatype, len(parts[0].array)
+
+        def flat(array):
+            return array.reshape(bags, int(np.prod(array.shape[1:])))
+
+        whole.array = np.concatenate([flat(p.array) for p in parts], axis=1)
+        whole.margin = None
+        if any(p.margin is not None for p in parts):
+            whole.margin = np.concatenate([
+                flat(np.zeros(p.array.shape) if p.margin is None else p.margin) for p in parts], axis=1)
+        return whole
+
+    # -- sending
+    def send(self, client, path, headers):
+        outputs = None if self.outputs is None else [
+            {"name": n} | ({"parameters": {"binary_data": self.own_binary[n]}} if n in self.own_binary else {})
+            for n in self.outputs]
+        body, own = infer_body(self.inputs, binary=self.binary_in, outputs=outputs,
+                               parameters=self.parameters)
+        if self.coding:
+            body = gzip.compress(body, 1) if self.coding == "gzip" else zlib.compress(body, 1)
+            own["Content-Encoding"] = self.coding
+        return client.request("POST", path, body, own | headers)
+
+    def check(self, reply):
+        try:
+            want, answers = self.answer()
+        except Rejected as why:
+            if reply.status != 400:
+                raise Failure(f"status {reply.status} instead of 400, for {why}: {reply.body[:300]!r}") from None
+            return False
+        if reply.status != 200:
+            raise Failure(f"status {reply.status} instead of 200: {reply.body[:500]!r}")
+        got = reply.outputs()
+        if list(got) != list(want):
+            raise Failure(f"outputs {list(got)} instead of {list(want)}")
+        for name, answer in want.items():
+            compare(name, got[name], answer)
+        self._check_explanation(reply, answers)
+        return True
+
+    def _check_explanation(self, reply, answers):
+        told, want = reply.header()[0].get("parameters", {}), {}
+        if "explain" in told:
+            told["explain"].sort(key=lambda entry: entry["name"])
+        if self.parameters.get("explain"):
+            want = {"explain": [{"name": n, "bags": answers[n].explanation}
+                                for n in self._told(answers)]}
+        if told != want:
+            raise Failure(f"parameters {json.dumps(told)} instead of {json.dumps(want)}")
+
+    def describe(self):
+        """All of it, for somebody who repeats it."""
+        tensors = [t.description() | {"data": t.array.ravel().tolist()} for t in self.inputs]
+        return json.dumps({"model": self.model, "inputs": tensors, "outputs": self.outputs,
+                           "parameters": self.parameters, "binary": sorted(self.binary_in)
+                           if isinstance(self.binary_in, set) else self.binary_in, "coding": self.coding})

@@ -1,0 +1,89 @@
+"""The server of a world: its processes one after the other, and connections to its two listeners."""
+
+import http.client
+import json
+import os
+import socket
+
+from harness import TIMEOUT_S, Server
+from v2 import Client
+
+TOKEN = "admin-0123456789abcdef"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Admin(Client):
+    """The second listener."""
+
+    def __init__(self, path):  # pylint: disable=super-init-not-called
+        self.headers, self.connection = BEARER, UnixConnection(path)
+
+    def post(self, path, body=None):
+        return self.request("POST", f"/v2/repository/{path}", json.dumps(body) if body is not None else "")
+
+    def load(self, model, version=None):
+        body = {} if version is None else {"parameters": {"version": str(version)}}
+        return self.post(f"models/{model}/load", body)
+
+    def unload(self, model):
+        return self.post(f"models/{model}/unload")
+
+    def index(self):
+        """{(name, version): (state, reason)}"""
+        return {(e["name"], e["version"]): (e["state"], e["reason"])
+                for e in self.post("index").expect().json()}
+
+
+class Serving:
+    """Starts the server, and again after it has ended."""
+
+    def __init__(self, folder, arguments):
+        self.folder, self.arguments = folder, arguments
+        tokens = folder / "tokens"
+        tokens.touch(0o600)
+        tokens.write_text(f"admin {TOKEN}\n")
+        self.server = self.client = self.admin = self.said = None
+
+    def start(self):
+        path = self.folder / "admin.socket"
+        if path.exists():
+            os.unlink(path)
+        self.server = Server("--admin-socket", path, "--token-file", self.folder / "tokens", *self.arguments)
+        self.client, self.admin = Client(self.server, headers=BEARER), Admin(path)
+
+    def kill(self):
+        self._close()
+        self.server.kill()
+
+    def stop(self):
+        self._close()
+        self.server.stop()
+
+    def _close(self):
+        for connection in (self.client, self.admin):
+            connection.close()
+
+    def abandon(self):
+        """After a failure; what the server said last is in `said`."""
+        if self.server:
+            self.said = self.server.last_lines()
+            self.server.kill()
+
+    def send_and_leave(self, request):
+        """Sends a batch of rows and does not wait for its answer."""
+        path, body, headers = request
+        connection = UnixConnection(self.folder / "admin.socket")
+        connection.request("POST", path, body, headers | BEARER)
+        return connection
+

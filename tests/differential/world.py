@@ -1,0 +1,395 @@
+"""A world: a server with random models, and what happens to them step by step, beside what must come of it.
+
+Everything follows from the seed, but for which requests a killed process had still answered: the world asks
+the next one.
+"""
+
+import os
+
+import numpy as np
+
+from asking import Request, compare
+from converting import Conversion
+from harness import Failure, expect, expect_equal
+from making import Maker
+from pooling import PlainRows, Rejected, Rules
+from serving import Serving
+from state import Batch
+from tables import random_keys, random_rows
+from v2 import Tensor, infer_body
+
+ASKED_AT_ONCE = 8
+
+
+class World:
+    def __init__(self, seed, folder):
+        self.rng = rng = np.random.default_rng(seed)
+        self.folder, self.counts = folder, {}
+        self.keeps_journal = bool(rng.integers(3))
+        self.maker = Maker(rng, folder, self.keeps_journal, bool(rng.integers(2)))
+        self.models = [self.maker.make_model(f"t{i}") for i in range(int(rng.integers(1, 4)))]
+        made = [self.maker.make_collection(f"c{i}", self.models) for i in range(int(rng.integers(0, 3)))]
+        self.collections = [collection for collection, _ in made]
+        config = self.maker.write_config(self.models, made)
+        self.arguments = [str(word) for word in ("--config", config, *self._arguments())]
+        self.serving = Serving(folder, self.arguments)
+        self.steps = []
+
+    def _arguments(self):
+        rng, chosen = self.rng, ["--model-control", "explicit", "--updates", "on"]
+        if self.keeps_journal:
+            chosen += ["--journal-dir", self.folder / "journal",
+                       "--journal-sync", rng.choice(["always", "interval", "off"])]
+        chosen += ["--workers", rng.integers(1, 3), "--loops", rng.choice([1, 1, 2])]
+        chosen += ["--inline-work-us", rng.choice([0, 50, 1000])]
+        if rng.integers(4) == 0:
+            chosen += ["--isa", "generic"]
+        return chosen
+
+    def pick(self, choices):
+        return choices[self.rng.integers(len(choices))]
+
+    def count(self, what, number=1):
+        self.counts[what] = self.counts.get(what, 0) + number
+
+    # ---- the whole ------------------------------------------------------------------------------
+    def run(self, steps):
+        try:
+            self.start()
+            self.check_all()
+            for _ in range(steps):
+                step = self.choose_step()
+                self.steps.append(step.__name__)
+                step()
+                self.check_all()
+                self.count("steps")
+            self.serving.stop()
+        except BaseException:
+            self.serving.abandon()
+            raise
+
+    def documents(self):
+        """The configuration files, for somebody who repeats a case by hand."""
+        for path in [self.folder / "config.json", *sorted(self.folder.glob("models/*/*/config.json"))]:
+            if path.exists():
+                yield f"{path.relative_to(self.folder)}: {path.read_text()}"
+
+    def last_lines(self):
+        return [self.serving.said] if self.serving.said else []
+
+    def choose_step(self):
+        steps = {self.ask_more: 3, self.update: 6, self.load_newer: 3, self.load_older: 1.5, self.load_bad: 1,
+                 self.unload_and_load: 0.7, self.restart: 1, self.kill: 2, self.convert: 2}
+        weights = np.array(list(steps.values()))
+        return list(steps)[self.rng.choice(len(steps), p=weights / weights.sum())]
+
+    def start(self):
+        self.serving.start()
+        index = self.serving.admin.index()
+        for model in self.models:
+            self.find_served(model, index)
+
+    def find_served(self, model, index):
+        """The newest version that can be served is."""
+        ready = [int(v) for (name, v), (state, _) in index.items() if name == model.name and state == "READY"]
+        can = [n for n in sorted(model.versions, reverse=True)
+               if model.can_serve(model.versions[n]) is not False]
+        sure = [n for n in can if model.can_serve(model.versions[n])]
+        allowed = can[:can.index(sure[0]) + 1] if sure else can
+        expect(len(ready) == 1 and ready[0] in allowed, f"{model.name}: versions {ready} are served; one of "
+               f"{allowed} should be: {[(k, v) for k, v in index.items() if k[0] == model.name]}")
+        model.serve(model.versions[ready[0]])
+
+    # ---- asking ---------------------------------------------------------------------------------
+    def check_all(self):
+        for model in self.models:
+            self.check_table(model)
+        for _ in range(ASKED_AT_ONCE):
+            self.ask()
+
+    def check_table(self, model):
+        """Every row by itself, and what is told of the table."""
+        live, rules = model.live, model.rules()
+        ids = np.arange(len(live)) if live.where is None else np.array(list(live.where), np.uint64)
+        self.check_metadata(model, rules)
+        if rules.projection is not None or rules.keyed and rules.padding is not None or not len(ids):
+            return
+        plain = {"reduction": "max", "binary_data_output": True}
+        if live.where is None and rules.padding is not None:
+            ids = ids[ids != rules.padding % len(live)]
+        reply = self.serving.client.infer(model.name, [Tensor("indices", ids.reshape(-1, 1))], binary=True,
+                                          parameters=plain)
+        if rules.require_matching_index_types or reply.status == 200:
+            rows = [live.where[int(i)] if live.where is not None else i for i in ids]
+            compare(f"the rows of {model.name}", reply.outputs()["embeddings"], PlainRows(rules, rows))
+        else:
+            reply.expect(200)
+
+    def check_metadata(self, model, rules):
+        live = model.live
+        document = self.serving.client.get(f"/v2/models/{model.name}").expect().json()
+        facts = document["parameters"]
+        expect_equal((facts["row_elements"], facts["row_format"], facts["keyed"]),
+                     (live.elements, live.storage.row_format, live.where is not None), model.name)
+        if live.where is None:
+            expect_equal(facts["rows"], len(live), f"{model.name}: rows")
+        else:
+            expect_equal(document["inputs"][0]["datatype"], live.keys_datatype, f"{model.name}: type of keys")
+        output = document["outputs"][0]
+        expect_equal((output["datatype"], output["shape"]), (rules.output, [-1, *rules.shape]), model.name)
+        expect_equal(document["versions"], [str(model.served.number)], model.name)
+        shown = self.serving.client.get(f"/v2/models/{model.name}/config").expect().json()["parameters"]
+        expect_equal(shown.get("keyed", {}).get("string_value"), "true" if live.where is not None else "false",
+                     f"{model.name}: keyed of /config")
+
+    def ask_more(self):
+        for _ in range(4 * ASKED_AT_ONCE):
+            self.ask()
+
+    def ask(self):
+        rng = self.rng
+        if self.collections and rng.integers(2):
+            collection = self.pick(self.collections)
+            features = {n: Rules(m.served.pooling() | s, m.live) for n, m, s in collection.features}
+            request = Request(rng, collection.name, features, True)
+        else:
+            model = self.pick(self.models)
+            request = Request(rng, model.name, {"embeddings": model.rules()}, False)
+        try:
+            reply = request.send(self.serving.client, f"/v2/models/{request.model}/infer", {})
+            self.count("answered" if request.check(reply) else "refused")
+        except Failure as failure:
+            raise Failure(f"{failure}\n{request.describe()}") from None
+
+    # ---- updates --------------------------------------------------------------------------------
+    def live_model(self):
+        live = [m for m in self.models if m.takes_updates]
+        return self.pick(live) if live else None
+
+    def random_batch(self, model):
+        """A batch, mostly one that is taken: (batch, its tensors, its parameters)."""
+        rng, live = self.rng, model.live
+        count = int(rng.choice([1, 1, 2, 5, 12]))
+        deletes = live.where is not None and rng.random() < 0.3
+        ids, wide = self.random_ids(live, count, deletes)
+        sequence = model.sequence + 1
+        parameters = {"sequence": sequence} if rng.integers(2) else {}
+        if rng.random() < 0.05:
+            parameters["sequence"] = max(1, sequence + int(rng.choice([-1, 1, 2])))
+        if deletes:
+            parameters["delete"] = True
+        inputs = [Tensor("indices" if live.where is None else "keys", wide)]
+        batch = Batch(sequence, ids, live.storage, None)
+        if not deletes:
+            array, datatype, batch.stored = random_rows(rng, model.served.snapshot, len(ids))
+            inputs.append(Tensor("rows", array, datatype))
+        return batch, inputs, parameters
+
+    def random_ids(self, live, count, deletes):
+        rng = self.rng
+        if live.where is None:
+            ids = rng.choice(len(live), min(count, len(live)), replace=rng.random() < 0.03)
+            if rng.random() < 0.05:
+                ids[0] = rng.choice([-1, len(live), 2**31 - 1])
+            wide = ids.astype(np.int64 if rng.integers(2) else np.int32)
+            return [int(i) for i in ids], wide
+        known = np.array(list(live.where), np.uint64)
+        if deletes:
+            if len(known) < 2 or rng.random() < 0.05:
+                known = np.append(known, random_keys(rng, 2))
+            ids = rng.choice(known, min(count, len(known) - 1), replace=False)
+        else:
+            known = np.unique(np.concatenate([known, random_keys(rng, int(rng.choice([0, 1, 4])))]))
+            ids = rng.choice(known, min(count, len(known)), replace=rng.random() < 0.03)
+        return [int(i) for i in ids], ids if rng.integers(2) else ids.view(np.int64)
+
+    def update(self):
+        for _ in range(int(self.rng.integers(1, 5))):
+            model = self.live_model()
+            if model is None:
+                return
+            self.send_batch(model, *self.random_batch(model))
+
+    def rows_request(self, model, inputs, parameters):
+        binary = True if any(t.datatype in ("FP16", "BF16") for t in inputs) else bool(self.rng.integers(2))
+        body, headers = infer_body(inputs, binary=binary, parameters=parameters)
+        return f"/v2/models/{model.name}/rows", body, headers
+
+    def send_batch(self, model, batch, inputs, parameters):
+        path, body, headers = self.rows_request(model, inputs, parameters)
+        reply = self.serving.admin.request("POST", path, body, headers)
+        try:
+            self.take(model, batch, parameters, reply)
+        except Failure as failure:
+            raise Failure(f"{failure}\nan update of {model.name}: {[(t.name, t.datatype, t.array.tolist()) for t in inputs]}, "
+                          f"{parameters}") from None
+
+    def take(self, model, batch, parameters, reply):
+        """What the reply must be, and what comes of it."""
+        asked = parameters.get("sequence", batch.sequence)
+        if asked < batch.sequence:
+            reply.expect(200)
+            expect_equal((reply.json()["applied"], reply.json()["sequence"]), (False, batch.sequence - 1))
+            self.count("updates repeated")
+            return
+        try:
+            model.live.check(batch, model.protected_keys())
+            wrong = "a gap" if asked > batch.sequence else None
+        except Rejected as why:
+            wrong = str(why)
+        if wrong:
+            expect(reply.status in (400, 409, 507), f"status {reply.status} for {wrong}: {reply.body[:300]!r}")
+            self.count("updates refused")
+            return
+        reply.expect(200)
+        expect_equal((reply.json()["applied"], reply.json()["sequence"]), (True, batch.sequence))
+        self.applied(model, batch)
+
+    def applied(self, model, batch):
+        model.live.apply(batch)
+        model.batches.append(batch)
+        self.count("updates")
+
+    # ---- loads ----------------------------------------------------------------------------------
+    def folder_model(self):
+        found = [m for m in self.models if m.in_folder]
+        return self.pick(found) if found else None
+
+    def load(self, model, version=None):
+        """Asks for a version, or for the newest good one."""
+        before = model.served
+        reply = self.serving.admin.load(model.name, version and version.number)
+        if version is None:
+            expect(reply.status in (200, 400), f"a load: {reply.status} {reply.body[:300]!r}")
+            served = self.find_newest(model)
+        else:
+            can = model.can_serve(version)
+            status = {True: (200,), False: (400,), None: (200, 400)}[can]
+            if version is before:
+                status = (200,)
+            expect(reply.status in status, f"the load of version {version.number} of {model.name}: "
+                   f"{reply.status} instead of {status}: {reply.body[:500]!r}")
+            served = version if reply.status == 200 else before
+        if served is not before:
+            model.serve(served)
+        self.count("loads" if reply.status == 200 else "loads refused")
+
+    def find_newest(self, model):
+        index = self.serving.admin.index()
+        before = model.served
+        self.find_served(model, index)
+        served, model.served = model.served, before
+        return served
+
+    def load_newer(self):
+        model = self.folder_model()
+        if model is None:
+            return
+        self.maker.add_version(model, self.maker.next_snapshot(model))
+        newest = model.versions[max(model.versions)]
+        self.load(model, newest if self.rng.integers(2) else None)
+
+    def load_older(self):
+        model = self.folder_model()
+        if model is None:
+            return
+        self.load(model, self.pick(list(model.versions.values())))
+
+    def load_bad(self):
+        """A version that is truncated, garbage, or has a key twice."""
+        model = self.folder_model()
+        if model is None:
+            return
+        snapshot = model.live.snapshot()
+        twice = snapshot.keys is not None and len(snapshot.keys) > 1 and self.rng.integers(2)
+        if twice:
+            snapshot.keys[-1] = snapshot.keys[0]
+        version = self.maker.add_version(model, snapshot)
+        version.is_bad, version.converts = True, bool(twice) and version.converts
+        if not twice:
+            files = sorted(p for p in version.folder.iterdir() if p.name != "config.json")
+            for path in files:
+                os.truncate(path, int(path.stat().st_size * self.rng.random() * 0.7))
+        self.load(model, version if self.rng.integers(2) else None)
+
+    def unload_and_load(self):
+        model = self.folder_model()
+        if model is None:
+            return
+        used = any(m is model for c in self.collections for _, m, _ in c.features)
+        reply = self.serving.admin.unload(model.name)
+        if used:
+            reply.expect(409)
+            return
+        reply.expect(200)
+        self.serving.client.get(f"/v2/models/{model.name}").expect(404)
+        served, model.served, model.live = model.served, None, None
+        if self.serving.admin.load(model.name).status == 400:  # the newest is found to be bad late
+            self.serving.admin.load(model.name, served.number).expect(200)
+            model.serve(served)
+        else:
+            self.find_served(model, self.serving.admin.index())
+
+    # ---- restarts -------------------------------------------------------------------------------
+    def restart(self):
+        self.serving.stop()
+        for model in self.models:
+            model.forget()
+        self.start()
+        self.count("restarts")
+
+    def kill(self):
+        """With a batch on its way, that is there afterwards or not."""
+        model = self.live_model()
+        pending = None
+        if model is not None:
+            batch, inputs, parameters = self.random_batch(model)
+            parameters["sequence"] = batch.sequence
+            try:
+                model.live.check(batch, model.protected_keys())
+                pending = (model, batch)
+            except Rejected:
+                pass
+        connection = pending and self.serving.send_and_leave(self.rows_request(model, inputs, parameters))
+        self.serving.kill()
+        if connection:
+            connection.close()
+        for one in self.models:
+            one.forget()
+        self.start_after(pending)
+        self.count("kills")
+
+    def start_after(self, pending):
+        if not pending or not self.keeps_journal:
+            self.start()
+            return
+        model, batch = pending
+        self.serving.start()
+        metrics = self.serving.client.metrics()
+        name = f'bagserve_update_sequence{{model="{model.name}"}}'
+        taken = float(metrics.get(name, 0)) >= batch.sequence
+        if taken:
+            model.batches.append(batch)
+            self.count("updates")
+        index = self.serving.admin.index()
+        for one in self.models:
+            self.find_served(one, index)
+
+    # ---- conversions ----------------------------------------------------------------------------
+    def convert(self):
+        """What becomes of a version's files is a newer version, with the same rules."""
+        model = self.pick(self.models)
+        good = [v for v in model.versions.values() if v.converts]
+        if not good:
+            return
+        version = self.pick(good)
+        path = self.folder / "converted.safetensors"
+        conversion = Conversion(self.rng, version, path, model.kept_rows(version))
+        self.count("conversions")
+        if not conversion.run():
+            return
+        if model.in_folder:
+            self.maker.add_converted(model, version, conversion.result, path)
+            self.load(model, model.versions[max(model.versions)])
+        else:
+            path.unlink()
