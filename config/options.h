@@ -349,7 +349,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 #define BAG_FLAGS(X)                                                                               \
     X(TABLE, "table", "NAME=PATH", "Serve the table in a file as a model; may be repeated.")       \
     X(DEMO, "demo", "", "Serve the built-in demonstration tables.")                                \
-    X(CHECK, "check", "", "Check the configuration and the tables' files, then exit.")             \
+    X(CHECK, "check", "", "Check all that serving does, but for memory; list the models, then exit.") \
     X(HELP, "help", "", "Print this and exit.")
 
 /* clang-format on */

@@ -449,12 +449,35 @@ static void run(struct serve *serve)
         bag_updates_free(&serve->updates);
 }
 
+static void print_model(const struct bag_source *source)
+{
+    const struct bag_model_config *model = source->model;
+    const struct bag_table *table = &source->table;
+    printf("%s version %s: ", model->name, model->version);
+    if (bag_source_is_collection(source)) {
+        printf("%zu feature%s\n", source->num_features, source->num_features == 1 ? "" : "s");
+        return;
+    }
+    printf("%lld rows of %zu elements, %s", (long long)table->num_rows, table->row_elements,
+           bag_dtypes[table->dtype].name);
+    if (table->row_format != BAG_ROWS_PLAIN)
+        printf(" as %s rows", bag_row_format_names[table->row_format]);
+    puts(bag_source_is_keyed(source) ? ", with keys" : "");
+}
+
 /* What --check does in place of serving. */
 static bool check(struct serve *serve, struct bag_problem *problem)
 {
     const struct bag_loader *loader = &serve->loader;
-    if (!bag_loader_check(&serve->loader, problem))
+    const struct bag_option_values *options = &serve->config.options;
+    size_t cursor = 0;
+    bag_listeners_expect(&serve->listeners, options);
+    if (!bag_listeners_check_guard(&serve->listeners, serve->service.tokens != NULL, options,
+                                   problem) ||
+        !bag_loader_check(loader, problem))
         return false;
+    for (const struct bag_source *source; (source = bag_loader_next(loader, &cursor));)
+        print_model(source);
     printf("The configuration is valid: %zu model%s, %zu bytes of tables.\n", loader->first_models,
            loader->first_models == 1 ? "" : "s", loader->first_bytes);
     return true;

@@ -33,11 +33,22 @@ static const char *admin_host(const struct bag_option_values *options)
     return options->admin_host ? options->admin_host : options->host;
 }
 
+static bool names_admin(const struct bag_option_values *options)
+{
+    return options->admin_port != 0 || options->admin_socket;
+}
+
+void bag_listeners_expect(struct bag_listeners *listeners, const struct bag_option_values *options)
+{
+    listeners->has_admin = names_admin(options);
+    listeners->admin.port = options->admin_socket ? -1 : (int)options->admin_port;
+}
+
 static bool open_admin(struct bag_listeners *listeners, const struct bag_option_values *options,
                        int passed_fd, struct bag_problem *problem)
 {
     mode_t mode;
-    listeners->has_admin = passed_fd >= 0 || options->admin_port != 0 || options->admin_socket;
+    listeners->has_admin = passed_fd >= 0 || names_admin(options);
     if (passed_fd >= 0)
         bag_listener_take(&listeners->admin, passed_fd);
     else if (options->admin_socket)

@@ -466,9 +466,14 @@ bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
                      struct bag_problem *problem);
 void bag_loader_close(struct bag_loader *loader);
 
-/* Whether every version in the folder of models can be loaded, also those that are not served; for
- * --check. After bag_loader_open. */
-bool bag_loader_check(struct bag_loader *loader, struct bag_problem *problem);
+/* Whether every version in the folder of models can be loaded, also those that are not served: all
+ * that loading checks, without memory for their elements; for --check (check.c). After
+ * bag_loader_open. */
+bool bag_loader_check(const struct bag_loader *loader, struct bag_problem *problem);
+
+/* The sources of the models that will be served, in their order, one with each call; NULL after the
+ * last. *cursor is 0 before the first. Before the start. */
+const struct bag_source *bag_loader_next(const struct bag_loader *loader, size_t *cursor);
 
 /* Publishes the first snapshot, in which every model is LOADING. */
 bool bag_loader_announce(struct bag_loader *loader, struct bag_problem *problem);

@@ -234,6 +234,19 @@ bool bag_files_check_read(const struct bag_table_file *files, const int *fds, si
     return true;
 }
 
+bool bag_table_files_check(const struct bag_table_file *files, size_t count,
+                           struct bag_problem *problem)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < count; i++) {
+        int fd = bag_file_reopen(&files[i], problem);
+        ok = fd >= 0 && bag_files_check_read(&files[i], &fd, 1, problem);
+        if (fd >= 0)
+            close(fd);
+    }
+    return ok;
+}
+
 /* ---- files without a header ------------------------------------------------------------------ */
 
 static bool describe_raw(uint64_t file_bytes, enum bag_dtype dtype, uint32_t rank,

@@ -102,6 +102,11 @@ bool bag_table_member_open(const char *path, const char *member, enum bag_dtype 
 bool bag_table_raw_open(const char *path, enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
                         struct bag_table_file *file, struct bag_problem *problem);
 
+/* Whether those files are still as they were, and have the CRC-32 that they say, where they say
+ * one: their elements are read for it. */
+bool bag_table_files_check(const struct bag_table_file *files, size_t count,
+                           struct bag_problem *problem);
+
 /* Bytes of memory that the table will take. */
 size_t bag_table_file_bytes(const struct bag_table_file *file);
 

@@ -64,21 +64,6 @@ void bag_loader_close(struct bag_loader *loader)
     loader->num_poll_problems = 0;
 }
 
-bool bag_loader_check(struct bag_loader *loader, struct bag_problem *problem)
-{
-    struct bag_catalog catalog;
-    bool ok = bag_catalog_scan(&catalog, loader->config, false, problem);
-    for (size_t i = 0; ok && i < catalog.count; i++) {
-        struct bag_source *source = catalog.sources[i];
-        if (source->reason)
-            ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", source->reason);
-        else if (!bag_source_is_collection(source))
-            ok = bag_source_open_table(source, problem);
-    }
-    bag_catalog_free(&catalog);
-    return ok && bag_change_plan_check(loader->first, problem);
-}
-
 bool bag_loader_announce(struct bag_loader *loader, struct bag_problem *problem)
 {
     return bag_change_plan_announce(loader->first, problem);

@@ -59,6 +59,8 @@ void bag_map_prefetch_row(struct bag_map_prefetch *prefetch, int64_t row)
 
 static bool check_mappable(const struct bag_npy *npy, struct bag_problem *problem)
 {
+    if (npy->count == 0)
+        return true;
     if (npy->swap)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "its elements are big-endian, which load map cannot turn; say load "
@@ -68,6 +70,11 @@ static bool check_mappable(const struct bag_npy *npy, struct bag_problem *proble
                                "it is column-major, which load map cannot turn; say load copy, or "
                                "convert the file");
     return true;
+}
+
+bool bag_table_can_map(const struct bag_table_file *file, struct bag_problem *problem)
+{
+    return check_mappable(&file->npy, problem) || bag_file_reject(file->path, problem);
 }
 
 /* Reads it all by the file's descriptor, ahead of the pages that are then only entered. */
@@ -177,7 +184,9 @@ bool bag_table_map(const struct bag_table_file *file, enum bag_map_residence res
     const struct bag_npy *npy = &file->npy;
     if (npy->count == 0)
         return bag_table_load(file, 1, progress, context, memory, problem);
-    if (!check_mappable(npy, problem) || !bag_map_catch_sigbus(problem))
+    if (!bag_table_can_map(file, problem))
+        return false;
+    if (!bag_map_catch_sigbus(problem))
         return bag_file_reject(file->path, problem);
     open_self();
     int fd = bag_file_reopen(file, problem);

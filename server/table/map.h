@@ -34,6 +34,9 @@ enum bag_map_residence {
     BAG_MAP_LOCKED     /* likewise, and they stay (mlock) */
 };
 
+/* Whether the file holds its elements as the table has them, so that it can be mapped. */
+bool bag_table_can_map(const struct bag_table_file *file, struct bag_problem *problem);
+
 /* Maps the elements of a file that holds them as the table has them: in C order, little-endian. At
  * any offset; on failure nothing stays mapped and *problem names the file and the reason.
  * `progress`, which may be NULL, is told of what is read. */

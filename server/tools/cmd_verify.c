@@ -6,7 +6,6 @@
 #include "tools.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <libgen.h>
 #include <math.h>
 #include <nettle/sha2.h>
@@ -14,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <uv.h>
 
 #define BLOCK_BYTES    ((size_t)4 << 20)
 #define CHECKSUMS      "SHA256SUMS"
@@ -89,64 +89,13 @@ static bool read_rows(const struct bag_rows_reader *reader, bool finite,
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-struct key_row {
-    uint64_t key;
-    size_t row;
-};
-
-static int compare_keys(const void *one, const void *other)
+static bool check_keys(const struct bag_source *source, struct bag_problem *problem)
 {
-    struct key_row a, b;
-    memcpy(&a, one, sizeof a);
-    memcpy(&b, other, sizeof b);
-    if (a.key != b.key)
-        return a.key < b.key ? -1 : 1;
-    return a.row < b.row ? -1 : a.row > b.row;
-}
-
-static bool reject_duplicate(const struct bag_source *source, const struct key_row *pair,
-                             struct bag_problem *problem)
-{
-    bool is_unsigned = source->key_files[0].npy.dtype == BAG_U64;
-    char key[24];
-    if (is_unsigned)
-        snprintf(key, sizeof key, "%" PRIu64, pair[0].key);
-    else
-        snprintf(key, sizeof key, "%" PRId64, (int64_t)pair[0].key);
-    return bag_problem_set(problem, BAG_ERROR_CONFLICT, "key %s is duplicated, in rows %zu and %zu",
-                           key, pair[0].row, pair[1].row);
-}
-
-/* Names the pair whose second row comes first, as a server that loads the table does. */
-static bool find_duplicate(const struct bag_source *source, const struct key_row *keys,
-                           size_t count, struct bag_problem *problem)
-{
-    const struct key_row *found = NULL;
-    for (size_t i = 1; i < count; i++) {
-        if (keys[i].key == keys[i - 1].key && (!found || keys[i].row < found[1].row))
-            found = &keys[i - 1];
-    }
-    return !found || reject_duplicate(source, found, problem);
-}
-
-static bool check_keys(const struct bag_rows_reader *reader, struct bag_problem *problem)
-{
-    size_t count = reader->num_rows, block = BLOCK_BYTES / sizeof(uint64_t);
-    struct key_row *keys = malloc((count + 1) * sizeof *keys);
-    uint64_t *some = malloc(2 * BLOCK_BYTES);
-    bool ok = (keys && some) || bag_problem_no_memory(problem);
-    for (size_t first = 0; ok && first < count; first += block) {
-        size_t part = count - first < block ? count - first : block;
-        ok = bag_rows_read_keys(reader, first, part, some, some + block, problem);
-        for (size_t i = 0; ok && i < part; i++)
-            keys[first + i] = (struct key_row){some[i], first + i};
-    }
-    if (ok) {
-        qsort(keys, count, sizeof *keys, compare_keys);
-        ok = find_duplicate(reader->source, keys, count, problem);
-    }
-    free(keys);
-    free(some);
+    struct bag_table_memory memory = {.table = source->table};
+    bool ok =
+        bag_table_load_keys(source->key_files, source->num_key_files,
+                            (unsigned)uv_available_parallelism(), NULL, NULL, &memory, problem);
+    bag_keys_index_free(&memory.index);
     return ok;
 }
 
@@ -237,7 +186,8 @@ static bool check_files(const char *path, size_t *checked, struct bag_problem *p
 /* The files could be read: what is wrong now is their contents. */
 static bool check_contents(const struct bag_rows_reader *reader, struct bag_problem *problem)
 {
-    bool ok = bag_rows_reader_check(reader, problem);
+    bool ok = (!bag_source_is_keyed(reader->source) || check_keys(reader->source, problem)) &&
+              bag_rows_reader_check(reader, problem);
     if (!ok && problem->kind == BAG_ERROR_FILE)
         problem->kind = BAG_ERROR_CONFLICT;
     return ok;
@@ -261,8 +211,7 @@ static bool verify(struct bag_source *source, const char *in, const char *const 
     if (!check_files(source->model->path, &checked, problem) ||
         !bag_source_open_table(source, problem) || !bag_rows_reader_open(&reader, source, problem))
         return false;
-    bool ok = read_rows(&reader, values[FLAG_FINITE] != NULL, problem) &&
-              (!bag_source_is_keyed(source) || check_keys(&reader, problem));
+    bool ok = read_rows(&reader, values[FLAG_FINITE] != NULL, problem);
     if (!ok && problem->kind == BAG_ERROR_CONFLICT)
         bag_problem_prefix(problem, "%s", source->model->path);
     ok = ok && check_contents(&reader, problem);

@@ -1,0 +1,151 @@
+/* What serving would find wrong with the models, found without taking memory for their tables; see
+ * change.h. */
+#include "change.h"
+#include "map.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- what is checked ------------------------------------------------------------------------- */
+
+/* The bags of a table: those of its own model, or of a collection's feature. */
+struct bags {
+    const struct bag_source *owner;           /* the model that pools them */
+    const struct bag_feature_source *feature; /* its table, and rules */
+};
+
+struct check {
+    struct bags *bags; /* owned */
+    size_t count;
+};
+
+static bool add(struct check *check, const struct bag_source *owner, struct bag_problem *problem)
+{
+    size_t count = check->count + owner->num_features;
+    struct bags *grown = reallocarray(check->bags, count + 1, sizeof *grown);
+    if (!grown)
+        return bag_problem_no_memory(problem);
+    check->bags = grown;
+    for (size_t i = 0; i < owner->num_features; i++)
+        grown[check->count++] = (struct bags){owner, &owner->features[i]};
+    return true;
+}
+
+static int compare(const void *one, const void *other)
+{
+    const struct bag_model_config *a = ((const struct bags *)one)->feature->table->model;
+    const struct bag_model_config *b = ((const struct bags *)other)->feature->table->model;
+    int order = strcmp(a->name, b->name);
+    return order ? order : strcmp(a->version, b->version);
+}
+
+/* ---- one table ------------------------------------------------------------------------------- */
+
+static bool check_rows(const struct bag_source *source, struct bag_problem *problem)
+{
+    if (source->maps)
+        return bag_table_can_map(&source->files[0], problem);
+    return bag_table_files_check(source->files, source->num_files, problem);
+}
+
+static bool check_defaults(const struct bags *bags, size_t count,
+                           const struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct bag_model_config *model = bags[i].owner->model;
+        char what[512];
+        if (bag_source_is_collection(bags[i].owner))
+            snprintf(what, sizeof what, "model '%s', feature '%s'", model->name,
+                     bags[i].feature->name);
+        else
+            snprintf(what, sizeof what, "model '%s' (%s)", model->name, model->path);
+        if (!bag_source_check_keys(&bags[i].feature->rules, memory, what, problem))
+            return false;
+    }
+    return true;
+}
+
+/* All bags of one table. Of a keyed one the index is made, as serving makes it, and given back. */
+static bool check_table(const struct bags *bags, size_t count, struct bag_problem *problem)
+{
+    const struct bag_source *source = bags[0].feature->table;
+    struct bag_table_memory memory = {.table = source->table,
+                                      .spare_rows = (size_t)source->model->spare_rows};
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    if (source->make)
+        return true;
+    if (!check_rows(source, problem))
+        return false;
+    if (!bag_source_is_keyed(source))
+        return true;
+    bool ok = bag_table_load_keys(source->key_files, source->num_key_files,
+                                  processors > 0 ? (unsigned)processors : 1, NULL, NULL, &memory,
+                                  problem) &&
+              check_defaults(bags, count, &memory, problem);
+    bag_keys_index_free(&memory.index);
+    return ok;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+/* Every version in the folder, also those that are not served. */
+static bool add_catalog(struct check *check, const struct bag_catalog *catalog,
+                        struct bag_problem *problem)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < catalog->count; i++) {
+        struct bag_source *source = catalog->sources[i];
+        if (source->reason)
+            ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", source->reason);
+        else if (!bag_source_is_collection(source))
+            ok = bag_source_open_table(source, problem) && add(check, source, problem);
+    }
+    return ok;
+}
+
+/* The features of collections that are served. */
+static bool add_collections(struct check *check, const struct bag_change_plan *plan,
+                            struct bag_problem *problem)
+{
+    bool ok = bag_change_plan_check(plan, problem);
+    for (size_t i = 0; ok && i < plan->count; i++) {
+        const struct bag_source *source = plan->entries[i].source;
+        ok = !source || !bag_source_is_collection(source) || add(check, source, problem);
+    }
+    return ok;
+}
+
+static bool check_tables(struct check *check, struct bag_problem *problem)
+{
+    bool ok = true;
+    if (check->count)
+        qsort(check->bags, check->count, sizeof *check->bags, compare);
+    for (size_t i = 0, end; ok && i < check->count; i = end) {
+        for (end = i + 1; end < check->count && !compare(&check->bags[i], &check->bags[end]);)
+            end++;
+        ok = check_table(&check->bags[i], end - i, problem);
+    }
+    return ok;
+}
+
+bool bag_loader_check(const struct bag_loader *loader, struct bag_problem *problem)
+{
+    struct bag_catalog catalog;
+    struct check check = {.count = 0};
+    bool ok = bag_catalog_scan(&catalog, loader->config, false, problem) &&
+              add_catalog(&check, &catalog, problem) &&
+              add_collections(&check, loader->first, problem) && check_tables(&check, problem);
+    free(check.bags);
+    bag_catalog_free(&catalog);
+    return ok;
+}
+
+const struct bag_source *bag_loader_next(const struct bag_loader *loader, size_t *cursor)
+{
+    const struct bag_change_plan *plan = loader->first;
+    while (*cursor < plan->count && !plan->entries[*cursor].source)
+        ++*cursor;
+    return *cursor < plan->count ? plan->entries[(*cursor)++].source : NULL;
+}
