@@ -196,9 +196,10 @@ void bag_model_config_free(struct bag_model_config *model);
 /* Makes a copy, which owns what it has. False without memory, with nothing to free. */
 bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model_config *model);
 
-/* A number that differs where what is made of the model's files differs: of all that is configured
- * but BAG_SERVING_KEYS. */
+/* A number that differs where something else is configured; and where what is made of the model's
+ * files differs: of its path and BAG_FILE_KEYS. */
 uint64_t bag_model_config_hash(const struct bag_model_config *model);
+uint64_t bag_model_config_hash_files(const struct bag_model_config *model);
 
 /* Whether the name may be a model's. */
 bool bag_model_name_valid(const char *name);

@@ -86,9 +86,11 @@ static const struct bag_setting model_settings[] = {
 const struct bag_entry_keys bag_model_keys = {model_identity, COUNT_OF(model_identity),
                                               model_settings, COUNT_OF(model_settings)};
 
-/* The settings of one version's table come first; those after them are of a model. */
+/* The settings of its files come first, then those of one version; those after them are of a model.
+ */
 #define BAG_X(...) +1
 enum {
+    NUM_FILE_SETTINGS = BAG_FILE_KEYS(BAG_X),
     NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_X) BAG_SHOWN_KEYS(BAG_X) BAG_POOLING_KEYS(BAG_X)
         BAG_PROJECTION_KEYS(BAG_X)
 };
@@ -380,6 +382,7 @@ static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, c
 {
     const void *member = (const char *)base + setting->offset;
     const struct bag_shape *shape = member;
+    const struct bag_version_policy *policy = member;
     switch (setting->type) {
     case BAG_SETTING_COUNT:
     case BAG_SETTING_BYTES:
@@ -394,7 +397,8 @@ static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, c
     case BAG_SETTING_BOOL:
         return hash_bytes(hash, member, sizeof(bool));
     case BAG_SETTING_POLICY:
-        break;
+        hash = hash_bytes(hash, &policy->kind, sizeof policy->kind);
+        return hash_bytes(hash, policy->numbers, policy->count * sizeof *policy->numbers);
     }
     return hash;
 }
@@ -415,11 +419,18 @@ static uint64_t hash_feature(uint64_t hash, const struct bag_feature_config *fea
     return hash;
 }
 
-uint64_t bag_model_config_hash(const struct bag_model_config *model)
+uint64_t bag_model_config_hash_files(const struct bag_model_config *model)
 {
     uint64_t hash = hash_text(UINT64_C(14695981039346656037), model->path);
-    hash = hash_rules(hash, &model->rules);
-    for (size_t i = 0; i < NUM_TABLE_SETTINGS; i++)
+    for (size_t i = 0; i < NUM_FILE_SETTINGS; i++)
+        hash = hash_setting(hash, &model_settings[i], model);
+    return hash;
+}
+
+uint64_t bag_model_config_hash(const struct bag_model_config *model)
+{
+    uint64_t hash = hash_rules(bag_model_config_hash_files(model), &model->rules);
+    for (size_t i = NUM_FILE_SETTINGS; i < COUNT_OF(model_settings); i++)
         hash = hash_setting(hash, &model_settings[i], model);
     for (size_t i = 0; i < model->num_features; i++)
         hash = hash_feature(hash, &model->features[i]);

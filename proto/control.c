@@ -215,8 +215,25 @@ bool bag_control_read_group(const char *body, size_t bytes, struct bag_control *
 
 void bag_control_free(struct bag_control *control)
 {
+    for (size_t i = 0; i < control->count; i++)
+        free(control->items[i].served);
     free(control->items);
     *control = (struct bag_control){0};
+}
+
+static bool add_served(cJSON *item, const struct bag_control_item *asked)
+{
+    cJSON *list = cJSON_AddArrayToObject(item, "versions");
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < asked->num_served; i++) {
+        char version[24];
+        snprintf(version, sizeof version, "%" PRIu64, asked->served[i]);
+        cJSON *text = cJSON_CreateString(version);
+        ok = text && cJSON_AddItemToArray(list, text);
+        if (!ok)
+            cJSON_Delete(text);
+    }
+    return ok;
 }
 
 char *bag_control_describe(const struct bag_control *control, bool done)
@@ -228,7 +245,8 @@ char *bag_control_describe(const struct bag_control *control, bool done)
         const struct bag_control_item *asked = &control->items[i];
         cJSON *item = bag_v2_add_item(list);
         ok = item && cJSON_AddStringToObject(item, "name", asked->name) &&
-             (!*asked->version || cJSON_AddStringToObject(item, "version", asked->version));
+             (!*asked->version || cJSON_AddStringToObject(item, "version", asked->version)) &&
+             (!asked->served || add_served(item, asked));
     }
     return bag_v2_print_tree(tree, ok);
 }

@@ -38,6 +38,22 @@ size_t bag_utf8_bytes(const char *at, const char *end)
     return bytes;
 }
 
+void bag_text_hide_folders(char *text)
+{
+    static const char around[] = " \t\n'\"()";
+    char *out = text;
+    bool begins = true; /* a path could */
+    for (const char *at = text; *at;) {
+        if (begins && *at == '/') {
+            for (const char *next = at; *next && !strchr(around, *next); next++)
+                at = *next == '/' && next[1] && !strchr(around, next[1]) ? next + 1 : at;
+        }
+        begins = strchr(around, *at) != NULL;
+        *out++ = *at++;
+    }
+    *out = 0;
+}
+
 bool bag_url_decode(const char *segment, size_t count, char *out, size_t out_bytes)
 {
     size_t used = 0;

@@ -31,6 +31,10 @@ size_t bag_utf8_bytes(const char *at, const char *end);
  * hexadecimal digits, where a NUL byte would come out, or where there is too little room. */
 bool bag_url_decode(const char *segment, size_t count, char *out, size_t out_bytes);
 
+/* Leaves of every absolute path in the text its last part: "in /srv/a/t.npy: ..." becomes "in
+ * t.npy: ...". A path begins after a blank, a quote or a parenthesis, and goes on to the next. */
+void bag_text_hide_folders(char *text);
+
 /* The value of a hexadecimal digit, or -1. */
 static inline int bag_hex_digit(char c)
 {

@@ -195,6 +195,8 @@ struct bag_control_item {
     char name[129];
     char version[21]; /* decimal; empty: as the model's policy says, or all of them */
     bool unload;
+    uint64_t *served; /* owned; versions, for the reply; NULL: it is not known */
+    size_t num_served;
 };
 
 struct bag_control {
@@ -216,8 +218,9 @@ bool bag_control_read_group(const char *body, size_t bytes, struct bag_control *
 /* Frees what was read; zeros are allowed. */
 void bag_control_free(struct bag_control *control);
 
-/* {"models": [{"name", "version"}, ...], "done": true}: what was asked for, and whether it is done
- * or only begun. On the heap; NULL without memory. */
+/* {"models": [{"name", "version", "versions"}, ...], "done": true}: what was asked for, the
+ * versions that are served where that is known, and whether it is done or only begun. On the heap;
+ * NULL without memory. */
 char *bag_control_describe(const struct bag_control *control, bool done);
 
 /* ---- templates: JSON headers that were decoded before (v2_template.c) ------------------------ */

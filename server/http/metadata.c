@@ -270,10 +270,12 @@ static bool describe_loading(const struct bag_model *model, const struct bag_loa
 }
 
 /* A server that stops unloads all that it had. `text` has room for a reason. */
-static struct bag_v2_index_entry describe_state(const struct bag_model *model, bool stops,
+static struct bag_v2_index_entry describe_state(const struct bag_snapshot *snapshot,
+                                                const struct bag_model *model, bool stops,
                                                 const struct bag_load_view *view, char *text,
                                                 size_t room)
 {
+    const char *note = bag_snapshot_find_note(snapshot, model);
     enum bag_model_state state = stops ? BAG_MODEL_UNLOADING : model->state;
     bool loads = !stops && describe_loading(model, view, text, room);
     return (struct bag_v2_index_entry){.name = model->name,
@@ -281,6 +283,7 @@ static struct bag_v2_index_entry describe_state(const struct bag_model *model, b
                                        .state = bag_model_state_names[state],
                                        .reason = stops   ? stopping
                                                  : loads ? text
+                                                 : note  ? note
                                                          : model->reason};
 }
 
@@ -302,7 +305,8 @@ static void make_index(struct bag_http_request *request)
     for (size_t i = 0; entries && texts && i < snapshot->count; i++) {
         const struct bag_model *model = snapshot->listed[i];
         if (!ready_only || (!stops && model->state == BAG_MODEL_READY)) {
-            entries[count] = describe_state(model, stops, &view, texts[count], REASON_BYTES);
+            entries[count] =
+                describe_state(snapshot, model, stops, &view, texts[count], REASON_BYTES);
             count++;
         }
     }

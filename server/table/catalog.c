@@ -44,21 +44,37 @@ static bool grow_reasons(struct scan *scan, struct bag_problem *problem)
     return true;
 }
 
-static bool add(struct scan *scan, const char *name, const char *path, const char *version,
-                struct bag_problem *problem)
+/* Keeps why a version cannot be served. */
+static bool reject(struct scan *scan, size_t position, const struct bag_problem *why,
+                   struct bag_problem *problem)
 {
-    return bag_config_add_model(&scan->found, name, path, version, problem) &&
-           grow_reasons(scan, problem);
+    if (!scan->reasons[position])
+        scan->reasons[position] = strdup(why->text);
+    return scan->reasons[position] || no_memory(scan->found.models[position].name, problem);
 }
 
-/* Keeps why the version that was added last cannot be served. */
 static bool reject_last(struct scan *scan, const struct bag_problem *why,
                         struct bag_problem *problem)
 {
-    size_t last = scan->found.num_models - 1;
-    if (!scan->reasons[last])
-        scan->reasons[last] = strdup(why->text);
-    return scan->reasons[last] || no_memory(scan->found.models[last].name, problem);
+    return reject(scan, scan->found.num_models - 1, why, problem);
+}
+
+/* Adds a version under a name that is valid. One that is there already is rejected: which of the
+ * two is meant is not known. */
+static bool add(struct scan *scan, const char *name, const char *path, const char *version,
+                bool *is_new, struct bag_problem *problem)
+{
+    struct bag_problem why;
+    *is_new = bag_config_add_model(&scan->found, name, path, version, &why);
+    if (*is_new)
+        return grow_reasons(scan, problem);
+    for (size_t i = 0; why.kind == BAG_ERROR_CONFIGURATION && i < scan->found.num_models; i++) {
+        const struct bag_model_config *model = &scan->found.models[i];
+        if (strcmp(model->name, name) == 0 && strcmp(model->version, version) == 0)
+            return reject(scan, i, &why, problem);
+    }
+    *problem = why;
+    return false;
 }
 
 static void tell_skipped(const struct scan *scan, const char *path, const char *why)
@@ -221,6 +237,20 @@ static bool check_files(const struct version *version, const char *path,
                            "%s: no table (.npy, .npz, .safetensors) in it", path);
 }
 
+static struct bag_model_config *last_of(struct scan *scan)
+{
+    return &scan->found.models[scan->found.num_models - 1];
+}
+
+static bool check_kind(const struct version *version, const struct bag_model_config *model,
+                       const char *path, struct bag_problem *problem)
+{
+    return version->table || version->is_set || model->num_features ||
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "%s: neither a table (.npy, .npz, .safetensors) nor features in it",
+                           path);
+}
+
 /* Applies a config.json to the version that was added last. */
 static bool apply_settings(struct scan *scan, const char *path, bool is_shared,
                            struct bag_problem *problem)
@@ -249,13 +279,18 @@ static bool add_version(const struct model *model, const struct version *files, 
     struct scan *scan = model->scan;
     struct bag_problem why;
     const char *table = files->is_set ? path : files->table;
-    if (!add(scan, model->name, table, number, problem)) {
-        bag_problem_prefix(problem, "%s", path);
+    bool is_new;
+    if (!add(scan, model->name, table, number, &is_new, problem))
         return false;
-    }
+    if (!is_new)
+        return true;
     bool ok = check_files(files, path, &why) &&
               (!model->settings || apply_settings(scan, model->settings, true, &why)) &&
-              (!files->settings || apply_settings(scan, files->settings, false, &why));
+              (!files->settings || apply_settings(scan, files->settings, false, &why)) &&
+              check_kind(files, last_of(scan), path, &why);
+    /* Without a table and without features it is unfinished, and no collection. */
+    if (!table && last_of(scan)->num_features == 0 && !(last_of(scan)->path = strdup(path)))
+        return no_memory(path, problem);
     if (!ok && why.kind == BAG_ERROR_NO_MEMORY)
         *problem = why;
     return ok || (why.kind != BAG_ERROR_NO_MEMORY && reject_last(scan, &why, problem));
@@ -298,8 +333,11 @@ static bool add_without_version(const struct model *model, const char *path,
                                 struct bag_problem *problem)
 {
     struct bag_problem why;
-    if (!add(model->scan, model->name, NULL, "1", problem))
+    bool is_new;
+    if (!add(model->scan, model->name, path, "1", &is_new, problem))
         return false;
+    if (!is_new)
+        return true;
     bag_problem_set(&why, BAG_ERROR_CONFIGURATION, "%s: no version directory (%s/1) in it%s%s%s",
                     path, path, *model->other ? "; '" : "",
                     bag_quote(model->other, strlen(model->other)).text,
@@ -326,13 +364,17 @@ static bool visit_directory(struct scan *scan, const char *path, const char *nam
 
 /* ---- DIR ------------------------------------------------------------------------------------- */
 
+#define BAD_NAME "a model's name must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front"
+
 static bool add_file(struct scan *scan, const char *path, const char *name,
                      struct bag_problem *problem)
 {
     char *stem = strndup(name, strlen(name) - strlen(TABLE_SUFFIX));
-    bool ok = stem ? add(scan, stem, path, "1", problem) : no_memory(path, problem);
-    if (stem && !ok)
-        bag_problem_prefix(problem, "%s", path);
+    bool ok = stem || no_memory(path, problem), is_new;
+    if (ok && bag_model_name_valid(stem))
+        ok = add(scan, stem, path, "1", &is_new, problem);
+    else if (ok)
+        tell_skipped(scan, path, BAD_NAME);
     free(stem);
     return ok;
 }
@@ -348,8 +390,7 @@ static bool visit_model(const char *path, const char *name, void *context,
         return true;
     }
     if (is_folder && !bag_model_name_valid(name)) {
-        tell_skipped(scan, path,
-                     "a model's name must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front");
+        tell_skipped(scan, path, BAD_NAME);
         return true;
     }
     return is_folder ? visit_directory(scan, path, name, problem)
@@ -403,6 +444,7 @@ static bool make_sources(struct scan *scan, struct bag_catalog *catalog,
         catalog->sources[catalog->count++] = source;
         source->reason = scan->reasons[i];
         enum bag_load load = source->model->load;
+        source->is_alone = scan->config->options.updates == BAG_SWITCH_ON;
         source->maps = (load == BAG_LOAD_COUNT ? scan->config->options.load : load) == BAG_LOAD_MAP;
         scan->reasons[i] = NULL;
     }

@@ -4,6 +4,7 @@
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 struct listing {
     struct bag_model **models; /* each held */
     bool *preferred;
+    const char **notes; /* borrowed */
     size_t count;
 };
 
@@ -22,13 +24,15 @@ static void free_listing(struct listing *listing)
         bag_model_drop(listing->models[i]);
     free(listing->models);
     free(listing->preferred);
+    free(listing->notes);
 }
 
 static bool make_listing(struct listing *listing, size_t room)
 {
     *listing = (struct listing){.models = calloc(room + 1, sizeof *listing->models),
-                                .preferred = calloc(room + 1, sizeof *listing->preferred)};
-    return listing->models && listing->preferred;
+                                .preferred = calloc(room + 1, sizeof *listing->preferred),
+                                .notes = calloc(room + 1, sizeof *listing->notes)};
+    return listing->models && listing->preferred && listing->notes;
 }
 
 /* Takes over the caller's hold of the model; false where it is NULL. */
@@ -40,21 +44,29 @@ static bool list_model(struct listing *listing, struct bag_model *model, bool is
     return model;
 }
 
+static bool list_entry(struct listing *listing, const struct bag_change_entry *entry)
+{
+    listing->notes[listing->count] = entry->note;
+    return list_model(listing, bag_model_hold(entry->model), entry->is_default);
+}
+
 static bool publish(struct bag_registry *registry, const struct listing *listing,
                     struct bag_problem *problem)
 {
     struct bag_snapshot *snapshot =
         bag_snapshot_make(listing->models, listing->count, registry->max_readers);
-    if (!snapshot)
-        return bag_problem_no_memory(problem);
-    for (size_t i = 0; i < listing->count; i++) {
+    bool ok = snapshot || bag_problem_no_memory(problem);
+    for (size_t i = 0; ok && i < listing->count; i++) {
         if (listing->preferred[i])
             bag_snapshot_prefer(snapshot, listing->models[i]);
+        if (listing->notes[i] &&
+            !bag_snapshot_note(snapshot, listing->models[i], listing->notes[i]))
+            ok = bag_problem_no_memory(problem);
     }
-    if (bag_registry_publish(registry, snapshot, problem))
-        return true;
-    bag_snapshot_free(snapshot);
-    return false;
+    ok = ok && bag_registry_publish(registry, snapshot, problem);
+    if (!ok && snapshot)
+        bag_snapshot_free(snapshot);
+    return ok;
 }
 
 static bool is_same(const struct bag_model *model, const struct bag_change_entry *entry)
@@ -119,7 +131,7 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
                                                    "makes room for another version"),
                            plan->prior[i].is_default);
         else
-            ok = list_model(&listing, bag_model_hold(model), plan->prior[i].is_default);
+            ok = list_entry(&listing, &plan->prior[i]);
     }
     for (size_t i = 0; ok && i < plan->count; i++) {
         const struct bag_change_entry *entry = &plan->entries[i];
@@ -138,12 +150,13 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
 
 /* ---- what is unloaded first ------------------------------------------------------------------ */
 
-/* Whether a version of the name is to be loaded, whose configuration wants room first. */
+/* Whether a version of the name is to be read, whose configuration wants room first. */
 static bool wants_room(const struct bag_change_plan *plan, const char *name)
 {
     for (size_t i = 0; i < plan->count; i++) {
         const struct bag_source *source = plan->entries[i].source;
-        if (source && !bag_source_is_collection(source) && strcmp(source->model->name, name) == 0 &&
+        if (source && !plan->entries[i].stored && !bag_source_is_collection(source) &&
+            strcmp(source->model->name, name) == 0 &&
             source->model->reload == BAG_RELOAD_UNLOAD_FIRST)
             return true;
     }
@@ -173,7 +186,7 @@ static bool find_dropped(struct bag_change_plan *plan, struct bag_problem *probl
         return bag_problem_no_memory(problem);
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
-        if (model->memory && wants_room(plan, model->name) && !bag_change_is_in_plan(plan, model))
+        if (model->memory && wants_room(plan, model->name) && !bag_change_uses(plan, model->stored))
             drop_model(plan, model);
     }
     for (size_t i = 0; i < plan->num_prior; i++) {
@@ -250,7 +263,7 @@ static void restore_dropped(struct bag_change_plan *plan)
     struct bag_problem ignored;
     bool ok = make_listing(&listing, plan->num_prior);
     for (size_t i = 0; ok && i < plan->num_prior; i++)
-        ok = list_model(&listing, bag_model_hold(plan->prior[i].model), plan->prior[i].is_default);
+        ok = list_entry(&listing, &plan->prior[i]);
     if (!ok || !publish(plan->changer->registry, &listing, &ignored))
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", "not enough memory"));
     free_listing(&listing);
@@ -259,18 +272,26 @@ static void restore_dropped(struct bag_change_plan *plan)
 static size_t dropped_bytes(const struct bag_change_plan *plan)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < plan->num_dropped; i++)
-        bytes += plan->dropped[i]->source ? bag_source_bytes(plan->dropped[i]->source) : 0;
+    for (size_t i = 0; i < plan->num_dropped; i++) {
+        const struct bag_model *model = plan->dropped[i];
+        if (model->source && (!model->stored || model->stored->holders == 1))
+            bytes += bag_source_bytes(model->source);
+    }
     return bytes;
 }
 
 /* ---- announcing ------------------------------------------------------------------------------ */
 
-static bool check_room(const struct bag_change_plan *plan, struct bag_problem *problem)
+/* Versions that are only held make room. */
+static bool check_room(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     size_t freed = dropped_bytes(plan);
-    return bag_pages_check(plan->bytes, freed, problem) &&
-           (plan->bytes <= freed || bag_memory_check(plan->bytes - freed, problem));
+    while (!bag_pages_check(plan->bytes, freed, problem) ||
+           (plan->bytes > freed && !bag_memory_check(plan->bytes - freed, problem))) {
+        if (!bag_change_let_go(plan))
+            return false;
+    }
+    return true;
 }
 
 bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *problem)
@@ -315,12 +336,13 @@ static bool publish_entries(const struct bag_change_plan *plan, bool leaving,
     for (size_t i = 0; ok && i < plan->count; i++) {
         const struct bag_change_entry *entry = &plan->entries[i];
         struct bag_model *model = entry->model;
-        ok = list_model(&listing,
-                        leaving && find_unloaded(plan, model)
-                            ? bag_model_without_table(model->name, model->version,
-                                                      BAG_MODEL_UNLOADING, "it is being unloaded")
-                            : bag_model_hold(model),
-                        entry->is_default);
+        if (leaving && find_unloaded(plan, model))
+            ok = list_model(&listing,
+                            bag_model_without_table(model->name, model->version,
+                                                    BAG_MODEL_UNLOADING, "it is being unloaded"),
+                            entry->is_default);
+        else
+            ok = list_entry(&listing, entry);
     }
     ok = ok ? publish(plan->changer->registry, &listing, problem) : bag_problem_no_memory(problem);
     free_listing(&listing);
@@ -340,7 +362,7 @@ static void log_entry(const struct bag_change_plan *plan, const struct bag_model
     bag_log(model->state == BAG_MODEL_UNAVAILABLE && !model->is_unloaded ? BAG_LOG_LEVEL_WARNING
                                                                          : BAG_LOG_LEVEL_INFO,
             event, BAG_LOG_TEXT("model", model->name), BAG_LOG_TEXT("version", model->version),
-            BAG_LOG_TEXT("reason", model->reason));
+            BAG_LOG_TEXT("reason", model->cause));
 }
 
 static void log_shape(const struct bag_change_plan *plan, const struct bag_model *model)
@@ -421,6 +443,59 @@ bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem 
     ok = ok && finish(plan, problem);
     bag_change_end_loading(plan, ok);
     return ok;
+}
+
+/* ---- what is told of a change ---------------------------------------------------------------- */
+
+void bag_changer_tell_refusal(struct bag_changer *changer)
+{
+    const struct bag_refusal *refusal = &changer->refusal;
+    const struct bag_snapshot *current =
+        atomic_load_explicit(&changer->registry->current, memory_order_relaxed);
+    struct listing listing;
+    struct bag_problem ignored;
+    char note[sizeof ignored.text + 128];
+    if (!*refusal->name || !current)
+        return;
+    snprintf(note, sizeof note, BAG_LOADED_BEFORE "%s", refusal->problem.text);
+    bool ok = make_listing(&listing, current->count + 1), is_ready = false;
+    for (size_t i = 0; ok && i < current->count; i++) {
+        struct bag_model *model = current->listed[i];
+        bool is_refused = strcmp(model->name, refusal->name) == 0 &&
+                          strcmp(model->version, refusal->version) == 0;
+        is_ready |= is_refused && model->state == BAG_MODEL_READY;
+        if (is_refused && model->state != BAG_MODEL_READY)
+            continue;
+        listing.notes[listing.count] = is_refused ? note : bag_snapshot_find_note(current, model);
+        ok = list_model(&listing, bag_model_hold(model), bag_snapshot_prefers(current, model));
+    }
+    ok = ok && (is_ready ||
+                list_model(&listing,
+                           bag_model_without_table(refusal->name, refusal->version,
+                                                   BAG_MODEL_UNAVAILABLE, refusal->problem.text),
+                           false));
+    if (!ok || !publish(changer->registry, &listing, &ignored))
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", "not enough memory"));
+    free_listing(&listing);
+}
+
+bool bag_changer_tell_served(const struct bag_changer *changer, struct bag_control *control)
+{
+    const struct bag_snapshot *current =
+        atomic_load_explicit(&changer->registry->current, memory_order_relaxed);
+    for (size_t i = 0; i < control->count; i++) {
+        struct bag_control_item *item = &control->items[i];
+        size_t count;
+        struct bag_model *const *models = bag_snapshot_versions(current, item->name, &count);
+        item->served = calloc(count + 1, sizeof *item->served);
+        if (!item->served)
+            return false;
+        for (size_t j = 0; j < count; j++) {
+            if (models[j]->state == BAG_MODEL_READY)
+                item->served[item->num_served++] = models[j]->version_number;
+        }
+    }
+    return true;
 }
 
 void bag_changer_free(struct bag_changer *changer)

@@ -139,6 +139,12 @@ struct bag_sighting {
     uint64_t number, fingerprint;
 };
 
+/* The version that a change cannot be made for; without a name: none. */
+struct bag_refusal {
+    char name[129], version[21];
+    struct bag_problem problem;
+};
+
 struct bag_changer {
     struct bag_registry *registry;   /* borrowed */
     const struct bag_config *config; /* borrowed; models, models_dir and options */
@@ -159,6 +165,7 @@ struct bag_changer {
     size_t num_failures;
     struct bag_sighting *sightings; /* owned */
     size_t num_sightings;
+    struct bag_refusal refusal; /* of the last plan that could not be made */
 };
 
 void bag_changer_free(struct bag_changer *changer);
@@ -181,6 +188,12 @@ bool bag_change_plan_changes(const struct bag_change_plan *plan);
 /* How many models it serves, and the bytes of the tables that it loads. */
 size_t bag_change_plan_count(const struct bag_change_plan *plan);
 size_t bag_change_plan_bytes(const struct bag_change_plan *plan);
+
+/* Says in the index what the last plan was refused for. */
+void bag_changer_tell_refusal(struct bag_changer *changer);
+
+/* Notes of each item of a request which versions are served. False without memory. */
+bool bag_changer_tell_served(const struct bag_changer *changer, struct bag_control *control);
 
 /* Loads what multiplies, where a model that is to be loaded projects and none was before. */
 bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem *problem);
@@ -210,10 +223,13 @@ bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
 
 /* One version in the next snapshot. */
 struct bag_change_entry {
-    struct bag_source *source; /* to be loaded; owned, until its model is there; NULL: none */
-    struct bag_model *model;   /* held; NULL: it is to be loaded */
-    bool is_default;           /* of its name */
-    bool is_announced;         /* as LOADING, until the change is made */
+    struct bag_source *source;       /* to be loaded; owned, until its model is there; NULL: none */
+    struct bag_model *model;         /* held; NULL: it is to be loaded */
+    struct bag_stored_table *stored; /* held; the table in memory that it will be of; NULL: its
+                                        files are read */
+    char *note;        /* owned; what is to be said of one that answers; NULL: nothing */
+    bool is_default;   /* of its name */
+    bool is_announced; /* as LOADING, until the change is made */
 };
 
 /* A source of the catalog; its name lives as long as the plan's sources. */
@@ -265,6 +281,9 @@ static inline bool bag_entry_serves(const struct bag_change_entry *entry)
     return entry->source || entry->model->state == BAG_MODEL_READY;
 }
 
+/* What begins the note of a version that serves though its files went bad. */
+#define BAG_LOADED_BEFORE "serves what was loaded before; its files cannot be loaded: "
+
 /* ---- entries (change_plan.c) ----------------------------------------------------------------- */
 
 /* Adds one; NULL without memory. It is valid until the next one is added. */
@@ -272,6 +291,13 @@ struct bag_change_entry *bag_change_add_entry(struct bag_change_plan *plan,
                                               struct bag_problem *problem);
 bool bag_change_add_model(struct bag_change_plan *plan, struct bag_model *model, bool is_default,
                           struct bag_problem *problem);
+
+/* Adds what was published, of a model that the change is not about, or that stays. */
+bool bag_change_add_published(struct bag_change_plan *plan, const struct bag_change_entry *prior,
+                              struct bag_problem *problem);
+
+/* Notes something of an entry. */
+bool bag_change_note(struct bag_change_entry *entry, const char *text, struct bag_problem *problem);
 
 /* Adds a version that does not answer: the one that was published where it says the same. */
 bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, const char *version,
@@ -308,6 +334,9 @@ void bag_change_begin_loading(struct bag_change_plan *plan);
 bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem);
 void bag_change_end_loading(struct bag_change_plan *plan, bool ok);
 
+/* Counts a change that could not be made. */
+void bag_changer_count_failure(struct bag_changer *changer);
+
 /* Takes the deltas of the tables that are served, of all models or of those in `control` (NULL:
  * all); see bag_updates_take_deltas. False with the first *problem. */
 bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_control *control,
@@ -328,6 +357,17 @@ bool bag_change_is_in_plan(const struct bag_change_plan *plan, const struct bag_
 
 /* Whether it was asked for that the version be unloaded. */
 bool bag_change_is_to_unload(const struct bag_change_plan *plan, const struct bag_model *model);
+
+/* Whether the next snapshot has a model of that table, read or to be read. */
+bool bag_change_uses(const struct bag_change_plan *plan, const struct bag_stored_table *stored);
+
+/* The table of a source that is in memory, because it serves or is held; NULL: none is. */
+struct bag_stored_table *bag_change_find_stored(const struct bag_change_plan *plan,
+                                                const struct bag_source *source);
+
+/* Lets go of the version that was held first, of those that the plan does without, and waits until
+ * requests that read it have ended. False where there is none. */
+bool bag_change_let_go(struct bag_change_plan *plan);
 
 /* Holds a version that is not served; false without memory. */
 bool bag_change_keep(struct bag_changer *changer, struct bag_model *model);
@@ -356,9 +396,14 @@ struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_pl
  * is used. */
 size_t bag_source_read_bytes(const struct bag_source *source);
 
-/* Reads a table and makes its model, which takes over the source. NULL with *problem; the source
- * then stays the caller's. `gemm` is for its projection. */
-struct bag_model *bag_model_load(struct bag_source *source, const struct bag_load_options *options,
+/* Reads a table; NULL with *problem. */
+struct bag_stored_table *bag_source_load(const struct bag_source *source,
+                                         const struct bag_load_options *options,
+                                         struct bag_problem *problem);
+
+/* Makes the model of a table, which takes over the source. NULL with *problem; the source then
+ * stays the caller's. `gemm` is for its projection. */
+struct bag_model *bag_model_make(struct bag_source *source, struct bag_stored_table *stored,
                                  bag_gemm_fn *gemm, struct bag_problem *problem);
 
 /* Makes a collection over the models of its features' tables, in their order; likewise. */

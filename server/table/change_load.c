@@ -102,17 +102,27 @@ static bool make_table(const struct bag_source *source, struct bag_table_memory 
 }
 
 /* The elements are those of the file; what they stand for, the source knows. */
-static bool load_elements(const struct bag_source *source, const struct bag_load_options *options,
-                          struct bag_table_memory *memory, struct bag_problem *problem)
+struct bag_stored_table *bag_source_load(const struct bag_source *source,
+                                         const struct bag_load_options *options,
+                                         struct bag_problem *problem)
 {
-    if (!(source->make ? make_table(source, memory, problem)
-                       : read_table(source, options, memory, problem)))
-        return false;
-    const void *rows = memory->table.rows;
-    memory->table = source->table;
-    memory->table.rows = rows;
-    memcpy(memory->shape, source->shape, sizeof memory->shape);
-    return true;
+    struct bag_table_memory memory;
+    if (source->beside)
+        bag_log(BAG_LOG_LEVEL_WARNING, "ignored", BAG_LOG_TEXT("path", source->beside),
+                BAG_LOG_TEXT("reason", "there is a keyed table in its folder, which is served"));
+    if (!(source->make ? make_table(source, &memory, problem)
+                       : read_table(source, options, &memory, problem)))
+        return NULL;
+    const void *rows = memory.table.rows;
+    memory.table = source->table;
+    memory.table.rows = rows;
+    memcpy(memory.shape, source->shape, sizeof memory.shape);
+    struct bag_stored_table *stored = bag_stored_table_make(&memory, source->table_fingerprint);
+    if (stored)
+        return stored;
+    bag_table_unload(&memory);
+    lacks_memory(source, problem);
+    return NULL;
 }
 
 /* ---- projections ----------------------------------------------------------------------------- */
@@ -132,33 +142,25 @@ static bool load_projection(const struct bag_feature_source *feature, bag_gemm_f
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-struct bag_model *bag_model_load(struct bag_source *source, const struct bag_load_options *options,
+struct bag_model *bag_model_make(struct bag_source *source, struct bag_stored_table *stored,
                                  bag_gemm_fn *gemm, struct bag_problem *problem)
 {
-    struct bag_table_memory memory;
+    const struct bag_feature_source *feature = &source->features[0];
     struct bag_projection_memory *projection = NULL;
-    struct bag_model *model = NULL;
-    if (source->beside)
-        bag_log(BAG_LOG_LEVEL_WARNING, "ignored", BAG_LOG_TEXT("path", source->beside),
-                BAG_LOG_TEXT("reason", "there is a keyed table in its folder, which is served"));
-    if (!load_elements(source, options, &memory, problem))
-        return NULL;
     char what[512];
     snprintf(what, sizeof what, "model '%s' (%s)", source->model->name, source->model->path);
-    if (bag_source_check_keys(&source->features[0].rules, &memory, what, problem) &&
-        load_projection(&source->features[0], gemm, &projection, problem)) {
-        model = bag_model_of_table(source->model->name, source->model->version,
-                                   &source->features[0].rules, &memory, projection);
-        if (!model)
-            lacks_memory(source, problem);
-    }
+    if (!bag_source_check_keys(&feature->rules, &stored->memory, what, problem) ||
+        !load_projection(feature, gemm, &projection, problem))
+        return NULL;
+    struct bag_model *model = bag_model_of_table(source->model->name, source->model->version,
+                                                 &feature->rules, stored, projection);
     if (model) {
         model->source = source;
         model->shown = source->model->shown;
         return model;
     }
     bag_projection_free(projection);
-    bag_table_unload(&memory);
+    lacks_memory(source, problem);
     return NULL;
 }
 
@@ -251,7 +253,6 @@ static void end_status(struct bag_load_status *status, bool ok)
     pthread_mutex_lock(&status->lock);
     status->done_bytes = status->total_bytes = 0;
     status->num_done += ok;
-    status->num_failed += !ok;
     if (ok)
         status->done_at_ms = bag_epoch_ms();
     pthread_mutex_unlock(&status->lock);
@@ -333,7 +334,11 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     struct bag_problem ignored;
     char *deltas = bag_source_deltas(model->source);
     struct bag_updates_table table = updates_table(model, deltas);
-    bool ok = bag_updates_attach(updates, &table, problem);
+    bool is_attached = model->memory->live, ok = true;
+    if (is_attached)
+        bag_updates_protect(model->memory->live, table.rules);
+    else
+        ok = bag_updates_attach(updates, &table, problem);
     if (ok && bag_updates_is_next(model->memory->live)) /* what cannot be applied is waited for */
         bag_updates_take_deltas(updates, &table, plan->kind == BAG_CHANGE_POLL, &ignored);
     free(deltas);
@@ -384,26 +389,41 @@ bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_contr
     return ok;
 }
 
+static bool read_stored(struct loading *loading, struct bag_change_entry *entry,
+                        struct bag_problem *problem)
+{
+    struct bag_load_status *status = loading->plan->changer->status;
+    const struct bag_source *source = entry->source;
+    struct bag_load_options options = options_of(loading);
+    size_t bytes = bag_source_read_bytes(source);
+    enter_status(status, source->model->name, source->model->version);
+    if (bytes)
+        bag_progress_start(&loading->progress, source->model->name, bytes, uv_hrtime());
+    entry->stored = bag_source_load(source, &options, problem);
+    if (bytes && entry->stored)
+        bag_progress_finish(&loading->progress, uv_hrtime());
+    else if (bytes)
+        bag_progress_abandon(&loading->progress);
+    loading->before_bytes += bytes;
+    move_status(status, loading->before_bytes);
+    return entry->stored;
+}
+
 static bool load_table(struct loading *loading, struct bag_change_entry *entry,
                        struct bag_problem *problem)
 {
     struct bag_changer *changer = loading->plan->changer;
-    struct bag_source *source = entry->source;
-    struct bag_load_options options = options_of(loading);
-    size_t bytes = bag_source_read_bytes(source);
-    enter_status(changer->status, source->model->name, source->model->version);
-    if (bytes)
-        bag_progress_start(&loading->progress, source->model->name, bytes, uv_hrtime());
-    entry->model = bag_model_load(source, &options, changer->gemm, problem);
-    if (bytes && entry->model)
-        bag_progress_finish(&loading->progress, uv_hrtime());
-    else if (bytes)
-        bag_progress_abandon(&loading->progress);
+    /* One before it may have read the same files. */
+    if (!entry->stored && (entry->stored = bag_change_find_stored(loading->plan, entry->source)))
+        entry->stored->holders++;
+    if (!entry->stored && !read_stored(loading, entry, problem))
+        return false;
+    entry->model = bag_model_make(entry->source, entry->stored, changer->gemm, problem);
+    bag_stored_table_drop(entry->stored);
+    entry->stored = NULL;
     if (!entry->model)
         return false;
     entry->source = NULL;
-    loading->before_bytes += bytes;
-    move_status(changer->status, loading->before_bytes);
     return !changer->updates || follow_updates(loading->plan, entry, problem);
 }
 
@@ -472,14 +492,23 @@ bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem)
 static size_t bytes_to_read(const struct bag_change_plan *plan)
 {
     size_t bytes = 0;
-    for (size_t i = 0; i < plan->count; i++)
-        bytes += plan->entries[i].source ? bag_source_read_bytes(plan->entries[i].source) : 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_change_entry *entry = &plan->entries[i];
+        bytes += entry->source && !entry->stored ? bag_source_read_bytes(entry->source) : 0;
+    }
     return bytes;
 }
 
 void bag_change_begin_loading(struct bag_change_plan *plan)
 {
     begin_status(plan->changer->status, bytes_to_read(plan));
+}
+
+void bag_changer_count_failure(struct bag_changer *changer)
+{
+    pthread_mutex_lock(&changer->status->lock);
+    changer->status->num_failed++;
+    pthread_mutex_unlock(&changer->status->lock);
 }
 
 void bag_change_end_loading(struct bag_change_plan *plan, bool ok)

@@ -2,6 +2,8 @@
  * change.h. */
 #include "change.h"
 
+#include "proto/text.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +40,20 @@ bool bag_change_add_model(struct bag_change_plan *plan, struct bag_model *model,
     return true;
 }
 
+bool bag_change_note(struct bag_change_entry *entry, const char *text, struct bag_problem *problem)
+{
+    free(entry->note);
+    entry->note = strdup(text);
+    return entry->note || bag_problem_no_memory(problem);
+}
+
+bool bag_change_add_published(struct bag_change_plan *plan, const struct bag_change_entry *prior,
+                              struct bag_problem *problem)
+{
+    return bag_change_add_model(plan, prior->model, prior->is_default, problem) &&
+           (!prior->note || bag_change_note(&plan->entries[plan->count - 1], prior->note, problem));
+}
+
 /* One that does not answer; the one that was published where it says the same. */
 bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, const char *version,
                                 const char *reason, bool is_unloaded, struct bag_problem *problem)
@@ -46,7 +62,7 @@ bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, 
         struct bag_model *model = plan->prior[i].model;
         if (model->state == BAG_MODEL_UNAVAILABLE && model->is_unloaded == is_unloaded &&
             strcmp(model->name, name) == 0 && strcmp(model->version, version) == 0 &&
-            strcmp(model->reason, reason) == 0)
+            strcmp(model->cause, reason) == 0)
             return bag_change_add_model(plan, model, false, problem);
     }
     struct bag_model *model = bag_model_without_table(name, version, BAG_MODEL_UNAVAILABLE, reason);
@@ -148,7 +164,7 @@ static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
     for (size_t i = 0; ok && i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (!is_target(plan, model->name))
-            ok = bag_change_add_model(plan, model, plan->prior[i].is_default, problem);
+            ok = bag_change_add_published(plan, &plan->prior[i], problem);
         else if (is_first_prior(plan, i))
             ok = bag_change_add_versions(plan, model->name, problem);
     }
@@ -220,6 +236,7 @@ static bool reject_entry(struct bag_change_plan *plan, size_t position, const ch
     model->is_unloaded = is_unloaded;
     bag_source_free(entry->source);
     bag_model_drop(entry->model);
+    free(entry->note);
     *entry = (struct bag_change_entry){.model = model};
     return true;
 }
@@ -366,19 +383,42 @@ static bool copy_prior(struct bag_change_plan *plan, struct bag_problem *problem
         plan->prior[i].model = current->listed[i];
         plan->prior[i].is_default = bag_snapshot_prefers(current, current->listed[i]);
         current->listed[i]->holders++;
+        plan->num_prior = i + 1;
+        const char *note = bag_snapshot_find_note(current, current->listed[i]);
+        if (note && !bag_change_note(&plan->prior[i], note, problem))
+            return false;
     }
-    plan->num_prior = count;
     plan->num_wishes = plan->changer->num_wishes;
     if (plan->num_wishes)
         memcpy(plan->wishes, plan->changer->wishes, plan->num_wishes * sizeof *plan->wishes);
     return true;
 }
 
-static void count_bytes(struct bag_change_plan *plan)
+/* Whether an entry before it reads the same files. */
+static bool is_read_before(const struct bag_change_plan *plan, size_t position)
+{
+    uint64_t fingerprint = plan->entries[position].source->table_fingerprint;
+    bool found = false;
+    for (size_t i = 0; fingerprint && !found && i < position; i++) {
+        const struct bag_source *source = plan->entries[i].source;
+        found = source && source->table_fingerprint == fingerprint;
+    }
+    return found;
+}
+
+/* Tables that are in memory need not be read. */
+static void share_tables(struct bag_change_plan *plan)
 {
     for (size_t i = 0; i < plan->count; i++) {
-        if (plan->entries[i].source)
-            plan->bytes += bag_source_bytes(plan->entries[i].source);
+        struct bag_change_entry *entry = &plan->entries[i];
+        if (!entry->source)
+            continue;
+        entry->stored = bag_change_find_stored(plan, entry->source);
+        if (entry->stored)
+            entry->stored->holders++;
+        plan->bytes += bag_source_bytes(entry->source);
+        if (entry->stored || is_read_before(plan, i))
+            plan->bytes -= bag_source_table_bytes(entry->source);
     }
 }
 
@@ -392,12 +432,13 @@ struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum b
         bag_problem_no_memory(problem);
         return NULL;
     }
+    changer->refusal = (struct bag_refusal){0};
     *plan = (struct bag_change_plan){
         .changer = changer, .kind = kind, .catalog = catalog, .control = control, .only = only};
     if (copy_prior(plan, problem) && bag_change_sort_catalog(plan, problem) &&
         add_all(plan, problem) && check_items(plan, problem) &&
         resolve_collections(plan, problem)) {
-        count_bytes(plan);
+        share_tables(plan);
         return plan;
     }
     bag_change_plan_free(plan);
@@ -409,6 +450,8 @@ static void free_entries(struct bag_change_entry *entries, size_t count)
     for (size_t i = 0; i < count; i++) {
         bag_source_free(entries[i].source);
         bag_model_drop(entries[i].model);
+        bag_stored_table_drop(entries[i].stored);
+        free(entries[i].note);
     }
     free(entries);
 }
@@ -427,12 +470,24 @@ void bag_change_plan_free(struct bag_change_plan *plan)
     free(plan);
 }
 
+/* What is published hides folders. */
+static bool is_same_note(const char *planned, const char *published)
+{
+    char text[sizeof((struct bag_problem){0}).text + 128];
+    if (!planned || !published)
+        return planned == published;
+    snprintf(text, sizeof text, "%s", planned);
+    bag_text_hide_folders(text);
+    return strcmp(text, published) == 0;
+}
+
 bool bag_change_plan_changes(const struct bag_change_plan *plan)
 {
     bool changes = plan->count != plan->num_prior;
     for (size_t i = 0; !changes && i < plan->count; i++)
         changes = plan->entries[i].model != plan->prior[i].model ||
-                  plan->entries[i].is_default != plan->prior[i].is_default;
+                  plan->entries[i].is_default != plan->prior[i].is_default ||
+                  !is_same_note(plan->entries[i].note, plan->prior[i].note);
     return changes;
 }
 

@@ -262,14 +262,20 @@ static bool add_chosen(struct choosing *choosing, struct candidate *candidate, b
     struct bag_change_plan *plan = choosing->plan;
     const struct bag_source *source = candidate->place ? *candidate->place : NULL;
     struct bag_model *model = NULL;
+    char note[sizeof problem->text + 128];
     if (!source || source->reason || candidate->waits)
         model = candidate->ready ? candidate->ready : candidate->kept;
     else if (!bag_source_is_collection(source))
         model = bag_change_is_of(candidate->ready, source)  ? candidate->ready
                 : bag_change_is_of(candidate->kept, source) ? candidate->kept
                                                             : NULL;
-    if (model)
-        return bag_change_add_model(plan, model, is_default, problem);
+    if (model) {
+        snprintf(note, sizeof note, BAG_LOADED_BEFORE "%s",
+                 source && source->reason ? source->reason : "");
+        return bag_change_add_model(plan, model, is_default, problem) &&
+               (!source || !source->reason ||
+                bag_change_note(&plan->entries[plan->count - 1], note, problem));
+    }
     struct bag_change_entry *entry = bag_change_add_entry(plan, problem);
     if (!entry)
         return false;
@@ -346,8 +352,7 @@ static bool add_prior(struct choosing *choosing, struct bag_problem *problem)
     bool ok = true;
     for (size_t i = 0; ok && i < plan->num_prior; i++) {
         if (is_name(choosing, plan->prior[i].model->name))
-            ok = bag_change_add_model(plan, plan->prior[i].model, plan->prior[i].is_default,
-                                      problem);
+            ok = bag_change_add_published(plan, &plan->prior[i], problem);
     }
     return ok;
 }
@@ -401,12 +406,34 @@ static const char *reason_of(const struct bag_source *source, const char *name)
     return reason;
 }
 
-/* The version that was asked for, or any where none was, must be good. */
+/* Why the change is refused, for the index. */
+static void refuse(struct choosing *choosing, const char *version, const char *why)
+{
+    struct bag_refusal *refusal = &choosing->plan->changer->refusal;
+    snprintf(refusal->name, sizeof refusal->name, "%s", choosing->name);
+    snprintf(refusal->version, sizeof refusal->version, "%s", version);
+    bag_problem_set(&refusal->problem, BAG_ERROR_FILE, "%s", why);
+}
+
+/* The files of all versions have gone, of which one may be served. */
+static void refuse_gone(struct choosing *choosing)
+{
+    const struct bag_change_plan *plan = choosing->plan;
+    for (size_t i = 0; i < plan->num_prior; i++) {
+        const struct bag_model *model = plan->prior[i].model;
+        if (plan->prior[i].is_default && is_name(choosing, model->name))
+            refuse(choosing, model->version, "they are not there any more");
+    }
+}
+
+/* The version that was asked for, or the one that is served where none was, must be good. */
 static bool check_choice(struct choosing *choosing, const struct bag_control_item *item,
                          size_t preferred, struct bag_problem *problem)
 {
     uint64_t number = strtoull(item->version, NULL, 10);
-    const struct candidate *asked = number ? find_candidate(choosing, number) : NULL;
+    const struct candidate *asked = number                  ? find_candidate(choosing, number)
+                                    : preferred != SIZE_MAX ? &choosing->candidates[preferred]
+                                                            : NULL;
     const struct bag_source *source = asked && asked->place ? *asked->place : NULL;
     if (item->unload || (preferred != SIZE_MAX && !(source && source->reason)))
         return true;
@@ -414,10 +441,15 @@ static bool check_choice(struct choosing *choosing, const struct bag_control_ite
         struct bag_source **place = choosing->candidates[i].place;
         source = place && (*place)->reason ? *place : NULL;
     }
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "model '%s'%s%s cannot be served: %s",
-                           item->name, number ? " version " : "", item->version,
-                           source && source->reason ? reason_of(source, item->name)
-                                                    : "no version of it is good");
+    bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "model '%s'%s%s cannot be served: %s",
+                    item->name, number ? " version " : "", item->version,
+                    source && source->reason ? reason_of(source, item->name)
+                                             : "there are no files of it any more");
+    if (source && source->reason)
+        refuse(choosing, source->model->version, source->reason);
+    else
+        refuse_gone(choosing);
+    return false;
 }
 
 /* Takes the item into the wish; `newest` of what is there. */

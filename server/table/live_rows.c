@@ -159,10 +159,15 @@ bool bag_live_rows_make(struct bag_table_memory *memory, const struct bag_rules 
     live->next_spare = memory->shape[0];
     live->end_spare = memory->shape[0] + memory->spare_rows;
     memory->table.num_rows = live->end_spare;
+    bag_live_rows_protect(live, rules);
+    return true;
+}
+
+void bag_live_rows_protect(struct bag_live_rows *live, const struct bag_rules *rules)
+{
     live->kept_rows = rules->missing == BAG_MISSING_HASH ? rules->hash_rows : 0;
     live->has_default_key = rules->has_default_index;
     live->default_key = (uint64_t)rules->default_index;
-    return true;
 }
 
 void bag_live_rows_free(struct bag_live_rows *live)

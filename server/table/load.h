@@ -177,6 +177,21 @@ bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
 
 void bag_table_unload(struct bag_table_memory *memory);
 
+/* A stored table: the memory of one, and of which files it is. Models are rules over it: several
+ * may read one. Held and dropped by the thread that changes the tables. */
+struct bag_stored_table {
+    struct bag_table_memory memory;
+    uint64_t fingerprint; /* of its files and how they are read; 0: nobody looks for it */
+    size_t holders;
+};
+
+/* Takes over the memory; the caller holds it. NULL without memory: then it stays the caller's. */
+struct bag_stored_table *bag_stored_table_make(const struct bag_table_memory *memory,
+                                               uint64_t fingerprint);
+
+/* The caller no longer holds it: the last one unloads it. NULL is ignored. */
+void bag_stored_table_drop(struct bag_stored_table *table);
+
 /* A loaded projection with what it owns. */
 struct bag_projection_memory {
     struct bag_projection projection;

@@ -75,6 +75,7 @@ static bool load_first(struct bag_loader *loader, struct bag_problem *problem)
     struct bag_change_plan *plan = loader->first;
     loader->first = NULL;
     while (plan && !bag_change_plan_carry_out(plan, problem)) {
+        bag_changer_count_failure(&loader->changer);
         bool again = bag_change_plan_may_go_without(plan, problem);
         bag_change_plan_free(plan);
         plan = again ? make_first(loader, false, problem) : NULL;
@@ -105,6 +106,8 @@ static bool make_change(struct bag_loader *loader, enum bag_change_kind kind,
         ok = bag_change_plan_announce(plan, problem) && bag_change_plan_carry_out(plan, problem);
     else if (ok)
         bag_change_plan_commit(plan);
+    else
+        bag_changer_tell_refusal(&loader->changer);
     bag_change_plan_free(plan);
     return ok;
 }
@@ -172,7 +175,11 @@ static void carry_out(struct bag_loader *loader, struct bag_change *change)
         bag_problem_prefix(&change->problem, "what was asked for is served, without an update");
         ok = false;
     }
+    ok = ok && (bag_changer_tell_served(&loader->changer, &change->control) ||
+                bag_problem_no_memory(&change->problem));
     change->failed = !ok;
+    if (!ok)
+        bag_changer_count_failure(&loader->changer);
     if (!ok &&
         (change->problem.kind == BAG_ERROR_FILE || change->problem.kind == BAG_ERROR_CONFIGURATION))
         change->problem.kind = BAG_ERROR_BAD_REQUEST; /* it asks for what cannot be served */
@@ -234,8 +241,10 @@ static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, c
                                                           bag_change_plan_carry_out(plan, &why)));
     if (!ok) {
         log_poll(loader, name, &why);
-        if (plan)
+        if (plan) {
+            bag_changer_count_failure(&loader->changer);
             bag_change_plan_may_go_without(plan, &why);
+        }
     } else {
         forget_problem(loader, name);
     }

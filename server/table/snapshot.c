@@ -1,6 +1,7 @@
 /* Models and snapshots of them; see snapshot.h. */
 #include "snapshot.h"
 
+#include "proto/text.h"
 #include "source.h"
 
 #include <stdlib.h>
@@ -22,9 +23,7 @@ static void free_model(struct bag_model *model)
         if (model->features[i].model != model)
             bag_model_drop(model->features[i].model);
     }
-    if (model->memory)
-        bag_table_unload(model->memory);
-    free(model->memory);
+    bag_stored_table_drop(model->stored);
     free(model->live);
     bag_source_free(model->source);
     free(model->sorted);
@@ -32,6 +31,7 @@ static void free_model(struct bag_model *model)
     free(model->name);
     free(model->version);
     free(model->reason);
+    free(model->cause);
     free(model);
 }
 
@@ -52,12 +52,14 @@ static struct bag_model *make_model(const char *name, const char *version, size_
                                 .version_number = strtoull(version, NULL, 10),
                                 .state = BAG_MODEL_READY,
                                 .reason = strdup(""),
+                                .cause = strdup(""),
                                 .slot = SIZE_MAX,
                                 .features = calloc(num_features + 1, sizeof *model->features),
                                 .num_features = num_features,
                                 .sorted = calloc(num_features + 1, sizeof *model->sorted),
                                 .holders = 1};
-    if (model->name && model->version && model->reason && model->features && model->sorted)
+    if (model->name && model->version && model->reason && model->cause && model->features &&
+        model->sorted)
         return model;
     free_model(model);
     return NULL;
@@ -72,26 +74,28 @@ void bag_feature_prepare(const struct bag_feature *feature, struct bag_rules rul
 }
 
 struct bag_model *bag_model_of_table(const char *name, const char *version,
-                                     const struct bag_rules *rules,
-                                     const struct bag_table_memory *memory,
+                                     const struct bag_rules *rules, struct bag_stored_table *stored,
                                      struct bag_projection_memory *projection)
 {
     struct bag_model *model = make_model(name, version, 1);
-    struct bag_table_memory *own = malloc(sizeof *own);
+    struct bag_table_memory *memory = &stored->memory;
     char *output = strdup(BAG_EMBEDDINGS);
-    if (!model || !own || !output) {
+    if (!model || !output) {
         bag_model_drop(model);
-        free(own);
         free(output);
         return NULL;
     }
-    *own = *memory;
-    model->memory = own;
-    model->features[0] = (struct bag_feature){
-        .name = output, .model = model, .rules = *rules, .memory = own, .projection = projection};
+    stored->holders++;
+    model->stored = stored;
+    model->memory = memory;
+    model->features[0] = (struct bag_feature){.name = output,
+                                              .model = model,
+                                              .rules = *rules,
+                                              .memory = memory,
+                                              .projection = projection};
     bag_feature_prepare(&model->features[0], *rules, &model->features[0].plan);
     model->projects = projection != NULL;
-    model->mapped = own->map != NULL;
+    model->mapped = memory->map != NULL;
     model->resolves = bag_needs_rows(rules);
     model->sorted[0] = &model->features[0];
     model->typical_row_bytes = bag_row_bytes(&memory->table);
@@ -173,17 +177,21 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
 }
 
 struct bag_model *bag_model_without_table(const char *name, const char *version,
-                                          enum bag_model_state state, const char *reason)
+                                          enum bag_model_state state, const char *cause)
 {
     struct bag_model *model = make_model(name, version, 0);
-    char *copy = strdup(reason);
-    if (!model || !copy) {
+    char *reason = strdup(cause), *copy = strdup(cause);
+    if (!model || !reason || !copy) {
         bag_model_drop(model);
+        free(reason);
         free(copy);
         return NULL;
     }
     free(model->reason);
-    model->reason = copy;
+    free(model->cause);
+    bag_text_hide_folders(reason);
+    model->reason = reason;
+    model->cause = copy;
     model->state = state;
     return model;
 }
@@ -268,17 +276,20 @@ struct bag_snapshot *bag_snapshot_make(struct bag_model *const *models, size_t c
     struct bag_model **own = calloc(count + 1, sizeof *own);
     struct bag_model **listed = calloc(count + 1, sizeof *listed);
     bool *preferred = calloc(count + 1, sizeof *preferred);
-    if (!snapshot || !own || !listed || !preferred) {
+    char **notes = calloc(count + 1, sizeof *notes);
+    if (!snapshot || !own || !listed || !preferred || !notes) {
         free(snapshot);
         free(own);
         free(listed);
         free(preferred);
+        free(notes);
         return NULL;
     }
     memset(snapshot, 0, bytes);
     snapshot->models = own;
     snapshot->listed = listed;
     snapshot->preferred = preferred;
+    snapshot->notes = notes;
     snapshot->count = count;
     for (size_t i = 0; i < count; i++) {
         own[i] = listed[i] = models[i];
@@ -308,10 +319,33 @@ bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_
     return i != SIZE_MAX && snapshot->preferred[i];
 }
 
+bool bag_snapshot_note(struct bag_snapshot *snapshot, const struct bag_model *model,
+                       const char *text)
+{
+    size_t i = position_of(snapshot, model);
+    char *note = i != SIZE_MAX ? strdup(text) : NULL;
+    if (!note)
+        return false;
+    bag_text_hide_folders(note);
+    free(snapshot->notes[i]);
+    snapshot->notes[i] = note;
+    return true;
+}
+
+const char *bag_snapshot_find_note(const struct bag_snapshot *snapshot,
+                                   const struct bag_model *model)
+{
+    size_t i = position_of(snapshot, model);
+    return i != SIZE_MAX ? snapshot->notes[i] : NULL;
+}
+
 void bag_snapshot_free(struct bag_snapshot *snapshot)
 {
-    for (size_t i = 0; i < snapshot->count; i++)
+    for (size_t i = 0; i < snapshot->count; i++) {
         bag_model_drop(snapshot->models[i]);
+        free(snapshot->notes[i]);
+    }
+    free(snapshot->notes);
     free(snapshot->models);
     free(snapshot->listed);
     free(snapshot->preferred);

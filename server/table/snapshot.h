@@ -94,6 +94,9 @@ struct bag_live_rows {
  * table's own are there for new keys. False without memory. */
 bool bag_live_rows_make(struct bag_table_memory *memory, const struct bag_rules *rules);
 
+/* Keeps the key and the rows that these rules need, in place of others. By the writer. */
+void bag_live_rows_protect(struct bag_live_rows *live, const struct bag_rules *rules);
+
 /* Frees memory->live, which nobody uses any more; NULL is ignored. */
 void bag_live_rows_free(struct bag_live_rows *live);
 
@@ -160,18 +163,20 @@ struct bag_feature {
 void bag_feature_prepare(const struct bag_feature *feature, struct bag_rules rules,
                          struct bag_pool_plan *plan);
 
-/* One version of a model. A model of a table has one feature, named BAG_EMBEDDINGS, and its memory
- * is its own; a collection has features of other models. One that is not READY has neither. */
+/* One version of a model: how stored tables are asked. A model of a table has one feature, named
+ * BAG_EMBEDDINGS; a collection has features of other models. One that is not READY has neither. */
 struct bag_model {
     char *name;
     char *version; /* decimal, from 1 */
     uint64_t version_number;
     enum bag_model_state state;
-    char *reason;                    /* why it is not READY; "" where it is */
+    char *reason;                    /* why it is not READY, for anybody; "" where it is */
+    char *cause;                     /* the same with the folders of files, for the log */
     bool is_unloaded;                /* UNAVAILABLE because somebody asked for that */
     size_t slot;                     /* of its counters; set by bag_registry_publish */
     struct bag_v2_shown shown;       /* what its metadata shows; set by whoever made it */
-    struct bag_table_memory *memory; /* owned; NULL: a collection */
+    struct bag_stored_table *stored; /* held; NULL: a collection */
+    struct bag_table_memory *memory; /* its; NULL: a collection */
     struct bag_feature *features;    /* owned */
     size_t num_features;
     const struct bag_feature **sorted; /* owned; a collection's features by name */
@@ -196,6 +201,8 @@ struct bag_snapshot {
     struct bag_model **models; /* owned, each held; sorted by name, then by version */
     struct bag_model **listed; /* owned; the same as bag_snapshot_make was given them */
     bool *preferred;           /* owned; by position in `models`: the default version of its name */
+    char **notes;              /* owned, as each; likewise: what is to be said of one that is READY
+                                  all the same; NULL: nothing */
     size_t count;
     const struct bag_model *not_ready; /* the first of a name of which none is READY, though it was
                                           not unloaded; NULL: there is none */
@@ -209,12 +216,11 @@ struct bag_snapshot {
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* Makes a READY model of a table under copies of its name and version, which takes over `memory`
- * and `projection` (NULL: none). NULL without memory; then both stay the caller's. The caller holds
- * the model. */
+/* Makes a READY model of a stored table, which it holds, under copies of its name and version; it
+ * takes over `projection` (NULL: none). NULL without memory; then that stays the caller's. The
+ * caller holds the model. */
 struct bag_model *bag_model_of_table(const char *name, const char *version,
-                                     const struct bag_rules *rules,
-                                     const struct bag_table_memory *memory,
+                                     const struct bag_rules *rules, struct bag_stored_table *stored,
                                      struct bag_projection_memory *projection);
 
 /* Makes a READY collection of copies of `count` features, at least 1. What is used of them is their
@@ -224,7 +230,7 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
 
 /* Makes one that is not READY. NULL without memory. */
 struct bag_model *bag_model_without_table(const char *name, const char *version,
-                                          enum bag_model_state state, const char *reason);
+                                          enum bag_model_state state, const char *cause);
 
 /* The caller no longer holds the model: the last one frees it. NULL is ignored. */
 void bag_model_drop(struct bag_model *model);
@@ -280,6 +286,15 @@ void bag_snapshot_prefer(struct bag_snapshot *snapshot, const struct bag_model *
 
 /* Whether the model was made the default version. */
 bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_model *model);
+
+/* Notes something of one of its models, for anybody to see; before it is published. False without
+ * memory. */
+bool bag_snapshot_note(struct bag_snapshot *snapshot, const struct bag_model *model,
+                       const char *text);
+
+/* What was noted of it; NULL: nothing. */
+const char *bag_snapshot_find_note(const struct bag_snapshot *snapshot,
+                                   const struct bag_model *model);
 
 /* Frees a snapshot that nobody reads, and drops its models. */
 void bag_snapshot_free(struct bag_snapshot *snapshot);

@@ -259,7 +259,7 @@ static size_t projection_bytes(const struct bag_projection_source *projection)
            (projection->has_bias ? bag_table_file_bytes(&projection->bias) : 0);
 }
 
-size_t bag_source_bytes(const struct bag_source *source)
+size_t bag_source_table_bytes(const struct bag_source *source)
 {
     size_t bytes =
         source->make ? (size_t)source->table.num_rows * bag_row_bytes(&source->table) : 0;
@@ -271,6 +271,12 @@ size_t bag_source_bytes(const struct bag_source *source)
         bytes += bag_keys_index_bytes((size_t)source->table.num_rows + spare_rows) +
                  spare_rows * bag_row_bytes(&source->table);
     }
+    return bytes;
+}
+
+size_t bag_source_bytes(const struct bag_source *source)
+{
+    size_t bytes = bag_source_table_bytes(source);
     for (size_t i = 0; i < source->num_features; i++)
         bytes += projection_bytes(source->features[i].projection);
     return bytes;
@@ -310,13 +316,25 @@ static uint64_t hash_file(uint64_t hash, const struct bag_table_file *file)
     return hash_word(hash, (uint64_t)file->modified.tv_nsec);
 }
 
-static uint64_t hash_source(const struct bag_source *source)
+/* Never 0. */
+static uint64_t hash_table(const struct bag_source *source)
 {
-    uint64_t hash = hash_word(bag_model_config_hash(source->model), source->maps);
+    uint64_t hash = hash_word(bag_model_config_hash_files(source->model), source->maps);
     for (size_t i = 0; i < source->num_files; i++)
         hash = hash_file(hash, &source->files[i]);
     for (size_t i = 0; i < source->num_key_files; i++)
         hash = hash_file(hash, &source->key_files[i]);
+    if (source->is_alone) {
+        for (const char *at = source->model->name; *at; at++)
+            hash = hash_word(hash, (unsigned char)*at);
+        hash = hash_word(hash, strtoull(source->model->version, NULL, 10));
+    }
+    return hash ? hash : 1;
+}
+
+static uint64_t hash_source(const struct bag_source *source)
+{
+    uint64_t hash = hash_word(bag_model_config_hash(source->model), source->table_fingerprint);
     for (size_t i = 0; i < source->num_features; i++) {
         const struct bag_projection_source *projection = source->features[i].projection;
         if (projection)
@@ -405,6 +423,7 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
     source->is_open = bag_source_complete_rules(&source->features[0], &pooling, what, problem) &&
                       bag_source_open_projection(&source->features[0], NULL, problem) &&
                       fits_memory(source, problem);
+    source->table_fingerprint = hash_table(source);
     source->fingerprint = hash_source(source);
     return source->is_open;
 }

@@ -65,8 +65,10 @@ struct bag_source {
     bool is_named;        /* by a flag or in a configuration file, not found in a folder */
     bool is_open;         /* what follows is set */
     char *reason;         /* why it cannot be loaded; owned; NULL: it can, as far as is known */
-    uint64_t fingerprint; /* differs where the files or what is configured differ */
-    bool is_unnamed;      /* nobody has named the model: problems tell the path alone */
+    uint64_t fingerprint; /* differs where the files or what is configured differ, */
+    uint64_t table_fingerprint; /* and where its table in memory would: of files that are read */
+    bool is_alone;   /* its table is for no other model: rows change by the model's name */
+    bool is_unnamed; /* nobody has named the model: problems tell the path alone */
 
     /* Of a model of a table; all 0 for a collection. */
     bag_demo_maker *make;             /* NULL: the table is read from `files` */
@@ -153,6 +155,9 @@ char *bag_source_deltas(const struct bag_source *source);
 /* Bytes of memory that its table takes, unless the kernel may take them back, and its keys and
  * projections. */
 size_t bag_source_bytes(const struct bag_source *source);
+
+/* Of them, those that its table takes, which models may share. */
+size_t bag_source_table_bytes(const struct bag_source *source);
 
 /* Which versions of its model are served, as it says: absent, the latest one of a folder's, and all
  * of those that are named. */

@@ -166,10 +166,15 @@ bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table
                            const char *what, struct bag_problem *problem)
 {
     uint64_t key = (uint64_t)rules->default_index;
-    if (!rules->keyed || !rules->has_default_index ||
-        bag_keys_find_one(&memory->index.keys, key) >= 0)
+    struct bag_live_rows *live = memory->live;
+    if (!rules->keyed || !rules->has_default_index)
         return true;
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s: default_index is %lld, a key that the table does not have", what,
-                           (long long)key);
+    if (live)
+        bag_live_rows_read(&live, 1);
+    bool found = bag_keys_find_one(&memory->index.keys, key) >= 0;
+    if (live)
+        bag_live_rows_read_end(&live, 1);
+    return found || bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                                    "%s: default_index is %lld, a key that the table does not have",
+                                    what, (long long)key);
 }

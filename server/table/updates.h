@@ -289,6 +289,9 @@ struct bag_updates_table {
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
                         struct bag_problem *problem);
 
+/* Other rules than before are for the table, which is attached. */
+void bag_updates_protect(struct bag_live_rows *live, const struct bag_rules *rules);
+
 /* Whether the table has what was taken and no more: otherwise what follows it is for later, when it
  * is served. NULL, one that is mapped, has. */
 bool bag_updates_is_next(const struct bag_live_rows *live);

@@ -302,6 +302,14 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
     return true;
 }
 
+void bag_updates_protect(struct bag_live_rows *live, const struct bag_rules *rules)
+{
+    pthread_mutex_lock(&live->stream->updates->lock);
+    if (bag_table_is_keyed(live->memory))
+        bag_live_rows_protect(live, rules);
+    pthread_mutex_unlock(&live->stream->updates->lock);
+}
+
 bool bag_updates_is_next(const struct bag_live_rows *live)
 {
     if (!live)

@@ -2,6 +2,8 @@
  * those that could not be loaded; see change.h. */
 #include "change.h"
 
+#include "server/system/log.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +123,60 @@ bool bag_change_is_in_plan(const struct bag_change_plan *plan, const struct bag_
     return false;
 }
 
+bool bag_change_uses(const struct bag_change_plan *plan, const struct bag_stored_table *stored)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_change_entry *entry = &plan->entries[i];
+        if (entry->stored == stored || (entry->model && entry->model->stored == stored))
+            return true;
+    }
+    return false;
+}
+
+static bool is_of(const struct bag_model *model, const struct bag_source *source)
+{
+    return model->stored && model->stored->fingerprint == source->table_fingerprint;
+}
+
+struct bag_stored_table *bag_change_find_stored(const struct bag_change_plan *plan,
+                                                const struct bag_source *source)
+{
+    const struct bag_changer *changer = plan->changer;
+    if (source->table_fingerprint == 0)
+        return NULL;
+    for (size_t i = 0; i < plan->num_prior; i++) {
+        if (is_of(plan->prior[i].model, source))
+            return plan->prior[i].model->stored;
+    }
+    for (size_t i = 0; i < changer->num_kept; i++) {
+        if (is_of(changer->kept[i], source))
+            return changer->kept[i]->stored;
+    }
+    for (size_t i = 0; i < plan->count; i++) {
+        if (plan->entries[i].model && is_of(plan->entries[i].model, source))
+            return plan->entries[i].model->stored;
+    }
+    return NULL;
+}
+
+bool bag_change_let_go(struct bag_change_plan *plan)
+{
+    struct bag_changer *changer = plan->changer;
+    for (size_t i = 0; i < changer->num_kept; i++) {
+        struct bag_model *model = changer->kept[i];
+        if (bag_change_uses(plan, model->stored))
+            continue;
+        model->holders++;
+        drop_kept(changer, i);
+        bool has_left = changer->wait_until_left(changer->context, model, 1);
+        bag_log(BAG_LOG_LEVEL_INFO, "held version let go", BAG_LOG_TEXT("model", model->name),
+                BAG_LOG_TEXT("version", model->version));
+        bag_model_drop(model);
+        return has_left;
+    }
+    return false;
+}
+
 bool bag_change_keep(struct bag_changer *changer, struct bag_model *model)
 {
     struct bag_model **kept = reallocarray(changer->kept, changer->num_kept + 1, sizeof *kept);
@@ -149,7 +205,7 @@ static void trim_kept(const struct bag_change_plan *plan)
         size_t newer = 0;
         for (size_t j = i + 1; j < changer->num_kept; j++)
             newer += strcmp(changer->kept[j]->name, name) == 0;
-        if (newer >= max_kept(plan, name) || bag_change_is_in_plan(plan, changer->kept[i]))
+        if (newer >= max_kept(plan, name) || bag_change_uses(plan, changer->kept[i]->stored))
             drop_kept(changer, i);
     }
 }
@@ -171,7 +227,7 @@ void bag_change_keep_versions(struct bag_change_plan *plan)
 {
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
-        if (model->memory && !bag_change_is_in_plan(plan, model) &&
+        if (model->stored && !bag_change_uses(plan, model->stored) &&
             !bag_change_is_to_unload(plan, model) && max_kept(plan, model->name) > 0 &&
             !bag_change_keep(plan->changer, model))
             break; /* it is loaded again when it is asked for */

@@ -129,7 +129,8 @@ def test_the_option_load_and_what_goes_before_it(directory):
     np.save(directory / "t.npy", numbered(100))
     config = write_json(directory / "config.json", {"models": [
         {"name": "own", "path": "t.npy", "load": "copy"}, {"name": "other", "path": "t.npy"}]})
-    with Server("--config", config, "--load", "map", "--table", f"flag={directory}/t.npy") as server:
+    np.save(directory / "u.npy", numbered(100))
+    with Server("--config", config, "--load", "map", "--table", f"flag={directory}/u.npy") as server:
         names = {e["model"] for e in server.events() if e.get("event") == "mapped"}
         expect_equal(names, {"other", "flag"})
 

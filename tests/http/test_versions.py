@@ -93,7 +93,7 @@ def test_bad_version_is_skipped(directory):
         found = index(client, "t")
         expect_equal({v: state for v, (state, _) in found.items()},
                      {"2": "READY", "3": "UNAVAILABLE", "4": "UNAVAILABLE"})
-        expect(str(root / "t" / "3" / "table.npy") in found["3"][1], found["3"][1])
+        expect("table.npy" in found["3"][1] and str(root) not in found["3"][1], found["3"][1])
         error = client.get("/v2/models/t/versions/3").expect(404).error()
         expect("version 2 is served" in error and found["3"][1] in error, error)
         skipped = [e for e in server.events() if e["event"] == "skipped"]
@@ -124,7 +124,7 @@ def test_folders_that_are_no_versions(directory):
         for name, folder in (("t", "'v2' is no version"), ("u", "'01' is no version"), ("w", "1")):
             ((state, reason),) = index(client, name).values()
             expect_equal(state, "UNAVAILABLE")
-            expect(f"{root / name}: no version directory" in reason and folder in reason, reason)
+            expect(f"{name}: no version directory" in reason and folder in reason, reason)
         expect_equal(served(client, "good"), 1)
 
 

@@ -1,7 +1,9 @@
-/* What clients are told: sentences of findings, quoted bytes, prefixes, truncated texts. */
+/* What clients are told: sentences of findings, quoted bytes, prefixes, truncated texts, paths
+ * without folders. */
 #include "testing.h"
 
 #include "proto/problem.h"
+#include "proto/text.h"
 
 static void test_makes_sentences_of_faults(void **state)
 {
@@ -124,6 +126,27 @@ static void test_prefixes(void **state)
     assert_int_equal(strlen(problem.text), BAG_PROBLEM_TEXT_BYTES - 1);
 }
 
+static void test_hides_folders(void **state)
+{
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"", ""},
+        {"/srv/a/t.npy", "t.npy"},
+        {"/t.npy: no rows", "t.npy: no rows"},
+        {"model 't' (/srv/a/t.npy): 3/4 of '/srv/b c'", "model 't' (t.npy): 3/4 of 'b c'"},
+        {"in /srv/a/ and / or a/b", "in a/ and / or a/b"},
+        {"a\t\"/x/y\"\n/z", "a\t\"y\"\nz"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[64];
+        strcpy(text, cases[i].text);
+        bag_text_hide_folders(text);
+        assert_string_equal(text, cases[i].shown);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_quotes_what_clients_chose),
         cmocka_unit_test(test_cuts_long_texts_between_characters),
         cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_hides_folders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

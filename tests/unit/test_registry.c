@@ -8,9 +8,12 @@
 static struct bag_model *make(const char *name, const char *version)
 {
     struct bag_rules rules = {.default_index = -1};
-    struct bag_table_memory memory = {.rank = 1};
-    struct bag_model *model = bag_model_of_table(name, version, &rules, &memory, NULL);
+    struct bag_stored_table *stored =
+        bag_stored_table_make(&(struct bag_table_memory){.rank = 1}, 0);
+    assert_non_null(stored);
+    struct bag_model *model = bag_model_of_table(name, version, &rules, stored, NULL);
     assert_non_null(model);
+    bag_stored_table_drop(stored);
     return model;
 }
 
@@ -364,8 +367,11 @@ static struct bag_model *make_full(const char *name, uint64_t version)
     snprintf(text, sizeof text, "%llu", (unsigned long long)version);
     assert_true(bag_table_create(BAG_U64, 1, (int64_t[]){1}, &memory, &problem));
     memcpy(memory.mapping, &version, sizeof version);
-    struct bag_model *model = bag_model_of_table(name, text, &rules, &memory, NULL);
+    struct bag_stored_table *stored = bag_stored_table_make(&memory, 0);
+    assert_non_null(stored);
+    struct bag_model *model = bag_model_of_table(name, text, &rules, stored, NULL);
     assert_non_null(model);
+    bag_stored_table_drop(stored);
     return model;
 }
 
