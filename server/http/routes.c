@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Methods, and what is asked before the body; scopes. */
-#define GET     "GET, HEAD, OPTIONS", NULL
-#define POST    "POST, OPTIONS", bag_http_accept_small
-#define INFER   "POST, OPTIONS", bag_http_accept_infer, bag_http_post_infer, BAG_SCOPE_INFER
-#define ROWS    "POST, OPTIONS", bag_http_accept_rows, bag_http_post_rows, BAG_SCOPE_ADMIN
-#define CONTROL "POST, OPTIONS", bag_http_accept_control
+/* A method, and what is asked before the body; scopes. */
+#define GET     BAG_HTTP_GET, NULL
+#define POST    BAG_HTTP_POST, bag_http_accept_small
+#define INFER   BAG_HTTP_POST, bag_http_accept_infer, bag_http_post_infer, BAG_SCOPE_INFER
+#define ROWS    BAG_HTTP_POST, bag_http_accept_rows, bag_http_post_rows, BAG_SCOPE_ADMIN
+#define CONTROL BAG_HTTP_POST, bag_http_accept_control
 #define ADMIN   BAG_SCOPE_ADMIN
 #define READ    BAG_SCOPE_READ
 #define OPEN    BAG_HTTP_NO_SCOPE
@@ -70,17 +70,17 @@ static bool match(const char *pattern, const char *path, struct bag_http_target 
     return !*path;
 }
 
-/* Whether the comma-separated list holds the method. */
-static bool allows(const char *methods, const char *method)
+static const char *const allow_of[] = {
+    [BAG_HTTP_GET] = "GET, HEAD, OPTIONS",
+    [BAG_HTTP_POST] = "POST, OPTIONS",
+    [BAG_HTTP_GET | BAG_HTTP_POST] = "GET, HEAD, POST, OPTIONS",
+};
+
+static unsigned method_of(const char *name)
 {
-    size_t bytes = strlen(method);
-    for (const char *at = methods; bytes && *at; at += strspn(at, ", ")) {
-        size_t length = strcspn(at, ",");
-        if (length == bytes && memcmp(at, method, bytes) == 0)
-            return true;
-        at += length;
-    }
-    return false;
+    if (strcmp(name, "GET") == 0 || strcmp(name, "HEAD") == 0)
+        return BAG_HTTP_GET;
+    return strcmp(name, "POST") == 0 ? BAG_HTTP_POST : 0;
 }
 
 /* What a path answers to, or the server as a whole. */
@@ -90,34 +90,48 @@ static void answer_options(const char *methods, struct bag_http_reply *reply)
     reply->allow = methods;
 }
 
+const struct bag_http_route *bag_http_find_route(const struct bag_http_route *among, size_t count,
+                                                 const char *method, const char *path,
+                                                 struct bag_http_target *target,
+                                                 struct bag_http_reply *reply)
+{
+    const char *pattern = NULL;
+    unsigned methods = 0, asked = method_of(method);
+    for (const struct bag_http_route *route = among; route < among + count; route++) {
+        /* Once a line fits, others of its path alone may have the method. */
+        if (pattern ? strcmp(route->pattern, pattern) != 0 : !match(route->pattern, path, target))
+            continue;
+        if (route->method & asked)
+            return route;
+        pattern = route->pattern;
+        methods |= route->method;
+    }
+    if (!pattern)
+        bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND,
+                             "unknown path '%s'; GET / lists what there is",
+                             bag_quote(path, strlen(path)).text);
+    else if (strcmp(method, "OPTIONS") == 0)
+        answer_options(allow_of[methods], reply);
+    else {
+        bag_http_reply_error(reply, BAG_ERROR_METHOD_NOT_ALLOWED,
+                             "method %s cannot be used with %s; use %s",
+                             bag_quote(method, strlen(method)).text,
+                             bag_quote(path, strlen(path)).text, allow_of[methods]);
+        reply->allow = allow_of[methods];
+    }
+    return NULL;
+}
+
 const struct bag_http_route *bag_http_route(const char *method, const char *path,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply)
 {
-    bool asks_options = strcmp(method, "OPTIONS") == 0;
-    if (asks_options && strcmp(path, "*") == 0) {
-        answer_options("GET, HEAD, POST, OPTIONS", reply);
+    if (strcmp(method, "OPTIONS") == 0 && strcmp(path, "*") == 0) {
+        answer_options(allow_of[BAG_HTTP_GET | BAG_HTTP_POST], reply);
         return NULL;
     }
-    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-        if (!match(routes[i].pattern, path, target))
-            continue;
-        if (asks_options) {
-            answer_options(routes[i].methods, reply);
-            return NULL;
-        }
-        if (allows(routes[i].methods, method))
-            return &routes[i];
-        bag_http_reply_error(reply, BAG_ERROR_METHOD_NOT_ALLOWED,
-                             "method %s cannot be used with %s; use %s",
-                             bag_quote(method, strlen(method)).text,
-                             bag_quote(path, strlen(path)).text, routes[i].methods);
-        reply->allow = routes[i].methods;
-        return NULL;
-    }
-    bag_http_reply_error(reply, BAG_ERROR_NOT_FOUND, "unknown path '%s'; GET / lists what there is",
-                         bag_quote(path, strlen(path)).text);
-    return NULL;
+    return bag_http_find_route(routes, sizeof routes / sizeof routes[0], method, path, target,
+                               reply);
 }
 
 static const struct bag_model *reject_unknown(const char *name, struct bag_http_reply *reply)

@@ -34,9 +34,16 @@ typedef bool bag_http_accept(struct bag_http_request *request);
 /* Of routes that no token is needed for. */
 #define BAG_HTTP_NO_SCOPE (-1)
 
+/* One bit each. */
+enum bag_http_method {
+    BAG_HTTP_GET = 1, /* and HEAD */
+    BAG_HTTP_POST = 2
+};
+
+/* A path has a line for each of its methods. */
 struct bag_http_route {
-    const char *pattern;     /* "/v2/models/{model}/infer" */
-    const char *methods;     /* for Allow: "GET, HEAD, OPTIONS" or "POST, OPTIONS" */
+    const char *pattern; /* "/v2/models/{model}/infer" */
+    enum bag_http_method method;
     bag_http_accept *accept; /* NULL: takes no body, and one that comes is dropped */
     bag_http_handler *handler;
     int scope; /* enum bag_scope, which a token must cover; or BAG_HTTP_NO_SCOPE */
@@ -47,6 +54,12 @@ struct bag_http_route {
 const struct bag_http_route *bag_http_route(const char *method, const char *path,
                                             struct bag_http_target *target,
                                             struct bag_http_reply *reply);
+
+/* The same among other routes than the server's own. */
+const struct bag_http_route *bag_http_find_route(const struct bag_http_route *among, size_t count,
+                                                 const char *method, const char *path,
+                                                 struct bag_http_target *target,
+                                                 struct bag_http_reply *reply);
 
 /* The model that a target names, which is READY; NULL with a 404 or 503 in `reply`. */
 const struct bag_model *bag_http_find_model(const struct bag_snapshot *snapshot,

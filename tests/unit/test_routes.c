@@ -119,6 +119,35 @@ static void test_names_the_methods_that_there_are(void **state)
     }
 }
 
+/* Also where a pattern of another path, which fits too, stands between. */
+static void test_a_path_of_two_methods(void **state)
+{
+    static const struct bag_http_route two[] = {
+        {.pattern = "/v2/a", .method = BAG_HTTP_GET},
+        {.pattern = "/v2/{model}", .method = BAG_HTTP_POST},
+        {.pattern = "/v2/a", .method = BAG_HTTP_POST},
+    };
+    static const struct {
+        const char *method, *path;
+        int line; /* -1: none */
+    } cases[] = {{"GET", "/v2/a", 0},     {"HEAD", "/v2/a", 0}, {"POST", "/v2/a", 2},
+                 {"PUT", "/v2/a", -1},    {"POST", "/v2/b", 1}, {"GET", "/v2/b", -1},
+                 {"OPTIONS", "/v2/a", -1}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct bag_http_target target;
+        struct bag_http_reply reply = {.status = 0};
+        const struct bag_http_route *found = bag_http_find_route(
+            two, COUNT_OF(two), cases[i].method, cases[i].path, &target, &reply);
+        assert_ptr_equal(found, cases[i].line < 0 ? NULL : two + cases[i].line);
+        if (!found)
+            assert_string_equal(reply.allow, strcmp(cases[i].path, "/v2/a") == 0
+                                                 ? "GET, HEAD, POST, OPTIONS"
+                                                 : "POST, OPTIONS");
+        free(reply.body);
+    }
+}
+
 static void test_answers_options(void **state)
 {
     static const struct {
@@ -154,6 +183,7 @@ int main(void)
         cmocka_unit_test(test_finds_paths),
         cmocka_unit_test(test_rejects_unknown_paths),
         cmocka_unit_test(test_names_the_methods_that_there_are),
+        cmocka_unit_test(test_a_path_of_two_methods),
         cmocka_unit_test(test_answers_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
