@@ -9,6 +9,9 @@ say() { printf '%s\n' "$@"; }
 
 heading() { printf '\n== %s\n' "$*"; }
 
+# usage SCRIPT prints the lines at its head.
+usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$1"; }
+
 die() {
     printf '%s: %s\n' "$0" "$*" >&2
     exit 1
@@ -43,7 +46,7 @@ install_packages() {
 
     [ "$(id -u)" = 0 ] || command -v sudo > /dev/null ||
         cannot_install "$missing" "not root, and there is no sudo"
-    say "Installing $missing"
+    heading "Installing $missing"
     # shellcheck disable=SC2086
     apt_install $missing || cannot_install "$missing" "apt-get failed, see above"
 }
@@ -52,13 +55,14 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# apt_install PACKAGE... waits for another apt-get to finish instead of failing beside it.
+# apt_install PACKAGE... shows what apt-get does, and waits for another one to finish instead of failing
+# beside it.
 apt_install() {
-    local options=(-qq -o DPkg::Lock::Timeout=300)
+    local options=(-o DPkg::Lock::Timeout=300)
     # Lists that cannot be brought up to date may still do: the installation is what decides.
     as_root apt-get "${options[@]}" update || true
     as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get "${options[@]}" \
-        install --yes --no-install-recommends "$@" < /dev/null > /dev/null
+        install --yes --no-install-recommends "$@" < /dev/null
 }
 
 # cannot_install "PACKAGE..." WHY says what to do by hand, and stops.

@@ -6,6 +6,7 @@ bytes on a socket, and every wait is bounded.
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -58,6 +59,22 @@ def environment(**changes):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("BAGSERVE")}
     clean["TSAN_OPTIONS"] = "report_thread_leaks=0 " + clean.get("TSAN_OPTIONS", "")
     return clean | changes
+
+
+@functools.cache
+def has_openblas():
+    """Whether the library is installed that models with a projection need; ./tests/run does without it."""
+    return "libopenblas.so.0 " in subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True,
+                                                 check=True).stdout
+
+
+def served(models):
+    """Those of the models, by name or in a list, that this machine can serve."""
+    if has_openblas():
+        return models
+    if isinstance(models, dict):
+        return {name: model for name, model in models.items() if "projection" not in model}
+    return [model for model in models if "projection" not in model]
 
 
 def scratch():

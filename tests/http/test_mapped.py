@@ -11,7 +11,8 @@ import threading
 import numpy as np
 import pytest
 
-from harness import SANITIZED, Server, expect, expect_equal, run, scaled, wait_until, write_json
+from harness import (SANITIZED, Server, expect, expect_equal, has_openblas, run, scaled, served, wait_until,
+                     write_json)
 from table_files import write_safetensors
 from v2 import Client, Tensor, bf16_from_f32
 
@@ -64,7 +65,7 @@ def write_tables(directory, rng):
     np.save(keyed / "keys.npy", np.arange(3000)[::-1].copy())
     np.save(directory / "empty.npy", np.zeros((0, 4), np.float32))
     np.save(directory / "matrix.npy", rng.standard_normal((20, 8)).astype(np.float32))
-    return {"f32": {"path": "f32.npy", "warm": True}, "f16": {"path": "f16.npy"},
+    return served({"f32": {"path": "f32.npy", "warm": True}, "f16": {"path": "f16.npy"},
             "i64": {"path": "i64.npy", "mlock": True}, "mean": {"path": "f32.npy", "reduction": "mean"},
             "codes": {"path": "codes.npy", "row_format": "int8", "row_elements": 20,
                       "default_index": 799},
@@ -72,7 +73,7 @@ def write_tables(directory, rng):
             **{f"odd{n}{t}": {"path": f"odd{n}.safetensors", "tensor": t}
                for n in (1, 2, 3) for t in "th"},
             "raw": {"path": "raw.bin", "datatype": "FP32", "shape": [-1, 20]},
-            "projected": {"path": "f32.npy", "projection": "matrix.npy"}}
+            "projected": {"path": "f32.npy", "projection": "matrix.npy"}})
 
 
 def random_bags(rng, rows, bags):
@@ -184,13 +185,13 @@ def make_cut(directory):
     np.save(path, numbered())
     np.save(directory / "other.npy", numbered(500))
     np.save(directory / "eye.npy", np.eye(COLUMNS, dtype=np.float32))
-    config = write_json(directory / "config.json", {"models": [
+    config = write_json(directory / "config.json", {"models": served([
         {"name": "cut", "path": "cut.npy"},
         {"name": "last", "path": "cut.npy", "default_index": ROWS - 1, "padding_idx": ROWS - 2},
         {"name": "projected", "path": "cut.npy", "projection": "eye.npy"},
         {"name": "other", "path": "other.npy"},
         {"name": "both", "features": [{"name": "a", "model": "cut"},
-                                      {"name": "b", "model": "other"}]}]})
+                                      {"name": "b", "model": "other"}]}])})
     with Server("--config", config, "--load", "map", "--workers", "2") as server:
         yield server, path, path.read_bytes()
 
@@ -247,10 +248,11 @@ def test_only_rows_that_are_touched_count(cut):
         client.infer("both", both).expect(500)
         reply = client.infer("both", both, outputs=[{"name": "b"}])
         expect_equal(reply.outputs()["b"].array.tolist(), [[3.0] * COLUMNS], "a feature that is whole")
-        expect_missing(client, [ROWS - 1], ROWS - 1, path, "projected")
-        expect_rows(client, [7], "projected")
+        view = "projected" if has_openblas() else "cut"
+        expect_missing(client, [ROWS - 1], ROWS - 1, path, view)
+        expect_rows(client, [7], view)
         restore(path, whole)
-        expect_rows(client, [ROWS - 1], "projected")
+        expect_rows(client, [ROWS - 1], view)
 
 
 def test_replaced_by_rename_keeps_the_old_file(cut):

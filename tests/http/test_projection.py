@@ -10,10 +10,11 @@ import concurrent.futures
 import numpy as np
 import pytest
 
-from harness import Failure, Server, expect, expect_equal, run, write_json
+from harness import Failure, Server, expect, expect_equal, has_openblas, run, write_json
 from v2 import Client, Tensor, bf16_from_f32, f32_from_bf16
 
 F32 = np.float32
+pytestmark = pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
 DIM, OUT = 24, 40
 
 

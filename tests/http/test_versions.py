@@ -11,7 +11,7 @@ import pytest
 from control import (BEARER, COLUMNS, KEYS_TWICE, collection, publish, publish_keyed, replace, rows_of, serve, served,
                      served_together)
 from example import i64
-from harness import Server, expect, expect_equal, run, wait_until, write_json
+from harness import Server, expect, expect_equal, has_openblas, run, wait_until, write_json
 from v2 import Client
 
 
@@ -376,6 +376,7 @@ def test_sighup(directory):
         server.client.request("GET", "/v2/models", headers=BEARER).expect(200)
 
 
+@pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
 def test_first_projection_while_serving(directory):
     """A server without any projection takes one by SIGHUP, and one by a load."""
     root = directory / "models"
