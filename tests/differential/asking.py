@@ -8,7 +8,7 @@ import numpy as np
 
 from harness import Failure
 from numerics import CONVERTIBLE, F32, F64, HALVES
-from pooling import REDUCTIONS, Answer, Inputs, Rejected, check_words, differs, need
+from pooling import REDUCTIONS, Answer, Inputs, Output, Rejected, check_words, differs, need
 from tables import MASK, ODD_KEYS
 from v2 import NO_JSON, NUMPY, Tensor, bf16_from_f32, infer_body
 
@@ -166,8 +166,13 @@ class FeatureInputs:
         self._put(name, array)
 
 
+def beside(arrays):
+    """[bags, ...] each, side by side."""
+    return np.concatenate([a.reshape(len(a), int(np.prod(a.shape[1:]))) for a in arrays], axis=1)
+
+
 def compare(name, got, want):
-    """An output's tensor with an answer."""
+    """An output's tensor with what it must be."""
     if (got.datatype, got.array.shape) != (want.datatype, want.array.shape):
         raise Failure(f"{name}: {got.datatype}{list(got.array.shape)} instead of "
                       f"{want.datatype}{list(want.array.shape)}")
@@ -307,10 +312,9 @@ class Request:
         if halves and self.binary_in is not True:
             self.binary_in = set(self.binary_in or ()) | halves
         self.coding = [None, None, None, "gzip", "deflate"][rng.integers(5)]
-        # Outputs of 16 bits have no JSON form.
-        halves_out = any(r.output in HALVES for r in self.rules.values())
-        self.parameters["binary_data_output"] = bool(rng.integers(2)) or halves_out
-        self.own_binary = {} if halves_out or self.outputs is None else {
+        if rng.integers(4):
+            self.parameters["binary_data_output"] = bool(rng.integers(2))
+        self.own_binary = {} if self.outputs is None else {
             n: bool(rng.integers(2)) for n in self.outputs if rng.integers(3) == 0}
 
     # -- what it must be answered
@@ -324,11 +328,9 @@ class Request:
         need(not any(answers[n].needs_sorted for n in told), "unsorted segments are explained")
         found = {}
         for name in names:
-            if name == "embeddings" and self.is_collection:
-                found[name] = self._side_by_side(answers)
-            else:
-                need(name in answers, f"output {name} without inputs")
-                found[name] = answers[name]
+            need(name in answers or (name == "embeddings" and self.is_collection), f"output {name} without inputs")
+            found[name] = (answers[name].output(self._datatype(name, name)) if name in answers
+                           else self._side_by_side(answers))
         return found, answers
 
     def _told(self, answers):
@@ -336,23 +338,25 @@ class Request:
         whole = not self.outputs or "embeddings" in self.outputs
         return [n for n in sorted(answers) if whole or n in self.outputs]
 
+    def _datatype(self, feature, output):
+        """Halves have no JSON form: there they are FP32, unless they are asked for."""
+        binary = self.own_binary.get(output, self.parameters.get("binary_data_output", False))
+        datatype = self.rules[feature].output
+        if binary or datatype not in HALVES:
+            return datatype
+        need("output_datatype" not in self.parameters, f"{datatype} in JSON")
+        return "FP32"
+
     def _side_by_side(self, answers):
         need(len(answers) == len(self.features), "embeddings without all inputs")
-        parts = [answers[n] for n in self.features]
-        need(len({len(p.array) for p in parts}) == 1, "different numbers of bags")
-        need(len({p.datatype for p in parts}) == 1, "different datatypes")
-        whole = Answer.__new__(Answer)
-        whole.datatype, bags = parts[0].datatype, len(parts[0].array)
-
-        def flat(array):
-            return array.reshape(bags, int(np.prod(array.shape[1:])))
-
-        whole.array = np.concatenate([flat(p.array) for p in parts], axis=1)
-        whole.margin = None
+        datatypes = {self._datatype(n, "embeddings") for n in self.features}
+        need(len({len(a.rows) for a in answers.values()}) == 1, "different numbers of bags")
+        need(len(datatypes) == 1, "different datatypes")
+        parts = [answers[n].output(*datatypes) for n in self.features]
+        margin = None
         if any(p.margin is not None for p in parts):
-            whole.margin = np.concatenate([
-                flat(np.zeros(p.array.shape) if p.margin is None else p.margin) for p in parts], axis=1)
-        return whole
+            margin = beside([np.zeros(p.array.shape) if p.margin is None else p.margin for p in parts])
+        return Output(*datatypes, beside([p.array for p in parts]), margin)
 
     # -- sending
     def send(self, client, path, headers):

@@ -115,7 +115,7 @@ class Entries:
         for position, index in enumerate(indices):
             row, said = judge(int(index), padding, default)
             if prunes and row >= 0 and not weights[position] > 0:
-                row, said = -1, "pruned"
+                row, said = -1, said or "pruned"
             self.rows.append(row)
             self.said.append(said)
 
@@ -127,7 +127,7 @@ class Entries:
         if index < 0 and self.rules.prune_invalid:
             return -1, "pruned"
         need(self.rules.missing != "error", f"index {index}")
-        return (default, None) if self.rules.missing == "default" else (-1, "out_of_range")
+        return default if self.rules.missing == "default" else -1, "out_of_range"
 
     def _key(self, index, padding, default):
         key = index & MASK
@@ -248,56 +248,59 @@ class Inputs:
 
 
 # ---- a feature -------------------------------------------------------------------------------------
+@dataclasses.dataclass
+class Output:
+    """As a client gets it: `array` [bags, ...] of `datatype`; for projected rows how far each may be off."""
+
+    datatype: str
+    array: np.ndarray
+    margin: np.ndarray | None = None
+
+
 class Answer:
-    """Rows of a feature as a client gets them: `array` [bags, shape...] of `datatype`, its explanation, and
-    for projected rows how far each may be off."""
+    """What a feature makes of its inputs: rows as they are computed, and an explanation."""
 
     def __init__(self, rules, inputs):
         inputs.check(rules)
         bags = inputs.bags(rules)
         weights, default = inputs.weights(rules), inputs.default(rules)
         entries = Entries(rules, inputs["indices"].ravel(), weights, default)
-        self.datatype, self.explanation = rules.output, None
+        self.rules, self.explanation = rules, None
         self.needs_sorted = rules.unsorted_segments and inputs["segment_ids"] is not None
         if not self.needs_sorted:
             firsts = [bag[0] if bag else 0 for bag in bags]
             self.explanation = [entries.explain(first, first + len(bag), default is not None)
                                 for first, bag in zip(firsts, bags)]
-        pooled = [self._pool(rules, entries, bag, weights, default) for bag in bags]
-        elements = int(np.prod(rules.table.shape, dtype=np.int64))
-        rows = np.array(pooled, rules.table.storage.computed).reshape(len(bags), elements)
-        self.margin = None
+        pooled = [self._pool(entries, bag, weights, default) for bag in bags]
+        table, self.margin = rules.table, None
+        self.rows = np.array(pooled, table.storage.computed).reshape(len(bags), table.elements)
         if rules.projection is not None:
-            rows, self.margin = project(rows, rules.projection)
-        self.array = self._store(rows).reshape(len(bags), *rules.shape)
-        if self.margin is not None:
-            self.margin = self.margin.reshape(self.array.shape)
+            self.rows, self.margin = project(self.rows, rules.projection)
 
-    @staticmethod
-    def _pool(rules, entries, bag, weights, default):
-        table = rules.table
+    def _pool(self, entries, bag, weights, default):
+        table = self.rules.table
         kept = [i for i in bag if entries.rows[i] >= 0]
         if not kept:
-            elements = int(np.prod(table.shape, dtype=np.int64))
-            return np.zeros(elements, table.storage.computed) if default is None else table.values()[default]
+            return np.zeros(table.elements, table.storage.computed) if default is None else table.values()[default]
         rows = table.values()[[entries.rows[i] for i in kept]]
         pool = pool_floats if table.storage.is_float else pool_integers
-        return pool(rules.reduction, rows, None if weights is None else weights[kept])
+        return pool(self.rules.reduction, rows, None if weights is None else weights[kept])
 
-    def _store(self, rows):
-        return round_halves(rows, self.datatype) if self.datatype in HALVES else rows
+    def output(self, datatype):
+        shape = (len(self.rows), *self.rules.shape)
+        margin = None if self.margin is None else self.margin.reshape(shape)
+        return Output(datatype, as_datatype(self.rows, datatype).reshape(shape), margin)
 
 
-class PlainRows:
-    """Rows of the table one by one."""
+def as_datatype(rows, datatype):
+    return round_halves(rows, datatype) if datatype in HALVES else rows
 
-    margin = None
 
-    def __init__(self, rules, rows):
-        self.datatype = rules.output
-        values = rules.table.values()[rows]
-        self.array = (round_halves(values, self.datatype) if self.datatype in HALVES else values).reshape(
-            len(rows), *rules.table.shape)
+def rows_alone(rules, rows):
+    """Rows of the table one by one, without its rules."""
+    table = rules.table
+    values = as_datatype(table.values()[rows], rules.output)
+    return Output(rules.output, values.reshape(len(rows), *table.shape))
 
 
 @quiet

@@ -99,7 +99,8 @@ def converted(batch, storage, elements):
     """The batch's rows as another version stores them."""
     if batch.storage == storage:
         return batch.stored
-    need({batch.storage.datatype, storage.datatype} <= set(CONVERTIBLE), "rows of another datatype")
+    need(batch.storage.datatype in CONVERTIBLE and storage.datatype in (*CONVERTIBLE, "FP64"),
+         "rows of another datatype")
     stored = storage.encode(batch.storage.decode(batch.stored, elements))
     need(stored is not None, "a value that does not fit")
     return stored
