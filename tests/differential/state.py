@@ -16,12 +16,16 @@ POOLING = ("reduction", "default_index", "padding_idx", "include_last_offset", "
 
 @dataclasses.dataclass
 class Batch:
-    """Rows put, or keys removed where `stored` is None; rows as `storage` has them."""
+    """Rows put, or keys removed where `stored` is None; rows as `storage` has them. It stands for all updates
+    from `first`, the next one when it was taken, to `sequence`."""
 
+    first: int
     sequence: int
     ids: list
     storage: Storage
     stored: np.ndarray | None
+    may_repeat: bool = False  # an id; the last place counts
+    may_be_gone: bool = False  # a key that is removed
 
 
 class LiveTable:
@@ -53,15 +57,16 @@ class LiveTable:
 
     def check(self, batch, protected=()):
         """Raises Rejected for what the server must refuse."""
-        need(len(set(batch.ids)) == len(batch.ids), "an id twice")
+        need(batch.may_repeat or len(set(batch.ids)) == len(batch.ids), "an id twice")
         if self.where is None:
             need(batch.stored is not None, "rows of a dense table cannot be removed")
             need(all(0 <= i < len(self) for i in batch.ids), "a row outside the table")
         elif batch.stored is None:
-            need(all(key in self.where for key in batch.ids), "a key that is not there is removed")
+            need(batch.may_be_gone or all(key in self.where for key in batch.ids),
+                 "a key that is not there is removed")
             need(not set(batch.ids) & set(protected), "a default key is removed")
         else:
-            need(sum(key not in self.where for key in batch.ids) <= len(self.free), "no spare row")
+            need(len(set(batch.ids) - set(self.where)) <= len(self.free), "no spare row")
 
     def apply(self, batch):
         """Of a version that lacks what the batch names, as far as it can; raises Rejected where it cannot."""
@@ -78,9 +83,10 @@ class LiveTable:
     def _put(self, ids, stored):
         if self.where is None:
             need(all(row < len(self) for row in ids), "an update of a row that the version lacks")
-            self.stored[ids] = stored
+            for row, values in zip(ids, stored):
+                self.stored[row] = values
             return
-        need(sum(key not in self.where for key in ids) <= len(self.free), "no spare row")
+        need(len(set(ids) - set(self.where)) <= len(self.free), "no spare row")
         for key, row in zip(ids, stored):
             if key not in self.where:
                 self.where[key] = self.free.pop()
@@ -162,7 +168,7 @@ class TableModel:
                          self.kept_rows(version) if keyed else 0)
         for batch in self.batches:
             if batch.sequence > live.through:
-                need(batch.sequence == live.through + 1, "updates are missing")
+                need(batch.first <= live.through + 1, "updates are missing")
                 live.apply(batch)
         self._check_defaults(version, live)
         return live

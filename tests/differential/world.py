@@ -125,12 +125,15 @@ class World:
         else:
             reply.expect(200)
 
+    def facts(self, model):
+        return self.serving.client.get(f"/v2/models/{model.name}").expect().json()["parameters"]
+
     def check_metadata(self, model, rules):
         live = model.live
         document = self.serving.client.get(f"/v2/models/{model.name}").expect().json()
         facts = document["parameters"]
-        expect_equal((facts["row_elements"], facts["row_format"], facts["keyed"]),
-                     (live.elements, live.storage.row_format, live.where is not None), model.name)
+        expect_equal((facts["row_elements"], facts["row_format"], facts["keyed"], facts["updates_through"]),
+                     (live.elements, live.storage.row_format, live.where is not None, live.through), model.name)
         if live.where is None:
             expect_equal(facts["rows"], len(live), f"{model.name}: rows")
         else:
@@ -171,24 +174,41 @@ class World:
         rng, live = self.rng, model.live
         count = int(rng.choice([1, 1, 2, 5, 12]))
         deletes = live.where is not None and rng.random() < 0.3
-        ids, wide = self.random_ids(live, count, deletes)
-        sequence = model.sequence + 1
-        parameters = {"sequence": sequence} if rng.integers(2) else {}
-        if rng.random() < 0.05:
-            parameters["sequence"] = max(1, sequence + int(rng.choice([-1, 1, 2])))
+        next_one = model.sequence + 1
+        batch = Batch(next_one, next_one, [], live.storage, None)
+        parameters = self.random_numbers(batch)
+        if rng.random() < 0.04 and "sequence" in parameters:
+            batch.stored = live.stored[:0]
+            return batch, [], parameters  # skips numbers
+        batch.ids, wide = self.random_ids(live, count, deletes, batch.may_repeat)
         if deletes:
             parameters["delete"] = True
         inputs = [Tensor("indices" if live.where is None else "keys", wide)]
-        batch = Batch(sequence, ids, live.storage, None)
         if not deletes:
-            array, datatype, batch.stored = random_rows(rng, model.served.snapshot, len(ids))
+            array, datatype, batch.stored = random_rows(rng, model.served.snapshot, len(batch.ids))
             inputs.append(Tensor("rows", array, datatype))
         return batch, inputs, parameters
 
-    def random_ids(self, live, count, deletes):
+    def random_numbers(self, batch):
+        """The parameters that number a batch: none, its number, or those that it stands for."""
         rng = self.rng
+        kind, next_one = rng.random(), batch.first
+        if kind < 0.4:
+            return {}
+        if kind < 0.75:
+            return {"sequence": next_one}
+        if kind < 0.8:
+            return {"sequence": max(1, next_one + int(rng.choice([-1, 1, 2])))}
+        first = max(1, next_one + int(rng.choice([-2, -1, 0, 0, 0, 1])))
+        batch.sequence = max(first, next_one + int(rng.choice([-1, 0, 1, 3])))
+        batch.may_repeat, batch.may_be_gone = True, first < next_one
+        return {"first_sequence": first, "sequence": batch.sequence}
+
+    def random_ids(self, live, count, deletes, repeats):
+        rng = self.rng
+        twice = rng.random() < (0.5 if repeats else 0.03)
         if live.where is None:
-            ids = rng.choice(len(live), min(count, len(live)), replace=rng.random() < 0.03)
+            ids = rng.choice(len(live), min(count, len(live)), replace=twice)
             if rng.random() < 0.05:
                 ids[0] = rng.choice([-1, len(live), 2**31 - 1])
             wide = ids.astype(np.int64 if rng.integers(2) else np.int32)
@@ -200,8 +220,11 @@ class World:
             ids = rng.choice(known, min(count, len(known) - 1), replace=False)
         else:
             known = np.unique(np.concatenate([known, random_keys(rng, int(rng.choice([0, 1, 4])))]))
-            ids = rng.choice(known, min(count, len(known)), replace=rng.random() < 0.03)
-        return [int(i) for i in ids], ids if rng.integers(2) else ids.view(np.int64)
+            ids = rng.choice(known, min(count, len(known)), replace=twice)
+        signed = ids.view(np.int64)
+        if (np.abs(signed.astype(np.float64)) < 2**31).all() and rng.integers(2):
+            return [int(i) for i in ids], signed.astype(np.int32)
+        return [int(i) for i in ids], ids if rng.integers(2) else signed
 
     def update(self):
         for _ in range(int(self.rng.integers(1, 5))):
@@ -226,15 +249,16 @@ class World:
 
     def take(self, model, batch, parameters, reply):
         """What the reply must be, and what comes of it."""
-        asked = parameters.get("sequence", batch.sequence)
-        if asked < batch.sequence:
+        through = model.sequence
+        number = parameters.get("sequence", batch.sequence)
+        if number <= through:
             reply.expect(200)
-            expect_equal((reply.json()["applied"], reply.json()["sequence"]), (False, batch.sequence - 1))
+            expect_equal((reply.json()["applied"], reply.json()["sequence"]), (False, through))
             self.count("updates repeated")
             return
+        wrong = "a gap" if parameters.get("first_sequence", number) > through + 1 else None
         try:
             model.live.check(batch, model.protected_keys())
-            wrong = "a gap" if asked > batch.sequence else None
         except Rejected as why:
             wrong = str(why)
         if wrong:
@@ -260,11 +284,11 @@ class World:
         before = model.served
         reply = self.serving.admin.load(model.name, version and version.number)
         if version is None:
-            expect(reply.status in (200, 400), f"a load: {reply.status} {reply.body[:300]!r}")
+            expect(reply.status in (200, 400, 507), f"a load: {reply.status} {reply.body[:300]!r}")
             served = self.find_newest(model)
         else:
             can = model.can_serve(version)
-            status = {True: (200,), False: (400,), None: (200, 400)}[can]
+            status = {True: (200,), False: (400, 507), None: (200, 400)}[can]
             if version is before:
                 status = (200,)
             expect(reply.status in status, f"the load of version {version.number} of {model.name}: "
@@ -344,10 +368,9 @@ class World:
         pending = None
         if model is not None:
             batch, inputs, parameters = self.random_batch(model)
-            parameters["sequence"] = batch.sequence
             try:
                 model.live.check(batch, model.protected_keys())
-                pending = (model, batch)
+                pending = (model, batch) if self.is_next(model, batch, parameters) else None
             except Rejected:
                 pass
         connection = pending and self.serving.send_and_leave(self.rows_request(model, inputs, parameters))
@@ -359,16 +382,21 @@ class World:
         self.start_after(pending)
         self.count("kills")
 
+    @staticmethod
+    def is_next(model, batch, parameters):
+        """Whether it is taken, and shows."""
+        if any(v.snapshot.through >= batch.sequence for v in model.versions.values()):
+            return False
+        first = parameters.get("first_sequence", parameters.get("sequence", batch.first))
+        return first <= batch.first and parameters.get("sequence", batch.sequence) > model.sequence
+
     def start_after(self, pending):
         if not pending or not self.keeps_journal:
             self.start()
             return
         model, batch = pending
         self.serving.start()
-        metrics = self.serving.client.metrics()
-        name = f'bagserve_update_sequence{{model="{model.name}"}}'
-        taken = float(metrics.get(name, 0)) >= batch.sequence
-        if taken:
+        if self.facts(model)["updates_through"] >= batch.sequence:
             model.batches.append(batch)
             self.count("updates")
         index = self.serving.admin.index()
