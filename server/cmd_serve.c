@@ -4,9 +4,9 @@
 #include "commands.h"
 #include "loops.h"
 #include "server/http/routes.h"
+#include "server/models/change.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
-#include "server/table/change.h"
 #include "server/table/updates.h"
 
 #include <malloc.h>

@@ -3,7 +3,7 @@
 #include "commands.h"
 #include "kernels/pool.h"
 #include "server/system/files.h"
-#include "server/table/source.h"
+#include "server/tables/source.h"
 
 #include <dlfcn.h>
 #include <limits.h>

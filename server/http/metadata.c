@@ -6,7 +6,7 @@
 #include "request.h"
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
-#include "server/table/change.h"
+#include "server/models/change.h"
 
 #include <stdlib.h>
 #include <string.h>

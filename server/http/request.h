@@ -17,7 +17,7 @@
 #include "server/engine/engine.h"
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
-#include "server/table/snapshot.h"
+#include "server/models/snapshot.h"
 
 #include <stdatomic.h>
 

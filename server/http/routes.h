@@ -6,7 +6,7 @@
 
 #include "message.h"
 #include "proto/tokens.h"
-#include "server/table/snapshot.h"
+#include "server/models/snapshot.h"
 
 #include <stdatomic.h>
 #include <uv.h>

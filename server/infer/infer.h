@@ -21,7 +21,7 @@
 #include "proto/v2_request.h"
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
-#include "server/table/map.h"
+#include "server/tables/map.h"
 
 /* What the caller sets. All pointers are borrowed and outlive the inference. */
 struct bag_infer_input {

@@ -1,8 +1,8 @@
 /* Inference over mapped tables: rows are prefetched, and missing ones are found afterwards; see
- * infer.h and server/table/map.h. */
+ * infer.h and server/tables/map.h. */
 #include "infer.h"
 #include "kernels/pool_entries.h"
-#include "server/table/map.h"
+#include "server/tables/map.h"
 
 /* Entries whose rows are prefetched at a time: enough to keep a disk busy, few enough that none has
  * left memory again before it is used. */

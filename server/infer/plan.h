@@ -11,7 +11,7 @@
 #include "kernels/pool.h"
 #include "proto/v2_documents.h"
 #include "proto/v2_request.h"
-#include "server/table/snapshot.h"
+#include "server/models/snapshot.h"
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 

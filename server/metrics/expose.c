@@ -1,7 +1,7 @@
 /* The counters in Prometheus' text format and as statistics; see metrics.h. */
 #include "metrics.h"
 
-#include "server/table/change.h"
+#include "server/models/change.h"
 #include "server/table/updates.h"
 
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include "proto/v2_documents.h"
 #include "server/memory/memory.h"
-#include "server/table/snapshot.h"
+#include "server/models/snapshot.h"
 #include "table.h"
 
 #include <stdatomic.h>

@@ -16,7 +16,7 @@
 #include "config/options.h"
 #include "proto/formats.h"
 #include "server/system/files.h"
-#include "snapshot.h"
+#include "server/tables/live_rows.h"
 
 #include <stdatomic.h>
 

@@ -232,6 +232,7 @@ static void join(struct catching_up *up)
     if (!stream->tables || up->live->through <= stream->sequence)
         bag_updates_go_on(stream, up->live->through);
     up->live->next = stream->tables;
+    up->live->detach = bag_updates_detach;
     stream->tables = up->live;
     bag_updates_remove_files(stream);
 }

@@ -7,7 +7,7 @@
 #include "kernels/rowformat.h"
 #include "proto/formats.h"
 #include "server/system/crew.h"
-#include "server/table/load.h"
+#include "server/tables/load.h"
 
 #include <math.h>
 #include <stdio.h>

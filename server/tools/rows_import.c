@@ -1,5 +1,5 @@
 /* Rows as other programs write them are put together: codes whose scales and biases are in arrays
- * of their own, and rows with padding behind them; see tools.h and server/table/split.c. */
+ * of their own, and rows with padding behind them; see tools.h and server/tables/split.c. */
 #include "kernels/rowformat.h"
 #include "tools.h"
 

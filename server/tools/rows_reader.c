@@ -2,7 +2,7 @@
 #include "tools.h"
 
 #include "kernels/rowformat.h"
-#include "server/table/load.h"
+#include "server/tables/load.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -4,8 +4,8 @@
 #define BAG_TOOLS_H
 
 #include "proto/formats.h"
-#include "server/table/change.h"
-#include "server/table/source.h"
+#include "server/tables/progress.h"
+#include "server/tables/source.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

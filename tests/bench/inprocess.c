@@ -10,7 +10,7 @@
 #include "kernels/pool.h"
 #include "query.h"
 #include "send.h"
-#include "server/table/load.h"
+#include "server/tables/load.h"
 
 #include <stdio.h>
 #include <stdlib.h>

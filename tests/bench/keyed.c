@@ -3,7 +3,7 @@
  * All sides pool the same rows of one table from the same calls, in turn, round after round, on one
  * thread. Times are those of the processor, and the median of the rounds is shown. */
 #include "server/memory/memory.h"
-#include "server/table/load.h"
+#include "server/tables/load.h"
 
 #include <math.h>
 #include <stdio.h>

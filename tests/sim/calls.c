@@ -5,7 +5,7 @@
 
 #include "kernels/keys.h"
 #include "server/engine/engine.h"
-#include "server/table/snapshot.h"
+#include "server/models/snapshot.h"
 
 #include <errno.h>
 #include <pthread.h>

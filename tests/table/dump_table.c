@@ -1,7 +1,7 @@
 /* dump_table FILE [DATATYPE|- [THREADS]]: loads a table as the server does and writes its elements,
  * row-major and little-endian, to standard output. Rejections go to standard error; the exit code
  * is then 1. */
-#include "server/table/load.h"
+#include "server/tables/load.h"
 
 #include <stdio.h>
 #include <stdlib.h>

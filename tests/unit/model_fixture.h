@@ -2,7 +2,7 @@
 #ifndef TESTS_MODEL_FIXTURE_H
 #define TESTS_MODEL_FIXTURE_H
 
-#include "server/table/snapshot.h"
+#include "server/models/snapshot.h"
 
 static inline void set_up_model(struct bag_model *model, struct bag_feature *feature,
                                 struct bag_table_memory *memory, const float *rows,

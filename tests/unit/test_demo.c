@@ -1,5 +1,5 @@
 /* The demo tables hold what their header says. */
-#include "server/table/source.h"
+#include "server/tables/source.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Tables whose rows change: who waits for whom, and what a batch does to rows and keys. */
 #include "testing.h"
 
-#include "server/table/snapshot.h"
+#include "server/models/snapshot.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

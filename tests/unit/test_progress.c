@@ -1,6 +1,6 @@
 /* What a loading table shows, at times that the test chooses. */
 #include "server/memory/memory.h"
-#include "server/table/change.h"
+#include "server/tables/progress.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

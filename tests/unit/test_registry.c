@@ -1,7 +1,7 @@
 /* Snapshots of models: what they hold, how requests hold them, and when they are freed. */
 #include "testing.h"
 
-#include "server/table/snapshot.h"
+#include "server/models/snapshot.h"
 
 /* ---- making ---------------------------------------------------------------------------------- */
 

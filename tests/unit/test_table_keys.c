@@ -1,5 +1,5 @@
 /* Keys read from files: several of them, in either byte order, and files that change meanwhile. */
-#include "server/table/load.h"
+#include "server/tables/load.h"
 #include "testing.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Which versions are served: by policies, and by what was asked for. */
 #include "testing.h"
 
-#include "server/table/change.h"
+#include "server/models/change.h"
 
 #define MAX_VERSIONS 8
 

@@ -5,7 +5,7 @@
 
 #include "testing.h"
 
-#include "server/table/load.h"
+#include "server/tables/load.h"
 
 #define IDS     24
 #define COLUMNS 3

@@ -1,5 +1,5 @@
 /* Batches of rows from tensors; see snapshot.h. */
-#include "snapshot.h"
+#include "live_rows.h"
 
 #include <inttypes.h>
 #include <stdio.h>

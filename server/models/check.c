@@ -1,7 +1,7 @@
 /* What serving would find wrong with the models, found without taking memory for their tables; see
  * change.h. */
 #include "change.h"
-#include "map.h"
+#include "server/tables/map.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* A bar on a terminal, a few lines in a log; see change.h. */
-#include "change.h"
+/* A bar on a terminal, a few lines in a log; see progress.h. */
+#include "progress.h"
 #include "server/memory/memory.h"
 
 #include <stdio.h>

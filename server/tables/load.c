@@ -5,11 +5,11 @@
  * rows, and the table's cache lines are filled at once instead of once per column. */
 #include "map.h"
 
+#include "live_rows.h"
 #include "proto/formats.h"
 #include "server/memory/memory.h"
 #include "server/system/crew.h"
 #include "server/system/log.h"
-#include "updates.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -304,7 +304,7 @@ bool bag_table_create(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
 void bag_table_unload(struct bag_table_memory *memory)
 {
     if (memory->live)
-        bag_updates_detach(memory->live);
+        memory->live->detach(memory->live);
     bag_pages_unmap(memory->mapping, memory->mapping_bytes);
     bag_map_free(memory->map);
     bag_keys_index_free(&memory->index);

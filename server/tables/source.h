@@ -2,8 +2,8 @@
  * or makers of tables, row formats, rules, projections.
  *
  * Used by one thread at a time. */
-#ifndef BAG_TABLE_SOURCE_H
-#define BAG_TABLE_SOURCE_H
+#ifndef BAG_TABLES_SOURCE_H
+#define BAG_TABLES_SOURCE_H
 
 #include "config/config.h"
 #include "load.h"
@@ -42,6 +42,10 @@
 
 typedef void bag_demo_maker(float *rows);
 bag_demo_maker bag_demo_example, bag_demo_items;
+
+/* The name of a table model's output, and of the one that holds a collection's features side by
+ * side. */
+#define BAG_EMBEDDINGS "embeddings"
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
@@ -117,7 +121,7 @@ bool bag_source_is_table(const char *name);
 /* Finds and opens the files of a model of a table: source->files and key_files. */
 bool bag_source_locate(struct bag_source *source, struct bag_problem *problem);
 
-/* ---- codes and scales in arrays of their own (split.c): private to server/table ---------------
+/* ---- codes and scales in arrays of their own (split.c): private to server/tables ---------------
  */
 
 /* Whether an array holds the scales or biases of another one, by their names. */
@@ -176,7 +180,7 @@ static inline bool bag_source_is_collection(const struct bag_source *source)
     return !source->model->path;
 }
 
-/* ---- rules and projections (source_rules.c): private to server/table ---------------------------
+/* ---- rules and projections (source_rules.c): private to server/tables ---------------------------
  */
 
 /* Completes rules as configured, for the feature's table; `what` begins messages. */

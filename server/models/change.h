@@ -7,14 +7,13 @@
  * failure what served goes on.
  *
  * Everything here is done by one thread at a time, the one that changes the tables. */
-#ifndef BAG_TABLE_CHANGE_H
-#define BAG_TABLE_CHANGE_H
+#ifndef BAG_MODELS_CHANGE_H
+#define BAG_MODELS_CHANGE_H
 
 #include "config/options.h"
 #include "proto/v2_request.h"
+#include "server/table/updates.h"
 #include "snapshot.h"
-#include "source.h"
-#include "updates.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -410,44 +409,6 @@ struct bag_model *bag_model_make(struct bag_source *source, struct bag_stored_ta
 struct bag_model *bag_model_load_collection(struct bag_source *source,
                                             struct bag_model *const *tables, bag_gemm_fn *gemm,
                                             struct bag_problem *problem);
-
-/* ---- progress -------------------------------------------------------------------------------- */
-
-/* What a loading table shows: a bar on a terminal, a few lines in a log.
- *
- * Reads no clock and writes nowhere: the caller passes times of a monotonic clock, and gets texts.
- * Not for use by two threads at once. */
-
-/* Told what to show. On a terminal `text` is written as it is: it holds its own carriage returns
- * and, where a line is finished, its newline. Otherwise it is one line for a log, without one. */
-typedef void bag_progress_print(void *context, const char *text);
-
-struct bag_progress {
-    bag_progress_print *print;
-    void *context;
-    bool terminal;
-    const char *doing, *done; /* "loading", "loaded", unless set after bag_progress_init */
-    /* Of the table that is being loaded. */
-    const char *name; /* borrowed */
-    size_t total_bytes, done_bytes;
-    uint64_t start_ns;
-    uint64_t shown_ns; /* when something was last printed */
-};
-
-void bag_progress_init(struct bag_progress *progress, bag_progress_print *print, void *context,
-                       bool terminal);
-
-/* One table: start, any number of updates, then finish or abandon. An update prints nothing that
- * would follow the last print too soon: 0.1 s on a terminal, 5 s in a log. */
-void bag_progress_start(struct bag_progress *progress, const char *name, size_t total_bytes,
-                        uint64_t now_ns);
-void bag_progress_update(struct bag_progress *progress, size_t done_bytes, uint64_t now_ns);
-
-/* The bar gives way to a line that says how long the table took. */
-void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns);
-
-/* Clears the bar, so that a message about the failure stands alone. */
-void bag_progress_abandon(struct bag_progress *progress);
 
 /* ---- the loader (loader.c) ------------------------------------------------------------------- */
 

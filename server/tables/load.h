@@ -3,8 +3,8 @@
  * A table is copied into private anonymous memory (64-byte aligned, huge pages asked for), so the
  * file may be replaced, truncated or removed afterwards; or it stays in its file, mapped. Called
  * from any one thread at a time; the readers that it starts are joined before it returns. */
-#ifndef BAG_TABLE_LOAD_H
-#define BAG_TABLE_LOAD_H
+#ifndef BAG_TABLES_LOAD_H
+#define BAG_TABLES_LOAD_H
 
 #include "kernels/keys.h"
 #include "kernels/pool.h"
@@ -207,9 +207,10 @@ struct bag_projection_memory *bag_projection_load(const struct bag_table_file *m
 /* NULL is ignored. */
 void bag_projection_free(struct bag_projection_memory *memory);
 
-/* ---- files: private to server/table (file.c, archive.c) -------------------------------------- */
+/* ---- files: private to server/tables (file.c, archive.c) --------------------------------------
+ */
 
-/* Opening and re-opening table files. Private to server/table. */
+/* Opening and re-opening table files. Private to server/tables. */
 
 /* Sets all of *memory: a table of that type and shape, whose rows are there and not owned. */
 void bag_table_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,

@@ -2,7 +2,6 @@
 #include "snapshot.h"
 
 #include "proto/text.h"
-#include "source.h"
 
 #include <stdlib.h>
 #include <string.h>

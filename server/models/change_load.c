@@ -1,9 +1,10 @@
 /* Reading the tables of a plan, how far that is, and making models of open sources; see change.h.
  */
 #include "change.h"
-#include "map.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
+#include "server/tables/map.h"
+#include "server/tables/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Tables whose rows change; see snapshot.h. */
-#include "snapshot.h"
+#include "live_rows.h"
 
 #include "kernels/rowformat.h"
 

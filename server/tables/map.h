@@ -14,8 +14,8 @@
  *
  * bag_table_map and bag_map_free are called by the thread that changes the tables, all else by any.
  */
-#ifndef BAG_TABLE_MAP_H
-#define BAG_TABLE_MAP_H
+#ifndef BAG_TABLES_MAP_H
+#define BAG_TABLES_MAP_H
 
 #include "load.h"
 

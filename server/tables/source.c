@@ -1,8 +1,6 @@
 /* Configured models -> checked sources; see source.h. */
 #include "source.h"
 
-#include "snapshot.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * checked against the table; see source.h. */
 #include "source.h"
 
-#include "snapshot.h"
+#include "live_rows.h"
 
 #include <limits.h>
 #include <stdlib.h>
