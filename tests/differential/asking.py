@@ -65,6 +65,8 @@ class FeatureInputs:
         form = str(rng.choice(["offsets", "packed", "segments"]))
         count = int(rng.integers(0, 7)) if bags is None else bags
         lengths = rng.choice(LENGTHS, count)
+        if bags is None and rng.random() < 0.01:
+            lengths = rng.choice([0, 1, 30, 200], 60)
         if form == "packed" and count:
             lengths[:] = lengths[0]
         getattr(self, "_" + form)(lengths)
@@ -235,7 +237,8 @@ class Request:
         known = list(keyed[0].table.where) or [1]
         key = int(known[self.rng.integers(len(known))])
         signed = key - 2**64 if key >> 63 and self.rng.integers(2) else key
-        return signed if abs(signed) < 2**53 else str(signed)
+        wide = abs(signed) >= 2**53
+        return str(signed) if wide and self.rng.integers(4) else signed
 
     def _add_feature(self, name, prefix, bags=None):
         own = FeatureInputs(self.rng, self.rules[name], prefix, bags)
@@ -312,6 +315,8 @@ class Request:
         if halves and self.binary_in is not True:
             self.binary_in = set(self.binary_in or ()) | halves
         self.coding = [None, None, None, "gzip", "deflate"][rng.integers(5)]
+        self.id = str(rng.integers(1000)) if rng.integers(4) == 0 else ""
+        self.accepts = ["", "", "gzip", "deflate"][rng.integers(4)]
         if rng.integers(4):
             self.parameters["binary_data_output"] = bool(rng.integers(2))
         self.own_binary = {} if self.outputs is None else {
@@ -320,6 +325,8 @@ class Request:
     # -- what it must be answered
     def answer(self):
         """Outputs by name, in their order; raises Rejected."""
+        padding = self.parameters.get("padding_idx", 0)
+        need(isinstance(padding, str) or abs(padding) < 2**53, "a number that JSON does not hold exactly")
         check_words(list(self.features.values()), self.parameters)
         need(not self.one_type, "two index types")
         answers = {n: Answer(self.rules[n], inputs) for n, inputs in self.of.items()}
@@ -363,14 +370,21 @@ class Request:
         outputs = None if self.outputs is None else [
             {"name": n} | ({"parameters": {"binary_data": self.own_binary[n]}} if n in self.own_binary else {})
             for n in self.outputs]
-        body, own = infer_body(self.inputs, binary=self.binary_in, outputs=outputs,
+        body, own = infer_body(self.inputs, binary=self.binary_in, outputs=outputs, id=self.id,
                                parameters=self.parameters)
+        own["Accept-Encoding"] = self.accepts or "identity"
         if self.coding:
             body = gzip.compress(body, 1) if self.coding == "gzip" else zlib.compress(body, 1)
             own["Content-Encoding"] = self.coding
         return client.request("POST", path, body, own | headers)
 
     def check(self, reply):
+        """Whether it was answered; a Failure where it should not have been, or was wrong."""
+        coding = reply.headers.get("content-encoding")
+        if coding:
+            reply.body = gzip.decompress(reply.body) if coding == "gzip" else zlib.decompress(reply.body)
+        if coding and coding != self.accepts:
+            raise Failure(f"a reply in {coding} to who accepts {self.accepts!r}")
         try:
             want, answers = self.answer()
         except Rejected as why:
@@ -384,11 +398,14 @@ class Request:
             raise Failure(f"outputs {list(got)} instead of {list(want)}")
         for name, answer in want.items():
             compare(name, got[name], answer)
-        self._check_explanation(reply, answers)
+        self._check_header(reply, answers)
         return True
 
-    def _check_explanation(self, reply, answers):
-        told, want = reply.header()[0].get("parameters", {}), {}
+    def _check_header(self, reply, answers):
+        header, want = reply.header()[0], {}
+        if header.get("id", "") != self.id:
+            raise Failure(f"id {header.get('id')!r} instead of {self.id!r}")
+        told = header.get("parameters", {})
         if "explain" in told:
             told["explain"].sort(key=lambda entry: entry["name"])
         if self.parameters.get("explain"):

@@ -15,14 +15,15 @@ CONVERTED = ("FP32", "FP16", "BF16")
 
 class Conversion:
     """Of one version, with random flags; `result` is the snapshot that its output is, None where it must be
-    refused."""
+    refused. Between versions of which one has a format whose parameters are searched for, updates could not be
+    computed here: there `changes_storage` is false."""
 
-    def __init__(self, rng, version, path, hash_rows):
+    def __init__(self, rng, version, path, hash_rows, changes_storage):
         self.rng, self.version, self.path = rng, version, path
         self.source = source = version.snapshot
         self.flags, self.order, self.hash_rows = [], None, hash_rows
         self.storage = source.storage
-        if source.storage.is_float and rng.integers(3):
+        if source.storage.is_float and changes_storage and rng.integers(3):
             self._choose_storage()
         if source.keys is not None and rng.integers(3) == 0:
             self._choose_order()

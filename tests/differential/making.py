@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 
+from harness import has_openblas
 from numerics import CONVERTIBLE, F32
 from pooling import FLAGS, REDUCTIONS, Projection
 from state import TableModel, Version
@@ -35,7 +36,7 @@ class Maker:
 
     def __init__(self, rng, folder, keeps_journal, maps):
         self.rng, self.folder, self.keeps_journal, self.maps = rng, folder, keeps_journal, maps
-        self.num_projections = 0
+        self.num_projections, self.projects = 0, has_openblas()
         (folder / "models").mkdir()
 
     def some(self, share):
@@ -67,7 +68,7 @@ class Maker:
                 chosen[flag] = True if not is_feature else self.some(0.5)
         if storage.datatype in CONVERTIBLE and self.some(0.25):
             chosen["output_datatype"] = self.pick(*CONVERTIBLE)
-        if storage.datatype in CONVERTIBLE and self.some(0.1):
+        if storage.datatype in CONVERTIBLE and self.some(0.1) and self.projects:
             chosen["projection"] = self.random_projection(table.elements)
         if table.keys is None:
             self._dense_rules(chosen, model)
@@ -116,13 +117,32 @@ class Maker:
         self.add_version(model, snapshot)
         return model
 
-    def add_version(self, model, snapshot, settings=None):
+    def make_twin(self, model):
+        """Another model of the same files, with rules of its own."""
+        twin = TableModel(model.name + ".twin", False, self.keeps_journal)
+        twin.base_rows, twin.hashes, twin.reserved_keys = model.base_rows, model.hashes, model.reserved_keys
+        first = model.versions[1]
+        fixed = {k: v for k, v in first.settings.items() if k in ("load", "spare_rows")}
+        settings = self.random_rules(first.snapshot, twin) | fixed
+        twin.versions[1] = dataclasses.replace(first, settings=settings)
+        return twin
+
+    def change_rules(self, model):
+        """Other rules for the version that is served."""
+        version = model.served
+        fixed = {k: v for k, v in version.settings.items() if k in ("load", "spare_rows")}
+        settings = self.random_rules(version.snapshot, model) | fixed
+        path = version.folder / "config.json"
+        path.write_text(json.dumps(self.document(settings) | version.writer.settings))
+        changed = dataclasses.replace(version, settings=settings)
+        model.versions[version.number] = changed
+        return changed
+
+    def add_version(self, model, snapshot):
         """Writes a version's files; the number after the last one's."""
         number = max(model.versions, default=0) + 1
         mapped = self.maps and self.some(0.4)
-        if settings is None:
-            settings = self.random_rules(snapshot, model)
-        settings = {k: v for k, v in settings.items() if k not in ("load", "spare_rows")}
+        settings = self.random_rules(snapshot, model)
         parent = self.folder / "models" / model.name if model.in_folder else self.folder / "named"
         folder = parent / (f".new-{number}" if model.in_folder else model.name)
         snapshot = dataclasses.replace(snapshot)
@@ -133,7 +153,7 @@ class Maker:
             settings["spare_rows"] = int(self.pick(0, 3, 10, 40))
         version = Version(number, snapshot, settings, folder, writer, converts=writer.format != "raw")
         if model.in_folder:
-            document = self.document(settings) | {k: v for k, v in writer.settings.items()}
+            document = self.document(settings) | writer.settings
             (folder / "config.json").write_text(json.dumps(document))
             version.folder = folder.rename(parent / str(number))
         model.versions[number] = version

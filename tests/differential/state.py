@@ -170,14 +170,13 @@ class TableModel:
             if batch.sequence > live.through:
                 need(batch.first <= live.through + 1, "updates are missing")
                 live.apply(batch)
-        self._check_defaults(version, live)
+        need(self.has_defaults(version, live), "a default key is not there")
         return live
 
-    def _check_defaults(self, version, live):
-        for settings in [{}] + self.readers:
-            rules = Rules(version.pooling() | settings, live)
-            need(not rules.keyed or rules.default is None or rules.default in live.where,
-                 "a default key is not there")
+    def has_defaults(self, version, live):
+        """Whether the default keys of all that read the table are there."""
+        rules = [Rules(version.pooling() | settings, live) for settings in ({}, *self.readers)]
+        return all(not r.keyed or r.default is None or r.default in live.where for r in rules)
 
     def can_serve(self, version):
         """True, False, or None where it depends on what the journal still has."""

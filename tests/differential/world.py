@@ -25,9 +25,13 @@ class World:
     def __init__(self, seed, folder):
         self.rng = rng = np.random.default_rng(seed)
         self.folder, self.counts = folder, {}
-        self.keeps_journal = bool(rng.integers(3))
+        self.updates = rng.random() < 0.85
+        self.keeps_journal = self.updates and bool(rng.integers(3))
         self.maker = Maker(rng, folder, self.keeps_journal, bool(rng.integers(2)))
         self.models = [self.maker.make_model(f"t{i}") for i in range(int(rng.integers(1, 4)))]
+        named = [m for m in self.models if not m.in_folder]
+        if named and rng.integers(3) == 0:
+            self.models.append(self.maker.make_twin(self.pick(named)))
         made = [self.maker.make_collection(f"c{i}", self.models) for i in range(int(rng.integers(0, 3)))]
         self.collections = [collection for collection, _ in made]
         config = self.maker.write_config(self.models, made)
@@ -36,7 +40,7 @@ class World:
         self.steps = []
 
     def _arguments(self):
-        rng, chosen = self.rng, ["--model-control", "explicit", "--updates", "on"]
+        rng, chosen = self.rng, ["--model-control", "explicit", "--updates", "on" if self.updates else "off"]
         if self.keeps_journal:
             chosen += ["--journal-dir", self.folder / "journal",
                        "--journal-sync", rng.choice(["always", "interval", "off"])]
@@ -44,6 +48,8 @@ class World:
         chosen += ["--max-reply-ratio", 0, "--inline-work-us", rng.choice([0, 50, 1000])]
         if rng.integers(4) == 0:
             chosen += ["--isa", "generic"]
+        if rng.integers(4) == 0:
+            chosen += ["--reply-compression", "on", "--reply-compression-min-bytes", rng.choice([1, 2000])]
         return chosen
 
     def pick(self, choices):
@@ -78,7 +84,7 @@ class World:
         return [self.serving.said] if self.serving.said else []
 
     def choose_step(self):
-        steps = {self.ask_more: 3, self.update: 6, self.load_newer: 3, self.load_older: 1.5, self.load_bad: 1,
+        steps = {self.ask_more: 3, self.update: 6, self.load_newer: 3, self.load_older: 1.5, self.load_bad: 1, self.change_rules: 1,
                  self.unload_and_load: 0.7, self.restart: 1, self.kill: 2, self.convert: 2}
         weights = np.array(list(steps.values()))
         return list(steps)[self.rng.choice(len(steps), p=weights / weights.sum())]
@@ -166,7 +172,7 @@ class World:
 
     # ---- updates --------------------------------------------------------------------------------
     def live_model(self):
-        live = [m for m in self.models if m.takes_updates]
+        live = [m for m in self.models if m.takes_updates and self.updates]
         return self.pick(live) if live else None
 
     def random_batch(self, model):
@@ -252,6 +258,8 @@ class World:
         through = model.sequence
         number = parameters.get("sequence", batch.sequence)
         if number <= through:
+            if reply.status == 400 and len(set(batch.ids)) < len(batch.ids):
+                return
             reply.expect(200)
             expect_equal((reply.json()["applied"], reply.json()["sequence"]), (False, through))
             self.count("updates repeated")
@@ -294,6 +302,9 @@ class World:
             expect(reply.status in status, f"the load of version {version.number} of {model.name}: "
                    f"{reply.status} instead of {status}: {reply.body[:500]!r}")
             served = version if reply.status == 200 else before
+        if reply.status == 200:
+            told = reply.json()["models"][0]["versions"]
+            expect_equal(told, [str(served.number)], "versions that the reply to a load names")
         if served is not before:
             model.serve(served)
         self.count("loads" if reply.status == 200 else "loads refused")
@@ -318,6 +329,18 @@ class World:
         if model is None:
             return
         self.load(model, self.pick(list(model.versions.values())))
+
+    def change_rules(self):
+        model = self.folder_model()
+        if model is None or model.served.writer.format == "converted":
+            return
+        changed = self.maker.change_rules(model)
+        can = model.has_defaults(changed, model.live)
+        reply = self.serving.admin.load(model.name, changed.number)
+        expect(reply.status == (200 if can else 400), f"other rules: {reply.status} {reply.body[:300]!r}")
+        if can:
+            model.served = changed
+        self.count("other rules")
 
     def load_bad(self):
         """A version that is truncated, garbage, or has a key twice."""
@@ -412,7 +435,8 @@ class World:
             return
         version = self.pick(good)
         path = self.folder / "converted.safetensors"
-        conversion = Conversion(self.rng, version, path, model.kept_rows(version))
+        searched = any(v.snapshot.storage.is_searched for v in model.versions.values())
+        conversion = Conversion(self.rng, version, path, model.kept_rows(version), not searched)
         self.count("conversions")
         if not conversion.run():
             return
