@@ -42,20 +42,20 @@ double time_calls(const cell *cell, const Kernel &kernel)
     return cpu_ns() - start;
 }
 
-// Results have the type of plain rows, and are f32 for quantised ones, as ours.
-template <typename In, typename Out = In> double time_rows(const cell *cell, bool is_bf16 = false)
+template <typename In, typename Out>
+double time_rows(const cell *cell, bool from_bf16 = false, bool to_bf16 = false)
 {
     auto kernel = fbgemm::GenerateEmbeddingSpMDMWithStrides<In, int64_t, int64_t, Out>(
         cell->row_elements, cell->weights != nullptr, cell->reduction == BAG_MEAN, 16, false, true,
-        -1, -1, true, false, is_bf16, is_bf16);
+        -1, -1, true, false, to_bf16, from_bf16);
     return time_calls<In, Out>(cell, kernel);
 }
 
-double time_int4(const cell *cell)
+template <typename Out> double time_int4(const cell *cell)
 {
-    auto kernel = fbgemm::GenerateEmbeddingSpMDMNBit<int64_t, int64_t>(
+    auto kernel = fbgemm::GenerateEmbeddingSpMDMNBit<int64_t, int64_t, Out>(
         4, cell->row_elements, cell->weights != nullptr, cell->reduction == BAG_MEAN);
-    return time_calls<uint8_t, float>(cell, kernel);
+    return time_calls<uint8_t, Out>(cell, kernel);
 }
 
 } // namespace
@@ -71,23 +71,23 @@ extern "C" __attribute__((visibility("default"))) void fbgemm_use_avx2()
 // ns for all the ids; -1 where FBGEMM has no such kernel. The row formats are those of pool.h.
 extern "C" __attribute__((visibility("default"))) double fbgemm_pool(const cell *cell)
 {
-    bool f32_weights = cell->dtype == BAG_F32 || !cell->weights;
-    if (cell->reduction > BAG_MEAN || !f32_weights)
+    using fbgemm::float16;
+    const bool to_f16 = cell->result == BAG_F16, to_f32 = cell->result == BAG_F32;
+    if (cell->reduction > BAG_MEAN)
+        return -1;
+    if (cell->dtype == BAG_BF16 && cell->row_format == 0 && cell->result == BAG_BF16)
+        return time_rows<uint16_t, uint16_t>(cell, true, true);
+    if (!to_f16 && !to_f32)
         return -1;
     if (cell->dtype == BAG_F32 && cell->row_format == 1)
-        return time_rows<uint8_t, float>(cell);
+        return to_f16 ? time_rows<uint8_t, uint16_t>(cell) : time_rows<uint8_t, float>(cell);
     if (cell->dtype == BAG_F32 && cell->row_format == 2)
-        return time_int4(cell);
+        return to_f16 ? time_int4<float16>(cell) : time_int4<float>(cell);
     if (cell->row_format != 0)
         return -1;
-    switch (cell->dtype) {
-    case BAG_F32:
-        return time_rows<float>(cell);
-    case BAG_F16:
-        return time_rows<fbgemm::float16, uint16_t>(cell);
-    case BAG_BF16:
-        return time_rows<uint16_t>(cell, true);
-    default:
-        return -1;
-    }
+    if (cell->dtype == BAG_F32)
+        return to_f16 ? time_rows<float, uint16_t>(cell) : time_rows<float, float>(cell);
+    if (cell->dtype == BAG_F16)
+        return to_f16 ? time_rows<float16, uint16_t>(cell) : time_rows<float16, float>(cell);
+    return -1;
 }

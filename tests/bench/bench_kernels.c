@@ -83,7 +83,7 @@ static void describe(const struct cell *cell, size_t count, struct call *call)
 {
     const struct bag_table table = table_of(cell);
     const struct bag_rules rules = {.reduction = (enum bag_reduction)cell->reduction,
-                                    .output_dtype = table.dtype,
+                                    .output_dtype = (enum bag_dtype)cell->result,
                                     .default_index = -1};
     bag_pool_prepare(&table, &rules, &call->plan);
     call->indices =
@@ -94,7 +94,7 @@ static void describe(const struct cell *cell, size_t count, struct call *call)
                                         .count = (size_t)cell->batch,
                                         .data = cell->offsets};
     call->weights = call->indices;
-    call->weights.dtype = table.dtype;
+    call->weights.dtype = BAG_F32;
     call->weights.data = cell->weights;
     call->inputs =
         (struct bag_inputs){{[BAG_INDICES] = &call->indices,
@@ -128,57 +128,108 @@ double bench_pool(const struct cell *cell)
     return cpu_ns() - start;
 }
 
+/* ---- the limit ------------------------------------------------------------------------------- */
+
+#define LINE_BYTES 64
+#define INLINED    static inline __attribute__((always_inline))
+
 /* Writes a result of so many bytes, for what that costs. */
-static void write_result(char *out, size_t bytes)
+INLINED void write_result(char *out, size_t bytes)
 {
-    typedef uint64_t vector __attribute__((vector_size(16), aligned(4)));
-    for (size_t at = 0; at + sizeof(vector) <= bytes; at += sizeof(vector))
-        *(volatile vector *)(void *)(out + at) = (vector){0};
+    typedef uint64_t vector __attribute__((vector_size(32)));
+    const vector zeros = {0};
+    size_t at = 0;
+    for (; at + sizeof zeros <= bytes; at += sizeof zeros)
+        memcpy(out + at, &zeros, sizeof zeros);
+    for (; at + 4 <= bytes; at += 4)
+        memcpy(out + at, &zeros, 4);
+    for (; at < bytes; at++)
+        out[at] = 0;
 }
 
-static inline void prefetch_row(const char *row, size_t bytes, int level)
+INLINED void prefetch_line(const char *at, int level)
 {
-    for (size_t byte = 0; byte < bytes; byte += 64)
-        if (level == 3)
-            __builtin_prefetch(row + byte, 0, 3);
-        else
-            __builtin_prefetch(row + byte, 0, 2);
-    if (bytes % 64 != 0)
-        __builtin_prefetch(row + bytes - 1, 0, 2);
+    if (level == 3)
+        __builtin_prefetch(at, 0, 3);
+    else
+        __builtin_prefetch(at, 0, 2);
 }
 
-static inline void touch_row(const char *row, size_t bytes)
+/* Where each line of a row is touched; the last byte of a row may lie in one more. */
+INLINED size_t line_at(size_t line, size_t row_bytes)
 {
-    for (size_t byte = 0; byte < bytes; byte += 64)
-        (void)*(const volatile char *)(row + byte);
-    if (bytes % 64 != 0)
-        (void)*(const volatile char *)(row + bytes - 1);
+    return line * LINE_BYTES < row_bytes ? line * LINE_BYTES : row_bytes - 1;
 }
 
-/* One call: the entries [first, end). */
-static void gather_call(const struct cell *cell, int64_t first, int64_t end, int64_t ahead,
-                        int level)
+/* One call: the entries [first, end). `lines`, `ahead` and `level` are constants of each copy. */
+INLINED void gather_call(const struct cell *cell, size_t row_bytes, size_t lines, int64_t first,
+                         int64_t end, int64_t ahead, int level)
 {
     const char *rows = cell->rows;
-    size_t row_bytes = (size_t)bench_row_bytes(cell);
-    size_t result_bytes = (size_t)cell->row_elements * bag_dtypes[cell->dtype].bytes;
+    size_t result_bytes = (size_t)cell->row_elements * bag_dtypes[cell->result].bytes;
     char *out = (char *)cell->out;
+    uint64_t sum = 0;
     for (int64_t i = first; first < end; first += cell->bag, out += result_bytes) {
         for (; i < first + cell->bag; i++) {
-            if (ahead && i + ahead < end)
-                prefetch_row(rows + (size_t)cell->ids[i + ahead] * row_bytes, row_bytes, level);
-            touch_row(rows + (size_t)cell->ids[i] * row_bytes, row_bytes);
+            const char *row = rows + (size_t)cell->ids[i] * row_bytes;
+            if (ahead && i + ahead < end) {
+                const char *later = rows + (size_t)cell->ids[i + ahead] * row_bytes;
+#pragma GCC unroll 9
+                for (size_t line = 0; line < lines; line++)
+                    prefetch_line(later + line_at(line, row_bytes), level);
+            }
+#pragma GCC unroll 9
+            for (size_t line = 0; line < lines; line++)
+                sum += (uint8_t)row[line_at(line, row_bytes)];
         }
+        __asm__ volatile("" : "+r"(sum));
         write_result(out, result_bytes);
+    }
+}
+
+INLINED void gather_calls(const struct cell *cell, size_t row_bytes, size_t lines, int64_t ahead,
+                          int level)
+{
+    int64_t call = cell->batch * cell->bag;
+    for (int64_t at = 0; at < cell->count; at += call)
+        gather_call(cell, row_bytes, lines, at, at + call, ahead, level);
+}
+
+/* A loop of its own for each usual number of lines. */
+INLINED void gather_rows(const struct cell *cell, int64_t ahead, int level)
+{
+    const size_t row_bytes = (size_t)bench_row_bytes(cell);
+    const size_t lines = (row_bytes + LINE_BYTES - 1) / LINE_BYTES + (row_bytes % LINE_BYTES != 0);
+    switch (lines) {
+    case 1:
+        gather_calls(cell, row_bytes, 1, ahead, level);
+        break;
+    case 2:
+        gather_calls(cell, row_bytes, 2, ahead, level);
+        break;
+    case 3:
+        gather_calls(cell, row_bytes, 3, ahead, level);
+        break;
+    case 4:
+        gather_calls(cell, row_bytes, 4, ahead, level);
+        break;
+    case 8:
+        gather_calls(cell, row_bytes, 8, ahead, level);
+        break;
+    default:
+        gather_calls(cell, row_bytes, lines, ahead, level);
     }
 }
 
 double bench_gather(const struct cell *cell, int64_t ahead, int level)
 {
-    int64_t call = cell->batch * cell->bag;
     double start = cpu_ns();
-    for (int64_t at = 0; at < cell->count; at += call)
-        gather_call(cell, at, at + call, ahead, level);
+    if (ahead == 0)
+        gather_rows(cell, 0, 3);
+    else if (level == 3)
+        gather_rows(cell, ahead, 3);
+    else
+        gather_rows(cell, ahead, 2);
     return cpu_ns() - start;
 }
 

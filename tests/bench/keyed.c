@@ -328,6 +328,7 @@ int main(int argc, char *argv[])
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+    bag_isa_use(bag_isa_best());
     printf("%zu rows of %zu f32, calls of %d bags of %d ids\n", bench.rows, bench.dim, BAGS,
            BAG_LENGTH);
     measure_patterns(bench.rows);
