@@ -185,9 +185,8 @@ struct bag_pool_args {
     bool skip_unweighted;         /* entries whose weight is not above zero leave the bag */
     bool unsorted;                /* segments: bag_pool_sort must run before bag_pool_run */
     size_t element_bytes;         /* of the result */
-    bool singles_pass;            /* a bag of one entry is that row: nothing divides or converts */
-    bool sums_pass;               /* f32 or f64 sums are results: likewise */
-    bool halves_pass;             /* f16 or bf16 ones are, once rounded */
+    bool divides;                 /* sums are divided: mean and sqrtn */
+    bool singles_pass;            /* nothing divides a bag of one entry */
     bool streams;                 /* the result is written past the caches, where its bags have no
                                      gaps and are not too long; for the caller to set */
 };

@@ -209,6 +209,5 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
 #define BAG_ID_VECTOR_BYTES      32
 #define BAG_FAR                  2
-#define BAG_FAR_CACHE            1
 #include "pool_instances.h"
 #endif

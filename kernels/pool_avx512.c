@@ -215,6 +215,5 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 4)
 #define BAG_ID_VECTOR_BYTES      64
 #define BAG_FAR                  4
-#define BAG_FAR_CACHE            2
 #include "pool_instances.h"
 #endif

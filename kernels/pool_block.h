@@ -13,13 +13,13 @@
 /* The most bags of one block: bounds fit a small array on the stack. */
 #define BAG_BLOCK_BAGS 256
 
-/* Prefetching rows: how far ahead, and into which cache. Out-of-order execution hides the latency
+/* Prefetching rows into the second cache: how far ahead. Out-of-order execution hides the latency
  * of the nearest caches by itself, and prefetching only costs there; beyond, the rows of the next
  * bags are prefetched while this one is summed. */
 struct bag_fetch {
     size_t ahead;   /* entries */
     size_t end;     /* entries before this one have another one `ahead` of them */
-    bool near;      /* into the first cache; else into the second where that is better */
+    bool near;      /* the table is in the near caches */
     bool straddles; /* a row may lie in one more line than its bytes fill: that of its last byte */
 };
 
@@ -107,12 +107,13 @@ struct bag_rows {
     size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
     size_t result_bytes;         /* of one element of the result */
     size_t first_column, end_column;
-    size_t bytes_before; /* of what precedes the codes */
-    size_t last_byte;    /* of a row that is read: of the last column, or of what follows it */
-    ptrdiff_t params_at; /* scale and bias, counted from the row's codes */
-    bool has_params;     /* there are any */
-    bool half_params;    /* they are f16 */
-    bool singles_pass, sums_pass, halves_pass;
+    size_t bytes_before;   /* of what precedes the codes */
+    size_t last_byte;      /* of a row that is read: of the last column, or of what follows it */
+    ptrdiff_t params_at;   /* scale and bias, counted from the row's codes */
+    bool has_params;       /* there are any */
+    bool half_params;      /* they are f16 */
+    enum bag_dtype result; /* dtype */
+    bool divides;
     struct bag_fetch fetch;
 };
 
@@ -152,35 +153,28 @@ BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
         .params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)walk->codes_at,
         .has_params = walk->has_params,
         .half_params = walk->half_params,
-        .singles_pass = args->singles_pass,
-        .sums_pass = args->sums_pass,
-        .halves_pass = args->halves_pass,
+        .result = args->output_dtype,
+        .divides = args->divides,
         .fetch = block->fetch,
     };
 }
 
 /* Prefetches the line of a byte into the first cache or the second. An address outside the table
  * does no harm: these are hints. */
-BAG_LANE void bag_fetch_line(bool near, const char *at)
+BAG_LANE void bag_fetch_line(int cache, const char *at)
 {
-    if (near)
+    if (cache == 1)
         __builtin_prefetch(at, 0, 3);
     else
         __builtin_prefetch(at, 0, 2);
 }
 
-/* Prefetches `bytes` from `from` on. */
-BAG_LANE void bag_fetch_lines(bool near, const char *from, size_t bytes)
+/* Prefetches `bytes` from `from` on; `cache` is a constant. */
+BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
 {
-    if (near) {
-#pragma GCC unroll 8
-        for (size_t i = 0; i < bytes; i += 64)
-            bag_fetch_line(true, from + i);
-    } else {
-#pragma GCC unroll 8
-        for (size_t i = 0; i < bytes; i += 64)
-            bag_fetch_line(false, from + i);
-    }
+#pragma GCC unroll 16
+    for (size_t i = 0; i < bytes; i += 64)
+        bag_fetch_line(cache, from + i);
 }
 
 /* The instances for one kind of rows. */
@@ -198,18 +192,6 @@ struct bag_tile_set {
     unsigned lane_shift;     /* its logarithm to base 2 */
     size_t far;              /* how far ahead the rows of large tables are prefetched: as many times
                                 as those of near ones */
-    int far_cache;           /* into which cache they are: 1 or 2 */
-};
-
-/* How a loop prefetches: with no entry, with those before fetch.end, or with all; where rows do not
- * straddle also with all into the first cache, or into the second where that is better, so that
- * neither is tested per row. */
-enum bag_prefetching {
-    BAG_PREFETCH_NONE,
-    BAG_PREFETCH_SOME,
-    BAG_PREFETCH,
-    BAG_PREFETCH_NEAR,
-    BAG_PREFETCH_FAR
 };
 
 /* Which columns a vector has: those from one on, or every other one of twice as many: some kinds

@@ -23,7 +23,6 @@ struct V(tile) {
     size_t last_byte;    /* the last byte that is prefetched */
     size_t bytes_before; /* as many in front of it are prefetched, too */
     ptrdiff_t params_at; /* the byte where scale and bias of a quantised row start */
-    bool is_whole;       /* it is the row's only one */
     bool fetches_params; /* of several tiles the first: prefetches scale and bias for all */
 };
 
@@ -49,7 +48,6 @@ BAG_LANE struct V(tile) V(only_tile)(const struct bag_rows *rows, enum bag_row_k
 {
     size_t columns = rows->end_column - rows->first_column;
     struct V(tile) tile = V(tile_from)(rows, kind, rows->first_column, columns - V(lanes));
-    tile.is_whole = true;
     return tile;
 }
 
@@ -102,24 +100,17 @@ BAG_LANE int64_t V(id_ahead)(const struct bag_rows *rows, enum bag_mode mode, si
 /* Prefetches a tile of the row `ahead` of an entry. Rows with scale and bias hardly ever begin at
  * cache lines: that of their last byte is prefetched without a test. */
 BAG_LANE void V(fetch)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                       int vectors, const struct V(tile) * tile, enum bag_prefetching prefetching,
-                       size_t entry)
+                       int vectors, const struct V(tile) * tile, size_t entry)
 {
-    const bool tested = prefetching == BAG_PREFETCH || prefetching == BAG_PREFETCH_SOME;
-    const bool quantised = bag_kind_quantised(kind);
-    bool near = tested ? rows->fetch.near : prefetching == BAG_PREFETCH_NEAR;
-    /* Where all tables are prefetched into the first cache, only rows with scale and bias, which
-     * are read first and hardly ever lie in one line, gain by their ends in it. */
-    bool near_ends = near && (BAG_FAR_CACHE == 2 || bag_kind_has_bias(kind));
     const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
     uintptr_t row =
         (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(rows, mode, entry) * rows->row_bytes;
-    uintptr_t from = quantised ? row - tile->bytes_before : row;
-    bag_fetch_lines(BAG_FAR_CACHE == 1 || near, (const char *)from, tile_bytes);
-    if (bag_kind_has_bias(kind) || (tested && rows->fetch.straddles))
-        bag_fetch_line(near_ends, (const char *)(row + tile->last_byte));
+    uintptr_t from = bag_kind_quantised(kind) ? row - tile->bytes_before : row;
+    bag_fetch_lines(2, (const char *)from, tile_bytes);
+    if (bag_kind_has_bias(kind) || rows->fetch.straddles)
+        bag_fetch_line(2, (const char *)(row + tile->last_byte));
     if (tile->fetches_params)
-        bag_fetch_line(near_ends, (const char *)(row + (uintptr_t)tile->params_at));
+        bag_fetch_line(2, (const char *)(row + (uintptr_t)tile->params_at));
 }
 
 /* Adds the columns of a row to the sums, or takes the larger. */
@@ -164,67 +155,6 @@ BAG_LANE void V(take_row)(const struct bag_rows *rows, enum bag_row_kind kind, b
     V(take_columns)(kind, true, mode, vectors, tile, &row, weight, takes_larger, is_first, sums);
 }
 
-/* Adds the entries [entry, end), prefetching or not, and returns where it stopped. Which entries
- * stay is tested in the general mode only. */
-BAG_LANE size_t V(take_run)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                            enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                            enum bag_prefetching prefetching, size_t entry, size_t end,
-                            bool *is_first, BODY *sums)
-{
-    for (; entry < end; entry++) {
-        int64_t id = V(id)(rows, mode, entry);
-        if (prefetching != BAG_PREFETCH_NONE &&
-            (prefetching != BAG_PREFETCH_SOME || entry < rows->fetch.end))
-            V(fetch)(rows, kind, mode, vectors, tile, prefetching, entry);
-        if (mode == BAG_MODE_GENERAL && !bag_keeps(rows->args, entry, id))
-            continue;
-        V(take_row)(rows, kind, half, mode, vectors, tile, entry, id, *is_first, sums);
-        *is_first = false;
-    }
-    return entry;
-}
-
-/* Adds the entries [first, end) to the sums: those that have a row to prefetch, then the rest. What
- * is the same for all rows is tested here, not per row. */
-BAG_LANE void V(take_plain)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                            enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                            size_t first, size_t end, BODY *sums)
-{
-    const bool has_bias = bag_kind_has_bias(kind);
-    size_t fetch_end = rows->fetch.end < end ? rows->fetch.end : end;
-    bool is_first = true;
-    /* Elements that are converted take longer than the tests. */
-    if (!has_bias && (bag_kind_converts(kind) || rows->fetch.straddles))
-        first = V(take_run)(rows, kind, half, mode, vectors, tile, BAG_PREFETCH, first, fetch_end,
-                            &is_first, sums);
-    else if (rows->fetch.near || (BAG_FAR_CACHE == 1 && (tile->is_whole || !has_bias)))
-        first = V(take_run)(rows, kind, half, mode, vectors, tile, BAG_PREFETCH_NEAR, first,
-                            fetch_end, &is_first, sums);
-    else
-        first = V(take_run)(rows, kind, half, mode, vectors, tile, BAG_PREFETCH_FAR, first,
-                            fetch_end, &is_first, sums);
-    V(take_run)
-    (rows, kind, half, mode, vectors, tile, BAG_PREFETCH_NONE, first, end, &is_first, sums);
-}
-
-/* Adds the entries [first, end) to the sums. The general mode and f8 rows, which are slower anyway,
- * have one loop for all. */
-BAG_LANE void V(take_rows)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                           int vectors, const struct V(tile) * tile, size_t first, size_t end,
-                           BODY *sums)
-{
-    const bool one_loop =
-        mode == BAG_MODE_GENERAL || kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2;
-    bool is_first = true;
-    if (one_loop)
-        V(take_run)
-    (rows, kind, rows->half_params, mode, vectors, tile, BAG_PREFETCH_SOME, first, end, &is_first,
-     sums);
-    else if (kind == BAG_KIND_OF_INT8 && rows->half_params)
-        V(take_plain)(rows, kind, true, mode, vectors, tile, first, end, sums);
-    else V(take_plain)(rows, kind, false, mode, vectors, tile, first, end, sums);
-}
-
 BAG_LANE void V(clear)(BODY *sums, int vectors)
 {
 #pragma GCC unroll 16
@@ -250,14 +180,38 @@ BAG_LANE void V(order)(enum bag_row_kind kind, BODY *sums, int vectors)
         V(interleave)(&sums[i], &sums[i + 1]);
 }
 
-/* What sums become that are not results as they are: divided for mean and sqrtn, and of any type.
- * The bag has the entries [bounds[0], bounds[1]). Called once per bag and tile: not worth a copy in
- * every instance. */
+BAG_LANE void V(scale_all)(BODY *sums, int vectors, BODY_REAL factor)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < vectors; i++)
+        sums[i] = V(multiply)(sums[i], V(all)(factor));
+}
+
+BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < vectors; i++)
+        sums[i] = V(divide)(sums[i], V(all)(divisor));
+}
+
+/* Divides by a number of entries. The inverse of a power of two is exact, and multiplying is
+ * faster.
+ */
+BAG_LANE void V(average)(BODY *sums, int vectors, size_t count)
+{
+    if ((count & (count - 1)) == 0)
+        V(scale_all)(sums, vectors, 1 / (BODY_REAL)count);
+    else
+        V(divide_all)(sums, vectors, (BODY_REAL)count);
+}
+
+/* What sums become, divided where `divides`, as elements of any type. The bag has the entries
+ * [bounds[0], bounds[1]). Not worth a copy in every instance: see store_result. */
 static __attribute__((noinline)) void V(finish_other)(const struct bag_pool_args *args, BODY *sums,
                                                       int paired, int vectors, const size_t *bounds,
-                                                      size_t kept, char *out, size_t last_vector)
+                                                      size_t kept, bool divides, char *out,
+                                                      size_t last_vector)
 {
-    bool divides = args->reduction == BAG_MEAN || args->reduction == BAG_SQRTN;
     BODY_REAL divisor = divides ? BODY_DIVISOR(args, bounds[0], bounds[1], kept) : 1;
     BODY by = V(all)(divisor);
     const struct V(tile) tile = {.last_vector = last_vector};
@@ -291,110 +245,137 @@ BAG_LANE void V(store_unordered)(const struct V(tile) * tile, int vectors, char 
         V(store)(BAG_BF16, out, V(column)(tile, paired, vectors, i), sums[i]);
 }
 
-/* Turns the sums of one bag into its result and writes it. */
-BAG_LANE void V(finish)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                        int vectors, const struct V(tile) * tile, size_t bag, size_t out_at,
-                        size_t kept, BODY *sums)
+/* Turns the sums of one bag, divided where `divides`, into its result and writes it: sums without
+ * weights at once, where they are usual results of the kind or means. */
+BAG_LANE void V(store_result)(const struct bag_rows *rows, enum bag_row_kind kind,
+                              enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                              size_t bag, size_t kept, bool divides, char *out, BODY *sums)
 {
-    char *out = tile->out + out_at;
+    const bool is_plain = mode == BAG_MODE_PLAIN;
+    if (is_plain && divides && rows->args->reduction == BAG_MEAN) {
+        V(average)(sums, vectors, kept);
+        divides = false;
+    }
     /* Weights may bring a NaN of any payload. */
-    if (kind == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN && rows->halves_pass) {
+    if (kind == BAG_KIND_OF_BF16 && is_plain && !divides && rows->result == BAG_BF16) {
         V(store_unordered)(tile, vectors, out, sums);
         return;
     }
     V(order)(kind, sums, vectors);
-    if (rows->sums_pass || (rows->singles_pass && kept == 1)) {
+    if (!divides && rows->result == BODY_DTYPE) {
         V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
-        return;
-    }
-    if (bag_kind_halves(kind) && rows->halves_pass) {
-        const enum bag_dtype dtype = kind == BAG_KIND_OF_F16 ? BAG_F16 : BAG_BF16;
-        V(store_all)(tile, kind, vectors, dtype, out, sums);
-        return;
-    }
-    BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
-    V(copy)(spilled, sums, vectors);
-    V(finish_other)
-    (rows->args, spilled, V(paired)(kind, vectors), vectors, rows->bounds + bag, kept, out,
-     tile->last_vector);
-}
-
-/* Copies a tile of one row, widened where it is narrow, to `out`. */
-BAG_LANE void V(pass)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                      int vectors, const struct V(tile) * tile, size_t entry, char *out)
-{
-    BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-    V(clear)(sums, vectors);
-    V(take_row)
-    (rows, kind, rows->half_params, mode, vectors, tile, entry, V(id)(rows, mode, entry), true,
-     sums);
-    V(order)(kind, sums, vectors);
-    V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
-}
-
-/* Copies the rows of `count` bags of one entry each, from `bag` on, which has that entry. `only` is
- * the tile of rows that have one, or NULL. */
-BAG_LANE void V(pass_run)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                          int vectors, const struct V(tile) * only, size_t bag, size_t entry,
-                          size_t count)
-{
-    size_t out_at = bag * rows->out_bytes;
-    for (size_t end = entry + count; entry < end; entry++, out_at += rows->out_bytes) {
-        for (size_t number = 0; number < (only ? 1 : rows->num_tiles); number++) {
-            struct V(tile) tile = only ? *only : V(tile_at)(rows, kind, vectors, number);
-            if (entry < rows->fetch.end)
-                V(fetch)(rows, kind, mode, vectors, &tile, BAG_PREFETCH, entry);
-            V(pass)(rows, kind, mode, vectors, &tile, entry, tile.out + out_at);
-        }
+    } else if (!divides && (kind == BAG_KIND_OF_F16 || (is_plain && bag_kind_converts(kind))) &&
+               rows->result == BAG_F16) {
+        V(store_all)(tile, kind, vectors, BAG_F16, out, sums);
+    } else if (!divides && kind == BAG_KIND_OF_BF16 && !is_plain && rows->result == BAG_BF16) {
+        V(store_all)(tile, kind, vectors, BAG_BF16, out, sums);
+    } else {
+        BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
+        V(copy)(spilled, sums, vectors);
+        V(finish_other)
+        (rows->args, spilled, V(paired)(kind, vectors), vectors, rows->bounds + bag, kept, divides,
+         out, tile->last_vector);
     }
 }
 
-/* Bags of one entry are copies of rows: nothing is summed, divided or converted, and few
- * instructions let many rows be loaded at once. Returns the first bag of another length. */
-BAG_LANE size_t V(pool_singles)(const struct bag_rows *rows, enum bag_row_kind kind,
-                                enum bag_mode mode, int vectors, const struct V(tile) * only,
-                                size_t first)
+/* Adds the entries [entry, end) to the sums: those that have a row to prefetch, then the rest.
+ * Elements that take long to widen have one loop for all. */
+BAG_LANE void V(take_rows)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                           size_t entry, size_t end, BODY *sums)
 {
-    size_t entry = rows->bounds[first], end = first;
-    while (end < rows->num_bags && rows->bounds[end + 1] - rows->bounds[end] == 1)
-        end++;
-    V(pass_run)(rows, kind, mode, vectors, only, first, entry, end - first);
-    return end;
+    const bool one_loop = kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2;
+    const size_t fetch_end = rows->fetch.end < end ? rows->fetch.end : end;
+    for (; entry < (one_loop ? end : fetch_end); entry++) {
+        if (!one_loop || entry < fetch_end)
+            V(fetch)(rows, kind, mode, vectors, tile, entry);
+        V(take_row)
+        (rows, kind, half, mode, vectors, tile, entry, V(id)(rows, mode, entry), false, sums);
+    }
+    for (; !one_loop && entry < end; entry++)
+        V(take_row)
+    (rows, kind, half, mode, vectors, tile, entry, V(id)(rows, mode, entry), false, sums);
+}
+
+/* Likewise in the general mode, which tests which entries stay. */
+BAG_LANE void V(take_kept)(const struct bag_rows *rows, enum bag_row_kind kind, int vectors,
+                           const struct V(tile) * tile, size_t entry, size_t end, BODY *sums)
+{
+    const enum bag_mode mode = BAG_MODE_GENERAL;
+    bool is_first = true;
+    for (; entry < end; entry++) {
+        int64_t id = V(id)(rows, mode, entry);
+        if (entry < rows->fetch.end)
+            V(fetch)(rows, kind, mode, vectors, tile, entry);
+        if (!bag_keeps(rows->args, entry, id))
+            continue;
+        V(take_row)
+        (rows, kind, rows->half_params, mode, vectors, tile, entry, id, is_first, sums);
+        is_first = false;
+    }
 }
 
 /* A tile of a bag. */
-BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                           int vectors, const struct V(tile) * tile, size_t bag, size_t out_at,
-                           size_t kept)
+BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile, size_t bag,
+                           size_t first, size_t end, size_t kept, char *out)
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     V(clear)(sums, vectors);
     /* The next bag's result: a store that waits for its line holds up those behind it. */
-    if (!bag_kind_converts(kind))
-        bag_fetch_lines(true, tile->out + out_at + rows->out_bytes,
-                        (size_t)vectors * V(lanes) * sizeof(BODY_REAL));
-    V(take_rows)
-    (rows, kind, mode, vectors, tile, rows->bounds[bag], rows->bounds[bag + 1], sums);
-    V(finish)(rows, kind, mode, vectors, tile, bag, out_at, kept, sums);
+    if (!bag_kind_converts(kind) && rows->fetch.end > 0)
+        bag_fetch_lines(1, out + rows->out_bytes, (size_t)vectors * V(lanes) * sizeof(BODY_REAL));
+    if (mode == BAG_MODE_GENERAL)
+        V(take_kept)(rows, kind, vectors, tile, first, end, sums);
+    else
+        V(take_rows)(rows, kind, half, mode, vectors, tile, first, end, sums);
+    V(store_result)(rows, kind, mode, vectors, tile, bag, kept, rows->divides, out, sums);
 }
 
-/* Every tile of a bag before the next bag, while its pages are in the TLB. `only` is the tile of
- * rows that have one, or NULL. */
-BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                          int vectors, const struct V(tile) * only, size_t bag, size_t out_at)
+/* Every tile of a bag before the next bag, while its pages are in the TLB. */
+BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                          enum bag_mode mode, int vectors, const struct V(tile) * only, size_t bag)
 {
-    size_t first = rows->bounds[bag], end = rows->bounds[bag + 1];
+    size_t first = rows->bounds[bag], end = rows->bounds[bag + 1], out_at = bag * rows->out_bytes;
     size_t kept = mode == BAG_MODE_GENERAL ? bag_count_kept(rows->args, first, end) : end - first;
     if (kept == 0) {
         bag_ref_empty(rows->block, bag);
         return;
     }
     if (only)
-        V(pool_tile)(rows, kind, mode, vectors, only, bag, out_at, kept);
+        V(pool_tile)
+    (rows, kind, half, mode, vectors, only, bag, first, end, kept, only->out + out_at);
     for (size_t number = 0; !only && number < rows->num_tiles; number++) {
         struct V(tile) tile = V(tile_at)(rows, kind, vectors, number);
-        V(pool_tile)(rows, kind, mode, vectors, &tile, bag, out_at, kept);
+        V(pool_tile)
+        (rows, kind, half, mode, vectors, &tile, bag, first, end, kept, tile.out + out_at);
     }
+}
+
+/* Writes the row of a bag of one entry. */
+BAG_LANE void V(pass)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                      enum bag_mode mode, int vectors, const struct V(tile) * tile, size_t bag,
+                      size_t entry)
+{
+    BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+    V(clear)(sums, vectors);
+    if (entry < rows->fetch.end)
+        V(fetch)(rows, kind, mode, vectors, tile, entry);
+    V(take_row)
+    (rows, kind, half, mode, vectors, tile, entry, V(id)(rows, mode, entry), true, sums);
+    V(store_result)
+    (rows, kind, mode, vectors, tile, bag, 1, false, tile->out + bag * rows->out_bytes, sums);
+}
+
+/* Bags of one entry from `bag` on: nothing is divided, and few instructions let many rows be loaded
+ * at once. Returns the first bag of another length. */
+BAG_LANE size_t V(pool_singles)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                                enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                                size_t bag)
+{
+    for (; bag < rows->num_bags && rows->bounds[bag + 1] - rows->bounds[bag] == 1; bag++)
+        V(pass)(rows, kind, half, mode, vectors, tile, bag, rows->bounds[bag]);
+    return bag;
 }
 
 /* Adds `count` rows from `entry` on, whose ids begin at `ids`. */
@@ -407,13 +388,6 @@ BAG_LANE void V(add_rows)(const struct bag_rows *rows, enum bag_row_kind kind, e
         V(take_row)
     (rows, kind, false, mode, vectors, tile, entry + i, bag_checked_id(ids, rows->id_bytes, i),
      false, sums);
-}
-
-BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
-{
-#pragma GCC unroll 16
-    for (int i = 0; i < vectors; i++)
-        sums[i] = V(divide)(sums[i], V(all)(divisor));
 }
 
 /* Pools a block whose rows are not prefetched and whose results are sums or, where `is_mean`, these
@@ -441,8 +415,29 @@ BAG_LANE void V(pool_cached)(const struct bag_rows *rows, enum bag_row_kind kind
         for (; entry < end; entry++, ids += rows->id_bytes)
             V(add_rows)(rows, kind, mode, vectors, tile, entry, ids, 1, sums);
         if (is_mean)
-            V(divide_all)(sums, vectors, (BODY_REAL)count);
+            V(average)(sums, vectors, count);
         V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
+    }
+}
+
+BAG_LANE void V(pool_all)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                          enum bag_mode mode, int vectors, const struct V(tile) * only)
+{
+    const bool singles_pass =
+        mode != BAG_MODE_GENERAL && bag_kind_converts(kind) && only && rows->args->singles_pass;
+    const bool is_mean = mode == BAG_MODE_PLAIN && rows->args->reduction == BAG_MEAN;
+    const bool cached = mode != BAG_MODE_GENERAL && kind == BAG_KIND_OF_F32 && only &&
+                        (!rows->divides || is_mean) && rows->result == BODY_DTYPE &&
+                        rows->fetch.end == 0;
+    if (cached) {
+        V(pool_cached)(rows, kind, mode, vectors, only, is_mean);
+        return;
+    }
+    for (size_t bag = 0; bag < rows->num_bags;) {
+        if (singles_pass && rows->bounds[bag + 1] - rows->bounds[bag] == 1)
+            bag = V(pool_singles)(rows, kind, half, mode, vectors, only, bag);
+        else
+            V(pool_bag)(rows, kind, half, mode, vectors, only, bag++);
     }
 }
 
@@ -451,25 +446,11 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
 {
     const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
     const struct V(tile) whole = V(only_tile)(rows, kind), *only = is_split ? NULL : &whole;
-    const bool singles_pass = mode != BAG_MODE_GENERAL && bag_kind_converts(kind) &&
-                              !bag_kind_halves(kind) && rows->singles_pass;
-    const bool is_mean = mode == BAG_MODE_PLAIN && rows->args->reduction == BAG_MEAN &&
-                         rows->args->output_dtype == BODY_DTYPE;
-    const bool cached = mode != BAG_MODE_GENERAL && kind == BAG_KIND_OF_F32 && only &&
-                        (rows->sums_pass || is_mean) && rows->fetch.end == 0;
-    if (cached) {
-        V(pool_cached)(rows, kind, mode, vectors, only, is_mean);
-        return;
-    }
-    for (size_t bag = 0, out_at = 0; bag < rows->num_bags;) {
-        if (singles_pass && rows->bounds[bag + 1] - rows->bounds[bag] == 1) {
-            bag = V(pool_singles)(rows, kind, mode, vectors, only, bag);
-            out_at = bag * rows->out_bytes;
-            continue;
-        }
-        V(pool_bag)(rows, kind, mode, vectors, only, bag++, out_at);
-        out_at += rows->out_bytes;
-    }
+    const bool apart = kind == BAG_KIND_OF_INT8 && mode != BAG_MODE_GENERAL;
+    if (apart && rows->half_params)
+        V(pool_all)(rows, kind, true, mode, vectors, only);
+    else
+        V(pool_all)(rows, kind, !apart && rows->half_params, mode, vectors, only);
 }
 
 #include "pool_copy.h"

@@ -39,8 +39,8 @@ BAG_LANE bool V(copy_rows)(const struct bag_rows *rows, enum bag_row_kind kind, 
         struct V(row) row = {.codes = tile->rows + id * rows->row_bytes};
         BODY weight = mode == BAG_MODE_PLAIN ? V(zero)() : V(weight)(kind, rows->args, entry);
         if (entry < fetch_end)
-            V(fetch)(rows, kind, BAG_MODE_PLAIN, (int)vectors, tile, BAG_PREFETCH, entry);
-        bag_fetch_lines(true, out + ahead, bytes);
+            V(fetch)(rows, kind, BAG_MODE_PLAIN, (int)vectors, tile, entry);
+        bag_fetch_lines(1, out + ahead, bytes);
         V(copy_row)(kind, mode, &row, weight, vectors, tile->last_vector, out);
     }
     return true;

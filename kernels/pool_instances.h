@@ -11,8 +11,7 @@
  *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
  *   #define BAG_ID_VECTOR_BYTES      bytes of the vectors that check ids
  *   #define BAG_FAR                  how far ahead the rows of large tables are prefetched: so many
- *                                    times as those of near ones
- *   #define BAG_FAR_CACHE            into which cache they are: 1 or 2 */
+ *                                    times as those of near ones */
 #include "pool_block.h"
 #include "simd_ids.h"
 
@@ -202,7 +201,7 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
 #define WIDE_TILES_INT4(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_E4M3(X, ...)
 #define WIDE_TILES_E5M2(X, ...)
-#define WIDE_TILES_F32(X, ...)
+#define WIDE_TILES_F32(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_F64(X, ...)
 
 /* Kinds that also have the other widths of split rows, where there are no weights. */
@@ -256,7 +255,6 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
         .lanes = vector##_lanes,                                          \
         .lane_shift = __builtin_ctz(vector##_lanes),                      \
         .far = BAG_FAR,                                                   \
-        .far_cache = BAG_FAR_CACHE,                                       \
     };
 
 #define BAG_X(id, bits, vector) KERNEL(vector, id, bits)

@@ -218,6 +218,5 @@ BAG_LANE void f32v_store_bf16_pair(char *to, f32v even, f32v odd)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
 #define BAG_ID_VECTOR_BYTES      16
 #define BAG_FAR                  2
-#define BAG_FAR_CACHE            2
 #include "pool_instances.h"
 #endif

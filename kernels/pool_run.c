@@ -73,28 +73,6 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
     };
 }
 
-/* A single row divided by 1 is itself. Two-byte elements are summed wider than they are stored. */
-static bool singles_pass(const struct bag_table *table, const struct bag_rules *rules)
-{
-    return rules->output_dtype == table->dtype && bag_dtypes[table->dtype].bytes > 2;
-}
-
-static bool divides(enum bag_reduction reduction)
-{
-    return reduction == BAG_MEAN || reduction == BAG_SQRTN;
-}
-
-static bool sums_pass(const struct bag_table *table, const struct bag_rules *rules)
-{
-    return !divides(rules->reduction) &&
-           rules->output_dtype == (table->dtype == BAG_F64 ? BAG_F64 : BAG_F32);
-}
-
-static bool halves_pass(const struct bag_table *table, const struct bag_rules *rules)
-{
-    return !divides(rules->reduction) && rules->output_dtype == table->dtype;
-}
-
 void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
                       struct bag_pool_plan *plan)
 {
@@ -112,24 +90,20 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
         .prunes = rules->prune_invalid,
         .keyed = rules->keyed,
         .element_bytes = bag_dtypes[rules->output_dtype].bytes,
-        .singles_pass = singles_pass(table, rules),
-        .sums_pass = sums_pass(table, rules),
-        .halves_pass = halves_pass(table, rules),
+        .divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN,
+        .singles_pass = true,
     };
     if (rules->has_padding_idx && !rules->keyed)
         plan->args.padding_row =
             rules->padding_idx < 0 ? rules->padding_idx + table->num_rows : rules->padding_idx;
 }
 
-/* singles_pass stays false, as it is of every result of two bytes an element. */
 void bag_pool_widen(struct bag_pool_args *args)
 {
     args->output_dtype = BAG_F32;
     args->element_bytes = bag_dtypes[BAG_F32].bytes;
     args->bag_stride = args->table.row_elements * args->element_bytes;
     args->result_bytes = args->num_bags * args->bag_stride;
-    args->sums_pass = !divides(args->reduction);
-    args->halves_pass = false;
 }
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
@@ -162,9 +136,9 @@ void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
     for (size_t i = 0; i < args->indices.count; i++) {
         uintptr_t id = (uintptr_t)bag_id_at(&args->indices, i);
         uintptr_t row = (uintptr_t)args->table.rows + id * row_bytes;
-        bag_fetch_lines(false, (const char *)row, row_bytes);
+        bag_fetch_lines(2, (const char *)row, row_bytes);
         if (args->walk.straddles)
-            bag_fetch_line(false, (const char *)(row + row_bytes - 1));
+            bag_fetch_line(2, (const char *)(row + row_bytes - 1));
     }
 }
 
@@ -220,9 +194,9 @@ BAG_LANE void prefetch_first_rows(const struct bag_block *block, const struct ba
         uintptr_t id = (uintptr_t)bag_id_at(&block->args->indices, entry);
         uintptr_t row = (uintptr_t)block->args->table.rows + id * walk->row_bytes;
         uintptr_t from = row + block->first_column * set->bits / 8, last = row + last_byte;
-        bag_fetch_lines(set->far_cache == 1, (const char *)from, last - from + 1);
+        bag_fetch_lines(2, (const char *)from, last - from + 1);
         if (block->fetch.straddles)
-            bag_fetch_line(false, (const char *)last);
+            bag_fetch_line(2, (const char *)last);
     }
 }
 
@@ -249,7 +223,8 @@ BAG_LANE bag_block_fn *begin(struct bag_block *block, bag_copy_fn **copy_block)
     *copy_block = NULL;
     if (!set)
         return bag_ref_block;
-    if (block->args->singles_pass && mode_of(block->args) != BAG_MODE_GENERAL)
+    if (block->args->singles_pass && block->args->output_dtype == block->args->table.dtype &&
+        mode_of(block->args) != BAG_MODE_GENERAL)
         *copy_block = set->copy_block;
     block->fetch = fetch_for(block, set->far);
     if (!block->fetch.near && !prefetched_early(block->args))

@@ -38,9 +38,9 @@ int64_t bench_row_bytes(const struct cell *cell);
 /* ns for all the ids, call by call, checks included. */
 double bench_pool(const struct cell *cell);
 
-/* ns for loading a byte of every line of the same rows, writing as many bytes of results and nothing
- * else; `ahead` rows are prefetched into the first cache (level 3) or the second (level 2), of the
- * same call only, as no more is known. */
+/* ns for loading a byte of every line of the same rows, writing as many bytes of results and
+ * nothing else; `ahead` rows are prefetched into the first cache (level 3) or the second (level 2),
+ * of the same call only, as no more is known. */
 double bench_gather(const struct cell *cell, int64_t ahead, int level);
 
 /* Medians of wall ns for one query on one thread and on two, which wait at a barrier and are pinned
