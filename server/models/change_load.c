@@ -148,10 +148,7 @@ struct bag_model *bag_model_make(struct bag_source *source, struct bag_stored_ta
 {
     const struct bag_feature_source *feature = &source->features[0];
     struct bag_projection_memory *projection = NULL;
-    char what[512];
-    snprintf(what, sizeof what, "model '%s' (%s)", source->model->name, source->model->path);
-    if (!bag_source_check_keys(&feature->rules, &stored->memory, what, problem) ||
-        !load_projection(feature, gemm, &projection, problem))
+    if (!load_projection(feature, gemm, &projection, problem))
         return NULL;
     struct bag_model *model = bag_model_of_table(source->model->name, source->model->version,
                                                  &feature->rules, stored, projection);
@@ -165,12 +162,30 @@ struct bag_model *bag_model_make(struct bag_source *source, struct bag_stored_ta
     return NULL;
 }
 
-static bool check_feature(const struct bag_source *collection, const struct bag_feature *feature,
-                          struct bag_problem *problem)
+/* Whether the table has the model's own default key, once it has all updates. */
+static bool check_table(const struct bag_model *model, struct bag_problem *problem)
 {
     char what[512];
-    snprintf(what, sizeof what, "model '%s', feature '%s'", collection->model->name, feature->name);
-    return bag_source_check_keys(&feature->rules, feature->model->memory, what, problem);
+    snprintf(what, sizeof what, "model '%s' (%s)", model->name, model->source->model->path);
+    return bag_source_check_keys(&model->features[0].rules, model->memory, what, problem);
+}
+
+/* The same of the tables of a collection; what the features need of them stays from here on. */
+static bool enter_features(struct bag_model *model, struct bag_problem *problem)
+{
+    char what[512];
+    for (size_t i = 0; i < model->num_features; i++) {
+        struct bag_feature *feature = &model->features[i];
+        struct bag_live_rows *live = feature->memory->live;
+        snprintf(what, sizeof what, "model '%s', feature '%s'", model->name, feature->name);
+        if (live && !bag_updates_enter(live, &feature->reader, problem)) {
+            bag_problem_prefix(problem, "%s", what);
+            return false;
+        }
+        if (!bag_source_check_keys(&feature->rules, feature->memory, what, problem))
+            return false;
+    }
+    return true;
 }
 
 struct bag_model *bag_model_load_collection(struct bag_source *source,
@@ -185,8 +200,7 @@ struct bag_model *bag_model_load_collection(struct bag_source *source,
         features[i].name = source->model->features[i].name;
         features[i].model = tables[i];
         features[i].rules = source->features[i].rules;
-        ok = check_feature(source, &features[i], problem) &&
-             load_projection(&source->features[i], gemm, &features[i].projection, problem);
+        ok = load_projection(&source->features[i], gemm, &features[i].projection, problem);
     }
     if (ok)
         model = bag_model_of_features(source->model->name, source->model->version, features, count);
@@ -195,6 +209,10 @@ struct bag_model *bag_model_load_collection(struct bag_source *source,
     for (size_t i = 0; features && !model && i < count; i++)
         bag_projection_free(features[i].projection);
     free(features);
+    if (model && !enter_features(model, problem)) {
+        bag_model_drop(model);
+        model = NULL;
+    }
     if (model)
         model->source = source;
     return model;
@@ -302,13 +320,29 @@ static struct bag_load_options options_of(struct loading *loading)
     return read;
 }
 
+/* How many rows of the model's table stand in for missing keys, in it or in collections. */
+static int64_t rows_to_keep(const struct bag_change_plan *plan, const struct bag_model *model)
+{
+    int64_t most = bag_live_rows_kept_by(&model->features[0].rules);
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_source *source = bag_entry_source(&plan->entries[i]);
+        bool has_features = source && bag_source_is_collection(source);
+        for (size_t j = 0; has_features && j < source->num_features; j++) {
+            int64_t rows = bag_live_rows_kept_by(&source->features[j].rules);
+            if (rows > most && strcmp(source->model->features[j].model, model->name) == 0)
+                most = rows;
+        }
+    }
+    return most;
+}
+
 /* `deltas` is the caller's, and outlives it. */
 static struct bag_updates_table updates_table(const struct bag_model *model, const char *deltas)
 {
     return (struct bag_updates_table){.name = model->name,
                                       .version = model->version_number,
                                       .memory = model->memory,
-                                      .rules = &model->features[0].rules,
+                                      .reader = &model->features[0].reader,
                                       .through = bag_source_updates_through(model->source),
                                       .deltas = deltas};
 }
@@ -335,14 +369,14 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     struct bag_problem ignored;
     char *deltas = bag_source_deltas(model->source);
     struct bag_updates_table table = updates_table(model, deltas);
-    bool is_attached = model->memory->live, ok = true;
-    if (is_attached)
-        bag_updates_protect(model->memory->live, table.rules);
-    else
-        ok = bag_updates_attach(updates, &table, problem);
+    struct bag_live_rows *live = model->memory->live;
+    table.kept_rows = rows_to_keep(plan, model);
+    bool ok = live ? bag_updates_enter(live, table.reader, problem)
+                   : bag_updates_attach(updates, &table, problem);
     if (ok && bag_updates_is_next(model->memory->live)) /* what cannot be applied is waited for */
         bag_updates_take_deltas(updates, &table, plan->kind == BAG_CHANGE_POLL, &ignored);
     free(deltas);
+    ok = ok && check_table(model, problem);
     if (ok)
         return bag_model_follow_updates(model) || bag_problem_no_memory(problem);
     entry->model = NULL;
@@ -425,16 +459,15 @@ static bool load_table(struct loading *loading, struct bag_change_entry *entry,
     if (!entry->model)
         return false;
     entry->source = NULL;
-    return !changer->updates || follow_updates(loading->plan, entry, problem);
+    return changer->updates ? follow_updates(loading->plan, entry, problem)
+                            : check_table(entry->model, problem);
 }
 
-/* A table of the collection is not served after all. */
-static bool reject_collection(struct bag_change_entry *entry, const char *table,
+/* The collection is not served after all. */
+static bool reject_collection(struct bag_change_entry *entry, const char *reason,
                               struct bag_problem *problem)
 {
     const struct bag_model_config *config = entry->source->model;
-    char reason[256];
-    snprintf(reason, sizeof reason, "its table '%s' is not served", table);
     entry->model =
         bag_model_without_table(config->name, config->version, BAG_MODEL_UNAVAILABLE, reason);
     entry->is_default = false;
@@ -457,8 +490,10 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
         const struct bag_change_entry *table =
             bag_change_plan_find_default(plan, features[i].model);
         if (!table) {
+            char reason[256];
             free(tables);
-            return reject_collection(entry, features[i].model, problem);
+            snprintf(reason, sizeof reason, "its table '%s' is not served", features[i].model);
+            return reject_collection(entry, reason, problem);
         }
         tables[i] = table->model;
     }
@@ -466,6 +501,10 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
     free(tables);
     if (entry->model)
         entry->source = NULL;
+    /* Updates may have taken from its tables what it needs: that is no reason not to start. */
+    else if (plan->kind == BAG_CHANGE_START && plan->changer->updates &&
+             problem->kind == BAG_ERROR_CONFIGURATION)
+        return reject_collection(entry, problem->text, problem);
     return entry->model;
 }
 

@@ -2,6 +2,7 @@
 #include "snapshot.h"
 
 #include "proto/text.h"
+#include "server/table/updates.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ const char *const bag_model_state_names[] = {
 static void free_model(struct bag_model *model)
 {
     for (size_t i = 0; model->features && i < model->num_features; i++) {
+        bag_updates_leave(&model->features[i].reader);
         free(model->features[i].name);
         bag_projection_free(model->features[i].projection);
         if (model->features[i].model != model)
@@ -92,6 +94,8 @@ struct bag_model *bag_model_of_table(const char *name, const char *version,
                                               .rules = *rules,
                                               .memory = memory,
                                               .projection = projection};
+    model->features[0].reader =
+        (struct bag_live_reader){.model = model->name, .rules = &model->features[0].rules};
     bag_feature_prepare(&model->features[0], *rules, &model->features[0].plan);
     model->projects = projection != NULL;
     model->mapped = memory->map != NULL;
@@ -157,6 +161,9 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
             bag_model_drop(model);
             return NULL;
         }
+        model->features[i].reader = (struct bag_live_reader){.model = model->name,
+                                                             .feature = model->features[i].name,
+                                                             .rules = &model->features[i].rules};
         model->sorted[i] = &model->features[i];
         model->typical_row_bytes += bag_row_bytes(&model->features[i].memory->table) / count;
     }

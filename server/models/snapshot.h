@@ -37,6 +37,7 @@ struct bag_feature {
     char *name;                               /* of its output; owned */
     struct bag_model *model;                  /* whose table it is; a collection holds it */
     struct bag_rules rules;                   /* complete: output_dtype is set */
+    struct bag_live_reader reader;            /* entered while the model lives */
     const struct bag_table_memory *memory;    /* borrowed from that model */
     struct bag_projection_memory *projection; /* owned; NULL: none */
     struct bag_pool_plan plan;                /* of requests that change none of the rules */

@@ -286,6 +286,21 @@ static bool is_repeated(struct group *group, struct bag_update *update)
     return true;
 }
 
+/* Whether the update is one for the table that was asked, and takes no key that a reader of another
+ * version needs. */
+static bool check(struct bag_update *update, bool *changes_keys)
+{
+    const struct bag_updates_stream *stream = update->live->stream;
+    if (!bag_live_rows_check(update->live, &update->batch, changes_keys, &update->problem))
+        return false;
+    for (const struct bag_live_rows *at = stream->tables; update->batch.deletes && at;
+         at = at->next) {
+        if (!bag_live_rows_check_readers(at, &update->batch, &update->problem))
+            return false;
+    }
+    return true;
+}
+
 /* Numbers, checks and writes one update. False with its problem set. */
 static bool take(struct group *group, struct bag_update *update)
 {
@@ -306,8 +321,7 @@ static bool take(struct group *group, struct bag_update *update)
     update->batch.may_be_gone = update->sequence && first_of(update) < next;
     update->sequence = update->sequence ? update->sequence : next;
     update->first = next;
-    if (!bag_live_rows_check(update->live, &update->batch, &changes_keys, &update->problem) ||
-        !append(stream, update))
+    if (!check(update, &changes_keys) || !append(stream, update))
         return false;
     stream->taken = update->sequence;
     stream->waits_for_keys |= changes_keys;

@@ -275,7 +275,8 @@ struct bag_updates_table {
     const char *name;                /* of its model */
     uint64_t version;                /* of its model */
     struct bag_table_memory *memory; /* stays where it is */
-    const struct bag_rules *rules;   /* of its model */
+    struct bag_live_reader *reader;  /* of its model; NULL: nobody pools it */
+    int64_t kept_rows;               /* of all who are to read it, see bag_live_rows_make */
     uint64_t through;                /* the last update that its file includes */
     const char *deltas; /* folder of delta folders, which need not be there; NULL: none */
 };
@@ -289,8 +290,13 @@ struct bag_updates_table {
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
                         struct bag_problem *problem);
 
-/* Other rules than before are for the table, which is attached. */
-void bag_updates_protect(struct bag_live_rows *live, const struct bag_rules *rules);
+/* Enters a reader of a table that is attached, and one that is not in any place; the second does
+ * nothing where it is not entered. False with *problem (CONFLICT) where a row that would stand in
+ * for missing keys was given to another key. Whether the table has its default key is to be seen
+ * afterwards: from then on it stays. */
+bool bag_updates_enter(struct bag_live_rows *live, struct bag_live_reader *reader,
+                       struct bag_problem *problem);
+void bag_updates_leave(struct bag_live_reader *reader);
 
 /* Whether the table has what was taken and no more: otherwise what follows it is for later, when it
  * is served. NULL, one that is mapped, has. */

@@ -222,6 +222,45 @@ static bool read_rest(struct catching_up *up, struct bag_problem *problem)
 
 /* ---- attaching ------------------------------------------------------------------------------- */
 
+static void enter(struct bag_live_rows *live, struct bag_live_reader *reader)
+{
+    reader->live = live;
+    reader->next = live->readers;
+    live->readers = reader;
+}
+
+bool bag_updates_enter(struct bag_live_rows *live, struct bag_live_reader *reader,
+                       struct bag_problem *problem)
+{
+    pthread_mutex_t *lock = &live->stream->updates->lock;
+    int64_t kept_rows = bag_live_rows_kept_by(reader->rules);
+    pthread_mutex_lock(lock);
+    bool ok = bag_live_rows_keep(live, kept_rows);
+    if (ok)
+        enter(live, reader);
+    int64_t reused = live->first_reused;
+    pthread_mutex_unlock(lock);
+    return ok || bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                                 "row %" PRId64 " is one of its hash_rows (%" PRId64
+                                 "), and was given to a new key since the table was loaded; "
+                                 "unload the table, and load it together with this model",
+                                 reused, kept_rows);
+}
+
+void bag_updates_leave(struct bag_live_reader *reader)
+{
+    if (!reader->live)
+        return;
+    pthread_mutex_t *lock = &reader->live->stream->updates->lock;
+    pthread_mutex_lock(lock);
+    struct bag_live_reader **link = &reader->live->readers;
+    while (*link != reader)
+        link = &(*link)->next;
+    *link = reader->next;
+    reader->live = NULL;
+    pthread_mutex_unlock(lock);
+}
+
 /* From here on the table gets what others get. Where it is ahead of them, the stream follows when
  * it is served: its change may yet fail. */
 static void join(struct catching_up *up)
@@ -234,6 +273,8 @@ static void join(struct catching_up *up)
     up->live->next = stream->tables;
     up->live->detach = bag_updates_detach;
     stream->tables = up->live;
+    if (up->table->reader)
+        enter(up->live, up->table->reader);
     bag_updates_remove_files(stream);
 }
 
@@ -287,7 +328,7 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
     struct catching_up up = {.updates = updates, .table = table};
     if (table->memory->map)
         return check_mapped(updates, table, problem);
-    if (!bag_live_rows_make(table->memory, table->rules))
+    if (!bag_live_rows_make(table->memory, table->kept_rows))
         return bag_problem_no_memory(problem);
     up.live = table->memory->live;
     up.live->version = table->version;
@@ -301,14 +342,6 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
         bag_log(BAG_LOG_LEVEL_INFO, "updates were applied", BAG_LOG_TEXT("model", table->name),
                 BAG_LOG_NUMBER("updates", up.applied), BAG_LOG_NUMBER("last_sequence", up.through));
     return true;
-}
-
-void bag_updates_protect(struct bag_live_rows *live, const struct bag_rules *rules)
-{
-    pthread_mutex_lock(&live->stream->updates->lock);
-    if (bag_table_is_keyed(live->memory))
-        bag_live_rows_protect(live, rules);
-    pthread_mutex_unlock(&live->stream->updates->lock);
 }
 
 bool bag_updates_is_next(const struct bag_live_rows *live)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -142,7 +143,12 @@ static bool init_lock(struct bag_live_rows *live)
     return ok;
 }
 
-bool bag_live_rows_make(struct bag_table_memory *memory, const struct bag_rules *rules)
+int64_t bag_live_rows_kept_by(const struct bag_rules *rules)
+{
+    return rules->keyed && rules->missing == BAG_MISSING_HASH ? rules->hash_rows : 0;
+}
+
+bool bag_live_rows_make(struct bag_table_memory *memory, int64_t kept_rows)
 {
     struct bag_live_rows *live = aligned_alloc(_Alignof(struct bag_live_rows), sizeof *live);
     if (!live)
@@ -159,15 +165,25 @@ bool bag_live_rows_make(struct bag_table_memory *memory, const struct bag_rules 
     live->next_spare = memory->shape[0];
     live->end_spare = memory->shape[0] + memory->spare_rows;
     memory->table.num_rows = live->end_spare;
-    bag_live_rows_protect(live, rules);
+    live->kept_rows = kept_rows;
+    live->first_reused = INT64_MAX;
     return true;
 }
 
-void bag_live_rows_protect(struct bag_live_rows *live, const struct bag_rules *rules)
+bool bag_live_rows_keep(struct bag_live_rows *live, int64_t kept_rows)
 {
-    live->kept_rows = rules->missing == BAG_MISSING_HASH ? rules->hash_rows : 0;
-    live->has_default_key = rules->has_default_index;
-    live->default_key = (uint64_t)rules->default_index;
+    size_t left = 0;
+    if (kept_rows > live->first_reused)
+        return false;
+    if (kept_rows <= live->kept_rows)
+        return true;
+    for (size_t i = 0; i < live->num_freed; i++) {
+        if (live->freed[i] >= kept_rows)
+            live->freed[left++] = live->freed[i];
+    }
+    live->num_freed = left;
+    live->kept_rows = kept_rows;
+    return true;
 }
 
 void bag_live_rows_free(struct bag_live_rows *live)
@@ -278,17 +294,41 @@ static bool reserve_freed(struct bag_live_rows *live, size_t count, struct bag_p
     return true;
 }
 
+/* The reader that has this key as its default. */
+static const struct bag_live_reader *find_reader(const struct bag_live_rows *live, uint64_t key)
+{
+    const struct bag_live_reader *reader = live->readers;
+    while (reader &&
+           !(reader->rules->has_default_index && (uint64_t)reader->rules->default_index == key))
+        reader = reader->next;
+    return reader;
+}
+
+bool bag_live_rows_check_readers(const struct bag_live_rows *live,
+                                 const struct bag_rows_batch *batch, struct bag_problem *problem)
+{
+    const struct bag_live_reader *reader = NULL;
+    size_t at = 0;
+    while (at < batch->count && !(reader = find_reader(live, batch->ids[at])))
+        at++;
+    if (!reader)
+        return true;
+    char why[400];
+    snprintf(why, sizeof why, "it is the default_index of %s%s%smodel '%s' and cannot be removed",
+             reader->feature ? "feature '" : "", reader->feature ? reader->feature : "",
+             reader->feature ? "' of " : "", reader->model);
+    return reject_key(live, at, batch->ids[at], why, problem);
+}
+
 static bool check_removed(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                           struct bag_problem *problem)
 {
     for (size_t i = 0; i < batch->count; i++) {
         if (!batch->may_be_gone && bag_keys_find_one(&live->memory->index.keys, batch->ids[i]) < 0)
             return reject_key(live, i, batch->ids[i], "the table does not have it", problem);
-        if (live->has_default_key && batch->ids[i] == live->default_key)
-            return reject_key(live, i, batch->ids[i],
-                              "it is the model's default_index and cannot be removed", problem);
     }
-    return reserve_freed(live, batch->count, problem);
+    return bag_live_rows_check_readers(live, batch, problem) &&
+           reserve_freed(live, batch->count, problem);
 }
 
 static size_t count_new(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
@@ -363,9 +403,12 @@ static void put_rows_at(struct bag_live_rows *live, const struct bag_rows_batch 
 /* A row for a new key; -1 where there is none. */
 static int64_t take_row(struct bag_live_rows *live)
 {
-    if (live->num_freed)
-        return live->freed[--live->num_freed];
-    return live->next_spare < live->end_spare ? live->next_spare++ : -1;
+    if (!live->num_freed)
+        return live->next_spare < live->end_spare ? live->next_spare++ : -1;
+    int64_t row = live->freed[--live->num_freed];
+    if (row < live->first_reused)
+        live->first_reused = row;
+    return row;
 }
 
 static void remove_keys(struct bag_live_rows *live, const uint64_t *keys, size_t count)

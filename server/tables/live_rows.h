@@ -69,10 +69,10 @@ struct bag_live_rows {
     size_t found_room;
     int64_t kept_rows;    /* the first so many are not given to other keys: they stand in for keys
                              that are missing */
-    bool has_default_key; /* that may not be removed */
-    uint64_t default_key;
+    int64_t first_reused; /* the first row that was given to another key; kept_rows is at most it */
 
     /* The stream's, see updates.c. */
+    struct bag_live_reader *readers;
     struct bag_updates_stream *stream;
     void (*detach)(struct bag_live_rows *live); /* gives the table up, and frees this */
     struct bag_live_rows *next;
@@ -82,12 +82,26 @@ struct bag_live_rows {
     uint64_t snapshot_through; /* the last one that it had when it was loaded */
 };
 
-/* Makes a table's rows live: memory->live. Of a keyed table memory->spare_rows rows behind the
- * table's own are there for new keys. False without memory. */
-bool bag_live_rows_make(struct bag_table_memory *memory, const struct bag_rules *rules);
+/* Who pools a live table's rows: a model of it, or a feature of a collection. While it is entered,
+ * its default key is not removed, and rows that stand in for missing keys are not given to others,
+ * whoever asks. All but `live` and `next` is borrowed, and set by the owner. */
+struct bag_live_reader {
+    const char *model, *feature; /* for messages; feature is NULL of the table's own model */
+    const struct bag_rules *rules;
+    struct bag_live_rows *live; /* NULL: it is not entered */
+    struct bag_live_reader *next;
+};
 
-/* Keeps the key and the rows that these rules need, in place of others. By the writer. */
-void bag_live_rows_protect(struct bag_live_rows *live, const struct bag_rules *rules);
+/* How many rows of a keyed table stand in for missing keys by these rules. */
+int64_t bag_live_rows_kept_by(const struct bag_rules *rules);
+
+/* Makes a table's rows live: memory->live. Of a keyed table memory->spare_rows rows behind the
+ * table's own are there for new keys, and the first kept_rows are not given to other keys. False
+ * without memory. */
+bool bag_live_rows_make(struct bag_table_memory *memory, int64_t kept_rows);
+
+/* Keeps the first rows from now on. False where one of them was given to another key. */
+bool bag_live_rows_keep(struct bag_live_rows *live, int64_t kept_rows);
 
 /* Frees memory->live, which nobody uses any more; NULL is ignored. */
 void bag_live_rows_free(struct bag_live_rows *live);
@@ -107,6 +121,10 @@ void bag_live_rows_read_end(struct bag_live_rows *const *live, size_t count);
  * Makes room for what applying it needs. */
 bool bag_live_rows_check(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                          bool *changes_keys, struct bag_problem *problem);
+
+/* Whether no reader of the table needs a key that the batch deletes. */
+bool bag_live_rows_check_readers(const struct bag_live_rows *live,
+                                 const struct bag_rows_batch *batch, struct bag_problem *problem);
 
 /* Applies a batch that was checked. Ids that this table does not have, of a batch that was checked
  * with another one, are left out: rows outside of a dense table, keys to be removed. All or

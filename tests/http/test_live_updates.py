@@ -468,7 +468,7 @@ def test_mapped_tables_that_lack_updates_are_not_served(directory):
     with mapped(directory, "--journal-dir", journal) as server:
         state, reason = server.admin.index()["t", "1"]
         expect_equal(state, "UNAVAILABLE")
-        expect("mapped" in reason and str(journal) in reason and "through 2" in reason, reason)
+        expect("mapped" in reason and "that are in t;" in reason and "through 2" in reason, reason)
         expect_equal(control.served(server.client, "other"), 1)
         expect_equal(control.served(server.client), 503)
         publish(root, "t", 2, settings={"updates_through": 2})
@@ -497,3 +497,50 @@ def test_mapped_versions_after_updates_in_memory(directory):
         publish(root, "t", 3, settings={"load": "map", "updates_through": 1})
         server.admin.load("t").expect(200)
         expect_equal(control.served(server.client), 3)
+
+
+# ---- what reads a table --------------------------------------------------------------------------
+def feature_of(root, name, **rules):
+    """A collection over the keyed table t."""
+    (root / name / "1").mkdir(parents=True)
+    write_json(root / name / "1" / "config.json", {"features": [{"name": "f", "model": "t", **rules}]})
+
+
+def remove(client, key):
+    return update(client, "t", Tensor("keys", np.array([key])), **{"delete": True})
+
+
+def test_features_that_come_and_go(directory):
+    """What a feature needs stays from when it is loaded to when it is unloaded; where it is gone already,
+    the feature is not loaded."""
+    root = directory / "models"
+    control.publish_keyed(root, "t", 1)
+    write_json(root / "t" / "config.json", {"spare_rows": 1})
+    row = [[9] * control.COLUMNS]
+    with serve_versions(directory) as server:
+        admin = server.admin.client
+        feature_of(root, "default", missing="default", default_index=5)
+        server.admin.load("default").expect(200)
+        error = remove(admin, 5).expect(400).error()
+        expect("it is the default_index of feature 'f' of model 'default'" in error, error)
+        server.admin.unload("default").expect(200)
+        # Once no request can read the collection any more.
+        wait_until(lambda: remove(admin, 5).status == 200, "key 5 is still protected")
+        error = server.admin.load("default").expect(400).error()
+        expect("default_index is 5, a key that the table does not have" in error, error)
+        applied(update(admin, "t", Tensor("keys", np.array([5])), row), 2, 1)
+        server.admin.load("default").expect(200)
+        # Its row went from key 5 to key 5, and rows 0 to 4 are nobody else's yet.
+        feature_of(root, "hashed", missing="hash", hash_rows=5)
+        server.admin.load("hashed").expect(200)
+        applied(remove(admin, 0), 3, 1)
+        error = update(admin, "t", Tensor("keys", np.array([50, 51])), row * 2).expect(507).error()
+        expect("2 of the keys are new, and the table has room for 1" in error, error)
+        feature_of(root, "wider", missing="hash", hash_rows=6)
+        error = server.admin.load("wider").expect(409).error()
+        expect("row 5 is one of its hash_rows (6), and was given to a new key" in error, error)
+        server.admin.unload("t", unload_dependents=True).expect(200)
+        server.admin.group({"name": "t"}, {"name": "wider"}, {"name": "default"}).expect(200)
+        missing = Tensor("f.indices", np.arange(100, 200).reshape(-1, 1))
+        got = server.client.infer("wider", [missing], binary=True).outputs()["f"].array
+        expect_equal(np.unique(got, axis=0).tolist(), control.rows_of(1)[:1].tolist())

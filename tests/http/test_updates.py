@@ -1,5 +1,6 @@
 """Updates of rows: what is applied, ignored and rejected, the journal, and what a restart keeps."""
 
+import json
 import resource
 import shutil
 import threading
@@ -176,6 +177,97 @@ def test_keys_come_and_go(world):
         applied(update(client, "keyed", np.array([5, 6, 7], np.uint64), rows), 4, 3)
         check_rows(rows_of(client, "keyed", np.array([5, 6, 7], np.uint64)), rows)
         check_rows(rows_of(client, "keyed", keys()[5:6]), np.zeros((1, 4)))
+
+
+def served_models(client):
+    return {entry["name"]: (entry["state"], entry.get("reason", "")) for entry in
+            client.request("POST", "/v2/repository/index", b"", AUTHORIZED).json()}
+
+
+def collect(world, **rules):
+    """Adds a collection whose feature pools the keyed table by rules of its own."""
+    feature = {"name": "f", "model": "keyed", **rules}
+    config = json.loads(world.config.read_text())
+    config["models"] = [m for m in config["models"] if m["name"] != "c"] + \
+        [{"name": "c", "features": [feature]}]
+    world.config.write_text(json.dumps(config))
+
+
+def pooled(client, ids):
+    return client.infer("c", [Tensor("f.indices", np.asarray(ids).reshape(-1, 1))], AUTHORIZED,
+                        binary=True).outputs()["f"].array
+
+
+REMOVED = {"delete": True}
+
+
+def test_default_keys_of_features_stay(world):
+    """Whoever asks: also the table's own model, which has no default key."""
+    default = keys()[7]
+    collect(world, missing="default", default_index=str(default))
+    with world.server() as server, Client(server) as client:
+        error = update(client, "keyed", keys()[5:8], **REMOVED).expect(400).error()
+        expect(f"'keys' has {default} at position 2: it is the default_index of feature 'f' of model "
+               "'c' and cannot be removed" in error, error)
+        applied(update(client, "keyed", keys()[5:7], **REMOVED), 1, 2)
+        check_rows(pooled(client, keys()[[5, 7, 8]]), table()[[7, 7, 8]])
+    with world.server() as server, Client(server) as client:
+        check_rows(pooled(client, keys()[[5, 7, 8]]), table()[[7, 7, 8]])
+
+
+def test_rows_of_missing_keys_stay(world):
+    """Rows that a feature hashes to are not given to new keys, now and after a restart."""
+    collect(world, missing="hash", hash_rows=3)
+    new = np.array([1, 2, 3, 4], np.uint64)
+    rows = np.full((4, COLUMNS), -1, np.float32)
+    with world.server() as server, Client(server) as client:
+        applied(update(client, "keyed", keys()[:4], **REMOVED), 1, 4)
+        want = pooled(client, keys()[:4])
+        expect(np.isin(want, table()[:3]).all(), want)
+        applied(update(client, "keyed", new, rows), 2, 4)
+        error = update(client, "keyed", np.array([9], np.uint64), rows[:1]).expect(507).error()
+        expect("has room for 0" in error, error)
+        check_rows(pooled(client, keys()[:4]), want)
+        check_rows(pooled(client, new), rows)
+    with world.server() as server, Client(server) as client:
+        check_rows(pooled(client, keys()[:4]), want)
+        check_rows(pooled(client, new), rows)
+
+
+def test_default_key_that_was_removed(world):
+    """Of a feature that came later: it is not served, and what it stands on is."""
+    with world.server() as server, Client(server) as client:
+        applied(update(client, "keyed", keys()[7:8], **REMOVED), 1, 1)
+    collect(world, missing="default", default_index=str(keys()[7]))
+    with world.server() as server, Client(server) as client:
+        state, reason = served_models(client)["c"]
+        expect_equal(state, "UNAVAILABLE")
+        expect("a key that the table does not have" in reason and "feature 'f'" in reason, reason)
+        check_rows(rows_of(client, "keyed", keys()[8:9]), table()[8:9])
+        expect_equal(served_models(client)["both"][0], "READY")
+
+
+def test_default_key_that_came_by_an_update(world):
+    """The table's own, and a feature's: checked when the journal was read."""
+    row = np.full((1, COLUMNS), 3, np.float32)
+    with world.server() as server, Client(server) as client:
+        applied(update(client, "keyed", np.array([77], np.uint64), row), 1, 1)
+    config = world.config.read_text()
+    collect(world, missing="default", default_index=77)
+    with world.server() as server, Client(server) as client:
+        check_rows(pooled(client, np.array([5, 77])), np.vstack([row, row]))
+    world.config.write_text(config.replace('"missing": "skip"',
+                                           '"missing": "default", "default_index": 77', 1))
+    with world.server() as server, Client(server) as client:
+        check_rows(rows_of(client, "keyed", np.array([5])), row)
+        error = update(client, "keyed", np.array([77], np.uint64), **REMOVED).expect(400).error()
+        expect("it is the default_index of " in error, error)
+    world.config.write_text(config.replace('"missing": "skip"',
+                                           '"missing": "default", "default_index": 78', 1))
+    with world.server() as server, Client(server) as client:
+        state, reason = served_models(client)["keyed"]
+        expect(state == "UNAVAILABLE" and "default_index is 78" in reason, f"{state}: {reason}")
+        rows_of(client, "dense", [0])
 
 
 def test_row_formats(world):

@@ -9,13 +9,11 @@
 #define ROWS    64
 #define COLUMNS 16
 
-static const struct bag_rules dense_rules = {.reduction = BAG_SUM, .default_index = -1};
-
 static void make_dense(struct bag_table_memory *memory)
 {
     struct bag_problem problem;
     assert_true(bag_table_create(BAG_F32, 2, (int64_t[]){ROWS, COLUMNS}, memory, &problem));
-    assert_true(bag_live_rows_make(memory, &dense_rules));
+    assert_true(bag_live_rows_make(memory, 0));
 }
 
 static void free_table(struct bag_table_memory *memory)
@@ -152,7 +150,7 @@ static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
 }
 
 /* Keys 1000 to 1003 in rows 0 to 3 of one F32 each, and room for `spare` more. */
-static void make_keyed(struct bag_table_memory *memory, size_t spare, const struct bag_rules *rules)
+static void make_keyed(struct bag_table_memory *memory, size_t spare, int64_t kept_rows)
 {
     struct bag_problem problem;
     struct bag_keys_source source = {read_keys, NULL, 4, true, spare};
@@ -161,7 +159,7 @@ static void make_keyed(struct bag_table_memory *memory, size_t spare, const stru
     memory->spare_rows = spare;
     memory->keys_dtype = BAG_I64;
     assert_true(bag_keys_index_build(&source, 1, NULL, NULL, &memory->index, &problem));
-    assert_true(bag_live_rows_make(memory, rules));
+    assert_true(bag_live_rows_make(memory, kept_rows));
 }
 
 static struct bag_rows_batch batch_of(const uint64_t *keys, size_t count, const float *rows)
@@ -212,7 +210,7 @@ static void new_keys_take_spare_rows(void **state)
     const uint64_t three[3] = {7, 8, 9};
     struct bag_table_memory memory;
     (void)state;
-    make_keyed(&memory, 2, &dense_rules);
+    make_keyed(&memory, 2, 0);
     assert_int_equal(memory.table.num_rows, 6);
     assert_int_equal(bag_live_rows_spare(memory.live), 2);
     expect_problem(&memory, three, 3, values, BAG_ERROR_STORAGE, "3 of the keys are new");
@@ -230,7 +228,7 @@ static void new_keys_take_spare_rows(void **state)
     expect_problem(&memory, (uint64_t[]){8, 1001}, 2, NULL, BAG_ERROR_BAD_REQUEST,
                    "'keys' has 1001 at position 1");
     free_table(&memory);
-    make_keyed(&memory, 0, &dense_rules);
+    make_keyed(&memory, 0, 0);
     expect_problem(&memory, (uint64_t[]){1000, UINT64_MAX}, 2, values, BAG_ERROR_BAD_REQUEST,
                    "'keys' has -1 at position 1");
     free_table(&memory);
@@ -239,21 +237,43 @@ static void new_keys_take_spare_rows(void **state)
 /* Rows that stand in for missing keys are no other key's, and a default key stays. */
 static void rows_that_others_need_stay(void **state)
 {
-    struct bag_rules rules = {.missing = BAG_MISSING_HASH,
-                              .hash_rows = 2,
-                              .has_default_index = true,
-                              .default_index = 1003};
+    const struct bag_rules rules = {.has_default_index = true, .default_index = 1003};
+    struct bag_live_reader reader = {.model = "c", .feature = "f", .rules = &rules};
     struct bag_table_memory memory;
     (void)state;
-    make_keyed(&memory, 1, &rules);
+    make_keyed(&memory, 1, 2);
+    memory.live->readers = &reader;
     take_out(&memory, 1000);
     assert_int_equal(bag_live_rows_spare(memory.live), 1);
     take_out(&memory, 1002);
     assert_int_equal(bag_live_rows_spare(memory.live), 2);
-    expect_problem(&memory, (uint64_t[]){1003}, 1, NULL, BAG_ERROR_BAD_REQUEST, "default_index");
+    expect_problem(&memory, (uint64_t[]){1003}, 1, NULL, BAG_ERROR_BAD_REQUEST,
+                   "'keys' has 1003 at position 0: it is the default_index of feature 'f' of model "
+                   "'c' and cannot be removed");
     put(&memory, 1, 1);
     put(&memory, 2, 1);
     assert_true(row_of(&memory, 1) >= 2 && row_of(&memory, 2) >= 2);
+    free_table(&memory);
+}
+
+/* More of them are kept while they are free, and none that another key has. */
+static void more_rows_are_kept(void **state)
+{
+    struct bag_table_memory memory;
+    (void)state;
+    make_keyed(&memory, 0, 0);
+    take_out(&memory, 1000);
+    take_out(&memory, 1003);
+    take_out(&memory, 1002);
+    assert_int_equal(bag_live_rows_spare(memory.live), 3);
+    assert_true(bag_live_rows_keep(memory.live, 2));
+    assert_int_equal(bag_live_rows_spare(memory.live), 2);
+    put(&memory, 1, 1);
+    assert_int_equal(row_of(&memory, 1), 2);
+    assert_true(bag_live_rows_keep(memory.live, 1));
+    assert_true(bag_live_rows_keep(memory.live, 2));
+    assert_false(bag_live_rows_keep(memory.live, 3));
+    assert_int_equal(memory.live->kept_rows, 2);
     free_table(&memory);
 }
 
@@ -294,7 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(readers_see_whole_batches), cmocka_unit_test(a_writer_gets_its_turn),
-        cmocka_unit_test(new_keys_take_spare_rows), cmocka_unit_test(rows_that_others_need_stay),
-        cmocka_unit_test(rows_are_converted)};
+        cmocka_unit_test(new_keys_take_spare_rows),  cmocka_unit_test(rows_that_others_need_stay),
+        cmocka_unit_test(more_rows_are_kept),        cmocka_unit_test(rows_are_converted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

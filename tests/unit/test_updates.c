@@ -39,13 +39,11 @@ static int tear_down(void **state)
 /* A table of zeros. */
 static void attach(struct bag_table_memory *memory, enum bag_dtype dtype, uint64_t through)
 {
-    static const struct bag_rules rules = {.reduction = BAG_SUM, .default_index = -1};
     struct bag_problem problem;
     int64_t shape[2] = {ROWS, COLUMNS};
     assert_true(bag_table_create(dtype, 2, shape, memory, &problem));
     memset(memory->mapping, 0, ROWS * bag_row_bytes(&memory->table));
-    struct bag_updates_table table = {
-        .name = "items", .memory = memory, .rules = &rules, .through = through};
+    struct bag_updates_table table = {.name = "items", .memory = memory, .through = through};
     if (!bag_updates_attach(&updates, &table, &problem))
         fail_msg("%s", problem.text);
 }
@@ -209,7 +207,6 @@ static bool read_keys(void *context, size_t first, size_t count, uint64_t *keys,
 /* A keyed table of zeros, with the keys 100 to 103 and room for as many. */
 static void attach_keyed(struct bag_table_memory *memory)
 {
-    static const struct bag_rules rules = {.reduction = BAG_SUM, .default_index = -1};
     struct bag_keys_source source = {read_keys, NULL, ROWS / 2, false, ROWS / 2};
     struct bag_problem problem;
     int64_t shape[2] = {ROWS, COLUMNS};
@@ -219,7 +216,7 @@ static void attach_keyed(struct bag_table_memory *memory)
     memory->shape[0] = memory->table.num_rows = ROWS / 2;
     memory->keys_dtype = BAG_U64;
     assert_true(bag_keys_index_build(&source, 1, NULL, NULL, &memory->index, &problem));
-    struct bag_updates_table table = {.name = "items", .memory = memory, .rules = &rules};
+    struct bag_updates_table table = {.name = "items", .memory = memory};
     if (!bag_updates_attach(&updates, &table, &problem))
         fail_msg("%s", problem.text);
 }

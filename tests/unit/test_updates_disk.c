@@ -58,12 +58,11 @@ struct story {
 
 static bool attach(struct story *story, uint64_t through, struct bag_problem *problem)
 {
-    static const struct bag_rules rules = {.reduction = BAG_SUM, .default_index = -1};
     struct version *version = &story->versions[story->num_versions];
     version->through = through;
     load(story->keyed, &story->states[through], &version->memory);
     struct bag_updates_table table = {
-        .name = "items", .memory = &version->memory, .rules = &rules, .through = through};
+        .name = "items", .memory = &version->memory, .through = through};
     if (bag_updates_attach(&story->updates, &table, problem)) {
         story->num_versions++;
         return true;
