@@ -208,6 +208,11 @@ bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct 
 bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
                               struct bag_safetensors_tensor *tensor, struct bag_problem *problem);
 
+/* The same of the one where *cursor of bag_safetensors_next stands. */
+bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struct cJSON *cursor,
+                                 struct bag_safetensors_tensor *tensor,
+                                 struct bag_problem *problem);
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* The member of a header that holds texts about the file. */

@@ -430,14 +430,19 @@ static bool describe_layout(const struct bag_safetensors *file, const cJSON *ite
 bool bag_safetensors_describe(const struct bag_safetensors *file, const char *name,
                               struct bag_safetensors_tensor *tensor, struct bag_problem *problem)
 {
-    const cJSON *item = member(file->tree, name);
+    return bag_safetensors_describe_at(file, member(file->tree, name), tensor, problem);
+}
+
+bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struct cJSON *item,
+                                 struct bag_safetensors_tensor *tensor, struct bag_problem *problem)
+{
     tensor->type = member(item, "dtype")->valuestring;
     const struct type *type = find_type(tensor->type);
     if (!check_poolable(item, type, problem))
         return reject(item, problem);
     tensor->row_format = type->row_format;
     tensor->row_elements = 0;
-    bool may_be_quantised = strcmp(name, DESCRIBED) == 0 && strcmp(type->name, "U8") == 0;
+    bool may_be_quantised = strcmp(item->string, DESCRIBED) == 0 && strcmp(type->name, "U8") == 0;
     if ((may_be_quantised && !describe_rows(file, tensor, problem)) ||
         !describe_layout(file, item, type->dtype, &tensor->layout, problem))
         return reject(item, problem);

@@ -23,9 +23,60 @@ static bool add_name(struct bag_file_names *names, const char *name, size_t byte
     if (grown)
         names->names = grown;
     if (!grown || !(grown[names->count] = strndup(name, bytes)))
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for the file's names");
+        return bag_problem_no_memory(problem);
     names->count++;
     return true;
+}
+
+/* Adds a name and what it is of, or NULL where that cannot be pooled. */
+static bool add_file(struct bag_file_names *names, const char *name, size_t bytes,
+                     const struct bag_table_file *file, struct bag_problem *problem)
+{
+    struct bag_table_file *grown = reallocarray(names->files, names->count + 1, sizeof *grown);
+    if (!grown)
+        return bag_problem_no_memory(problem);
+    names->files = grown;
+    grown[names->count] = file ? *file : (struct bag_table_file){.path = NULL};
+    return add_name(names, name, bytes, problem);
+}
+
+static int compare_names(const void *one, const void *other)
+{
+    return strcmp(*(char *const *)one, *(char *const *)other);
+}
+
+static bool sort_names(struct bag_file_names *names, struct bag_problem *problem)
+{
+    names->sorted = calloc(names->count + 1, sizeof *names->sorted);
+    if (!names->sorted)
+        return bag_problem_no_memory(problem);
+    if (names->count)
+        memcpy(names->sorted, names->names, names->count * sizeof *names->sorted);
+    qsort(names->sorted, names->count, sizeof *names->sorted, compare_names);
+    return true;
+}
+
+/* A name in two pieces. */
+struct wanted {
+    const char *base, *suffix;
+    size_t bytes;
+};
+
+static int compare_wanted(const void *key, const void *element)
+{
+    const struct wanted *wanted = key;
+    const char *name = *(char *const *)element;
+    int order = strncmp(wanted->base, name, wanted->bytes);
+    return order ? order : strcmp(wanted->suffix, name + wanted->bytes);
+}
+
+const char *bag_file_names_find(const struct bag_file_names *names, const char *base, size_t bytes,
+                                const char *suffix)
+{
+    const struct wanted wanted = {base, suffix, bytes};
+    char **found =
+        bsearch(&wanted, names->sorted, names->count, sizeof *names->sorted, compare_wanted);
+    return found ? *found : NULL;
 }
 
 void bag_file_names_free(struct bag_file_names *names)
@@ -33,7 +84,9 @@ void bag_file_names_free(struct bag_file_names *names)
     for (size_t i = 0; i < names->count; i++)
         free(names->names[i]);
     free(names->names);
-    *names = (struct bag_file_names){NULL, 0};
+    free(names->sorted);
+    free(names->files);
+    *names = (struct bag_file_names){.count = 0};
 }
 
 bool bag_file_reject_name(const char *what, const char *name, const struct bag_file_names *names,
@@ -104,39 +157,6 @@ static bool open_tensors(const char *path, struct stat *state, struct bag_safete
     return ok || bag_file_reject(path, problem);
 }
 
-static bool list_tensors(const struct bag_safetensors *tensors, struct bag_file_names *names,
-                         struct bag_problem *problem)
-{
-    const struct cJSON *cursor = NULL;
-    for (const char *name; (name = bag_safetensors_next(tensors, &cursor));) {
-        if (!add_name(names, name, strlen(name), problem))
-            return false;
-    }
-    return true;
-}
-
-bool bag_file_list_tensors(const char *path, struct bag_file_names *names,
-                           struct bag_problem *problem)
-{
-    struct stat state;
-    struct bag_safetensors tensors;
-    if (!open_tensors(path, &state, &tensors, problem))
-        return false;
-    bool ok = list_tensors(&tensors, names, problem);
-    bag_safetensors_free(&tensors);
-    return ok;
-}
-
-static bool reject_tensor(const struct bag_safetensors *tensors, const char *tensor,
-                          struct bag_problem *problem)
-{
-    struct bag_file_names names = {NULL, 0};
-    if (list_tensors(tensors, &names, problem))
-        bag_file_reject_name("tensor", tensor, &names, problem);
-    bag_file_names_free(&names);
-    return false;
-}
-
 /* A number that the file notes of itself; 0 where it does not, and then *found is false. `what`
  * says what it must be. */
 static bool read_number(const struct bag_safetensors *tensors, const char *key, const char *what,
@@ -167,6 +187,57 @@ static bool read_facts(const struct bag_safetensors *tensors, struct bag_table_f
                        problem);
 }
 
+/* Fills in what a tensor's description says. */
+static void describe(struct bag_table_file *file, const struct bag_safetensors_tensor *tensor)
+{
+    file->npy = tensor->layout;
+    file->row_format = tensor->row_format;
+    file->row_elements = tensor->row_elements;
+}
+
+/* `file` is remembered as the one that holds them. */
+static bool list_tensors(const struct bag_safetensors *tensors, struct bag_table_file *file,
+                         struct bag_file_names *names, struct bag_problem *problem)
+{
+    const struct cJSON *cursor = NULL;
+    struct bag_safetensors_tensor tensor;
+    struct bag_problem unsupported;
+    bool readable = read_facts(tensors, file, &unsupported);
+    for (const char *name; (name = bag_safetensors_next(tensors, &cursor));) {
+        bool ok = readable && bag_safetensors_describe_at(tensors, cursor, &tensor, &unsupported);
+        if (ok)
+            describe(file, &tensor);
+        if (!add_file(names, name, strlen(name), ok ? file : NULL, problem))
+            return false;
+    }
+    return sort_names(names, problem);
+}
+
+bool bag_file_list_tensors(const char *path, struct bag_file_names *names,
+                           struct bag_problem *problem)
+{
+    struct stat state;
+    struct bag_safetensors tensors;
+    struct bag_table_file file;
+    if (!open_tensors(path, &state, &tensors, problem))
+        return false;
+    bag_file_remember(&file, path, &state);
+    bool ok = list_tensors(&tensors, &file, names, problem);
+    bag_safetensors_free(&tensors);
+    return ok;
+}
+
+static bool reject_tensor(const struct bag_safetensors *tensors, const struct bag_table_file *file,
+                          const char *tensor, struct bag_problem *problem)
+{
+    struct bag_file_names names = {.count = 0};
+    struct bag_table_file any = *file;
+    if (list_tensors(tensors, &any, &names, problem))
+        bag_file_reject_name("tensor", tensor, &names, problem);
+    bag_file_names_free(&names);
+    return false;
+}
+
 bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
                            struct bag_problem *problem)
 {
@@ -178,13 +249,10 @@ bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_tabl
     bag_file_remember(file, path, &state);
     bool ok = bag_safetensors_has(&tensors, tensor)
                   ? bag_safetensors_describe(&tensors, tensor, &found, problem)
-                  : reject_tensor(&tensors, tensor, problem);
+                  : reject_tensor(&tensors, file, tensor, problem);
     ok = ok && read_facts(&tensors, file, problem);
-    if (ok) {
-        file->npy = found.layout;
-        file->row_format = found.row_format;
-        file->row_elements = found.row_elements;
-    }
+    if (ok)
+        describe(file, &found);
     bag_safetensors_free(&tensors);
     return ok || bag_file_reject(path, problem);
 }
@@ -257,7 +325,7 @@ static bool list_indexed(const struct bag_safetensors_index *index, struct bag_f
     bool ok = true;
     for (const char *name; ok && (name = bag_safetensors_index_next(index, &cursor));)
         ok = add_name(names, name, strlen(name), problem);
-    return ok;
+    return ok && sort_names(names, problem);
 }
 
 bool bag_file_list_index(const char *path, struct bag_file_names *names,
@@ -274,7 +342,7 @@ bool bag_file_list_index(const char *path, struct bag_file_names *names,
 static bool reject_indexed(const struct bag_safetensors_index *index, const char *tensor,
                            struct bag_problem *problem)
 {
-    struct bag_file_names names = {NULL, 0};
+    struct bag_file_names names = {.count = 0};
     if (list_indexed(index, &names, problem))
         bag_file_reject_name("tensor", tensor, &names, problem);
     bag_file_names_free(&names);
@@ -326,49 +394,60 @@ static bool read_directory(int fd, uint64_t file_bytes, struct bag_npz *npz, voi
     return ok;
 }
 
-static bool list_members(const struct bag_npz *npz, struct bag_file_names *names,
-                         struct bag_problem *problem)
+/* Where the member is in the file, and what it holds. */
+static bool read_member(int fd, const struct bag_npz *npz, const struct bag_npz_member *member,
+                        enum bag_dtype override_dtype, struct bag_table_file *file,
+                        struct bag_problem *problem)
 {
-    struct bag_npz_member member;
-    size_t cursor = 0;
-    while (bag_npz_next(npz, &cursor, &member)) {
-        if (!add_name(names, member.name.data, member.name.bytes, problem))
-            return false;
-    }
-    return true;
+    unsigned char header[BAG_NPZ_MEMBER_HEADER_BYTES];
+    uint64_t offset;
+    if (!bag_file_read_at(fd, header, sizeof header, member->header_offset, problem) ||
+        !bag_npz_locate(npz, member, header, &offset, problem))
+        return false;
+    file->has_crc32 = true;
+    file->crc32_from = offset;
+    file->crc32 = member->crc32;
+    return bag_file_read_npy(fd, offset, offset + member->bytes, override_dtype, &file->npy,
+                             problem);
 }
 
-static bool reject_member(const struct bag_npz *npz, const char *name, size_t found,
-                          struct bag_problem *problem)
+/* `file` is remembered as the one that holds them. */
+static bool list_members(int fd, const struct bag_npz *npz, struct bag_table_file *file,
+                         struct bag_file_names *names, struct bag_problem *problem)
 {
-    struct bag_file_names names = {NULL, 0};
+    struct bag_npz_member member;
+    struct bag_problem unsupported;
+    size_t cursor = 0;
+    while (bag_npz_next(npz, &cursor, &member)) {
+        bool ok = read_member(fd, npz, &member, BAG_DTYPE_COUNT, file, &unsupported);
+        if (!add_file(names, member.name.data, member.name.bytes, ok ? file : NULL, problem))
+            return false;
+    }
+    return sort_names(names, problem);
+}
+
+static bool reject_member(int fd, const struct bag_npz *npz, const struct bag_table_file *file,
+                          const char *name, size_t found, struct bag_problem *problem)
+{
+    struct bag_file_names names = {.count = 0};
+    struct bag_table_file any = *file;
     if (found > 1)
         return bag_problem_set(problem, BAG_ERROR_FILE, "the archive has two members '%s'",
                                bag_quote(name, strlen(name)).text);
-    if (list_members(npz, &names, problem))
+    if (list_members(fd, npz, &any, &names, problem))
         bag_file_reject_name("array", name, &names, problem);
     bag_file_names_free(&names);
     return false;
 }
 
-static bool read_member(int fd, const struct bag_npz *npz, const char *name,
+static bool find_member(int fd, const struct bag_npz *npz, const char *name,
                         enum bag_dtype override_dtype, struct bag_table_file *file,
                         struct bag_problem *problem)
 {
-    unsigned char header[BAG_NPZ_MEMBER_HEADER_BYTES];
     struct bag_npz_member member;
-    uint64_t offset;
     size_t found = bag_npz_find(npz, name, &member);
-    if (found != 1)
-        return reject_member(npz, name, found, problem);
-    if (!bag_file_read_at(fd, header, sizeof header, member.header_offset, problem) ||
-        !bag_npz_locate(npz, &member, header, &offset, problem))
-        return false;
-    file->has_crc32 = true;
-    file->crc32_from = offset;
-    file->crc32 = member.crc32;
-    return bag_file_read_npy(fd, offset, offset + member.bytes, override_dtype, &file->npy,
-                             problem);
+    return found == 1 ? read_member(fd, npz, &member, override_dtype, file, problem)
+                      : reject_member(fd, npz, file, name, found, problem);
 }
 
 bool bag_table_member_open(const char *path, const char *member, enum bag_dtype override_dtype,
@@ -383,7 +462,7 @@ bool bag_table_member_open(const char *path, const char *member, enum bag_dtype 
     bag_file_remember(file, path, &state);
     bool ok = read_directory(fd, (uint64_t)state.st_size, &npz, &directory, problem);
     if (ok) {
-        ok = read_member(fd, &npz, member, override_dtype, file, problem);
+        ok = find_member(fd, &npz, member, override_dtype, file, problem);
         free(directory);
     }
     close(fd);
@@ -395,13 +474,15 @@ bool bag_file_list_members(const char *path, struct bag_file_names *names,
 {
     struct stat state;
     struct bag_npz npz;
+    struct bag_table_file file;
     void *directory;
     int fd = bag_file_open(path, &state, problem);
     if (fd < 0)
         return bag_file_reject(path, problem);
+    bag_file_remember(&file, path, &state);
     bool ok = read_directory(fd, (uint64_t)state.st_size, &npz, &directory, problem);
     if (ok) {
-        ok = list_members(&npz, names, problem);
+        ok = list_members(fd, &npz, &file, names, problem);
         free(directory);
     }
     close(fd);

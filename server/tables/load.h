@@ -256,7 +256,10 @@ bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_p
 /* Names of the tensors of a safetensors file, of its index of parts, or of the members of an .npz
  * file. */
 struct bag_file_names {
-    char **names; /* owned */
+    char **names;                 /* owned; in the file's order */
+    char **sorted;                /* owned; the same ones */
+    struct bag_table_file *files; /* owned; what each name is of, without a path: it cannot be
+                                     pooled; NULL: of an index of parts */
     size_t count;
 };
 bool bag_file_list_tensors(const char *path, struct bag_file_names *names,
@@ -266,6 +269,10 @@ bool bag_file_list_members(const char *path, struct bag_file_names *names,
 bool bag_file_list_index(const char *path, struct bag_file_names *names,
                          struct bag_problem *problem);
 void bag_file_names_free(struct bag_file_names *names);
+
+/* The name that is the first `bytes` of `base`, and the suffix; NULL: there is none. */
+const char *bag_file_names_find(const struct bag_file_names *names, const char *base, size_t bytes,
+                                const char *suffix);
 
 /* All that __metadata__ of a file says; none where it has none. */
 struct bag_file_notes {

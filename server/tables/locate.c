@@ -106,24 +106,16 @@ static bool open_array(const struct archive *archive, const char *name, enum bag
 
 static bool has_name(const struct bag_file_names *names, const char *name)
 {
-    for (size_t i = 0; i < names->count; i++) {
-        if (strcmp(names->names[i], name) == 0)
-            return true;
-    }
-    return false;
+    return bag_file_names_find(names, name, strlen(name), "");
 }
 
 /* The only array of 2 dimensions; NULL where there is none or more than one. */
-static const char *find_only_table(const struct archive *archive,
-                                   const struct bag_file_names *names)
+static const char *find_only_table(const struct bag_file_names *names)
 {
     const char *only = NULL;
     for (size_t i = 0; i < names->count; i++) {
-        struct bag_table_file file;
-        struct bag_problem ignored;
-        if (bag_split_is_scale(names, names->names[i]) ||
-            !open_array(archive, names->names[i], BAG_DTYPE_COUNT, &file, &ignored) ||
-            file.npy.rank != 2)
+        const struct bag_table_file *file = &names->files[i];
+        if (!file->path || file->npy.rank != 2 || bag_split_is_scale(names, names->names[i]))
             continue;
         if (only)
             return NULL;
@@ -175,7 +167,7 @@ static bool choose_arrays(const struct bag_model_config *model, const struct arc
 {
     *values = is_set(model->tensor) ? model->tensor : has_name(names, VALUES) ? VALUES : NULL;
     if (!*values)
-        *values = find_only_table(archive, names);
+        *values = find_only_table(names);
     if (!*values)
         return reject_choice(archive, names, problem);
     *keys = choose_keys(model, names, *values);
@@ -185,7 +177,7 @@ static bool choose_arrays(const struct bag_model_config *model, const struct arc
 static bool open_archive(struct bag_source *source, const struct archive *archive,
                          struct bag_problem *problem)
 {
-    struct bag_file_names names = {NULL, 0};
+    struct bag_file_names names = {.count = 0};
     const char *values, *keys;
     struct bag_table_file *file;
     bool ok = list_archive(archive, &names, problem) &&
@@ -213,7 +205,7 @@ static bool open_parts(struct bag_source *source, const char *index, struct bag_
 {
     const struct bag_model_config *model = source->model;
     const char *values = is_set(model->tensor) ? model->tensor : VALUES, *keys;
-    struct bag_file_names names = {NULL, 0};
+    struct bag_file_names names = {.count = 0};
     struct bag_table_file *file;
     bool ok =
         bag_file_list_index(index, &names, problem) && (file = add_values(source, problem)) &&

@@ -14,18 +14,6 @@
 #define QSCALE "_qscale"
 #define QBIAS  "_qbias"
 
-/* The listed name that is the first `bytes` of `base`, and the suffix. */
-static const char *find_beside(const struct bag_file_names *names, const char *base, size_t bytes,
-                               const char *suffix)
-{
-    for (size_t i = 0; i < names->count; i++) {
-        const char *name = names->names[i];
-        if (strncmp(name, base, bytes) == 0 && strcmp(name + bytes, suffix) == 0)
-            return name;
-    }
-    return NULL;
-}
-
 /* The name of the array that holds the scales of the codes `values`; NULL: there is none, and they
  * are no codes. Codes without a sign have TorchRec's names alone; signed ones are symmetric, under
  * any. */
@@ -35,24 +23,30 @@ static const char *find_scale(const struct bag_file_names *names, const char *va
     size_t bytes = strlen(values), tail = sizeof WEIGHT - 1;
     const char *found = NULL;
     if (dtype == BAG_U8 || dtype == BAG_I8)
-        found = find_beside(names, values, bytes, QSCALE);
+        found = bag_file_names_find(names, values, bytes, QSCALE);
     if (!found && dtype == BAG_I8)
-        found = find_beside(names, values, bytes, "_scale");
+        found = bag_file_names_find(names, values, bytes, "_scale");
     if (!found && dtype == BAG_I8 && bytes >= tail && strcmp(values + bytes - tail, WEIGHT) == 0)
-        found = find_beside(names, values, bytes - tail, "scale");
+        found = bag_file_names_find(names, values, bytes - tail, "scale");
     return found;
+}
+
+/* Whether a name ends with the suffix, and with another one in its place is that of an array whose
+ * scales or biases it would hold. */
+static bool is_beside(const struct bag_file_names *names, const char *name, const char *suffix,
+                      const char *other)
+{
+    size_t bytes = strlen(name), tail = strlen(suffix);
+    if (bytes < tail || strcmp(name + bytes - tail, suffix) != 0)
+        return false;
+    const char *values = bag_file_names_find(names, name, bytes - tail, other);
+    return values && (strcmp(suffix, QBIAS) == 0 || find_scale(names, values, BAG_I8) == name);
 }
 
 bool bag_split_is_scale(const struct bag_file_names *names, const char *name)
 {
-    for (size_t i = 0; i < names->count; i++) {
-        const char *values = names->names[i];
-        const char *scale = find_scale(names, values, BAG_I8);
-        const char *bias = find_beside(names, values, strlen(values), QBIAS);
-        if (name == scale || name == bias)
-            return true;
-    }
-    return false;
+    return is_beside(names, name, QSCALE, "") || is_beside(names, name, QBIAS, "") ||
+           is_beside(names, name, "_scale", "") || is_beside(names, name, "scale", WEIGHT);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -112,7 +106,7 @@ bool bag_split_open(struct bag_source *source, const struct bag_file_names *name
 {
     const struct bag_npy *npy = &source->files[0].npy;
     const char *scale = find_scale(names, values, npy->dtype);
-    const char *bias = find_beside(names, values, strlen(values), QBIAS);
+    const char *bias = bag_file_names_find(names, values, strlen(values), QBIAS);
     bool is_signed = npy->dtype == BAG_I8;
     if (!scale)
         return true;

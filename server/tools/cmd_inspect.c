@@ -277,18 +277,13 @@ static bool add_tensor(struct tensors *tensors, const char *name, const struct b
 static bool list_archive(struct tensors *tensors, const char *path, bool safetensors,
                          struct bag_problem *problem)
 {
-    struct bag_file_names names = {NULL, 0};
+    struct bag_file_names names = {.count = 0};
     bool ok = (safetensors ? bag_file_list_tensors(path, &names, problem)
                            : bag_file_list_members(path, &names, problem)) &&
               make_room(tensors, names.count, problem);
-    for (size_t i = 0; ok && i < names.count; i++) {
-        struct bag_table_file file;
-        struct bag_problem unsupported;
-        bool opened = safetensors ? bag_table_tensor_open(path, names.names[i], &file, &unsupported)
-                                  : bag_table_member_open(path, names.names[i], BAG_DTYPE_COUNT,
-                                                          &file, &unsupported);
-        ok = add_tensor(tensors, names.names[i], opened ? &file : NULL, problem);
-    }
+    for (size_t i = 0; ok && i < names.count; i++)
+        ok = add_tensor(tensors, names.names[i], names.files[i].path ? &names.files[i] : NULL,
+                        problem);
     bag_file_names_free(&names);
     return ok;
 }

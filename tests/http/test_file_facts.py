@@ -75,6 +75,29 @@ def test_other_keys_than_those_in_parts(directory):
         expect_equal(rows_of(server, "dense", [3]).tolist(), VALUES[3:4].tolist())
 
 
+# ---- many tensors ----------------------------------------------------------------------------------
+
+def test_many_tensors(directory):
+    """Of 40,000 tensors, or arrays of an archive, the one table is found as soon as of a few."""
+    count, zeros = 40_000, np.zeros(2, F32)
+    tensors = {f"layer.{i}.norm": ("F32", zeros) for i in range(count // 2)}
+    tensors |= {f"layer.{i}.norm_scale": ("F32", zeros) for i in range(count // 2 - 1)}
+    header, at = {}, 0
+    for name in tensors:
+        header[name] = {"dtype": "F32", "shape": [2], "data_offsets": [at, at + 8]}
+        at += 8
+    header["table"] = {"dtype": "F32", "shape": [ROWS, COLUMNS], "data_offsets": [at, at + VALUES.nbytes]}
+    text = json.dumps(header).encode()
+    (directory / "m.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(at)
+                                              + VALUES.tobytes())
+    np.savez(directory / "m.npz", **{name: zeros for name in list(tensors)[::20]}, table=VALUES)
+    for name, listed in (("m.safetensors", count), ("m.npz", count // 20 + 1)):
+        report = json.loads(run("inspect", "--json", directory / name).stdout)
+        expect_equal((len(report["tensors"]), report["rows"]), (listed, ROWS), name)
+    with Server("--table", f"t={directory / 'm.safetensors'}") as server:
+        expect_equal(rows_of(server, "t", [5]).tolist(), VALUES[5:6].tolist())
+
+
 # ---- what metadata says ----------------------------------------------------------------------------
 
 def test_metadata_survives(directory):
