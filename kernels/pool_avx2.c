@@ -193,10 +193,67 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
     *odd = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
+/* ---- parts of vectors: the first lanes ------------------------------------------------------- */
+
+struct f32v_some {
+    size_t count;
+    __m256i mask;
+};
+
+struct f64v_some {
+    size_t count;
+    __m256i mask;
+};
+
+BAG_LANE struct f32v_some f32v_some_of(size_t count)
+{
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return (struct f32v_some){count, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes)};
+}
+
+BAG_LANE struct f64v_some f64v_some_of(size_t count)
+{
+    const __m256i lanes = _mm256_setr_epi64x(0, 1, 2, 3);
+    return (struct f64v_some){count,
+                              _mm256_cmpgt_epi64(_mm256_set1_epi64x((long long)count), lanes)};
+}
+
+BAG_LANE f32v f32v_load_some_f32(const char *from, const struct f32v_some *some)
+{
+    return _mm256_maskload_ps((const float *)(const void *)from, some->mask);
+}
+
+BAG_LANE f64v f64v_load_some_f64(const char *from, const struct f64v_some *some)
+{
+    return _mm256_maskload_pd((const double *)(const void *)from, some->mask);
+}
+
+/* Elements of two bytes; 7 at most. */
+BAG_LANE __m128i load_some_halves(const char *from, size_t count)
+{
+    size_t bytes = count * 2;
+    if (bytes <= 8)
+        return _mm_cvtsi64_si128((long long)bag_load_some(from, bytes));
+    uint64_t high = bag_load_some(from + bytes - 8, 8) >> 8 * (16 - bytes);
+    return _mm_set_epi64x((long long)high, (long long)bag_load_some(from, 8));
+}
+
+BAG_LANE f32v f32v_load_some_f16(const char *from, const struct f32v_some *some)
+{
+    return _mm256_cvtph_ps(load_some_halves(from, some->count));
+}
+
+BAG_LANE f32v f32v_load_some_bf16(const char *from, const struct f32v_some *some)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(load_some_halves(from, some->count));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 #define BAG_KERNELS      bag_avx2_kernels
 #define BAG_BELOW        NULL
+#define BAG_NARROW_ROWS  1
 #define BAG_PAIRED(kind) ((kind) == BAG_KIND_OF_BF16 || (kind) == BAG_KIND_OF_INT4)
 /* clang-format off */
 #define BAG_WHOLE_TILES(X, ...) \

@@ -203,6 +203,7 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
  * rows in the near caches 512 and 1024 bytes are one tile, too: there are 32 registers. */
 #define BAG_KERNELS      bag_avx512_kernels
 #define BAG_BELOW        &bag_avx2_kernels
+#define BAG_NARROW_ROWS  0
 #define BAG_PAIRED(kind) ((kind) == BAG_KIND_OF_BF16)
 /* clang-format off */
 #define BAG_WHOLE_TILES(X, ...) \

@@ -177,6 +177,46 @@ BAG_LANE void bag_fetch_lines(int cache, const char *from, size_t bytes)
         bag_fetch_line(cache, from + i);
 }
 
+/* From 1 to 8 bytes; what is above them is zero. */
+BAG_LANE uint64_t bag_load_some(const char *from, size_t bytes)
+{
+    uint64_t all;
+    uint32_t low, high;
+    if (bytes == 8) {
+        memcpy(&all, from, sizeof all);
+        return all;
+    }
+    if (bytes >= sizeof low) {
+        memcpy(&low, from, sizeof low);
+        memcpy(&high, from + bytes - sizeof high, sizeof high);
+        return low | (uint64_t)high << 8 * (bytes - sizeof high);
+    }
+    uint64_t first = (uint8_t)from[0], middle = (uint8_t)from[bytes / 2];
+    return first | middle << 8 * (bytes / 2) |
+           (uint64_t)(uint8_t)from[bytes - 1] << 8 * (bytes - 1);
+}
+
+/* Copies from 2 to 31 bytes by two moves that overlap. */
+BAG_LANE void bag_copy_some(char *to, const char *from, size_t bytes)
+{
+    struct parts {
+        char bytes[16];
+    } first, last;
+#define BAG_COPY_ENDS(size)                                \
+    if (bytes >= (size)) {                                 \
+        memcpy(first.bytes, from, (size));                 \
+        memcpy(last.bytes, from + bytes - (size), (size)); \
+        memcpy(to, first.bytes, (size));                   \
+        memcpy(to + bytes - (size), last.bytes, (size));   \
+        return;                                            \
+    }
+    BAG_COPY_ENDS(16)
+    BAG_COPY_ENDS(8)
+    BAG_COPY_ENDS(4)
+    BAG_COPY_ENDS(2)
+#undef BAG_COPY_ENDS
+}
+
 /* The instances for one kind of rows. */
 struct bag_tile_set {
     /* Rows of one tile, of one vector first; NULL: see below. */
@@ -185,6 +225,8 @@ struct bag_tile_set {
     bag_block_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS];
     /* Rows of several tiles of so many vectors each; NULL: those of the next larger are taken. */
     bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS];
+    bag_block_fn *narrow[BAG_MODE_COUNT]; /* rows narrower than a vector; NULL:
+                                             there is none */
     bag_copy_fn *copy_block; /* where a bag of one entry is that row; NULL: see above */
     size_t largest_tile;     /* vectors of the largest of them */
     size_t bits;             /* of an element */

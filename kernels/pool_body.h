@@ -454,6 +454,9 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
 }
 
 #include "pool_copy.h"
+#if BAG_NARROW_ROWS
+#include "pool_narrow.h"
+#endif
 
 #undef V
 #undef BODY_JOIN

@@ -4,6 +4,7 @@
  *   #define BAG_KERNELS              the name of the table to define
  *   #define BAG_BELOW                the kernels for rows narrower than a vector, or NULL
  *   #define BAG_PAIRED(kind)         whether a kind is summed in pairs of vectors
+ *   #define BAG_NARROW_ROWS          1: there are kernels for rows narrower than a vector, too
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
  *   #define BAG_WIDE_TILES(X, ...)   likewise of narrow kinds, for tables in the near caches
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
@@ -73,6 +74,26 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, enum bag_part pa
     }
 }
 
+#if BAG_NARROW_ROWS
+/* All columns of a row that has fewer than a vector. Codes are read from a
+ * padded copy. */
+BAG_LANE f32v f32v_narrow_columns(enum bag_row_kind kind, bool scaled, const struct f32v_row *row,
+                                  const struct f32v_some *some)
+{
+    if (kind == BAG_KIND_OF_F32)
+        return f32v_load_some_f32(row->codes, some);
+    if (kind == BAG_KIND_OF_F16)
+        return f32v_load_some_f16(row->codes, some);
+    if (kind == BAG_KIND_OF_BF16)
+        return f32v_load_some_bf16(row->codes, some);
+    size_t bytes = kind == BAG_KIND_OF_INT4 ? (some->count + 1) / 2 : some->count;
+    uint64_t codes = bag_load_some(row->codes, bytes);
+    struct f32v_row padded = *row;
+    padded.codes = (const char *)&codes;
+    return f32v_columns(kind, scaled, BAG_PART_WHOLE, &padded, 0);
+}
+#endif
+
 /* Puts the columns of sums in order, where f32v_columns does not. */
 BAG_LANE f32v f32v_in_order(enum bag_row_kind kind, f32v sums)
 {
@@ -129,6 +150,16 @@ BAG_LANE f64v f64v_columns(enum bag_row_kind kind, bool scaled, enum bag_part pa
     return f64v_load_f64(row->codes + column * sizeof(double));
 }
 
+#if BAG_NARROW_ROWS
+BAG_LANE f64v f64v_narrow_columns(enum bag_row_kind kind, bool scaled, const struct f64v_row *row,
+                                  const struct f64v_some *some)
+{
+    (void)kind;
+    (void)scaled;
+    return f64v_load_some_f64(row->codes, some);
+}
+#endif
+
 BAG_LANE f64v f64v_in_order(enum bag_row_kind kind, f64v sums)
 {
     (void)kind;
@@ -175,19 +206,31 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
 #define BODY_DIVISOR bag_divisor_f64
 #include "pool_body.h"
 
-/* A function for rows of one tile of so many vectors, */
+/* A function for rows of one tile of so many vectors, one for rows of several,
+ * and one for rows narrower than a vector. */
 #define WHOLE(vector, kind, mode, vectors)                                              \
     static void kind##_##mode##_##vectors(const struct bag_block *block)                \
     {                                                                                   \
         vector##_pool_bags(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, false); \
     }
 
-/* and one for rows of several. */
 #define SPLIT(vector, kind, mode, vectors)                                             \
     static void kind##_##mode##_split_##vectors(const struct bag_block *block)         \
     {                                                                                  \
         vector##_pool_bags(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, true); \
     }
+
+#if BAG_NARROW_ROWS
+#define NARROW(vector, kind, mode)                                        \
+    static void kind##_##mode##_narrow(const struct bag_block *block)     \
+    {                                                                     \
+        vector##_pool_narrow(block, BAG_KIND_OF_##kind, BAG_MODE_##mode); \
+    }
+#define NARROW_NAME(kind, mode) kind##_##mode##_narrow
+#else
+#define NARROW(vector, kind, mode)
+#define NARROW_NAME(kind, mode) NULL
+#endif
 
 #define WHOLE_NAME(vector, kind, mode, vectors) [vectors - 1] = kind##_##mode##_##vectors,
 #define COUNT(vector, kind, mode, vectors)      vectors
@@ -236,6 +279,9 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
     BAG_WHOLE_TILES(WHOLE, vector, kind, GENERAL)                         \
     WIDE_TILES(WHOLE, vector, kind, PLAIN)                                \
     WIDE_TILES(WHOLE, vector, kind, WEIGHTED)                             \
+    NARROW(vector, kind, PLAIN)                                           \
+    NARROW(vector, kind, WEIGHTED)                                        \
+    NARROW(vector, kind, GENERAL)                                         \
     SPLIT_TILES(SPLIT, vector, kind, PLAIN)                               \
     BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)                        \
     BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                        \
@@ -249,6 +295,8 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
         .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},         \
                   {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},  \
                   {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}}, \
+        .narrow = {NARROW_NAME(kind, PLAIN), NARROW_NAME(kind, WEIGHTED), \
+                   NARROW_NAME(kind, GENERAL)},                           \
         .copy_block = COPY_BLOCK_##kind,                                  \
         .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),     \
         .bits = element_bits,                                             \

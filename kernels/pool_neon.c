@@ -203,8 +203,9 @@ BAG_LANE void f32v_store_bf16_pair(char *to, f32v even, f32v odd)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-#define BAG_KERNELS bag_neon_kernels
-#define BAG_BELOW   NULL
+#define BAG_KERNELS     bag_neon_kernels
+#define BAG_BELOW       NULL
+#define BAG_NARROW_ROWS 0
 /* clang-format off */
 #define BAG_PAIRED(kind) ((void)(kind), false)
 #define BAG_WHOLE_TILES(X, ...) \

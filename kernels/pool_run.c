@@ -170,6 +170,8 @@ BAG_LANE bag_block_fn *choose(struct bag_block *block, const struct bag_tile_set
     size_t columns = block->end_column - block->first_column;
     size_t vectors = (columns + set->lanes - 1) >> set->lane_shift;
     block->num_tiles = 1;
+    if (columns < set->lanes)
+        return set->narrow[mode];
     if (vectors <= BAG_TILE_VECTORS && set->whole[mode][vectors - 1])
         return set->whole[mode][vectors - 1];
     if (vectors <= BAG_TILE_VECTORS && block->fetch.near && set->wide[mode][vectors - 1])
@@ -207,9 +209,10 @@ BAG_LANE const struct bag_tile_set *set_for(const struct bag_block *block)
     size_t columns = block->end_column - block->first_column;
     for (; kernels; kernels = kernels->below) {
         const struct bag_tile_set *set = kernels->sets[block->args->walk.kind];
+        bool narrow = set && columns < set->lanes;
         bool splits_byte =
-            set && set->bits < 8 && (block->first_column % 2 || block->end_column % 2);
-        if (set && columns >= set->lanes && !splits_byte)
+            set && set->bits < 8 && (block->first_column % 2 || (block->end_column % 2 && !narrow));
+        if (set && (!narrow || set->narrow[BAG_MODE_PLAIN]) && !splits_byte)
             return set;
     }
     return NULL;
@@ -224,7 +227,8 @@ BAG_LANE bag_block_fn *begin(struct bag_block *block, bag_copy_fn **copy_block)
     if (!set)
         return bag_ref_block;
     if (block->args->singles_pass && block->args->output_dtype == block->args->table.dtype &&
-        mode_of(block->args) != BAG_MODE_GENERAL)
+        mode_of(block->args) != BAG_MODE_GENERAL &&
+        block->end_column - block->first_column >= set->lanes)
         *copy_block = set->copy_block;
     block->fetch = fetch_for(block, set->far);
     if (!block->fetch.near && !prefetched_early(block->args))
