@@ -295,6 +295,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "every journal_sync_interval_ms; off, when the system likes.")                               \
     X(journal_sync_interval_ms, "updates", "journal_sync_interval_ms", COUNT, 100, 1, 3600000,     \
       "milliseconds", "How often the journal is synced where journal_sync is interval.")           \
+    X(journal_kept_bytes, "updates", "journal_kept_bytes", BYTES, 1024 * BAG_MIB, 0,               \
+      1024 * BAG_GIB, "bytes",                                                                     \
+      "How large a model's journal may be to keep updates for versions that are in its folder and "  \
+      "not loaded, so that they can be rolled back to; the oldest are removed.")                   \
     X(updates_memory, "updates", "updates_memory", BYTES, 64 * BAG_MIB, 0, 1024 * BAG_GIB, "bytes", \
       "Memory for updates without a journal_dir, which are applied again to versions that are "    \
       "loaded later; the oldest are dropped. A version that lacks dropped ones is not loaded.")    \

@@ -226,9 +226,11 @@ struct bag_change_entry {
     struct bag_model *model;         /* held; NULL: it is to be loaded */
     struct bag_stored_table *stored; /* held; the table in memory that it will be of; NULL: its
                                         files are read */
-    char *note;        /* owned; what is to be said of one that answers; NULL: nothing */
-    bool is_default;   /* of its name */
-    bool is_announced; /* as LOADING, until the change is made */
+    uint64_t oldest_through; /* the least that other versions include which are there: updates after
+                                it are kept for them; UINT64_MAX: there are none */
+    char *note;              /* owned; what is to be said of one that answers; NULL: nothing */
+    bool is_default;         /* of its name */
+    bool is_announced;       /* as LOADING, until the change is made */
 };
 
 /* A source of the catalog; its name lives as long as the plan's sources. */

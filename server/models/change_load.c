@@ -371,6 +371,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     struct bag_updates_table table = updates_table(model, deltas);
     struct bag_live_rows *live = model->memory->live;
     table.kept_rows = rows_to_keep(plan, model);
+    table.oldest_through = entry->oldest_through;
     bool ok = live ? bag_updates_enter(live, table.reader, problem)
                    : bag_updates_attach(updates, &table, problem);
     if (ok && bag_updates_is_next(model->memory->live)) /* what cannot be applied is waited for */

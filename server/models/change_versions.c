@@ -495,6 +495,27 @@ static bool choose(struct choosing *choosing, bool *chosen, struct bag_problem *
            add_unloaded(choosing, first, problem);
 }
 
+/* Notes in the entries of the model from which update on other versions may lack some that are
+ * there. One that cannot be opened lacks nothing. */
+static void note_oldest(struct bag_change_plan *plan, const char *name, size_t first)
+{
+    size_t count;
+    const struct bag_named_source *found = bag_change_find_sources(plan, name, &count);
+    uint64_t oldest = UINT64_MAX;
+    for (size_t i = 0; i < count; i++) {
+        struct bag_source *source = *found[i].place;
+        struct bag_problem why;
+        if (!source || source->reason || bag_source_is_collection(source))
+            continue;
+        if (!source->is_open && !bag_source_open_table(source, &why))
+            bag_source_reject(source, why.text);
+        else if (bag_source_updates_through(source) < oldest)
+            oldest = bag_source_updates_through(source);
+    }
+    for (size_t i = first; i < plan->count; i++)
+        plan->entries[i].oldest_through = oldest;
+}
+
 /* One that was made for a model of which nothing was asked. */
 static void drop_empty_wish(struct bag_change_plan *plan, const struct bag_wish *wish)
 {
@@ -519,7 +540,10 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
     bool *chosen = ok ? calloc(choosing.count + 1, sizeof *chosen) : NULL;
     if (ok && !chosen)
         ok = bag_problem_no_memory(problem);
+    size_t first = plan->count;
     ok = ok && choose(&choosing, chosen, problem);
+    if (ok && plan->changer->updates)
+        note_oldest(plan, name, first);
     drop_empty_wish(plan, choosing.wish);
     free(chosen);
     free(choosing.candidates);

@@ -269,16 +269,20 @@ bool bag_journal_take_back(struct bag_journal *journal, uint64_t sequence)
     return false;
 }
 
-void bag_journal_remove(struct bag_journal *journal, uint64_t through)
+void bag_journal_remove(struct bag_journal *journal, uint64_t through, uint64_t wanted,
+                        uint64_t kept_bytes)
 {
     const struct bag_disk *disk = journal->disk;
+    uint64_t bytes = bag_journal_bytes(journal);
     size_t removed = 0;
     while (removed + 1 < journal->num_files &&
-           journal->files[removed].end_sequence <= through + 1) {
+           journal->files[removed].end_sequence <= through + 1 &&
+           (journal->files[removed].end_sequence <= wanted + 1 || bytes > kept_bytes)) {
         struct bag_journal_path path =
             bag_journal_path_of(journal->folder, journal->files[removed].first_sequence, "");
         if (disk->remove(disk->context, path.text) != 0)
             break;
+        bytes -= journal->files[removed].bytes;
         removed++;
     }
     if (!removed)

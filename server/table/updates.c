@@ -191,7 +191,9 @@ void bag_updates_remove_files(struct bag_updates_stream *stream)
     }
     if (!stream->journal.folder[0] || !stream->tables)
         return;
-    bag_journal_remove(&stream->journal, through);
+    uint64_t wanted = stream->oldest_through < through ? stream->oldest_through : through;
+    bag_journal_remove(&stream->journal, through, wanted,
+                       stream->updates->settings.journal_kept_bytes);
     set(&stream->journal_bytes, bag_journal_bytes(&stream->journal));
 }
 

@@ -26,7 +26,8 @@
  *
  * DIR/NAME/00000000000000000001.journal begins with update 1. A file that has become large is
  * followed by the next one, whose name is the first update in it; files are removed when every
- * loaded table had their updates from the beginning. A file is synced before the next one is begun;
+ * loaded table had their updates from the beginning, and every version that is there to be loaded
+ * has, or there are too many bytes of them. A file is synced before the next one is begun;
  * where that fails the next one begins with what was not. Bytes behind the record that is followed
  * by the next file's first one were taken back, and do not count.
  *
@@ -105,8 +106,11 @@ static inline bool bag_journal_is_dirty(const struct bag_journal *journal)
  * then takes back those that were not there before. */
 bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_problem *problem);
 
-/* Removes files all of whose updates are `through` or older; the last file stays. */
-void bag_journal_remove(struct bag_journal *journal, uint64_t through);
+/* Removes files all of whose updates are `through` or older; of those with updates after `wanted`
+ * only as many, from the oldest on, as all files are more than `kept_bytes`. The last file stays.
+ */
+void bag_journal_remove(struct bag_journal *journal, uint64_t through, uint64_t wanted,
+                        uint64_t kept_bytes);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -174,6 +178,7 @@ struct bag_updates_settings {
     uint64_t sync_interval_ms;
     const struct bag_disk *disk;
     uint64_t journal_file_bytes; /* a larger file is followed by a new one */
+    uint64_t journal_kept_bytes; /* most files for versions that are not loaded */
     size_t kept_bytes;           /* most memory for updates where there is no journal */
     const char *ready_file;      /* that a delta folder has when it is whole; NULL: none */
 };
@@ -209,6 +214,7 @@ struct bag_updates_stream {
     struct bag_updates_stream *next;
     struct bag_live_rows *tables; /* that are attached */
     struct bag_journal journal;
+    uint64_t oldest_through; /* updates after it are kept for versions that are not loaded */
     struct bag_kept_update *first_kept, *last_kept; /* owned; ascending */
     uint64_t forgotten;  /* the last update that was taken and is kept no more; 0: none */
     uint64_t taken;      /* the last update that was numbered; it may wait to be applied */
@@ -278,6 +284,7 @@ struct bag_updates_table {
     struct bag_live_reader *reader;  /* of its model; NULL: nobody pools it */
     int64_t kept_rows;               /* of all who are to read it, see bag_live_rows_make */
     uint64_t through;                /* the last update that its file includes */
+    uint64_t oldest_through;         /* and the least that other versions do, which may be loaded */
     const char *deltas; /* folder of delta folders, which need not be there; NULL: none */
 };
 

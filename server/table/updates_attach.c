@@ -273,6 +273,7 @@ static void join(struct catching_up *up)
     up->live->next = stream->tables;
     up->live->detach = bag_updates_detach;
     stream->tables = up->live;
+    stream->oldest_through = up->table->oldest_through;
     if (up->table->reader)
         enter(up->live, up->table->reader);
     bag_updates_remove_files(stream);

@@ -393,11 +393,26 @@ static char *row_at(const struct bag_live_rows *live, uint64_t row)
 static void put_rows_at(struct bag_live_rows *live, const struct bag_rows_batch *batch)
 {
     size_t row_bytes = bag_row_bytes(&live->memory->table);
+    write_begin(live);
+    for (size_t i = 0; i < batch->count; i++)
+        memcpy(row_at(live, batch->ids[i]), batch->rows + i * row_bytes, row_bytes);
+    write_end(live);
+}
+
+/* Whether the table has all rows of a batch, which may have been checked with another one. */
+static bool check_rows(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                       struct bag_problem *problem)
+{
     uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
     for (size_t i = 0; i < batch->count; i++) {
-        if (batch->ids[i] < num_rows)
-            memcpy(row_at(live, batch->ids[i]), batch->rows + i * row_bytes, row_bytes);
+        if (batch->ids[i] >= num_rows)
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "it is of row %" PRIu64 ", and the table has rows 0 to %" PRId64
+                                   "; it needs a table with all rows, or one that includes the "
+                                   "update (updates_through)",
+                                   batch->ids[i], (int64_t)num_rows - 1);
     }
+    return true;
 }
 
 /* A row for a new key; -1 where there is none. */
@@ -507,8 +522,8 @@ bool bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch
 {
     if (bag_table_is_keyed(live->memory))
         return batch->deletes ? remove_all(live, batch, problem) : put_keys(live, batch, problem);
-    write_begin(live);
+    if (!check_rows(live, batch, problem))
+        return false;
     put_rows_at(live, batch);
-    write_end(live);
     return true;
 }

@@ -126,9 +126,9 @@ bool bag_live_rows_check(struct bag_live_rows *live, const struct bag_rows_batch
 bool bag_live_rows_check_readers(const struct bag_live_rows *live,
                                  const struct bag_rows_batch *batch, struct bag_problem *problem);
 
-/* Applies a batch that was checked. Ids that this table does not have, of a batch that was checked
- * with another one, are left out: rows outside of a dense table, keys to be removed. All or
- * nothing; false with *problem where there is no room for new keys. */
+/* Applies a batch that was checked, with this table or another one. Keys to be removed that it does
+ * not have are left out. All or nothing; false with *problem where a row is outside of a dense
+ * table, or there is no room for new keys. */
 bool bag_live_rows_apply(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                          struct bag_problem *problem);
 
