@@ -308,7 +308,7 @@ static void start_batch(struct bag_engine *engine, uint64_t now_ns)
     task->cost_ns = cost_ns;
     engine->running_ns += cost_ns;
     engine->running++;
-    bag_workers_push(engine->workers, &task->work, false);
+    bag_workers_push(engine->workers, &task->work, BAG_WORK_IN_ORDER);
 }
 
 static void on_delay(uv_timer_t *timer)

@@ -48,6 +48,14 @@ struct bag_work {
     void (*run)(struct bag_work *work);
 };
 
+/* When work is begun: before all that waits; in its order; or as a document, one at a time and in
+ * turns with what else waits, so that who asks for nothing but documents delays others by one. */
+enum bag_work_order { BAG_WORK_URGENT, BAG_WORK_IN_ORDER, BAG_WORK_DOCUMENT };
+
+struct bag_work_list {
+    struct bag_work *first, **last;
+};
+
 struct bag_workers {
     unsigned count;
     uv_thread_t *threads; /* owned */
@@ -57,7 +65,8 @@ struct bag_workers {
     atomic_uint started;  /* threads that have begun */
     uv_mutex_t lock;      /* of all below */
     uv_cond_t changed;
-    struct bag_work *first, **last;
+    struct bag_work_list waiting, documents;
+    bool makes_document, document_is_next;
     bool ending;
 };
 
@@ -74,8 +83,9 @@ bool bag_workers_start(struct bag_workers *workers, unsigned count, const char *
  */
 void bag_workers_stop(struct bag_workers *workers);
 
-/* Any thread. `urgent` work is started before all that waits. */
-void bag_workers_push(struct bag_workers *workers, struct bag_work *work, bool urgent);
+/* Any thread. */
+void bag_workers_push(struct bag_workers *workers, struct bag_work *work,
+                      enum bag_work_order order);
 
 /* How many workers have nothing to do. Any thread; out of date as soon as it is known. */
 unsigned bag_workers_idle(struct bag_workers *workers);

@@ -243,7 +243,7 @@ static void run_splits(struct bag_task *task, struct bag_job *job, unsigned coun
         task->splits[i] = (struct bag_task_split){{NULL, run_split}, task, splits[i]};
     add_cpu_time(task, task->started_ns);
     for (unsigned i = 1; i < count; i++)
-        bag_workers_push(task->engine->workers, &task->splits[i].work, true);
+        bag_workers_push(task->engine->workers, &task->splits[i].work, BAG_WORK_URGENT);
     run_split(&task->splits[0].work);
 }
 

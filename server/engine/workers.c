@@ -79,31 +79,63 @@ static void keep_to_processor(const cpu_set_t *processors, unsigned position)
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* The next work, or NULL where the pool ends and all is done. */
-static struct bag_work *wait_for_work(struct bag_workers *workers)
+static void list_init(struct bag_work_list *list)
 {
-    uv_mutex_lock(&workers->lock);
-    while (!workers->first && !workers->ending)
-        uv_cond_wait(&workers->changed, &workers->lock);
-    struct bag_work *work = workers->first;
+    list->first = NULL;
+    list->last = &list->first;
+}
+
+static struct bag_work *list_take(struct bag_work_list *list)
+{
+    struct bag_work *work = list->first;
     if (work)
-        workers->first = work->next;
-    if (!workers->first)
-        workers->last = &workers->first;
+        list->first = work->next;
+    if (!list->first)
+        list->last = &list->first;
+    return work;
+}
+
+/* The next work, NULL where none may begin. Under the lock. */
+static struct bag_work *take(struct bag_workers *workers, bool *is_document)
+{
+    *is_document = workers->documents.first && !workers->makes_document &&
+                   (workers->document_is_next || !workers->waiting.first);
+    workers->makes_document |= *is_document;
+    workers->document_is_next = !*is_document;
+    return list_take(*is_document ? &workers->documents : &workers->waiting);
+}
+
+/* The next work, or NULL where the pool ends and all is done, or being done. */
+static struct bag_work *wait_for_work(struct bag_workers *workers, bool *is_document)
+{
+    struct bag_work *work;
+    uv_mutex_lock(&workers->lock);
+    while (!(work = take(workers, is_document)) && !workers->ending)
+        uv_cond_wait(&workers->changed, &workers->lock);
     uv_mutex_unlock(&workers->lock);
     return work;
+}
+
+static void end_document(struct bag_workers *workers)
+{
+    uv_mutex_lock(&workers->lock);
+    workers->makes_document = false;
+    uv_mutex_unlock(&workers->lock);
 }
 
 static void run_worker(void *context)
 {
     struct bag_workers *workers = context;
     struct bag_work *work;
+    bool is_document;
     keep_to_processor(&workers->processors, atomic_fetch_add(&workers->started, 1));
     /* On Linux PRIO_PROCESS and 0 mean the calling thread. */
     if (workers->nice)
         setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + workers->nice);
-    while ((work = wait_for_work(workers)) != NULL) {
+    while ((work = wait_for_work(workers, &is_document)) != NULL) {
         work->run(work);
+        if (is_document)
+            end_document(workers);
         atomic_fetch_sub_explicit(&workers->busy, 1, memory_order_relaxed);
     }
 }
@@ -121,7 +153,8 @@ bool bag_workers_start(struct bag_workers *workers, unsigned count, const char *
                        struct bag_problem *problem)
 {
     memset(workers, 0, sizeof *workers);
-    workers->last = &workers->first;
+    list_init(&workers->waiting);
+    list_init(&workers->documents);
     workers->nice = nice;
     if (!bag_workers_parse_cpus(cpus, &workers->processors, problem))
         return false;
@@ -152,15 +185,17 @@ void bag_workers_stop(struct bag_workers *workers)
     uv_mutex_destroy(&workers->lock);
 }
 
-void bag_workers_push(struct bag_workers *workers, struct bag_work *work, bool urgent)
+void bag_workers_push(struct bag_workers *workers, struct bag_work *work, enum bag_work_order order)
 {
     atomic_fetch_add_explicit(&workers->busy, 1, memory_order_relaxed);
     uv_mutex_lock(&workers->lock);
-    struct bag_work **place = urgent ? &workers->first : workers->last;
+    struct bag_work_list *list =
+        order == BAG_WORK_DOCUMENT ? &workers->documents : &workers->waiting;
+    struct bag_work **place = order == BAG_WORK_URGENT ? &list->first : list->last;
     work->next = *place;
     *place = work;
     if (!work->next)
-        workers->last = &work->next;
+        list->last = &work->next;
     uv_mutex_unlock(&workers->lock);
     uv_cond_signal(&workers->changed);
 }

@@ -101,17 +101,29 @@ enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-/* So many versions are described at once: handing a request over takes about as long. */
-#define FEW_VERSIONS 64
+/* So many versions or features are described at once, and a body of so many bytes is read: nothing
+ * that takes longer than a fraction of a turn. */
+#define FEW_VERSIONS   64
+#define FEW_FEATURES   16
+#define FEW_BODY_BYTES 4096
 
-/* Fills the reply at once, or lets a worker do it where there are many models. */
-static enum bag_http_outcome describe_all(struct bag_http_request *request,
-                                          void (*make_reply)(struct bag_http_request *))
+/* Fills the reply at once, or lets a worker do it where that takes long. */
+static enum bag_http_outcome make(struct bag_http_request *request, bool is_short,
+                                  void (*make_reply)(struct bag_http_request *))
 {
-    if (request->snapshot->count > FEW_VERSIONS)
+    if (!is_short)
         return bag_http_request_on_worker(request, make_reply);
     make_reply(request);
     return BAG_HTTP_DONE;
+}
+
+/* The same for all models. */
+static enum bag_http_outcome describe_all(struct bag_http_request *request,
+                                          void (*make_reply)(struct bag_http_request *))
+{
+    bool is_short =
+        request->snapshot->count <= FEW_VERSIONS && request->body_bytes <= FEW_BODY_BYTES;
+    return make(request, is_short, make_reply);
 }
 
 /* The names in the configured order, each once; on the heap, NULL without memory. */
@@ -192,15 +204,13 @@ static struct bag_version_policy find_policy(struct bag_model *const *models, si
     return (struct bag_version_policy){.kind = BAG_VERSIONS_ALL};
 }
 
-/* Answers with what `describe` makes of the model that the path names. */
-static enum bag_http_outcome describe_model(struct bag_http_request *request,
-                                            char *(*describe)(const struct bag_v2_model *))
+/* Answers with what `describe` makes of the model that the path names, which there is. */
+static void answer_model(struct bag_http_request *request,
+                         char *(*describe)(const struct bag_v2_model *))
 {
     const struct bag_snapshot *snapshot = request->snapshot;
     const struct bag_model *model =
-        bag_http_find_model(snapshot, &request->target, &request->reply);
-    if (!model)
-        return BAG_HTTP_DONE;
+        bag_snapshot_find(snapshot, request->target.model, request->target.version);
     size_t count, ready = 0;
     struct bag_model *const *models = bag_snapshot_versions(snapshot, model->name, &count);
     const char **versions = malloc(count * sizeof *versions);
@@ -224,18 +234,40 @@ static enum bag_http_outcome describe_model(struct bag_http_request *request,
     answer(request, 200, versions && features ? describe(&description) : NULL);
     free(features);
     free(versions);
-    return BAG_HTTP_DONE;
+}
+
+/* It says up to which update rows have come. */
+static void make_model(struct bag_http_request *request)
+{
+    answer_model(request, bag_v2_describe_model);
+    request->reply.no_store = true;
+}
+
+static void make_config(struct bag_http_request *request)
+{
+    answer_model(request, bag_v2_describe_config);
+}
+
+static enum bag_http_outcome describe_model(struct bag_http_request *request,
+                                            void (*make_reply)(struct bag_http_request *))
+{
+    const struct bag_model *model =
+        bag_http_find_model(request->snapshot, &request->target, &request->reply);
+    size_t count;
+    if (!model)
+        return BAG_HTTP_DONE;
+    bag_snapshot_versions(request->snapshot, model->name, &count);
+    return make(request, model->num_features <= FEW_FEATURES && count <= FEW_VERSIONS, make_reply);
 }
 
 enum bag_http_outcome bag_http_get_model(struct bag_http_request *request)
 {
-    request->reply.no_store = true;
-    return describe_model(request, bag_v2_describe_model);
+    return describe_model(request, make_model);
 }
 
 enum bag_http_outcome bag_http_get_model_config(struct bag_http_request *request)
 {
-    return describe_model(request, bag_v2_describe_config);
+    return describe_model(request, make_config);
 }
 
 enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
@@ -388,19 +420,27 @@ enum bag_http_outcome bag_http_get_all_statistics(struct bag_http_request *reque
 }
 
 /* All versions of a model, or the one that the path names. */
-enum bag_http_outcome bag_http_get_statistics(struct bag_http_request *request)
+static void make_statistics(struct bag_http_request *request)
 {
-    const struct bag_model *model;
+    const struct bag_http_target *target = &request->target;
+    const struct bag_model *model =
+        bag_snapshot_find(request->snapshot, target->model, target->version);
     size_t count;
-    if (!are_metrics_on(request) ||
-        !(model = bag_http_find_model(request->snapshot, &request->target, &request->reply)))
-        return BAG_HTTP_DONE;
     struct bag_model *const *models = bag_snapshot_versions(request->snapshot, model->name, &count);
-    if (*request->target.version) {
+    if (*target->version) {
         while (*models != model)
             models++;
         count = 1;
     }
     answer_statistics(request, models, count);
-    return BAG_HTTP_DONE;
+}
+
+enum bag_http_outcome bag_http_get_statistics(struct bag_http_request *request)
+{
+    size_t count;
+    if (!are_metrics_on(request) ||
+        !bag_http_find_model(request->snapshot, &request->target, &request->reply))
+        return BAG_HTTP_DONE;
+    bag_snapshot_versions(request->snapshot, request->target.model, &count);
+    return make(request, count <= FEW_VERSIONS || *request->target.version, make_statistics);
 }

@@ -65,13 +65,19 @@ static void prepare_return(struct bag_http_request *request)
     request->job.queued_ns = 0;
 }
 
-enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
-                                                 void (*run)(struct bag_work *work))
+static enum bag_http_outcome push(struct bag_http_request *request,
+                                  void (*run)(struct bag_work *work), enum bag_work_order order)
 {
     request->work.run = run;
     prepare_return(request);
-    bag_workers_push(request->context->engine.workers, &request->work, true);
+    bag_workers_push(request->context->engine.workers, &request->work, order);
     return BAG_HTTP_SUSPEND;
+}
+
+enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
+                                                 void (*run)(struct bag_work *work))
+{
+    return push(request, run, BAG_WORK_URGENT);
 }
 
 void bag_http_request_leave_models(struct bag_http_request *request)
@@ -98,7 +104,7 @@ enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *reques
                                                  void (*make_reply)(struct bag_http_request *))
 {
     request->make_reply = make_reply;
-    return bag_http_request_elsewhere(request, run_on_worker);
+    return push(request, run_on_worker, BAG_WORK_DOCUMENT);
 }
 
 /* ---- the head -------------------------------------------------------------------------------- */

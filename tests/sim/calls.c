@@ -281,27 +281,28 @@ SIM_PUBLIC int sched_yield(void)
 /* ---- where other threads go on besides ------------------------------------------------------- */
 
 /* Functions before which others may go on: X(result, name, parameters, arguments). */
-#define PAUSED(X)                                                                                  \
-    X(void, bag_workers_push, (struct bag_workers * workers, struct bag_work * work, bool urgent), \
-      (workers, work, urgent))                                                                     \
-    X(unsigned, bag_workers_idle, (struct bag_workers * workers), (workers))                       \
-    X(void, bag_job_push_finished, (struct bag_engine * engine, struct bag_job * job),             \
-      (engine, job))                                                                               \
-    X(void, bag_engine_hurry, (struct bag_engine * engine), (engine))                              \
-    X(bool, bag_registry_publish,                                                                  \
-      (struct bag_registry * registry, struct bag_snapshot * snapshot,                             \
-       struct bag_problem * problem),                                                              \
-      (registry, snapshot, problem))                                                               \
-    X(enum bag_keys_outcome, bag_keys_insert,                                                      \
-      (const struct bag_keys *keys, uint64_t key, int64_t row, int64_t *other),                    \
-      (keys, key, row, other))                                                                     \
-    X(int64_t, bag_keys_remove, (const struct bag_keys *keys, uint64_t key), (keys, key))          \
-    X(size_t, bag_registry_collect, (struct bag_registry * registry), (registry))                  \
-    X(void, bag_reader_move, (struct bag_reader * reader), (reader))                               \
-    X(void, bag_snapshot_free, (struct bag_snapshot * snapshot), (snapshot))                       \
-    X(bool, bag_live_rows_try_read, (struct bag_live_rows *const *live, size_t count),             \
-      (live, count))                                                                               \
-    X(void, bag_live_rows_read_end, (struct bag_live_rows *const *live, size_t count),             \
+#define PAUSED(X)                                                                         \
+    X(void, bag_workers_push,                                                             \
+      (struct bag_workers * workers, struct bag_work * work, enum bag_work_order order),  \
+      (workers, work, order))                                                             \
+    X(unsigned, bag_workers_idle, (struct bag_workers * workers), (workers))              \
+    X(void, bag_job_push_finished, (struct bag_engine * engine, struct bag_job * job),    \
+      (engine, job))                                                                      \
+    X(void, bag_engine_hurry, (struct bag_engine * engine), (engine))                     \
+    X(bool, bag_registry_publish,                                                         \
+      (struct bag_registry * registry, struct bag_snapshot * snapshot,                    \
+       struct bag_problem * problem),                                                     \
+      (registry, snapshot, problem))                                                      \
+    X(enum bag_keys_outcome, bag_keys_insert,                                             \
+      (const struct bag_keys *keys, uint64_t key, int64_t row, int64_t *other),           \
+      (keys, key, row, other))                                                            \
+    X(int64_t, bag_keys_remove, (const struct bag_keys *keys, uint64_t key), (keys, key)) \
+    X(size_t, bag_registry_collect, (struct bag_registry * registry), (registry))         \
+    X(void, bag_reader_move, (struct bag_reader * reader), (reader))                      \
+    X(void, bag_snapshot_free, (struct bag_snapshot * snapshot), (snapshot))              \
+    X(bool, bag_live_rows_try_read, (struct bag_live_rows *const *live, size_t count),    \
+      (live, count))                                                                      \
+    X(void, bag_live_rows_read_end, (struct bag_live_rows *const *live, size_t count),    \
       (live, count))
 
 #define BAG_X(result, name, parameters, arguments) \

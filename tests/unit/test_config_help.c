@@ -149,6 +149,54 @@ static void test_suggestions(void **state)
     assert_string_equal(suggestion.nearest, "port");
 }
 
+/* The distance by its definition. */
+static size_t distance_by_cells(const char *a, const char *b)
+{
+    size_t cells[6][6], m = strlen(a), n = strlen(b);
+    for (size_t i = 0; i <= m; i++) {
+        for (size_t j = 0; j <= n; j++) {
+            size_t least = i ? cells[i - 1][j] + 1 : j;
+            if (j && (!i || cells[i][j - 1] + 1 < least))
+                least = cells[i][j - 1] + 1;
+            if (i && j && cells[i - 1][j - 1] + (a[i - 1] != b[j - 1]) < least)
+                least = cells[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                cells[i - 2][j - 2] + 1 < least)
+                least = cells[i - 2][j - 2] + 1;
+            cells[i][j] = least;
+        }
+    }
+    return cells[m][n];
+}
+
+/* Word number `number` of those of up to 5 letters of three kinds. */
+static void make_word(unsigned number, char word[6])
+{
+    size_t bytes = 0;
+    for (; number > 0; number = (number - 1) / 3)
+        word[bytes++] = "abc"[(number - 1) % 3];
+    word[bytes] = '\0';
+}
+
+/* All pairs of words. */
+static void test_distances(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 364 * 364; i++) {
+        char written[6], candidate[6];
+        make_word(i / 364, written);
+        make_word(i % 364, candidate);
+        struct bag_suggestion suggestion = {.written = written};
+        bag_suggest_offer(&suggestion, candidate);
+        size_t want = distance_by_cells(written, candidate);
+        if (want > 1 && *written && strncmp(candidate, written, strlen(written)) == 0)
+            want = 1;
+        if (suggestion.distance != want)
+            fail_msg("'%s' and '%s': %zu instead of %zu", written, candidate, suggestion.distance,
+                     want);
+    }
+}
+
 static void test_examples(void **state)
 {
     static const struct {
@@ -323,6 +371,7 @@ int main(void)
         TEST(test_help_lists_everything_once),
         TEST(test_help_looks),
         TEST(test_suggestions),
+        TEST(test_distances),
         TEST(test_examples),
         TEST(test_readme_has_every_key),
         TEST(test_readme_has_every_default),

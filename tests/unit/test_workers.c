@@ -78,10 +78,10 @@ static void stop(void)
     uv_sem_destroy(&world.gate);
 }
 
-static void push(size_t i, bool urgent)
+static void push(size_t i, enum bag_work_order order)
 {
     world.work[i].run = note;
-    bag_workers_push(&world.workers, &world.work[i], urgent);
+    bag_workers_push(&world.workers, &world.work[i], order);
 }
 
 /* Whatever was pushed is run before the pool ends. */
@@ -92,7 +92,7 @@ static void test_all_work_is_run_once(void **state)
         start(count, "", 0);
         assert_int_equal(bag_workers_idle(&world.workers), count);
         for (size_t i = 0; i < WORK_COUNT; i++)
-            push(i, i % 3 == 0);
+            push(i, (enum bag_work_order)(i % 3));
         stop();
         assert_int_equal(world.count, WORK_COUNT);
         assert_int_equal(bag_workers_idle(&world.workers), count);
@@ -102,7 +102,7 @@ static void test_all_work_is_run_once(void **state)
 static bool has_waiting(void)
 {
     uv_mutex_lock(&world.workers.lock);
-    bool waiting = world.workers.first != NULL;
+    bool waiting = world.workers.waiting.first || world.workers.documents.first;
     uv_mutex_unlock(&world.workers.lock);
     return waiting;
 }
@@ -114,14 +114,55 @@ static void test_urgent_work_goes_first(void **state)
     (void)state;
     start(1, "", 0);
     world.work[0].run = wait_at_gate;
-    bag_workers_push(&world.workers, &world.work[0], false);
+    bag_workers_push(&world.workers, &world.work[0], BAG_WORK_IN_ORDER);
     while (has_waiting())
         sched_yield();
-    push(1, false);
-    push(2, false);
-    push(3, true);
-    push(4, true);
+    push(1, BAG_WORK_IN_ORDER);
+    push(2, BAG_WORK_IN_ORDER);
+    push(3, BAG_WORK_URGENT);
+    push(4, BAG_WORK_URGENT);
     assert_int_equal(bag_workers_idle(&world.workers), 0);
+    uv_sem_post(&world.gate);
+    stop();
+    for (size_t i = 0; i < COUNT_OF(order); i++)
+        assert_ptr_equal(world.order[i], &world.work[order[i]]);
+}
+
+/* One worker: documents and other work in turns, each in its order. */
+static void test_documents_take_turns(void **state)
+{
+    static const size_t order[] = {0, 1, 4, 2, 5, 3, 6};
+    (void)state;
+    start(1, "", 0);
+    world.work[0].run = wait_at_gate;
+    bag_workers_push(&world.workers, &world.work[0], BAG_WORK_DOCUMENT);
+    while (has_waiting())
+        sched_yield();
+    for (size_t i = 4; i <= 6; i++)
+        push(i, BAG_WORK_DOCUMENT);
+    for (size_t i = 1; i <= 3; i++)
+        push(i, BAG_WORK_IN_ORDER);
+    uv_sem_post(&world.gate);
+    stop();
+    for (size_t i = 0; i < COUNT_OF(order); i++)
+        assert_ptr_equal(world.order[i], &world.work[order[i]]);
+}
+
+/* Two workers: while one makes a document, the other one makes no second. */
+static void test_one_document_at_a_time(void **state)
+{
+    static const size_t order[] = {2, 3, 0, 1};
+    (void)state;
+    start(2, "", 0);
+    world.work[0].run = wait_at_gate;
+    bag_workers_push(&world.workers, &world.work[0], BAG_WORK_DOCUMENT);
+    while (has_waiting())
+        sched_yield();
+    push(1, BAG_WORK_DOCUMENT);
+    push(2, BAG_WORK_IN_ORDER);
+    push(3, BAG_WORK_IN_ORDER);
+    while (atomic_load(&world.count) < 2)
+        sched_yield();
     uv_sem_post(&world.gate);
     stop();
     for (size_t i = 0; i < COUNT_OF(order); i++)
@@ -136,13 +177,13 @@ static void test_workers_keep_to_processors(void **state)
     (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     start(1, "", 0);
-    push(0, false);
+    push(0, BAG_WORK_IN_ORDER);
     stop();
     assert_true(CPU_EQUAL(&before, &world.processors[0]));
     assert_int_equal(world.nice[0], nice);
 
     start(1, "0", 3);
-    push(0, false);
+    push(0, BAG_WORK_IN_ORDER);
     stop();
     assert_int_equal(CPU_COUNT(&world.processors[0]), 1);
     assert_true(CPU_ISSET(0, &world.processors[0]));
@@ -159,6 +200,8 @@ int main(void)
         cmocka_unit_test(test_rejects_other_texts),
         cmocka_unit_test(test_all_work_is_run_once),
         cmocka_unit_test(test_urgent_work_goes_first),
+        cmocka_unit_test(test_documents_take_turns),
+        cmocka_unit_test(test_one_document_at_a_time),
         cmocka_unit_test(test_workers_keep_to_processors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
