@@ -1,6 +1,8 @@
 /* Names of content codings, and gzip and deflate by zlib; see coding.h. */
 #include "coding.h"
 
+#include "text.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -31,7 +33,8 @@ static enum bag_coding find(const char *token, size_t bytes)
 
 bool bag_coding_read(const char *value, enum bag_coding *coding, struct bag_problem *problem)
 {
-    *coding = find(value, strlen(value));
+    struct bag_text name = bag_text_without_blanks(value);
+    *coding = find(name.data, name.bytes);
     return *coding != BAG_CODING_COUNT ||
            bag_problem_set(problem, BAG_ERROR_UNSUPPORTED_ENCODING,
                            "Content-Encoding is '%s'; it must be one of gzip, deflate (with zlib's "

@@ -21,6 +21,14 @@ bool bag_text_equal(struct bag_text a, struct bag_text b)
     return a.bytes == b.bytes && memcmp(a.data, b.data, a.bytes) == 0;
 }
 
+struct bag_text bag_text_without_blanks(const char *value)
+{
+    size_t bytes = strlen(value);
+    while (bytes && (value[bytes - 1] == ' ' || value[bytes - 1] == '\t'))
+        bytes--;
+    return (struct bag_text){value, bytes};
+}
+
 size_t bag_utf8_bytes(const char *at, const char *end)
 {
     const unsigned char *s = (const unsigned char *)at;

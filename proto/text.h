@@ -21,6 +21,9 @@ bool bag_text_is(struct bag_text text, const char *name);
 
 bool bag_text_equal(struct bag_text a, struct bag_text b);
 
+/* The value of a header line without the blanks behind it, which are no part of it. */
+struct bag_text bag_text_without_blanks(const char *value);
+
 /* Bytes (2 to 4) of the multi-byte UTF-8 character that starts at `at` < `end`; 0 where it is
  * invalid, truncated by `end`, overlong, a surrogate or beyond U+10FFFF, or where the byte starts
  * none. */

@@ -179,6 +179,6 @@ bool bag_bearer_read(const char *value, struct bag_text *token)
         return false;
     value += sizeof scheme - 1;
     value += strspn(value, " ");
-    *token = (struct bag_text){value, strlen(value)};
+    *token = bag_text_without_blanks(value);
     return token->bytes > 0 && is_visible(*token);
 }

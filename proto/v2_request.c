@@ -405,6 +405,7 @@ static bool make_warnings(struct bag_v2_reader *reader)
 bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_bytes,
                           struct bag_problem *problem)
 {
+    struct bag_text text = bag_text_without_blanks(value);
     size_t bytes = 0;
     const char *at = value;
     for (; *at >= '0' && *at <= '9'; at++) {
@@ -412,7 +413,7 @@ bool bag_v2_header_length(const char *value, size_t body_bytes, size_t *header_b
             __builtin_add_overflow(bytes, (size_t)(*at - '0'), &bytes))
             bytes = SIZE_MAX / 16; /* saturated: more than any body, and safe to go on with */
     }
-    if (at == value || *at || bytes == 0 || bytes > body_bytes)
+    if (at == value || at != text.data + text.bytes || bytes == 0 || bytes > body_bytes)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "Inference-Header-Content-Length is '%s'; it must be the number of "
                                "bytes of the JSON header, from 1 to %zu, the size of the body",

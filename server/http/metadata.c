@@ -388,9 +388,12 @@ static void make_metrics(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_get_metrics(struct bag_http_request *request)
 {
-    return are_metrics_on(request) && are_metrics_here(request)
-               ? bag_http_request_on_worker(request, make_metrics)
-               : BAG_HTTP_DONE;
+    struct bag_service *service = request->context->service;
+    if (!are_metrics_on(request) || !are_metrics_here(request))
+        return BAG_HTTP_DONE;
+    atomic_store(&service->metrics.busy_workers,
+                 service->workers->count - bag_workers_idle(service->workers));
+    return bag_http_request_on_worker(request, make_metrics);
 }
 
 /* The statistics of those of the models that answer. */

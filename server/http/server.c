@@ -70,7 +70,6 @@ static void report_levels(const struct bag_http_server *server)
                            ->num_connections,
         .queued = server->context.engine.queue.count,
         .queued_bytes = server->context.engine.queue.bytes,
-        .running = server->context.engine.running,
     };
     bag_metrics_on_levels(server->context.recorder, &levels);
 }

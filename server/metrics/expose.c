@@ -293,6 +293,7 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
     const struct bag_budget *budget = metrics->budget;
     bag_process_sample(&counters);
     sample_loading(metrics->loading, &counters);
+    counters.busy_workers = atomic_load(&metrics->busy_workers);
     counters.table_bytes = bag_pages_used();
     counters.max_table_bytes = bag_pages_limit();
     counters.huge_refusals = bag_pages_huge_refusals();

@@ -216,7 +216,6 @@ void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metri
     bag_counter_set(recorder->loop.connections[0], levels->connections);
     bag_counter_set(recorder->loop.queued[0], levels->queued);
     bag_counter_set(recorder->loop.queued_bytes[0], levels->queued_bytes);
-    bag_counter_set(recorder->loop.running[0], levels->running);
 }
 
 /* ---- adding up ------------------------------------------------------------------------------- */

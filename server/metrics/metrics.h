@@ -222,9 +222,10 @@ struct bag_metrics {
     uint64_t latency_target_ms;      /* 0: there is none */
     const struct bag_budget *budget; /* borrowed; of requests' memory; NULL: none is shown */
     struct bag_load_status *loading; /* borrowed; of tables; NULL: none is shown */
-    size_t num_slots;                /* that have begun */
-    uint64_t epoch_ms;               /* when uv_now was 0, since 1970 */
-    struct bag_recorder *first;      /* owned; one for each loop */
+    atomic_uint busy_workers;   /* when /metrics was last asked for, before a worker makes it */
+    size_t num_slots;           /* that have begun */
+    uint64_t epoch_ms;          /* when uv_now was 0, since 1970 */
+    struct bag_recorder *first; /* owned; one for each loop */
 };
 
 void bag_metrics_init(struct bag_metrics *metrics, bool on, size_t max_histograms);
@@ -274,7 +275,7 @@ void bag_metrics_on_end(struct bag_recorder *recorder, bool sent);
 
 /* The present levels; set at least before the loop waits. */
 struct bag_metrics_levels {
-    size_t in_flight, connections, queued, queued_bytes, running;
+    size_t in_flight, connections, queued, queued_bytes;
 };
 void bag_metrics_on_levels(struct bag_recorder *recorder, const struct bag_metrics_levels *levels);
 

@@ -94,13 +94,13 @@
     X(connections, GAUGE, ONE, "bagserve_http_connections", "connections", "Open connections.")    \
     X(queued, GAUGE, ONE, "bagserve_queue_requests", "requests", "Requests that wait for a worker.") \
     X(queued_bytes, GAUGE, ONE, "bagserve_queue_bytes", "bytes",                                   \
-      "Bodies and planned replies of requests that wait for a worker.")                            \
-    X(running, GAUGE, ONE, "bagserve_busy_workers", "workers",                                     \
-      "Batches, and parts of large requests, that workers have in hand.")
+      "Bodies and planned replies of requests that wait for a worker.")
 
 /* Of the process, looked up when asked for. X(member, "type", SCALE, "name", "unit", "what"); the
  * scale is NS or MS where the member is in ns or ms and shown in seconds, otherwise WHOLE. */
 #define BAG_PROCESS_METRICS(X)                                                                     \
+    X(busy_workers, "gauge", WHOLE, "bagserve_busy_workers", "workers",                            \
+      "Workers that have something to do.")                                                        \
     X(cpu_ns, "counter", NS, "process_cpu_seconds_total", "seconds", "User and system time.")      \
     X(start_ns, "gauge", NS, "process_start_time_seconds", "seconds since 1970",                   \
       "When the process started.")                                                                 \

@@ -55,6 +55,34 @@ def queued(server):
     return int(re.search(r"^bagserve_queue_requests (\d+)", text, re.M)[1])
 
 
+def test_busy_workers():
+    """Not what waits for them, nor the work of telling it."""
+    with Server("--demo", "--workers", 1) as server, Client(server) as client:
+        seen = []
+
+        def scrape():
+            text = client.get("/metrics").expect().body.decode()
+            seen.append(int(re.search(r"^bagserve_busy_workers (\d+)", text, re.M)[1]))
+            return seen[-1]
+
+        expect_equal(scrape(), 0)
+        raws, request = [Raw(server) for _ in range(8)], question(0, 200_000)[0]
+
+        def ask():
+            for raw in raws:
+                raw.send(request)
+            for raw in raws:
+                scrape()
+                raw.reply().expect(200)
+            return max(seen)
+
+        wait_until(ask, "the worker does nothing")
+        for raw in raws:
+            raw.close()
+        wait_until(lambda: scrape() == 0, "the worker has something to do")
+        expect_equal(set(seen), {0, 1})
+
+
 def test_many_connections():
     """Counts around the event loop's batch of 128, with work that goes to the workers."""
     with Server("--demo") as server:

@@ -119,6 +119,16 @@ def test_scheme_in_any_case(client):
         check_rows(client.infer("items", INPUTS, headers=headers).embeddings(), WANT)
 
 
+def test_blanks_around_the_value(server):
+    """They are no part of it, whoever sends them."""
+    body, headers = infer_body(INPUTS, binary=True)
+    headers |= {"Authorization": f" \t Bearer {INFER_TOKEN} \t ", "Content-Encoding": "identity \t",
+                "Inference-Header-Content-Length": headers["Inference-Header-Content-Length"] + "  "}
+    with Raw(server) as raw:
+        raw.send(head("POST", INFER, headers, body))
+        raw.reply().expect(200)
+
+
 def test_rejected_bodies(server):
     """A short body is read, and the connection stays; a long one need not come."""
     body, headers = infer_body(INPUTS)

@@ -229,7 +229,7 @@ static void test_reads_names(void **state)
     } cases[] = {
         {"gzip", BAG_CODING_GZIP},         {"GZip", BAG_CODING_GZIP},
         {"x-gzip", BAG_CODING_GZIP},       {"deflate", BAG_CODING_DEFLATE},
-        {"identity", BAG_CODING_IDENTITY},
+        {"identity", BAG_CODING_IDENTITY}, {"gzip \t", BAG_CODING_GZIP},
     };
     static const char *const rejected[] = {"",   "br",  "gzip, gzip", "gzip,",
                                            "gz", "zip", "gzip;q=1",   "identity, gzip"};

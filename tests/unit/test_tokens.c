@@ -159,14 +159,17 @@ static void test_scopes(void **state)
 static void test_bearer(void **state)
 {
     static const char *const bad[] = {
-        "",           "Bearer",    "Bearer ",   "Bearer  ",    "Basic abc",          "Bearerabc",
-        "Bearer a b", "Bearer a ", "Bearer\ta", "Bearer \xc3", "Bearer a,Bearer b c"};
+        "",           "Bearer",      "Bearer ",   "Bearer  ",    "Basic abc",          "Bearerabc",
+        "Bearer a b", "Bearer a \r", "Bearer\ta", "Bearer \xc3", "Bearer a,Bearer b c"};
     struct bag_text token;
     (void)state;
     assert_true(bag_bearer_read("Bearer abc", &token));
     assert_true(bag_text_is(token, "abc"));
     assert_true(bag_bearer_read("bEARER   a=b", &token));
     assert_true(bag_text_is(token, "a=b"));
+    assert_true(
+        bag_bearer_read("Bearer abc \t ", &token)); /* which are no part of a header's value */
+    assert_true(bag_text_is(token, "abc"));
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         if (bag_bearer_read(bad[i], &token))
             fail_msg("'%s' was accepted", bad[i]);

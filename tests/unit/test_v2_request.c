@@ -234,7 +234,8 @@ static void test_reads_the_header_length(void **state)
                                         "-1",
                                         "+5",
                                         " 5",
-                                        "5 ",
+                                        "5 5",
+                                        " ",
                                         "11",
                                         "5,5",
                                         "0x5",
@@ -247,6 +248,8 @@ static void test_reads_the_header_length(void **state)
     assert_int_equal(bytes, 1);
     assert_true(bag_v2_header_length("10", 10, &bytes, &problem));
     assert_int_equal(bytes, 10);
+    assert_true(bag_v2_header_length("5 \t", 10, &bytes, &problem));
+    assert_int_equal(bytes, 5);
     assert_true(bag_v2_header_length("007", 10, &bytes, &problem));
     assert_int_equal(bytes, 7);
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
