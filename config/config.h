@@ -135,7 +135,7 @@ bool bag_config_apply_environment(struct bag_config *config, char *const environ
                                   struct bag_problem *problem);
 
 /* Applies flags: argv[0] is the first flag, not the program. "--flag VALUE" and "--flag=VALUE".
- * --help changes nothing: printing the help is up to the caller. */
+ * --help and --version change nothing: printing is up to the caller. */
 bool bag_config_apply_flags(struct bag_config *config, int argc, char *const argv[],
                             struct bag_problem *problem);
 

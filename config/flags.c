@@ -304,7 +304,8 @@ static bool apply_flag(struct bag_config *config, const struct flag *flag,
         return true;
     case FLAG_OPTION:
         return apply_option(config, flag, problem);
-    case FLAG_HELP: /* the caller's, who has printed it before it came here */
+    case FLAG_VERSION: /* the caller's, who has printed it before it came here */
+    case FLAG_HELP:
     case FLAG_UNKNOWN:
         break;
     }

@@ -354,7 +354,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(TABLE, "table", "NAME=PATH", "Serve the table in a file as a model; may be repeated.")       \
     X(DEMO, "demo", "", "Serve the built-in demonstration tables.")                                \
     X(CHECK, "check", "", "Check all that serving does, but for memory; list the models, then exit.") \
-    X(HELP, "help", "", "Print this and exit.")
+    X(VERSION, "version", "", "Print the version and exit.")                                       \
+    X(HELP, "help", "", "Print this and exit; so does -h.")
 
 /* clang-format on */
 

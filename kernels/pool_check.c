@@ -344,7 +344,12 @@ static enum bag_status check_size(const struct bag_check *check, size_t max_resu
     args->bag_stride = bag_bytes;
     if (!overflow && args->result_bytes <= max_result_bytes)
         return BAG_STATUS_OK;
+    enum bag_input says = args->form == BAG_FORM_OFFSETS   ? BAG_OFFSETS
+                          : args->form == BAG_FORM_PACKED  ? BAG_INDICES
+                          : input(check, BAG_NUM_SEGMENTS) ? BAG_NUM_SEGMENTS
+                                                           : BAG_SEGMENT_IDS;
     return fails(check, (struct bag_fault){.status = BAG_STATUS_RESULT_TOO_LARGE,
+                                           .input = says,
                                            .value = signed_size(args->num_bags),
                                            .low = signed_size(bag_bytes),
                                            .high = signed_size(max_result_bytes)});

@@ -117,6 +117,18 @@ static void put_allowed(enum bag_dtype dtype, char *out, size_t room)
                  (long long)(most / 2));
 }
 
+/* Whether the element is an INT64's that UINT64 would hold: a key, perhaps. */
+static bool fits_u64(const struct reader *reader, const char *element)
+{
+    const size_t bytes = token_bytes(reader, element), most_bytes = 20;
+    size_t digits = 0;
+    while (digits < bytes && element[digits] >= '0' && element[digits] <= '9')
+        digits++;
+    return reader->dtype == BAG_I64 && digits == bytes && bytes >= most_bytes - 1 &&
+           (bytes < most_bytes ||
+            (bytes == most_bytes && memcmp(element, "18446744073709551615", most_bytes) <= 0));
+}
+
 /* Rejects the element at `element`, for which room was taken; returns false. */
 static bool reject_element(struct reader *reader, const char *element)
 {
@@ -124,9 +136,10 @@ static bool reject_element(struct reader *reader, const char *element)
     put_element(reader, element, found, sizeof found);
     put_allowed(reader->dtype, allowed, sizeof allowed);
     reader->at = element;
-    return bag_problem_set(reader->problem, BAG_ERROR_BAD_REQUEST, "element %zu is %s; %s takes %s",
-                           elements_found(reader) - 1, found, bag_dtypes[reader->dtype].name,
-                           allowed);
+    return bag_problem_set(
+        reader->problem, BAG_ERROR_BAD_REQUEST, "element %zu is %s; %s takes %s%s",
+        elements_found(reader) - 1, found, bag_dtypes[reader->dtype].name, allowed,
+        fits_u64(reader, element) ? "; send keys that are larger as UINT64" : "");
 }
 
 static bool reject_end(struct reader *reader)

@@ -120,12 +120,38 @@ static const char *const fault_texts[BAG_STATUS_COUNT] = {
     [BAG_STATUS_INDEX_OUT_OF_RANGE] = "'indices' at position {position} is {value}; it must be "
                                       "from {low} to {high}, the last row",
     [BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE] =
-        "'segment_ids' at position {position} is {value}; it must be from {low} to {high}",
+        "'segment_ids' at position {position} is {value}; it must be from {low} to {high}, less "
+        "than 'num_segments'",
     [BAG_STATUS_SEGMENT_IDS_NOT_SORTED] = "'segment_ids' at position {position} is {value}, less "
                                           "than {low} before it; segment ids must not decrease",
-    [BAG_STATUS_RESULT_TOO_LARGE] = "the result would have {value bag} of {low byte} each; the "
-                                    "limit (max_reply_bytes) is {high byte}",
+    [BAG_STATUS_RESULT_TOO_LARGE] =
+        "the result would have {value bag}, by '{input}', of {low byte} each; the limit "
+        "(max_reply_bytes) is {high byte}",
 };
+
+/* Where the allowed range is empty: a table without rows, and no segments. */
+static const char *const empty_texts[BAG_STATUS_COUNT] = {
+    [BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE] =
+        "'default_index' is {value}; it must be -1 (zeros), as the table has no rows",
+    [BAG_STATUS_PADDING_IDX_OUT_OF_RANGE] = "padding_idx is {value}; the table has no rows",
+    [BAG_STATUS_DEFAULT_ROW_NEEDED] =
+        "'default_index' is -1, but indices outside the table are to get its row: the table has "
+        "none",
+    [BAG_STATUS_INDEX_OUT_OF_RANGE] =
+        "'indices' at position {position} is {value}; the table has no rows",
+    [BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE] =
+        "'segment_ids' at position {position} is {value}; 'num_segments' is 0, so that there must "
+        "be none",
+};
+
+static const char *text_of(const struct bag_fault *fault)
+{
+    if (fault->high < fault->low && empty_texts[fault->status])
+        return empty_texts[fault->status];
+    if (fault->status == BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE && fault->high == INT64_MAX)
+        return "'segment_ids' at position {position} is {value}; it must be at least 0";
+    return fault_texts[fault->status];
+}
 
 /* Writes a number, and what it counts where `thing` says that behind a blank. */
 static int put_number(char *out, size_t room, int64_t number, const char *thing)
@@ -158,7 +184,7 @@ static int put_field(char *out, size_t room, const char *field, const struct bag
 
 bool bag_problem_from_fault(struct bag_problem *problem, const struct bag_fault *fault)
 {
-    const char *at = fault_texts[fault->status];
+    const char *at = text_of(fault);
     size_t used = 0;
     while (*at && used + 1 < sizeof problem->text) {
         if (*at == '{') {

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Smaller blocks are too many for a mapping each. */
@@ -190,6 +191,37 @@ static void tell_loaded(void *context)
     uv_async_send(&serve->loaded);
 }
 
+/* The models that answer, each once, as many as fit. */
+static void list_models(struct serve *serve, char *text, size_t room)
+{
+    struct bag_reader *reader = &serve->loops.loops[0].reader;
+    struct bag_snapshot *snapshot = bag_snapshot_acquire(reader);
+    const char *last = "";
+    size_t used = 0;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        const struct bag_model *model = snapshot->models[i]; /* by name */
+        if (model->state != BAG_MODEL_READY || strcmp(model->name, last) == 0)
+            continue;
+        bool fits = used + strlen(model->name) + sizeof ", , ..." <= room;
+        used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
+                                 fits ? model->name : "...");
+        last = model->name;
+        if (!fits)
+            break;
+    }
+    bag_snapshot_release(reader, snapshot);
+}
+
+static void log_ready(struct serve *serve)
+{
+    char names[400] = "", url[BAG_LISTENER_URL_BYTES];
+    list_models(serve, names, sizeof names);
+    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", serve->loader.first_models),
+            BAG_LOG_NUMBER("bytes", serve->loader.first_bytes),
+            BAG_LOG_TEXT("url", bag_listeners_url(&serve->listeners, &serve->config.options, url)),
+            BAG_LOG_TEXT("names", names));
+}
+
 static void on_loaded(uv_async_t *loaded)
 {
     struct serve *serve = loaded->data;
@@ -207,8 +239,7 @@ static void on_loaded(uv_async_t *loaded)
     size_t count = serve->loader.first_models;
     serve->service.state = BAG_SERVICE_READY;
     bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", count);
-    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", count),
-            BAG_LOG_NUMBER("bytes", serve->loader.first_bytes));
+    log_ready(serve);
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -487,8 +518,12 @@ static bool check(struct serve *serve, struct bag_problem *problem)
 int bag_cmd_serve(int argc, char *argv[])
 {
     struct bag_problem problem;
-    if (bag_arguments_have(argc, argv, "--help")) {
+    if (bag_arguments_ask_help(argc, argv)) {
         bag_config_print_help(stdout);
+        return BAG_EXIT_OK;
+    }
+    if (bag_arguments_have(argc, argv, "--version")) {
+        puts("bagserve " BAG_VERSION);
         return BAG_EXIT_OK;
     }
     struct serve *serve = calloc(1, sizeof *serve);

@@ -34,6 +34,9 @@ bool bag_configure(struct bag_config *config, int argc, char *argv[], struct bag
 /* Whether one of the arguments is `flag`. */
 bool bag_arguments_have(int argc, char *argv[], const char *flag);
 
+/* Whether one of them is --help or -h. */
+bool bag_arguments_ask_help(int argc, char *argv[]);
+
 /* Adds the tables and the collection of `--demo`. */
 bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem);
 

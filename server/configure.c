@@ -47,6 +47,11 @@ bool bag_arguments_have(int argc, char *argv[], const char *flag)
     return false;
 }
 
+bool bag_arguments_ask_help(int argc, char *argv[])
+{
+    return bag_arguments_have(argc, argv, "--help") || bag_arguments_have(argc, argv, "-h");
+}
+
 /* ---- the demo ----------------------------------------------------------------------------------
  */
 

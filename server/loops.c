@@ -81,6 +81,14 @@ static const char *place_of(const struct bag_listener *listener, const char *hos
                                                  : "passed by systemd";
 }
 
+/* The last field of a line: none where there is no port. */
+static struct bag_log_field port_of(const struct bag_listener *listener)
+{
+    return listener->kind == BAG_LISTENER_TCP
+               ? (struct bag_log_field)BAG_LOG_NUMBER("port", listener->port)
+               : (struct bag_log_field){0};
+}
+
 static bool reject_unguarded(const char *option, struct bag_problem *problem)
 {
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
@@ -109,17 +117,33 @@ bool bag_listeners_check_guard(const struct bag_listeners *listeners, bool has_t
            reject_unguarded("model_control", problem);
 }
 
+const char *bag_listeners_url(const struct bag_listeners *listeners,
+                              const struct bag_option_values *options,
+                              char url[BAG_LISTENER_URL_BYTES])
+{
+    const struct bag_listener *first = &listeners->first;
+    const char *host = options->host;
+    const bool is_ipv6 = strchr(host, ':') != NULL;
+    if (first->kind == BAG_LISTENER_TCP)
+        snprintf(url, BAG_LISTENER_URL_BYTES, is_ipv6 ? "http://[%s]:%d" : "http://%s:%d", host,
+                 first->port);
+    else if (first->kind == BAG_LISTENER_UNIX)
+        snprintf(url, BAG_LISTENER_URL_BYTES, "unix:%s", first->path);
+    else
+        snprintf(url, BAG_LISTENER_URL_BYTES, "a socket of systemd's");
+    return url;
+}
+
 void bag_listeners_log(const struct bag_listeners *listeners,
                        const struct bag_option_values *options)
 {
     const struct bag_listener *first = &listeners->first, *admin = &listeners->admin;
-    bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("host", place_of(first, options->host)),
-            BAG_LOG_NUMBER("port", first->port), BAG_LOG_TEXT("version", BAG_VERSION),
-            BAG_LOG_TEXT("isa", bag_isa_names[bag_isa_used()]));
+    bag_log(BAG_LOG_LEVEL_INFO, "listening", BAG_LOG_TEXT("version", BAG_VERSION),
+            BAG_LOG_TEXT("isa", bag_isa_names[bag_isa_used()]),
+            BAG_LOG_TEXT("host", place_of(first, options->host)), port_of(first));
     if (listeners->has_admin)
         bag_log(BAG_LOG_LEVEL_INFO, "listening for admin",
-                BAG_LOG_TEXT("host", place_of(admin, admin_host(options))),
-                BAG_LOG_NUMBER("port", admin->port));
+                BAG_LOG_TEXT("host", place_of(admin, admin_host(options))), port_of(admin));
 }
 
 void bag_listeners_close(struct bag_listeners *listeners)

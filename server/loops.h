@@ -29,6 +29,12 @@ bool bag_listeners_check_guard(const struct bag_listeners *listeners, bool has_t
                                const struct bag_option_values *options,
                                struct bag_problem *problem);
 
+/* Where clients ask: http://HOST:PORT, or unix:PATH; `url` has room for it, and is returned. */
+#define BAG_LISTENER_URL_BYTES 512
+const char *bag_listeners_url(const struct bag_listeners *listeners,
+                              const struct bag_option_values *options,
+                              char url[BAG_LISTENER_URL_BYTES]);
+
 /* Logs where clients find the server. */
 void bag_listeners_log(const struct bag_listeners *listeners,
                        const struct bag_option_values *options);

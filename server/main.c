@@ -148,7 +148,7 @@ static int run_health(int argc, char *argv[])
 {
     struct bag_config config;
     struct bag_problem problem;
-    if (bag_arguments_have(argc, argv, "--help")) {
+    if (bag_arguments_ask_help(argc, argv)) {
         fputs(health_help, stdout);
         return BAG_EXIT_OK;
     }

@@ -388,11 +388,11 @@ static void make_metrics(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_get_metrics(struct bag_http_request *request)
 {
-    struct bag_service *service = request->context->service;
+    struct bag_workers *workers = request->context->engine.workers;
     if (!are_metrics_on(request) || !are_metrics_here(request))
         return BAG_HTTP_DONE;
-    atomic_store(&service->metrics.busy_workers,
-                 service->workers->count - bag_workers_idle(service->workers));
+    atomic_store(&request->context->service->metrics.busy_workers,
+                 workers->count - bag_workers_idle(workers));
     return bag_http_request_on_worker(request, make_metrics);
 }
 

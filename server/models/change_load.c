@@ -291,8 +291,9 @@ static void print_progress(void *context, const char *text)
     if (!progress->terminal) {
         bag_systemd_notify("STATUS=Loading: %s", text);
         bag_log(BAG_LOG_LEVEL_INFO, "loading", BAG_LOG_TEXT("message", text));
-    } else if (write(STDERR_FILENO, text, strlen(text)) < 0)
-        return; /* the terminal is gone */
+    } else {
+        bag_log_draw(text);
+    }
 }
 
 static void on_progress(void *context, size_t done_bytes, size_t total_bytes)

@@ -149,13 +149,15 @@ static void list_names(const struct bag_control *control, char *text, size_t byt
 static void log_change(const struct bag_change *change, const char *event, uint64_t begun_ns)
 {
     char names[400];
+    struct bag_log_field reason = {0};
+    if (change->failed)
+        reason = (struct bag_log_field)BAG_LOG_TEXT("reason", change->problem.text);
     list_names(&change->control, names, sizeof names);
     bag_log(change->failed ? BAG_LOG_LEVEL_ERROR : BAG_LOG_LEVEL_INFO, event,
             BAG_LOG_TEXT("models",
                          change->kind == BAG_CHANGE_MODELS ? names : "the whole configuration"),
             BAG_LOG_TEXT("asked_by", change->who),
-            BAG_LOG_TEXT("reason", change->failed ? change->problem.text : ""),
-            BAG_LOG_NUMBER("ms", begun_ns ? (uv_hrtime() - begun_ns) / 1000000 : 0));
+            BAG_LOG_NUMBER("ms", begun_ns ? (uv_hrtime() - begun_ns) / 1000000 : 0), reason);
 }
 
 static void carry_out(struct bag_loader *loader, struct bag_change *change)

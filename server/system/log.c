@@ -258,6 +258,34 @@ static void write_all(const char *text, size_t bytes)
     }
 }
 
+/* What was drawn last, if it has no end of line yet. */
+static struct {
+    pthread_mutex_t lock;
+    bool is_open;
+} drawn = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#define CLEAR_LINE "\r\x1b[K"
+
+/* Lines, not behind what was drawn, but in its place. */
+static void write_lines(const char *text, size_t bytes)
+{
+    pthread_mutex_lock(&drawn.lock);
+    if (drawn.is_open)
+        write_all(CLEAR_LINE, sizeof CLEAR_LINE - 1);
+    drawn.is_open = false;
+    write_all(text, bytes);
+    pthread_mutex_unlock(&drawn.lock);
+}
+
+void bag_log_draw(const char *text)
+{
+    size_t bytes = strlen(text);
+    pthread_mutex_lock(&drawn.lock);
+    write_all(text, bytes);
+    drawn.is_open = bytes > 0 && text[bytes - 1] != '\n';
+    pthread_mutex_unlock(&drawn.lock);
+}
+
 /* Whether the writer should not rest; the lock is held. */
 static bool is_due(void)
 {
@@ -331,7 +359,7 @@ static void write_first(void)
         bytes = waiting.bytes;
     waiting.urgent = false;
     pthread_mutex_unlock(&waiting.lock);
-    write_all(waiting.ring + begin, bytes);
+    write_lines(waiting.ring + begin, bytes);
     pthread_mutex_lock(&waiting.lock);
     waiting.begin = (begin + bytes) % sizeof waiting.ring;
     waiting.bytes -= bytes;
@@ -417,7 +445,7 @@ static void log_line(enum bag_log_level level, bool urgent, const char *event,
         waiting.dropped++;
     pthread_mutex_unlock(&waiting.lock);
     if (!is_later)
-        write_all(line.text, line.bytes);
+        write_lines(line.text, line.bytes);
 }
 
 void bag_log_fields(enum bag_log_level level, const char *event, const struct bag_log_field *fields)

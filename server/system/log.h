@@ -44,6 +44,10 @@ struct bag_log_field {
         __VA_ARGS__                       \
     }
 
+/* Writes to a terminal what is drawn over again and again, as a bar is, without an end of line. A
+ * line that comes meanwhile takes its place: the next text draws it anew. */
+void bag_log_draw(const char *text);
+
 #define BAG_LOG_BUFFER_BYTES ((size_t)256 << 10)
 
 void bag_log_configure(enum bag_log_format format, enum bag_log_level level);

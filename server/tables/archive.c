@@ -89,31 +89,47 @@ void bag_file_names_free(struct bag_file_names *names)
     *names = (struct bag_file_names){.count = 0};
 }
 
+/* The names, as many as fit, with commas between them. */
+struct name_list {
+    char text[208];
+};
+
+static struct name_list list_names(const struct bag_file_names *names)
+{
+    struct name_list list = {""};
+    size_t used = 0, listed = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        struct bag_quoted shown = bag_quote(names->names[i], strlen(names->names[i]));
+        if (used + strlen(shown.text) + sizeof ", , ..." > sizeof list.text)
+            continue;
+        used += (size_t)snprintf(list.text + used, sizeof list.text - used, "%s%s",
+                                 used ? ", " : "", shown.text);
+        listed++;
+    }
+    if (listed < names->count)
+        snprintf(list.text + used, sizeof list.text - used, "%s...", used ? ", " : "");
+    return list;
+}
+
 bool bag_file_reject_name(const char *what, const char *name, const struct bag_file_names *names,
                           struct bag_problem *problem)
 {
     struct bag_suggestion suggestion = {.written = name};
-    size_t listed = 0;
-    char list[200] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < names->count; i++) {
-        struct bag_quoted shown = bag_quote(names->names[i], strlen(names->names[i]));
-        size_t bytes = strlen(shown.text);
+    for (size_t i = 0; i < names->count; i++)
         bag_suggest_offer(&suggestion, names->names[i]);
-        if (used + bytes + sizeof ", , ..." > sizeof list)
-            continue;
-        memcpy(list + used, ", ", 2);
-        memcpy(list + used + 2, shown.text, bytes + 1);
-        used += bytes + 2;
-        listed++;
-    }
     if (names->count == 0)
         return bag_problem_set(problem, BAG_ERROR_FILE, "there is no %s '%s', nor any other", what,
                                bag_quote(name, strlen(name)).text);
-    return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "there is no %s '%s'; did you mean '%s'? There are %s%s", what,
-                           bag_quote(name, strlen(name)).text, suggestion.nearest,
-                           list + (listed ? 2 : 0), listed < names->count ? ", ..." : "");
+    return bag_problem_set(
+        problem, BAG_ERROR_FILE, "there is no %s '%s'; did you mean '%s'? There are %s", what,
+        bag_quote(name, strlen(name)).text, suggestion.nearest, list_names(names).text);
+}
+
+bool bag_file_reject_choice(const struct bag_file_names *names, struct bag_problem *problem)
+{
+    return names->count == 0
+               ? bag_problem_set(problem, BAG_ERROR_FILE, "it holds no arrays")
+               : bag_problem_set(problem, BAG_ERROR_FILE, "it holds %s", list_names(names).text);
 }
 
 /* ---- safetensors ----------------------------------------------------------------------------- */

@@ -269,6 +269,10 @@ static bool check_indices(const struct bag_live_rows *live, const struct bag_row
                           struct bag_problem *problem)
 {
     uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
+    if (num_rows == 0 && batch->count)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "'indices' has %" PRId64 " at position 0; the table has no rows",
+                               (int64_t)batch->ids[0]);
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->ids[i] >= num_rows)
             return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,

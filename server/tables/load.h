@@ -288,6 +288,9 @@ void bag_file_notes_free(struct bag_file_notes *notes);
  * problem set, where `names` is that of the index's tensors. */
 char *bag_file_find_part(const char *index_path, const char *tensor, struct bag_problem *problem);
 
+/* Says which names there are, where none was said; returns false. */
+bool bag_file_reject_choice(const struct bag_file_names *names, struct bag_problem *problem);
+
 /* Says that a name is not among those, and which are; returns false. `what` is "tensor". */
 bool bag_file_reject_name(const char *what, const char *name, const struct bag_file_names *names,
                           struct bag_problem *problem);

@@ -144,7 +144,7 @@ static bool reject_choice(const struct archive *archive, const struct bag_file_n
                                archive->path);
     if (names->count == 1 && !open_array(archive, names->names[0], BAG_DTYPE_COUNT, &file, problem))
         return false;
-    bag_file_reject_name("tensor", VALUES, names, problem);
+    bag_file_reject_choice(names, problem);
     bag_problem_prefix(problem, "%s: name the table, as PATH#TENSOR or \"tensor\"", archive->path);
     return false;
 }

@@ -9,6 +9,9 @@
 #define LOG_INTERVAL_NS      UINT64_C(5000000000)
 #define BAR_CELLS            20
 
+/* A shorter time would be told as none, and as the rate of a moment. */
+#define SHOWN_S 0.005
+
 #define CLEAR_LINE "\r\x1b[K"
 /* Around a bar: a narrow terminal cuts it off, because a wrapped one could not be drawn over. */
 #define NO_WRAP "\x1b[?7l"
@@ -123,14 +126,13 @@ void bag_progress_update(struct bag_progress *progress, size_t done_bytes, uint6
 
 void bag_progress_finish(struct bag_progress *progress, uint64_t now_ns)
 {
-    char line[512], rate[64] = "";
+    char line[512], time[96] = "";
     double seconds = elapsed_s(progress, now_ns);
-    if (seconds > 0)
-        snprintf(rate, sizeof rate, ", %s/s",
+    if (seconds >= SHOWN_S)
+        snprintf(time, sizeof time, " in %.2f s, %s/s", seconds,
                  bag_format_bytes((size_t)((double)progress->total_bytes / seconds)).text);
-    snprintf(line, sizeof line, "%stable %.128s: %s %s in %.2f s%s%s",
-             progress->terminal ? CLEAR_LINE : "", progress->name, progress->done,
-             bag_format_bytes(progress->total_bytes).text, seconds, rate,
+    snprintf(line, sizeof line, "%stable %.128s: %s %s%s%s", progress->terminal ? CLEAR_LINE : "",
+             progress->name, progress->done, bag_format_bytes(progress->total_bytes).text, time,
              progress->terminal ? "\n" : "");
     progress->print(progress->context, line);
 }

@@ -96,7 +96,11 @@ static bool check_words(const struct bag_feature_config *pooling, const struct b
     if (keyed && pooling->rules.prune_invalid)
         return reject_rules(
             what, "prune_invalid cannot be combined with keys, which may have any sign", problem);
-    if (pooling->rules.hash_rows && pooling->missing != BAG_MISSING_HASH)
+    /* A feature that says another policy than its table's model has that one's hash_rows, too. */
+    const struct bag_model_config *own = source->model;
+    bool is_inherited =
+        own->missing == BAG_MISSING_HASH && pooling->rules.hash_rows == own->rules.hash_rows;
+    if (pooling->rules.hash_rows && pooling->missing != BAG_MISSING_HASH && !is_inherited)
         return reject_rules(what, "hash_rows needs missing to be hash", problem);
     return true;
 }
@@ -132,8 +136,10 @@ static bool complete_missing(struct bag_feature_source *feature,
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: %s default needs a default_index, whose row is pooled", what,
                                rules->keyed ? "missing" : "out_of_range");
-    if (rules->missing != BAG_MISSING_HASH)
+    if (rules->missing != BAG_MISSING_HASH) {
+        rules->hash_rows = 0;
         return true;
+    }
     if (rules->hash_rows < 1 || rules->hash_rows > num_rows)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                                "%s: missing hash needs hash_rows from 1 to %lld, the table's rows; "

@@ -114,7 +114,7 @@ int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char
     const char *in;
     struct bag_problem problem;
     struct bag_source *source = NULL;
-    if (bag_arguments_have(argc, argv, "--help")) {
+    if (bag_arguments_ask_help(argc, argv)) {
         bag_tool_print_help(stdout, tool);
         return BAG_EXIT_OK;
     }

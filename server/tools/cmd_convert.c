@@ -76,9 +76,16 @@ static bool find_row_format(const char *text, struct bag_table *to, struct bag_p
     to->dtype = BAG_F32;
     if (to->row_format != BAG_ROW_FORMAT_COUNT && to->row_format != BAG_ROWS_PLAIN)
         return true;
-    return bag_problem_set(problem, BAG_ERROR_USAGE,
-                           "--row-format '%s' is none of those that --help lists",
-                           bag_quote(text, strlen(text)).text);
+    char known[200] = "";
+    size_t used = 0;
+    for (int format = BAG_ROWS_PLAIN + 1; format < BAG_ROW_FORMAT_COUNT; format++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
+                                 format == BAG_ROWS_PLAIN + 1         ? ""
+                                 : format == BAG_ROW_FORMAT_COUNT - 1 ? " or "
+                                                                      : ", ",
+                                 bag_row_format_names[format]);
+    return bag_problem_set(problem, BAG_ERROR_USAGE, "--row-format is '%s'; it must be %s",
+                           bag_quote(text, strlen(text)).text, known);
 }
 
 /* How rows are to be stored: as they are, where nothing else is said. */
@@ -272,7 +279,7 @@ int bag_cmd_convert(int argc, char *argv[])
 {
     const char *values[FLAG_COUNT], *operands[2];
     struct bag_problem problem;
-    if (bag_arguments_have(argc, argv, "--help")) {
+    if (bag_arguments_ask_help(argc, argv)) {
         bag_tool_print_help(stdout, &tool);
         return BAG_EXIT_OK;
     }

@@ -150,7 +150,7 @@ class Server:
         self._reader.start()
         try:
             listening = self.wait_event("listening")
-            self.host, self.port = listening["host"], listening["port"]  # -1: not TCP
+            self.host, self.port = listening["host"], listening.get("port")  # None: not TCP
             self.url = f"http://{self.host}:{self.port}"
             self.wait_event(until)
         except BaseException:

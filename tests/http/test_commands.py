@@ -15,7 +15,9 @@ from lifecycle import save
 
 def test_help_and_version():
     for arguments, words in [
-            (["--help"], ["serve", "health"]), (["serve", "--help"], [
+            (["--help"], ["serve", "health"]), (["serve", "-h"], ["--table"]), (["health", "-h"], ["--port"]),
+            (["convert", "-h"], ["--row-format"]), (["inspect", "-h"], ["Usage"]),
+            (["serve", "--version"], ["bagserve 0"]), (["serve", "--help"], [
                 "--table", "--models", "--config", "--max-body-bytes", "BAGSERVE_MAX_BODY_BYTES"])]:
         ended = run(*arguments)
         expect_equal(ended.returncode, 0, f"{arguments}: {ended.stderr}")

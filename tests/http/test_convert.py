@@ -365,7 +365,7 @@ def test_rejected(directory, rows):
     table, out = directory / "t.npy", directory / "out"
     for arguments, code, words in [
             (["--row-format", "int8", table, directory / "there"], 2, ["exists already", "--force"]),
-            (["--row-format", "int7", table, out], 2, ["int7"]),
+            (["--row-format", "int7", table, out], 2, ["'int7'", "must be int8, int4,", "or f8_e5m2_scaled"]),
             (["--datatype", "FP64", table, out], 2, ["FP64", "FP16"]),
             (["--datatype", "FP16", "--row-format", "int8", table, out], 2, ["cannot be combined"]),
             (["--max-error", "-1", table, out], 2, ["--max-error is '-1'"]),

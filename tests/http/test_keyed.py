@@ -52,6 +52,8 @@ def make_config(directory, table):
     models.append(both | {"name": "both_keyed", "keys": "tens_keys.npy", "missing": "default"})
     models.append({"name": "both_pair", "features": [{"name": "a", "model": "both"},
                                                      {"name": "b", "model": "both"}]})
+    models.append({"name": "quiet", "features": [  # has the model's hash_rows, and no use for them
+        {"name": "a", "model": "hashing", "missing": "skip"}]})
     models.append({"name": "pair", "features": [
         {"name": "skip", "model": "skipping"}, {"name": "hash", "model": "hashing"},
         {"name": "own", "model": "failing", "missing": "default", "default_index": 5}]})
@@ -205,6 +207,9 @@ def test_collections(client, rng, table):
     reply = client.infer("pair", [Tensor("own.indices", np.array([[77778, 5]], np.uint64))])
     expect_equal(reply.outputs()["own"].array.tobytes(),
                  table.pool([[77778, 5]], None, models["own"]).tobytes())
+    reply = client.infer("quiet", [Tensor("a.indices", np.array([[77778, 5]], np.uint64))])
+    expect_equal(reply.outputs()["a"].array.tobytes(),
+                 table.pool([[77778, 5]], None, {"missing": "skip"}).tobytes())
     reply = client.infer("pair", [Tensor("hash.indices", np.array([[77778]]))],
                          parameters={"missing": "error"}).expect(400)
     expect("feature 'hash'" in reply.error() and "77778" in reply.error(), reply.error())
@@ -363,6 +368,7 @@ def test_rejected_at_the_start(directory):
     write_safetensors(directory / "m.safetensors", {
         "weights": ("F32", np.zeros((4, 2), np.float32)), "b": ("BOOL", np.zeros(3, np.uint8)),
         "weighty": ("F32", np.zeros((4, 2), np.float32))})
+    np.savez(directory / "two.npz", first=np.zeros((4, 2)), second=np.zeros((4, 2)))
     np.savez_compressed(directory / "packed.npz", values=np.zeros((4, 2), np.float32))
     (directory / "empty").mkdir()
     for name in ("both", "keyless", "rowless"):
@@ -391,7 +397,8 @@ def test_rejected_at_the_start(directory):
             ("m.safetensors#weigths", ["no tensor 'weigths'", "did you mean 'weights'",
                                        "weights, b, weighty"]),
             ("m.safetensors#b", ["tensor 'b'", "BOOL cannot be pooled"]),
-            ("m.safetensors", ["name the table", "weights, b, weighty"]),
+            ("m.safetensors", ["name the table", "it holds weights, b, weighty"]),
+            ("two.npz", ["name the table", "it holds first, second"]),
             ("packed.npz", ["member 'values'", "compressed", "numpy.savez"]),
             ("both", ["several tables", "a.npy", "b.npy"]),
             ("keyless", ["keyless: the folder holds values.npy without keys.npy"]),

@@ -11,7 +11,7 @@ import types
 
 import numpy as np
 
-from harness import (PROGRAM, TIMEOUT_S, Failure, Server, environment, expect, expect_equal,
+from harness import (PROGRAM, ROOT, TIMEOUT_S, Failure, Server, environment, expect, expect_equal,
                      free_port, run, wait_until, write_json)
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Tensor
@@ -364,6 +364,31 @@ def test_check(directory):
     expect(f"1 model, {TABLE.nbytes} bytes of tables" in ended.stdout, ended.stdout)
     ended = run("serve", "--check", "--demo")
     expect("3 models, 25600040 bytes of tables" in ended.stdout, ended.stdout)
+
+
+def test_examples(directory):
+    """Each of config/examples passes --check where its tables are."""
+    script = ROOT / "config" / "examples" / "tables.py"
+    subprocess.run(["/usr/bin/python3", script, directory], check=True)
+    names = sorted(path.name for path in script.parent.glob("*.json"))
+    expect_equal(sorted(path.name for path in directory.glob("*.json")), names)
+    for name in names:
+        ended = run("serve", "--check", "--config", directory / name)
+        expect("The configuration is valid" in ended.stdout, f"{name}: {ended}")
+
+
+def test_what_is_logged(directory):
+    """Where to ask and for which models; no number that means nothing."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--table", f"b={path}", "--host", "127.0.0.1") as server:
+        ready, = [event for event in server.events() if event["event"] == "ready"]
+        expect_equal((ready["models"], ready["url"], ready["names"]),
+                     (2, f"http://127.0.0.1:{server.port}", "b, items"))
+        loaded = [event["message"] for event in server.events() if event["event"] == "loading"]
+        expect(not any(" 0.00 s" in message for message in loaded), loaded)
+    with Server("--table", f"items={path}", "--unix", directory / "socket") as server:
+        ready, = [event for event in server.events() if event["event"] == "ready"]
+        expect_equal(ready["url"], f"unix:{directory}/socket")
 
 
 def test_default_limits():

@@ -152,6 +152,31 @@ static void test_waiting_lines(void **state)
     close(ends[1]);
 }
 
+/* A line takes the place of a bar, and leaves one alone that has ended. */
+static void test_lines_beside_a_bar(void **state)
+{
+    static const char *const begins[] = {"[##..]\r\x1b[K20", "\r\x1b[Kdone\n20", "20"};
+    int ends[2], before = dup(STDERR_FILENO);
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_INFO);
+    for (size_t i = 0; i < COUNT_OF(begins); i++) {
+        if (i < 2)
+            bag_log_draw(i ? "\r\x1b[Kdone\n" : "[##..]");
+        bag_log(BAG_LOG_LEVEL_INFO, "event");
+        ssize_t bytes = read(ends[0], line, sizeof line - 1);
+        assert_true(bytes > 0);
+        line[bytes] = 0;
+        if (strncmp(line, begins[i], strlen(begins[i])) != 0)
+            fail_msg("'%s'", line);
+    }
+    dup2(before, STDERR_FILENO);
+    close(before);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_long_values),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_waiting_lines),
+        cmocka_unit_test(test_lines_beside_a_bar),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,6 +101,12 @@ static void test_says_what_is_wrong(void **state)
         {"[1,2,[3]]", BAG_I8, 4, 8, "\"data\" has 3 elements, the shape needs 4"},
         {"[ ]", BAG_F64, 1, 2, "\"data\" has 0 elements, the shape needs 1"},
         {"[1,2,300]", BAG_I8, 2, 5, "element 2 is '300'; INT8 takes integers from -128 to 127"},
+        {"[9223372036854775808]", BAG_I64, 1, 1,
+         "element 0 is '9223372036854775808'; INT64 takes integers from -9223372036854775808 to "
+         "9223372036854775807; send keys that are larger as UINT64"},
+        {"[18446744073709551616]", BAG_I64, 1, 1,
+         "element 0 is '18446744073709551616'; INT64 takes integers from -9223372036854775808 to "
+         "9223372036854775807"},
         {"[1,128,3,4, 5,6]", BAG_I8, 6, 3,
          "element 1 is '128'; INT8 takes integers from -128 to 127"},
         {"[1,2,65536, 4,5,6]", BAG_U16, 6, 5,

@@ -309,12 +309,12 @@ static void rejects_a_result_above_the_limit_without_overflow(void **state)
     r->max_bytes = 24;
     assert_int_equal(check(r), BAG_STATUS_OK);
     r->max_bytes = 23;
-    assert_fault_at(r, BAG_STATUS_RESULT_TOO_LARGE, (enum bag_input)0, 0, 3, 8, 23);
+    assert_fault_at(r, BAG_STATUS_RESULT_TOO_LARGE, BAG_NUM_SEGMENTS, 0, 3, 8, 23);
     r->max_bytes = SIZE_MAX;
     r->num_segments[0] = INT64_C(1) << 61;
-    assert_fault(r, BAG_STATUS_RESULT_TOO_LARGE, (enum bag_input)0);
+    assert_fault(r, BAG_STATUS_RESULT_TOO_LARGE, BAG_NUM_SEGMENTS);
     r->num_segments[0] = INT64_MAX;
-    assert_fault(r, BAG_STATUS_RESULT_TOO_LARGE, (enum bag_input)0);
+    assert_fault(r, BAG_STATUS_RESULT_TOO_LARGE, BAG_NUM_SEGMENTS);
     r->num_segments[0] = -1;
     assert_fault(r, BAG_STATUS_NUM_SEGMENTS_NEGATIVE, BAG_NUM_SEGMENTS);
     assert_int_equal(r->fault.value, -1);

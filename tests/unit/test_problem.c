@@ -20,9 +20,28 @@ static void test_makes_sentences_of_faults(void **state)
         {{.status = BAG_STATUS_UNEXPECTED_INPUT, .input = BAG_NUM_SEGMENTS},
          "input 'num_segments' cannot be combined with the other inputs: send 'offsets', or "
          "'segment_ids' with an optional 'num_segments', or 2-D 'indices' alone"},
-        {{.status = BAG_STATUS_RESULT_TOO_LARGE, .value = INT64_MAX, .low = INT64_MIN, .high = 0},
-         "the result would have 9223372036854775807 bags of -9223372036854775808 bytes each; the "
-         "limit (max_reply_bytes) is 0 bytes"},
+        {{.status = BAG_STATUS_RESULT_TOO_LARGE,
+          .input = BAG_NUM_SEGMENTS,
+          .value = INT64_MAX,
+          .low = INT64_MIN,
+          .high = 0},
+         "the result would have 9223372036854775807 bags, by 'num_segments', of "
+         "-9223372036854775808 bytes each; the limit (max_reply_bytes) is 0 bytes"},
+        {{.status = BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE, .position = 1, .value = 3, .high = 2},
+         "'segment_ids' at position 1 is 3; it must be from 0 to 2, less than 'num_segments'"},
+        {{.status = BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE, .value = -1, .high = INT64_MAX},
+         "'segment_ids' at position 0 is -1; it must be at least 0"},
+        {{.status = BAG_STATUS_SEGMENT_ID_OUT_OF_RANGE, .value = 3, .high = -1},
+         "'segment_ids' at position 0 is 3; 'num_segments' is 0, so that there must be none"},
+        {{.status = BAG_STATUS_INDEX_OUT_OF_RANGE, .position = 3, .value = 7, .high = -1},
+         "'indices' at position 3 is 7; the table has no rows"},
+        {{.status = BAG_STATUS_DEFAULT_INDEX_OUT_OF_RANGE, .value = 7, .high = -1},
+         "'default_index' is 7; it must be -1 (zeros), as the table has no rows"},
+        {{.status = BAG_STATUS_PADDING_IDX_OUT_OF_RANGE, .value = 7, .high = -1},
+         "padding_idx is 7; the table has no rows"},
+        {{.status = BAG_STATUS_DEFAULT_ROW_NEEDED, .high = -1},
+         "'default_index' is -1, but indices outside the table are to get its row: the table has "
+         "none"},
         {{.status = BAG_STATUS_INDICES_RANK, .value = 1, .low = 2},
          "'indices' has 1 dimension; it must have 2: [ids] with 'offsets' or 'segment_ids', [bags, "
          "ids of each] without"},

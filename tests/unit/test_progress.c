@@ -98,11 +98,17 @@ static void copes_with_no_time_and_no_bytes(void **state)
     struct bag_progress progress = begin(false, "empty", 0);
     check("table empty: loading 0 bytes");
     bag_progress_finish(&progress, START);
-    check("table empty: loaded 0 bytes in 0.00 s");
+    check("table empty: loaded 0 bytes");
+    progress = begin(false, "small", 192);
+    shown.calls = 0;
+    bag_progress_finish(&progress, START + 4999999);
+    check("table small: loaded 192 bytes");
+    bag_progress_finish(&progress, START + 5 * MS);
+    check("table small: loaded 192 bytes in 0.01 s, 37.50 KiB/s");
     progress = begin(true, "empty", 0);
     check(BAR("empty [####################] 0 bytes of 0 bytes (100 %)"));
     bag_progress_finish(&progress, START - 1);
-    check("\r\x1b[Ktable empty: loaded 0 bytes in 0.00 s\n");
+    check("\r\x1b[Ktable empty: loaded 0 bytes\n");
 }
 
 static void never_shows_more_than_all(void **state)
