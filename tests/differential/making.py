@@ -179,6 +179,18 @@ class Maker:
         snapshot.through = int(self.rng.integers(0, model.sequence + 3))
         return snapshot
 
+    def add_delta(self, model, batch, ids, rows):
+        """The batch as a folder beside the version that is served; appears complete."""
+        parent = model.served.folder / "deltas"
+        folder = parent / f".new-{batch.sequence}"
+        folder.mkdir(parents=True)
+        name = "indices" if model.live.where is None else "keys" if rows is not None else "deleted_keys"
+        np.save(folder / f"{name}.npy", ids)
+        if rows is not None:
+            np.save(folder / "rows.npy", rows)
+        folder.rename(parent / str(batch.sequence))
+        model.served.deltas[batch.sequence] = batch
+
     def add_converted(self, model, origin, snapshot, path):
         """A version of a converter's output, with the rules that its origin has."""
         number = max(model.versions) + 1

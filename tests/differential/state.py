@@ -123,6 +123,7 @@ class Version:
     writer: object = None
     is_bad: bool = False
     converts: bool = True  # a command line can name it
+    deltas: dict = dataclasses.field(default_factory=dict)  # number -> batch
 
     @property
     def is_mapped(self):
@@ -161,6 +162,7 @@ class TableModel:
         need(not version.is_bad, "a bad version")
         if version.is_mapped:
             last = self.batches[-1].sequence if self.batches else 0
+            need(version.snapshot.through + 1 not in version.deltas, "a mapped version lacks a delta")
             need(last <= version.snapshot.through, "a mapped version lacks updates")
             return LiveTable(version.snapshot)
         keyed = version.snapshot.keys is not None
@@ -168,7 +170,9 @@ class TableModel:
                          self.kept_rows(version) if keyed else 0)
         for batch in self.batches:
             if batch.sequence > live.through:
-                need(batch.first <= live.through + 1, "updates are missing")
+                while batch.first > live.through + 1:
+                    need(live.through + 1 in version.deltas, "updates are missing")
+                    live.apply(version.deltas[live.through + 1])
                 live.apply(batch)
         need(self.has_defaults(version, live), "a default key is not there")
         return live
@@ -193,6 +197,18 @@ class TableModel:
         """It is loaded now."""
         self.live, self.served = self.replay(version), version
         self.floor = max(self.floor, version.snapshot.through)
+
+    def take_deltas(self):
+        """Those beside the version that follow; whether one that does cannot be applied."""
+        while not self.served.is_mapped and self.sequence + 1 in self.served.deltas:
+            batch = self.served.deltas[self.sequence + 1]
+            try:
+                self.live.check(batch, self.protected_keys())
+            except Rejected:
+                return True
+            self.live.apply(batch)
+            self.batches.append(batch)
+        return False
 
     def forget(self):
         """The process ends."""

@@ -84,7 +84,7 @@ class World:
         return [self.serving.said] if self.serving.said else []
 
     def choose_step(self):
-        steps = {self.ask_more: 3, self.update: 6, self.load_newer: 3, self.load_older: 1.5, self.load_bad: 1, self.change_rules: 1,
+        steps = {self.ask_more: 3, self.update: 6, self.load_newer: 3, self.load_older: 1.5, self.load_bad: 1, self.change_rules: 1, self.delta: 1,
                  self.unload_and_load: 0.7, self.restart: 1, self.kill: 2, self.convert: 2}
         weights = np.array(list(steps.values()))
         return list(steps)[self.rng.choice(len(steps), p=weights / weights.sum())]
@@ -105,6 +105,8 @@ class World:
         expect(len(ready) == 1 and ready[0] in allowed, f"{model.name}: versions {ready} are served; one of "
                f"{allowed} should be: {[(k, v) for k, v in index.items() if k[0] == model.name]}")
         model.serve(model.versions[ready[0]])
+        if self.updates:
+            model.take_deltas()
 
     # ---- asking ---------------------------------------------------------------------------------
     def check_all(self):
@@ -186,6 +188,11 @@ class World:
         if rng.random() < 0.04 and "sequence" in parameters:
             batch.stored = live.stored[:0]
             return batch, [], parameters  # skips numbers
+        return batch, self.random_rows_of(model, batch, count, deletes, parameters), parameters
+
+    def random_rows_of(self, model, batch, count, deletes, parameters):
+        """The tensors of a batch, which it gets."""
+        rng, live = self.rng, model.live
         batch.ids, wide = self.random_ids(live, count, deletes, batch.may_repeat)
         if deletes:
             parameters["delete"] = True
@@ -193,7 +200,23 @@ class World:
         if not deletes:
             array, datatype, batch.stored = random_rows(rng, model.served.snapshot, len(batch.ids))
             inputs.append(Tensor("rows", array, datatype))
-        return batch, inputs, parameters
+        return inputs
+
+    def delta(self):
+        """A batch in a folder, which a load takes."""
+        model = self.live_model()
+        if model is None or not model.in_folder or model.sequence + 1 in model.served.deltas:
+            return
+        number = model.sequence + 1
+        batch = Batch(number, number, [], model.live.storage, None)
+        deletes = model.live.where is not None and self.rng.random() < 0.3
+        tensors = self.random_rows_of(model, batch, 3, deletes, {})
+        if any(t.datatype == "BF16" or t.array.dtype == np.int32 and t.name == "keys" for t in tensors):
+            return
+        self.maker.add_delta(model, batch, tensors[0].array, None if deletes else tensors[1].array)
+        reply = self.serving.admin.load(model.name, model.served.number)
+        reply.expect(400 if model.take_deltas() else 200)
+        self.count("deltas")
 
     def random_numbers(self, batch):
         """The parameters that number a batch: none, its number, or those that it stands for."""
@@ -307,13 +330,15 @@ class World:
             expect_equal(told, [str(served.number)], "versions that the reply to a load names")
         if served is not before:
             model.serve(served)
+        if self.updates and model.take_deltas():
+            expect_equal(reply.status, 400, f"a load with a delta that cannot be applied: {reply.body[:300]!r}")
         self.count("loads" if reply.status == 200 else "loads refused")
 
     def find_newest(self, model):
-        index = self.serving.admin.index()
-        before = model.served
-        self.find_served(model, index)
-        served, model.served = model.served, before
+        before = model.served, model.live, list(model.batches)
+        self.find_served(model, self.serving.admin.index())
+        served = model.served
+        model.served, model.live, model.batches = before
         return served
 
     def load_newer(self):

@@ -99,6 +99,24 @@ def test_ids_of_bodies(directory):
         expect_equal([line["ids"] for line in lines], [4, 100_000])
 
 
+def test_ids_are_of_their_requests_alone(directory):
+    """One that has none gets no earlier one's: not its connection's, nor that of whoever asked before."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--access-log", "on") as server:
+        with Client(server) as client:
+            infer(client, id="body")
+            infer(client)
+            infer(client, headers={"X-Request-Id": "header"})
+            infer(client)
+        with Raw(server) as raw:
+            raw.send(head("GET", "/v2", {"X-Request-Id": "earlier"}))
+            raw.reply().expect(200)
+            raw.send(b"GET /v2 HTTP/1.1\r\n\r\n")  # which is rejected for the Host that it lacks
+            expect_equal(raw.reply().status, 400)
+        lines = request_lines(server, 6)
+        expect_equal([line["request_id"] for line in lines], ["body", "", "header", "", "earlier", ""])
+
+
 def test_long_headers_are_not_passed(directory):
     path = save(directory / "items.npy")
     with Server("--table", f"items={path}") as server, Raw(server) as raw:

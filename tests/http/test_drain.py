@@ -20,7 +20,8 @@ import pytest
 
 from harness import Server, expect, expect_equal, scaled, wait_until
 from lifecycle import TABLE, fill, save
-from v2 import Raw, Tensor, head, infer_body
+from updates import AUTHORIZED, World, applied, rows_of, table, update
+from v2 import Client, Raw, Tensor, head, infer_body
 
 CLIENTS = 16
 
@@ -158,3 +159,24 @@ def test_stages(directory):
         reply = asking.reply()
         expect(np.array_equal(reply.embeddings(), [TABLE[1] + TABLE[2]]), "a wrong answer")
         server.check_end()
+
+
+def test_rows_while_draining(directory):
+    """Nothing is changed any more, while a request that was begun is still answered."""
+    world = World(directory)
+    body, headers = infer_body([Tensor("indices", np.array([[1, 2]]))], binary=True)
+    request = head("POST", "/v2/models/dense/infer", headers | AUTHORIZED, body)
+    with world.server() as server, Raw(server) as asking:
+        asking.send(request[:-1])
+        with Client(server) as client:
+            applied(update(client, "dense", [1], [[1, 1, 1, 1]]), 1, 1)
+        server.send()
+        server.wait_event("draining")
+        with Client(server) as client:
+            error = update(client, "dense", [2], [[2, 2, 2, 2]]).expect(503).error()
+            expect_equal(error, "the server is stopping")
+        asking.send(request[-1:])
+        expect(np.array_equal(asking.reply().embeddings(), [1 + table()[2]]), "a wrong answer")
+        server.check_end()
+    with world.server() as server, Client(server) as client:
+        expect_equal(rows_of(client, "dense", [1, 2]).tolist(), [[1, 1, 1, 1], table()[2].tolist()])

@@ -142,6 +142,28 @@ static void test_sorting_and_explaining_are_work(void **state)
     assert_true(bag_infer_cost_ns(&world.infer) > sorted_ns);
 }
 
+/* A row of the result takes COLUMNS products for each of its elements. */
+static void test_projecting_is_work(void **state)
+{
+    enum { WIDTH = 4096, BAGS = 100 };
+    struct bag_projection_memory projection = {
+        .projection = {.rows = COLUMNS, .columns = WIDTH, .matrix = world.rows}};
+    char body[512];
+    (void)state;
+    write_body(body, sizeof body, BAGS, binary);
+    plan(body, NULL);
+    uint64_t pooled_ns = bag_infer_cost_ns(&world.infer);
+    world.model.projects = true;
+    world.feature.projection = &projection;
+    plan(body, NULL);
+    uint64_t cost_ns = bag_infer_cost_ns(&world.infer);
+    assert_true(cost_ns >= pooled_ns + (uint64_t)BAGS * COLUMNS * WIDTH / 16);
+    world.limits.max_work_ns_per_byte = (cost_ns + 999) / 1000;
+    plan(body, NULL);
+    world.limits.max_work_ns_per_byte = (cost_ns - 1) / 1000;
+    plan(body, "max_work_us_per_byte");
+}
+
 /* Runs the body, whose bags are of the default row, and checks the numbers of its binary reply;
  * whether they were streamed. */
 static bool run(const char *body, bool is_binary)
@@ -184,6 +206,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_explanations_count_as_replies, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_work_is_bounded_by_the_request, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sorting_and_explaining_are_work, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_projecting_is_work, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_long_binary_results_are_streamed, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
