@@ -78,6 +78,9 @@ class Maker:
 
     def _dense_rules(self, chosen, model):
         rows = model.base_rows
+        if not rows:
+            chosen["out_of_range"] = self.pick("error", "skip")
+            return
         if self.some(0.6):
             chosen["default_index"] = int(self.rng.integers(rows))
         if self.some(0.4):
@@ -88,7 +91,7 @@ class Maker:
 
     def _keyed_rules(self, chosen, table, model, is_feature):
         keys = sorted(model.reserved_keys) if is_feature else [int(key) for key in table.keys]
-        if self.some(0.6):
+        if self.some(0.6) and keys:
             default = int(keys[self.rng.integers(len(keys))])
             chosen["default_index"] = json_key(default)
         if self.some(0.4):
@@ -99,7 +102,7 @@ class Maker:
         kinds = ["error", "skip", "default" if "default_index" in chosen else "skip", "hash"]
         if model.hashes:
             kinds = ["hash"]
-        elif not is_feature:
+        elif not is_feature or not model.base_rows:
             kinds = kinds[:3]
         chosen["missing"] = self.pick(*kinds)
         if chosen["missing"] == "hash":
@@ -110,8 +113,8 @@ class Maker:
         model = TableModel(name, self.some(0.7), self.keeps_journal)
         snapshot = random_snapshot(self.rng)
         model.base_rows = len(snapshot)
-        model.hashes = snapshot.keys is not None and self.some(0.3)
-        if snapshot.keys is not None:
+        model.hashes = snapshot.keys is not None and len(snapshot) > 0 and self.some(0.3)
+        if snapshot.keys is not None and len(snapshot):
             count = int(self.rng.integers(1, 3))
             model.reserved_keys = {int(key) for key in self.rng.choice(snapshot.keys, count)}
         self.add_version(model, snapshot)

@@ -107,7 +107,7 @@ class Storage:
         packed, raw = (back, front) if in_front else (front, back)
         parameters = np.ascontiguousarray(raw).view(parameter).astype(F32).reshape(len(stored), count)
         if codes == "int4":
-            packed = np.stack([packed & 15, packed >> 4], 2).reshape(len(stored), -1)[:, :elements]
+            packed = np.stack([packed & 15, packed >> 4], 2).reshape(len(stored), 2 * packed.shape[1])[:, :elements]
         if codes in F8:
             values = F8[codes][packed]
             return values * parameters if count else values

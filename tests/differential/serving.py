@@ -5,7 +5,7 @@ import json
 import os
 import socket
 
-from harness import TIMEOUT_S, Server
+from harness import TIMEOUT_S, Server, run
 from v2 import Client
 
 TOKEN = "admin-0123456789abcdef"
@@ -49,17 +49,23 @@ class Serving:
     """Starts the server, and again after it has ended."""
 
     def __init__(self, folder, arguments):
-        self.folder, self.arguments = folder, arguments
+        self.folder = folder
         tokens = folder / "tokens"
         tokens.touch(0o600)
         tokens.write_text(f"admin {TOKEN}\n")
         self.server = self.client = self.admin = self.said = None
 
+        self.arguments = ["--admin-socket", folder / "admin.socket", "--token-file", tokens, *arguments]
+
+    def check(self):
+        """What --check says of what is to be served; its exit code."""
+        return run("serve", "--check", *self.arguments)
+
     def start(self):
         path = self.folder / "admin.socket"
         if path.exists():
             os.unlink(path)
-        self.server = Server("--admin-socket", path, "--token-file", self.folder / "tokens", *self.arguments)
+        self.server = Server(*self.arguments)
         self.client, self.admin = Client(self.server, headers=BEARER), Admin(path)
 
     def kill(self):

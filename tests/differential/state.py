@@ -199,16 +199,16 @@ class TableModel:
         self.floor = max(self.floor, version.snapshot.through)
 
     def take_deltas(self):
-        """Those beside the version that follow; whether one that does cannot be applied."""
+        """Those beside the version that follow; why one that does cannot be applied, or None."""
         while not self.served.is_mapped and self.sequence + 1 in self.served.deltas:
             batch = self.served.deltas[self.sequence + 1]
             try:
                 self.live.check(batch, self.protected_keys())
-            except Rejected:
-                return True
+            except Rejected as why:
+                return str(why)
             self.live.apply(batch)
             self.batches.append(batch)
-        return False
+        return None
 
     def forget(self):
         """The process ends."""

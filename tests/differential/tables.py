@@ -75,7 +75,7 @@ def random_shape(rng, storage):
 def random_snapshot(rng, storage=None, shape=None, keyed=None):
     storage = storage or random_storage(rng)
     shape = random_shape(rng, storage) if shape is None else shape
-    count = int(rng.choice([1, 2, 5, 9, 20, 40, 90, 300]))
+    count = int(rng.choice([0, 1, 1, 2, 2, 5, 9, 20, 40, 90, 90, 300]))
     keyed = bool(rng.integers(2)) if keyed is None else keyed
     table = Snapshot(storage, shape, None)
     table.stored = random_stored(rng, storage, count, table.elements)
