@@ -147,7 +147,7 @@ class Writer:
 
     def is_plain_f32_pair(self):
         return (self.table.storage == Storage("FP32") and self.table.keys is not None and
-                self.table.keys_datatype == "INT64" and len(self.table.shape) == 1)
+                self.table.keys_datatype == "INT64" and len(self.table.shape) == 1 and len(self.table) > 0)
 
     # -- formats
     def npy(self):

@@ -78,7 +78,7 @@ class World:
 
     def documents(self):
         """The configuration files, for somebody who repeats a case by hand."""
-        for path in [self.folder / "config.json", *sorted(self.folder.glob("models/*/*/config.json"))]:
+        for path in [self.folder / "config.json", *sorted(self.folder.glob("models/**/config.json"))]:
             if path.exists():
                 yield f"{path.relative_to(self.folder)}: {path.read_text()}"
 
@@ -240,7 +240,7 @@ class World:
         twice = rng.random() < (0.5 if repeats else 0.03)
         if live.where is None:
             ids = rng.choice(len(live), min(count, len(live)), replace=twice)
-            if rng.random() < 0.05:
+            if rng.random() < 0.05 and len(ids):
                 ids[0] = rng.choice([-1, len(live), 2**31 - 1])
             wide = ids.astype(np.int64 if rng.integers(2) else np.int32)
             return [int(i) for i in ids], wide
@@ -399,7 +399,7 @@ class World:
         model = self.folder_model()
         if model is None:
             return
-        snapshot = model.live.snapshot()
+        snapshot = self.maker.next_snapshot(model)
         twice = snapshot.keys is not None and len(snapshot.keys) > 1 and self.rng.integers(2)
         if twice:
             snapshot.keys[-1] = snapshot.keys[0]
@@ -423,11 +423,16 @@ class World:
         reply.expect(200)
         self.serving.client.get(f"/v2/models/{model.name}").expect(404)
         served, model.served, model.live = model.served, None, None
-        if self.serving.admin.load(model.name).status == 400:  # the newest is found to be bad late
-            self.serving.admin.load(model.name, served.number).expect(200)
+        self.serving.admin.load(model.name)
+        index = self.serving.admin.index()
+        if "READY" not in [state for (name, _), (state, _) in index.items() if name == model.name]:
+            self.serving.admin.load(model.name, served.number)  # the newest was found to be bad late
+            index = self.serving.admin.index()
+            expect_equal(index[model.name, str(served.number)][0], "READY", f"{model.name}: what was served before")
             model.serve(served)
+            self.follow_deltas(model)
         else:
-            self.find_served(model, self.serving.admin.index())
+            self.find_served(model, index)
 
     # ---- restarts -------------------------------------------------------------------------------
     def restart(self):
