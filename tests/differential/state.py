@@ -41,6 +41,8 @@ class LiveTable:
         if snapshot.keys is not None:
             self.where = {int(key): row for row, key in enumerate(snapshot.keys)}
         self.free = list(range(len(self.stored) - 1, len(snapshot) - 1, -1))
+        self.given_up = set()  # rows of keys that were removed
+        self.first_reused = len(self.stored)  # the first row that was one key's and is another's
         self._values = None
 
     def __len__(self):
@@ -75,6 +77,7 @@ class LiveTable:
                 row = self.where.pop(key, -1)
                 if row >= self.kept_rows:
                     self.free.append(row)
+                    self.given_up.add(row)
         else:
             self._put(batch.ids, converted(batch, self.storage, self.elements))
         self.through = batch.sequence
@@ -89,8 +92,17 @@ class LiveTable:
         need(len(set(ids) - set(self.where)) <= len(self.free), "no spare row")
         for key, row in zip(ids, stored):
             if key not in self.where:
-                self.where[key] = self.free.pop()
+                row = self.where[key] = self.free.pop()
+                self.first_reused = min(self.first_reused, row if row in self.given_up else len(self.stored))
             self.stored[self.where[key]] = row
+
+    def keep(self, rows):
+        """Keeps so many rows, from the first, from new keys from here on; whether they were."""
+        if rows > self.first_reused:
+            return False
+        self.kept_rows = max(rows, self.kept_rows)
+        self.free = [row for row in self.free if row >= self.kept_rows]
+        return True
 
     def snapshot(self):
         """As a trainer would write it who knows of all updates."""
@@ -127,7 +139,7 @@ class Version:
 
     @property
     def is_mapped(self):
-        return self.settings.get("load") == "map"
+        return self.settings.get("load") == "map" and len(self.snapshot) > 0
 
     def pooling(self):
         return {k: v for k, v in self.settings.items() if k in POOLING}
