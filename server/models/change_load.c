@@ -359,9 +359,21 @@ static void say_restart(const struct bag_changer *changer, struct bag_problem *p
                         why.text);
 }
 
+/* At the start a version that cannot be brought up to date is passed over as any bad one, for an
+ * older one that can. Where there is none to try, as of a model that is named, or where that would
+ * not help, as no version can read a journal that another server has, the model is not served, and
+ * others are. A lack of memory passes, and ends the start. */
+static bool may_start_without(struct bag_change_plan *plan, const struct bag_model *model,
+                              struct bag_problem *problem)
+{
+    if (plan->kind != BAG_CHANGE_START || problem->kind == BAG_ERROR_NO_MEMORY)
+        return false;
+    say_restart(plan->changer, problem);
+    return model->source->is_named || bag_updates_is_shut(plan->changer->updates, model->name);
+}
+
 /* Makes a loaded table take updates, and brings it up to date: nothing that was acknowledged is
- * left out. At the start, where that fails, its model is not served, and others are; but a lack of
- * memory passes, and ends the start. */
+ * left out. */
 static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry *entry,
                            struct bag_problem *problem)
 {
@@ -382,11 +394,10 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     if (ok)
         return bag_model_follow_updates(model) || bag_problem_no_memory(problem);
     entry->model = NULL;
-    if (plan->kind != BAG_CHANGE_START || problem->kind == BAG_ERROR_NO_MEMORY) {
+    if (!may_start_without(plan, model, problem)) {
         entry->source = model->source;
         model->source = NULL;
     } else {
-        say_restart(plan->changer, problem);
         entry->model = bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE,
                                                problem->text);
         entry->is_default = false;

@@ -221,6 +221,7 @@ struct bag_updates_stream {
     bool waits_for_keys; /* one that waits adds or removes keys */
     bool stopped;        /* by `problem`: an update in the journal could not be applied */
     bool unsynced;       /* by `problem`: the last sync failed */
+    bool is_shut;        /* the journal's folder could not be locked, when it was last tried */
     struct bag_problem problem;
 };
 
@@ -275,6 +276,9 @@ void bag_updates_run(struct bag_updates *updates, struct bag_update *first);
 
 /* Syncs the journals that have records which are not on the disk. */
 void bag_updates_sync(struct bag_updates *updates);
+
+/* Whether no table of the model can be attached, as the folder of its journal cannot be locked. */
+bool bag_updates_is_shut(struct bag_updates *updates, const char *name);
 
 /* A table that was loaded and is not served yet. */
 struct bag_updates_table {

@@ -31,9 +31,11 @@ static bool open_journal(struct bag_updates *updates, struct bag_updates_stream 
     struct bag_journal_header header = header_of(table);
     if (!bag_journal_open(&stream->journal, updates->settings.disk, updates->settings.journal_dir,
                           &header, problem)) {
+        stream->is_shut = stream->journal.lock < 0;
         bag_journal_close(&stream->journal);
         return false;
     }
+    stream->is_shut = false;
     stream->journal.file_bytes = updates->settings.journal_file_bytes;
     if (stream->journal.torn_bytes)
         bag_log(BAG_LOG_LEVEL_WARNING, "the end of a journal was cut off",
@@ -102,6 +104,15 @@ static struct bag_updates_stream *open_stream(struct bag_updates *updates,
     bool ok = stream->journal.folder[0] || !needs_journal(updates, table) ||
               open_journal(updates, stream, table, problem);
     return ok && check_stream(stream, table, problem) ? stream : NULL;
+}
+
+bool bag_updates_is_shut(struct bag_updates *updates, const char *name)
+{
+    pthread_mutex_lock(&updates->lock);
+    const struct bag_updates_stream *stream = bag_updates_find(updates, name);
+    bool is_shut = stream && stream->is_shut;
+    pthread_mutex_unlock(&updates->lock);
+    return is_shut;
 }
 
 /* ---- catching up ----------------------------------------------------------------------------- */
