@@ -4,7 +4,7 @@
 #include "commands.h"
 #include "loops.h"
 #include "server/http/routes.h"
-#include "server/models/change.h"
+#include "server/models/loader.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 #include "server/table/updates.h"

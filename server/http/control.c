@@ -2,7 +2,7 @@
  * rows. They answer when it is made, or at once where the client does not wait for a model. */
 #include "proto/v2_request.h"
 #include "request.h"
-#include "server/models/change.h"
+#include "server/models/loader.h"
 #include "server/table/updates.h"
 
 #include <stddef.h>

@@ -497,14 +497,3 @@ bool bag_changer_tell_served(const struct bag_changer *changer, struct bag_contr
     }
     return true;
 }
-
-void bag_changer_free(struct bag_changer *changer)
-{
-    for (size_t i = 0; i < changer->num_kept; i++)
-        bag_model_drop(changer->kept[i]);
-    free(changer->kept);
-    free(changer->wishes);
-    free(changer->failures);
-    free(changer->sightings);
-    *changer = (struct bag_changer){0};
-}

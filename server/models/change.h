@@ -10,85 +10,17 @@
 #ifndef BAG_MODELS_CHANGE_H
 #define BAG_MODELS_CHANGE_H
 
+#include "catalog.h"
 #include "config/options.h"
 #include "proto/v2_request.h"
 #include "server/table/updates.h"
 #include "snapshot.h"
+#include "steps.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
-
-/* ---- the catalog ----------------------------------------------------------------------------- */
-
-/* What there is to serve: the models that are named by flags and in the configuration file, and
- * those found in a folder, each version with a source that is not open yet.
- *
- *   DIR/NAME.npy                    model NAME, version 1
- *   DIR/NAME/config.json            optionally, keys for all versions of the model
- *   DIR/NAME/VERSION/TABLE.npy      one table (a file, or files that belong together), with
- *   DIR/NAME/VERSION/config.json    optionally, keys of this version; or alone, with the features
- *                                   of a collection
- *
- * Names with a leading dot are skipped (mounted volumes hold some); other files are ignored. A
- * version of a folder that cannot be served has a source with a reason. Used by one thread at a
- * time. */
-
-struct bag_catalog {
-    struct bag_source **sources; /* owned; in the order in which they were named and found; an
-                                    element may be NULL: it was taken */
-    size_t count;
-};
-
-/* Looks for them. `is_first`: what is ignored is logged. False with *problem where something that
- * is named is wrong, the folder cannot be read, or two have one name and version; what serves is
- * then not touched. In any case bag_catalog_free is due. */
-bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config, bool is_first,
-                      struct bag_problem *problem);
-
-void bag_catalog_free(struct bag_catalog *catalog);
-
-/* ---- versions -------------------------------------------------------------------------------- */
-
-/* Which versions of a model are served: by its policy, and by what was asked for since. Without
- * system calls, and on the changing thread alone. */
-
-/* Most versions of one model that can be unloaded one by one. */
-#define BAG_WISH_MAX_UNLOADED 64
-
-/* What was asked of a model; without a name: of none. */
-struct bag_wish {
-    char name[129];
-    bool is_unloaded;         /* all of it */
-    uint64_t default_version; /* that was loaded by its number; 0: none */
-    uint64_t newest;          /* that was there then */
-    uint64_t unloaded[BAG_WISH_MAX_UNLOADED];
-    size_t num_unloaded;
-};
-
-/* The versions of a model that there are, ascending. */
-struct bag_versions {
-    const uint64_t *numbers;
-    size_t count;
-    /* Whether a version can be served; asked at most once, and only where it matters. */
-    bool (*is_good)(void *context, size_t position);
-    void *context;
-};
-
-/* Marks in `chosen` which versions are served. Returns the position of the default one, or SIZE_MAX
- * where none is. */
-size_t bag_versions_choose(const struct bag_versions *versions,
-                           const struct bag_version_policy *policy, const struct bag_wish *wish,
-                           bool *chosen);
-
-/* Whether the policy lets a version be served. */
-bool bag_version_is_allowed(const struct bag_version_policy *policy, uint64_t number);
-
-/* Takes an item of a request into the wish of its model; `newest` is the highest version that there
- * is. False with *problem where there is no room. */
-bool bag_wish_apply(struct bag_wish *wish, const struct bag_control_item *item, uint64_t newest,
-                    struct bag_problem *problem);
 
 /* ---- how far loading is ---------------------------------------------------------------------- */
 
@@ -118,24 +50,37 @@ void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-enum bag_change_kind {
-    BAG_CHANGE_START,         /* everything that there is, for the first time */
-    BAG_CHANGE_MODELS,        /* what `control` says */
-    BAG_CHANGE_POLL,          /* what has changed in files */
-    BAG_CHANGE_CONFIGURATION, /* everything, after the configuration was read again */
+/* A version as polls see it. */
+struct bag_sighting {
+    uint64_t number, fingerprint;
+    uint64_t poll; /* the last one that saw it */
+    bool is_same;  /* as the one before */
 };
 
 /* What a version could not be served for, so that it is not read again and again. */
-struct bag_failure_record {
-    char name[129];
+struct bag_failed_version {
     uint64_t number, fingerprint, at_ns;
     struct bag_problem problem;
 };
 
-/* A version as the last poll saw it. */
-struct bag_sighting {
+/* A version that is held in memory though it is not served. */
+struct bag_held {
+    struct bag_model *model; /* held */
+    uint64_t order;          /* the first one that was held has the lowest */
+};
+
+/* All that is remembered of one model's name. */
+struct bag_record {
     char name[129];
-    uint64_t number, fingerprint;
+    struct bag_wish wish;           /* what was asked of it */
+    uint64_t plan;                  /* the last one that has planned it */
+    struct bag_sighting *sightings; /* owned; of the last poll */
+    size_t num_sightings;
+    struct bag_failed_version *failures; /* owned */
+    size_t num_failures;
+    struct bag_held *held; /* owned; the newest last */
+    size_t num_held;
+    struct bag_problem said; /* what the log says of its last poll; "": nothing */
 };
 
 /* The version that a change cannot be made for; without a name: none. */
@@ -156,15 +101,10 @@ struct bag_changer {
     bool (*wait_until_left)(void *context, const struct bag_model *model, size_t holders);
     void *context;
 
-    struct bag_wish *wishes; /* owned; of models that something was asked of */
-    size_t num_wishes;
-    struct bag_model **kept; /* owned, each held: versions that are not served; the newest last */
-    size_t num_kept;
-    struct bag_failure_record *failures; /* owned */
-    size_t num_failures;
-    struct bag_sighting *sightings; /* owned */
-    size_t num_sightings;
-    struct bag_refusal refusal; /* of the last plan that could not be made */
+    struct bag_record **records; /* owned, as each; by name */
+    size_t num_records;
+    uint64_t num_plans, num_polls, num_holds; /* ever */
+    struct bag_refusal refusal;               /* of the last plan that could not be made */
 };
 
 void bag_changer_free(struct bag_changer *changer);
@@ -180,6 +120,10 @@ struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum b
                                              const struct bag_control *control, const char *only,
                                              struct bag_problem *problem);
 void bag_change_plan_free(struct bag_change_plan *plan);
+
+/* Whether a poll has something to do about a model; nothing is taken out of the catalog. */
+bool bag_change_is_needed(struct bag_changer *changer, struct bag_catalog *catalog,
+                          const char *name);
 
 /* Whether the next snapshot differs from the current one. */
 bool bag_change_plan_changes(const struct bag_change_plan *plan);
@@ -233,26 +177,30 @@ struct bag_change_entry {
     bool is_announced;       /* as LOADING, until the change is made */
 };
 
-/* A source of the catalog; its name lives as long as the plan's sources. */
-struct bag_named_source {
-    const char *name;
-    struct bag_source **place;
+/* What a record's wish becomes, once the change is made. */
+struct bag_planned_wish {
+    struct bag_record *record;
+    struct bag_wish wish;
 };
 
 struct bag_change_plan {
     struct bag_changer *changer;
     enum bag_change_kind kind;
-    struct bag_catalog *catalog;    /* borrowed */
-    struct bag_named_source *named; /* owned: the catalog's, by name and in its order */
-    size_t num_named;
+    uint64_t number;             /* no two have the same */
+    struct bag_catalog *catalog; /* borrowed */
+    bool peeks;                  /* it only asks whether there is something to do, and takes no
+                                    source from the catalog */
+    bool finds;                  /* and has found something */
     const struct bag_control *control; /* borrowed; NULL: all models, or `only` */
     const char *only;                  /* borrowed */
     struct bag_change_entry *prior;    /* owned: what was published, in its order */
     size_t num_prior;
     struct bag_change_entry *entries; /* owned: what will be */
     size_t count, room;
-    struct bag_wish *wishes; /* owned; the changer's, once the change is made */
+    struct bag_planned_wish *wishes; /* owned */
     size_t num_wishes;
+    struct bag_served_model *served; /* owned: the default versions among the entries, by name */
+    size_t num_served;
     struct bag_model *
         *dropped; /* owned, each held: of `prior`, unloaded before others are loaded */
     size_t num_dropped;
@@ -285,7 +233,7 @@ static inline bool bag_entry_serves(const struct bag_change_entry *entry)
 /* What begins the note of a version that serves though its files went bad. */
 #define BAG_LOADED_BEFORE "serves what was loaded before; its files cannot be loaded: "
 
-/* ---- entries (change_plan.c) ----------------------------------------------------------------- */
+/* ---- entries (plan.c) ------------------------------------------------------------------------ */
 
 /* Adds one; NULL without memory. It is valid until the next one is added. */
 struct bag_change_entry *bag_change_add_entry(struct bag_change_plan *plan,
@@ -304,28 +252,27 @@ bool bag_change_note(struct bag_change_entry *entry, const char *text, struct ba
 bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, const char *version,
                                 const char *reason, bool is_unloaded, struct bag_problem *problem);
 
-/* The plan's own wish of a model, which is made where there is none; NULL without memory. */
+/* The plan's own wish of a model; NULL without memory. It is valid until the next one is asked for.
+ */
 struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name);
 
 /* What was asked of the model; NULL: nothing. */
 const struct bag_control_item *bag_change_item(const struct bag_change_plan *plan,
                                                const char *name);
 
-/* ---- versions (change_versions.c) ------------------------------------------------------------ */
+/* The default version of that name among the entries of the plan, once its versions are planned;
+ * NULL: none serves. */
+struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,
+                                                      const char *name);
 
-/* Sorts the catalog's sources by name, for: */
-bool bag_change_sort_catalog(struct bag_change_plan *plan, struct bag_problem *problem);
-
-/* the sources of a model, also those that were taken since; NULL with *count 0: there are none. */
-const struct bag_named_source *bag_change_find_sources(const struct bag_change_plan *plan,
-                                                       const char *name, size_t *count);
+/* ---- versions and collections (plan_versions.c, plan_collections.c) -------------------------- */
 
 /* Adds the versions of a model that the change is about. */
 bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
                              struct bag_problem *problem);
 
-/* Whether the model, which may be NULL, is of the same files and rules as the source. */
-bool bag_change_is_of(const struct bag_model *model, const struct bag_source *source);
+/* Finds what collections are over; makes those anew whose tables are others. */
+bool bag_change_resolve_collections(struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* ---- loading (change_load.c) ----------------------------------------------------------------- */
 
@@ -343,8 +290,16 @@ void bag_changer_count_failure(struct bag_changer *changer);
 bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_control *control,
                              bool polls, struct bag_problem *problem);
 
-/* ---- versions that are held, or could not be loaded (versions.c) ------------------------------
- */
+/* ---- records, versions that are held, or could not be loaded (records.c) --------------------- */
+
+/* What is remembered of a name; NULL: nothing. */
+struct bag_record *bag_record_find(const struct bag_changer *changer, const char *name);
+
+/* The same, made where there is none; NULL without memory. */
+struct bag_record *bag_record_make(struct bag_changer *changer, const char *name);
+
+/* Forgets what the last poll did not see, and names of which there is nothing to remember. */
+void bag_records_trim(struct bag_changer *changer);
 
 /* One more holder of the model, which is returned. */
 static inline struct bag_model *bag_model_hold(struct bag_model *model)
@@ -378,15 +333,7 @@ bool bag_change_keep(struct bag_changer *changer, struct bag_model *model);
 void bag_change_keep_versions(struct bag_change_plan *plan);
 
 /* Rejects a source that could not be loaded a moment ago. */
-void bag_change_check_failures(const struct bag_change_plan *plan, struct bag_source *source,
-                               uint64_t number);
-
-/* ---- entries (change_plan.c) ------------------------------------------------------------------
- */
-
-/* The default version of that name among the entries of the plan; NULL: none serves. */
-struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,
-                                                      const char *name);
+void bag_change_check_failures(const struct bag_change_plan *plan, struct bag_source *source);
 
 /* ---- loading models (change_load.c) ---------------------------------------------------------- */
 
@@ -411,97 +358,5 @@ struct bag_model *bag_model_make(struct bag_source *source, struct bag_stored_ta
 struct bag_model *bag_model_load_collection(struct bag_source *source,
                                             struct bag_model *const *tables, bag_gemm_fn *gemm,
                                             struct bag_problem *problem);
-
-/* ---- the loader (loader.c) ------------------------------------------------------------------- */
-
-/* The loader: the one thread that changes which models are served.
- *
- * bag_loader_open finds and checks every file, in a moment. The thread then reads their elements,
- * which may take minutes, and publishes the models. From then on it makes the changes that are
- * submitted to it, one after the other, looks for new files where it polls, and frees the snapshots
- * that nobody reads any more: at low priority, and on no worker, so that neither holds up the
- * other. */
-
-/* A change that somebody asks for. Owned by whoever submits it; the loader's until on_done. */
-struct bag_change {
-    enum bag_change_kind kind;  /* MODELS or CONFIGURATION */
-    struct bag_control control; /* of MODELS; owned by the change */
-    char who[96];               /* asked for it; for the log */
-    /* It is made, or cannot be: told once, on the loader's thread. May free the change. */
-    void (*on_done)(struct bag_change *change);
-    void *context;
-    bool failed; /* set before on_done, */
-    struct bag_problem problem;
-    struct bag_change *next;
-};
-
-/* The last problem of a model that a poll has logged; of an empty name: of the folder. */
-struct bag_poll_problem {
-    char name[129];
-    struct bag_problem problem;
-};
-
-struct bag_loader {
-    struct bag_changer changer;
-    struct bag_load_status status;
-    const struct bag_config *config; /* borrowed; options */
-    struct bag_config reread;        /* the last one that was read again; empty: none was */
-    struct bag_change_plan *first;   /* owned; until it is carried out */
-    size_t first_models, first_bytes;
-    atomic_bool cancelled;
-    uv_thread_t thread;
-    uv_mutex_t lock; /* guards what follows */
-    uv_cond_t wake;
-    struct bag_change *first_change, **last_change; /* that wait, */
-    size_t num_changes;                             /* and how many */
-    bool stop, collect;                             /* what the thread is to do */
-    bool failed;                                    /* the models cannot be published, */
-    struct bag_problem problem;                     /* and why */
-    struct bag_poll_problem *poll_problems;         /* owned; the thread's, as the next */
-    size_t num_poll_problems;
-    /* Set before the start. Told on the loader's thread when bag_loader_succeeded may be asked. */
-    void (*on_loaded)(void *context);
-    /* Reads the whole configuration again into *config, which the loader frees. */
-    bool (*configure)(void *context, struct bag_config *config, struct bag_problem *problem);
-    void *context;
-};
-
-/* Opens the sources of all models, and checks that memory will suffice. In any case
- * bag_loader_close is due. `gemm` loads what multiplies, where projections need it. */
-bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
-                     struct bag_registry *registry,
-                     bag_gemm_fn *(*load_gemm)(struct bag_problem *problem),
-                     struct bag_problem *problem);
-void bag_loader_close(struct bag_loader *loader);
-
-/* Whether every version in the folder of models can be loaded, also those that are not served: all
- * that loading checks, without memory for their elements; for --check (check.c). After
- * bag_loader_open. */
-bool bag_loader_check(const struct bag_loader *loader, struct bag_problem *problem);
-
-/* The sources of the models that will be served, in their order, one with each call; NULL after the
- * last. *cursor is 0 before the first. Before the start. */
-const struct bag_source *bag_loader_next(const struct bag_loader *loader, size_t *cursor);
-
-/* Publishes the first snapshot, in which every model is LOADING. */
-bool bag_loader_announce(struct bag_loader *loader, struct bag_problem *problem);
-
-/* Starts the thread, with a progress bar on a terminal and log lines elsewhere. */
-bool bag_loader_start(struct bag_loader *loader, struct bag_problem *problem);
-
-/* Whether the models were published; otherwise *problem says why not. On any thread. */
-bool bag_loader_succeeded(struct bag_loader *loader, struct bag_problem *problem);
-
-/* Makes a change after those submitted before. On any thread, once the models were published. False
- * where max_queued_changes wait already; then it stays the caller's. */
-bool bag_loader_submit(struct bag_loader *loader, struct bag_change *change,
-                       struct bag_problem *problem);
-
-/* The server stops: what is being loaded is given up, and changes fail with DRAINING. On any
- * thread. */
-void bag_loader_cancel(struct bag_loader *loader);
-
-/* Ends the thread. */
-void bag_loader_stop(struct bag_loader *loader);
 
 #endif

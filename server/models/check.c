@@ -1,6 +1,6 @@
 /* What serving would find wrong with the models, found without taking memory for their tables; see
- * change.h. */
-#include "change.h"
+ * loader.h. */
+#include "loader.h"
 #include "server/tables/map.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The thread that makes changes; see change.h. */
-#include "change.h"
+/* The thread that makes changes; see loader.h. */
+#include "loader.h"
 
 #include "server/memory/memory.h"
 #include "server/system/log.h"
@@ -59,9 +59,6 @@ void bag_loader_close(struct bag_loader *loader)
     loader->first = NULL;
     bag_changer_free(&loader->changer);
     bag_config_free(&loader->reread);
-    free(loader->poll_problems);
-    loader->poll_problems = NULL;
-    loader->num_poll_problems = 0;
 }
 
 bool bag_loader_announce(struct bag_loader *loader, struct bag_problem *problem)
@@ -186,69 +183,51 @@ static void carry_out(struct bag_loader *loader, struct bag_change *change)
         (change->problem.kind == BAG_ERROR_FILE || change->problem.kind == BAG_ERROR_CONFIGURATION))
         change->problem.kind = BAG_ERROR_BAD_REQUEST; /* it asks for what cannot be served */
     log_change(change, ok ? "change done" : "change failed", begun_ns);
+    bag_records_trim(&loader->changer);
     change->on_done(change);
 }
 
 /* ---- polling --------------------------------------------------------------------------------- */
 
-static struct bag_poll_problem *find_poll_problem(const struct bag_loader *loader, const char *name)
+/* What the last poll said of a model is said once; of the whole folder under an empty name. Without
+ * memory it is said again. */
+static void log_poll(struct bag_loader *loader, const char *name, const struct bag_problem *why)
 {
-    for (size_t i = 0; i < loader->num_poll_problems; i++) {
-        if (strcmp(loader->poll_problems[i].name, name) == 0)
-            return &loader->poll_problems[i];
-    }
-    return NULL;
-}
-
-/* Whether the model had no such problem in the last poll; notes that it has. Without memory it is
- * said again. */
-static bool is_news(struct bag_loader *loader, const char *name, const struct bag_problem *why)
-{
-    struct bag_poll_problem *known = find_poll_problem(loader, name);
-    bool news = !known || strcmp(known->problem.text, why->text) != 0;
-    if (!known) {
-        size_t count = loader->num_poll_problems + 1;
-        known = reallocarray(loader->poll_problems, count, sizeof *known);
-        if (!known)
-            return true;
-        loader->poll_problems = known;
-        known += loader->num_poll_problems++;
-        snprintf(known->name, sizeof known->name, "%s", name);
-    }
-    known->problem = *why;
-    return news;
+    struct bag_record *record = bag_record_make(&loader->changer, name);
+    if (record && strcmp(record->said.text, why->text) == 0)
+        return;
+    if (record)
+        record->said = *why;
+    bag_log(BAG_LOG_LEVEL_WARNING, "not loaded", BAG_LOG_TEXT("model", name),
+            BAG_LOG_TEXT("reason", why->text));
 }
 
 static void forget_problem(struct bag_loader *loader, const char *name)
 {
-    struct bag_poll_problem *known = find_poll_problem(loader, name);
-    if (known)
-        *known = loader->poll_problems[--loader->num_poll_problems];
-}
-
-static void log_poll(struct bag_loader *loader, const char *name, const struct bag_problem *why)
-{
-    if (is_news(loader, name, why))
-        bag_log(BAG_LOG_LEVEL_WARNING, "not loaded", BAG_LOG_TEXT("model", name),
-                BAG_LOG_TEXT("reason", why->text));
+    struct bag_record *record = bag_record_find(&loader->changer, name);
+    if (record)
+        *record->said.text = 0;
 }
 
 /* A model whose files have changed is a change of its own, so that none waits for another. */
 static void poll_model(struct bag_loader *loader, struct bag_catalog *catalog, const char *name)
 {
     struct bag_problem why;
+    if (!bag_change_is_needed(&loader->changer, catalog, name)) {
+        forget_problem(loader, name);
+        return;
+    }
     struct bag_change_plan *plan =
         bag_change_plan_make(&loader->changer, BAG_CHANGE_POLL, catalog, NULL, name, &why);
     bool ok = plan && (!bag_change_plan_changes(plan) || (bag_change_plan_announce(plan, &why) &&
                                                           bag_change_plan_carry_out(plan, &why)));
-    if (!ok) {
-        log_poll(loader, name, &why);
-        if (plan) {
-            bag_changer_count_failure(&loader->changer);
-            bag_change_plan_may_go_without(plan, &why);
-        }
-    } else {
+    if (ok)
         forget_problem(loader, name);
+    else
+        log_poll(loader, name, &why);
+    if (!ok && plan) {
+        bag_changer_count_failure(&loader->changer);
+        bag_change_plan_may_go_without(plan, &why);
     }
     bag_change_plan_free(plan);
 }
@@ -257,30 +236,22 @@ static void poll_files(struct bag_loader *loader)
 {
     struct bag_catalog catalog;
     struct bag_problem why;
-    if (!bag_catalog_scan(&catalog, loader->changer.config, false, &why)) {
+    bool ok = bag_catalog_scan(&catalog, loader->changer.config, false, &why);
+    loader->changer.num_polls++;
+    if (ok)
+        forget_problem(loader, "");
+    else
         log_poll(loader, "", &why);
-        bag_catalog_free(&catalog);
-        return;
-    }
-    forget_problem(loader, "");
-    for (size_t i = 0; i < catalog.count && !atomic_load(&loader->cancelled); i++) {
-        const struct bag_source *source = catalog.sources[i];
-        char name[129];
-        if (!source)
-            continue;
-        snprintf(name, sizeof name, "%s", source->model->name);
-        poll_model(loader, &catalog, name);
-        /* The model was polled with all of its sources. */
-        for (size_t j = i; j < catalog.count; j++) {
-            if (catalog.sources[j] && strcmp(catalog.sources[j]->model->name, name) == 0) {
-                bag_source_free(catalog.sources[j]);
-                catalog.sources[j] = NULL;
-            }
-        }
+    for (size_t i = 0; ok && i < catalog.count && !atomic_load(&loader->cancelled); i++) {
+        const char *name = catalog.named[i].name;
+        if (i == 0 || strcmp(name, catalog.named[i - 1].name) != 0)
+            poll_model(loader, &catalog, name);
     }
     bag_catalog_free(&catalog);
-    if (!atomic_load(&loader->cancelled))
+    if (ok && !atomic_load(&loader->cancelled)) {
+        bag_records_trim(&loader->changer);
         bag_changer_take_deltas(&loader->changer, NULL, true, &why);
+    }
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */

@@ -5,7 +5,7 @@
 
 #include "server/http/message.h"
 #include "server/http/request.h"
-#include "server/models/change.h"
+#include "server/models/loader.h"
 
 #define INFER "/v2/models/m/infer"
 #define BODY \

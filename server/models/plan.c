@@ -1,0 +1,368 @@
+/* What there is, what is published and what was asked for -> the next snapshot; see change.h. */
+#include "change.h"
+
+#include "proto/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+struct bag_change_entry *bag_change_add_entry(struct bag_change_plan *plan,
+                                              struct bag_problem *problem)
+{
+    if (plan->count == plan->room) {
+        size_t room = plan->room ? 2 * plan->room : 64;
+        struct bag_change_entry *entries = reallocarray(plan->entries, room, sizeof *entries);
+        if (!entries) {
+            bag_problem_no_memory(problem);
+            return NULL;
+        }
+        plan->entries = entries;
+        plan->room = room;
+    }
+    struct bag_change_entry *entry = &plan->entries[plan->count++];
+    *entry = (struct bag_change_entry){0};
+    return entry;
+}
+
+bool bag_change_add_model(struct bag_change_plan *plan, struct bag_model *model, bool is_default,
+                          struct bag_problem *problem)
+{
+    struct bag_change_entry *entry = bag_change_add_entry(plan, problem);
+    if (!entry)
+        return false;
+    model->holders++;
+    entry->model = model;
+    entry->is_default = is_default;
+    return true;
+}
+
+bool bag_change_note(struct bag_change_entry *entry, const char *text, struct bag_problem *problem)
+{
+    free(entry->note);
+    entry->note = strdup(text);
+    return entry->note || bag_problem_no_memory(problem);
+}
+
+bool bag_change_add_published(struct bag_change_plan *plan, const struct bag_change_entry *prior,
+                              struct bag_problem *problem)
+{
+    return bag_change_add_model(plan, prior->model, prior->is_default, problem) &&
+           (!prior->note || bag_change_note(&plan->entries[plan->count - 1], prior->note, problem));
+}
+
+/* One that does not answer; the one that was published where it says the same. */
+bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, const char *version,
+                                const char *reason, bool is_unloaded, struct bag_problem *problem)
+{
+    for (size_t i = 0; i < plan->num_prior; i++) {
+        struct bag_model *model = plan->prior[i].model;
+        if (model->state == BAG_MODEL_UNAVAILABLE && model->is_unloaded == is_unloaded &&
+            strcmp(model->name, name) == 0 && strcmp(model->version, version) == 0 &&
+            strcmp(model->cause, reason) == 0)
+            return bag_change_add_model(plan, model, false, problem);
+    }
+    struct bag_model *model = bag_model_without_table(name, version, BAG_MODEL_UNAVAILABLE, reason);
+    if (!model)
+        return bag_problem_no_memory(problem);
+    model->is_unloaded = is_unloaded;
+    bool ok = bag_change_add_model(plan, model, false, problem);
+    bag_model_drop(model);
+    return ok;
+}
+
+/* ---- wishes ---------------------------------------------------------------------------------- */
+
+struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name)
+{
+    struct bag_record *record = bag_record_make(plan->changer, name);
+    for (size_t i = 0; i < plan->num_wishes; i++) {
+        if (plan->wishes[i].record == record)
+            return &plan->wishes[i].wish;
+    }
+    struct bag_planned_wish *wishes =
+        record ? reallocarray(plan->wishes, plan->num_wishes + 1, sizeof *wishes) : NULL;
+    if (!wishes)
+        return NULL;
+    plan->wishes = wishes;
+    wishes[plan->num_wishes] = (struct bag_planned_wish){record, record->wish};
+    return &wishes[plan->num_wishes++].wish;
+}
+
+const struct bag_control_item *bag_change_item(const struct bag_change_plan *plan, const char *name)
+{
+    for (size_t i = 0; plan->control && i < plan->control->count; i++) {
+        if (strcmp(plan->control->items[i].name, name) == 0)
+            return &plan->control->items[i];
+    }
+    return NULL;
+}
+
+static bool is_target(const struct bag_change_plan *plan, const char *name)
+{
+    return plan->control ? bag_change_item(plan, name) != NULL
+                         : !plan->only || strcmp(plan->only, name) == 0;
+}
+
+/* ---- all models ------------------------------------------------------------------------------ */
+
+/* Adds the versions of a model, once in a plan. */
+static bool add_once(struct bag_change_plan *plan, const char *name, struct bag_problem *problem)
+{
+    struct bag_record *record = bag_record_make(plan->changer, name);
+    if (!record)
+        return bag_problem_no_memory(problem);
+    if (record->plan == plan->number)
+        return true;
+    record->plan = plan->number;
+    return bag_change_add_versions(plan, name, problem);
+}
+
+/* In the order that was published, then what is new in the catalog, then what is asked for and is
+ * not there. */
+static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    const struct bag_control *control = plan->control;
+    bool ok = true;
+    for (size_t i = 0; ok && i < plan->num_prior; i++) {
+        const char *name = plan->prior[i].model->name;
+        ok = is_target(plan, name) ? add_once(plan, name, problem)
+                                   : bag_change_add_published(plan, &plan->prior[i], problem);
+    }
+    for (size_t i = 0; ok && i < plan->catalog->count; i++) {
+        const struct bag_source *source = plan->catalog->sources[i];
+        char name[129];
+        if (!source || !is_target(plan, source->model->name))
+            continue;
+        snprintf(name, sizeof name, "%s", source->model->name); /* the plan takes the source */
+        ok = add_once(plan, name, problem);
+    }
+    for (size_t i = 0; ok && control && i < control->count; i++)
+        ok = add_once(plan, control->items[i].name, problem);
+    return ok;
+}
+
+/* ---- default versions ------------------------------------------------------------------------ */
+
+static int compare_served(const void *a, const void *b)
+{
+    return strcmp(((const struct bag_served_model *)a)->name,
+                  ((const struct bag_served_model *)b)->name);
+}
+
+static bool list_served(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    plan->served = calloc(plan->count + 1, sizeof *plan->served);
+    for (size_t i = 0; plan->served && i < plan->count; i++) {
+        const struct bag_change_entry *entry = &plan->entries[i];
+        if (entry->is_default && bag_entry_serves(entry))
+            plan->served[plan->num_served++] = (struct bag_served_model){
+                .name = bag_entry_name(entry),
+                .is_collection = bag_source_is_collection(bag_entry_source(entry)),
+                .model = entry->model,
+                .position = i};
+    }
+    if (plan->num_served)
+        qsort(plan->served, plan->num_served, sizeof *plan->served, compare_served);
+    return plan->served || bag_problem_no_memory(problem);
+}
+
+struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,
+                                                      const char *name)
+{
+    const struct bag_served_model key = {.name = name};
+    const struct bag_served_model *found = NULL;
+    if (plan->num_served)
+        found = bsearch(&key, plan->served, plan->num_served, sizeof key, compare_served);
+    struct bag_change_entry *entry = found ? &plan->entries[found->position] : NULL;
+    return entry && entry->is_default && bag_entry_serves(entry) ? entry : NULL;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* What is published; where it only peeks, of the one model. */
+static bool copy_prior(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    const struct bag_snapshot *current =
+        atomic_load_explicit(&plan->changer->registry->current, memory_order_relaxed);
+    size_t count = current ? current->count : 0;
+    struct bag_model *const *models = current ? current->listed : NULL;
+    if (current && plan->peeks)
+        models = bag_snapshot_versions(current, plan->only, &count);
+    plan->prior = calloc(count + 1, sizeof *plan->prior);
+    if (!plan->prior)
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < count; i++) {
+        const char *note = bag_snapshot_find_note(current, models[i]);
+        plan->prior[i].model = bag_model_hold(models[i]);
+        plan->prior[i].is_default = bag_snapshot_prefers(current, models[i]);
+        plan->num_prior = i + 1;
+        if (note && !bag_change_note(&plan->prior[i], note, problem))
+            return false;
+    }
+    return true;
+}
+
+/* Whether an entry before it reads the same files. */
+static bool is_read_before(const struct bag_change_plan *plan, size_t position)
+{
+    uint64_t fingerprint = plan->entries[position].source->table_fingerprint;
+    bool found = false;
+    for (size_t i = 0; fingerprint && !found && i < position; i++) {
+        const struct bag_source *source = plan->entries[i].source;
+        found = source && source->table_fingerprint == fingerprint;
+    }
+    return found;
+}
+
+/* Tables that are in memory need not be read. */
+static void share_tables(struct bag_change_plan *plan)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        struct bag_change_entry *entry = &plan->entries[i];
+        if (!entry->source)
+            continue;
+        entry->stored = bag_change_find_stored(plan, entry->source);
+        if (entry->stored)
+            entry->stored->holders++;
+        plan->bytes += bag_source_bytes(entry->source);
+        if (entry->stored || is_read_before(plan, i))
+            plan->bytes -= bag_source_table_bytes(entry->source);
+    }
+}
+
+static void free_entries(struct bag_change_entry *entries, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        bag_source_free(entries[i].source);
+        bag_model_drop(entries[i].model);
+        bag_stored_table_drop(entries[i].stored);
+        free(entries[i].note);
+    }
+    free(entries);
+}
+
+static void free_plan(struct bag_change_plan *plan)
+{
+    free_entries(plan->entries, plan->count);
+    free_entries(plan->prior, plan->num_prior);
+    for (size_t i = 0; i < plan->num_dropped; i++)
+        bag_model_drop(plan->dropped[i]);
+    free(plan->dropped);
+    free(plan->served);
+    free(plan->wishes);
+}
+
+void bag_change_plan_free(struct bag_change_plan *plan)
+{
+    if (plan)
+        free_plan(plan);
+    free(plan);
+}
+
+/* What is published hides folders. */
+static bool is_same_note(const char *planned, const char *published)
+{
+    char text[sizeof((struct bag_problem){0}).text + 128];
+    if (!planned || !published)
+        return planned == published;
+    snprintf(text, sizeof text, "%s", planned);
+    bag_text_hide_folders(text);
+    return strcmp(text, published) == 0;
+}
+
+bool bag_change_plan_changes(const struct bag_change_plan *plan)
+{
+    bool changes = plan->count != plan->num_prior;
+    for (size_t i = 0; !changes && i < plan->count; i++)
+        changes = plan->entries[i].model != plan->prior[i].model ||
+                  plan->entries[i].is_default != plan->prior[i].is_default ||
+                  !is_same_note(plan->entries[i].note, plan->prior[i].note);
+    return changes;
+}
+
+struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum bag_change_kind kind,
+                                             struct bag_catalog *catalog,
+                                             const struct bag_control *control, const char *only,
+                                             struct bag_problem *problem)
+{
+    struct bag_change_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) {
+        bag_problem_no_memory(problem);
+        return NULL;
+    }
+    changer->refusal = (struct bag_refusal){0};
+    *plan = (struct bag_change_plan){.changer = changer,
+                                     .kind = kind,
+                                     .number = ++changer->num_plans,
+                                     .catalog = catalog,
+                                     .control = control,
+                                     .only = only};
+    if (copy_prior(plan, problem) && add_all(plan, problem) && list_served(plan, problem) &&
+        bag_change_resolve_collections(plan, problem)) {
+        share_tables(plan);
+        return plan;
+    }
+    bag_change_plan_free(plan);
+    return NULL;
+}
+
+bool bag_change_is_needed(struct bag_changer *changer, struct bag_catalog *catalog,
+                          const char *name)
+{
+    struct bag_problem ignored;
+    struct bag_change_plan plan = {.changer = changer,
+                                   .kind = BAG_CHANGE_POLL,
+                                   .number = ++changer->num_plans,
+                                   .catalog = catalog,
+                                   .only = name,
+                                   .peeks = true};
+    bool ok = copy_prior(&plan, &ignored) && bag_change_add_versions(&plan, name, &ignored);
+    bool needed = !ok || plan.finds || bag_change_plan_changes(&plan);
+    free_plan(&plan);
+    return needed;
+}
+
+size_t bag_change_plan_count(const struct bag_change_plan *plan)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < plan->count; i++)
+        count += bag_entry_serves(&plan->entries[i]);
+    return count;
+}
+
+size_t bag_change_plan_bytes(const struct bag_change_plan *plan)
+{
+    return plan->bytes;
+}
+
+bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    struct bag_changer *changer = plan->changer;
+    bool projects = false;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_source *source = plan->entries[i].source;
+        projects |= source && bag_source_projects(source);
+    }
+    if (projects && !changer->gemm)
+        changer->gemm = changer->load_gemm(problem);
+    return !projects || changer->gemm;
+}
+
+bool bag_change_plan_check(const struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_change_entry *entry = &plan->entries[i];
+        if (!bag_entry_serves(entry))
+            return bag_problem_set(problem, BAG_ERROR_FILE, "%s", entry->model->reason);
+    }
+    return true;
+}
+
+void bag_change_plan_commit(struct bag_change_plan *plan)
+{
+    for (size_t i = 0; i < plan->num_wishes; i++)
+        plan->wishes[i].record->wish = plan->wishes[i].wish;
+}

@@ -1,0 +1,186 @@
+/* Which tables the collections of the next snapshot are over, and which of them are made anew; see
+ * change.h. */
+#include "change.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_collection(const struct bag_change_entry *entry)
+{
+    const struct bag_source *source = bag_entry_serves(entry) ? bag_entry_source(entry) : NULL;
+    return source && bag_source_is_collection(source);
+}
+
+/* ---- what cannot be served ------------------------------------------------------------------- */
+
+/* Replaces an entry by a model that is UNAVAILABLE for that reason. */
+static bool reject_entry(struct bag_change_entry *entry, const char *reason, bool is_unloaded,
+                         struct bag_problem *problem)
+{
+    struct bag_model *model = bag_model_without_table(
+        bag_entry_name(entry), bag_entry_version(entry), BAG_MODEL_UNAVAILABLE, reason);
+    if (!model)
+        return bag_problem_no_memory(problem);
+    model->is_unloaded = is_unloaded;
+    bag_source_free(entry->source);
+    bag_model_drop(entry->model);
+    free(entry->note);
+    *entry = (struct bag_change_entry){.model = model};
+    return true;
+}
+
+/* A table that a published collection needs is not served any more. */
+static bool lose_table(struct bag_change_plan *plan, struct bag_change_entry *entry,
+                       const char *table, struct bag_problem *problem)
+{
+    const char *name = bag_entry_name(entry);
+    if (plan->control && !plan->control->unload_dependents)
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "model '%s' is used by '%s'; unload that one in the same group, or "
+                               "send \"parameters\": {\"unload_dependents\": true}",
+                               table, name);
+    if (!plan->control)
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "model '%s' is used by '%s', which is to stay", table, name);
+    struct bag_wish *wish = bag_change_wish(plan, name);
+    if (!wish)
+        return bag_problem_no_memory(problem);
+    wish->is_unloaded = true;
+    return reject_entry(entry, "unloaded", true, problem);
+}
+
+/* A collection that cannot be made: a change fails for it, unless it was only found. */
+static bool reject_collection(const struct bag_change_plan *plan, struct bag_change_entry *entry,
+                              bool was_published, const struct bag_problem *why,
+                              struct bag_problem *problem)
+{
+    bool is_asked = bag_change_item(plan, bag_entry_name(entry)) != NULL;
+    if (!was_published && !is_asked && !bag_entry_source(entry)->is_named)
+        return reject_entry(entry, why->text, false, problem);
+    *problem = *why;
+    if (problem->kind == BAG_ERROR_CONFIGURATION || problem->kind == BAG_ERROR_FILE)
+        problem->kind = plan->kind == BAG_CHANGE_START ? problem->kind : BAG_ERROR_BAD_REQUEST;
+    return false;
+}
+
+/* ---- what is made ---------------------------------------------------------------------------- */
+
+/* The published READY model of the same name and version; NULL: none. */
+static struct bag_model *find_published(const struct bag_change_plan *plan,
+                                        const struct bag_change_entry *entry)
+{
+    for (size_t i = 0; i < plan->num_prior; i++) {
+        struct bag_model *model = plan->prior[i].model;
+        if (model->state == BAG_MODEL_READY && strcmp(model->name, bag_entry_name(entry)) == 0 &&
+            strcmp(model->version, bag_entry_version(entry)) == 0)
+            return model;
+    }
+    return NULL;
+}
+
+/* Makes the source of a collection that is over other tables than it was: what it says is the same.
+ */
+static bool renew_source(struct bag_change_entry *entry, struct bag_problem *problem)
+{
+    struct bag_model_config copy;
+    bool is_named = entry->model->source->is_named;
+    if (!bag_model_config_copy(&copy, entry->model->source->model))
+        return bag_problem_no_memory(problem);
+    entry->source = bag_source_make(&copy, is_named);
+    if (!entry->source) {
+        bag_model_config_free(&copy);
+        return bag_problem_no_memory(problem);
+    }
+    bag_model_drop(entry->model);
+    entry->model = NULL;
+    return true;
+}
+
+static bool is_over(const struct bag_model *collection, const struct bag_collection_plan *over)
+{
+    for (size_t i = 0; i < over->count; i++) {
+        if (collection->features[i].model != over->found[i]->model)
+            return false;
+    }
+    return true;
+}
+
+/* Opens the collection over its tables. One that turns out to be as it is published stays. */
+static bool make_collection(const struct bag_change_plan *plan, struct bag_change_entry *entry,
+                            const struct bag_collection_plan *over, struct bag_problem *problem)
+{
+    if (!entry->source && !renew_source(entry, problem))
+        return false;
+    struct bag_model *published = find_published(plan, entry);
+    struct bag_problem why;
+    const struct bag_source **sources = calloc(over->count, sizeof *sources);
+    if (!sources)
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < over->count; i++)
+        sources[i] = bag_entry_source(&plan->entries[over->found[i]->position]);
+    bool ok = bag_source_open_collection(entry->source, sources, &why);
+    free(sources);
+    if (!ok)
+        return reject_collection(plan, entry, published != NULL, &why, problem);
+    if (!published || !published->source ||
+        published->source->fingerprint != entry->source->fingerprint || !is_over(published, over))
+        return true;
+    bag_source_free(entry->source);
+    entry->source = NULL;
+    entry->model = bag_model_hold(published);
+    return true;
+}
+
+/* ---- all collections ------------------------------------------------------------------------- */
+
+static bool resolve(struct bag_change_plan *plan, struct bag_change_entry *entry,
+                    const char **tables, const void **models, const struct bag_served_model **found,
+                    struct bag_problem *problem)
+{
+    const struct bag_model_config *config = bag_entry_source(entry)->model;
+    struct bag_problem why;
+    struct bag_collection_plan over = {.served = plan->served,
+                                       .num_served = plan->num_served,
+                                       .tables = tables,
+                                       .over = entry->model ? models : NULL,
+                                       .count = config->num_features,
+                                       .found = found};
+    for (size_t i = 0; i < config->num_features; i++) {
+        tables[i] = config->features[i].model;
+        models[i] = entry->model ? entry->model->features[i].model : NULL;
+    }
+    switch (bag_plan_collection(&over)) {
+    case BAG_COLLECTION_STAYS:
+        return true;
+    case BAG_COLLECTION_MADE:
+        return make_collection(plan, entry, &over, problem);
+    case BAG_COLLECTION_LACKS:
+        break;
+    }
+    if (entry->model)
+        return lose_table(plan, entry, over.missing, problem);
+    bag_problem_set(&why, BAG_ERROR_CONFLICT,
+                    "model '%s': model '%s', whose table it needs, is not served%s", config->name,
+                    over.missing, over.is_there ? " in a version that is a table" : "");
+    return reject_collection(plan, entry, false, &why, problem);
+}
+
+bool bag_change_resolve_collections(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < plan->count; i++) {
+        struct bag_change_entry *entry = &plan->entries[i];
+        if (!is_collection(entry))
+            continue;
+        size_t count = bag_entry_source(entry)->model->num_features;
+        const char **tables = calloc(count, sizeof *tables);
+        const void **models = calloc(count, sizeof *models);
+        const struct bag_served_model **found = calloc(count, sizeof *found);
+        ok = tables && models && found ? resolve(plan, entry, tables, models, found, problem)
+                                       : bag_problem_no_memory(problem);
+        free(tables);
+        free(models);
+        free(found);
+    }
+    return ok;
+}

@@ -1,0 +1,418 @@
+/* The versions of one model that the next snapshot has: what there is of them is gathered and
+ * looked at for steps.h, and its steps become entries of the plan; see change.h. */
+#include "change.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What there is of a version. */
+struct candidate {
+    struct bag_source **place; /* in the catalog; NULL: its files are not there any more */
+    struct bag_model *ready;   /* that is published; NULL: none */
+    struct bag_model *held;    /* NULL: none */
+};
+
+struct choosing {
+    struct bag_change_plan *plan;
+    const char *name;
+    struct bag_record *record;
+    struct bag_name_plan steps;
+    struct candidate *candidates; /* owned; as steps.versions, which are owned, too */
+    bool lacks_memory;            /* to look at a version, which may be good */
+};
+
+/* ---- what there is --------------------------------------------------------------------------- */
+
+static uint64_t number_of(const struct bag_source *source)
+{
+    return strtoull(source->model->version, NULL, 10);
+}
+
+/* The position of a version, which is made where it is not there and `makes`; SIZE_MAX: none. */
+static size_t find(struct choosing *choosing, uint64_t number, bool makes)
+{
+    struct bag_name_plan *steps = &choosing->steps;
+    size_t i = steps->count;
+    while (i > 0 && steps->versions[i - 1].number >= number)
+        i--;
+    if (i < steps->count && steps->versions[i].number == number)
+        return i;
+    if (!makes)
+        return SIZE_MAX;
+    memmove(&steps->versions[i + 1], &steps->versions[i],
+            (steps->count - i) * sizeof *steps->versions);
+    memmove(&choosing->candidates[i + 1], &choosing->candidates[i],
+            (steps->count - i) * sizeof *choosing->candidates);
+    steps->versions[i] = (struct bag_version_plan){.number = number};
+    choosing->candidates[i] = (struct candidate){.place = NULL};
+    steps->count++;
+    return i;
+}
+
+/* What is published or held is a candidate where its files are there, or it was asked for. */
+static void add_loaded(struct choosing *choosing, struct bag_model *model, bool is_ready)
+{
+    const struct bag_control_item *item = choosing->steps.item;
+    uint64_t wanted =
+        item ? strtoull(item->version, NULL, 10) : choosing->steps.wish->default_version;
+    size_t i = find(choosing, model->version_number, model->version_number == wanted);
+    if (i == SIZE_MAX)
+        return;
+    struct candidate *candidate = &choosing->candidates[i];
+    *(is_ready ? &candidate->ready : &candidate->held) = model;
+    choosing->steps.versions[i].serves = candidate->ready != NULL;
+    choosing->steps.versions[i].is_held = candidate->held != NULL;
+}
+
+static bool gather(struct choosing *choosing, struct bag_problem *problem)
+{
+    struct bag_change_plan *plan = choosing->plan;
+    size_t count;
+    const struct bag_named_source *found = bag_catalog_find(plan->catalog, choosing->name, &count);
+    choosing->candidates = calloc(count + 2, sizeof *choosing->candidates);
+    choosing->steps.versions = calloc(count + 2, sizeof *choosing->steps.versions);
+    if (!choosing->candidates || !choosing->steps.versions)
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < count; i++) {
+        if (!*found[i].place)
+            continue;
+        size_t position = find(choosing, number_of(*found[i].place), true);
+        choosing->candidates[position].place = found[i].place;
+        choosing->steps.versions[position].has_files = true;
+    }
+    for (size_t i = 0; i < choosing->record->num_held; i++)
+        add_loaded(choosing, choosing->record->held[i].model, false);
+    for (size_t i = 0; i < plan->num_prior; i++) {
+        struct bag_model *model = plan->prior[i].model;
+        if (model->state != BAG_MODEL_READY || strcmp(model->name, choosing->name) != 0)
+            continue;
+        add_loaded(choosing, model, true);
+        choosing->steps.serves = true;
+    }
+    return true;
+}
+
+/* That of the highest version that is there. */
+static struct bag_version_policy find_policy(const struct choosing *choosing)
+{
+    for (size_t i = choosing->steps.count; i-- > 0;) {
+        const struct candidate *candidate = &choosing->candidates[i];
+        const struct bag_source *source = candidate->place   ? *candidate->place
+                                          : candidate->ready ? candidate->ready->source
+                                                             : candidate->held->source;
+        if (source)
+            return bag_source_policy(source);
+    }
+    return (struct bag_version_policy){0};
+}
+
+/* ---- looking at files ------------------------------------------------------------------------ */
+
+/* Whether the files were the same in the last poll; notes how they are now. */
+static bool was_seen(struct choosing *choosing, const struct bag_source *source)
+{
+    struct bag_record *record = choosing->record;
+    uint64_t poll = choosing->plan->changer->num_polls, number = number_of(source);
+    struct bag_sighting *sighting = NULL;
+    for (size_t i = 0; i < record->num_sightings; i++) {
+        if (record->sightings[i].number == number)
+            sighting = &record->sightings[i];
+    }
+    if (!sighting) {
+        struct bag_sighting *sightings =
+            reallocarray(record->sightings, record->num_sightings + 1, sizeof *sightings);
+        if (!sightings)
+            return false;
+        record->sightings = sightings;
+        sighting = &sightings[record->num_sightings++];
+        *sighting = (struct bag_sighting){.number = number};
+    }
+    if (sighting->poll != poll) {
+        sighting->is_same = sighting->poll && sighting->fingerprint == source->fingerprint;
+        sighting->fingerprint = source->fingerprint;
+        sighting->poll = poll;
+    }
+    return sighting->is_same;
+}
+
+static void open_files(struct choosing *choosing, struct bag_source *source)
+{
+    struct bag_problem why;
+    if (source->is_open || source->reason)
+        return;
+    if (!bag_source_open_table(source, &why)) {
+        bag_source_reject(source, why.text);
+        choosing->lacks_memory |= why.kind == BAG_ERROR_NO_MEMORY;
+    } else if (choosing->plan->kind != BAG_CHANGE_MODELS) {
+        bag_change_check_failures(choosing->plan, source);
+    }
+}
+
+static bool is_of(const struct bag_model *model, const struct bag_source *source)
+{
+    return model && model->source && model->source->fingerprint == source->fingerprint;
+}
+
+static void look(void *context, struct bag_version_plan *version)
+{
+    struct choosing *choosing = context;
+    const struct bag_change_plan *plan = choosing->plan;
+    const struct candidate *candidate = &choosing->candidates[version - choosing->steps.versions];
+    struct bag_source *source = *candidate->place;
+    bool is_collection = bag_source_is_collection(source);
+    if (!is_collection)
+        open_files(choosing, source);
+    version->is_named = source->is_named;
+    if (source->reason)
+        version->files = BAG_FILES_BAD;
+    else if (is_collection)
+        version->files = BAG_FILES_NEW;
+    else if (is_of(candidate->ready, source))
+        version->files = BAG_FILES_SERVING;
+    else if (plan->kind == BAG_CHANGE_POLL && !plan->changer->config->options.ready_file &&
+             !was_seen(choosing, source))
+        version->files = BAG_FILES_MOVING;
+    else
+        version->files = is_of(candidate->held, source) ? BAG_FILES_HELD : BAG_FILES_NEW;
+}
+
+/* ---- steps become entries -------------------------------------------------------------------- */
+
+static bool make(struct choosing *choosing, const struct candidate *candidate, bool is_default,
+                 struct bag_problem *problem)
+{
+    struct bag_change_plan *plan = choosing->plan;
+    plan->finds = true;
+    if (plan->peeks)
+        return true;
+    struct bag_change_entry *entry = bag_change_add_entry(plan, problem);
+    if (!entry)
+        return false;
+    entry->source = *candidate->place;
+    entry->is_default = is_default;
+    *candidate->place = NULL;
+    return true;
+}
+
+/* What serves, where its files are bad with a note of that. */
+static bool stay(struct choosing *choosing, const struct candidate *candidate, bool is_default,
+                 struct bag_problem *problem)
+{
+    struct bag_change_plan *plan = choosing->plan;
+    const struct bag_source *source = candidate->place ? *candidate->place : NULL;
+    char note[sizeof problem->text + 128];
+    if (!bag_change_add_model(plan, candidate->ready, is_default, problem))
+        return false;
+    if (!source || !source->reason)
+        return true;
+    snprintf(note, sizeof note, BAG_LOADED_BEFORE "%s", source->reason);
+    return bag_change_note(&plan->entries[plan->count - 1], note, problem);
+}
+
+static bool take_step(struct choosing *choosing, size_t i, struct bag_problem *problem)
+{
+    const struct candidate *candidate = &choosing->candidates[i];
+    bool is_default = i == choosing->steps.preferred;
+    switch (choosing->steps.versions[i].step) {
+    case BAG_STEP_NONE:
+        return true;
+    case BAG_STEP_STAY:
+        return stay(choosing, candidate, is_default, problem);
+    case BAG_STEP_RETURN:
+        return bag_change_add_model(choosing->plan, candidate->held, is_default, problem);
+    case BAG_STEP_MAKE:
+        return make(choosing, candidate, is_default, problem);
+    case BAG_STEP_REJECT:
+        break;
+    }
+    return bag_change_add_placeholder(choosing->plan, choosing->name,
+                                      (*candidate->place)->model->version,
+                                      (*candidate->place)->reason, false, problem);
+}
+
+/* Versions that were served, or stood there as unloaded, until they are loaded again. */
+static bool add_unloaded(struct choosing *choosing, size_t first, struct bag_problem *problem)
+{
+    struct bag_change_plan *plan = choosing->plan;
+    bool ok = true;
+    for (size_t i = 0; ok && i < plan->num_prior; i++) {
+        const struct bag_model *model = plan->prior[i].model;
+        bool is_there = false;
+        if (strcmp(model->name, choosing->name) != 0 ||
+            !bag_wish_unloads(choosing->steps.wish, model->version_number))
+            continue;
+        for (size_t j = first; j < plan->count; j++)
+            is_there |= strcmp(bag_entry_version(&plan->entries[j]), model->version) == 0;
+        if (!is_there)
+            ok = bag_change_add_placeholder(plan, model->name, model->version, "unloaded", true,
+                                            problem);
+    }
+    return ok;
+}
+
+static bool take_steps(struct choosing *choosing, struct bag_problem *problem)
+{
+    size_t first = choosing->plan->count;
+    bool ok = true;
+    for (size_t i = 0; ok && i < choosing->steps.count; i++)
+        ok = take_step(choosing, i, problem);
+    return ok && add_unloaded(choosing, first, problem);
+}
+
+/* What was published of the model stays. */
+static bool add_prior(struct choosing *choosing, struct bag_problem *problem)
+{
+    struct bag_change_plan *plan = choosing->plan;
+    bool ok = true;
+    for (size_t i = 0; ok && i < plan->num_prior; i++) {
+        if (strcmp(plan->prior[i].model->name, choosing->name) == 0)
+            ok = bag_change_add_published(plan, &plan->prior[i], problem);
+    }
+    return ok;
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+/* The versions that there are, as "1, 2 and 5". */
+static void list_versions(const struct bag_name_plan *steps, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = 0;
+    for (size_t i = 0; i < steps->count && used + 40 < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%llu",
+                                 i == 0                  ? ""
+                                 : i + 1 == steps->count ? " and "
+                                                         : ", ",
+                                 (unsigned long long)steps->versions[i].number);
+}
+
+/* Why the change is refused, for the index. */
+static void tell_index(struct choosing *choosing, const char *version, const char *why)
+{
+    struct bag_refusal *refusal = &choosing->plan->changer->refusal;
+    snprintf(refusal->name, sizeof refusal->name, "%s", choosing->name);
+    snprintf(refusal->version, sizeof refusal->version, "%s", version);
+    bag_problem_set(&refusal->problem, BAG_ERROR_FILE, "%s", why);
+}
+
+/* The version that was asked for, or all, or all files, are bad. */
+static bool refuse_bad(struct choosing *choosing, struct bag_problem *problem)
+{
+    const struct bag_change_plan *plan = choosing->plan;
+    const struct bag_control_item *item = choosing->steps.item;
+    size_t culprit = choosing->steps.culprit;
+    const struct bag_source *source =
+        culprit == SIZE_MAX ? NULL : *choosing->candidates[culprit].place;
+    const char *reason = source ? source->reason : "there are no files of it any more";
+    char start[160];
+    int length = snprintf(start, sizeof start, "model '%s'", item->name);
+    if (source)
+        tell_index(choosing, source->model->version, reason);
+    for (size_t i = 0; !source && i < plan->num_prior; i++) {
+        const struct bag_model *model = plan->prior[i].model;
+        if (plan->prior[i].is_default && strcmp(model->name, choosing->name) == 0)
+            tell_index(choosing, model->version, "they are not there any more");
+    }
+    /* Its reason may begin with the model's name. */
+    if (length > 0 && strncmp(reason, start, (size_t)length) == 0)
+        reason += length + strspn(reason + length, ":, ");
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "model '%s'%s%s cannot be served: %s",
+                           item->name, *item->version ? " version " : "", item->version, reason);
+}
+
+static bool refuse(struct choosing *choosing, enum bag_plan_outcome outcome,
+                   struct bag_problem *problem)
+{
+    const struct bag_name_plan *steps = &choosing->steps;
+    const char *version = steps->item ? steps->item->version : "";
+    char there[200];
+    list_versions(steps, there, sizeof there);
+    switch (outcome) {
+    case BAG_PLAN_UNKNOWN:
+        return bag_problem_set(problem, BAG_ERROR_NOT_FOUND,
+                               "there is no model '%s' in the folder of models, nor is it named "
+                               "in the configuration",
+                               bag_quote(choosing->name, strlen(choosing->name)).text);
+    case BAG_PLAN_NO_VERSION:
+        return bag_problem_set(problem, BAG_ERROR_NOT_FOUND,
+                               "model '%s' has no version '%s'; there %s %s", choosing->name,
+                               version, steps->count == 1 ? "is" : "are", there);
+    case BAG_PLAN_NOT_ALLOWED:
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "model '%s' version %s: the model's version_policy names other "
+                               "versions",
+                               choosing->name, version);
+    case BAG_PLAN_NO_ROOM:
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "model '%s': %d versions are unloaded one by one already; unload "
+                               "the model, and load what is to be served",
+                               choosing->name, BAG_WISH_MAX_UNLOADED);
+    case BAG_PLAN_NAMED_BAD:
+        return bag_problem_set(problem, BAG_ERROR_FILE, "%s",
+                               (*choosing->candidates[steps->culprit].place)->reason);
+    case BAG_PLAN_BAD:
+    case BAG_PLAN_STEPS:
+    case BAG_PLAN_STAYS:
+        break;
+    }
+    return refuse_bad(choosing, problem);
+}
+
+/* ---- what updates are kept for --------------------------------------------------------------- */
+
+/* Notes in the entries of the model from which update on other versions may lack some that are
+ * there. One that cannot be opened lacks nothing. */
+static void note_oldest(struct bag_change_plan *plan, const char *name, size_t first)
+{
+    size_t count;
+    const struct bag_named_source *found = bag_catalog_find(plan->catalog, name, &count);
+    uint64_t oldest = UINT64_MAX;
+    for (size_t i = 0; i < count; i++) {
+        struct bag_source *source = *found[i].place;
+        struct bag_problem why;
+        if (!source || source->reason || bag_source_is_collection(source))
+            continue;
+        if (!source->is_open && !bag_source_open_table(source, &why))
+            bag_source_reject(source, why.text);
+        else if (bag_source_updates_through(source) < oldest)
+            oldest = bag_source_updates_through(source);
+    }
+    for (size_t i = first; i < plan->count; i++)
+        plan->entries[i].oldest_through = oldest;
+}
+
+/* ---- one model ------------------------------------------------------------------------------- */
+
+static bool choose(struct choosing *choosing, struct bag_problem *problem)
+{
+    choosing->steps.policy = find_policy(choosing);
+    enum bag_plan_outcome outcome = bag_plan_name(&choosing->steps);
+    if (choosing->lacks_memory)
+        return bag_problem_no_memory(problem);
+    if (outcome == BAG_PLAN_STEPS)
+        return take_steps(choosing, problem);
+    return outcome == BAG_PLAN_STAYS ? add_prior(choosing, problem)
+                                     : refuse(choosing, outcome, problem);
+}
+
+bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
+                             struct bag_problem *problem)
+{
+    struct choosing choosing = {.plan = plan,
+                                .name = name,
+                                .record = bag_record_make(plan->changer, name),
+                                .steps = {.kind = plan->kind,
+                                          .item = bag_change_item(plan, name),
+                                          .wish = bag_change_wish(plan, name),
+                                          .look = look,
+                                          .context = &choosing}};
+    size_t first = plan->count;
+    bool ok = (choosing.record && choosing.steps.wish) || bag_problem_no_memory(problem);
+    ok = ok && gather(&choosing, problem) && choose(&choosing, problem);
+    if (ok && plan->changer->updates && !plan->peeks)
+        note_oldest(plan, name, first);
+    free(choosing.candidates);
+    free(choosing.steps.versions);
+    return ok;
+}

@@ -1,0 +1,155 @@
+/* What is to become of the versions of models: from what there is, what serves, and what was asked
+ * for, to a step for each version.
+ *
+ * Nothing here reads a file or a clock, takes memory, or knows what a table is: facts come in, and
+ * steps go out. See tests/unit/test_steps.c. */
+#ifndef BAG_MODELS_STEPS_H
+#define BAG_MODELS_STEPS_H
+
+#include "config/config.h"
+#include "proto/v2_request.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum bag_change_kind {
+    BAG_CHANGE_START,         /* everything that there is, for the first time */
+    BAG_CHANGE_MODELS,        /* what `control` says */
+    BAG_CHANGE_POLL,          /* what has changed in files */
+    BAG_CHANGE_CONFIGURATION, /* everything, after the configuration was read again */
+};
+
+/* ---- what was asked of a model --------------------------------------------------------------- */
+
+/* Most versions of one model that can be unloaded one by one. */
+#define BAG_WISH_MAX_UNLOADED 64
+
+struct bag_wish {
+    bool is_unloaded;         /* all of it */
+    uint64_t default_version; /* that was loaded by its number; 0: none */
+    uint64_t newest;          /* that was there then */
+    uint64_t unloaded[BAG_WISH_MAX_UNLOADED];
+    size_t num_unloaded;
+};
+
+/* Whether the policy lets a version be served. */
+bool bag_version_is_allowed(const struct bag_version_policy *policy, uint64_t number);
+
+/* Takes an item of a request into the wish of its model; `newest` is the highest version that there
+ * is. False where there is no room. */
+bool bag_wish_apply(struct bag_wish *wish, const struct bag_control_item *item, uint64_t newest);
+
+/* Whether it was asked for that the version be unloaded. */
+bool bag_wish_unloads(const struct bag_wish *wish, uint64_t number);
+
+/* ---- versions of one model ------------------------------------------------------------------- */
+
+/* X(FILES): those of a version, beside what is in memory of it. */
+#define BAG_FILES(X)                                                     \
+    X(GONE)    /* they are not there */                                  \
+    X(BAD)     /* they cannot be served */                               \
+    X(MOVING)  /* they may still be written to: not the same twice */    \
+    X(SERVING) /* they are those of the version that serves */           \
+    X(HELD)    /* or of the one that is held */                          \
+    X(NEW)     /* they are others, or those of a collection, over tables \
+                  that may be others */
+
+enum bag_files {
+#define BAG_X(files) BAG_FILES_##files,
+    BAG_FILES(BAG_X)
+#undef BAG_X
+};
+
+/* X(STEP): what is done about a version. */
+#define BAG_STEPS(X)                                                            \
+    X(NONE)   /* it is not served, and nothing is said of it */                 \
+    X(STAY)   /* what serves goes on; where its files are bad, that is noted */ \
+    X(RETURN) /* what is held serves again */                                   \
+    X(MAKE)   /* a model is made of its files: its table is read, or shared */  \
+    X(REJECT) /* it is shown as UNAVAILABLE, with what is wrong with its files */
+
+enum bag_step {
+#define BAG_X(step) BAG_STEP_##step,
+    BAG_STEPS(BAG_X)
+#undef BAG_X
+};
+
+struct bag_version_plan {
+    uint64_t number;
+    bool has_files, serves, is_held; /* what there is of it */
+    enum bag_files files;            /* set by `look`, or GONE */
+    bool is_seen;                    /* `files` is set */
+    bool is_named;                   /* BAD, and a configuration names it: the start ends */
+    enum bag_step step;              /* the outcome */
+};
+
+/* X(OUTCOME): of planning the versions of a model. */
+#define BAG_PLAN_OUTCOMES(X)                                                   \
+    X(STEPS)       /* the versions have steps */                               \
+    X(STAYS)       /* all that was published of it stays */                    \
+    X(UNKNOWN)     /* there is no such model */                                \
+    X(NO_VERSION)  /* nor such a version of it */                              \
+    X(NOT_ALLOWED) /* its policy names other versions */                       \
+    X(NO_ROOM)     /* too many versions are unloaded one by one */             \
+    X(BAD)         /* what was asked for is bad: version `culprit`, or gone */ \
+    X(NAMED_BAD)   /* version `culprit`, which a configuration names, is bad */
+
+enum bag_plan_outcome {
+#define BAG_X(outcome) BAG_PLAN_##outcome,
+    BAG_PLAN_OUTCOMES(BAG_X)
+#undef BAG_X
+};
+
+struct bag_name_plan {
+    enum bag_change_kind kind;
+    const struct bag_control_item *item; /* what is asked of it now; NULL: nothing */
+    struct bag_version_policy policy;
+    struct bag_wish *wish;             /* what was asked before; takes the item in */
+    struct bag_version_plan *versions; /* ascending */
+    size_t count;
+    bool serves; /* some version, which need not be among these, does */
+    /* Sets version->files, and is_named: asked at most once for each, and only where it matters.
+     * Borrowed. */
+    void (*look)(void *context, struct bag_version_plan *version);
+    void *context;
+
+    size_t preferred; /* out: the position of the default version; SIZE_MAX: none */
+    size_t culprit;   /* out: of a version that is bad; SIZE_MAX: none */
+};
+
+/* Plans the versions of one model. */
+enum bag_plan_outcome bag_plan_name(struct bag_name_plan *plan);
+
+/* ---- collections ----------------------------------------------------------------------------- */
+
+/* The default version of a model in the next snapshot. */
+struct bag_served_model {
+    const char *name;
+    bool is_collection;
+    const void *model; /* that serves already; NULL: it is to be made */
+    size_t position;   /* the caller's */
+};
+
+/* What becomes of a collection. */
+enum bag_collection_step {
+    BAG_COLLECTION_STAYS, /* it is over the same models */
+    BAG_COLLECTION_MADE,  /* it is made, or made anew */
+    BAG_COLLECTION_LACKS  /* a table that it needs is not served */
+};
+
+struct bag_collection_plan {
+    const struct bag_served_model *served; /* sorted by name */
+    size_t num_served;
+    const char *const *tables; /* the models whose tables its features are of */
+    const void *const *over;   /* those that it is over now; NULL: it is to be made */
+    size_t count;
+
+    const struct bag_served_model **found; /* out: of each */
+    const char *missing;                   /* out: where it LACKS one */
+    bool is_there;                         /* out: that one serves, but as a collection */
+};
+
+enum bag_collection_step bag_plan_collection(struct bag_collection_plan *plan);
+
+#endif
