@@ -1,405 +1,14 @@
 /* Flags, the configuration file and a folder of models -> sources; see catalog.h. */
 #include "catalog.h"
 
-#include "proto/text.h"
-#include "server/system/files.h"
-#include "server/system/log.h"
-
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-/* A model's own config.json is read up to this. */
-#define CONFIG_FILE_BYTES (16u << 20)
+/* ---- what is found
+ * ------------------------------------------------------------------------------- */
 
-/* ---- what is found --------------------------------------------------------------------------- */
-
-struct scan {
-    const struct bag_config *config;
-    struct bag_config found; /* models alone */
-    char **reasons;          /* owned; why the i-th of them cannot be served; NULL: it can */
-    size_t num_reasons;      /* one for each model, but for one that was just added */
-    size_t num_named;        /* of them, at the beginning */
-    bool is_first;
-};
-
-static bool no_memory(const char *what, struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", what);
-}
-
-/* Room for the reason of the model that was added last. */
-static bool grow_reasons(struct scan *scan, struct bag_problem *problem)
-{
-    size_t count = scan->found.num_models;
-    char **reasons = reallocarray(scan->reasons, count, sizeof *reasons);
-    if (!reasons)
-        return no_memory(scan->found.models[count - 1].name, problem);
-    scan->reasons = reasons;
-    reasons[count - 1] = NULL;
-    scan->num_reasons = count;
-    return true;
-}
-
-/* Keeps why a version cannot be served. */
-static bool reject(struct scan *scan, size_t position, const struct bag_problem *why,
-                   struct bag_problem *problem)
-{
-    if (!scan->reasons[position])
-        scan->reasons[position] = strdup(why->text);
-    return scan->reasons[position] || no_memory(scan->found.models[position].name, problem);
-}
-
-static bool reject_last(struct scan *scan, const struct bag_problem *why,
-                        struct bag_problem *problem)
-{
-    return reject(scan, scan->found.num_models - 1, why, problem);
-}
-
-/* Adds a version under a name that is valid. One that is there already is rejected: which of the
- * two is meant is not known. */
-static bool add(struct scan *scan, const char *name, const char *path, const char *version,
-                bool *is_new, struct bag_problem *problem)
-{
-    struct bag_problem why;
-    *is_new = bag_config_add_model(&scan->found, name, path, version, &why);
-    if (*is_new)
-        return grow_reasons(scan, problem);
-    for (size_t i = 0; why.kind == BAG_ERROR_CONFIGURATION && i < scan->found.num_models; i++) {
-        const struct bag_model_config *model = &scan->found.models[i];
-        if (strcmp(model->name, name) == 0 && strcmp(model->version, version) == 0)
-            return reject(scan, i, &why, problem);
-    }
-    *problem = why;
-    return false;
-}
-
-static void tell_skipped(const struct scan *scan, const char *path, const char *why)
-{
-    if (scan->is_first)
-        bag_log(BAG_LOG_LEVEL_WARNING, "skipped", BAG_LOG_TEXT("path", path),
-                BAG_LOG_TEXT("reason", why));
-}
-
-/* What was probably not meant to be served. */
-static void tell_ignored(const struct scan *scan, const char *path, const char *why)
-{
-    if (scan->is_first)
-        bag_log(BAG_LOG_LEVEL_INFO, "ignored", BAG_LOG_TEXT("path", path),
-                BAG_LOG_TEXT("reason", why));
-}
-
-/* A folder below the first one that cannot be read, or that has just gone, is no reason to fail. */
-static bool skip_unreadable(const struct scan *scan, const char *path,
-                            const struct bag_problem *problem)
-{
-    if (problem->kind == BAG_ERROR_FILE)
-        tell_skipped(scan, path, problem->text);
-    return problem->kind == BAG_ERROR_FILE;
-}
-
-/* ---- names of files -------------------------------------------------------------------------- */
-
-/* What a file ends with that is a model of its own in a folder of models. */
-#define TABLE_SUFFIX ".npy"
-
-/* Names of files that are one table together with others: the folder that they are in is the table.
- */
-static const char *const set_names[] = {"keys.npy", "key", "emb_vector"};
-static const char *const set_marks[] = {"_emb_keys.rank_", "_emb_values.rank_"};
-#define INDEX_SUFFIX ".safetensors.index.json"
-/* Of the folder of updates beside a table. */
-#define DELTAS_NAME "deltas"
-
-#define SETTINGS_NAME "config.json"
-
-static bool has_suffix(const char *name, const char *suffix)
-{
-    size_t bytes = strlen(name), tail = strlen(suffix);
-    return bytes > tail && strcmp(name + bytes - tail, suffix) == 0;
-}
-
-static bool is_of_set(const char *name)
-{
-    bool found = has_suffix(name, INDEX_SUFFIX);
-    for (size_t i = 0; i < sizeof set_names / sizeof *set_names; i++)
-        found |= strcmp(name, set_names[i]) == 0;
-    for (size_t i = 0; i < sizeof set_marks / sizeof *set_marks; i++)
-        found |= strstr(name, set_marks[i]) != NULL;
-    return found;
-}
-
-static int skip_hidden(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
-static bool is_directory(const char *path)
-{
-    struct stat facts;
-    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
-}
-
-/* One directory's entries in order, each given to `visit` with its path. */
-typedef bool visit_entry(const char *path, const char *name, void *context,
-                         struct bag_problem *problem);
-
-/* What to do about a folder that cannot be read. */
-static const char *remedy_of(int error)
-{
-    switch (error) {
-    case ENOENT:
-        return "; make it, or mount the volume that has the models";
-    case EACCES:
-        return "; the server's user must be allowed to read it (chmod a+rX)";
-    default:
-        return "";
-    }
-}
-
-static bool walk(const char *directory, visit_entry *visit, void *context,
-                 struct bag_problem *problem)
-{
-    struct dirent **entries;
-    int count = scandir(directory, &entries, skip_hidden, versionsort);
-    bool ok = count >= 0;
-    if (!ok)
-        bag_problem_set(problem, errno == ENOMEM ? BAG_ERROR_NO_MEMORY : BAG_ERROR_FILE,
-                        "%s: cannot be read as a folder of models: %s%s", directory,
-                        strerror(errno), remedy_of(errno));
-    for (int i = 0; i < count; i++) {
-        char *path = NULL;
-        if (ok && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0) {
-            path = NULL;
-            ok = no_memory(directory, problem);
-        }
-        ok = ok && visit(path, entries[i]->d_name, context, problem);
-        free(path);
-        free(entries[i]);
-    }
-    if (count >= 0)
-        free(entries);
-    return ok;
-}
-
-/* ---- DIR/NAME/VERSION ------------------------------------------------------------------------ */
-
-struct version {
-    struct scan *scan;
-    char *table, *settings; /* paths; owned */
-    char *other;            /* of another table, which only parts of one may be; owned */
-    bool is_set;            /* the table is the folder */
-    bool is_ready;          /* it has the ready_file, or needs none */
-};
-
-static bool visit_version_file(const char *path, const char *name, void *context,
-                               struct bag_problem *problem)
-{
-    struct version *version = context;
-    const char *ready_file = version->scan->config->options.ready_file;
-    bool settings = strcmp(name, SETTINGS_NAME) == 0;
-    char **place = settings         ? &version->settings
-                   : version->table ? &version->other
-                                    : &version->table;
-    if (ready_file && strcmp(name, ready_file) == 0)
-        return version->is_ready = true;
-    if (is_of_set(name))
-        return version->is_set = true;
-    if (!settings && !bag_source_is_table(name)) {
-        bool is_source = version->scan->config->options.updates == BAG_SWITCH_ON &&
-                         strcmp(name, DELTAS_NAME) == 0;
-        if (!is_source)
-            tell_ignored(version->scan, path, "no table (.npy, .npz, .safetensors)");
-        return true;
-    }
-    if (*place)
-        return true;
-    *place = strdup(path);
-    return *place || no_memory(path, problem);
-}
-
-/* Whether the folder holds one table, or what says what it is. */
-static bool check_files(const struct version *version, const char *path,
-                        struct bag_problem *problem)
-{
-    if (!version->is_ready)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "%s: there is no %s in it yet",
-                               path, version->scan->config->options.ready_file);
-    if (version->other && !version->is_set)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "%s: a version has one table, but the folder has %s, too",
-                               version->other, version->table);
-    return version->table || version->settings || version->is_set ||
-           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s: no table (.npy, .npz, .safetensors) in it", path);
-}
-
-static struct bag_model_config *last_of(struct scan *scan)
-{
-    return &scan->found.models[scan->found.num_models - 1];
-}
-
-static bool check_kind(const struct version *version, const struct bag_model_config *model,
-                       const char *path, struct bag_problem *problem)
-{
-    return version->table || version->is_set || model->num_features ||
-           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s: neither a table (.npy, .npz, .safetensors) nor features in it",
-                           path);
-}
-
-/* Applies a config.json to the version that was added last. */
-static bool apply_settings(struct scan *scan, const char *path, bool is_shared,
-                           struct bag_problem *problem)
-{
-    size_t bytes;
-    char *text = bag_file_read(path, CONFIG_FILE_BYTES, &bytes, problem);
-    bool ok = text && bag_config_apply_model_file(&scan->found, scan->found.num_models - 1, path,
-                                                  text, bytes, is_shared, problem);
-    free(text);
-    return ok;
-}
-
-/* ---- DIR/NAME -------------------------------------------------------------------------------- */
-
-struct model {
-    struct scan *scan;
-    const char *name;
-    char *settings; /* the path of a config.json for all versions; owned; NULL: none */
-    size_t versions;
-    char other[64]; /* a folder in it that is no version's; "": there is none */
-};
-
-static bool add_version(const struct model *model, const struct version *files, const char *path,
-                        const char *number, struct bag_problem *problem)
-{
-    struct scan *scan = model->scan;
-    struct bag_problem why;
-    const char *table = files->is_set ? path : files->table;
-    bool is_new;
-    if (!add(scan, model->name, table, number, &is_new, problem))
-        return false;
-    if (!is_new)
-        return true;
-    bool ok = check_files(files, path, &why) &&
-              (!model->settings || apply_settings(scan, model->settings, true, &why)) &&
-              (!files->settings || apply_settings(scan, files->settings, false, &why)) &&
-              check_kind(files, last_of(scan), path, &why);
-    /* Without a table and without features it is unfinished, and no collection. */
-    if (!table && last_of(scan)->num_features == 0 && !(last_of(scan)->path = strdup(path)))
-        return no_memory(path, problem);
-    if (!ok && why.kind == BAG_ERROR_NO_MEMORY)
-        *problem = why;
-    return ok || (why.kind != BAG_ERROR_NO_MEMORY && reject_last(scan, &why, problem));
-}
-
-static bool is_version(const char *path, const char *name)
-{
-    int64_t number;
-    return strspn(name, "0123456789") == strlen(name) && *name != '0' &&
-           bag_integer_parse(name, &number) && number <= BAG_LARGEST_EXACT && is_directory(path);
-}
-
-static bool visit_version(const char *path, const char *name, void *context,
-                          struct bag_problem *problem)
-{
-    struct model *model = context;
-    struct version version = {.scan = model->scan,
-                              .is_ready = !model->scan->config->options.ready_file};
-    if (strcmp(name, SETTINGS_NAME) == 0)
-        return true;
-    if (!is_version(path, name)) {
-        tell_skipped(model->scan, path,
-                     "it is no directory named by a version number, with one table in it");
-        if (is_directory(path))
-            snprintf(model->other, sizeof model->other, "%s", name);
-        return true;
-    }
-    bool ok = walk(path, visit_version_file, &version, problem)
-                  ? add_version(model, &version, path, name, problem)
-                  : skip_unreadable(model->scan, path, problem);
-    model->versions += ok;
-    free(version.table);
-    free(version.other);
-    free(version.settings);
-    return ok;
-}
-
-/* A model without a version is listed in the index, with its reason. */
-static bool add_without_version(const struct model *model, const char *path,
-                                struct bag_problem *problem)
-{
-    struct bag_problem why;
-    bool is_new;
-    if (!add(model->scan, model->name, path, "1", &is_new, problem))
-        return false;
-    if (!is_new)
-        return true;
-    bag_problem_set(&why, BAG_ERROR_CONFIGURATION, "%s: no version directory (%s/1) in it%s%s%s",
-                    path, path, *model->other ? "; '" : "",
-                    bag_quote(model->other, strlen(model->other)).text,
-                    *model->other ? "' is no version: those are whole numbers from 1" : "");
-    return reject_last(model->scan, &why, problem);
-}
-
-static bool visit_directory(struct scan *scan, const char *path, const char *name,
-                            struct bag_problem *problem)
-{
-    struct model model = {.scan = scan, .name = name};
-    if (asprintf(&model.settings, "%s/" SETTINGS_NAME, path) < 0)
-        return no_memory(path, problem);
-    struct stat facts;
-    if (stat(model.settings, &facts) != 0) {
-        free(model.settings);
-        model.settings = NULL;
-    }
-    bool ok = walk(path, visit_version, &model, problem) || skip_unreadable(scan, path, problem);
-    ok = ok && (model.versions || add_without_version(&model, path, problem));
-    free(model.settings);
-    return ok;
-}
-
-/* ---- DIR ------------------------------------------------------------------------------------- */
-
-#define BAD_NAME "a model's name must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front"
-
-static bool add_file(struct scan *scan, const char *path, const char *name,
-                     struct bag_problem *problem)
-{
-    char *stem = strndup(name, strlen(name) - strlen(TABLE_SUFFIX));
-    bool ok = stem || no_memory(path, problem), is_new;
-    if (ok && bag_model_name_valid(stem))
-        ok = add(scan, stem, path, "1", &is_new, problem);
-    else if (ok)
-        tell_skipped(scan, path, BAD_NAME);
-    free(stem);
-    return ok;
-}
-
-static bool visit_model(const char *path, const char *name, void *context,
-                        struct bag_problem *problem)
-{
-    struct scan *scan = context;
-    bool is_folder = is_directory(path);
-    if (!is_folder && !has_suffix(name, TABLE_SUFFIX)) {
-        tell_ignored(scan, path,
-                     "a file here is a model where it is NAME.npy; others go to NAME/VERSION/");
-        return true;
-    }
-    if (is_folder && !bag_model_name_valid(name)) {
-        tell_skipped(scan, path, BAD_NAME);
-        return true;
-    }
-    return is_folder ? visit_directory(scan, path, name, problem)
-                     : add_file(scan, path, name, problem);
-}
-
-/* ---- the whole ------------------------------------------------------------------------------- */
-
-static bool add_named(struct scan *scan, struct bag_problem *problem)
+static bool add_named(struct bag_scan *scan, struct bag_problem *problem)
 {
     const struct bag_config *config = scan->config;
     scan->found.models = calloc(config->num_models + 1, sizeof *scan->found.models);
@@ -408,7 +17,7 @@ static bool add_named(struct scan *scan, struct bag_problem *problem)
         return bag_problem_no_memory(problem);
     for (size_t i = 0; i < config->num_models; i++) {
         if (!bag_model_config_copy(&scan->found.models[i], &config->models[i]))
-            return no_memory(config->models[i].name, problem);
+            return bag_problem_no_memory(problem);
         scan->found.num_models++;
     }
     scan->num_named = scan->num_reasons = config->num_models;
@@ -416,7 +25,7 @@ static bool add_named(struct scan *scan, struct bag_problem *problem)
 }
 
 /* Features of models that are not there, and the like. */
-static bool check_models(struct scan *scan, struct bag_problem *problem)
+static bool check_models(struct bag_scan *scan, struct bag_problem *problem)
 {
     struct bag_problem why;
     for (size_t i = 0; i < scan->found.num_models; i++) {
@@ -427,12 +36,12 @@ static bool check_models(struct scan *scan, struct bag_problem *problem)
             return false;
         }
         if (!(scan->reasons[i] = strdup(why.text)))
-            return no_memory(scan->found.models[i].name, problem);
+            return bag_problem_no_memory(problem);
     }
     return true;
 }
 
-static bool make_sources(struct scan *scan, struct bag_catalog *catalog,
+static bool make_sources(struct bag_scan *scan, struct bag_catalog *catalog,
                          struct bag_problem *problem)
 {
     size_t count = scan->found.num_models;
@@ -451,7 +60,7 @@ static bool make_sources(struct scan *scan, struct bag_catalog *catalog,
     return catalog->sources || bag_problem_no_memory(problem);
 }
 
-static void free_scan(struct scan *scan)
+static void free_scan(struct bag_scan *scan)
 {
     for (size_t i = 0; i < scan->num_reasons; i++)
         free(scan->reasons[i]);
@@ -507,10 +116,9 @@ const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalo
 bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *config, bool is_first,
                       struct bag_problem *problem)
 {
-    struct scan scan = {.config = config, .is_first = is_first};
+    struct bag_scan scan = {.config = config, .is_first = is_first};
     *catalog = (struct bag_catalog){0};
-    bool ok = add_named(&scan, problem) &&
-              (!config->models_dir || walk(config->models_dir, visit_model, &scan, problem));
+    bool ok = add_named(&scan, problem) && (!config->models_dir || bag_scan_folder(&scan, problem));
     if (ok && config->models_dir && scan.found.num_models == 0)
         ok = bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
                              "%s: no models in it, and none are named elsewhere; put NAME.npy or "

@@ -40,4 +40,19 @@ void bag_catalog_free(struct bag_catalog *catalog);
 const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalog, const char *name,
                                                 size_t *count);
 
+/* ---- scanning (folder.c): private to the catalog ----------------------------------------------
+ */
+
+struct bag_scan {
+    const struct bag_config *config;
+    struct bag_config found; /* models alone */
+    char **reasons;          /* owned; why the i-th of them cannot be served; NULL: it can */
+    size_t num_reasons;      /* one for each model, but for one that was just added */
+    size_t num_named;        /* of them, at the beginning */
+    bool is_first;
+};
+
+/* Adds what is in the folder of models. */
+bool bag_scan_folder(struct bag_scan *scan, struct bag_problem *problem);
+
 #endif

@@ -308,9 +308,6 @@ static inline struct bag_model *bag_model_hold(struct bag_model *model)
     return model;
 }
 
-/* Whether the next snapshot has this very model. */
-bool bag_change_is_in_plan(const struct bag_change_plan *plan, const struct bag_model *model);
-
 /* Whether it was asked for that the version be unloaded. */
 bool bag_change_is_to_unload(const struct bag_change_plan *plan, const struct bag_model *model);
 
@@ -334,29 +331,5 @@ void bag_change_keep_versions(struct bag_change_plan *plan);
 
 /* Rejects a source that could not be loaded a moment ago. */
 void bag_change_check_failures(const struct bag_change_plan *plan, struct bag_source *source);
-
-/* ---- loading models (change_load.c) ---------------------------------------------------------- */
-
-/* Open sources -> models: their elements are read, checked, and put together. On the changing
- * thread. */
-
-/* Bytes of files that loading its table reads: 0 where it is made, or mapped and not read before it
- * is used. */
-size_t bag_source_read_bytes(const struct bag_source *source);
-
-/* Reads a table; NULL with *problem. */
-struct bag_stored_table *bag_source_load(const struct bag_source *source,
-                                         const struct bag_load_options *options,
-                                         struct bag_problem *problem);
-
-/* Makes the model of a table, which takes over the source. NULL with *problem; the source then
- * stays the caller's. `gemm` is for its projection. */
-struct bag_model *bag_model_make(struct bag_source *source, struct bag_stored_table *stored,
-                                 bag_gemm_fn *gemm, struct bag_problem *problem);
-
-/* Makes a collection over the models of its features' tables, in their order; likewise. */
-struct bag_model *bag_model_load_collection(struct bag_source *source,
-                                            struct bag_model *const *tables, bag_gemm_fn *gemm,
-                                            struct bag_problem *problem);
 
 #endif

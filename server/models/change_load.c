@@ -1,9 +1,7 @@
-/* Reading the tables of a plan, how far that is, and making models of open sources; see change.h.
- */
+/* Loading the tables of a plan, how far that is, and making models over them; see change.h. */
 #include "change.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
-#include "server/tables/map.h"
 #include "server/tables/progress.h"
 
 #include <stdio.h>
@@ -16,114 +14,6 @@ static bool lacks_memory(const struct bag_source *source, struct bag_problem *pr
 {
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "model '%s': not enough memory",
                            source->model->name);
-}
-
-/* ---- tables ---------------------------------------------------------------------------------- */
-
-/* Keys are read when the elements are there. */
-struct key_progress {
-    const struct bag_load_options *options;
-    size_t before_bytes;
-};
-
-static void on_keys_progress(void *context, size_t done_bytes, size_t total_bytes)
-{
-    const struct key_progress *keys = context;
-    if (keys->options->progress)
-        keys->options->progress(keys->options->context, keys->before_bytes + done_bytes,
-                                total_bytes);
-}
-
-static enum bag_map_residence residence_of(const struct bag_model_config *model)
-{
-    if (model->lock_pages)
-        return BAG_MAP_LOCKED;
-    return model->warm ? BAG_MAP_WARM : BAG_MAP_ON_DEMAND;
-}
-
-static size_t bytes_of(const struct bag_table_file *files, size_t count)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < count; i++)
-        bytes += bag_table_file_bytes(&files[i]);
-    return bytes;
-}
-
-static size_t element_bytes(const struct bag_source *source)
-{
-    bool reads = !source->maps || residence_of(source->model) != BAG_MAP_ON_DEMAND;
-    return reads ? bytes_of(source->files, source->num_files) : 0;
-}
-
-size_t bag_source_read_bytes(const struct bag_source *source)
-{
-    return element_bytes(source) + bytes_of(source->key_files, source->num_key_files);
-}
-
-/* Maps or reads the elements. */
-static bool bring_elements(const struct bag_source *source, const struct bag_load_options *options,
-                           struct bag_table_memory *memory, struct bag_problem *problem)
-{
-    if (!source->maps)
-        return bag_table_load_parts(source->files, source->num_files,
-                                    (size_t)source->model->spare_rows, options, memory, problem);
-    if (!bag_table_map(&source->files[0], residence_of(source->model), options->progress,
-                       options->context, memory, problem))
-        return false;
-    bag_log(BAG_LOG_LEVEL_INFO, "mapped", BAG_LOG_TEXT("model", source->model->name),
-            BAG_LOG_TEXT("file", source->files[0].path),
-            BAG_LOG_NUMBER("bytes", bytes_of(source->files, source->num_files)),
-            BAG_LOG_TEXT("crc32", source->files[0].has_crc32 ? "not compared: bagserve verify does"
-                                                             : "none"));
-    return true;
-}
-
-/* Elements and then keys. */
-static bool read_table(const struct bag_source *source, const struct bag_load_options *options,
-                       struct bag_table_memory *memory, struct bag_problem *problem)
-{
-    struct key_progress keys = {options, element_bytes(source)};
-    if (!bring_elements(source, options, memory, problem))
-        return false;
-    if (!bag_source_is_keyed(source) ||
-        bag_table_load_keys(source->key_files, source->num_key_files, options->threads,
-                            on_keys_progress, &keys, memory, problem))
-        return true;
-    bag_table_unload(memory);
-    return false;
-}
-
-static bool make_table(const struct bag_source *source, struct bag_table_memory *memory,
-                       struct bag_problem *problem)
-{
-    if (!bag_table_create(source->table.dtype, source->rank, source->shape, memory, problem))
-        return false;
-    source->make(memory->mapping);
-    return true;
-}
-
-/* The elements are those of the file; what they stand for, the source knows. */
-struct bag_stored_table *bag_source_load(const struct bag_source *source,
-                                         const struct bag_load_options *options,
-                                         struct bag_problem *problem)
-{
-    struct bag_table_memory memory;
-    if (source->beside)
-        bag_log(BAG_LOG_LEVEL_WARNING, "ignored", BAG_LOG_TEXT("path", source->beside),
-                BAG_LOG_TEXT("reason", "there is a keyed table in its folder, which is served"));
-    if (!(source->make ? make_table(source, &memory, problem)
-                       : read_table(source, options, &memory, problem)))
-        return NULL;
-    const void *rows = memory.table.rows;
-    memory.table = source->table;
-    memory.table.rows = rows;
-    memcpy(memory.shape, source->shape, sizeof memory.shape);
-    struct bag_stored_table *stored = bag_stored_table_make(&memory, source->table_fingerprint);
-    if (stored)
-        return stored;
-    bag_table_unload(&memory);
-    lacks_memory(source, problem);
-    return NULL;
 }
 
 /* ---- projections ----------------------------------------------------------------------------- */
@@ -143,8 +33,10 @@ static bool load_projection(const struct bag_feature_source *feature, bag_gemm_f
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
-struct bag_model *bag_model_make(struct bag_source *source, struct bag_stored_table *stored,
-                                 bag_gemm_fn *gemm, struct bag_problem *problem)
+/* Makes the model of a table, which takes over the source. NULL with *problem; the source then
+ * stays the caller's. */
+static struct bag_model *make_model(struct bag_source *source, struct bag_stored_table *stored,
+                                    bag_gemm_fn *gemm, struct bag_problem *problem)
 {
     const struct bag_feature_source *feature = &source->features[0];
     struct bag_projection_memory *projection = NULL;
@@ -188,9 +80,9 @@ static bool enter_features(struct bag_model *model, struct bag_problem *problem)
     return true;
 }
 
-struct bag_model *bag_model_load_collection(struct bag_source *source,
-                                            struct bag_model *const *tables, bag_gemm_fn *gemm,
-                                            struct bag_problem *problem)
+/* Makes a collection over the models of its features' tables, in their order; likewise. */
+static struct bag_model *make_collection(struct bag_source *source, struct bag_model *const *tables,
+                                         bag_gemm_fn *gemm, struct bag_problem *problem)
 {
     size_t count = source->num_features;
     struct bag_feature *features = calloc(count, sizeof *features);
@@ -466,7 +358,7 @@ static bool load_table(struct loading *loading, struct bag_change_entry *entry,
         entry->stored->holders++;
     if (!entry->stored && !read_stored(loading, entry, problem))
         return false;
-    entry->model = bag_model_make(entry->source, entry->stored, changer->gemm, problem);
+    entry->model = make_model(entry->source, entry->stored, changer->gemm, problem);
     bag_stored_table_drop(entry->stored);
     entry->stored = NULL;
     if (!entry->model)
@@ -510,7 +402,7 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
         }
         tables[i] = table->model;
     }
-    entry->model = bag_model_load_collection(source, tables, plan->changer->gemm, problem);
+    entry->model = make_collection(source, tables, plan->changer->gemm, problem);
     free(tables);
     if (entry->model)
         entry->source = NULL;

@@ -311,24 +311,6 @@ void bag_table_unload(struct bag_table_memory *memory)
     memset(memory, 0, sizeof *memory);
 }
 
-struct bag_stored_table *bag_stored_table_make(const struct bag_table_memory *memory,
-                                               uint64_t fingerprint)
-{
-    struct bag_stored_table *table = malloc(sizeof *table);
-    if (table)
-        *table =
-            (struct bag_stored_table){.memory = *memory, .fingerprint = fingerprint, .holders = 1};
-    return table;
-}
-
-void bag_stored_table_drop(struct bag_stored_table *table)
-{
-    if (!table || --table->holders > 0)
-        return;
-    bag_table_unload(&table->memory);
-    free(table);
-}
-
 /* ---- loading --------------------------------------------------------------------------------- */
 
 /* Reads the elements of one file into place, and makes sure that nobody wrote to it before or

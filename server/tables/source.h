@@ -144,6 +144,15 @@ bool bag_split_describe(struct bag_source *source, struct bag_problem *problem);
 
 /* ---- what is made of a source ---------------------------------------------------------------- */
 
+/* Bytes of files that loading its table reads: 0 where it is made, or mapped and not read before it
+ * is used. */
+size_t bag_source_read_bytes(const struct bag_source *source);
+
+/* Reads a table; NULL with *problem. */
+struct bag_stored_table *bag_source_load(const struct bag_source *source,
+                                         const struct bag_load_options *options,
+                                         struct bag_problem *problem);
+
 /* Whether a table's keys hold what the rules need of them, once they are loaded: a configured
  * default_index. `what` begins messages. */
 bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table_memory *memory,
