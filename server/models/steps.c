@@ -124,8 +124,7 @@ static void forget_default(struct bag_name_plan *plan)
     struct bag_wish *wish = plan->wish;
     for (size_t i = plan->count; wish->default_version && i-- > 0;) {
         struct bag_version_plan *version = &plan->versions[i];
-        if (version->number > wish->newest && can_serve(plan, version) &&
-            version->files != BAG_FILES_MOVING)
+        if (version->number > wish->newest && can_serve(plan, version))
             wish->default_version = 0;
     }
 }

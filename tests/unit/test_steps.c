@@ -141,6 +141,8 @@ static const struct plan_case cases[] = {
     {MODELS, "latest 1", "1s+", "", "load", "1S*"},
     {MODELS, "latest 1", "1n+", "", "load", "1M*"},
     {MODELS, "latest 1", "1s+ 2b", "", "load", "1S* 2X"},
+    {MODELS, "latest 1", "1s+ 2b~", "", "load", "1S* 2X"},
+    {MODELS, "latest 1", "1s+ 2B", "", "load", "1S* 2X"},
     {MODELS, "latest 1", "1s+ 2n", "", "load 1", "1S* 2."},
     {MODELS, "latest 1", "1n 2s+", "", "load 1", "1M* 2."},
     {MODELS, "latest 1", "1h~ 2s+", "", "load 1", "1R* 2."},
@@ -166,6 +168,7 @@ static const struct plan_case cases[] = {
     {MODELS, "latest 1", "1b+", "", "unload", "1."},
     {MODELS, "latest 1", "1n 2s+", "", "unload 2", "1M* 2."},
     {MODELS, "all", "1s+ 2s+", "", "unload 2", "1S* 2."},
+    {MODELS, "latest 1", "1s+ 2n", "1 of 2", "unload 1", "1. 2M*"},
     {MODELS, "all", "1s+ 2n", "-2", "load", "1S 2M*"},
     {MODELS, "all", "1s+ 2n", "-2", "load 2", "1S 2M*"},
     {MODELS, "all", "1n 2n", "-", "load", "1M 2M*"},
@@ -186,6 +189,7 @@ static const struct plan_case cases[] = {
     {POLL, "latest 1", "1m+", "", NULL, "1S*"},
     {POLL, "latest 1", "1b+", "", NULL, "1S*"},
     {POLL, "latest 1", "1s+ 2b", "", NULL, "1S* 2X"},
+    {POLL, "latest 1", "1s+ 2B", "", NULL, "1S* 2X"},
     {POLL, "latest 1", "1m", "", NULL, "1."},
     {POLL, "latest 1", "", "-", NULL, ""},
 
@@ -272,6 +276,38 @@ static void test_looks_only_where_it_matters(void **state)
     assert_int_equal(plan.preferred, 1);
 }
 
+/* Going back to a version remembers which was the newest then. */
+static void test_wishes_remember_the_newest(void **state)
+{
+    static const struct {
+        enum bag_change_kind kind;
+        const char *item, *there, *want;
+    } asked[] = {{MODELS, "load 1", "1n 2s+ 5n", "1M* 2. 5."},
+                 {POLL, NULL, "1s+ 2n 5n", "1S* 2. 5."},
+                 {POLL, NULL, "1s+ 2n 5n 6n", "1. 2. 5. 6M*"},
+                 {MODELS, "load 2", "1n 2n 5n 6s+", "1. 2M* 5. 6."},
+                 {MODELS, "load", "1n 2s+ 5n 6n", "1. 2. 5. 6M*"},
+                 {POLL, NULL, "1n 2n 5n 6s+", "1. 2. 5. 6S*"}};
+    struct bag_wish wish = {.newest = 0};
+    (void)state;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        struct world world = read_versions(asked[i].there);
+        struct bag_control_item item = read_item(asked[i].item ? asked[i].item : "");
+        struct bag_name_plan plan = {.kind = asked[i].kind,
+                                     .item = asked[i].item ? &item : NULL,
+                                     .policy = read_policy("latest 1"),
+                                     .wish = &wish,
+                                     .versions = world.versions,
+                                     .count = world.count,
+                                     .serves = true,
+                                     .look = look,
+                                     .context = &world};
+        char got[128];
+        write_plan(&plan, bag_plan_name(&plan), got);
+        assert_string_equal(got, asked[i].want);
+    }
+}
+
 static void test_room_for_unloaded_versions(void **state)
 {
     struct bag_wish wish = {.newest = 0};
@@ -342,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_gone),
         cmocka_unit_test(test_looks_only_where_it_matters),
+        cmocka_unit_test(test_wishes_remember_the_newest),
         cmocka_unit_test(test_room_for_unloaded_versions),
         cmocka_unit_test(test_collections),
     };
