@@ -204,8 +204,9 @@ uint64_t bag_model_config_hash_files(const struct bag_model_config *model);
 /* Whether the name may be a model's. */
 bool bag_model_name_valid(const char *name);
 
-/* Prints the flags with their variables, units, defaults and sentences, for `serve --help`. */
-void bag_config_print_help(FILE *stream);
+/* Prints flags with their variables, units, defaults and sentences: those that most people set, or
+ * all of them and the keys of models. */
+void bag_config_print_help(FILE *stream, bool all);
 
 /* Prints the manual page, in roff with the macros of man(7). */
 void bag_config_print_manual(FILE *stream, const char *version);

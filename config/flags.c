@@ -306,6 +306,7 @@ static bool apply_flag(struct bag_config *config, const struct flag *flag,
         return apply_option(config, flag, problem);
     case FLAG_VERSION: /* the caller's, who has printed it before it came here */
     case FLAG_HELP:
+    case FLAG_HELP_ALL:
     case FLAG_UNKNOWN:
         break;
     }

@@ -1,5 +1,5 @@
-/* What `serve --help` prints, and the manual page, made from the tables of options.h,
- * model_options.h and config.h.
+/* What `serve --help` and `serve --help-all` print, and the manual page, made from the tables of
+ * options.h, model_options.h and config.h.
  *
  * In --help one entry is a line "  --flag VALUE   default   VARIABLE" and its sentence, indented,
  * below. */
@@ -133,7 +133,20 @@ static void print_model_keys(FILE *stream)
 #undef BAG_X
 }
 
-void bag_config_print_help(FILE *stream)
+static void print_common(FILE *stream)
+{
+    static const char *const keys[] = {
+#define BAG_X(key) key,
+        BAG_COMMON_OPTIONS(BAG_X)
+#undef BAG_X
+    };
+    fputs("\nWhat people set\n", stream);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        print_option(stream,
+                     bag_option_find((struct bag_text){keys[i], strlen(keys[i])}, bag_key_of));
+}
+
+void bag_config_print_help(FILE *stream, bool all)
 {
     fputs("Usage: bagserve serve [--FLAG VALUE]...\n"
           "\n"
@@ -146,6 +159,13 @@ void bag_config_print_help(FILE *stream)
           "Models\n",
           stream);
     print_sources(stream);
+    if (!all) {
+        print_common(stream);
+        fprintf(stream,
+                "\nbagserve serve --help-all prints all %zu options, and the keys of models.\n",
+                bag_num_options);
+        return;
+    }
     print_sections(stream);
     fputs("\nKeys of an entry of \"models\" in the configuration file, and, but for the first "
           "three,\n"

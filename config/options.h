@@ -349,13 +349,19 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Folder of models: DIR/NAME.npy, or DIR/NAME/VERSION/ with one table file and an optional "  \
       "config.json. In the file: \"models_dir\".")
 
+/* What people set, beside models: `serve --help` shows these alone. */
+#define BAG_COMMON_OPTIONS(X)                                                                      \
+    X("host") X("port") X("admin_port") X("token_file") X("model_control") X("max_memory")         \
+    X("workers") X("latency_target_ms") X("load") X("log_format")
+
 /* Flags that are nothing but flags. X(ID, "key", "what follows", "sentence") */
 #define BAG_FLAGS(X)                                                                               \
     X(TABLE, "table", "NAME=PATH", "Serve the table in a file as a model; may be repeated.")       \
     X(DEMO, "demo", "", "Serve the built-in demonstration tables.")                                \
     X(CHECK, "check", "", "Check all that serving does, but for memory; list the models, then exit.") \
     X(VERSION, "version", "", "Print the version and exit.")                                       \
-    X(HELP, "help", "", "Print this and exit; so does -h.")
+    X(HELP, "help", "", "Print the options that most people set, and exit; so does -h.")           \
+    X(HELP_ALL, "help-all", "", "Print all options and the keys of models, and exit.")
 
 /* clang-format on */
 

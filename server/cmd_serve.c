@@ -518,8 +518,9 @@ static bool check(struct serve *serve, struct bag_problem *problem)
 int bag_cmd_serve(int argc, char *argv[])
 {
     struct bag_problem problem;
-    if (bag_arguments_ask_help(argc, argv)) {
-        bag_config_print_help(stdout);
+    bool all = bag_arguments_have(argc, argv, "--help-all");
+    if (all || bag_arguments_ask_help(argc, argv)) {
+        bag_config_print_help(stdout, all);
         return BAG_EXIT_OK;
     }
     if (bag_arguments_have(argc, argv, "--version")) {

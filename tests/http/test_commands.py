@@ -18,7 +18,8 @@ def test_help_and_version():
             (["--help"], ["serve", "health"]), (["serve", "-h"], ["--table"]), (["health", "-h"], ["--port"]),
             (["convert", "-h"], ["--row-format"]), (["inspect", "-h"], ["Usage"]),
             (["serve", "--version"], ["bagserve 0"]), (["serve", "--help"], [
-                "--table", "--models", "--config", "--max-body-bytes", "BAGSERVE_MAX_BODY_BYTES"])]:
+                "--table", "--models", "--config", "--port", "BAGSERVE_PORT", "--help-all"]),
+            (["serve", "--help-all"], ["--table", "--max-body-bytes", "BAGSERVE_MAX_BODY_BYTES"])]:
         ended = run(*arguments)
         expect_equal(ended.returncode, 0, f"{arguments}: {ended.stderr}")
         for word in words:
@@ -61,7 +62,7 @@ def test_completions(directory, shell):
     for flag, takes_file in (("--config", True), ("--token-file", True), ("--demo", False),
                              ("--check", False), ("--help", False)):
         expect_equal("script" in offered("serve", flag, ""), takes_file, f"files behind {flag}")
-    listed = set(re.findall(r"^  (--[\w-]+)", run("serve", "--help").stdout, re.MULTILINE))
+    listed = set(re.findall(r"^  (--[\w-]+)", run("serve", "--help-all").stdout, re.MULTILINE))
     expect_equal(offered("serve", "--"), listed)
     for command in ("convert", "inspect", "verify"):
         listed = re.findall(r"^  (--[\w-]+)(?: (\S+))?$", run(command, "--help").stdout, re.MULTILINE)

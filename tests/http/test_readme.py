@@ -195,9 +195,10 @@ def test_named_files_exist(name):
 
 def test_named_flags_exist():
     """Every flag and variable that a page names is one of the program, or a script here takes it."""
-    helps = "".join(subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True, check=True,
+    helps = "".join(subprocess.run([PROGRAM, *command.split()], capture_output=True, text=True, check=True,
                                    timeout=BLOCK_TIMEOUT_S).stdout
-                    for command in ("serve", "health", "convert", "inspect", "verify"))
+                    for command in ("serve --help-all", "health --help", "convert --help", "inspect --help",
+                                    "verify --help"))
     scripts = "".join(path.read_text(errors="replace") for folder in ("tests", "deploy", "proto/clients")
                       for path in (ROOT / folder).rglob("*")
                       if path.is_file() and path.suffix in ("", ".py", ".c", ".sh"))

@@ -18,11 +18,11 @@ static char *read_all(FILE *stream)
     return text;
 }
 
-static char *help_text(void)
+static char *help_text(bool all)
 {
     FILE *stream = tmpfile();
     assert_non_null(stream);
-    bag_config_print_help(stream);
+    bag_config_print_help(stream, all);
     rewind(stream);
     return read_all(stream);
 }
@@ -61,9 +61,28 @@ static void expect_entry(const char *help, const char *name, const char *sentenc
         fail_msg("%s: '%s' is not there", name, first_words);
 }
 
+/* Models, ten options, and how to see the others. */
+static void test_help_begins_with_what_people_set(void **state)
+{
+    (void)state;
+    char *help = help_text(false);
+    char last[96];
+    int options = 0;
+    for (size_t i = 0; i < bag_num_options; i++) {
+        snprintf(last, sizeof last, " %s\n", bag_variable_of(bag_options[i].setting.key).text);
+        options += times(help, last);
+    }
+    assert_int_equal(options, 10 + 2); /* with --config and --models */
+    snprintf(last, sizeof last,
+             "\nbagserve serve --help-all prints all %zu options, and the keys of models.\n",
+             bag_num_options);
+    assert_string_equal(help + strlen(help) - strlen(last), last);
+    free(help);
+}
+
 static void test_help_lists_everything_once(void **state)
 {
-    char *help = help_text();
+    char *help = help_text(true);
     char variable_line[96];
     (void)state;
     for (size_t i = 0; i < bag_num_options; i++) {
@@ -105,7 +124,7 @@ static void test_help_looks(void **state)
         "\n  --idle-timeout-s SECONDS               75          BAGSERVE_IDLE_TIMEOUT_S\n",
         "\n  --log-level error|warning|info|debug   info        BAGSERVE_LOG_LEVEL\n",
     };
-    char *help = help_text();
+    char *help = help_text(true);
     size_t column = 0;
     (void)state;
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
@@ -368,6 +387,7 @@ static void test_convert_knows_every_row_format(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_help_begins_with_what_people_set),
         TEST(test_help_lists_everything_once),
         TEST(test_help_looks),
         TEST(test_suggestions),
