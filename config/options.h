@@ -252,9 +252,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Requests estimated to take less are answered at once; others go to a worker.")              \
     X(worker_cpus, "engine", "worker_cpus", TEXT, "", 1, 1023, "list",                             \
       "Processors that the workers keep to, one each, such as 2,4-7; empty: any.")                 \
-    X(worker_nice, "engine", "worker_nice", COUNT, 5, 0, 19, "steps",                              \
-      "By how much the workers' nice value is raised, so that threads which read and write go "    \
-      "first where processors are scarce; 0: not at all.")                                         \
     X(max_batch_bags, "engine", "max_batch_bags", COUNT, 0, 0, INT64_C(1) << 40, "bags",           \
       "Most bags that one batch of requests holds; 0: any number.")                                \
     X(preferred_batch_size, "engine", "preferred_batch_size", COUNT, 0, 0, 1000000, "requests",    \
@@ -339,6 +336,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X("inline_work_microseconds", "inline_work_us")                                                \
     X("max_queue_delay_microseconds", "max_queue_delay_us")                                        \
     X("default_timeout_microseconds", "default_timeout_us")
+
+/* Options of earlier versions, and what became of each. X("key", "sentence") */
+#define BAG_OPTIONS_GONE(X) \
+    X("worker_nice", "workers step back by 5 steps")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */
@@ -469,6 +470,9 @@ struct bag_spelling bag_variable_of(const char *key); /* "BAGSERVE_LOG_LEVEL" */
 /* The option whose key, or an alias of it, is written like `text`; NULL where there is none. */
 const struct bag_option *bag_option_find(struct bag_text text,
                                          struct bag_spelling (*spell)(const char *key));
+
+/* What became of an option of earlier versions that is written like `text`; NULL: it was none. */
+const char *bag_option_gone(struct bag_text text, struct bag_spelling (*spell)(const char *key));
 
 /* The alias of an option's key; NULL where it has none. */
 const char *bag_option_alias(const struct bag_option *option);

@@ -18,6 +18,8 @@
 
 /* Smaller blocks are too many for a mapping each. */
 #define LARGE_BLOCK_BYTES (1 << 20)
+/* Threads that read and write go before the workers where processors are scarce. */
+#define WORKER_NICE 5
 
 /* Caught: SIGTERM and SIGINT stop the server, SIGHUP has tokens and models read again. */
 static const int signal_numbers[] = {SIGTERM, SIGINT, SIGHUP};
@@ -319,7 +321,7 @@ static bool start_workers(struct serve *serve, struct bag_problem *problem)
         options->workers = uv_available_parallelism();
     serve->service.workers = &serve->workers;
     return bag_workers_start(&serve->workers, (unsigned)options->workers, options->worker_cpus,
-                             (int)options->worker_nice, problem);
+                             WORKER_NICE, problem);
 }
 
 /* Large blocks go back to the system when they are freed. Left to itself glibc learns from the
