@@ -263,8 +263,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(default_timeout_us, "engine", "default_timeout_us", COUNT, 0, 0,         \
       INT64_C(86400000000), "microseconds",                                                        \
       "A request that has waited longer for a worker is answered 503; 0: it waits for ever.")      \
-    X(allow_timeout_override, "engine", "allow_timeout_override", CHOICE_SWITCH, BAG_SWITCH_ON, 0, \
-      0, "", "Whether a request's own parameter timeout may shorten that.")                        \
     X(max_ids, "engine", "max_ids", COUNT, INT64_C(1) << 32, 1, INT64_C(1) << 40, "indices",       \
       "Most indices in one request; more are answered 400.")                                       \
     X(max_bags, "engine", "max_bags", COUNT, INT64_C(1) << 32, 1, INT64_C(1) << 40, "bags",        \
@@ -339,7 +337,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 
 /* Options of earlier versions, and what became of each. X("key", "sentence") */
 #define BAG_OPTIONS_GONE(X) \
-    X("worker_nice", "workers step back by 5 steps")
+    X("worker_nice", "workers step back by 5 steps") \
+    X("allow_timeout_override", "a request's own timeout may always shorten default_timeout_us")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */

@@ -151,7 +151,6 @@ struct bag_engine_limits {
     size_t preferred_batch_size; /* jobs that are worth waiting for; 0: never wait */
     uint64_t max_queue_delay_us; /* how long the oldest job waits for them */
     uint64_t default_timeout_us; /* how long a job may wait; 0: any time */
-    bool allow_timeout_override; /* a request's own timeout may shorten that */
     uint64_t latency_target_ns;  /* in which most jobs should be done; 0: there is none */
 };
 

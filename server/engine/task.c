@@ -137,8 +137,7 @@ bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job,
     uint64_t timeout_us = engine->limits.default_timeout_us;
     if (timeout_us == 0)
         timeout_us = UINT64_MAX;
-    if (job->planned && engine->limits.allow_timeout_override &&
-        job->infer.plan.timeout_us < timeout_us)
+    if (job->planned && job->infer.plan.timeout_us < timeout_us)
         timeout_us = job->infer.plan.timeout_us;
     return timeout_us < UINT64_MAX / 1000 && now_ns - job->queued_ns > timeout_us * 1000;
 }

@@ -163,7 +163,6 @@ static struct bag_engine_limits engine_limits(const struct bag_option_values *op
         .preferred_batch_size = (size_t)options->preferred_batch_size,
         .max_queue_delay_us = (uint64_t)options->max_queue_delay_us,
         .default_timeout_us = (uint64_t)options->default_timeout_us,
-        .allow_timeout_override = options->allow_timeout_override == BAG_SWITCH_ON,
         .latency_target_ns = (uint64_t)options->latency_target_ms * 1000000,
     };
 }

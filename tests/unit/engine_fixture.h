@@ -54,8 +54,7 @@ static inline void set_up(unsigned workers, size_t max_queue_size)
     struct bag_problem problem;
     struct bag_engine_limits limits = {.max_queue_size = max_queue_size,
                                        .max_queue_bytes = 1 << 20,
-                                       .max_queue_work_ns = UINT64_MAX,
-                                       .allow_timeout_override = true};
+                                       .max_queue_work_ns = UINT64_MAX};
     memset(&world, 0, sizeof world);
     world.connected = true;
     world.rows = malloc(ROWS * COLUMNS * sizeof *world.rows);
