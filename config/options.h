@@ -221,8 +221,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(ready_file, "loading", "ready_file", TEXT, NULL, 1, 255, "name",                             \
       "In a folder of models, a version counts when its folder has a file of this name; absent: "  \
       "when its files are whole.")                                                                 \
-    X(load_threads, "loading", "load_threads", COUNT, 0, 0, 1024, "threads",                       \
-      "Threads that read a table; 0 means one per processor at the start, and one while serving.") \
     X(load_bytes_per_second, "loading", "load_bytes_per_second", BYTES, 0, 0, 1024 * BAG_GIB,      \
       "bytes", "Most bytes of tables that are read in a second while serving, so that the memory " \
       "and disks of those who are served stay free; 0: any.")                                      \
@@ -338,7 +336,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 /* Options of earlier versions, and what became of each. X("key", "sentence") */
 #define BAG_OPTIONS_GONE(X) \
     X("worker_nice", "workers step back by 5 steps") \
-    X("allow_timeout_override", "a request's own timeout may always shorten default_timeout_us")
+    X("allow_timeout_override", "a request's own timeout may always shorten default_timeout_us") \
+    X("load_threads", "a table is read by a thread per processor at the start, and by one while serving")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */

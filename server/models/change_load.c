@@ -202,15 +202,12 @@ static struct bag_load_options options_of(struct loading *loading)
     const struct bag_option_values *options = &changer->config->options;
     bool starts = loading->plan->kind == BAG_CHANGE_START;
     long processors = starts ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
-    struct bag_load_options read = {.threads = processors > 0 ? (unsigned)processors : 1,
-                                    .bytes_per_second =
-                                        starts ? 0 : (uint64_t)options->load_bytes_per_second,
-                                    .cancelled = changer->cancelled,
-                                    .progress = on_progress,
-                                    .context = loading};
-    if (options->load_threads)
-        read.threads = (unsigned)options->load_threads;
-    return read;
+    return (struct bag_load_options){.threads = processors > 0 ? (unsigned)processors : 1,
+                                     .bytes_per_second =
+                                         starts ? 0 : (uint64_t)options->load_bytes_per_second,
+                                     .cancelled = changer->cancelled,
+                                     .progress = on_progress,
+                                     .context = loading};
 }
 
 /* How many rows of the model's table stand in for missing keys, in it or in collections. */

@@ -152,7 +152,6 @@ static void choose_options(void)
     set("--poll-seconds", POLL_S);
     set("--loops", 1 + sim_below(3));
     set("--workers", 1 + sim_below(3));
-    set("--load-threads", 1 + sim_below(2));
     set("--inline-work-us", sim_one_in(2) ? 0 : 50);
     choose_batches();
     choose_timeouts();
