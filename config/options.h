@@ -285,9 +285,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "tables; absent: they are lost with the process.")                                           \
     X(journal_sync, "updates", "journal_sync", CHOICE_JOURNAL_SYNC, BAG_JOURNAL_SYNC_ALWAYS, 0, 0, "", \
       "When the journal is synced to the disk: always, before an update is acknowledged; interval, " \
-      "every journal_sync_interval_ms; off, when the system likes.")                               \
-    X(journal_sync_interval_ms, "updates", "journal_sync_interval_ms", COUNT, 100, 1, 3600000,     \
-      "milliseconds", "How often the journal is synced where journal_sync is interval.")           \
+      "every 100 ms; off, when the system likes.")                               \
     X(journal_kept_bytes, "updates", "journal_kept_bytes", BYTES, 1024 * BAG_MIB, 0,               \
       1024 * BAG_GIB, "bytes",                                                                     \
       "How large a model's journal may be to keep updates for versions that are in its folder and "  \
@@ -337,7 +335,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 #define BAG_OPTIONS_GONE(X) \
     X("worker_nice", "workers step back by 5 steps") \
     X("allow_timeout_override", "a request's own timeout may always shorten default_timeout_us") \
-    X("load_threads", "a table is read by a thread per processor at the start, and by one while serving")
+    X("load_threads", "a table is read by a thread per processor at the start, and by one while serving") \
+    X("journal_sync_interval_ms", "with journal_sync interval the journal is synced every 100 ms")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */

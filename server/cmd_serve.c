@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 /* Smaller blocks are too many for a mapping each. */
-#define LARGE_BLOCK_BYTES (1 << 20)
+#define LARGE_BLOCK_BYTES        (1 << 20)
+#define JOURNAL_SYNC_INTERVAL_MS 100
 /* Threads that read and write go before the workers where processors are scarce. */
 #define WORKER_NICE 5
 
@@ -290,15 +291,15 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
 static bool init_updates(struct serve *serve, struct bag_problem *problem)
 {
     const struct bag_option_values *options = &serve->config.options;
-    struct bag_updates_settings settings = {
-        .journal_dir = options->journal_dir,
-        .sync = options->journal_sync,
-        .sync_interval_ms = (uint64_t)options->journal_sync_interval_ms,
-        .disk = &bag_system_disk,
-        .journal_file_bytes = BAG_JOURNAL_FILE_BYTES,
-        .journal_kept_bytes = (uint64_t)options->journal_kept_bytes,
-        .kept_bytes = (size_t)options->updates_memory,
-        .ready_file = options->ready_file};
+    struct bag_updates_settings settings = {.journal_dir = options->journal_dir,
+                                            .sync = options->journal_sync,
+                                            .sync_interval_ms = JOURNAL_SYNC_INTERVAL_MS,
+                                            .disk = &bag_system_disk,
+                                            .journal_file_bytes = BAG_JOURNAL_FILE_BYTES,
+                                            .journal_kept_bytes =
+                                                (uint64_t)options->journal_kept_bytes,
+                                            .kept_bytes = (size_t)options->updates_memory,
+                                            .ready_file = options->ready_file};
     if (options->updates == BAG_SWITCH_OFF)
         return true;
     if (!bag_updates_init(&serve->updates, &settings))

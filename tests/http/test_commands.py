@@ -54,7 +54,7 @@ def test_completions(directory, shell):
         expect_equal(ended.stderr, "")
         return set(ended.stdout.split())
 
-    expect_equal(offered("serve", "--journal-s"), {"--journal-sync", "--journal-sync-interval-ms"})
+    expect_equal(offered("serve", "--journal-"), {"--journal-dir", "--journal-sync"})
     expect_equal(offered("serve", "--model-control", ""), {"none", "explicit", "poll"})
     expect_equal(offered("health", "--unix-p"), {"--unix-permissions"})
     expect_equal(offered("completion", ""), {"bash", "zsh", "fish"})

@@ -103,7 +103,6 @@ static void choose_journal(void)
         return;
     set_text("--journal-dir", "journal");
     set_text("--journal-sync", syncs[sim_below(3)]);
-    set("--journal-sync-interval-ms", 1 + sim_below(20));
 }
 
 static void choose_batches(void)
