@@ -200,9 +200,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(reply_timeout_s, "http", "reply_timeout_s", COUNT, 120, 1, 86400, "seconds",                 \
       "How long a client may take to read a reply before it is cut off.")                          \
     X(reply_compression, "http", "reply_compression", CHOICE_SWITCH, BAG_SWITCH_OFF, 0, 0, "",     \
-      "Whether replies of inference are compressed for clients that accept it.")                   \
-    X(reply_compression_min_bytes, "http", "reply_compression_min_bytes", BYTES, 16 * BAG_KIB, 1,  \
-      64 * BAG_GIB, "bytes", "Smaller replies are never compressed.")                              \
+      "Whether replies of inference from 16 KiB on are compressed for clients that accept it.")                   \
     X(explain, "http", "explain", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                          \
       "Whether a request's parameter explain adds to its reply what became of every bag.")         \
     X(token_file, "http", "token_file", FILE, NULL, 1, 4095, "file",                               \
@@ -336,7 +334,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X("worker_nice", "workers step back by 5 steps") \
     X("allow_timeout_override", "a request's own timeout may always shorten default_timeout_us") \
     X("load_threads", "a table is read by a thread per processor at the start, and by one while serving") \
-    X("journal_sync_interval_ms", "with journal_sync interval the journal is synced every 100 ms")
+    X("journal_sync_interval_ms", "with journal_sync interval the journal is synced every 100 ms") \
+    X("reply_compression_min_bytes", "replies below 16 KiB are never compressed")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */

@@ -21,6 +21,8 @@
 
 /* One address gets as many connections at least, unless the option says otherwise. */
 #define MIN_SHARE 64
+/* Smaller replies are not compressed. */
+#define MIN_PACKED_BYTES (16 << 10)
 
 /* Connections of the second listener beyond its limit, which are told so. */
 #define ADMIN_SURPLUS 4
@@ -175,7 +177,7 @@ static struct bag_infer_limits infer_limits(const struct bag_option_values *opti
         .max_reply_bytes = (size_t)options->max_reply_bytes,
         .max_reply_ratio = (size_t)options->max_reply_ratio,
         .max_work_ns_per_byte = (size_t)options->max_work_us_per_byte * 1000,
-        .min_packed_bytes = (size_t)options->reply_compression_min_bytes,
+        .min_packed_bytes = MIN_PACKED_BYTES,
         .max_ids = (size_t)options->max_ids,
         .max_bags = (size_t)options->max_bags,
         .explains = options->explain == BAG_SWITCH_ON,

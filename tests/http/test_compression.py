@@ -12,8 +12,8 @@ from harness import Server, expect, expect_equal
 from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
 
 MAX_BODY_BYTES = 1 << 20
-MIN_BYTES = 4096
-ROWS = 2000
+MIN_BYTES = 16384
+ROWS = 4000
 GZIP, DEFLATE = {"Content-Encoding": "gzip"}, {"Content-Encoding": "deflate"}
 PACK = {"gzip": gzip.compress, "deflate": zlib.compress}
 UNPACK = {"gzip": gzip.decompress, "deflate": zlib.decompress}
@@ -230,5 +230,5 @@ def serve(shared_directory):
                         "wide": np.arange(ROWS, dtype=np.float64).reshape(ROWS, 1)}.items():
         np.save(shared_directory / f"{name}.npy", table)
     with Server("--models", shared_directory, "--max-body-bytes", MAX_BODY_BYTES,
-                "--reply-compression", "on", "--reply-compression-min-bytes", MIN_BYTES) as server:
+                "--reply-compression", "on") as server:
         yield server
