@@ -222,9 +222,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(load_bytes_per_second, "loading", "load_bytes_per_second", BYTES, 0, 0, 1024 * BAG_GIB,      \
       "bytes", "Most bytes of tables that are read in a second while serving, so that the memory " \
       "and disks of those who are served stay free; 0: any.")                                      \
-    X(max_queued_changes, "loading", "max_queued_changes", COUNT, 64, 1, 1000000, "changes",       \
-      "Most changes of models that wait while another one is made; further ones are answered "     \
-      "503.")                                                                                      \
     X(loops, "engine", "loops", COUNT, 1, 1, 256, "threads",                                       \
       "Threads that read requests and write replies, on one socket. max_queue_size, "              \
       "max_queue_bytes and max_queue_work_ms are divided among them; each counts "                 \
@@ -335,7 +332,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X("allow_timeout_override", "a request's own timeout may always shorten default_timeout_us") \
     X("load_threads", "a table is read by a thread per processor at the start, and by one while serving") \
     X("journal_sync_interval_ms", "with journal_sync interval the journal is synced every 100 ms") \
-    X("reply_compression_min_bytes", "replies below 16 KiB are never compressed")
+    X("reply_compression_min_bytes", "replies below 16 KiB are never compressed") \
+    X("max_queued_changes", "64 changes of models may wait")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */

@@ -378,10 +378,9 @@ bool bag_loader_succeeded(struct bag_loader *loader, struct bag_problem *problem
 bool bag_loader_submit(struct bag_loader *loader, struct bag_change *change,
                        struct bag_problem *problem)
 {
-    size_t limit = (size_t)loader->config->options.max_queued_changes;
     change->next = NULL;
     uv_mutex_lock(&loader->lock);
-    bool has_room = loader->num_changes < limit;
+    bool has_room = loader->num_changes < BAG_MAX_QUEUED_CHANGES;
     if (has_room) {
         *loader->last_change = change;
         loader->last_change = &change->next;
@@ -389,11 +388,9 @@ bool bag_loader_submit(struct bag_loader *loader, struct bag_change *change,
         uv_cond_signal(&loader->wake);
     }
     uv_mutex_unlock(&loader->lock);
-    return has_room ||
-           bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
-                           "%zu changes of models wait already; the limit (max_queued_changes) is "
-                           "%zu",
-                           limit, limit);
+    return has_room || bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
+                                       "%d changes of models wait already, the most there may be",
+                                       BAG_MAX_QUEUED_CHANGES);
 }
 
 void bag_loader_cancel(struct bag_loader *loader)

@@ -72,8 +72,10 @@ bool bag_loader_start(struct bag_loader *loader, struct bag_problem *problem);
 /* Whether the models were published; otherwise *problem says why not. On any thread. */
 bool bag_loader_succeeded(struct bag_loader *loader, struct bag_problem *problem);
 
+#define BAG_MAX_QUEUED_CHANGES 64
+
 /* Makes a change after those submitted before. On any thread, once the models were published. False
- * where max_queued_changes wait already; then it stays the caller's. */
+ * where BAG_MAX_QUEUED_CHANGES wait already; then it stays the caller's. */
 bool bag_loader_submit(struct bag_loader *loader, struct bag_change *change,
                        struct bag_problem *problem);
 
