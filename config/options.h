@@ -223,16 +223,13 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "bytes", "Most bytes of tables that are read in a second while serving, so that the memory " \
       "and disks of those who are served stay free; 0: any.")                                      \
     X(loops, "engine", "loops", COUNT, 1, 1, 256, "threads",                                       \
-      "Threads that read requests and write replies, on one socket. max_queue_size, "              \
-      "max_queue_bytes and max_queue_work_ms are divided among them; each counts "                 \
+      "Threads that read requests and write replies, on one socket. max_queue_size "               \
+      "and max_queue_work_ms are divided among them; each counts "                 \
       "max_connections_per_client for itself.")                                                    \
     X(workers, "engine", "workers", COUNT, 0, 0, 1024, "threads",                                  \
       "Threads that pool large requests; 0 means one per processor.")                              \
     X(max_queue_size, "engine", "max_queue_size", COUNT, 1024, 1, 10000000, "requests",            \
       "Most requests that wait for a worker; further ones are answered 503.")                      \
-    X(max_queue_bytes, "engine", "max_queue_bytes", BYTES, 512 * BAG_MIB, 1, 1024 * BAG_GIB,       \
-      "bytes", "Most bytes that the bodies of waiting requests hold; further ones are answered "   \
-      "503.")                                                                                      \
     X(max_queue_work_ms, "engine", "max_queue_work_ms", COUNT, 300, 1, 86400000, "milliseconds",   \
       "Most work that waits for each worker, by how long such work took lately; further requests " \
       "are answered 503.")                                                                         \
@@ -333,7 +330,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X("load_threads", "a table is read by a thread per processor at the start, and by one while serving") \
     X("journal_sync_interval_ms", "with journal_sync interval the journal is synced every 100 ms") \
     X("reply_compression_min_bytes", "replies below 16 KiB are never compressed") \
-    X("max_queued_changes", "64 changes of models may wait")
+    X("max_queued_changes", "64 changes of models may wait") \
+    X("max_queue_bytes", "max_memory bounds the bodies of requests that wait, too")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */

@@ -78,14 +78,6 @@ static bool reject_work(const struct bag_engine *engine, struct bag_problem *pro
                            (unsigned long long)engine->limits.max_queue_work_ns / 1000000);
 }
 
-static bool reject_bytes(const struct bag_engine *engine, size_t bytes, struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
-                           "the queue is full: %zu bytes wait, and this request has %zu; the limit "
-                           "(max_queue_bytes) is %zu",
-                           engine->queue.bytes, bytes, engine->limits.max_queue_bytes);
-}
-
 /* When what the loop handles now was there at the latest. */
 static uint64_t arrived_ns(const struct bag_engine *engine)
 {
@@ -128,7 +120,7 @@ bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
 {
     const struct bag_engine_limits *limits = &engine->limits;
     const struct bag_queue *queue = &engine->queue;
-    size_t num_flows, bytes = job->infer.input.body_bytes;
+    size_t num_flows;
     const struct bag_flow *flow = bag_queue_flow(queue, job, &num_flows);
     if (queue->count == 0)
         return true;
@@ -137,8 +129,6 @@ bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
     if (!is_below(limits->max_queue_work_ns, shared_ns(engine, queue->cost_ns),
                   shared_ns(engine, flow->cost_ns), num_flows))
         return reject_work(engine, &job->problem);
-    if (queue->bytes > limits->max_queue_bytes || bytes > limits->max_queue_bytes - queue->bytes)
-        return reject_bytes(engine, bytes, &job->problem);
     return is_soon_enough(engine, flow, num_flows, &job->problem);
 }
 

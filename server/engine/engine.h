@@ -145,7 +145,6 @@ const struct bag_flow *bag_queue_flow(const struct bag_queue *queue, const struc
 
 struct bag_engine_limits {
     size_t max_queue_size;       /* jobs that wait */
-    size_t max_queue_bytes;      /* of their bodies and replies */
     uint64_t max_queue_work_ns;  /* of work that waits, for each worker */
     size_t max_batch_bags;       /* of one batch; 0: any number */
     size_t preferred_batch_size; /* jobs that are worth waiting for; 0: never wait */
@@ -215,7 +214,7 @@ void bag_engine_stop(struct bag_engine *engine);
  * back. */
 void bag_engine_free(struct bag_engine *engine);
 
-/* Whether the queue has room for a job, of which flow and body_bytes are set; otherwise says in the
+/* Whether the queue has room for a job, of which flow is set; otherwise says in the
  * job which limit it is. A flow that has less than its share of a full queue still has room: those
  * who fill it do not lock out others. */
 bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job);

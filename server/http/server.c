@@ -159,7 +159,6 @@ static struct bag_engine_limits engine_limits(const struct bag_option_values *op
 {
     return (struct bag_engine_limits){
         .max_queue_size = (size_t)share_of(options, options->max_queue_size),
-        .max_queue_bytes = (size_t)share_of(options, options->max_queue_bytes),
         .max_queue_work_ns = (uint64_t)share_of(options, options->max_queue_work_ms * 1000000),
         .max_batch_bags = (size_t)options->max_batch_bags,
         .preferred_batch_size = (size_t)options->preferred_batch_size,

@@ -53,7 +53,6 @@ static inline void set_up(unsigned workers, size_t max_queue_size)
 {
     struct bag_problem problem;
     struct bag_engine_limits limits = {.max_queue_size = max_queue_size,
-                                       .max_queue_bytes = 1 << 20,
                                        .max_queue_work_ns = UINT64_MAX};
     memset(&world, 0, sizeof world);
     world.connected = true;
@@ -137,9 +136,9 @@ static inline void tear_down(size_t jobs)
     free(world.rows);
 }
 
-static inline bool has_room(uint64_t flow, size_t bytes)
+static inline bool has_room(uint64_t flow)
 {
-    struct bag_job job = {.flow = flow, .infer.input.body_bytes = bytes};
+    struct bag_job job = {.flow = flow};
     return bag_engine_has_room(&world.engine, &job);
 }
 

@@ -69,8 +69,7 @@ static int set_up(void **state)
 {
     static float rows[4] = {1, 2, 4, 8};
     struct bag_problem problem;
-    struct bag_engine_limits limits = {
-        .max_queue_size = 10, .max_queue_bytes = 1 << 20, .max_queue_work_ns = UINT64_MAX};
+    struct bag_engine_limits limits = {.max_queue_size = 10, .max_queue_work_ns = UINT64_MAX};
     (void)state;
     memset(&world, 0, sizeof world);
     world.connected = true;
