@@ -10,7 +10,7 @@ import pytest
 from control import (BEARER, KEYS_TWICE, collection, publish, publish_keyed, replace, rows_of, serve, served,
                      served_together)
 from example import i64
-from harness import Server, expect, expect_equal, wait_until, write_json
+from harness import Server, expect, expect_equal, has_openblas, wait_until, write_json
 from v2 import Client, Raw, Tensor, head, infer_body
 
 
@@ -182,6 +182,7 @@ def test_unfinished_version_under_a_collection(directory, settings, named):
 
 
 # ---- what only a change of files, rules or memory shows ----------------------------------------
+@pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
 def test_replaced_projection(directory):
     """A matrix of other numbers in the same place, of a model and of a feature."""
     root = directory / "models"
