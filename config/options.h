@@ -253,10 +253,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(default_timeout_us, "engine", "default_timeout_us", COUNT, 0, 0,         \
       INT64_C(86400000000), "microseconds",                                                        \
       "A request that has waited longer for a worker is answered 503; 0: it waits for ever.")      \
-    X(max_ids, "engine", "max_ids", COUNT, INT64_C(1) << 32, 1, INT64_C(1) << 40, "indices",       \
-      "Most indices in one request; more are answered 400.")                                       \
-    X(max_bags, "engine", "max_bags", COUNT, INT64_C(1) << 32, 1, INT64_C(1) << 40, "bags",        \
-      "Most bags in one request; more are answered 400.")                                          \
     X(max_work_us_per_byte, "engine", "max_work_us_per_byte", COUNT, 50, 0, 1000000000,            \
       "microseconds",                                                                              \
       "Most work that a request may be for each byte of its body as it was sent, or of 1000 bytes " \
@@ -331,7 +327,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X("journal_sync_interval_ms", "with journal_sync interval the journal is synced every 100 ms") \
     X("reply_compression_min_bytes", "replies below 16 KiB are never compressed") \
     X("max_queued_changes", "64 changes of models may wait") \
-    X("max_queue_bytes", "max_memory bounds the bodies of requests that wait, too")
+    X("max_queue_bytes", "max_memory bounds the bodies of requests that wait, too") \
+    X("max_ids", "max_body_bytes bounds the indices of a request") \
+    X("max_bags", "max_reply_bytes bounds the bags of a request, which are 2^32 at most")
 
 /* Where models come from. Like the lines above, but no section of the file holds them (it has
  * "models_dir" and "models"), and they are members of struct bag_config itself. */

@@ -177,8 +177,6 @@ static struct bag_infer_limits infer_limits(const struct bag_option_values *opti
         .max_reply_ratio = (size_t)options->max_reply_ratio,
         .max_work_ns_per_byte = (size_t)options->max_work_us_per_byte * 1000,
         .min_packed_bytes = MIN_PACKED_BYTES,
-        .max_ids = (size_t)options->max_ids,
-        .max_bags = (size_t)options->max_bags,
         .explains = options->explain == BAG_SWITCH_ON,
     };
 }

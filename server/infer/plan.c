@@ -9,6 +9,9 @@
 
 #include <string.h>
 
+/* Of one request, of all features together: a reply is bounded by its bytes long before. */
+#define MAX_BAGS ((size_t)1 << 32)
+
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 static bool match_table(struct bag_planner *planner)
@@ -29,34 +32,6 @@ static bool match_table(struct bag_planner *planner)
         planner->inputs[0].tensor[input] = &planner->plan->tensors[input];
     }
     return true;
-}
-
-/* Indices of all features together. */
-static size_t count_ids(const struct bag_planner *planner)
-{
-    size_t count = 0;
-    if (planner->kjt)
-        return planner->kjt->tensors[BAG_KJT_VALUES]->count;
-    for (size_t i = 0; i < planner->model->num_features; i++) {
-        const struct bag_tensor *indices = planner->inputs[i].tensor[BAG_INDICES];
-        if (indices && __builtin_add_overflow(count, indices->count, &count))
-            return SIZE_MAX;
-    }
-    return count;
-}
-
-/* Before the indices are checked. */
-static bool check_ids(const struct bag_planner *planner)
-{
-    size_t count = count_ids(planner);
-    if (count <= planner->limits->max_ids)
-        return true;
-    return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                           "%s %zu elements; the limit (max_ids) is %zu",
-                           planner->kjt                              ? "'values' has"
-                           : bag_model_is_collection(planner->model) ? "the 'indices' have together"
-                                                                     : "'indices' has",
-                           count, planner->limits->max_ids);
 }
 
 /* ---- rules ----------------------------------------------------------------------------------- */
@@ -280,11 +255,10 @@ static bool check_pools(const struct bag_planner *planner)
         if (__builtin_add_overflow(bags, planner->args[i].num_bags, &bags))
             bags = SIZE_MAX;
     }
-    if (bags <= planner->limits->max_bags)
+    if (bags <= MAX_BAGS)
         return true;
     return bag_problem_set(planner->problem, BAG_ERROR_BAD_REQUEST,
-                           "the request has %zu bags; the limit (max_bags) is %zu", bags,
-                           planner->limits->max_bags);
+                           "the request has %zu bags; it may have %zu", bags, MAX_BAGS);
 }
 
 /* ---- explaining ------------------------------------------------------------------------------ */
@@ -342,7 +316,7 @@ bool bag_plan_make(struct bag_plan *plan, const struct bag_model *model,
     if (!take_memory(&planner) ||
         !(collection ? bag_planner_match_collection(&planner) : match_table(&planner)))
         return false;
-    if (!check_ids(&planner) || !check_pools(&planner) || !bag_planner_make_outputs(&planner) ||
+    if (!check_pools(&planner) || !bag_planner_make_outputs(&planner) ||
         !check_explaining(&planner))
         return false;
     plan->work = bag_ops_count_work(plan->ops, plan->num_ops);

@@ -71,8 +71,6 @@ struct bag_infer_limits {
     size_t max_reply_bytes;
     size_t max_reply_ratio;      /* of the reply's bytes to the body's; 0: any */
     size_t max_work_ns_per_byte; /* of the body, or of 1000 bytes where it is shorter; 0: any */
-    size_t max_ids;              /* indices, of all features together */
-    size_t max_bags;             /* of all features together */
     bool explains;               /* where a request asks for it */
     size_t min_packed_bytes;     /* smaller replies are not compressed */
 };

@@ -199,17 +199,6 @@ def test_clients_take_turns(other, in_turn):
     expect_equal(before <= len(large) / 2, in_turn, f"{before} large ones before the last small one")
 
 
-def test_limits_on_size():
-    with Server("--demo", "--max-ids", 10, "--max-bags", 3) as server, Client(server) as client:
-        client.infer("items", [Tensor("indices", np.zeros((3, 3), np.int64))]).expect()
-        over = client.infer("items", [Tensor("indices", np.zeros((1, 11), np.int64))])
-        expect_equal(over.expect(400).error(),
-                     "'indices' has 11 elements; the limit (max_ids) is 10")
-        over = client.infer("items", [Tensor("indices", np.zeros((4, 1), np.int64))])
-        expect_equal(over.expect(400).error(),
-                     "the request has 4 bags; the limit (max_bags) is 3")
-
-
 def test_workers_on_processors():
     with Server("--demo", "--workers", 2, "--worker-cpus", "0") as server, Raw(server) as raw:
         request, want = question(5, 100_000)

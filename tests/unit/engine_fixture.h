@@ -12,7 +12,7 @@
 #define MAX_JOBS 64
 
 static const struct bag_infer_limits infer_limits = {
-    .max_reply_bytes = 1 << 20, .max_ids = 1 << 20, .max_bags = 1 << 20};
+    .max_reply_bytes = 1 << 20};
 
 static struct {
     uv_loop_t loop;

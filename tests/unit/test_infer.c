@@ -21,11 +21,8 @@ static int set_up(void **state)
 {
     (void)state;
     memset(&world, 0, sizeof world);
-    world.limits = (struct bag_infer_limits){.max_body_bytes = 1 << 20,
-                                             .max_reply_bytes = 64 << 20,
-                                             .max_ids = 1 << 20,
-                                             .max_bags = 1 << 30,
-                                             .explains = true};
+    world.limits = (struct bag_infer_limits){
+        .max_body_bytes = 1 << 20, .max_reply_bytes = 64 << 20, .explains = true};
     set_up_model(&world.model, &world.feature, &world.memory, world.rows, ROWS, COLUMNS);
     return 0;
 }

@@ -89,8 +89,8 @@ static int set_up(void **state)
     assert_true(bag_registry_init(&world.service.registry, 1));
     context->infers = true;
     context->inline_cost_ns = UINT64_MAX;
-    context->infer_limits = (struct bag_infer_limits){
-        .max_body_bytes = 100000, .max_reply_bytes = 100000, .max_ids = 1000, .max_bags = 1000};
+    context->infer_limits =
+        (struct bag_infer_limits){.max_body_bytes = 100000, .max_reply_bytes = 100000};
     assert_int_equal(uv_loop_init(&world.loop), 0);
     assert_true(bag_workers_start(&world.workers, 1, "", 0, &problem));
     assert_true(bag_engine_init(&context->engine, &world.loop, &world.workers, NULL, &limits));
