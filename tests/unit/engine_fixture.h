@@ -11,8 +11,7 @@
 #define COLUMNS  64
 #define MAX_JOBS 64
 
-static const struct bag_infer_limits infer_limits = {
-    .max_reply_bytes = 1 << 20};
+static const struct bag_infer_limits infer_limits = {.max_reply_bytes = 1 << 20};
 
 static struct {
     uv_loop_t loop;
