@@ -54,7 +54,8 @@ def test_completions(directory, shell):
         expect_equal(ended.stderr, "")
         return set(ended.stdout.split())
 
-    expect_equal(offered("serve", "--journal-"), {"--journal-dir", "--journal-sync"})
+    expect_equal(offered("serve", "--journal-"), {"--journal-dir", "--journal-kept-bytes",
+                                                  "--journal-sync"})
     expect_equal(offered("serve", "--model-control", ""), {"none", "explicit", "poll"})
     expect_equal(offered("health", "--unix-p"), {"--unix-permissions"})
     expect_equal(offered("completion", ""), {"bash", "zsh", "fish"})
