@@ -193,6 +193,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(proxy_protocol, "http", "proxy_protocol", CHOICE_PROXY_PROTOCOL, BAG_PROXY_PROTOCOL_OFF, 0, 0, \
       "", "Whether connections of trusted_proxies to the main address begin with a header of the "   \
       "PROXY protocol, which says whose they are; one without it is closed.")                        \
+    X(host_names, "http", "host_names", TEXT, NULL, 1, 4095, "names",                              \
+      "Names, with commas between them, by which requests may ask a server that listens on a loopback " \
+      "address, beside localhost and addresses; a proxy on this machine passes on its own. *: any.") \
     X(idle_timeout_s, "http", "idle_timeout_s", COUNT, 75, 1, 86400, "seconds",                    \
       "A connection on which nothing moves for this long is closed.")                              \
     X(request_timeout_s, "http", "request_timeout_s", COUNT, 60, 1, 86400, "seconds",              \

@@ -20,9 +20,11 @@
     X(METHOD_NOT_ALLOWED)   /* the path has other methods */                                \
     X(TIMEOUT)              /* the request took too long to arrive */                       \
     X(CONFLICT)             /* with the present state of what it would change */            \
+    X(LENGTH_REQUIRED)      /* it comes in chunks, which are not read */                    \
     X(TOO_LARGE)            /* the body, as sent or decompressed */                         \
     X(UNSUPPORTED_ENCODING) /* of the body: an unknown or forbidden Content-Encoding */     \
     X(TARGET_TOO_LONG)      /* of the first line */                                         \
+    X(MISDIRECTED)          /* for a host that this server is not */                        \
     X(HEADERS_TOO_LARGE)                                                                    \
     X(NOT_IMPLEMENTED)       /* a feature of HTTP that is not supported */                  \
     X(VERSION_NOT_SUPPORTED) /* of HTTP */                                                  \

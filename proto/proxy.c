@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define FIXED_BYTES 16
-
 static const uint8_t signature[12] = BAG_PROXY_SIGNATURE;
 
 enum { LOCAL, PROXY };
@@ -53,7 +51,7 @@ static bool check_fixed_part(struct bag_proxy_header *header, struct bag_problem
     unsigned version = header->kept[12] >> 4, command = header->kept[12] & 15;
     unsigned family = header->kept[13];
     size_t length = number_at(header->kept + 14);
-    header->total_bytes = FIXED_BYTES + length;
+    header->total_bytes = BAG_PROXY_FIXED_BYTES + length;
     if (version != 2)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the PROXY header is of version %u; it must be 2", version);
@@ -77,7 +75,7 @@ static bool check_fixed_part(struct bag_proxy_header *header, struct bag_problem
 /* All of the header is here; what follows the addresses means nothing to us. */
 static void complete(struct bag_proxy_header *header)
 {
-    const uint8_t *addresses = header->kept + FIXED_BYTES;
+    const uint8_t *addresses = header->kept + BAG_PROXY_FIXED_BYTES;
     unsigned family = header->kept[13];
     header->is_complete = true;
     header->has_source = (header->kept[12] & 15) == PROXY && (family == TCP_4 || family == TCP_6);
@@ -109,10 +107,10 @@ bool bag_proxy_read(struct bag_proxy_header *header, const char *data, size_t by
 {
     *used = 0;
     if (!header->total_bytes) {
-        *used = take(header, data, bytes, FIXED_BYTES);
+        *used = take(header, data, bytes, BAG_PROXY_FIXED_BYTES);
         if (!check_signature(header, problem))
             return false;
-        if (header->bytes < FIXED_BYTES)
+        if (header->bytes < BAG_PROXY_FIXED_BYTES)
             return true;
         if (!check_fixed_part(header, problem))
             return false;

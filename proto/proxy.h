@@ -11,7 +11,10 @@
 /* 12 bytes, with which a header begins. */
 #define BAG_PROXY_SIGNATURE "\r\n\r\n\0\r\nQUIT\n"
 
-/* The fixed part, and the longest addresses that are looked at (IPv6's). */
+/* The fixed part, in which the length stands. */
+#define BAG_PROXY_FIXED_BYTES 16
+
+/* With the longest addresses that are looked at (IPv6's). */
 #define BAG_PROXY_KEPT_BYTES 52
 
 /* Begins as zeros. */

@@ -8,7 +8,6 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /* After a failed accept, and at the limit, it is tried again by then. */
@@ -16,12 +15,6 @@
 
 /* Connections that are accepted in one turn of the loop, so that other loops get their share. */
 #define MAX_ACCEPTED 10
-
-/* What the kernel holds of a reply to a client on this machine, which it doubles. That one takes
- * its bytes at once, and while few are on their way they stay in a cache: large replies take 7 to
- * 20 % less CPU than with what suits a network. With a quarter of it the kernel waits for
- * acknowledgements. */
-#define LOCAL_SEND_BYTES (128 << 10)
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
@@ -59,6 +52,15 @@ bool bag_http_networks_have(const struct bag_http_networks *networks,
             return true;
     }
     return false;
+}
+
+bool bag_http_peer_is_loopback(const struct bag_http_peer *peer)
+{
+    static const struct bag_http_networks loopback = {
+        .list = {{.address = {[10] = 0xFF, [11] = 0xFF, [12] = 127}, .bits = 104},
+                 {.address = {[15] = 1}, .bits = 128}},
+        .count = 2};
+    return bag_http_networks_have(&loopback, peer);
 }
 
 /* "10.0.0.0/8", "::1". */
@@ -107,13 +109,6 @@ bool bag_http_networks_parse(struct bag_http_networks *networks, const char *tex
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
-/* Who is connected from one address: of IPv6 from one network of 64 bits, which is one client's. */
-struct bag_http_client {
-    struct bag_http_client *next;
-    uint8_t address[16];
-    size_t connections;
-};
-
 static struct bag_http_client **chain_of(struct bag_http_acceptor *acceptor,
                                          const uint8_t address[16])
 {
@@ -156,8 +151,10 @@ void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http
     free(client);
 }
 
-bool bag_http_client_acquire(struct bag_http_acceptor *acceptor, const struct bag_http_peer *peer,
-                             struct bag_http_client **client)
+/* Whether a peer may have another connection. *client is whose it is then; NULL: it is not counted.
+ */
+static bool admit(struct bag_http_acceptor *acceptor, const struct bag_http_peer *peer,
+                  struct bag_http_client **client)
 {
     uint8_t address[16];
     *client = NULL;
@@ -170,7 +167,7 @@ bool bag_http_client_acquire(struct bag_http_acceptor *acceptor, const struct ba
     return *client != NULL;
 }
 
-/* ---- accepting ------------------------------------------------------------------------------- */
+/* ---- when to accept -------------------------------------------------------------------------- */
 
 static void on_acceptable(uv_poll_t *poll, int status, int events);
 static void on_retry(uv_timer_t *timer);
@@ -206,46 +203,114 @@ static void on_failure(struct bag_http_acceptor *acceptor, int error)
     pause_accepting(acceptor);
 }
 
-/* For a client on this machine, or a proxy there. */
-static void set_send_buffer(int fd, const struct bag_http_peer *peer)
-{
-    static const int local_bytes = LOCAL_SEND_BYTES;
-    static const struct bag_http_networks loopback = {
-        .list = {{.address = {[10] = 0xFF, [11] = 0xFF, [12] = 127}, .bits = 104},
-                 {.address = {[15] = 1}, .bits = 128}},
-        .count = 2};
-    if (bag_http_networks_have(&loopback, peer))
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &local_bytes, sizeof local_bytes);
-}
-
-static void take(struct bag_http_acceptor *acceptor, int fd, const struct sockaddr_storage *from,
-                 socklen_t bytes)
+/* Hands a socket over to the library; what nobody took goes. */
+static void hand_over(struct bag_http_acceptor *acceptor, int fd, const struct bag_http_peer *peer)
 {
     struct bag_http_connections *connections = acceptor->connections;
-    struct bag_http_arrival *next = &connections->next;
-    acceptor->failed = false;
-    *next = (struct bag_http_arrival){.peer = bag_http_peer_of(from)};
-    next->is_proxied =
-        acceptor->reads_proxy_headers && bag_http_networks_have(&acceptor->proxies, &next->peer);
-    if (!bag_http_client_acquire(acceptor, &next->peer, &next->client)) {
+    struct bag_http_connection *connection = calloc(1, sizeof *connection);
+    if (!connection || !admit(acceptor, peer, &connection->client)) {
+        free(connection);
         close(fd);
         return;
     }
-    set_send_buffer(fd, &next->peer);
-    bag_http_connections_make_room(connections);
-    acceptor->take(acceptor->server, fd, (const struct sockaddr *)from, bytes);
-    bag_http_client_release(acceptor, next->client); /* no connection took it */
-    next->client = NULL;
+    connection->fd = fd;
+    connection->peer = *peer;
+    bag_http_connections_make_room(connections, connection->client);
+    connections->arriving = connection;
+    acceptor->take(acceptor->server);
+    if (!connections->arriving)
+        return;
+    connections->arriving = NULL;
+    bag_http_client_release(acceptor, connection->client);
+    free(connection);
 }
+
+/* ---- PROXY headers --------------------------------------------------------------------------- */
+
+/* A connection of a trusted proxy whose header is still to come. */
+struct proxied {
+    struct bag_http_watch watch;
+    struct bag_http_peer peer; /* the proxy */
+    struct bag_proxy_header header;
+};
+
+static void end_proxied(struct bag_http_watch *watch)
+{
+    struct bag_http_acceptor *acceptor = watch->context;
+    acceptor->connections->num_proxied--;
+    bag_http_watch_end(watch, &acceptor->connections->proxied);
+}
+
+/* From here on the connection is that of the client whom the header names. */
+static void hand_proxied_over(struct proxied *proxied)
+{
+    struct bag_http_acceptor *acceptor = proxied->watch.context;
+    struct bag_http_peer peer = proxied->peer;
+    int fd = proxied->watch.fd;
+    if (proxied->header.has_source) {
+        peer = (struct bag_http_peer){.known = true, .port = proxied->header.source_port};
+        memcpy(peer.address, proxied->header.source, sizeof peer.address);
+    }
+    uv_poll_stop(&proxied->watch.poll);
+    proxied->watch.fd = -1;
+    end_proxied(&proxied->watch);
+    hand_over(acceptor, fd, &peer);
+}
+
+/* Reads what is sure to be the header's: what follows is the library's. */
+static void read_header(struct bag_http_watch *watch)
+{
+    struct proxied *proxied = (struct proxied *)watch;
+    struct bag_proxy_header *header = &proxied->header;
+    struct bag_problem problem BAG_UNSET;
+    char data[512];
+    size_t left =
+        (header->total_bytes ? header->total_bytes : BAG_PROXY_FIXED_BYTES) - header->bytes;
+    ssize_t bytes = recv(watch->fd, data, left < sizeof data ? left : sizeof data, MSG_DONTWAIT);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (bytes > 0 && bag_proxy_read(header, data, (size_t)bytes, &left, &problem)) {
+        if (header->is_complete)
+            hand_proxied_over(proxied);
+        return;
+    }
+    if (bytes > 0)
+        bag_log(BAG_LOG_LEVEL_WARNING, "bad proxy header",
+                BAG_LOG_TEXT("client", bag_http_peer_text(&proxied->peer)),
+                BAG_LOG_TEXT("message", problem.text));
+    end_proxied(watch);
+}
+
+static void await_header(struct bag_http_acceptor *acceptor, int fd,
+                         const struct bag_http_peer *peer)
+{
+    struct bag_http_connections *connections = acceptor->connections;
+    struct proxied *proxied = malloc(sizeof *proxied);
+    if (!proxied) {
+        close(fd);
+        return;
+    }
+    *proxied = (struct proxied){.watch = {.fd = fd,
+                                          .on_readable = read_header,
+                                          .on_late = end_proxied,
+                                          .context = acceptor},
+                                .peer = *peer};
+    connections->num_proxied += bag_http_watch_start(
+        &proxied->watch, acceptor->loop, connections->limits.timeouts_ms[BAG_HTTP_CONNECTION_HEAD],
+        &connections->proxied);
+}
+
+/* ---- accepting ------------------------------------------------------------------------------- */
 
 static void on_acceptable(uv_poll_t *poll, int status, int events)
 {
     struct bag_http_acceptor *acceptor = poll->data;
+    const struct bag_http_connections *connections = acceptor->connections;
     (void)status, (void)events;
     for (int i = 0; i < MAX_ACCEPTED; i++) {
         struct sockaddr_storage from = {0};
         socklen_t bytes = sizeof from;
-        if (acceptor->connections->count >= acceptor->max_connections) {
+        if (connections->count + connections->num_proxied >= acceptor->max_connections) {
             pause_accepting(acceptor);
             return;
         }
@@ -255,7 +320,12 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             on_failure(acceptor, errno);
             return;
         }
-        take(acceptor, fd, &from, bytes);
+        acceptor->failed = false;
+        struct bag_http_peer peer = bag_http_peer_of(&from);
+        if (acceptor->reads_proxy_headers && bag_http_networks_have(&acceptor->proxies, &peer))
+            await_header(acceptor, fd, &peer);
+        else
+            hand_over(acceptor, fd, &peer);
     }
 }
 
@@ -282,30 +352,4 @@ void bag_http_acceptor_stop(struct bag_http_acceptor *acceptor)
 {
     uv_close((uv_handle_t *)&acceptor->poll, NULL);
     uv_close((uv_handle_t *)&acceptor->retry, NULL);
-}
-
-/* ---- recv() for the whole program ------------------------------------------------------------ */
-
-static _Thread_local struct {
-    bag_http_receiver *receiver;
-    void *context;
-} current;
-
-void bag_http_intercept(bag_http_receiver *receiver, void *context)
-{
-    current.receiver = receiver;
-    current.context = context;
-}
-
-/* Has recv's name for the linker alone: the hardened build's headers define recv() in line. */
-__attribute__((visibility("default"))) ssize_t bag_http_recv(int fd, void *data, size_t bytes,
-                                                             int flags) __asm__("recv");
-
-/* Past libc's recvfrom(), where a program with threads pays for a cancellation that it never asks
- * for. */
-ssize_t bag_http_recv(int fd, void *data, size_t bytes, int flags)
-{
-    if (current.receiver && !flags)
-        return current.receiver(current.context, fd, data, bytes);
-    return syscall(SYS_recvfrom, fd, data, bytes, flags, NULL, NULL);
 }

@@ -7,6 +7,63 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* ---- sockets beside the library's ------------------------------------------------------------ */
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct bag_http_watch *watch = poll->data;
+    (void)status, (void)events;
+    watch->on_readable(watch);
+}
+
+static void on_late(uv_timer_t *timer)
+{
+    struct bag_http_watch *watch = timer->data;
+    watch->on_late(watch);
+}
+
+static void on_close(uv_handle_t *handle)
+{
+    struct bag_http_watch *watch = handle->data;
+    if (--watch->open_handles > 0)
+        return;
+    if (watch->fd >= 0)
+        close(watch->fd);
+    free(watch);
+}
+
+void bag_http_watch_end(struct bag_http_watch *watch, struct bag_http_watch **list)
+{
+    *(watch->previous ? &watch->previous->next : list) = watch->next;
+    if (watch->next)
+        watch->next->previous = watch->previous;
+    uv_close((uv_handle_t *)&watch->poll, on_close);
+    uv_close((uv_handle_t *)&watch->timer, on_close);
+}
+
+bool bag_http_watch_start(struct bag_http_watch *watch, uv_loop_t *loop, uint64_t timeout_ms,
+                          struct bag_http_watch **list)
+{
+    if (uv_poll_init(loop, &watch->poll, watch->fd) != 0) {
+        close(watch->fd);
+        free(watch);
+        return false;
+    }
+    watch->open_handles = 2;
+    watch->poll.data = watch->timer.data = watch;
+    watch->previous = NULL;
+    watch->next = *list;
+    if (watch->next)
+        watch->next->previous = watch;
+    *list = watch;
+    uv_timer_init(loop, &watch->timer);
+    uv_timer_start(&watch->timer, on_late, timeout_ms, 0);
+    if (bag_poll_start(&watch->poll, on_readable))
+        return true;
+    bag_http_watch_end(watch, list);
+    return false;
+}
+
 /* ---- lingering close ------------------------------------------------------------------------- */
 
 /* A client that has not read the answer by then never will. */
@@ -15,89 +72,43 @@
 /* Each takes a descriptor. More at once are likely to be an attack, and are reset. */
 #define MAX_LINGERING 64
 
-struct bag_http_lingering {
-    struct bag_http_connections *connections;
-    struct bag_http_lingering *next;
-    int fd; /* owned; a duplicate */
-    uv_poll_t poll;
-    uv_timer_t timer;
-    unsigned open_handles;
-};
-
-static void on_close(uv_handle_t *handle)
+static void end_lingering(struct bag_http_watch *watch)
 {
-    struct bag_http_lingering *lingering = handle->data;
-    if (--lingering->open_handles == 0) {
-        close(lingering->fd);
-        free(lingering);
-    }
-}
-
-static void end_lingering(struct bag_http_lingering *lingering)
-{
-    struct bag_http_connections *connections = lingering->connections;
-    struct bag_http_lingering **link = &connections->first_lingering;
-    while (*link != lingering)
-        link = &(*link)->next;
-    *link = lingering->next;
-    connections->lingering--;
-    uv_close((uv_handle_t *)&lingering->poll, on_close);
-    uv_close((uv_handle_t *)&lingering->timer, on_close);
-}
-
-static void on_linger_timer(uv_timer_t *timer)
-{
-    end_lingering(timer->data);
+    struct bag_http_connections *connections = watch->context;
+    connections->num_lingering--;
+    bag_http_watch_end(watch, &connections->lingering);
 }
 
 /* One read at a time, so that a fast sender does not keep the loop. */
-static void on_readable(uv_poll_t *poll, int status, int events)
+static void drop_bytes(struct bag_http_watch *watch)
 {
-    struct bag_http_lingering *lingering = poll->data;
     char dropped[65536];
-    (void)events;
-    ssize_t count = status < 0 ? 0 : recv(lingering->fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    ssize_t count = recv(watch->fd, dropped, sizeof dropped, MSG_DONTWAIT);
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
-        end_lingering(lingering);
-}
-
-/* False, with nothing kept, where the loop cannot wait for the socket. */
-static bool start_lingering(struct bag_http_connections *connections,
-                            struct bag_http_lingering *lingering)
-{
-    uv_loop_t *loop = connections->timer.loop;
-    if (uv_poll_init(loop, &lingering->poll, lingering->fd) != 0)
-        return false;
-    lingering->connections = connections;
-    lingering->next = connections->first_lingering;
-    connections->first_lingering = lingering;
-    connections->lingering++;
-    lingering->open_handles = 2;
-    lingering->poll.data = lingering->timer.data = lingering;
-    uv_timer_init(loop, &lingering->timer);
-    uv_timer_start(&lingering->timer, on_linger_timer, LINGER_MS, 0);
-    if (!bag_poll_start(&lingering->poll, on_readable))
-        end_lingering(lingering);
-    return true;
+        end_lingering(watch);
 }
 
 void bag_http_connection_linger(struct bag_http_connections *connections, int fd)
 {
-    struct bag_http_lingering *lingering;
-    if (connections->lingering == MAX_LINGERING || !(lingering = calloc(1, sizeof *lingering)))
+    struct bag_http_watch *watch =
+        connections->num_lingering < MAX_LINGERING ? malloc(sizeof *watch) : NULL;
+    if (!watch)
         return;
-    lingering->fd = dup(fd);
-    if (lingering->fd >= 0 && start_lingering(connections, lingering))
-        return;
-    if (lingering->fd >= 0)
-        close(lingering->fd);
-    free(lingering);
+    *watch = (struct bag_http_watch){
+        .fd = dup(fd), .on_readable = drop_bytes, .on_late = end_lingering, .context = connections};
+    if (watch->fd < 0)
+        free(watch);
+    else if (bag_http_watch_start(watch, connections->timer.loop, LINGER_MS,
+                                  &connections->lingering))
+        connections->num_lingering++;
 }
 
-void bag_http_lingering_stop(struct bag_http_connections *connections)
+void bag_http_watches_stop(struct bag_http_connections *connections)
 {
-    while (connections->first_lingering)
-        end_lingering(connections->first_lingering);
+    while (connections->lingering)
+        connections->lingering->on_late(connections->lingering);
+    while (connections->proxied)
+        connections->proxied->on_late(connections->proxied);
 }
 
 /* ---- draining -------------------------------------------------------------------------------- */
@@ -147,7 +158,8 @@ static void close_listener(struct bag_http_drain *drain, uint64_t now_ms)
 static bool is_empty(struct bag_http_drain *drain)
 {
     bag_http_connections_close_idle(drain->connections, drain->begun_ms, IDLE_MS);
-    return drain->connections->count == 0 && drain->connections->lingering == 0;
+    return drain->connections->count == 0 && drain->connections->num_lingering == 0 &&
+           drain->connections->num_proxied == 0;
 }
 
 static void on_tick(uv_timer_t *timer)

@@ -1,16 +1,14 @@
-/* The open connections of a loop: what each does, until when it may, and how it ends.
+/* The open connections of a loop: where each stands, until when it may, and how it ends.
  *
- * The whole of a request, and the whole reading of a reply, have a deadline: each connection is
- * checked once a second, some at a time, and those that are late are shut down, which the library
- * then notices; likewise those on which nothing moves, and those that are between two requests for
- * too long. libmicrohttpd's own time-out is not used: for each piece that it reads or sends it
- * looks at the clock and moves the connection in a list, under a lock.
+ * The library reads and writes; here is what it does not know: deadlines of a whole head, request
+ * and reply, who makes room for others, and closing without losing a reply. A connection that is
+ * late is shut down, which the library then notices. Its own time-out is not used: each byte would
+ * put it off.
  *
  * All functions and callbacks run on the loop's thread. */
 #ifndef BAG_HTTP_CONNECTION_H
 #define BAG_HTTP_CONNECTION_H
 
-#include "guard.h"
 #include "message.h"
 #include "proto/problem.h"
 #include "proto/proxy.h"
@@ -27,77 +25,69 @@
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-struct bag_http_reply;
-
+/* Where a connection stands beside what the library makes of it. */
 enum bag_http_connection_stage {
-    BAG_HTTP_CONNECTION_IDLE,      /* between two requests */
-    BAG_HTTP_CONNECTION_BEGINNING, /* a part of a request's first line has come */
-    BAG_HTTP_CONNECTION_SENDING,   /* the first line is here, and the rest is on its way */
-    BAG_HTTP_CONNECTION_SUSPENDED, /* the client waits for the server */
+    BAG_HTTP_CONNECTION_IDLE,      /* nothing was asked that is not answered, or half a line was */
+    BAG_HTTP_CONNECTION_HEAD,      /* the first line is here, and the head on its way */
+    BAG_HTTP_CONNECTION_BODY,      /* the head is here, and the rest on its way */
+    BAG_HTTP_CONNECTION_WAITING,   /* the client waits for the server; the library asks again */
+    BAG_HTTP_CONNECTION_SUSPENDED, /* likewise, until it is resumed */
     BAG_HTTP_CONNECTION_READING,   /* the client reads its reply */
-    BAG_HTTP_CONNECTION_CUT_OFF,
+    BAG_HTTP_CONNECTION_ENDED,     /* it was shut down, and the library is to notice */
+    BAG_HTTP_CONNECTION_STAGES
+};
+
+/* Who is connected from one address: of IPv6 from one network of 64 bits, which is one client's. */
+struct bag_http_client {
+    struct bag_http_client *next;
+    uint8_t address[16];
+    size_t connections;
+    size_t body_bytes; /* memory of its requests' bodies */
 };
 
 /* One connection. Lives from its acceptance to its end. */
 struct bag_http_connection {
-    struct bag_http_connection *next, *previous;
-    struct bag_http_connection *next_listed, *previous_listed; /* idle, or active */
-    struct bag_http_connection *next_resumed;                  /* see bag_http_mhd */
+    struct bag_http_connection *next, *previous; /* in its stage */
     struct bag_http_client *client; /* whose it is, see accept.c; NULL: nobody's share */
     struct bag_http_peer peer;
-    struct bag_proxy_header *proxy;   /* owned; what has come of it; NULL: there is none to come */
-    struct MHD_Connection *handle;    /* the library's; of the request */
+    struct MHD_Connection *handle;    /* the library's */
     struct bag_http_request *request; /* owned; NULL: there is none whose head is complete */
+    const char *target_fault;         /* what is wrong with the target; static; NULL: nothing */
     int fd;
-    bool surplus; /* beyond max_connections: is told so, and closed */
-    bool evicted; /* was closed to make room, and no longer counts */
-    bool late;    /* its request came while the server drains */
-    bool is_held; /* its reply is ready, and goes to the library in the next round */
+    bool surplus;     /* beyond max_connections: is told so, and closed */
+    bool evicted;     /* was closed to make room, and no longer counts */
+    bool late;        /* its request came while the server drains */
+    bool is_answered; /* the reply went out past the library */
     enum bag_http_connection_stage stage;
-    uint64_t since_ms;         /* on uv_now's clock */
-    struct bag_guard guard;    /* checks what it receives */
-    size_t ahead;              /* bytes of the body in their place that the library knows not of */
-    size_t placed;             /* those that it knows of, and has not handed out */
-    unsigned requests;         /* that the library has handed out */
-    unsigned completed;        /* of these */
-    struct bag_problem *fault; /* owned; ends the connection once the request in front of it is
-                                  answered; NULL: none */
-};
-
-/* What is known of a connection when it is accepted. */
-struct bag_http_arrival {
-    struct bag_http_client *client;
-    struct bag_http_peer peer;
-    bool is_proxied; /* a PROXY header comes first */
+    uint64_t since_ms; /* on uv_now's clock; of HEAD and BODY, when the first line was here */
 };
 
 struct bag_http_connection_limits {
     size_t connections;   /* of all that share `total` */
     atomic_size_t *total; /* open connections; borrowed */
-    uint64_t idle_timeout_ms, request_timeout_ms, reply_timeout_ms;
+    uint64_t idle_timeout_ms;
+    uint64_t timeouts_ms[BAG_HTTP_CONNECTION_STAGES]; /* of each stage; 0: none */
 };
 
-/* In the order in which they came into it. */
+/* Those in one stage, by since_ms. */
 struct bag_http_connection_list {
     struct bag_http_connection *first, *last;
+    struct bag_http_connection *next_swept; /* NULL: begin at the first */
     size_t count;
 };
 
 struct bag_http_connections {
-    struct bag_http_connection *first;          /* of all */
-    struct bag_http_connection_list idle;       /* without a request, and none beyond the limit */
-    struct bag_http_connection_list active;     /* all others: their deadlines are checked */
-    struct bag_http_connection *next_checked;   /* of the active ones; NULL: begin at the first */
-    struct bag_http_connection *next_unchecked; /* of the idle ones: the first not looked at yet */
-    struct bag_http_arrival next;               /* of the next one that is added */
+    struct bag_http_connection_list lists[BAG_HTTP_CONNECTION_STAGES];
+    struct bag_http_connection *arriving; /* the library is being told of it; owned */
     size_t count;
-    struct bag_http_connection **by_fd; /* owned; NULL where a descriptor is none's */
-    size_t max_fds;                     /* elements of by_fd */
-    bool ended;                         /* set when a connection has; its reader clears it */
+    bool ended; /* set when a connection has; its reader clears it */
     struct bag_http_connection_limits limits;
-    uv_timer_t timer;                           /* runs while there are connections */
-    struct bag_http_lingering *first_lingering; /* owned */
-    unsigned lingering;
+    void (*on_late)(void *context, struct bag_http_connection *connection); /* tells the client */
+    void *context;
+    uv_timer_t timer;                 /* runs while there are connections */
+    struct bag_http_watch *lingering; /* owned */
+    struct bag_http_watch *proxied;   /* owned; their PROXY headers are still to come */
+    unsigned num_lingering, num_proxied;
 };
 
 void bag_http_connections_init(struct bag_http_connections *connections, uv_loop_t *loop,
@@ -106,18 +96,11 @@ void bag_http_connections_init(struct bag_http_connections *connections, uv_loop
 /* Closes the handles. All connections and lingering closes have ended. */
 void bag_http_connections_stop(struct bag_http_connections *connections);
 
-/* Frees what they hold, after their loop has ended. */
-void bag_http_connections_free(struct bag_http_connections *connections);
+/* The connection that arrives has begun: the library has its socket. */
+void bag_http_connection_begin(struct bag_http_connections *connections,
+                               struct bag_http_connection *connection);
 
-/* A connection on a socket, which remains the library's. NULL without memory. */
-struct bag_http_connection *bag_http_connection_add(struct bag_http_connections *connections,
-                                                    int fd);
-
-/* The connection on a socket; NULL: it is none's. */
-struct bag_http_connection *bag_http_connection_find(const struct bag_http_connections *connections,
-                                                     int fd);
-
-/* Its socket is about to be closed. */
+/* Its socket is about to be closed; frees it. */
 void bag_http_connection_remove(struct bag_http_connections *connections,
                                 struct bag_http_connection *connection);
 
@@ -126,21 +109,51 @@ void bag_http_connection_enter(struct bag_http_connections *connections,
                                struct bag_http_connection *connection,
                                enum bag_http_connection_stage stage);
 
-/* False where the client has left; a suspended connection does not notice by itself. */
+/* Shuts it down: the library ends it in its next round. */
+void bag_http_connection_end(struct bag_http_connections *connections,
+                             struct bag_http_connection *connection);
+
+/* False where the client has ended its side, or has gone; a suspended connection does not notice by
+ * itself. */
 bool bag_http_connection_is_open(const struct bag_http_connection *connection);
 
-/* At the limit, ends the connection that has been idle for longest, if it has been for a second. */
-void bag_http_connections_make_room(struct bag_http_connections *connections);
+/* At the limit, ends one connection for another of `client` (NULL: nobody's): one without a whole
+ * head that has been so for longest, a second at least; or else one that is sent or sends, of
+ * somebody who has more of them. */
+void bag_http_connections_make_room(struct bag_http_connections *connections,
+                                    const struct bag_http_client *client);
 
-/* Writes a whole reply past libmicrohttpd: for a request in whose midst it takes no response, and
- * for which nothing else was sent. False where the socket does not take it at once. */
-bool bag_http_connection_send_raw(const struct bag_http_connection *connection,
-                                  const struct bag_http_reply *reply);
+/* Writes a whole reply past the library: for a request in whose midst it takes no response, and for
+ * which nothing else was sent. False where the socket does not take it at once. */
+bool bag_http_connection_send_past(const struct bag_http_connection *connection,
+                                   const struct bag_http_reply *reply);
 
-/* Ends connections on which nothing was asked for idle_ms, counted from since_ms on, and nothing is
- * on its way, as far as can be known. */
+/* Ends some of the connections on which nothing was asked for idle_ms, counted from since_ms on,
+ * and nothing is on its way, as far as can be known. */
 void bag_http_connections_close_idle(struct bag_http_connections *connections, uint64_t since_ms,
                                      uint64_t idle_ms);
+
+/* ---- sockets beside the library's (closing.c) ------------------------------------------------ */
+
+/* A socket that the loop reads itself, for a bounded time. */
+struct bag_http_watch {
+    struct bag_http_watch *next, *previous;
+    int fd; /* owned; -1: another's by now */
+    uv_poll_t poll;
+    uv_timer_t timer;
+    unsigned open_handles;
+    void (*on_readable)(struct bag_http_watch *watch);
+    void (*on_late)(struct bag_http_watch *watch);
+    void *context;
+};
+
+/* Begins to wait, and puts it into the list; false, with nothing kept, where the loop cannot. The
+ * watch begins with a malloc, and goes with bag_http_watch_end. */
+bool bag_http_watch_start(struct bag_http_watch *watch, uv_loop_t *loop, uint64_t timeout_ms,
+                          struct bag_http_watch **list);
+
+/* Takes it out of the list; frees it, and closes its socket, when the loop lets go of it. */
+void bag_http_watch_end(struct bag_http_watch *watch, struct bag_http_watch **list);
 
 /* ---- lingering close (closing.c) ------------------------------------------------------------- */
 
@@ -152,8 +165,8 @@ void bag_http_connections_close_idle(struct bag_http_connections *connections, u
  * memory), the connection is reset as it would have been. */
 void bag_http_connection_linger(struct bag_http_connections *connections, int fd);
 
-/* Ends all lingering closes. */
-void bag_http_lingering_stop(struct bag_http_connections *connections);
+/* Ends all lingering closes, and connections whose PROXY headers have not come. */
+void bag_http_watches_stop(struct bag_http_connections *connections);
 
 /* ---- draining (closing.c) -------------------------------------------------------------------- */
 
@@ -207,10 +220,10 @@ void bag_http_drain_on_end(struct bag_http_drain *drain, bool late);
  *
  * The library accepts nothing itself: after one failed accept (no descriptor, no memory) it would
  * not try again before some connection ends, and it closes nothing idle for those who wait. Here a
- * failed accept is tried again a moment later; at max_connections the connection that has been idle
- * for longest makes room; and one address may have at most max_connections_per_client of them,
- * unless it is a trusted proxy's. Such a proxy may say in a PROXY header whose the connection is:
- * then that counts. Each server counts for itself. Runs on the loop's thread. */
+ * failed accept is tried again a moment later; at max_connections another connection makes room;
+ * and one address may have at most max_connections_per_client of them, unless it is a trusted
+ * proxy's. Such a proxy may say in a PROXY header whose the connection is, which is read before the
+ * library has the socket: then that counts. Each server counts for itself. */
 
 /* Networks of proxies, which bring the connections of many clients. */
 struct bag_http_networks {
@@ -227,6 +240,9 @@ bool bag_http_networks_have(const struct bag_http_networks *networks,
 /* The peer of an address. */
 struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address);
 
+/* Whether it is of this machine alone. */
+bool bag_http_peer_is_loopback(const struct bag_http_peer *peer);
+
 /* Reads addresses and networks ("10.0.0.0/8, ::1") with commas between them; NULL: none. */
 bool bag_http_networks_parse(struct bag_http_networks *networks, const char *text,
                              struct bag_problem *problem);
@@ -239,8 +255,8 @@ struct bag_http_acceptor {
     size_t max_connections; /* that are accepted, with those that are answered 503 */
     size_t max_per_client;
     bool reads_proxy_headers; /* of `proxies` */
-    /* Takes a socket over: adds it to the connections, or closes it. */
-    void (*take)(void *server, int fd, const struct sockaddr *address, socklen_t bytes);
+    /* Gives connections->arriving to the library, which closes the socket where it cannot. */
+    void (*take)(void *server);
     void *server;
 
     struct bag_http_networks proxies;
@@ -261,27 +277,7 @@ void bag_http_acceptor_on_ended(struct bag_http_acceptor *acceptor);
  * get then. */
 void bag_http_acceptor_stop(struct bag_http_acceptor *acceptor);
 
-/* Whether a peer may have another connection. *client is whose it is then; NULL: it is not counted.
- */
-bool bag_http_client_acquire(struct bag_http_acceptor *acceptor, const struct bag_http_peer *peer,
-                             struct bag_http_client **client);
-
 /* A connection has ended: its client, if it is counted, has one less. */
 void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client);
-
-/* ---- the bytes before the library ------------------------------------------------------------ */
-
-/* libmicrohttpd reads sockets by recv(), and offers no place to check what it read before it parses
- * it. This program defines recv() itself: the dynamic linker prefers a program's symbols to those
- * of libraries, so the library calls ours, which leaves reading to a receiver. A library that read
- * in another way would go unseen: whoever relies on the receiver checks that it has seen what the
- * library hands out. */
-
-/* Receives in place of a plain recv() of `bytes`, and returns what that would. recv() with flags
- * reads the socket. */
-typedef ssize_t bag_http_receiver(void *context, int fd, char *data, size_t bytes);
-
-/* From now on this thread's recv() calls without flags are the receiver's; NULL: no more. */
-void bag_http_intercept(bag_http_receiver *receiver, void *context);
 
 #endif

@@ -110,6 +110,8 @@ static enum bag_http_outcome change_model(struct bag_http_request *request, bool
 {
     struct bag_control control;
     struct bag_problem problem;
+    if (!request->may_suspend)
+        return BAG_HTTP_LATER;
     if (bag_control_read_model(request->body, request->body_bytes, request->target.model, unload,
                                &control, &problem))
         return submit(request, &control);
@@ -131,6 +133,8 @@ enum bag_http_outcome bag_http_post_load_group(struct bag_http_request *request)
 {
     struct bag_control control;
     struct bag_problem problem;
+    if (!request->may_suspend)
+        return BAG_HTTP_LATER;
     if (bag_control_read_group(request->body, request->body_bytes, &control, &problem))
         return submit(request, &control);
     bag_http_reply_problem(&request->reply, &problem);

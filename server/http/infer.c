@@ -235,6 +235,8 @@ static bool is_client_connected(struct bag_job *job)
 
 static enum bag_http_outcome hand_over(struct bag_http_request *request)
 {
+    if (!request->may_suspend)
+        return BAG_HTTP_LATER;
     if (!has_room(request))
         return BAG_HTTP_DONE;
     request->job.done = on_job_done;
@@ -245,7 +247,10 @@ static enum bag_http_outcome hand_over(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_post_infer(struct bag_http_request *request)
 {
-    if (!set_body(request) || (is_surely_expensive(request) && !has_room(request)))
+    if (request->may_suspend) /* it could not be done at once */
+        return hand_over(request);
+    if (!find_model(request) || !set_body(request) ||
+        (is_surely_expensive(request) && !has_room(request)))
         return BAG_HTTP_DONE;
     return infer_inline(request) ? BAG_HTTP_DONE : hand_over(request);
 }

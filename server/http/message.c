@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 /* Long enough not to hammer a server that is starting or stopping, short enough to find it back. */
@@ -220,57 +219,6 @@ bool bag_http_reply_is_plain(const struct bag_http_reply *reply)
 /* A rejected request's body is read to its end up to this. */
 #define DROP_BYTES (1 << 20)
 
-/* A longer one is not passed through. */
-#define MAX_TRACE_BYTES 256
-
-static bool is(const char *name, size_t bytes, const char *wanted)
-{
-    return bytes == strlen(wanted) && strncasecmp(name, wanted, bytes) == 0;
-}
-
-static const char *traceable(const char *value)
-{
-    return strlen(value) <= MAX_TRACE_BYTES ? value : NULL;
-}
-
-/* The guard has found it to be digits alone, and not too many. */
-static uint64_t read_length(const char *digits)
-{
-    uint64_t length = 0;
-    for (; *digits >= '0' && *digits <= '9'; digits++)
-        length = length * 10 + (uint64_t)(*digits - '0');
-    return length;
-}
-
-void bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
-                        const char *value)
-{
-    if (is(name, name_bytes, "Content-Length")) {
-        head->has_length = true;
-        head->length = read_length(value);
-    } else if (is(name, name_bytes, BAG_HEADER_JSON_LENGTH)) {
-        head->json_length = head->json_length ? "several headers" : value;
-    } else if (is(name, name_bytes, "Content-Encoding")) {
-        head->encoding = head->encoding ? "several headers" : value;
-    } else if (is(name, name_bytes, "Accept-Encoding")) {
-        head->accept = value;
-    } else if (is(name, name_bytes, "Transfer-Encoding")) {
-        head->chunked = true;
-    } else if (is(name, name_bytes, "Expect")) {
-        head->expects_continue = true;
-    } else if (is(name, name_bytes, "Authorization")) {
-        head->authorization = head->authorization ? "" : value;
-    } else if (is(name, name_bytes, "Origin")) {
-        head->origin = value;
-    } else if (is(name, name_bytes, "Access-Control-Request-Method")) {
-        head->preflight = true;
-    } else if (is(name, name_bytes, BAG_HEADER_REQUEST_ID)) {
-        head->request_id = traceable(value);
-    } else if (is(name, name_bytes, BAG_HEADER_TRACEPARENT)) {
-        head->traceparent = traceable(value);
-    }
-}
-
 bool bag_http_head_may_drop(const struct bag_http_head *head)
 {
     return !head->chunked && head->length <= DROP_BYTES && !head->expects_continue;
@@ -300,9 +248,11 @@ const char *bag_http_head_path(const char *target)
     X(METHOD_NOT_ALLOWED,    405, METHOD)               \
     X(TIMEOUT,               408, SLOW)                 \
     X(CONFLICT,              409, CONFLICT)             \
+    X(LENGTH_REQUIRED,       411, NOT_SUPPORTED)        \
     X(TOO_LARGE,             413, TOO_LARGE)            \
     X(UNSUPPORTED_ENCODING,  415, ENCODING)             \
     X(TARGET_TOO_LONG,       414, HEADERS)              \
+    X(MISDIRECTED,           421, MISDIRECTED)          \
     X(HEADERS_TOO_LARGE,     431, HEADERS)              \
     X(NOT_IMPLEMENTED,       501, NOT_SUPPORTED)        \
     X(VERSION_NOT_SUPPORTED, 505, NOT_SUPPORTED)        \
@@ -343,4 +293,12 @@ int bag_http_error_status(enum bag_error kind)
 enum bag_rejection bag_http_error_reason(enum bag_error kind)
 {
     return errors[kind].reason;
+}
+
+enum bag_rejection bag_http_status_reason(int status)
+{
+    size_t i = 0;
+    while (i + 1 < sizeof errors / sizeof errors[0] && errors[i].status != status)
+        i++;
+    return errors[i].reason;
 }

@@ -1,5 +1,5 @@
-/* The messages of HTTP as plain values: what the server keeps of a request's head, which the guard
- * has found valid, replies, and the errors among them. */
+/* The messages of HTTP as plain values: what the server keeps of a request's head, whether it is
+ * valid, replies, and the errors among them. */
 #ifndef BAG_HTTP_MESSAGE_H
 #define BAG_HTTP_MESSAGE_H
 
@@ -34,14 +34,18 @@ bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer);
 /* "127.0.0.1:5000", "[::1]:5000", or "unix"; the peer's. */
 const char *bag_http_peer_text(struct bag_http_peer *peer);
 
-/* The first line as it was sent, by whom. All are the connection's. */
+/* The first line, its target without the query, and by whom it was sent. All are the connection's.
+ */
 struct bag_http_first_line {
     const char *method, *target, *version;
     struct bag_http_peer *peer;
+    size_t *client_bytes; /* memory of the client's bodies; NULL: has no bound of its own */
 };
 
 /* The texts are the connection's; NULL: absent. */
 struct bag_http_head {
+    unsigned hosts, lengths, codings; /* lines of Host, Content-Length, Transfer-Encoding */
+    const char *host;
     bool has_length; /* Content-Length */
     uint64_t length;
     bool chunked;              /* Transfer-Encoding */
@@ -56,9 +60,37 @@ struct bag_http_head {
     const char *traceparent;   /* traceparent (W3C), likewise */
 };
 
-/* Keeps a header line, if the server wants to know of it. `value` ends with NUL. */
-void bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
-                        const char *value);
+/* The library reads more than a request may be: where two readers can differ about where a request
+ * ends, one client can write another's request. What a head may not have is found here. */
+
+/* A head may take so much, where each of its lines counts more than it has: what the library keeps
+ * of it must fit into a connection's memory beside the reply's head. */
+#define BAG_HTTP_MAX_HEAD_BYTES (13 << 10)
+#define BAG_HTTP_LINE_BYTES     64
+
+/* Keeps a header line, if the server wants to know of it. `value` ends with NUL. False with
+ * *problem where it is wrong. */
+bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
+                        const char *value, size_t value_bytes, struct bag_problem *problem);
+
+/* Whether the head, whose lines are kept, is one of HTTP/1.0 or 1.1, with one Host and one way to
+ * say where its body ends. The target is the path or URL in front of the query. */
+bool bag_http_head_check(const struct bag_http_head *head, const struct bag_http_first_line *line,
+                         struct bag_problem *problem);
+
+/* What is wrong with a whole target, with its query; NULL: nothing. Static. */
+const char *bag_http_target_fault(const char *target);
+
+/* A query has at most so many arguments: the library, which keeps each for nobody, must have room
+ * for them. */
+#define BAG_HTTP_MAX_ARGUMENTS 64
+
+bool bag_http_target_has_room(const char *target);
+
+/* Whether a Host (NULL: none) names an address, this machine, or one of `names`, with commas
+ * between them: on a loopback address, where a page of a stranger's site reaches the server by the
+ * stranger's name (DNS rebinding). */
+bool bag_http_host_is_ours(const char *host, const char *names);
 
 /* Whether a body that is not wanted is short enough to be read to its end, so that the connection
  * can be kept; its sender must be about to send it. */
@@ -138,5 +170,8 @@ void bag_http_reply_drop(struct bag_http_reply *reply);
 int bag_http_error_status(enum bag_error kind);
 
 enum bag_rejection bag_http_error_reason(enum bag_error kind);
+
+/* The reason of the first kind that has the status. */
+enum bag_rejection bag_http_status_reason(int status);
 
 #endif

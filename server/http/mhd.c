@@ -4,8 +4,9 @@
 #include "server/system/log.h"
 
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 
 /* ---- replies --------------------------------------------------------------------------------- */
@@ -47,8 +48,8 @@ static struct MHD_Response *recycle_response(const struct bag_http_reply *reply)
     return kept->object = make_response(reply);
 }
 
-/* Sends the reply, whose body lies where it is until the request ends. MHD_NO closes the
- * connection. */
+/* Gives the library the reply, whose body lies where it is until the request ends. MHD_NO closes
+ * the connection. */
 static enum MHD_Result queue_reply(struct MHD_Connection *handle,
                                    const struct bag_http_reply *reply)
 {
@@ -65,16 +66,45 @@ static enum MHD_Result queue_reply(struct MHD_Connection *handle,
     return result;
 }
 
-/* In its next turn after any was resumed, the library looks through all suspended connections. From
- * so many on, of which few are in a cache, that takes longer than to answer a request: */
-#define MANY_SUSPENDED 128
+/* The one place where replies are counted and leave. In the midst of a request the library takes
+ * none: what is said then goes past it, and the connection ends. */
+static enum MHD_Result send_reply(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+                                  struct bag_http_request *request, bool past)
+{
+    bag_http_request_finish(request);
+    if (!past) {
+        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_READING);
+        return queue_reply(connection->handle, &request->reply);
+    }
+    connection->is_answered = bag_http_connection_send_past(connection, &request->reply);
+    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_ENDED);
+    return MHD_NO;
+}
 
-/* then this part of them goes on together, or what is ready when so long has passed for each. */
-#define RESUMED_PART    16
-#define REST_NS         20000
-#define LONGEST_REST_NS 10000000
+/* Does what the request wants next. Before a handler suspends, the library has asked twice. From
+ * then on it does not want to read: otherwise it would, when it is resumed, before it asks for the
+ * reply, which would be lost where the client has ended its side. */
+static enum MHD_Result go_on(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+                             enum bag_http_next next)
+{
+    switch (next) {
+    case BAG_HTTP_READ:
+        return MHD_YES;
+    case BAG_HTTP_LATER_ON:
+        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_WAITING);
+        return MHD_YES;
+    case BAG_HTTP_WAIT:
+        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_SUSPENDED);
+        MHD_suspend_connection(connection->handle);
+        return MHD_YES;
+    default:
+        return send_reply(mhd, connection, connection->request, next == BAG_HTTP_CUT_OFF);
+    }
+}
 
-static struct bag_http_mhd *mhd_of(struct bag_http_request *request)
+/* ---- what requests ask of their connections -------------------------------------------------- */
+
+static struct bag_http_mhd *mhd_of(const struct bag_http_request *request)
 {
     char *server = (char *)request->context - offsetof(struct bag_http_server, context);
     return &((struct bag_http_server *)server)->mhd;
@@ -82,54 +112,10 @@ static struct bag_http_mhd *mhd_of(struct bag_http_request *request)
 
 static void resume(struct bag_http_request *request)
 {
-    struct bag_http_mhd *mhd = mhd_of(request);
     struct bag_http_connection *connection = request->connection;
-    connection->next_resumed = mhd->resumed;
-    mhd->resumed = connection;
-    mhd->num_resumed++;
-}
-
-/* How long what is ready should wait for more. */
-static uint64_t rest_ns(const struct bag_http_mhd *mhd, uint64_t now_ns)
-{
-    uint64_t rest_ns = mhd->suspended * REST_NS, passed_ns = now_ns - mhd->resumed_ns;
-    rest_ns = rest_ns < LONGEST_REST_NS ? rest_ns : LONGEST_REST_NS;
-    bool is_due = mhd->suspended < MANY_SUSPENDED ||
-                  mhd->num_resumed >= mhd->suspended / RESUMED_PART || passed_ns >= rest_ns;
-    return is_due ? 0 : rest_ns - passed_ns;
-}
-
-uint64_t bag_http_mhd_resume(struct bag_http_mhd *mhd)
-{
-    if (!mhd->resumed)
-        return 0;
-    uint64_t now_ns = uv_hrtime(), left_ns = rest_ns(mhd, now_ns);
-    if (left_ns)
-        return (left_ns + 999999) / 1000000;
-    mhd->suspended -= mhd->num_resumed;
-    mhd->num_resumed = 0;
-    mhd->resumed_ns = now_ns;
-    for (; mhd->resumed; mhd->resumed = mhd->resumed->next_resumed)
-        MHD_resume_connection(mhd->resumed->handle);
-    return 0;
-}
-
-/* Where so many requests come at once, all are worked on before their replies go out, one behind
- * the other. A client on the same machine that sleeps until a reply comes is then woken by the
- * first of them, and not by each: to wake it takes a quarter of the time of a small request. What
- * more connections have at hand would leave the cache in between, and where the round took long no
- * reply should wait for others. */
-#define MIN_HELD        8
-#define MAX_HELD        64
-#define LONGEST_HOLD_NS 1000000
-
-void bag_http_mhd_end_round(struct bag_http_mhd *mhd, uint64_t begun_ns)
-{
-    if (mhd->num_replies == 0)
-        return;
-    mhd->holds_replies = mhd->num_replies >= MIN_HELD && mhd->num_replies <= MAX_HELD &&
-                         uv_hrtime() - begun_ns <= LONGEST_HOLD_NS;
-    mhd->num_replies = 0;
+    bag_http_connection_enter(mhd_of(request)->connections, connection,
+                              BAG_HTTP_CONNECTION_WAITING);
+    MHD_resume_connection(connection->handle);
 }
 
 static bool is_connected(const struct bag_http_request *request)
@@ -139,99 +125,111 @@ static bool is_connected(const struct bag_http_request *request)
 
 const struct bag_http_connection_calls bag_http_mhd_calls = {resume, is_connected};
 
-/* Does what the request wants next. A client whose body is too long is answered before its body
- * has come, and its connection is closed even where the answer cannot be sent. */
-static enum MHD_Result go_on(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
-                             enum bag_http_next next)
-{
-    struct bag_http_request *request = connection->request;
-    switch (next) {
-    case BAG_HTTP_READ:
-        return MHD_YES;
-    case BAG_HTTP_WAIT:
-        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_SUSPENDED);
-        MHD_suspend_connection(connection->handle);
-        mhd->suspended++;
-        return MHD_YES;
-    case BAG_HTTP_SEND:
-        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_READING);
-        return queue_reply(connection->handle, &request->reply);
-    default:
-        request->body_unread = bag_http_connection_send_raw(connection, &request->reply);
-        return MHD_NO;
-    }
-}
-
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static enum MHD_Result on_header(void *head, enum MHD_ValueKind kind, const char *name,
+static struct bag_http_request *begin(struct bag_http_mhd *mhd,
+                                      struct bag_http_connection *connection, const char *method,
+                                      const char *target, const char *version)
+{
+    struct bag_http_first_line line = {
+        .method = method,
+        .target = target,
+        .version = version,
+        .peer = &connection->peer,
+        .client_bytes = connection->client ? &connection->client->body_bytes : NULL};
+    return bag_http_request_begin(mhd->context, &bag_http_mhd_calls, connection, &line);
+}
+
+/* Tells a client in the midst of its request why it ends; the caller ends the connection. */
+static void reject_past(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+                        const struct bag_problem *problem)
+{
+    struct bag_http_request *request =
+        connection->request ? connection->request : begin(mhd, connection, "", "", "");
+    if (!request)
+        return;
+    bag_http_request_reject(request, problem);
+    send_reply(mhd, connection, request, true);
+    if (!connection->request)
+        bag_http_request_end(request, connection->is_answered);
+}
+
+void bag_http_mhd_on_late(void *context, struct bag_http_connection *connection)
+{
+    struct bag_http_mhd *mhd = context;
+    const struct bag_http_connection_limits *limits = &mhd->connections->limits;
+    struct bag_problem problem BAG_UNSET;
+    bool is_head = connection->stage == BAG_HTTP_CONNECTION_HEAD;
+    bag_problem_set(&problem, BAG_ERROR_TIMEOUT,
+                    is_head ? "the head of the request took longer than %d s"
+                            : "the request took longer than %d s (request_timeout_s)",
+                    (int)(limits->timeouts_ms[connection->stage] / 1000));
+    reject_past(mhd, connection, &problem);
+}
+
+/* What a walk through the header lines finds. */
+struct walk {
+    struct bag_http_head *head;
+    struct bag_problem *problem;
+    bool is_valid;
+};
+
+static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const char *name,
                                  size_t name_bytes, const char *value, size_t value_bytes)
 {
-    (void)kind, (void)value_bytes;
-    bag_http_head_line(head, name, name_bytes, value);
-    return MHD_YES;
+    struct walk *walk = context;
+    (void)kind;
+    walk->is_valid = bag_http_head_line(walk->head, name, name_bytes, value ? value : "",
+                                        value_bytes, walk->problem);
+    return walk->is_valid ? MHD_YES : MHD_NO;
 }
 
-/* The guard has seen the head of every request that the library hands out. */
-static bool is_checked(struct bag_http_connection *connection)
-{
-    if (connection->requests++ < connection->guard.heads)
-        return true;
-    bag_log(BAG_LOG_LEVEL_ERROR, "unchecked request",
-            BAG_LOG_TEXT("message", "libmicrohttpd does not read by recv(): this version of it "
-                                    "cannot be used"));
-    return false;
-}
+/* Where libmicrohttpd reads chunks as they are: before 1.0 it spins on some. */
+#define READS_CHUNKS (MHD_VERSION >= 0x01000000)
 
-static enum MHD_Result begin(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
-                             const struct bag_http_first_line *line)
-{
-    struct bag_problem surplus BAG_UNSET;
-    if (!is_checked(connection))
-        return MHD_NO;
-    connection->request =
-        bag_http_request_begin(mhd->context, &bag_http_mhd_calls, connection, line);
-    if (!connection->request)
-        return MHD_NO;
-    connection->late = bag_http_drain_on_begin(mhd->drain);
-    MHD_get_connection_values_n(connection->handle, MHD_HEADER_KIND, on_header,
-                                &connection->request->head);
-    if (connection->surplus)
-        bag_problem_set(&surplus, BAG_ERROR_TOO_MANY_CONNECTIONS,
-                        "too many connections (max_connections)");
-    return go_on(
-        mhd, connection,
-        bag_http_request_on_head(connection->request, connection->surplus ? &surplus : NULL));
-}
-
-/* Bytes of the body, of which the first may be in their place and not in `data`. */
-static enum bag_http_next take_body(struct bag_http_connection *connection, const char *data,
-                                    size_t bytes)
+/* Whether the head is one of a request that is served; otherwise *problem says why not. */
+static bool check_head(const struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+                       struct bag_problem *problem)
 {
     struct bag_http_request *request = connection->request;
-    size_t placed = connection->placed < bytes ? connection->placed : bytes;
-    connection->placed -= placed;
-    if (placed)
-        bag_http_request_on_place(request, placed);
-    return placed == bytes ? BAG_HTTP_READ
-                           : bag_http_request_on_body(request, data + placed, bytes - placed);
+    struct walk walk = {&request->head, problem, true};
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection->handle, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    int lines = MHD_get_connection_values_n(connection->handle, MHD_HEADER_KIND, on_header, &walk);
+    if (!walk.is_valid || !bag_http_head_check(&request->head, &request->line, problem))
+        return false;
+    if (connection->target_fault)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", connection->target_fault);
+    if (!info || info->header_size + (size_t)lines * BAG_HTTP_LINE_BYTES > BAG_HTTP_MAX_HEAD_BYTES)
+        return bag_problem_set(problem, BAG_ERROR_HEADERS_TOO_LARGE,
+                               "the headers take more than the limit of %d bytes, where each line "
+                               "counts %d bytes more than it has",
+                               BAG_HTTP_MAX_HEAD_BYTES, BAG_HTTP_LINE_BYTES);
+    if (mhd->checks_host &&
+        !bag_http_host_is_ours(request->head.host,
+                               mhd->context->service->config->options.host_names))
+        return bag_problem_set(problem, BAG_ERROR_MISDIRECTED,
+                               "Host '%s' is not one of this server's, which listens on a loopback "
+                               "address: ask for localhost or the address, or add the name to "
+                               "host_names",
+                               bag_quote(request->head.host, strlen(request->head.host)).text);
+    if (request->head.chunked && !READS_CHUNKS)
+        return bag_problem_set(problem, BAG_ERROR_LENGTH_REQUIRED,
+                               "this server was built with libmicrohttpd %s, which cannot be "
+                               "trusted with chunks (1.0 can): send a Content-Length",
+                               MHD_get_version());
+    return !connection->surplus || bag_problem_set(problem, BAG_ERROR_TOO_MANY_CONNECTIONS,
+                                                   "too many connections (max_connections)");
 }
 
-/* All of the request is here. The library asks again in its next round where nothing was decided.
- */
-static enum MHD_Result take_end(struct bag_http_mhd *mhd, struct bag_http_connection *connection)
+static enum MHD_Result on_head(struct bag_http_mhd *mhd, struct bag_http_connection *connection)
 {
-    if (connection->is_held) {
-        connection->is_held = false;
-        return queue_reply(connection->handle, &connection->request->reply);
-    }
-    enum bag_http_next next = bag_http_request_on_end(connection->request);
-    mhd->num_replies += next == BAG_HTTP_SEND;
-    if (next != BAG_HTTP_SEND || !mhd->holds_replies)
-        return go_on(mhd, connection, next);
-    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_READING);
-    connection->is_held = true;
-    return MHD_YES;
+    struct bag_problem problem BAG_UNSET;
+    connection->late = bag_http_drain_on_begin(mhd->drain);
+    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_BODY);
+    bool is_valid = check_head(mhd, connection, &problem);
+    return go_on(mhd, connection,
+                 bag_http_request_on_head(connection->request, is_valid ? NULL : &problem));
 }
 
 enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *handle,
@@ -240,25 +238,25 @@ enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *han
 {
     struct bag_http_mhd *mhd = context;
     struct bag_http_connection *connection = *state;
-    if (!connection)
+    if (!connection || connection->stage == BAG_HTTP_CONNECTION_ENDED)
         return MHD_NO;
     connection->handle = handle;
     if (!connection->request) {
-        struct bag_http_first_line line = {method, url, version, &connection->peer};
-        return begin(mhd, connection, &line);
+        connection->request = begin(mhd, connection, method, url, version);
+        return connection->request ? on_head(mhd, connection) : MHD_NO;
     }
     if (*data_bytes == 0)
-        return take_end(mhd, connection);
+        return go_on(mhd, connection, bag_http_request_on_end(connection->request));
     size_t bytes = *data_bytes;
     *data_bytes = 0;
-    return go_on(mhd, connection, take_body(connection, data, bytes));
+    return go_on(mhd, connection, bag_http_request_on_body(connection->request, data, bytes));
 }
 
 static void end_request(struct bag_http_mhd *mhd, struct bag_http_connection *connection, bool sent)
 {
     struct bag_http_request *request = connection->request;
     connection->request = NULL;
-    bag_http_request_end(request, sent);
+    bag_http_request_end(request, sent || connection->is_answered);
     bag_http_drain_on_end(mhd->drain, connection->late);
 }
 
@@ -267,19 +265,14 @@ void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, voi
 {
     struct bag_http_mhd *mhd = context;
     struct bag_http_connection *connection = *state;
-    struct bag_http_request *request = connection ? connection->request : NULL;
     (void)handle;
-    if (connection)
-        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_IDLE);
-    if (!request)
+    if (!connection)
         return;
-    connection->completed++;
-    connection->is_held = false;
-    connection->ahead = connection->placed = 0;
-    if (request->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
+    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_IDLE);
+    if (!connection->request)
+        return;
+    if (connection->request->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
         bag_http_connection_linger(mhd->connections, connection->fd);
-    if (connection->fault)
-        shutdown(connection->fd, SHUT_RD); /* tells the library again that there is something */
     end_request(mhd, connection, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 }
 
@@ -289,12 +282,13 @@ void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, vo
                                 enum MHD_ConnectionNotificationCode what)
 {
     struct bag_http_mhd *mhd = context;
+    struct bag_http_connection *connection = *state;
+    (void)handle;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        *state = bag_http_connection_add(
-            mhd->connections,
-            MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
-    } else if (*state) {
-        struct bag_http_connection *connection = *state;
+        *state = mhd->connections->arriving;
+        if (*state)
+            bag_http_connection_begin(mhd->connections, *state);
+    } else if (connection) {
         /* Where epoll has no memory for it, the library closes it without completing its request.
          */
         if (connection->request)
@@ -307,14 +301,35 @@ void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, vo
 void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Connection *handle)
 {
     struct bag_http_mhd *mhd = context;
-    (void)target;
     struct bag_http_connection *connection =
         MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    struct bag_problem problem BAG_UNSET;
     if (!connection)
         return NULL;
-    if (connection->stage == BAG_HTTP_CONNECTION_IDLE)
-        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_SENDING);
-    else if (connection->stage == BAG_HTTP_CONNECTION_BEGINNING)
-        connection->stage = BAG_HTTP_CONNECTION_SENDING;
+    connection->target_fault = target ? bag_http_target_fault(target) : NULL;
+    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_HEAD);
+    if (!target || bag_http_target_has_room(target))
+        return connection;
+    bag_problem_set(&problem, BAG_ERROR_TARGET_TOO_LONG, "the query has more than %d arguments",
+                    BAG_HTTP_MAX_ARGUMENTS);
+    reject_past(mhd, connection, &problem);
+    bag_http_connection_end(mhd->connections, connection);
     return connection;
+}
+
+/* ---- what the library rejects itself --------------------------------------------------------- */
+
+/* It says so in its log alone, with the status that it answers. */
+void bag_http_mhd_on_log(void *context, const char *format, va_list arguments)
+{
+    static const char status_is[] = "HTTP response code is ";
+    struct bag_http_mhd *mhd = context;
+    char text[512];
+    vsnprintf(text, sizeof text, format, arguments);
+    text[strcspn(text, "\n")] = 0;
+    const char *status = strstr(text, status_is);
+    bag_log(BAG_LOG_LEVEL_DEBUG, "http", BAG_LOG_TEXT("message", text));
+    if (status)
+        bag_http_count_rejection(mhd->context,
+                                 (int)strtol(status + sizeof status_is - 1, NULL, 10));
 }

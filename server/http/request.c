@@ -19,37 +19,55 @@ static const struct bag_option_values *options_of(const struct bag_http_request 
 
 /* ---- the reply ------------------------------------------------------------------------------- */
 
-/* Counts, logs and completes the reply. */
-static void finish(struct bag_http_request *request)
+/* Acquires the models, unless it has them: nobody who has not sent all of his request keeps others
+ * from leaving. Those that were found before may have left. */
+static void hold_models(struct bag_http_request *request)
+{
+    if (request->snapshot)
+        return;
+    request->snapshot = bag_snapshot_acquire(request->context->reader);
+    if (request->route && request->generation != request->snapshot->generation) {
+        request->job.infer.input.model = NULL;
+        bag_http_route(request->line.method, bag_http_head_path(request->line.target),
+                       &request->target, &request->reply);
+    }
+    request->generation = request->snapshot->generation;
+}
+
+static void release_models(struct bag_http_request *request)
+{
+    if (request->snapshot)
+        bag_snapshot_release(request->context->reader, request->snapshot);
+    request->snapshot = NULL;
+}
+
+void bag_http_request_finish(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
     const enum bag_service_state state = service->state;
-    request->reply.close = request->rejected || state == BAG_SERVICE_DRAINING;
+    request->stage = BAG_HTTP_FINISHED;
+    request->reply.close =
+        request->rejected || request->head.chunked || state == BAG_SERVICE_DRAINING;
+    hold_models(request);
     bag_http_access_end(&request->access, &request->job, &request->reply,
                         uv_now(request->context->engine.loop));
+    release_models(request);
     bag_http_reply_to(&request->reply, &request->head, options_of(request)->cors_origins);
 }
 
-static enum bag_http_next send_reply(struct bag_http_request *request)
-{
-    finish(request);
-    return BAG_HTTP_SEND;
-}
-
-/* Calls the handler, once, when all of the body is here. */
+/* Calls the handler when all of the body is here: once, or once more where it has to suspend. */
 static void handle(struct bag_http_request *request)
 {
     request->stage = BAG_HTTP_WAITING;
-    if (request->route->handler(request) == BAG_HTTP_DONE)
-        request->stage = BAG_HTTP_READY;
+    enum bag_http_outcome outcome = request->route->handler(request);
+    if (outcome != BAG_HTTP_SUSPEND)
+        request->stage = outcome == BAG_HTTP_DONE ? BAG_HTTP_READY : BAG_HTTP_BODY;
 }
 
 void bag_http_request_resume(struct bag_http_request *request)
 {
     request->stage = BAG_HTTP_READY;
-    if (request->suspended)
-        request->calls->resume(request);
-    request->suspended = false;
+    request->calls->resume(request);
 }
 
 static void on_made(struct bag_job *job)
@@ -68,6 +86,8 @@ static void prepare_return(struct bag_http_request *request)
 static enum bag_http_outcome push(struct bag_http_request *request,
                                   void (*run)(struct bag_work *work), enum bag_work_order order)
 {
+    if (!request->may_suspend)
+        return BAG_HTTP_LATER;
     request->work.run = run;
     prepare_return(request);
     bag_workers_push(request->context->engine.workers, &request->work, order);
@@ -82,8 +102,7 @@ enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *reques
 
 void bag_http_request_leave_models(struct bag_http_request *request)
 {
-    bag_snapshot_release(request->context->reader, request->snapshot);
-    request->snapshot = NULL;
+    release_models(request);
     prepare_return(request);
 }
 
@@ -167,39 +186,57 @@ bool bag_http_accept_small(struct bag_http_request *request)
 
 void bag_http_request_reject(struct bag_http_request *request, const struct bag_problem *fault)
 {
-    request->rejected = true;
+    request->rejected = request->body_unread = true;
     bag_http_reply_drop(&request->reply);
     bag_http_reply_problem(&request->reply, fault);
-    finish(request);
+    request->stage = BAG_HTTP_READY;
 }
 
 enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
                                             const struct bag_problem *fault)
 {
-    request->rejected = request->body_unread = fault != NULL;
     if (fault) {
         bag_http_request_reject(request, fault);
         return BAG_HTTP_SEND;
     }
+    hold_models(request);
     find_route(request);
     const struct bag_http_route *route = request->route;
     bool accepted =
         route && bag_http_authorize(request) && (!route->accept || route->accept(request));
     request->stage = accepted && route->accept ? BAG_HTTP_BODY : BAG_HTTP_DROPPING;
+    release_models(request);
     if (accepted || bag_http_head_may_drop(&request->head))
         return BAG_HTTP_READ;
     request->body_unread = true;
-    return send_reply(request);
+    request->stage = BAG_HTTP_READY;
+    return BAG_HTTP_SEND;
 }
 
 /* ---- the body -------------------------------------------------------------------------------- */
 
+/* One client's bodies may take this many quarters of the budget, unless it is one body. */
+#define CLIENT_QUARTERS 3
+
+/* A body has this much memory at once, then so much, and all of it when that has come: what a
+ * client only says takes little. */
+#define FIRST_ROOM_BYTES  ((size_t)64 << 10)
+#define SECOND_ROOM_BYTES ((size_t)1 << 20)
+
 /* Moves the body to a larger place. */
 static bool reserve(struct bag_http_request *request, size_t room)
 {
+    size_t *client_bytes = request->line.client_bytes;
+    const struct bag_budget *budget = request->context->buffers.budget;
+    size_t most = budget ? budget->max_bytes / 4 * CLIENT_QUARTERS : SIZE_MAX;
+    size_t others = client_bytes ? *client_bytes - request->body_room : 0;
+    if (others && room > FIRST_ROOM_BYTES && others + room > most)
+        return false;
     char *bytes = bag_buffers_get(&request->context->buffers, room);
     if (!bytes)
         return false;
+    if (client_bytes)
+        *client_bytes += room - request->body_room;
     if (request->body_bytes)
         memcpy(bytes, request->body, request->body_bytes);
     bag_buffers_put(request->body);
@@ -208,18 +245,20 @@ static bool reserve(struct bag_http_request *request, size_t room)
     return true;
 }
 
-/* Appends a piece of the body: to memory for all of it where its length is known, otherwise to
- * memory that doubles, up to the limit. False without memory, with the reply filled. */
+/* Appends a piece of the body, to memory that grows up to its length or the limit. False without
+ * memory, with the reply filled. */
 static bool keep(struct bag_http_request *request, const char *data, size_t bytes)
 {
-    size_t needed = request->body_bytes + bytes, limit = request->max_body_bytes;
-    size_t room = request->head.has_length ? (size_t)request->head.length
-                  : needed < limit / 2     ? 2 * needed
-                                           : limit;
-    if (needed > request->body_room && !reserve(request, room)) {
+    size_t needed = request->body_bytes + bytes;
+    size_t most = request->head.has_length ? (size_t)request->head.length : request->max_body_bytes;
+    size_t room = needed <= FIRST_ROOM_BYTES    ? FIRST_ROOM_BYTES
+                  : needed <= SECOND_ROOM_BYTES ? SECOND_ROOM_BYTES
+                  : request->head.has_length    ? most
+                                                : 2 * needed;
+    if (needed > request->body_room && !reserve(request, room < most ? room : most)) {
         struct bag_problem problem;
         bag_budget_reject(request->context->buffers.budget, "a body",
-                          request->head.has_length ? room : needed, &problem);
+                          request->head.has_length ? most : needed, &problem);
         bag_http_reply_problem(&request->reply, &problem);
         return false;
     }
@@ -233,7 +272,7 @@ static enum bag_http_next cut_off(struct bag_http_request *request)
 {
     reject_length(request);
     request->rejected = request->body_unread = true;
-    finish(request);
+    request->stage = BAG_HTTP_READY;
     return BAG_HTTP_CUT_OFF;
 }
 
@@ -250,28 +289,20 @@ enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, co
     return BAG_HTTP_READ;
 }
 
-char *bag_http_request_place(const struct bag_http_request *request, size_t *bytes)
-{
-    bool has_place = request->stage == BAG_HTTP_BODY && request->body && request->head.has_length;
-    *bytes = request->body_room - request->body_bytes;
-    return has_place ? request->body + request->body_bytes : NULL;
-}
-
-void bag_http_request_on_place(struct bag_http_request *request, size_t bytes)
-{
-    request->access.received_bytes += bytes;
-    request->body_bytes += bytes;
-}
-
 enum bag_http_next bag_http_request_on_end(struct bag_http_request *request)
 {
     bool dropped = request->stage == BAG_HTTP_DROPPING;
-    if (request->stage == BAG_HTTP_BODY || (dropped && !request->reply.status))
+    if (request->stage == BAG_HTTP_BODY || (dropped && !request->reply.status)) {
+        hold_models(request);
         handle(request);
-    if (request->stage != BAG_HTTP_WAITING)
-        return send_reply(request);
-    request->suspended = true;
-    return BAG_HTTP_WAIT;
+        request->may_suspend = true;
+    }
+    if (request->stage == BAG_HTTP_BODY)
+        return BAG_HTTP_LATER_ON;
+    if (request->stage == BAG_HTTP_WAITING)
+        return BAG_HTTP_WAIT;
+    request->stage = BAG_HTTP_READY;
+    return BAG_HTTP_SEND;
 }
 
 /* ---- a request's life ------------------------------------------------------------------------ */
@@ -298,10 +329,12 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->context = context;
     request->calls = calls;
     request->connection = connection;
-    request->snapshot = bag_snapshot_acquire(context->reader);
+    request->snapshot = NULL;
+    request->generation = 0;
+    request->stage = BAG_HTTP_DROPPING;
     request->line = *line;
     request->route = NULL;
-    request->suspended = request->body_unread = false;
+    request->rejected = request->body_unread = request->may_suspend = false;
     request->head = (struct bag_http_head){.has_length = false};
     request->expected_ns = 0;
     request->job.infer.input.model = NULL;
@@ -318,14 +351,17 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
 void bag_http_request_end(struct bag_http_request *request, bool sent)
 {
     struct bag_http_context *context = request->context;
+    if (request->stage == BAG_HTTP_READY) /* nobody could take the reply any more */
+        bag_http_request_finish(request);
     bag_metrics_on_end(context->recorder, sent);
+    release_models(request);
+    if (request->line.client_bytes)
+        *request->line.client_bytes -= request->body_room;
     bag_infer_reset(&request->job.infer);
     bag_buffers_put(request->body);
     request->body = NULL;
     request->body_bytes = request->body_room = 0;
     bag_http_reply_drop(&request->reply);
-    if (request->snapshot)
-        bag_snapshot_release(context->reader, request->snapshot);
     request->next_spare = context->spare;
     context->spare = request;
 }
@@ -385,6 +421,12 @@ static void count(const struct bag_http_access *access, const struct bag_job *jo
                                  bag_http_error_reason(reply->error), &job->infer.watch);
     else if (job->infer.input.model)
         count_success(access->recorder, &job->infer, now_ms);
+}
+
+void bag_http_count_rejection(const struct bag_http_context *context, int status)
+{
+    bag_metrics_on_answer(context->recorder, status, 0, 0);
+    bag_metrics_on_rejection(context->recorder, NULL, bag_http_status_reason(status), NULL);
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */

@@ -6,7 +6,8 @@
  *
  * A state machine without sockets: its connection tells it what has come, and does what it returns.
  * What is wrong with the head is known before the body: the body is then dropped, or not read at
- * all where it is long. A body is copied once, out of the connection's memory.
+ * all where it is long. The models are held while the head is looked at, and from the last byte of
+ * the body until the reply is made.
  *
  * Everything here runs on the loop's thread. */
 #ifndef BAG_HTTP_REQUEST_H
@@ -80,6 +81,11 @@ void bag_http_access_end(const struct bag_http_access *access, const struct bag_
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+struct bag_http_context;
+
+/* Counts what was answered with this status before there was a request. */
+void bag_http_count_rejection(const struct bag_http_context *context, int status);
+
 /* What the requests of one server share. A member of the server, which owns it. */
 struct bag_http_context {
     struct bag_service *service;   /* borrowed */
@@ -106,26 +112,34 @@ struct bag_http_connection_calls {
 
 /* What the connection does next. */
 enum bag_http_next {
-    BAG_HTTP_READ,    /* reads on: more of the body, or its end */
-    BAG_HTTP_WAIT,    /* reads nothing until it is resumed */
-    BAG_HTTP_SEND,    /* sends request->reply */
-    BAG_HTTP_CUT_OFF, /* sends request->reply before the body has come, and closes */
+    BAG_HTTP_READ,     /* reads on: more of the body, or its end */
+    BAG_HTTP_LATER_ON, /* reads nothing, and asks again */
+    BAG_HTTP_WAIT,     /* reads nothing until it is resumed */
+    BAG_HTTP_SEND,     /* sends request->reply */
+    BAG_HTTP_CUT_OFF,  /* sends request->reply before the body has come, and closes */
 };
 
-enum bag_http_stage { BAG_HTTP_BODY, BAG_HTTP_DROPPING, BAG_HTTP_WAITING, BAG_HTTP_READY };
+enum bag_http_stage {
+    BAG_HTTP_BODY,
+    BAG_HTTP_DROPPING,
+    BAG_HTTP_WAITING,
+    BAG_HTTP_READY,
+    BAG_HTTP_FINISHED, /* the reply was counted */
+};
 
 struct bag_http_request {
     struct bag_http_request *next_spare;
     struct bag_http_context *context; /* borrowed */
     const struct bag_http_connection_calls *calls;
     void *connection;              /* borrowed; for the calls */
-    struct bag_snapshot *snapshot; /* the models, from the request's beginning to its end */
+    struct bag_snapshot *snapshot; /* the models; NULL: not held */
+    uint64_t generation;           /* of those that were held last */
     struct bag_http_first_line line;
     struct bag_http_head head;          /* filled by the connection before on_head */
     const struct bag_http_route *route; /* NULL: the request was rejected before it had one */
     struct bag_http_target target;
     enum bag_http_stage stage;
-    bool suspended;   /* the connection is to be resumed */
+    bool may_suspend; /* the handler */
     bool rejected;    /* for its form, or for too many connections: the connection ends with it */
     bool body_unread; /* the reply leaves before all of the body has come */
     size_t max_body_bytes;       /* of a route that takes a body */
@@ -155,20 +169,16 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
 enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, const char *data,
                                             size_t bytes);
 
-/* Where the connection may put the next bytes of the body itself: NULL until there is memory for
- * all of it, which has a known length. *bytes is how many are to come. */
-char *bag_http_request_place(const struct bag_http_request *request, size_t *bytes);
-
-/* So many bytes of the body are in their place. */
-void bag_http_request_on_place(struct bag_http_request *request, size_t bytes);
-
-/* The body is complete, or the connection was resumed. */
+/* The body is complete, or the connection asks again. */
 enum bag_http_next bag_http_request_on_end(struct bag_http_request *request);
 
-/* What has come is not HTTP: the reply, which ends the connection, says so. */
+/* Counts, logs and completes the reply, which is about to be sent. */
+void bag_http_request_finish(struct bag_http_request *request);
+
+/* The request goes no further: the reply, which ends the connection, says why. */
 void bag_http_request_reject(struct bag_http_request *request, const struct bag_problem *fault);
 
-/* The reply was sent, or never will be. A suspended request is resumed first. */
+/* The reply was sent, or never will be. */
 void bag_http_request_end(struct bag_http_request *request, bool sent);
 
 /* Frees the requests that are kept for reuse. */

@@ -20,8 +20,9 @@ struct bag_http_target {
 };
 
 enum bag_http_outcome {
-    BAG_HTTP_DONE,   /* the request's reply is filled */
-    BAG_HTTP_SUSPEND /* it will be, and bag_http_request_resume called; not before this returns */
+    BAG_HTTP_DONE,    /* the request's reply is filled */
+    BAG_HTTP_SUSPEND, /* it will be, and bag_http_request_resume called; not before this returns */
+    BAG_HTTP_LATER    /* it is to be called again, as it has to suspend, which it may not yet */
 };
 
 /* Answers a request whose body is complete. */

@@ -4,7 +4,7 @@
 #include "connection.h"
 #include "server/system/log.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Memory of a connection: its request's head must fit, and a body comes in pieces of this. The
@@ -16,6 +16,17 @@
 #define MAX_ROUNDS    16
 #define MAX_ROUNDS_NS 200000
 
+/* The library's strictest mode. Before 1.0 that adds two checks to the first call's, of which one
+ * is answered twice on one connection. */
+#if MHD_VERSION >= 0x01000000
+#define STRICTEST MHD_OPTION_CLIENT_DISCIPLINE_LVL, 3
+#else
+#define STRICTEST MHD_OPTION_STRICT_FOR_CLIENT, 0
+#endif
+
+/* A head has this long: it is short, and holds a connection of those that all share. */
+#define MAX_HEAD_MS 10000
+
 /* How often memory that was not needed in the meantime is given back. */
 #define TRIM_MS 1000
 
@@ -26,17 +37,6 @@
 
 /* Connections of the second listener beyond its limit, which are told so. */
 #define ADMIN_SURPLUS 4
-
-/* libmicrohttpd formats its messages as vprintf does. */
-__attribute__((format(printf, 2, 0))) static void log_library(void *context, const char *format,
-                                                              va_list arguments)
-{
-    char text[512];
-    (void)context;
-    vsnprintf(text, sizeof text, format, arguments);
-    text[strcspn(text, "\n")] = 0;
-    bag_log(BAG_LOG_LEVEL_DEBUG, "http", BAG_LOG_TEXT("message", text));
-}
 
 /* Paths stay as they were sent: routes decode one segment at a time, so that an encoded slash stays
  * part of a name. */
@@ -88,15 +88,12 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
     uint64_t begun_ns = uv_hrtime(), round_ns = begun_ns;
     bool timed;
     unsigned round = 0;
-    bag_http_intercept(bag_http_mhd_receive, &server->mhd);
     do {
         server->context.engine.polled_ns = round_ns;
         MHD_run(server->daemon);
-        bag_http_mhd_end_round(&server->mhd, round_ns);
         timed = MHD_get_timeout(server->daemon, timeout_ms) == MHD_YES;
     } while (timed && *timeout_ms == 0 && ++round < MAX_ROUNDS &&
              (round_ns = uv_hrtime()) - begun_ns < MAX_ROUNDS_NS);
-    bag_http_intercept(NULL, NULL);
     return timed;
 }
 
@@ -106,13 +103,8 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
 void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
-    uint64_t rest_ms = bag_http_mhd_resume(&server->mhd);
     server->connections.ended = false;
     bool timed = run_library(server, &timeout_ms);
-    if (rest_ms && (!timed || rest_ms < timeout_ms)) {
-        timed = true;
-        timeout_ms = rest_ms;
-    }
     bag_engine_dispatch(&server->context.engine);
     if (server->connections.ended)
         bag_http_acceptor_on_ended(&server->acceptor);
@@ -141,12 +133,32 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             MHD_USE_SUPPRESS_DATE_NO_CLOCK,
         0, NULL, NULL, bag_http_mhd_on_access, &server->mhd, MHD_OPTION_EXTERNAL_LOGGER,
-        log_library, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-        MHD_OPTION_NOTIFY_COMPLETED, bag_http_mhd_on_completed, &server->mhd,
-        MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, &server->mhd,
+        bag_http_mhd_on_log, &server->mhd, STRICTEST, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_COMPLETED, bag_http_mhd_on_completed,
+        &server->mhd, MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, &server->mhd,
         MHD_OPTION_URI_LOG_CALLBACK, bag_http_mhd_on_target, &server->mhd,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
         server->context.service->max_in_library, MHD_OPTION_END);
+}
+
+/* Options of a library that is older than its header are not known to it. */
+static bool check_version(struct bag_problem *problem)
+{
+    unsigned long built = MHD_VERSION >> 24, major = strtoul(MHD_get_version(), NULL, 10);
+    return major >= built ||
+           bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                           "libmicrohttpd %s is too old: this program was built with %lu.x",
+                           MHD_get_version(), built);
+}
+
+/* A stranger's page in a browser can reach it by a name of its own. */
+static bool is_on_loopback(const struct bag_listener *listener)
+{
+    struct sockaddr_storage own = {.ss_family = AF_UNSPEC};
+    socklen_t bytes = sizeof own;
+    getsockname(listener->fd, (struct sockaddr *)&own, &bytes);
+    struct bag_http_peer address = bag_http_peer_of(&own);
+    return bag_http_peer_is_loopback(&address);
 }
 
 /* One loop's share of what all of them may hold. */
@@ -186,14 +198,20 @@ static void init_connections(struct bag_http_server *server)
     struct bag_service *service = server->context.service;
     const struct bag_option_values *options = &service->config->options;
     bool infers = server->context.infers;
+    uint64_t request_ms = (uint64_t)options->request_timeout_s * 1000;
     struct bag_http_connection_limits limits = {
         .connections = infers ? service->max_connections : service->max_admin_connections,
         .total = infers ? &service->connections : &service->admin_connections,
         .idle_timeout_ms = (uint64_t)options->idle_timeout_s * 1000,
-        .request_timeout_ms = (uint64_t)options->request_timeout_s * 1000,
-        .reply_timeout_ms = (uint64_t)options->reply_timeout_s * 1000,
+        .timeouts_ms = {[BAG_HTTP_CONNECTION_IDLE] = (uint64_t)options->idle_timeout_s * 1000,
+                        [BAG_HTTP_CONNECTION_HEAD] =
+                            request_ms < MAX_HEAD_MS ? request_ms : MAX_HEAD_MS,
+                        [BAG_HTTP_CONNECTION_BODY] = request_ms,
+                        [BAG_HTTP_CONNECTION_READING] = (uint64_t)options->reply_timeout_s * 1000},
     };
     bag_http_connections_init(&server->connections, server->loop, &limits);
+    server->connections.on_late = bag_http_mhd_on_late;
+    server->connections.context = &server->mhd;
 }
 
 /* The members of the context that are neither the caller's nor zero. */
@@ -223,12 +241,16 @@ static void stop_accepting(void *context)
 }
 
 /* Where the library cannot take a socket, it closes it. Newer ones (1.0) tell of a connection in
- * their next round alone: until then nothing would count it. */
-static void take_socket(void *context, int fd, const struct sockaddr *address, socklen_t bytes)
+ * their next round alone. */
+static void take_arriving(void *context)
 {
     struct bag_http_server *server = context;
-    if (MHD_add_connection(server->daemon, fd, address, bytes) == MHD_YES &&
-        !bag_http_connection_find(&server->connections, fd))
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t bytes = sizeof from;
+    int fd = server->connections.arriving->fd;
+    getpeername(fd, (struct sockaddr *)&from, &bytes);
+    if (MHD_add_connection(server->daemon, fd, (struct sockaddr *)&from, bytes) == MHD_YES &&
+        server->connections.arriving)
         bag_http_server_run(server);
     uv_idle_start(&server->again, on_again);
 }
@@ -254,7 +276,7 @@ static bool start_acceptor(struct bag_http_server *server, struct bag_problem *p
         .max_per_client = share ? share : default_share(service->max_connections),
         .reads_proxy_headers =
             server->context.infers && options->proxy_protocol == BAG_PROXY_PROTOCOL_V2,
-        .take = take_socket,
+        .take = take_arriving,
         .server = server};
     return bag_http_acceptor_start(&server->acceptor, options->trusted_proxies, problem);
 }
@@ -296,6 +318,9 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                                             .listener = &server->listener,
                                             .stop_accepting = stop_accepting,
                                             .server = server};
+    server->mhd.checks_host = is_on_loopback(listener);
+    if (!check_version(problem))
+        return false;
     if (bag_listener_share(listener, &server->listener)) {
         init_connections(server);
         server->daemon = init_context(server) ? start_daemon(server) : NULL;
@@ -316,7 +341,7 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_timer_stop(&server->timer);
     uv_idle_stop(&server->again);
     MHD_stop_daemon(server->daemon);
-    bag_http_lingering_stop(&server->connections);
+    bag_http_watches_stop(&server->connections);
     bag_http_connections_stop(&server->connections);
     bag_engine_stop(&server->context.engine);
     uv_close((uv_handle_t *)&server->poll, NULL);
@@ -329,7 +354,6 @@ void bag_http_server_free(struct bag_http_server *server)
 {
     if (server->context.service->tokens)
         bag_http_tokens_release(server->context.service->tokens, &server->context.tokens);
-    bag_http_connections_free(&server->connections);
     /* Spare requests keep memory of the engine's buffers. */
     bag_http_requests_free(&server->context);
     bag_engine_free(&server->context.engine);

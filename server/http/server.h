@@ -10,9 +10,10 @@
 #include "request.h"
 
 #include <microhttpd.h>
+#include <stdarg.h>
 #include <sys/types.h>
 
-/* ---- the library's callbacks (mhd.c, receive.c) ---------------------------------------------- */
+/* ---- the library's callbacks (mhd.c) --------------------------------------------------------- */
 
 /* What it hands out goes to requests and connections, and what they decide goes back to it. */
 
@@ -22,32 +23,15 @@ struct bag_http_mhd {
     struct bag_http_connections *connections;
     struct bag_http_acceptor *acceptor;
     struct bag_http_drain *drain;
-    size_t suspended; /* connections, with those that are to be resumed: */
-    struct bag_http_connection *resumed;
-    size_t num_resumed;
-    uint64_t resumed_ns;  /* when the library was last told to resume some */
-    unsigned num_replies; /* that became ready in this round of the library */
-    bool holds_replies;   /* until the next round */
+    bool checks_host; /* its listener is on a loopback address */
 };
 
 /* What requests on the library's connections call. */
 extern const struct bag_http_connection_calls bag_http_mhd_calls;
 
-/* Lets connections go on whose replies are ready; to be called before the library runs. Where many
- * are suspended it lets some come together first: returns in how many milliseconds it is to be
- * called again; 0: none is left. */
-uint64_t bag_http_mhd_resume(struct bag_http_mhd *mhd);
-
-/* To be called after each round of the library, with when it began on uv_hrtime's clock. */
-void bag_http_mhd_end_round(struct bag_http_mhd *mhd, uint64_t begun_ns);
-
 /* MHD_NotifyConnectionCallback: a connection has begun, or ends. */
 void bag_http_mhd_on_connection(void *mhd, struct MHD_Connection *handle, void **connection,
                                 enum MHD_ConnectionNotificationCode what);
-
-/* bag_http_receiver: receives for the library. Where the bytes are not HTTP the client is told so,
- * and the library that the connection has broken. */
-ssize_t bag_http_mhd_receive(void *mhd, int fd, char *data, size_t most);
 
 /* MHD_OPTION_URI_LOG_CALLBACK: the first line of a request is here. Returns the connection (NULL
  * without memory), which is the state of all further callbacks of the request. */
@@ -57,6 +41,13 @@ void *bag_http_mhd_on_target(void *mhd, const char *target, struct MHD_Connectio
 enum MHD_Result bag_http_mhd_on_access(void *mhd, struct MHD_Connection *handle, const char *url,
                                        const char *method, const char *version, const char *data,
                                        size_t *data_bytes, void **connection);
+
+/* MHD_LogCallback: the library says what it rejects itself. */
+__attribute__((format(printf, 2, 0))) void bag_http_mhd_on_log(void *mhd, const char *format,
+                                                               va_list arguments);
+
+/* connections.on_late: tells a client that its request takes too long. */
+void bag_http_mhd_on_late(void *mhd, struct bag_http_connection *connection);
 
 /* MHD_RequestCompletedCallback: the reply has left, or the client has. */
 void bag_http_mhd_on_completed(void *mhd, struct MHD_Connection *handle, void **connection,

@@ -163,6 +163,7 @@
     X(METHOD, "method_not_allowed", OTHER)                                                         \
     X(SLOW, "request_timeout", OTHER)                                                              \
     X(CONFLICT, "conflict", OTHER)                                                                 \
+    X(MISDIRECTED, "misdirected", OTHER)                                                           \
     X(TOO_LARGE, "body_too_large", OTHER)                                                          \
     X(ENCODING, "content_encoding", OTHER)                                                         \
     X(HEADERS, "headers_too_large", OTHER)                                                         \
@@ -183,7 +184,7 @@
 
 /* X(status); anything else counts as the last. */
 #define BAG_HTTP_STATUSES(X)                                                                            \
-    X(200) X(204) X(400) X(401) X(403) X(404) X(405) X(408) X(409) X(413) X(414) X(415) X(431) X(500)      \
+    X(200) X(204) X(400) X(401) X(403) X(404) X(405) X(408) X(409) X(411) X(413) X(414) X(415) X(421) X(431) X(500)      \
     X(501) X(503) X(505) X(507)
 
 /* ---- the bounds of histograms ---------------------------------------------------------------- */

@@ -52,6 +52,15 @@ def seed():
     return value
 
 
+@functools.lru_cache(None)
+def reads_chunks():
+    """Whether the program's libmicrohttpd is 1.0 or newer: with older ones chunks are answered 411."""
+    libraries = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+    library = ctypes.CDLL(re.search(r"libmicrohttpd\.so\S* => (\S+)", libraries)[1])
+    library.MHD_get_version.restype = ctypes.c_char_p
+    return int(library.MHD_get_version().split(b".")[0]) >= 1
+
+
 def environment(**changes):
     """This process's environment without the program's own variables, plus `changes`. A hard stop
     leaves threads behind on purpose, of which ThreadSanitizer would report those that have just

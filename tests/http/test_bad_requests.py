@@ -12,7 +12,7 @@ import pytest
 
 import bad_requests as bad
 from example import EXAMPLE, INFER, WANT, check_rows
-from harness import SANITIZED, Failure, Server, expect_words, write_json
+from harness import SANITIZED, Failure, Server, expect_words, reads_chunks, write_json
 from v2 import Client, Raw, Tensor, head
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -153,7 +153,9 @@ class World:
                     raw.send(chunk)
             with contextlib.suppress(ConnectionResetError):
                 reply = raw.reply()
-                if reply is not None:
+                if reply is not None and not reads_chunks():
+                    self.rejected(reply, 411, ["Content-Length"])
+                elif reply is not None:
                     self.rejected(reply, 413, ["max_body_bytes", str(MAX_BODY_BYTES)])
         self.good()
 

@@ -77,9 +77,8 @@ def test_one_behind_the_other(server, rng, most):
 def test_nonsense_behind_a_body(server, rng):
     with Raw(server) as raw:
         request, want = make(rng, 20000)
-        raw.send(request + b"\0nonsense\r\n\r\n")
+        raw.send(request + b"nonsense\r\n\r\n")
         check(raw, want)
-        raw.reply().expect(400).error()
         expect_equal(raw.at_end(), True)
 
 

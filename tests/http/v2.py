@@ -213,6 +213,10 @@ class Raw:
         """Whether the server has closed the connection; waits for it."""
         return self._file.read(1) == b""
 
+    def rest(self):
+        """All that comes until the server closes the connection."""
+        return self._file.read()
+
     def close(self):
         self._file.close()
         self.socket.close()
@@ -236,7 +240,7 @@ class UnixRaw(Raw):
 
 def head(method, path, headers=None, body=b"", version="1.1"):
     """The bytes of a request with exactly these headers, plus Host and, with a body, its length."""
-    lines = [f"{method} {path} HTTP/{version}", "Host: test"]
+    lines = [f"{method} {path} HTTP/{version}", "Host: localhost"]
     given = {name.lower() for name in headers or {}}
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     if body and not given & {"content-length", "transfer-encoding"}:

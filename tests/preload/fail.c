@@ -21,7 +21,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -209,31 +208,15 @@ static void tell_edge(int fd)
         epoll_ctl(interest->epoll, EPOLL_CTL_MOD, fd, &interest->event);
 }
 
-static long receive(__typeof__(syscall) *real, const long *arguments)
+ssize_t recv(int fd, void *bytes, size_t count, int flags)
 {
+    REAL(recv);
     if (fails(RECEIVE))
         return -1;
-    long got = real(SYS_recvfrom, arguments[0], arguments[1],
-                    shortened(RECEIVE, (size_t)arguments[2]), arguments[3], NULL, NULL);
-    if (control->kind == RECEIVE && got > 0 && !(arguments[3] & MSG_PEEK))
-        tell_edge((int)arguments[0]);
+    ssize_t got = real(fd, bytes, shortened(RECEIVE, count), flags);
+    if (control->kind == RECEIVE && got > 0 && !(flags & MSG_PEEK))
+        tell_edge(fd);
     return got;
-}
-
-/* The program has a recv of its own, which calls this, and asks for no address. */
-long syscall(long number, ...)
-{
-    REAL(syscall);
-    long arguments[6];
-    va_list list;
-    va_start(list, number);
-    for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++)
-        arguments[i] = va_arg(list, long);
-    va_end(list);
-    if (number == SYS_recvfrom)
-        return receive(real, arguments);
-    return real(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4],
-                arguments[5]);
 }
 
 ssize_t send(int fd, const void *bytes, size_t count, int flags)

@@ -10,11 +10,11 @@ VARYING = ("metrics", "statistics")
 
 
 def get(path):
-    return f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
 
 def post(path, body, extra=""):
-    return (f"POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{extra}"
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{extra}"
             f"Content-Length: {len(body)}\r\n\r\n").encode() + body
 
 
@@ -49,7 +49,7 @@ def requests_of_every_kind():
         "unsorted segments": as_binary(INFER, unsorted),
         "explain": as_json(INFER, packed, parameters={"explain": True}),
         "gzip": post(INFER, gzip.compress(body, mtime=0), "Content-Encoding: gzip\r\n"),
-        "chunked": (f"POST {INFER} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+        "chunked": (f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                     "Transfer-Encoding: chunked\r\n\r\n"
                     f"{len(body):x}\r\n").encode() + body + b"\r\n0\r\n\r\n",
         "collection": as_json("/v2/models/both/infer", {"values": [1, 2, 3, 4],
@@ -63,7 +63,7 @@ def requests_of_every_kind():
         "models": get("/v2/models"), "live": get("/v2/health/live"), "openapi": get("/openapi.json"),
         "index": post("/v2/repository/index", b""),
         # Answered before its body, so that the server goes on reading for a while.
-        "too long": (f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {1 << 30}\r\n\r\n"
+        "too long": (f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 30}\r\n\r\n"
                      ).encode() + bytes(1000),
         # What these say changes by itself: only their form is compared.
         "metrics": get("/metrics"), "statistics": get("/v2/models/stats"),

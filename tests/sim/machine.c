@@ -360,8 +360,6 @@ SIM_PUBLIC int getpriority(__priority_which_t which, id_t who)
 }
 
 void __wrap__exit(int code);
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, ...);
 int __wrap_isatty(int fd);
 FILE *__real_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen(const char *path, const char *mode);
@@ -372,20 +370,6 @@ ssize_t __wrap_getrandom(void *bytes, size_t count, unsigned flags);
 void __wrap__exit(int code)
 {
     sim_on_exit(code);
-}
-
-/* The server receives past libc. */
-long __wrap_syscall(long number, ...)
-{
-    long rest[6];
-    va_list arguments;
-    va_start(arguments, number);
-    for (size_t i = 0; i < 6; i++)
-        rest[i] = va_arg(arguments, long);
-    va_end(arguments);
-    if (number == SYS_recvfrom)
-        return recvfrom((int)rest[0], (void *)rest[1], (size_t)rest[2], (int)rest[3], NULL, NULL);
-    return __real_syscall(number, rest[0], rest[1], rest[2], rest[3], rest[4], rest[5]);
 }
 
 int __wrap_isatty(int fd)

@@ -3,6 +3,7 @@
 
 #include "proto/coding.h"
 
+#include <microhttpd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -122,8 +123,8 @@ static void add_message(struct client *client, const char *method, const char *p
                         const struct text *body, size_t json_bytes)
 {
     struct text *request = &client->request;
-    bool chunked = body->count && sim_one_in(6);
-    print(request, "%s %s HTTP/1.1\r\nHost: sim\r\n", method, path);
+    bool chunked = body->count && MHD_VERSION >= 0x01000000 && sim_one_in(6);
+    print(request, "%s %s HTTP/1.1\r\nHost: localhost\r\n", method, path);
     print(request, "Authorization: Bearer " TOKEN "\r\n");
     if (json_bytes)
         print(request, "Inference-Header-Content-Length: %zu\r\n", json_bytes);

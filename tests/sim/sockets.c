@@ -102,6 +102,15 @@ SIM_PUBLIC int getsockname(int fd, struct sockaddr *address, socklen_t *bytes)
     return 0;
 }
 
+SIM_PUBLIC int getpeername(int fd, struct sockaddr *address, socklen_t *bytes)
+{
+    const struct file *file = file_of(fd);
+    if (!file || file->kind != CONNECTION)
+        return fail(ENOTCONN);
+    set_address(address, bytes, file->socket->address, file->socket->port);
+    return 0;
+}
+
 SIM_PUBLIC int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
 {
     (void)level, (void)value, (void)bytes;
@@ -151,11 +160,9 @@ SIM_PUBLIC int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int f
     return made;
 }
 
-SIM_PUBLIC ssize_t recvfrom(int fd, void *bytes, size_t count, int flags, struct sockaddr *from,
-                            socklen_t *from_bytes)
+SIM_PUBLIC ssize_t recv(int fd, void *bytes, size_t count, int flags)
 {
     struct file *file = file_of(fd);
-    (void)from, (void)from_bytes;
     if (!file || file->kind != CONNECTION)
         return fail(EBADF);
     struct sim_socket *socket = file->socket;

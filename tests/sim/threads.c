@@ -57,8 +57,6 @@ struct thread {
     void *stack; /* kept for the next schedule */
     void *fake_stack;
     int error; /* its errno */
-    bag_http_receiver *receiver;
-    void *receiver_context;
 };
 
 struct event {
@@ -205,22 +203,10 @@ static struct event take_event(void)
 
 /* ---- fibers ---------------------------------------------------------------------------------- */
 
-void __real_bag_http_intercept(bag_http_receiver *receiver, void *context);
-void __wrap_bag_http_intercept(bag_http_receiver *receiver, void *context);
-
-/* It belongs to a thread of the system, of which there is one. */
-void __wrap_bag_http_intercept(bag_http_receiver *receiver, void *context)
-{
-    world.current->receiver = receiver;
-    world.current->receiver_context = context;
-    __real_bag_http_intercept(receiver, context);
-}
-
 static void go_to(struct thread *thread)
 {
     world.current = thread;
     errno = thread->error;
-    __real_bag_http_intercept(thread->receiver, thread->receiver_context);
     start_switch(&world.fake_stack, thread->stack, STACK_BYTES);
     swapcontext(&world.place, &thread->place);
     finish_switch(world.fake_stack);

@@ -1,0 +1,268 @@
+/* What the head of a request may say; see message.h. Numbers in comments are sections of RFC 9112.
+ */
+#include "message.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+#include <strings.h>
+
+/* A longer id is not passed through. */
+#define MAX_TRACE_BYTES 256
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Where a byte may be: in a token, in a value, in a target, in a Host. */
+#define T 1
+#define V 2
+#define U 4
+#define H 8
+
+static const unsigned char places[256] = {
+    ['\t'] = V,
+    [' '] = V,
+    ['!'] = T | V | U | H,
+    ['"'] = V,
+    ['#'] = T | V,
+    ['$' ... '\''] = T | V | U | H,
+    ['(' ... ')'] = V | U | H,
+    ['*' ... '+'] = T | V | U | H,
+    [','] = V | U,
+    ['-' ... '.'] = T | V | U | H,
+    ['/'] = V | U,
+    ['0' ... '9'] = T | V | U | H,
+    [':' ... ';'] = V | U | H,
+    ['<'] = V,
+    ['='] = V | U | H,
+    ['>'] = V,
+    ['?' ... '@'] = V | U,
+    ['A' ... 'Z'] = T | V | U | H,
+    ['['] = V | U | H,
+    ['\\'] = V,
+    [']'] = V | U | H,
+    ['^'] = T | V,
+    ['_'] = T | V | U | H,
+    ['`'] = T | V,
+    ['a' ... 'z'] = T | V | U | H,
+    ['{'] = V,
+    ['|'] = T | V,
+    ['}'] = V,
+    ['~'] = T | V | U | H,
+    [128 ... 255] = V,
+};
+
+/* Whether all bytes may be there. All are read: most are valid, and this has no branch. */
+static bool all_in(const char *text, size_t bytes, unsigned place)
+{
+    unsigned common = place;
+    size_t i = 0;
+    for (; i + 4 <= bytes; i += 4)
+        common &= (unsigned)places[(unsigned char)text[i]] & places[(unsigned char)text[i + 1]] &
+                  places[(unsigned char)text[i + 2]] & places[(unsigned char)text[i + 3]];
+    for (; i < bytes; i++)
+        common &= places[(unsigned char)text[i]];
+    return common != 0;
+}
+
+static bool starts(const char *text, size_t bytes, const char *word)
+{
+    size_t length = strlen(word);
+    return bytes >= length && strncasecmp(text, word, length) == 0;
+}
+
+static bool is(const char *text, size_t bytes, const char *word)
+{
+    return bytes == strlen(word) && strncasecmp(text, word, bytes) == 0;
+}
+
+static bool reject(struct bag_problem *problem, const char *sentence)
+{
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", sentence);
+}
+
+/* ---- targets --------------------------------------------------------------------------------- */
+
+/* 3.2: a path, or a whole URL with a host, or an asterisk. */
+const char *bag_http_target_fault(const char *target)
+{
+    size_t bytes = strlen(target);
+    size_t scheme_bytes = starts(target, bytes, "http://")    ? 7
+                          : starts(target, bytes, "https://") ? 8
+                                                              : 0;
+    if (!all_in(target, bytes, U))
+        return "the target has a character that must be percent-encoded";
+    if (scheme_bytes && (bytes == scheme_bytes || strchr("/?", target[scheme_bytes])))
+        return "the target is a URL without a host";
+    if (!scheme_bytes && *target != '/' && strcmp(target, "*") != 0)
+        return "the target must be a path that begins with a slash, or a whole http URL";
+    return NULL;
+}
+
+bool bag_http_target_has_room(const char *target)
+{
+    unsigned arguments = 0;
+    const char *at = strchr(target, '?');
+    for (; at && arguments <= BAG_HTTP_MAX_ARGUMENTS; arguments++)
+        at = strchr(at + 1, '&');
+    return arguments <= BAG_HTTP_MAX_ARGUMENTS;
+}
+
+/* ---- header lines ---------------------------------------------------------------------------- */
+
+/* What a length may be: more is not even counted. */
+#define MAX_BODY_BYTES ((uint64_t)INT64_MAX)
+
+static bool read_length(struct bag_http_head *head, const char *value, size_t bytes,
+                        struct bag_problem *problem)
+{
+    head->has_length = true;
+    head->length = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned digit = (unsigned char)value[i] - '0';
+        if (digit > 9)
+            break;
+        if (head->length > (MAX_BODY_BYTES - digit) / 10)
+            return bag_problem_set(problem, BAG_ERROR_TOO_LARGE,
+                                   "Content-Length '%s' is larger than any limit",
+                                   bag_quote(value, bytes).text);
+        head->length = head->length * 10 + digit;
+        if (i + 1 == bytes)
+            return true;
+    }
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "Content-Length '%s' must be a number of decimal digits",
+                           bag_quote(value, bytes).text);
+}
+
+static bool read_coding(struct bag_http_head *head, const char *value, size_t bytes,
+                        struct bag_problem *problem)
+{
+    head->codings++;
+    head->chunked = is(value, bytes, "chunked");
+    return head->chunked || head->codings > 1 ||
+           bag_problem_set(problem, BAG_ERROR_NOT_IMPLEMENTED,
+                           "Transfer-Encoding '%s' is not supported; it must be chunked",
+                           bag_quote(value, bytes).text);
+}
+
+/* NULL where it cannot be passed on. */
+static const char *traceable(const char *value, size_t bytes)
+{
+    return bytes && bytes <= MAX_TRACE_BYTES ? value : NULL;
+}
+
+/* What the inference or the reply is made by; false: nobody wants to know of it. */
+static bool keep_line(struct bag_http_head *head, const char *name, size_t name_bytes,
+                      const char *value, size_t value_bytes)
+{
+    if (is(name, name_bytes, BAG_HEADER_JSON_LENGTH))
+        head->json_length = head->json_length ? "several headers" : value;
+    else if (is(name, name_bytes, "Content-Encoding"))
+        head->encoding = head->encoding ? "several headers" : value;
+    else if (is(name, name_bytes, "Accept-Encoding"))
+        head->accept = value;
+    else if (is(name, name_bytes, "Expect"))
+        head->expects_continue = true;
+    else if (is(name, name_bytes, "Authorization"))
+        head->authorization = head->authorization ? "" : value;
+    else if (is(name, name_bytes, "Origin"))
+        head->origin = value;
+    else if (is(name, name_bytes, "Access-Control-Request-Method"))
+        head->preflight = true;
+    else if (is(name, name_bytes, BAG_HEADER_REQUEST_ID))
+        head->request_id = traceable(value, value_bytes);
+    else if (is(name, name_bytes, BAG_HEADER_TRACEPARENT))
+        head->traceparent = traceable(value, value_bytes);
+    else
+        return false;
+    return true;
+}
+
+static bool check_host(const char *value, size_t bytes, struct bag_problem *problem)
+{
+    return all_in(value, bytes, H) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "header 'Host': '%s' is not a valid host", bag_quote(value, bytes).text);
+}
+
+bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
+                        const char *value, size_t value_bytes, struct bag_problem *problem)
+{
+    if (!all_in(value, value_bytes, V))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "header '%s': the value must not hold control characters",
+                               bag_quote(name, name_bytes).text);
+    if (is(name, name_bytes, "Host")) {
+        head->hosts++;
+        head->host = value;
+        return check_host(value, value_bytes, problem);
+    }
+    if (is(name, name_bytes, "Content-Length"))
+        return ++head->lengths > 1 || read_length(head, value, value_bytes, problem);
+    if (is(name, name_bytes, "Transfer-Encoding"))
+        return read_coding(head, value, value_bytes, problem);
+    if (keep_line(head, name, name_bytes, value, value_bytes))
+        return true;
+    /* libmicrohttpd 0.9.75 puts the end of a folded line behind its name. */
+    if (starts(name, name_bytes, "Content-Length") || starts(name, name_bytes, "Transfer-Encoding"))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "header '%s' is not accepted",
+                               bag_quote(name, name_bytes).text);
+    return (name_bytes && all_in(name, name_bytes, T)) ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "header '%s': the name must be a token, directly followed by a colon",
+                           bag_quote(name, name_bytes).text);
+}
+
+/* ---- whole heads ----------------------------------------------------------------------------- */
+
+/* 3.2: one Host, also beside a whole URL; HTTP/1.0 did not know it yet. 6.1 to 6.3: where the body
+ * ends. */
+bool bag_http_head_check(const struct bag_http_head *head, const struct bag_http_first_line *line,
+                         struct bag_problem *problem)
+{
+    bool http_1_0 = strcmp(line->version, "HTTP/1.0") == 0;
+    if (!http_1_0 && strcmp(line->version, "HTTP/1.1") != 0)
+        return bag_problem_set(problem, BAG_ERROR_VERSION_NOT_SUPPORTED,
+                               "%s is not supported; use HTTP/1.1",
+                               bag_quote(line->version, strlen(line->version)).text);
+    if (!*line->method || !all_in(line->method, strlen(line->method), T))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the method '%s' must be a token",
+                               bag_quote(line->method, strlen(line->method)).text);
+    if (head->hosts > 1 || (head->hosts == 0 && !http_1_0))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the request has %u Host headers; it must have one", head->hosts);
+    if (head->lengths > 1 || head->codings > 1)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the request has %u %s headers; it must have at most one",
+                               head->lengths > 1 ? head->lengths : head->codings,
+                               head->lengths > 1 ? "Content-Length" : "Transfer-Encoding");
+    if (head->codings && head->lengths)
+        return reject(problem, "the request has both Content-Length and Transfer-Encoding; it must "
+                               "have at most one of them");
+    return !head->codings || !http_1_0 || reject(problem, "HTTP/1.0 has no Transfer-Encoding");
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+bool bag_http_host_is_ours(const char *host, const char *names)
+{
+    char name[256], address[sizeof(struct in6_addr)];
+    if (!host || !*host)
+        return true;
+    bool is_bracketed = *host == '[';
+    size_t bytes = is_bracketed ? strcspn(++host, "]") : strcspn(host, ":");
+    if (bytes >= sizeof name)
+        return false;
+    memcpy(name, host, bytes);
+    name[bytes] = 0;
+    if (inet_pton(is_bracketed ? AF_INET6 : AF_INET, name, address) == 1 ||
+        is(name, bytes, "localhost"))
+        return true;
+    for (; names && *names; names += strspn(names, ", ")) {
+        size_t listed = strcspn(names, ", ");
+        if ((listed == 1 && *names == '*') ||
+            (listed == bytes && strncasecmp(names, name, bytes) == 0))
+            return true;
+        names += listed;
+    }
+    return false;
+}
