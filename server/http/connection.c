@@ -172,7 +172,8 @@ static struct bag_http_connection *find_evictable(struct bag_http_connections *c
     struct bag_http_connection *connection = connections->lists[stage].first;
     for (unsigned left = MAX_LOOKED_AT;
          connection && left && connection->since_ms + EVICTABLE_MS <= now_ms; left--) {
-        bool is_rich = most == 0 || (connection->client && connection->client->connections > most);
+        bool is_rich = (most == 0 && !connection->surplus) ||
+                       (connection->client && connection->client->connections > most);
         if (is_rich && (stage != BAG_HTTP_CONNECTION_IDLE || peek(connection) <= 0))
             return connection;
         connection = connection->next;
