@@ -431,24 +431,12 @@ void bag_http_count_rejection(const struct bag_http_context *context, int status
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* Of a path that was cut, or of an error's text, which a problem bounds. */
+/* Of an error's text, which a problem bounds. */
 #define LOGGED_BYTES 1024
 
 static const char *text_of(const char *text)
 {
     return text ? text : "";
-}
-
-/* Without the query, which may hold a token: it is there where the head is rejected for its form.
- */
-static const char *path_of(const struct bag_http_access *access, char path[LOGGED_BYTES])
-{
-    const char *target = access->line->target;
-    size_t bytes = strcspn(target, "?#");
-    if (!target[bytes])
-        return target;
-    snprintf(path, LOGGED_BYTES, "%.*s", (int)bytes, target);
-    return path;
 }
 
 /* The text of an error as its document has it, without the escapes. */
@@ -470,14 +458,14 @@ static void log_request(const struct bag_http_access *access, const struct bag_j
 {
     const struct bag_model *model = job->infer.input.model;
     bool pooled = model && reply->status == 200;
-    char path[LOGGED_BYTES], reason[LOGGED_BYTES];
+    char reason[LOGGED_BYTES];
     struct bag_log_field error = {0};
     if (reply->status >= 400)
         error = (struct bag_log_field)BAG_LOG_TEXT("error", reason_of(reply, reason));
     bag_log_often(
         slow ? BAG_LOG_LEVEL_WARNING : BAG_LOG_LEVEL_INFO, slow ? "slow request" : "request",
         BAG_LOG_TEXT("client", bag_http_peer_text(access->line->peer)),
-        BAG_LOG_TEXT("method", access->line->method), BAG_LOG_TEXT("path", path_of(access, path)),
+        BAG_LOG_TEXT("method", access->line->method), BAG_LOG_TEXT("path", access->line->target),
         BAG_LOG_NUMBER("status", reply->status), BAG_LOG_NUMBER("bytes_in", access->received_bytes),
         BAG_LOG_NUMBER("bytes_out", reply->body_bytes), BAG_LOG_NUMBER("duration_us", took_us),
         BAG_LOG_TEXT("model", model ? model->name : ""),

@@ -206,11 +206,11 @@ struct message {
 static int ask(const struct message *message, size_t *reply_bytes)
 {
     char head[512];
-    int bytes = snprintf(head, sizeof head,
-                         "%s %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: "
-                         "%zu\r\n%s\r\n",
-                         message->body ? "POST" : "GET", message->path, message->body_bytes,
-                         message->headers);
+    int bytes = snprintf(
+        head, sizeof head,
+        "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "
+        "%zu\r\n%s\r\n",
+        message->body ? "POST" : "GET", message->path, message->body_bytes, message->headers);
     int fd = connect_to_server();
     atomic_store(&world.longest_turn_ns, 0);
     atomic_store(&world.plans, 0);
