@@ -236,11 +236,11 @@ static void answer_model(struct bag_http_request *request,
     free(versions);
 }
 
-/* It says up to which update rows have come. */
+/* It says up to which update rows have come, where rows change. */
 static void make_model(struct bag_http_request *request)
 {
     answer_model(request, bag_v2_describe_model);
-    request->reply.no_store = true;
+    request->reply.no_store = request->context->service->updates != NULL;
 }
 
 static void make_config(struct bag_http_request *request)
