@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 /* What decoding one header may take. */
-#define ARENA_BYTES (256 << 10)
+#define ARENA_BYTES (1 << 20)
 
 /* Digits of a number that is taken without checking for overflow, and is exact everywhere. */
 #define MAX_DIGITS 15
@@ -271,7 +271,7 @@ void bag_v2_template_free(struct bag_v2_template *template)
 /* ---- the headers of a loop ------------------------------------------------------------------- */
 
 /* Longer JSON headers are decoded every time. */
-#define MAX_HEADER_BYTES 8192
+#define MAX_HEADER_BYTES 65536
 
 /* A prime: of clients that take turns each is learned. */
 #define LEARNED_MISSES 17

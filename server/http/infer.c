@@ -174,6 +174,15 @@ static bool set_body(struct bag_http_request *request)
     return !request->job.failed;
 }
 
+/* Long JSON headers, as those of many features, take long to be decoded, and little where one like
+ * them was decoded before. */
+static bool is_planned_quickly(struct bag_http_context *context, const struct bag_infer *infer)
+{
+    return bag_infer_plan_cost_ns(infer, false) <= context->inline_cost_ns ||
+           (bag_infer_plan_cost_ns(infer, true) <= context->inline_cost_ns &&
+            bag_infer_knows_header(infer, &context->header_cache));
+}
+
 /* Answers at once where that is cheap; false where the engine should: handing a request over and
  * back costs about inline_work_us, and other clients would wait behind longer work, or behind the
  * disk that a mapped table is on. */
@@ -181,8 +190,7 @@ static bool infer_now(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
     struct bag_job *job = &request->job;
-    if (job->infer.input.coding != BAG_CODING_IDENTITY ||
-        bag_infer_plan_cost_ns(&job->infer) > context->inline_cost_ns)
+    if (job->infer.input.coding != BAG_CODING_IDENTITY || !is_planned_quickly(context, &job->infer))
         return false;
     job->failed = !bag_infer_plan(&job->infer, &context->header_cache, &job->problem);
     if (!job->failed && (job->infer.input.model->mapped ||

@@ -13,6 +13,7 @@
 /* Rough costs, for choosing between the I/O thread and a worker. Being wrong by a factor of two
  * moves the bound and nothing else. */
 #define JSON_PARSE_NS_PER_BYTE    2
+#define KNOWN_BYTES_PER_NS        4 /* of a JSON header like one before */
 #define BINARY_CHECK_BYTES_PER_NS 4
 #define KEYS_NS_PER_BYTE          5 /* a key of 8 bytes is looked up in 40 */
 #define GATHER_BYTES_PER_NS       8
@@ -186,6 +187,15 @@ static const struct bag_v2_request *decode(struct bag_infer *infer, struct bag_h
     return fresh;
 }
 
+bool bag_infer_knows_header(const struct bag_infer *infer, struct bag_header_cache *header_cache)
+{
+    const struct bag_infer_input *input = &infer->input;
+    if (bag_header_cache_find(header_cache, input->body, input->body_bytes, input->header_bytes))
+        return true;
+    bag_header_cache_learn(header_cache, input->body, input->body_bytes, input->header_bytes);
+    return false;
+}
+
 /* A few bytes can ask for much: many bags without an index, wide projections. */
 static bool check_work(const struct bag_infer *infer, struct bag_problem *problem)
 {
@@ -356,10 +366,10 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 
-uint64_t bag_infer_plan_cost_ns(const struct bag_infer *infer)
+uint64_t bag_infer_plan_cost_ns(const struct bag_infer *infer, bool known)
 {
     uint64_t body_bytes = infer->input.body_bytes, header_bytes = infer->input.header_bytes;
-    return JSON_PARSE_NS_PER_BYTE * header_bytes +
+    return (known ? header_bytes / KNOWN_BYTES_PER_NS : header_bytes * JSON_PARSE_NS_PER_BYTE) +
            (body_bytes - header_bytes) / BINARY_CHECK_BYTES_PER_NS +
            (infer->input.model->resolves ? KEYS_NS_PER_BYTE * body_bytes : 0);
 }
@@ -368,7 +378,7 @@ uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer)
 {
     size_t tensor_bytes = infer->input.body_bytes - infer->input.header_bytes;
     size_t indices = (tensor_bytes ? tensor_bytes : infer->input.body_bytes) / sizeof(int64_t);
-    return bag_infer_plan_cost_ns(infer) +
+    return bag_infer_plan_cost_ns(infer, false) +
            indices * infer->input.model->typical_row_bytes / GATHER_BYTES_PER_NS;
 }
 

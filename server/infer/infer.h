@@ -113,8 +113,12 @@ void bag_infer_run_together(struct bag_infer *const *infers, bool *made,
                             struct bag_problem *const *problems, size_t count,
                             struct bag_buffers *buffers);
 
-/* Rough time that bag_infer_plan takes for a body, before it is decoded. */
-uint64_t bag_infer_plan_cost_ns(const struct bag_infer *infer);
+/* Whether the body's JSON header is like one of the cache; otherwise the cache is told of it. */
+bool bag_infer_knows_header(const struct bag_infer *infer, struct bag_header_cache *header_cache);
+
+/* Rough time that bag_infer_plan takes for a body, before it is decoded; `known`: as if its header
+ * were in the cache. */
+uint64_t bag_infer_plan_cost_ns(const struct bag_infer *infer, bool known);
 
 /* Rough time that all of it takes, before a plan: as if the body held little but 64-bit indices. */
 uint64_t bag_infer_whole_cost_ns(const struct bag_infer *infer);

@@ -201,13 +201,42 @@ static void test_learns_what_comes_often(void **state)
     bag_header_cache_free(&cache);
 }
 
+/* Those of many features are learned as well, up to 64 KiB. */
+static void test_wide_headers(void **state)
+{
+    static const struct {
+        unsigned inputs;
+        bool is_kept;
+    } cases[] = {{1, true}, {100, true}, {600, true}, {800, false}};
+    char *header = malloc(800 * 100 + 100);
+    (void)state;
+    assert_non_null(header);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct bag_header_cache cache = {.misses = 0};
+        int used = sprintf(header, "{\"inputs\":[");
+        for (unsigned j = 0; j < cases[i].inputs; j++)
+            used += sprintf(header + used,
+                            "%s{\"name\":\"f%03u.indices\",\"shape\":[%d],\"datatype\":\"INT32\","
+                            "\"parameters\":{\"binary_data_size\":%d}}",
+                            j ? "," : "", j, j ? 0 : 2, j ? 0 : 8);
+        used += sprintf(header + used, "]}");
+        assert_int_equal(used <= 65536, cases[i].is_kept);
+        assert_null(find(&cache, header));
+        const struct bag_v2_request *request = find(&cache, header);
+        assert_int_equal(request != NULL, cases[i].is_kept);
+        if (request)
+            assert_int_equal(request->num_inputs, cases[i].inputs);
+        bag_header_cache_free(&cache);
+    }
+    free(header);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_byte_differs),
-        cmocka_unit_test(test_numbers_and_ids),
-        cmocka_unit_test(test_no_templates),
-        cmocka_unit_test(test_learns_what_comes_often),
+        cmocka_unit_test(test_one_byte_differs), cmocka_unit_test(test_numbers_and_ids),
+        cmocka_unit_test(test_no_templates),     cmocka_unit_test(test_learns_what_comes_often),
+        cmocka_unit_test(test_wide_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

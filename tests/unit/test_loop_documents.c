@@ -68,11 +68,36 @@ static void test_names_that_are_not_known(void **state)
     expect_short("/v2/models/wide/infer", 400, output);
 }
 
+/* Known after the first time. */
+static void test_a_long_header(void **state)
+{
+    const int inputs = 400;
+    char *body = malloc(inputs * 200 + 100), headers[64];
+    (void)state;
+    assert_non_null(body);
+    int used = sprintf(body, "{\"inputs\":[");
+    for (int i = 0; i < inputs; i++)
+        used +=
+            sprintf(body + used,
+                    "%s{\"name\":\"" FEATURE ".indices\",\"datatype\":\"INT64\",\"shape\":[1,1],"
+                    "\"parameters\":{\"binary_data_size\":8}}",
+                    i ? "," : "", i);
+    used += sprintf(body + used, "]}");
+    assert_in_range(used, 50000, 65536);
+    snprintf(headers, sizeof headers, "Inference-Header-Content-Length: %d\r\n", used);
+    memset(body + used, 0, 8 * (size_t)inputs);
+    struct message message = {"/v2/models/wide/infer", headers, body,
+                              (size_t)used + 8 * (size_t)inputs};
+    expect_short_turns("a header of 400 inputs", 200, &message);
+    free(body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_names_that_are_not_known),
+        cmocka_unit_test(test_a_long_header),
     };
     return cmocka_run_group_tests(tests, start, stop_server);
 }
