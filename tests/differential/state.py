@@ -90,11 +90,16 @@ class LiveTable:
                 self.stored[row] = values
             return
         need(len(set(ids) - set(self.where)) <= len(self.free), "no spare row")
-        for key, row in zip(ids, stored):
+        for key, values in zip(ids, stored):
             if key not in self.where:
-                row = self.where[key] = self.free.pop()
-                self.first_reused = min(self.first_reused, row if row in self.given_up else len(self.stored))
-            self.stored[self.where[key]] = row
+                self.where[key] = self._take_row()
+            self.stored[self.where[key]] = values
+
+    def _take_row(self):
+        row = self.free.pop()
+        if row in self.given_up:
+            self.first_reused = min(self.first_reused, row)
+        return row
 
     def keep(self, rows):
         """Keeps so many rows, from the first, from new keys from here on; whether they were."""
