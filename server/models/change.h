@@ -318,6 +318,10 @@ bool bag_change_uses(const struct bag_change_plan *plan, const struct bag_stored
 struct bag_stored_table *bag_change_find_stored(const struct bag_change_plan *plan,
                                                 const struct bag_source *source);
 
+/* Lets go of held versions that could not take an update: they are read again when they are asked
+ * for. */
+void bag_change_forget_fallen(struct bag_changer *changer);
+
 /* Lets go of the version that was held first, of those that the plan does without, and waits until
  * requests that read it have ended. False where there is none. */
 bool bag_change_let_go(struct bag_change_plan *plan);

@@ -294,6 +294,7 @@ struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum b
         return NULL;
     }
     changer->refusal = (struct bag_refusal){0};
+    bag_change_forget_fallen(changer);
     *plan = (struct bag_change_plan){.changer = changer,
                                      .kind = kind,
                                      .number = ++changer->num_plans,

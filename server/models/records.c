@@ -4,6 +4,7 @@
 #include "change.h"
 
 #include "server/system/log.h"
+#include "server/table/updates.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,6 +161,17 @@ bool bag_change_keep(struct bag_changer *changer, struct bag_model *model)
     held[record->num_held++] =
         (struct bag_held){.model = bag_model_hold(model), .order = ++changer->num_holds};
     return true;
+}
+
+void bag_change_forget_fallen(struct bag_changer *changer)
+{
+    for (size_t i = 0; i < changer->num_records; i++) {
+        struct bag_record *record = changer->records[i];
+        for (size_t j = record->num_held; j-- > 0;) {
+            if (bag_updates_fell_behind(record->held[j].model->memory->live))
+                forget_held(record, j);
+        }
+    }
 }
 
 /* Of those that the plan does without, the one that was held first; NULL: there is none. */

@@ -313,6 +313,10 @@ void bag_updates_leave(struct bag_live_reader *reader);
  * is served. NULL, one that is mapped, has. */
 bool bag_updates_is_next(const struct bag_live_rows *live);
 
+/* Whether the table lacks an update that others took: it would answer with old rows. NULL does not.
+ */
+bool bag_updates_fell_behind(const struct bag_live_rows *live);
+
 /* Applies the updates in folders table->deltas/NUMBER that follow the last one of the table's
  * model, to all its versions. `polls`: those alone that were the same in the last call, unless a
  * ready_file says that they are whole. One that is missing, or cannot be applied, is waited for,

@@ -366,6 +366,16 @@ bool bag_updates_is_next(const struct bag_live_rows *live)
     return is_next;
 }
 
+bool bag_updates_fell_behind(const struct bag_live_rows *live)
+{
+    if (!live)
+        return false;
+    pthread_mutex_lock(&live->stream->updates->lock);
+    bool fell_behind = live->fell_behind;
+    pthread_mutex_unlock(&live->stream->updates->lock);
+    return fell_behind;
+}
+
 /* All tables that are left include more: one of them was served in place of those that are gone. */
 static void go_on_with_rest(struct bag_updates_stream *stream)
 {

@@ -158,6 +158,7 @@ class TableModel:
         self.versions, self.batches, self.readers = {}, [], []
         self.served, self.live = None, None
         self.floor = 0  # what the journal may have dropped: updates that a loaded version had in its file
+        self.earlier, self.holds = [], False  # rules that versions had; whether some are held
         self.hashes, self.base_rows, self.reserved_keys = False, 0, set()
 
     # -- rules
@@ -168,6 +169,11 @@ class TableModel:
         own = [Rules(self.served.pooling(), self.live)] + [
             Rules(self.served.pooling() | settings, self.live) for settings in self.readers]
         return {r.default for r in own if r.default is not None}
+
+    def perhaps_protected_keys(self):
+        """Default keys of versions that may be held, to go back to."""
+        rules = [Rules(settings, self.live) for settings in self.earlier]
+        return {r.default for r in rules if r.default is not None} if self.holds else set()
 
     def kept_rows(self, version):
         return max(settings.get("hash_rows", 0) if settings.get("missing") == "hash" else 0
@@ -212,6 +218,7 @@ class TableModel:
 
     def serve(self, version):
         """It is loaded now."""
+        self.earlier.append(version.pooling())
         self.live, self.served = self.replay(version), version
         self.floor = max(self.floor, version.snapshot.through)
 
@@ -231,7 +238,7 @@ class TableModel:
         """The process ends."""
         if not self.keeps_journal:
             self.batches, self.floor = [], 0
-        self.served = self.live = None
+        self.served, self.live, self.earlier = None, None, []
 
     @property
     def sequence(self):

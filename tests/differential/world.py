@@ -212,6 +212,8 @@ class World:
         batch = Batch(number, number, [], model.live.storage, None)
         deletes = model.live.where is not None and self.rng.random() < 0.3
         tensors = self.random_rows_of(model, batch, 3, deletes, {})
+        if self.may_be_protected(model, batch):
+            return
         if any(t.datatype == "BF16" or t.array.dtype == np.int32 and t.name == "keys" for t in tensors):
             return
         self.maker.add_delta(model, batch, tensors[0].array, None if deletes else tensors[1].array)
@@ -294,6 +296,8 @@ class World:
             model.live.check(batch, model.protected_keys())
         except Rejected as why:
             wrong = str(why)
+        if not wrong and reply.status == 400 and self.may_be_protected(model, batch):
+            wrong = "a default key of a version that is held"
         if wrong:
             expect(reply.status in (400, 409, 507), f"status {reply.status} for {wrong}: {reply.body[:300]!r}")
             self.count("updates refused")
@@ -301,6 +305,10 @@ class World:
         reply.expect(200)
         expect_equal((reply.json()["applied"], reply.json()["sequence"]), (True, batch.sequence))
         self.applied(model, batch)
+
+    @staticmethod
+    def may_be_protected(model, batch):
+        return batch.stored is None and bool(set(batch.ids) & model.perhaps_protected_keys())
 
     def applied(self, model, batch):
         model.live.apply(batch)
@@ -370,6 +378,7 @@ class World:
         reply = self.serving.admin.load(model.name, changed.number)
         if can:
             model.served = changed
+            model.earlier.append(changed.pooling())
         blocked = can and self.follow_deltas(model)
         expect(reply.status in ((200,) if can and not blocked else (400, 409)),
                f"other rules: {reply.status} {reply.body[:300]!r}")
@@ -469,6 +478,8 @@ class World:
     def is_next(model, batch, parameters):
         """Whether it is taken, and shows."""
         if any(v.snapshot.through >= batch.sequence for v in model.versions.values()):
+            return False
+        if World.may_be_protected(model, batch):
             return False
         first = parameters.get("first_sequence", parameters.get("sequence", batch.first))
         return first <= batch.first and parameters.get("sequence", batch.sequence) > model.sequence

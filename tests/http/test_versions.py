@@ -137,6 +137,22 @@ def test_start_passes_over_what_lacks_updates(directory, mode):
             expect(word in found["t", version][1], f"{found}")
 
 
+def test_held_versions_without_all_updates(directory):
+    """One that is held and cannot take an update is not served again from memory, without a word: it is
+    read again, and refused for what it lacks."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    write_json(root / "t" / "config.json", {"keep_versions": 1})
+    with serve(directory, "--updates", "on") as server:
+        admin = server.admin
+        publish(root, "t", 2, settings={"updates_through": 1})
+        admin.load("t").expect(200)
+        update(admin.client, "t", [0, ROWS - 1], [[5] * COLUMNS] * 2, sequence=2).expect(200)
+        error = admin.load("t", 1).expect(400).error()
+        expect("lacks updates 1 to 1" in error, error)
+        expect_equal(served(server.client), 5)
+
+
 def test_folders_that_are_no_versions(directory):
     """A model without any is told, with the folder that may be meant for one."""
     root = directory / "models"
