@@ -9,7 +9,8 @@
 #include <cpuid.h>
 #endif
 
-const struct bag_kernels bag_generic_kernels = {.ids_valid = bag_ref_ids_valid};
+const struct bag_kernels bag_generic_kernels = {.ids_valid = bag_ref_ids_valid,
+                                                .find_keys = bag_ref_keys_find};
 
 /* NULL where this build has none. */
 static const struct bag_kernels *const kernels_of[BAG_ISA_COUNT] = {

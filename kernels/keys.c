@@ -1,85 +1,19 @@
-/* Lines of seven keys; see keys.h.
- *
- * A hash times the number of lines is 128 bits long: the high half is the home line, the low half
- * says where in that line's range the hash is. Neighbours differ there by the number of lines, so
- * its lowest `s` bits can be left out, where 2^s is at most that number. A word holds, from the
- * highest bit: the probe (1 to 15, at least 4 bits), the 64 - s others, and the low bits of the
- * row. Line, probe and rest tell the home line and the hash: an equal word is the same key. */
-#include "keys.h"
-#include "pool_entries.h"
+/* Building and changing the index of keys.h, and looking keys up in plain C. */
+#include "keys_line.h"
+#include "pool_block.h"
 
 #define HIGH_BITS 8
-
-/* About as many lines from one probe to the next at most: mostly within the same large page. */
-#define MAX_DISTANCE 4096
-
-/* With so many lines a probe has 4 bits in tables of any size; see bag_keys_for. */
-#define MIN_LINES 16
 
 _Static_assert(sizeof(struct bag_keys_line) == 64, "a line of the cache");
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
 
-/* Where a key may be. */
-struct place {
-    size_t line;
-    uint64_t word; /* of its slot there, with zeros in place of the row */
-};
-
-static inline uint64_t hash(const struct bag_keys *keys, uint64_t key)
-{
-    const uint64_t *seed = keys->seed.words;
-    key = (key ^ seed[0]) * (seed[1] | 1);
-    key = ((key ^ key >> 32) + seed[2]) * (seed[3] | 1);
-    return key ^ key >> 32;
-}
-
-static inline unsigned hash_bits(const struct bag_keys *keys)
-{
-    return 1 + (unsigned)__builtin_clzll(keys->num_lines);
-}
-
-static inline unsigned probe_shift(const struct bag_keys *keys)
-{
-    return hash_bits(keys) + keys->low_bits;
-}
-
-static inline struct place home_of(const struct bag_keys *keys, uint64_t key)
-{
-    unsigned __int128 product = (unsigned __int128)hash(keys, key) * keys->num_lines;
-    uint64_t rest = (uint64_t)product >> (64 - hash_bits(keys));
-    return (struct place){(size_t)(product >> 64),
-                          rest << keys->low_bits | UINT64_C(1) << probe_shift(keys)};
-}
-
-static inline unsigned probe_of(const struct bag_keys *keys, uint64_t word)
-{
-    return (unsigned)(word >> probe_shift(keys));
-}
-
-/* How far the line after this probe is; the distances grow by one from probe to probe, so that few
- * lines are tried twice, however many there are. `word` may have any row and probe. */
-static inline size_t distance_after(const struct bag_keys *keys, uint64_t word, unsigned probe)
-{
-    uint64_t rest = word << (64 - probe_shift(keys)) >> (64 - hash_bits(keys));
-    size_t most = keys->num_lines - MIN_LINES;
-    uint64_t mixed = rest * UINT64_C(0x9e3779b97f4a7c15) >> 32;
-    return (size_t)(mixed * (most < MAX_DISTANCE ? most : MAX_DISTANCE) >> 32) + probe;
-}
-
-static inline struct place next_place(const struct bag_keys *keys, struct place place)
-{
-    size_t line = place.line + distance_after(keys, place.word, probe_of(keys, place.word));
-    return (struct place){line < keys->num_lines ? line : line - keys->num_lines,
-                          place.word + (UINT64_C(1) << probe_shift(keys))};
-}
-
 /* The home line of the key that is at a place. */
-static size_t home_line(const struct bag_keys *keys, struct place place)
+static size_t home_line(const struct bag_keys *keys, struct bag_keys_place place)
 {
     size_t line = place.line;
-    for (unsigned probe = probe_of(keys, place.word) - 1; probe > 0; probe--) {
-        size_t distance = distance_after(keys, place.word, probe);
+    for (unsigned probe = bag_keys_probe(keys, place.word) - 1; probe > 0; probe--) {
+        size_t distance = bag_keys_distance_after(keys, place.word, probe);
         line = line >= distance ? line - distance : line + keys->num_lines - distance;
     }
     return line;
@@ -91,7 +25,8 @@ struct bag_keys bag_keys_for(size_t max_keys)
     while (max_keys >> row_bits)
         row_bits++;
     size_t num_lines = max_keys / 13 * 2 + 2;
-    return (struct bag_keys){.num_lines = num_lines < MIN_LINES ? MIN_LINES : num_lines,
+    return (struct bag_keys){.num_lines =
+                                 num_lines < BAG_KEYS_MIN_LINES ? BAG_KEYS_MIN_LINES : num_lines,
                              .low_bits = row_bits - HIGH_BITS};
 }
 
@@ -106,40 +41,9 @@ int64_t bag_keys_hashed_row(uint64_t key, int64_t num_rows)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static inline uint64_t word_at(const struct bag_keys_line *line, unsigned slot)
-{
-    return __atomic_load_n(&line->words[slot], __ATOMIC_ACQUIRE);
-}
-
-/* The slot of the line whose word is that of the place, but for the row; -1: none. One at most is.
- */
-static inline int match(const struct bag_keys *keys, struct place place)
-{
-    const struct bag_keys_line *line = &keys->lines[place.line];
-    unsigned matches = 0;
-    for (unsigned slot = 0; slot < BAG_KEYS_PER_LINE; slot++)
-        matches |= (unsigned)((word_at(line, slot) ^ place.word) >> keys->low_bits == 0) << slot;
-    return matches ? __builtin_ctz(matches) : -1;
-}
-
-/* The row of the key in the place's line, -1 where it is not there. The slot may change meanwhile:
- * its word is read again. */
-static inline int64_t row_at(const struct bag_keys *keys, struct place place)
-{
-    const struct bag_keys_line *line = &keys->lines[place.line];
-    int slot;
-    while ((slot = match(keys, place)) >= 0) {
-        uint64_t word = word_at(line, (unsigned)slot);
-        uint64_t high = __atomic_load_n(&line->high[slot], __ATOMIC_ACQUIRE);
-        uint64_t low = word ^ place.word;
-        if (low >> keys->low_bits == 0 && word_at(line, (unsigned)slot) == word)
-            return (int64_t)(high << keys->low_bits | low);
-    }
-    return -1;
-}
-
 /* Writes an empty slot. */
-static void put(const struct bag_keys *keys, struct place place, unsigned slot, int64_t row)
+static void put(const struct bag_keys *keys, struct bag_keys_place place, unsigned slot,
+                int64_t row)
 {
     struct bag_keys_line *line = &keys->lines[place.line];
     uint64_t low = (uint64_t)row & ((UINT64_C(1) << keys->low_bits) - 1);
@@ -153,12 +57,13 @@ enum filled { FILLED, FULL, TWICE };
 
 /* Takes the first empty slot. Nobody removes keys meanwhile, so two threads with the same key meet
  * in the same slot, or both find the line full. */
-static inline enum filled fill_line(const struct bag_keys *keys, struct place home, int64_t row)
+static inline enum filled fill_line(const struct bag_keys *keys, struct bag_keys_place home,
+                                    int64_t row)
 {
     struct bag_keys_line *line = &keys->lines[home.line];
     uint64_t filled = home.word | ((uint64_t)row & ((UINT64_C(1) << keys->low_bits) - 1));
     for (unsigned slot = 0; slot < BAG_KEYS_PER_LINE; slot++) {
-        uint64_t word = word_at(line, slot);
+        uint64_t word = bag_keys_word(line, slot);
         if (word == 0 && __atomic_compare_exchange_n(&line->words[slot], &word, filled, false,
                                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
             line->high[slot] = (uint8_t)(row >> keys->low_bits);
@@ -177,10 +82,10 @@ bool bag_keys_fill(const struct bag_keys *keys, const void *added, size_t count,
                    struct bag_keys_entry *crowded, size_t *num_crowded)
 {
     struct bag_ids ids = {added, count, true};
-    struct place homes[AHEAD];
+    struct bag_keys_place homes[AHEAD];
     *num_crowded = 0;
     for (size_t i = 0; i < count + AHEAD; i++) {
-        struct place *home = &homes[i % AHEAD];
+        struct bag_keys_place *home = &homes[i % AHEAD];
         if (i >= AHEAD) {
             uint64_t key = (uint64_t)bag_id_at(&ids, i - AHEAD);
             int64_t row = first_row + (int64_t)(i - AHEAD);
@@ -191,7 +96,7 @@ bool bag_keys_fill(const struct bag_keys *keys, const void *added, size_t count,
                 crowded[(*num_crowded)++] = (struct bag_keys_entry){key, row};
         }
         if (i < count) {
-            *home = home_of(keys, (uint64_t)bag_id_at(&ids, i));
+            *home = bag_keys_home(keys, (uint64_t)bag_id_at(&ids, i));
             __builtin_prefetch(&keys->lines[home->line], 1, 3);
         }
     }
@@ -211,10 +116,11 @@ static int empty_slot(const struct bag_keys_line *line)
 }
 
 /* Puts a key into the place's line if that has room. */
-static bool settle(const struct bag_keys *keys, struct place place, size_t home, int64_t row)
+static bool settle(const struct bag_keys *keys, struct bag_keys_place place, size_t home,
+                   int64_t row)
 {
     int slot = empty_slot(&keys->lines[place.line]);
-    uint8_t probe = (uint8_t)probe_of(keys, place.word);
+    uint8_t probe = (uint8_t)bag_keys_probe(keys, place.word);
     if (slot < 0)
         return false;
     put(keys, place, (unsigned)slot, row);
@@ -231,34 +137,26 @@ static int make_room(const struct bag_keys *keys, size_t line)
     for (int slot = 0; slot < BAG_KEYS_PER_LINE; slot++) {
         uint64_t word = keys->lines[line].words[slot];
         uint64_t row = (uint64_t)keys->lines[line].high[slot] << keys->low_bits | (word & low_mask);
-        struct place place = {line, word & ~low_mask};
-        if (probe_of(keys, word) < BAG_KEYS_MAX_PROBE &&
-            settle(keys, next_place(keys, place), home_line(keys, place), (int64_t)row))
+        struct bag_keys_place place = {line, word & ~low_mask};
+        if (bag_keys_probe(keys, word) < BAG_KEYS_MAX_PROBE &&
+            settle(keys, bag_keys_next(keys, place), home_line(keys, place), (int64_t)row))
             return slot;
     }
     return -1;
 }
 
-/* Whether keys of the home line may be at later probes. Asked after the place was read: a key
- * that was moved on meanwhile has told the home line before. */
-static inline bool has_next(const struct bag_keys *keys, struct place place, size_t home)
-{
-    return probe_of(keys, place.word) <
-           __atomic_load_n(&keys->lines[home].last_probe, __ATOMIC_ACQUIRE);
-}
-
 /* Finds the place of a key, or that of its last probe; its row or -1. */
-static int64_t search(const struct bag_keys *keys, struct place *place)
+static int64_t search(const struct bag_keys *keys, struct bag_keys_place *place)
 {
     size_t home = place->line;
     int64_t row;
-    while ((row = row_at(keys, *place)) < 0 && has_next(keys, *place, home))
-        *place = next_place(keys, *place);
+    while ((row = bag_keys_row_at(keys, *place)) < 0 && bag_keys_has_next(keys, *place, home))
+        *place = bag_keys_next(keys, *place);
     return row;
 }
 
 /* Empties a slot in one of the key's lines; *place moves from the home line to that one. */
-static bool find_room(const struct bag_keys *keys, struct place *place)
+static bool find_room(const struct bag_keys *keys, struct bag_keys_place *place)
 {
     for (int probe = 1; probe <= BAG_KEYS_MAX_PROBE; probe++) {
         int slot = make_room(keys, place->line);
@@ -266,7 +164,7 @@ static bool find_room(const struct bag_keys *keys, struct place *place)
             __atomic_store_n(&keys->lines[place->line].words[slot], 0, __ATOMIC_RELEASE);
             return true;
         }
-        *place = next_place(keys, *place);
+        *place = bag_keys_next(keys, *place);
     }
     return false;
 }
@@ -274,16 +172,16 @@ static bool find_room(const struct bag_keys *keys, struct place *place)
 enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key, int64_t row,
                                       int64_t *other)
 {
-    struct place home = home_of(keys, key), place = home, room = {0};
+    struct bag_keys_place home = bag_keys_home(keys, key), place = home, room = {0};
     int last_probe = keys->lines[home.line].last_probe;
     for (int probe = 1; probe <= last_probe || (!room.word && probe <= BAG_KEYS_MAX_PROBE);
          probe++) {
-        *other = row_at(keys, place);
+        *other = bag_keys_row_at(keys, place);
         if (*other >= 0)
             return BAG_KEYS_DUPLICATE;
         if (!room.word && empty_slot(&keys->lines[place.line]) >= 0)
             room = place;
-        place = next_place(keys, place);
+        place = bag_keys_next(keys, place);
     }
     if (!room.word) {
         room = home;
@@ -302,10 +200,10 @@ enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key,
 static inline __attribute__((always_inline)) void prefetch_probes(const struct bag_keys *keys,
                                                                   uint64_t key)
 {
-    struct place place = home_of(keys, key);
+    struct bag_keys_place place = bag_keys_home(keys, key);
     for (int probe = 1; probe <= PREFETCHED_PROBES; probe++) {
         __builtin_prefetch(&keys->lines[place.line], 1, 3);
-        place = next_place(keys, place);
+        place = bag_keys_next(keys, place);
     }
 }
 
@@ -325,10 +223,11 @@ enum bag_keys_outcome bag_keys_insert_all(const struct bag_keys *keys,
 
 int64_t bag_keys_remove(const struct bag_keys *keys, uint64_t key)
 {
-    struct place place = home_of(keys, key);
+    struct bag_keys_place place = bag_keys_home(keys, key);
     int64_t row = search(keys, &place);
     if (row >= 0)
-        __atomic_store_n(&keys->lines[place.line].words[match(keys, place)], 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&keys->lines[place.line].words[__builtin_ctz(bag_keys_match(keys, place))],
+                         0, __ATOMIC_RELEASE);
     return row;
 }
 
@@ -336,81 +235,19 @@ int64_t bag_keys_remove(const struct bag_keys *keys, uint64_t key)
 
 int64_t bag_keys_find_one(const struct bag_keys *keys, uint64_t key)
 {
-    struct place place = home_of(keys, key);
+    struct bag_keys_place place = bag_keys_home(keys, key);
     return search(keys, &place);
 }
 
-static inline void prefetch_row(const char *rows, size_t row_bytes, int64_t row)
+#define MATCH_SLOTS bag_keys_match
+#include "keys_find.h"
+
+size_t bag_ref_keys_find(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows)
 {
-    const char *at = rows + (size_t)row * row_bytes;
-    for (size_t byte = 0; byte < row_bytes; byte += 64)
-        __builtin_prefetch(at + byte, 0, 2);
+    return find_keys(keys, ids, rows);
 }
 
-/* A key that is looked up. */
-struct lookup {
-    struct place place; /* that line was prefetched */
-    size_t home, position;
-};
-
-static inline void start(const struct bag_keys *keys, const struct bag_ids *ids, size_t position,
-                         struct lookup *lookup)
+size_t bag_keys_find(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows)
 {
-    struct place home = home_of(keys, (uint64_t)bag_id_at(ids, position));
-    *lookup = (struct lookup){home, home.line, position};
-    __builtin_prefetch(&keys->lines[lookup->place.line], 0, 3);
-}
-
-static inline void go_on(const struct bag_keys *keys, struct lookup *lookup)
-{
-    lookup->place = next_place(keys, lookup->place);
-    __builtin_prefetch(&keys->lines[lookup->place.line], 0, 3);
-}
-
-/* Up to AHEAD keys are looked up in turn, a probe each; the next takes the place of one that is
- * done. `wide` and `fetched` are constants of each call. */
-static inline __attribute__((always_inline)) size_t find_all(const struct bag_keys *keys,
-                                                             struct bag_ids ids, bool wide,
-                                                             const struct bag_table *fetched,
-                                                             int64_t *rows)
-{
-    struct lookup lookups[AHEAD];
-    size_t row_bytes = fetched ? bag_row_bytes(fetched) : 0, next = 0, missing = 0, turn = 0;
-    size_t running = ids.count < AHEAD ? ids.count : AHEAD;
-    ids.wide = wide;
-    while (next < running) {
-        start(keys, &ids, next, &lookups[next]);
-        next++;
-    }
-    while (running > 0) {
-        turn = turn < running ? turn : 0;
-        struct lookup *lookup = &lookups[turn];
-        int64_t row = row_at(keys, lookup->place);
-        if (row < 0 && has_next(keys, lookup->place, lookup->home)) {
-            go_on(keys, lookup);
-            turn++;
-            continue;
-        }
-        rows[lookup->position] = row;
-        missing += row < 0;
-        if (fetched && row >= 0)
-            prefetch_row(fetched->rows, row_bytes, row);
-        if (next < ids.count) {
-            start(keys, &ids, next++, lookup);
-            turn++;
-        } else {
-            *lookup = lookups[--running];
-        }
-    }
-    return missing;
-}
-
-size_t bag_keys_find(const struct bag_keys *keys, const struct bag_ids *ids,
-                     const struct bag_table *fetched, int64_t *rows)
-{
-    if (fetched)
-        return ids->wide ? find_all(keys, *ids, true, fetched, rows)
-                         : find_all(keys, *ids, false, fetched, rows);
-    return ids->wide ? find_all(keys, *ids, true, NULL, rows)
-                     : find_all(keys, *ids, false, NULL, rows);
+    return bag_kernels_used->find_keys(keys, ids, rows);
 }

@@ -86,10 +86,8 @@ int64_t bag_keys_remove(const struct bag_keys *keys, uint64_t key);
 int64_t bag_keys_find_one(const struct bag_keys *keys, uint64_t key);
 
 /* The rows of keys, -1 for missing ones; returns how many are missing. INT32 keys are
- * sign-extended. Where `fetched` is not NULL, the rows of that table are asked into the cache; pays
- * while all of them fit. */
-size_t bag_keys_find(const struct bag_keys *keys, const struct bag_ids *ids,
-                     const struct bag_table *fetched, int64_t *rows);
+ * sign-extended. Rows are not prefetched meanwhile: pooling does that as fast. */
+size_t bag_keys_find(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows);
 
 /* The row in [0, num_rows) that stands in for a missing key; num_rows >= 1. The same in every
  * process: with all numbers modulo 2^64
@@ -116,7 +114,6 @@ struct bag_resolving {
     const struct bag_keys *keys;     /* NULL: a dense table */
     const struct bag_rules *rules;   /* as bag_pool_check got them */
     const struct bag_inputs *inputs; /* likewise */
-    bool fetches;                    /* the rows are asked into the cache */
     int64_t *rows;                   /* room for one for each index; args points at it afterwards */
     uint8_t *replaced;               /* room for as many, for args->replaced; NULL: not wanted */
     size_t num_missing;              /* set: keys, or indices, that the table does not have */

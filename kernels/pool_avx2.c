@@ -1,6 +1,7 @@
 /* The kernels for AVX2, FMA and F16C. Compiled for these alone: nothing here runs unless the
  * processor has them. */
 #if defined(__x86_64__)
+#include "keys_line.h"
 #include "pool_block.h"
 
 #include <immintrin.h>
@@ -249,6 +250,30 @@ BAG_LANE f32v f32v_load_some_bf16(const char *from, const struct f32v_some *some
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* Which of four words are a place's, but for the low bits. */
+static inline unsigned match_four(__m256i words, struct bag_keys_place place, __m256i rests)
+{
+    __m256i others = _mm256_xor_si256(words, _mm256_set1_epi64x((long long)place.word));
+    __m256i equal = _mm256_cmpeq_epi64(_mm256_and_si256(others, rests), _mm256_setzero_si256());
+    return (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(equal));
+}
+
+/* As bag_keys_match. What is read afterwards is not read before. */
+static inline unsigned match_slots(const struct bag_keys *keys, struct bag_keys_place place)
+{
+    const __m256i rests = _mm256_set1_epi64x((long long)(~UINT64_C(0) << keys->low_bits));
+    const __m256i *line = (const __m256i *)(const void *)&keys->lines[place.line];
+    __m256i first = _mm256_loadu_si256(line), last = _mm256_loadu_si256(line + 1);
+    __atomic_signal_fence(__ATOMIC_ACQUIRE);
+    unsigned matches = match_four(first, place, rests) | match_four(last, place, rests) << 4;
+    return matches & ((1u << BAG_KEYS_PER_LINE) - 1);
+}
+
+#define MATCH_SLOTS match_slots
+#include "keys_find.h"
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 #define BAG_KERNELS      bag_avx2_kernels
@@ -264,6 +289,7 @@ BAG_LANE f32v f32v_load_some_bf16(const char *from, const struct f32v_some *some
 #define BAG_SPLIT_TILES(X, ...)  X(__VA_ARGS__, 6) X(__VA_ARGS__, 8)
 #define BAG_OTHER_TILES(X, ...)  X(__VA_ARGS__, 5) X(__VA_ARGS__, 7)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 8)
+#define BAG_FIND_KEYS            find_keys
 #define BAG_ID_VECTOR_BYTES      32
 #define BAG_FAR                  2
 #include "pool_instances.h"

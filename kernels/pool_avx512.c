@@ -1,6 +1,7 @@
 /* The kernels for AVX-512. Compiled for it alone: nothing here runs unless the processor has it.
  * Rows narrower than a vector are left to AVX2, which every such processor has. */
 #if defined(__x86_64__)
+#include "keys_line.h"
 #include "pool_block.h"
 
 /* A test may name a header that emulates the instructions. */
@@ -197,6 +198,21 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
     *even = first;
 }
 
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* As bag_keys_match. What is read afterwards is not read before. */
+static inline unsigned match_slots(const struct bag_keys *keys, struct bag_keys_place place)
+{
+    const __m512i rests = _mm512_set1_epi64((long long)(~UINT64_C(0) << keys->low_bits));
+    __m512i words = _mm512_loadu_si512(&keys->lines[place.line]);
+    __atomic_signal_fence(__ATOMIC_ACQUIRE);
+    __m512i others = _mm512_xor_si512(words, _mm512_set1_epi64((long long)place.word));
+    return _mm512_testn_epi64_mask(others, rests) & ((1u << BAG_KEYS_PER_LINE) - 1);
+}
+
+#define MATCH_SLOTS match_slots
+#include "keys_find.h"
+
 /* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. Of narrow
@@ -214,6 +230,7 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
 #define BAG_SPLIT_TILES(X, ...) X(__VA_ARGS__, 3) X(__VA_ARGS__, 4)
 #define BAG_OTHER_TILES(X, ...)
 #define BAG_LARGEST_TILE(X, ...) X(__VA_ARGS__, 4)
+#define BAG_FIND_KEYS            find_keys
 #define BAG_ID_VECTOR_BYTES      64
 #define BAG_FAR                  4
 #include "pool_instances.h"

@@ -5,6 +5,7 @@
 #ifndef BAG_POOL_BLOCK_H
 #define BAG_POOL_BLOCK_H
 
+#include "keys.h"
 #include "pool_entries.h"
 
 /* What becomes a part of each instance of the loop, or of none: not every type needs it all. */
@@ -54,6 +55,11 @@ typedef bool bag_ids_fn(const struct bag_ids *ids, const struct bag_id_bounds *b
 
 bag_ids_fn bag_ref_ids_valid;
 
+/* As bag_keys_find. */
+typedef size_t bag_keys_fn(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows);
+
+bag_keys_fn bag_ref_keys_find;
+
 /* ---- kernels by instruction set -------------------------------------------------------------- */
 
 struct bag_tile_set;
@@ -61,6 +67,7 @@ struct bag_tile_set;
 struct bag_kernels {
     const struct bag_tile_set *sets[BAG_ROW_KIND_COUNT]; /* NULL: the plain C kernel */
     bag_ids_fn *ids_valid;
+    bag_keys_fn *find_keys;
     const struct bag_kernels *below; /* for rows narrower than a vector; NULL: plain C */
 };
 
@@ -221,7 +228,7 @@ BAG_LANE void bag_copy_some(char *to, const char *from, size_t bytes)
 struct bag_tile_set {
     /* Rows of one tile, of one vector first; NULL: see below. */
     bag_block_fn *whole[BAG_MODE_COUNT][BAG_TILE_VECTORS];
-    /* Likewise, but only for tables in the near caches; NULL: such rows are split. */
+    /* Likewise, but only where wide tiles pay; NULL: such rows are split. */
     bag_block_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS];
     /* Rows of several tiles of so many vectors each; NULL: those of the next larger are taken. */
     bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS];

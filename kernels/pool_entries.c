@@ -340,8 +340,7 @@ static enum bag_status resolve_keys(struct bag_resolving *resolving, struct bag_
     enum bag_status status = take_default_key(resolving, args, fault);
     if (status != BAG_STATUS_OK)
         return status;
-    size_t missing = bag_keys_find(resolving->keys, &args->indices,
-                                   resolving->fetches ? &args->table : NULL, resolving->rows);
+    size_t missing = bag_keys_find(resolving->keys, &args->indices, resolving->rows);
     return missing || resolving->rules->has_padding_idx ? judge_keys(resolving, args, fault)
                                                         : BAG_STATUS_OK;
 }

@@ -10,6 +10,7 @@
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
  *   #define BAG_OTHER_TILES(X, ...)  likewise of the kind whose columns cost the most alone
  *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
+ *   #define BAG_FIND_KEYS            what looks keys up
  *   #define BAG_ID_VECTOR_BYTES      bytes of the vectors that check ids
  *   #define BAG_FAR                  how far ahead the rows of large tables are prefetched: so many
  *                                    times as those of near ones */
@@ -317,5 +318,6 @@ const struct bag_kernels BAG_KERNELS = {
 #undef BAG_X
         },
     .ids_valid = ids_valid,
+    .find_keys = BAG_FIND_KEYS,
     .below = BAG_BELOW,
 };

@@ -498,7 +498,7 @@ static bool put_keys(struct bag_live_rows *live, const struct bag_rows_batch *ba
     if (!reserve_found(live, batch->count, problem))
         return false;
     int64_t *rows = live->found;
-    size_t missing = bag_keys_find(&live->memory->index.keys, &ids, NULL, rows);
+    size_t missing = bag_keys_find(&live->memory->index.keys, &ids, rows);
     bool ok = reserve_freed(live, missing, problem);
     if (ok && missing > bag_live_rows_spare(live))
         ok = bag_problem_set(problem, BAG_ERROR_STORAGE,

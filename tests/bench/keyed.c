@@ -174,26 +174,17 @@ static void run_dense(const struct bench *bench, const int64_t *rows, const uint
     pool(bench, rows);
 }
 
-static void find(const struct bench *bench, const uint64_t *keys, const struct bag_table *fetched,
-                 int64_t *found)
+static void find(const struct bench *bench, const uint64_t *keys, int64_t *found)
 {
     struct bag_ids ids = {keys, IDS, true};
-    bag_keys_find(&bench->index.keys, &ids, fetched, found);
+    bag_keys_find(&bench->index.keys, &ids, found);
 }
 
 static void run_keyed(const struct bench *bench, const int64_t *rows, const uint64_t *keys)
 {
     static int64_t found[IDS];
     (void)rows;
-    find(bench, keys, NULL, found);
-    pool(bench, found);
-}
-
-static void run_fetching(const struct bench *bench, const int64_t *rows, const uint64_t *keys)
-{
-    static int64_t found[IDS];
-    (void)rows;
-    find(bench, keys, &bench->table, found);
+    find(bench, keys, found);
     pool(bench, found);
 }
 
@@ -201,7 +192,7 @@ static void run_lookup(const struct bench *bench, const int64_t *rows, const uin
 {
     static int64_t found[IDS];
     (void)rows;
-    find(bench, keys, NULL, found);
+    find(bench, keys, found);
 }
 
 /* As lookup alone: without pooling. */
@@ -228,11 +219,10 @@ static void run_search(const struct bench *bench, const int64_t *rows, const uin
 typedef void side(const struct bench *bench, const int64_t *rows, const uint64_t *keys);
 
 /* X(name, function) */
-#define SIDES(X)                       \
-    X("dense", run_dense)              \
-    X("keyed", run_keyed)              \
-    X("keyed, fetching", run_fetching) \
-    X("lookup alone", run_lookup)      \
+#define SIDES(X)                  \
+    X("dense", run_dense)         \
+    X("keyed", run_keyed)         \
+    X("lookup alone", run_lookup) \
     X("binary search", run_search)
 
 static const struct {
@@ -299,7 +289,7 @@ static void measure_pattern(uint64_t *keys, size_t count, const char *name)
     static int64_t found[IDS];
     double cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
     for (size_t i = 0; i + IDS <= count; i += IDS)
-        bag_keys_find(&index.keys, &(struct bag_ids){keys + i, IDS, true}, NULL, found);
+        bag_keys_find(&index.keys, &(struct bag_ids){keys + i, IDS, true}, found);
     cpu = seconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
     printf("%-20s build %5.1f M keys/s of the processor, lookup %5.1f ns a key\n", name,
            (double)count / (built - start) * 1e-6, cpu / (double)(count / IDS * IDS) * 1e9);

@@ -54,7 +54,6 @@ static enum bag_status resolve(struct call *call, enum bag_dtype dtype, const vo
     call->resolving = (struct bag_resolving){.keys = call->keys,
                                              .rules = &call->rules,
                                              .inputs = &call->inputs,
-                                             .fetches = count % 2,
                                              .rows = call->rows,
                                              .replaced = call->replaced};
     return status == BAG_STATUS_OK ? bag_keys_resolve(&call->resolving, &call->args, &call->fault)
