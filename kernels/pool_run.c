@@ -163,6 +163,13 @@ BAG_LANE enum bag_mode mode_of(const struct bag_pool_args *args)
     return args->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
 }
 
+/* Rows of f16 and bf16 in memory lose by wide tiles where bags are long. */
+BAG_LANE bool wide_pays(const struct bag_block *block)
+{
+    const uint8_t kind = block->args->walk.kind;
+    return block->fetch.near || kind == BAG_KIND_OF_F32 || kind == BAG_KIND_OF_INT8;
+}
+
 /* Chooses the instance and splits the columns into its tiles, as few and as narrow as can be. */
 BAG_LANE bag_block_fn *choose(struct bag_block *block, const struct bag_tile_set *set)
 {
@@ -174,7 +181,7 @@ BAG_LANE bag_block_fn *choose(struct bag_block *block, const struct bag_tile_set
         return set->narrow[mode];
     if (vectors <= BAG_TILE_VECTORS && set->whole[mode][vectors - 1])
         return set->whole[mode][vectors - 1];
-    if (vectors <= BAG_TILE_VECTORS && block->fetch.near && set->wide[mode][vectors - 1])
+    if (vectors <= BAG_TILE_VECTORS && wide_pays(block) && set->wide[mode][vectors - 1])
         return set->wide[mode][vectors - 1];
     block->num_tiles = (vectors + set->largest_tile - 1) / set->largest_tile;
     size_t tile_vectors = (vectors + block->num_tiles - 1) / block->num_tiles;
@@ -270,6 +277,96 @@ static void stream(char *to, const char *from, size_t bytes)
     memcpy(to + end, from + end, bytes - end);
 }
 
+/* ---- equal bags ------------------------------------------------------------------------------ */
+
+/* A user's features come once for each candidate: bags that are like the one before them are pooled
+ * once, and their results copied. It is tried where bags have so many entries, and bytes of rows
+ * where these are in the near caches, and where most of the first bags of a block repeat: for less,
+ * copying takes as long as pooling. */
+#define EQUAL_LEAST_ENTRIES 10
+#define EQUAL_LEAST_BYTES   2048
+#define EQUAL_FIRST_BAGS    8
+#define EQUAL_FETCHED_ROWS  32
+
+/* Whether a bag of the block has the entries of the one before it, with their weights. */
+static bool repeats(const struct bag_block *block, size_t bag)
+{
+    const struct bag_pool_args *args = block->args;
+    const size_t *bounds = block->bounds + bag;
+    size_t count = bounds[0] - bounds[-1];
+    if (bounds[1] - bounds[0] != count || count < EQUAL_LEAST_ENTRIES ||
+        bag_id_at(&args->indices, bounds[0]) != bag_id_at(&args->indices, bounds[-1]))
+        return false;
+    size_t id_bytes = args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
+    const char *ids = args->indices.data, *weights = args->weights;
+    size_t weight_bytes = bag_dtypes[args->weights_dtype].bytes;
+    return memcmp(ids + bounds[0] * id_bytes, ids + bounds[-1] * id_bytes, count * id_bytes) == 0 &&
+           (!weights || memcmp(weights + bounds[0] * weight_bytes,
+                               weights + bounds[-1] * weight_bytes, count * weight_bytes) == 0);
+}
+
+static bool has_equal_bags(const struct bag_block *block)
+{
+    const struct bag_row_walk *walk = &block->args->walk;
+    size_t last = block->num_bags <= EQUAL_FIRST_BAGS ? block->num_bags - 1 : EQUAL_FIRST_BAGS;
+    size_t entries = block->bounds[block->num_bags] - block->bounds[0], equal = 0;
+    if (entries < block->num_bags * EQUAL_LEAST_ENTRIES ||
+        (!walk->is_far && entries * walk->row_bytes < block->num_bags * EQUAL_LEAST_BYTES))
+        return false;
+    for (size_t bag = 1; bag <= last; bag++)
+        equal += repeats(block, bag);
+    return equal > last / 2;
+}
+
+/* Prefetches the first rows of a bag that comes after repeated ones: loops have prefetched those.
+ */
+BAG_LANE void fetch_bag(const struct bag_block *block, size_t bag)
+{
+    const struct bag_row_walk *walk = &block->args->walk;
+    if (bag >= block->num_bags || !walk->is_far)
+        return;
+    size_t entry = block->bounds[bag], end = block->bounds[bag + 1];
+    for (size_t left = EQUAL_FETCHED_ROWS; entry < end && left > 0; entry++, left--) {
+        uintptr_t id = (uintptr_t)bag_id_at(&block->args->indices, entry);
+        uintptr_t row = (uintptr_t)block->args->table.rows + id * walk->row_bytes;
+        bag_fetch_lines(2, (const char *)row, walk->row_bytes);
+    }
+}
+
+/* Copies the result of the bag before `first` to those of [first, end). */
+static void copy_result(const struct bag_block *block, size_t first, size_t end)
+{
+    const struct bag_pool_args *args = block->args;
+    size_t bytes = (block->end_column - block->first_column) * args->element_bytes;
+    char *to = block->out + first * args->bag_stride + block->first_column * args->element_bytes;
+    const char *from = to - args->bag_stride;
+    for (size_t bag = first; bag < end; bag++, to += args->bag_stride)
+        memcpy(to, from, bytes);
+}
+
+/* Pools runs of bags that differ from the one before them, and copies the results of others. */
+static __attribute__((noinline)) void pool_differing(const struct bag_block *block,
+                                                     bag_block_fn *pool_block)
+{
+    for (size_t bag = 0; bag < block->num_bags;) {
+        size_t end = bag + 1;
+        while (end < block->num_bags && !repeats(block, end))
+            end++;
+        size_t next = end;
+        while (next < block->num_bags && repeats(block, next))
+            next++;
+        struct bag_block part = *block;
+        part.num_bags = end - bag;
+        part.bounds += bag;
+        part.out += bag * block->args->bag_stride;
+        if (next > end)
+            fetch_bag(block, next);
+        pool_block(&part);
+        copy_result(block, end, next);
+        bag = next;
+    }
+}
+
 /* ---- ranges into blocks ---------------------------------------------------------------------- */
 
 /* Pools blocks of up to `most_bags`. With a `stage` they are pooled there, and streamed from it. */
@@ -299,7 +396,9 @@ BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_rang
             pool_block = begin(&block, &copy_block);
         }
         bool may_copy = copy_block && bounds[block.num_bags] - bounds[0] == block.num_bags;
-        if (!may_copy || !copy_block(&block))
+        if (has_equal_bags(&block))
+            pool_differing(&block, pool_block);
+        else if (!may_copy || !copy_block(&block))
             pool_block(&block);
         if (stage)
             stream(to, stage, block.num_bags * args->bag_stride);

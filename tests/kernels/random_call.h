@@ -238,6 +238,21 @@ static size_t choose_offsets(struct call *call)
     return entries;
 }
 
+/* Makes most bags equal to the one before them, where they are as long. */
+static void repeat_bags(const struct call *call, unsigned char *ids, size_t id_bytes,
+                        unsigned char *weights, size_t weight_bytes)
+{
+    for (size_t bag = 1; bag + 1 < call->num_bags; bag++) {
+        size_t first = (size_t)offsets[bag], count = (size_t)offsets[bag + 1] - first;
+        if (count != first - (size_t)offsets[bag - 1] || one_in(5))
+            continue;
+        memmove(ids + first * id_bytes, ids + (first - count) * id_bytes, count * id_bytes);
+        if (!one_in(5))
+            memmove(weights + first * weight_bytes, weights + (first - count) * weight_bytes,
+                    count * weight_bytes);
+    }
+}
+
 static void choose_entries(struct call *call, size_t count)
 {
     unsigned char *ids = index_memory + below(8), *weights = weight_memory + below(8);
@@ -257,6 +272,8 @@ static void choose_entries(struct call *call, size_t count)
             memcpy(ids + i * sizeof narrow, &narrow, sizeof narrow);
         fill_element(weights + i * weight_bytes, weights_dtype, special && one_in(10));
     }
+    if (one_in(3))
+        repeat_bags(call, ids, wide ? 8 : 4, weights, weight_bytes);
     call->indices = (struct bag_tensor){.dtype = wide ? BAG_I64 : BAG_I32,
                                         .rank = 1,
                                         .shape = {(int64_t)count},
