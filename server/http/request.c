@@ -1,8 +1,6 @@
 /* One request and its reply; see request.h. */
 #include "request.h"
 
-#include "server/system/log.h"
-
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -376,115 +374,8 @@ void bag_http_requests_free(struct bag_http_context *context)
     }
 }
 
-/* ---- counting and logging -------------------------------------------------------------------- */
-
-void bag_http_access_begin(struct bag_http_access *access)
-{
-    const struct bag_option_values *options = access->options;
-    bool logged = options->access_log == BAG_SWITCH_ON || options->slow_request_ms > 0;
-    access->received_bytes = 0;
-    access->id[0] = 0;
-    access->begun_ns = logged ? uv_hrtime() : 0;
-}
-
-void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_infer *infer)
-{
-    if (access->begun_ns && infer->plan.id.bytes > 2) /* as the body has it, in quotes */
-        snprintf(access->id, sizeof access->id, "%.*s", (int)infer->plan.id.bytes - 2,
-                 infer->plan.id.data + 1);
-}
-
-/* ---- metrics --------------------------------------------------------------------------------- */
-
-static void count_success(struct bag_recorder *recorder, const struct bag_infer *infer,
-                          uint64_t now_ms)
-{
-    struct bag_metrics_work work = {.bags = infer->plan.work.bags,
-                                    .rows = infer->plan.work.rows,
-                                    .bytes = infer->plan.work.bytes,
-                                    .defaults = infer->output.default_bags,
-                                    .missing = infer->plan.missing_keys,
-                                    .watch = &infer->watch,
-                                    .now_ms = now_ms};
-    bag_metrics_on_success(recorder, infer->input.model, &work);
-}
-
-static void count(const struct bag_http_access *access, const struct bag_job *job,
-                  const struct bag_http_reply *reply, uint64_t now_ms)
-{
-    if (!access->recorder)
-        return;
-    bag_metrics_on_answer(access->recorder, reply->status, access->received_bytes,
-                          reply->body_bytes);
-    if (reply->status >= 400)
-        bag_metrics_on_rejection(access->recorder, job->infer.input.model,
-                                 bag_http_error_reason(reply->error), &job->infer.watch);
-    else if (job->infer.input.model)
-        count_success(access->recorder, &job->infer, now_ms);
-}
-
 void bag_http_count_rejection(const struct bag_http_context *context, int status)
 {
     bag_metrics_on_answer(context->recorder, status, 0, 0);
     bag_metrics_on_rejection(context->recorder, NULL, bag_http_status_reason(status), NULL);
-}
-
-/* ---- the log --------------------------------------------------------------------------------- */
-
-/* Of an error's text, which a problem bounds. */
-#define LOGGED_BYTES 1024
-
-static const char *text_of(const char *text)
-{
-    return text ? text : "";
-}
-
-/* The text of an error as its document has it, without the escapes. */
-static const char *reason_of(const struct bag_http_reply *reply, char reason[LOGGED_BYTES])
-{
-    static const char key[] = "\"error\":\"";
-    const char *at = reply->body ? strstr(reply->body, key) : NULL;
-    size_t bytes = 0;
-    for (at = at ? at + sizeof key - 1 : ""; *at && *at != '"' && bytes < LOGGED_BYTES - 1; at++) {
-        at += *at == '\\' && at[1];
-        reason[bytes++] = *at;
-    }
-    reason[bytes] = '\0';
-    return reason;
-}
-
-static void log_request(const struct bag_http_access *access, const struct bag_job *job,
-                        const struct bag_http_reply *reply, uint64_t took_us, bool slow)
-{
-    const struct bag_model *model = job->infer.input.model;
-    bool pooled = model && reply->status == 200;
-    char reason[LOGGED_BYTES];
-    struct bag_log_field error = {0};
-    if (reply->status >= 400)
-        error = (struct bag_log_field)BAG_LOG_TEXT("error", reason_of(reply, reason));
-    bag_log_often(
-        slow ? BAG_LOG_LEVEL_WARNING : BAG_LOG_LEVEL_INFO, slow ? "slow request" : "request",
-        BAG_LOG_TEXT("client", bag_http_peer_text(access->line->peer)),
-        BAG_LOG_TEXT("method", access->line->method), BAG_LOG_TEXT("path", access->line->target),
-        BAG_LOG_NUMBER("status", reply->status), BAG_LOG_NUMBER("bytes_in", access->received_bytes),
-        BAG_LOG_NUMBER("bytes_out", reply->body_bytes), BAG_LOG_NUMBER("duration_us", took_us),
-        BAG_LOG_TEXT("model", model ? model->name : ""),
-        BAG_LOG_NUMBER("bags", pooled ? job->infer.plan.work.bags : 0),
-        BAG_LOG_NUMBER("ids", pooled ? job->infer.plan.work.rows : 0),
-        BAG_LOG_TEXT("request_id", access->id[0] ? access->id : text_of(access->head->request_id)),
-        BAG_LOG_TEXT("traceparent", text_of(access->head->traceparent)), error);
-}
-
-void bag_http_access_end(const struct bag_http_access *access, const struct bag_job *job,
-                         const struct bag_http_reply *reply, uint64_t now_ms)
-{
-    const struct bag_option_values *options = access->options;
-    count(access, job, reply, now_ms);
-    if (!access->begun_ns)
-        return;
-    uint64_t took_us = (uv_hrtime() - access->begun_ns) / 1000;
-    bool slow =
-        options->slow_request_ms > 0 && took_us >= (uint64_t)options->slow_request_ms * 1000;
-    if (slow || options->access_log == BAG_SWITCH_ON)
-        log_request(access, job, reply, took_us, slow);
 }

@@ -13,71 +13,9 @@
 #ifndef BAG_HTTP_REQUEST_H
 #define BAG_HTTP_REQUEST_H
 
-#include "config/config.h"
+#include "access.h"
 #include "routes.h"
-#include "server/engine/engine.h"
-#include "server/memory/memory.h"
-#include "server/metrics/metrics.h"
-#include "server/models/snapshot.h"
-
-#include <stdatomic.h>
-
-/* ---- the service ----------------------------------------------------------------------------- */
-
-/* What the whole server shares: its configuration, its models, and the state it is in. All loops
- * read it. The state is set by the first loop alone. */
-enum bag_service_state {
-    BAG_SERVICE_LOADING,  /* listening, while the first tables are loaded */
-    BAG_SERVICE_READY,    /* serving */
-    BAG_SERVICE_LEAVING,  /* serving as before, but readiness is 503 (drain_delay_s) */
-    BAG_SERVICE_DRAINING, /* finishing what runs, taking nothing new */
-};
-
-struct bag_service {
-    const struct bag_config *config;
-    struct bag_registry registry; /* each loop is a reader of it */
-    _Atomic enum bag_service_state state;
-    size_t max_connections;    /* as the option says, or as descriptors allow */
-    unsigned max_in_library;   /* connections of one loop, with those that are told that there
-                                  are too many */
-    atomic_size_t connections; /* of all loops */
-    /* The second listener has its own: clients who take all others keep no probe out. */
-    size_t max_admin_connections;
-    atomic_size_t admin_connections;
-    struct bag_workers *workers;    /* borrowed; of all loops */
-    struct bag_updates *updates;    /* borrowed; NULL: rows never change */
-    struct bag_loader *loader;      /* borrowed; changes the models */
-    bool has_admin;                 /* there is a second listener */
-    struct bag_budget budget;       /* of the memory of all requests */
-    struct bag_metrics metrics;     /* of all loops */
-    struct bag_http_tokens *tokens; /* borrowed; NULL: requests need none */
-};
-
-/* ---- counting and logging -------------------------------------------------------------------- */
-
-/* A request's metrics, and its line in the access log or among the slow requests. */
-
-/* Of one request, from its head on. All pointers are borrowed and live as long as the request. */
-struct bag_http_access {
-    const struct bag_option_values *options;
-    struct bag_recorder *recorder; /* NULL: metrics are off */
-    const struct bag_http_first_line *line;
-    const struct bag_http_head *head;
-    uint64_t begun_ns; /* on uv_hrtime's clock; 0: nothing is logged */
-    size_t received_bytes;
-    char id[65]; /* of the body, truncated; empty: none */
-};
-
-/* The first line is here; the members above it are set. */
-void bag_http_access_begin(struct bag_http_access *access);
-
-/* Keeps the body's id, as long as the body is there. */
-void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_infer *infer);
-
-/* Counts and logs what the request is answered with. Its job has a model where it was an inference,
- * and was done where the reply is a success. `now_ms` is the loop's time. */
-void bag_http_access_end(const struct bag_http_access *access, const struct bag_job *job,
-                         const struct bag_http_reply *reply, uint64_t now_ms);
+#include "service.h"
 
 /* ---- requests -------------------------------------------------------------------------------- */
 

@@ -1,0 +1,42 @@
+/* What the whole server shares: its configuration, its models, and the state it is in.
+ *
+ * All loops read it. The state is set by the first loop alone. */
+#ifndef BAG_HTTP_SERVICE_H
+#define BAG_HTTP_SERVICE_H
+
+#include "config/config.h"
+#include "server/engine/engine.h"
+#include "server/memory/memory.h"
+#include "server/metrics/metrics.h"
+#include "server/models/snapshot.h"
+
+#include <stdatomic.h>
+
+enum bag_service_state {
+    BAG_SERVICE_LOADING,  /* listening, while the first tables are loaded */
+    BAG_SERVICE_READY,    /* serving */
+    BAG_SERVICE_LEAVING,  /* serving as before, but readiness is 503 (drain_delay_s) */
+    BAG_SERVICE_DRAINING, /* finishing what runs, taking nothing new */
+};
+
+struct bag_service {
+    const struct bag_config *config;
+    struct bag_registry registry; /* each loop is a reader of it */
+    _Atomic enum bag_service_state state;
+    size_t max_connections;    /* as the option says, or as descriptors allow */
+    unsigned max_in_library;   /* connections of one loop, with those that are told that there
+                                  are too many */
+    atomic_size_t connections; /* of all loops */
+    /* The second listener has its own: clients who take all others keep no probe out. */
+    size_t max_admin_connections;
+    atomic_size_t admin_connections;
+    struct bag_workers *workers;    /* borrowed; of all loops */
+    struct bag_updates *updates;    /* borrowed; NULL: rows never change */
+    struct bag_loader *loader;      /* borrowed; changes the models */
+    bool has_admin;                 /* there is a second listener */
+    struct bag_budget budget;       /* of the memory of all requests */
+    struct bag_metrics metrics;     /* of all loops */
+    struct bag_http_tokens *tokens; /* borrowed; NULL: requests need none */
+};
+
+#endif
