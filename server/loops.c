@@ -1,6 +1,7 @@
 /* Listening sockets, loops and their threads; see loops.h. */
 #include "loops.h"
 
+#include "server/system/crew.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
 
@@ -245,10 +246,11 @@ static void on_ended(uv_async_t *ended)
     loops->on_ended(loops->context);
 }
 
-static void run_thread(void *argument)
+static void *run_thread(void *argument)
 {
     struct bag_loop *loop = argument;
     uv_run(loop->loop, UV_RUN_DEFAULT);
+    return NULL;
 }
 
 /* Room for connections beyond max_connections, which are answered 503. */
@@ -335,7 +337,7 @@ bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_servi
         return false;
     /* All recorders of the metrics are there before the first request is. */
     for (unsigned i = 1; i < loops->count; i++) {
-        if (uv_thread_create(&loops->loops[i].thread, run_thread, &loops->loops[i]) != 0)
+        if (bag_thread_start(&loops->loops[i].thread, run_thread, &loops->loops[i]) != 0)
             return bag_problem_set(problem, BAG_ERROR_SYSTEM,
                                    "the system has no thread for another loop");
     }

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "config/config.h"
 #include "server/http/connection.h"
+#include "server/system/crew.h"
 #include "server/system/sockets.h"
 
 #include <ctype.h>
@@ -11,6 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -259,10 +261,8 @@ static bool open_standard_streams(void)
     return true;
 }
 
-int main(int argc, char *argv[])
+static int run_command(int argc, char *argv[])
 {
-    if (!open_standard_streams())
-        return BAG_EXIT_FAILED;
     const char *command = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(commands[i].name, command) == 0)
@@ -273,4 +273,36 @@ int main(int argc, char *argv[])
     else
         print_help(stderr);
     return BAG_EXIT_USAGE;
+}
+
+/* What main was given, and what it will return. */
+struct invocation {
+    int argc;
+    char **argv;
+    int exit_code;
+};
+
+static void *run_invocation(void *context)
+{
+    struct invocation *invocation = context;
+    invocation->exit_code = run_command(invocation->argc, invocation->argv);
+    return NULL;
+}
+
+/* Where main's own stack is too small (ulimit -s), a thread has one of its size. */
+int main(int argc, char *argv[])
+{
+    struct invocation invocation = {argc, argv, BAG_EXIT_FAILED};
+    struct rlimit stack;
+    pthread_t thread;
+    if (!open_standard_streams())
+        return BAG_EXIT_FAILED;
+    if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= BAG_STACK_BYTES)
+        return run_command(argc, argv);
+    int error = bag_thread_start(&thread, run_invocation, &invocation);
+    if (error)
+        fprintf(stderr, "bagserve: no thread can be started: %s\n", strerror(error));
+    else
+        pthread_join(thread, NULL);
+    return invocation.exit_code;
 }

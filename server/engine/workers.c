@@ -1,6 +1,8 @@
 /* Worker threads; see engine.h. */
 #include "engine.h"
 
+#include "server/system/crew.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +125,7 @@ static void end_document(struct bag_workers *workers)
     uv_mutex_unlock(&workers->lock);
 }
 
-static void run_worker(void *context)
+static void *run_worker(void *context)
 {
     struct bag_workers *workers = context;
     struct bag_work *work;
@@ -138,13 +140,14 @@ static void run_worker(void *context)
             end_document(workers);
         atomic_fetch_sub_explicit(&workers->busy, 1, memory_order_relaxed);
     }
+    return NULL;
 }
 
 static bool start_threads(struct bag_workers *workers, unsigned count)
 {
     workers->threads = calloc(count, sizeof *workers->threads);
     while (workers->threads && workers->count < count &&
-           uv_thread_create(&workers->threads[workers->count], run_worker, workers) == 0)
+           bag_thread_start(&workers->threads[workers->count], run_worker, workers) == 0)
         workers->count++;
     return workers->count == count;
 }

@@ -2,6 +2,7 @@
 #include "loader.h"
 
 #include "server/memory/memory.h"
+#include "server/system/crew.h"
 #include "server/system/log.h"
 
 #include <stdio.h>
@@ -333,7 +334,7 @@ static void serve_changes(struct bag_loader *loader)
     uv_mutex_unlock(&loader->lock);
 }
 
-static void run(void *argument)
+static void *run(void *argument)
 {
     struct bag_loader *loader = argument;
     struct bag_problem problem;
@@ -348,6 +349,7 @@ static void run(void *argument)
     if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + LOADER_NICE) != 0)
         bag_log(BAG_LOG_LEVEL_DEBUG, "loads at the usual priority");
     serve_changes(loader);
+    return NULL;
 }
 
 bool bag_loader_start(struct bag_loader *loader, struct bag_problem *problem)
@@ -358,10 +360,10 @@ bool bag_loader_start(struct bag_loader *loader, struct bag_problem *problem)
     loader->changer.context = loader;
     loader->changer.registry->on_left = on_left;
     loader->changer.registry->left_context = loader;
-    int error = uv_thread_create(&loader->thread, run, loader);
+    int error = bag_thread_start(&loader->thread, run, loader);
     if (error)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM,
-                               "no thread can be started to load tables: %s", uv_strerror(error));
+                               "no thread can be started to load tables: %s", strerror(error));
     return true;
 }
 

@@ -4,6 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+int bag_thread_start(pthread_t *thread, void *(*run)(void *context), void *context)
+{
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error)
+        return error;
+    error = pthread_attr_setstacksize(&attributes, BAG_STACK_BYTES);
+    if (!error)
+        error = pthread_create(thread, &attributes, run, context);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
 /* One run of a crew. Lives on the stack of the thread that waits. */
 struct run {
     struct bag_crew *crew;
@@ -56,8 +69,7 @@ static unsigned start(struct run *run, pthread_t *threads, unsigned wanted)
     unsigned started = 0;
     int error = 0;
     crew->running = wanted;
-    while (started < wanted &&
-           (error = pthread_create(&threads[started], NULL, run_thread, run)) == 0)
+    while (started < wanted && (error = bag_thread_start(&threads[started], run_thread, run)) == 0)
         started++;
     pthread_mutex_lock(&crew->lock);
     crew->running -= wanted - started;

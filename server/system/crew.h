@@ -1,4 +1,5 @@
-/* Threads that share one piece of work, and the one that waits for them.
+/* Threads, each with a stack of one size, and those that share one piece of work with the one that
+ * waits for them.
  *
  * Each of them runs `work` once, which takes part after part until there is none left, or one of
  * them has failed: the first failure ends all. Parts are handed out under the crew's lock, by
@@ -11,6 +12,13 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+/* Of each thread, main's included, whatever the limit of stacks is (ulimit -s). The largest frame
+ * has 64 KiB, and JSON is read to a depth of 1,000. Pages that are not touched take no memory. */
+#define BAG_STACK_BYTES ((size_t)1 << 20)
+
+/* Starts a thread. Returns 0, or what errno would say. */
+int bag_thread_start(pthread_t *thread, void *(*run)(void *context), void *context);
 
 struct bag_crew {
     pthread_mutex_t lock; /* guards what follows, and what the owner says */

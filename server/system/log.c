@@ -1,6 +1,8 @@
 /* Log lines; see log.h. */
 #include "log.h"
 
+#include "crew.h"
+
 #include "proto/text.h"
 
 #include <errno.h>
@@ -395,7 +397,7 @@ bool bag_log_start(struct bag_problem *problem)
     waiting.begin = 0;
     waiting.runs = true;
     waiting.stops = false;
-    int error = pthread_create(&waiting.thread, NULL, write_waiting, NULL);
+    int error = bag_thread_start(&waiting.thread, write_waiting, NULL);
     if (!error)
         return true;
     waiting.runs = false;

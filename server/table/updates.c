@@ -1,6 +1,7 @@
 /* Streams of row updates; see updates.h. */
 #include "updates.h"
 
+#include "server/system/crew.h"
 #include "server/system/log.h"
 
 #include <errno.h>
@@ -481,7 +482,7 @@ static void *run_thread(void *argument)
 
 bool bag_updates_start(struct bag_updates *updates, struct bag_problem *problem)
 {
-    int error = pthread_create(&updates->thread, NULL, run_thread, updates);
+    int error = bag_thread_start(&updates->thread, run_thread, updates);
     return !error || bag_problem_set(problem, BAG_ERROR_SYSTEM,
                                      "no thread can be started for updates: %s", strerror(error));
 }

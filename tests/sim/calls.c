@@ -214,25 +214,6 @@ int __wrap_pthread_join(pthread_t thread, void **result)
     return 0;
 }
 
-struct entry {
-    uv_thread_cb run;
-    void *context;
-};
-
-static void *run_entry(void *context)
-{
-    struct entry *entry = context;
-    entry->run(entry->context);
-    return NULL;
-}
-
-int uv_thread_create(uv_thread_t *thread, uv_thread_cb run, void *context)
-{
-    struct entry *entry = sim_alloc(sizeof *entry);
-    *entry = (struct entry){run, context};
-    return __wrap_pthread_create(thread, NULL, run_entry, entry);
-}
-
 int uv_thread_join(uv_thread_t *thread)
 {
     return __wrap_pthread_join(*thread, NULL);
