@@ -340,7 +340,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(config_path, "", "config", FILE, NULL, 1, 4095, "file",                                      \
       "Configuration file (JSON); variables and flags override what it says.")                     \
     X(models_dir, "", "models", FILE, NULL, 1, 4095, "dir",                                        \
-      "Folder of models: DIR/NAME.npy, or DIR/NAME/VERSION/ with one table file and an optional "  \
+      "Folder of models: DIR/NAME.npy (.npz, .safetensors), or DIR/NAME/VERSION/ with one table file and an optional "  \
       "config.json. In the file: \"models_dir\".")
 
 /* What people set, beside models: `serve --help` shows these alone. */

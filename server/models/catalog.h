@@ -1,7 +1,7 @@
 /* What there is to serve: the models that are named by flags and in the configuration file, and
  * those found in a folder, each version with a source that is not open yet.
  *
- *   DIR/NAME.npy                    model NAME, version 1
+ *   DIR/NAME.npy                    model NAME, version 1; likewise .npz and .safetensors
  *   DIR/NAME/config.json            optionally, keys for all versions of the model
  *   DIR/NAME/VERSION/TABLE.npy      one table (a file, or files that belong together), with
  *   DIR/NAME/VERSION/config.json    optionally, keys of this version; or alone, with the features

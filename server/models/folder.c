@@ -94,9 +94,6 @@ static bool skip_unreadable(const struct bag_scan *scan, const char *path,
 
 /* ---- names of files -------------------------------------------------------------------------- */
 
-/* What a file ends with that is a model of its own in a folder of models. */
-#define TABLE_SUFFIX ".npy"
-
 /* Names of files that are one table together with others: the folder that they are in is the table.
  */
 static const char *const set_names[] = {"keys.npy", "key", "emb_vector"};
@@ -357,12 +354,21 @@ static bool visit_directory(struct bag_scan *scan, const char *path, const char 
 
 #define BAD_NAME "a model's name must be 1 to 128 of A-Z a-z 0-9 . _ - with no dot in front"
 
+/* As others name the files of one set: table-00001-of-00002.safetensors. */
+static bool is_part(const char *stem)
+{
+    const char *mark = strstr(stem, "-of-");
+    return mark && mark[4] && strspn(mark + 4, "0123456789") == strlen(mark + 4);
+}
+
 static bool add_file(struct bag_scan *scan, const char *path, const char *name,
                      struct bag_problem *problem)
 {
-    char *stem = strndup(name, strlen(name) - strlen(TABLE_SUFFIX));
+    char *stem = strndup(name, (size_t)(strrchr(name, '.') - name));
     bool ok = stem || no_memory(path, problem), is_new;
-    if (ok && bag_model_name_valid(stem))
+    if (ok && is_part(stem))
+        tell_skipped(scan, path, "it looks like a part of a set, whose files go to NAME/VERSION/");
+    else if (ok && bag_model_name_valid(stem))
         ok = add(scan, stem, path, "1", &is_new, problem);
     else if (ok)
         tell_skipped(scan, path, BAD_NAME);
@@ -375,9 +381,10 @@ static bool visit_model(const char *path, const char *name, void *context,
 {
     struct bag_scan *scan = context;
     bool is_folder = is_directory(path);
-    if (!is_folder && !has_suffix(name, TABLE_SUFFIX)) {
+    if (!is_folder && !bag_source_is_table(name)) {
         tell_ignored(scan, path,
-                     "a file here is a model where it is NAME.npy; others go to NAME/VERSION/");
+                     "a file here is a model where it is NAME.npy, NAME.npz or NAME.safetensors; "
+                     "others go to NAME/VERSION/");
         return true;
     }
     if (is_folder && !bag_model_name_valid(name)) {

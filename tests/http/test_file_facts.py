@@ -75,6 +75,32 @@ def test_other_keys_than_those_in_parts(directory):
         expect_equal(rows_of(server, "dense", [3]).tolist(), VALUES[3:4].tolist())
 
 
+# ---- a folder of models ----------------------------------------------------------------------------
+
+def test_files_in_a_folder_of_models(directory):
+    """What convert writes, and any archive, is a model there as NAME.npy is; a part of a set is not."""
+    models = directory / "models"
+    save_keyed(directory / "in")
+    models.mkdir()
+    convert("--row-format", "f8_e4m3", directory / "in", models / "small.v2.safetensors")
+    np.savez(models / "pair.npz", keys=KEYS, values=VALUES)
+    np.save(models / "dense.npy", VALUES)
+    write_safetensors(models / "set-00001-of-00002.safetensors", {"values": VALUES_ENTRY})
+    (models / "notes.txt").write_text("ours")
+    with Server("--models", models) as server:
+        with Client(server) as client:
+            index = client.request("POST", "/v2/repository/index", b"{}").json()
+        expect_equal(sorted((entry["name"], entry["state"]) for entry in index),
+                     [("dense", "READY"), ("pair", "READY"), ("small.v2", "READY")])
+        expect_equal(rows_of(server, "pair", KEYS[4:6]).tolist(), VALUES[4:6].tolist())
+        expect_equal(rows_of(server, "small.v2", KEYS[4:6]).tolist(),
+                     [[16, 16, 18, 20], [20, 20, 22, 24]])
+        skipped = [(event["level"], event["path"]) for event in server.events()
+                   if event["event"] in ("skipped", "ignored")]
+        expect_equal(skipped, [("info", str(models / "notes.txt")),
+                               ("warning", str(models / "set-00001-of-00002.safetensors"))])
+
+
 # ---- many tensors ----------------------------------------------------------------------------------
 
 def test_many_tensors(directory):

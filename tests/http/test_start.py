@@ -240,7 +240,7 @@ def test_nothing_to_serve(directory):
     (directory / "empty").mkdir()
     rejected([directory / "empty", "put NAME.npy or NAME/VERSION/TABLE.npy there", "mount"],
              "--models", directory / "empty")
-    (directory / "empty" / "items.safetensors").touch()
+    (directory / "empty" / "items.csv").touch()
     ended = run("serve", "--check", "--models", directory / "empty")
     expect("ignored" in ended.stderr and "others go to NAME/VERSION/" in ended.stderr, ended.stderr)
     rejected([directory / "absent", "folder of models", "make it", "mount"],
