@@ -49,7 +49,7 @@ class World:
         if rng.integers(4) == 0:
             chosen += ["--isa", "generic"]
         if rng.integers(4) == 0:
-            chosen += ["--reply-compression", "on", "--reply-compression-min-bytes", rng.choice([1, 2000])]
+            chosen += ["--reply-compression", "on"]
         return chosen
 
     def pick(self, choices):

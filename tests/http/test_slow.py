@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import select
+import signal
 import socket
 import time
 
@@ -255,6 +256,43 @@ def test_idle_connections_make_room(directory):
             gone = [raw for raw in raws if not is_quiet(raw, 0)]
             expect(gone and raws[0] not in gone, "the one that asked last was closed")
             expect(all(raw.at_end() for raw in gone), "bytes came")
+
+
+def test_room_is_made_once(directory):
+    """A connection that gave way to another one counts neither longer nor less: the limit holds."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--max-connections", "8") as server, contextlib.ExitStack() as stack:
+
+        def is_served_and_stays():
+            raw = Raw(server)
+            if is_asked(raw):
+                raws.append(stack.enter_context(raw))
+                return True
+            raw.close()
+            is_quiet(raws[-8], 0.05)  # until that one may give way
+            return False
+
+        raws = []
+        for _ in range(8):
+            expect(is_served_and_stays(), "a connection up to the limit")
+        for _ in range(8):
+            wait_until(is_served_and_stays, "no idle connection makes room")
+        expect_equal([is_quiet(raw, 0) for raw in raws], [False] * 8 + [True] * 8, "which are open")
+
+
+def test_bytes_that_wait_are_no_idleness(directory):
+    """Of a server that did not get to run since they came."""
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--idle-timeout-s", 1) as server, Raw(server) as raw:
+        for _ in range(3):
+            expect(is_asked(raw), "it is not served")
+            server.send(signal.SIGSTOP)
+            raw.send(LIVE)
+            expect(is_quiet(raw, 1.5), "a stopped server answers")
+            server.send(signal.SIGCONT)
+            reply = raw.reply()
+            expect(reply is not None, "the connection is cut off, with a request that waits")
+            reply.expect(200)
 
 
 def is_served(server):
