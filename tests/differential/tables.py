@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from numerics import CONVERTIBLE, INTEGERS, ROW_FORMATS, U8, Storage, exact_rows, random_stored
+from numerics import CONVERTIBLE, INTEGERS, ROW_FORMATS, Storage, exact_rows, random_stored
 from table_files import write_safetensors
 
 MASK = 2**64 - 1

@@ -9,13 +9,13 @@ import os
 import numpy as np
 
 from asking import Request, compare
+from batches import fill_batch, random_batch
 from converting import Conversion
 from harness import Failure, expect, expect_equal
 from making import Maker
 from pooling import Rejected, Rules, rows_alone
 from serving import Serving
 from state import Batch
-from tables import random_keys, random_rows
 from v2 import Tensor, infer_body
 
 ASKED_AT_ONCE = 8
@@ -178,31 +178,6 @@ class World:
         live = [m for m in self.models if m.takes_updates and self.updates]
         return self.pick(live) if live else None
 
-    def random_batch(self, model):
-        """A batch, mostly one that is taken: (batch, its tensors, its parameters)."""
-        rng, live = self.rng, model.live
-        count = int(rng.choice([1, 1, 2, 5, 12]))
-        deletes = live.where is not None and rng.random() < 0.3
-        next_one = model.sequence + 1
-        batch = Batch(next_one, next_one, [], live.storage, None)
-        parameters = self.random_numbers(batch)
-        if rng.random() < 0.04 and "sequence" in parameters:
-            batch.stored = live.stored[:0]
-            return batch, [], parameters  # skips numbers
-        return batch, self.random_rows_of(model, batch, count, deletes, parameters), parameters
-
-    def random_rows_of(self, model, batch, count, deletes, parameters):
-        """The tensors of a batch, which it gets."""
-        rng, live = self.rng, model.live
-        batch.ids, wide = self.random_ids(live, count, deletes, batch.may_repeat)
-        if deletes:
-            parameters["delete"] = True
-        inputs = [Tensor("indices" if live.where is None else "keys", wide)]
-        if not deletes:
-            array, datatype, batch.stored = random_rows(rng, model.served.snapshot, len(batch.ids))
-            inputs.append(Tensor("rows", array, datatype))
-        return inputs
-
     def delta(self):
         """A batch in a folder, which a load takes."""
         model = self.live_model()
@@ -211,8 +186,8 @@ class World:
         number = model.sequence + 1
         batch = Batch(number, number, [], model.live.storage, None)
         deletes = model.live.where is not None and self.rng.random() < 0.3
-        tensors = self.random_rows_of(model, batch, 3, deletes, {})
-        if self.may_be_protected(model, batch):
+        tensors = fill_batch(self.rng, model, batch, 3, deletes)
+        if self.may_be_protected(model, batch) or set(batch.ids) & model.protected_keys():
             return
         if any(t.datatype == "BF16" or t.array.dtype == np.int32 and t.name == "keys" for t in tensors):
             return
@@ -222,49 +197,12 @@ class World:
         expect_equal(reply.status, 400 if why else 200, f"a load with a delta, {why}: {reply.body[:300]!r}")
         self.count("deltas")
 
-    def random_numbers(self, batch):
-        """The parameters that number a batch: none, its number, or those that it stands for."""
-        rng = self.rng
-        kind, next_one = rng.random(), batch.first
-        if kind < 0.4:
-            return {}
-        if kind < 0.75:
-            return {"sequence": next_one}
-        if kind < 0.8:
-            return {"sequence": max(1, next_one + int(rng.choice([-1, 1, 2])))}
-        first = max(1, next_one + int(rng.choice([-2, -1, 0, 0, 0, 1])))
-        batch.sequence = max(first, next_one + int(rng.choice([-1, 0, 1, 3])))
-        batch.may_repeat, batch.may_be_gone = True, first < next_one
-        return {"first_sequence": first, "sequence": batch.sequence}
-
-    def random_ids(self, live, count, deletes, repeats):
-        rng = self.rng
-        twice = rng.random() < (0.5 if repeats else 0.03)
-        if live.where is None:
-            ids = rng.choice(len(live), min(count, len(live)), replace=twice)
-            if rng.random() < 0.05 and len(ids):
-                ids[0] = rng.choice([-1, len(live), 2**31 - 1])
-            wide = ids.astype(np.int64 if rng.integers(2) else np.int32)
-            return [int(i) for i in ids], wide
-        known = np.array(list(live.where), np.uint64)
-        if deletes:
-            if len(known) < 2 or rng.random() < 0.05:
-                known = np.append(known, random_keys(rng, 2))
-            ids = rng.choice(known, min(count, len(known) - 1), replace=False)
-        else:
-            known = np.unique(np.concatenate([known, random_keys(rng, int(rng.choice([0, 1, 4])))]))
-            ids = rng.choice(known, min(count, len(known)), replace=twice)
-        signed = ids.view(np.int64)
-        if (np.abs(signed.astype(np.float64)) < 2**31).all() and rng.integers(2):
-            return [int(i) for i in ids], signed.astype(np.int32)
-        return [int(i) for i in ids], ids if rng.integers(2) else signed
-
     def update(self):
         for _ in range(int(self.rng.integers(1, 5))):
             model = self.live_model()
             if model is None:
                 return
-            self.send_batch(model, *self.random_batch(model))
+            self.send_batch(model, *random_batch(self.rng, model))
 
     def rows_request(self, model, inputs, parameters):
         binary = True if any(t.datatype in ("FP16", "BF16") for t in inputs) else bool(self.rng.integers(2))
@@ -459,7 +397,7 @@ class World:
         model = self.live_model()
         pending = None
         if model is not None:
-            batch, inputs, parameters = self.random_batch(model)
+            batch, inputs, parameters = random_batch(self.rng, model)
             try:
                 model.live.check(batch, model.protected_keys())
                 pending = (model, batch) if self.is_next(model, batch, parameters) else None
