@@ -170,6 +170,7 @@ struct bag_change_entry {
     struct bag_model *model;         /* held; NULL: it is to be loaded */
     struct bag_stored_table *stored; /* held; the table in memory that it will be of; NULL: its
                                         files are read */
+    size_t same_as; /* the entry before it that reads the same files; SIZE_MAX: none does */
     uint64_t oldest_through; /* the least that other versions include which are there: updates after
                                 it are kept for them; UINT64_MAX: there are none */
     char *note;              /* owned; what is to be said of one that answers; NULL: nothing */
@@ -314,10 +315,6 @@ bool bag_change_is_to_unload(const struct bag_change_plan *plan, const struct ba
 /* Whether the next snapshot has a model of that table, read or to be read. */
 bool bag_change_uses(const struct bag_change_plan *plan, const struct bag_stored_table *stored);
 
-/* The table of a source that is in memory, because it serves or is held; NULL: none is. */
-struct bag_stored_table *bag_change_find_stored(const struct bag_change_plan *plan,
-                                                const struct bag_source *source);
-
 /* Lets go of held versions that could not take an update: they are read again when they are asked
  * for. */
 void bag_change_forget_fallen(struct bag_changer *changer);
@@ -325,9 +322,6 @@ void bag_change_forget_fallen(struct bag_changer *changer);
 /* Lets go of the version that was held first, of those that the plan does without, and waits until
  * requests that read it have ended. False where there is none. */
 bool bag_change_let_go(struct bag_change_plan *plan);
-
-/* Holds a version that is not served; false without memory. */
-bool bag_change_keep(struct bag_changer *changer, struct bag_model *model);
 
 /* Holds the versions of tables that are not served any more, where their models say so, and lets go
  * of those that are too many. */

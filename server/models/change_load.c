@@ -350,9 +350,12 @@ static bool load_table(struct loading *loading, struct bag_change_entry *entry,
                        struct bag_problem *problem)
 {
     struct bag_changer *changer = loading->plan->changer;
-    /* One before it may have read the same files. */
-    if (!entry->stored && (entry->stored = bag_change_find_stored(loading->plan, entry->source)))
+    const struct bag_change_entry *same =
+        entry->same_as < loading->plan->count ? &loading->plan->entries[entry->same_as] : NULL;
+    if (same && same->model && same->model->stored) {
+        entry->stored = same->model->stored;
         entry->stored->holders++;
+    }
     if (!entry->stored && !read_stored(loading, entry, problem))
         return false;
     entry->model = make_model(entry->source, entry->stored, changer->gemm, problem);
@@ -436,7 +439,8 @@ static size_t bytes_to_read(const struct bag_change_plan *plan)
     size_t bytes = 0;
     for (size_t i = 0; i < plan->count; i++) {
         const struct bag_change_entry *entry = &plan->entries[i];
-        bytes += entry->source && !entry->stored ? bag_source_read_bytes(entry->source) : 0;
+        bool reads = entry->source && !entry->stored && entry->same_as == SIZE_MAX;
+        bytes += reads ? bag_source_read_bytes(entry->source) : 0;
     }
     return bytes;
 }

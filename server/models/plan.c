@@ -205,32 +205,83 @@ static bool copy_prior(struct bag_change_plan *plan, struct bag_problem *problem
     return true;
 }
 
-/* Whether an entry before it reads the same files. */
-static bool is_read_before(const struct bag_change_plan *plan, size_t position)
+/* ---- tables that are shared ------------------------------------------------------------------ */
+
+/* A table that is in memory, or that an entry reads. */
+struct known_table {
+    uint64_t fingerprint;
+    struct bag_stored_table *stored; /* borrowed; NULL: it is read for */
+    size_t position;                 /* this entry */
+};
+
+/* Those in memory come first. */
+static int compare_tables(const void *a, const void *b)
 {
-    uint64_t fingerprint = plan->entries[position].source->table_fingerprint;
-    bool found = false;
-    for (size_t i = 0; fingerprint && !found && i < position; i++) {
-        const struct bag_source *source = plan->entries[i].source;
-        found = source && source->table_fingerprint == fingerprint;
-    }
-    return found;
+    const struct known_table *x = a, *y = b;
+    if (x->fingerprint != y->fingerprint)
+        return x->fingerprint < y->fingerprint ? -1 : 1;
+    if (!x->stored != !y->stored)
+        return x->stored ? -1 : 1;
+    return (x->position > y->position) - (x->position < y->position);
 }
 
-/* Tables that are in memory need not be read. */
-static void share_tables(struct bag_change_plan *plan)
+static size_t add_known(struct known_table *tables, size_t count, const struct bag_model *model)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        struct bag_change_entry *entry = &plan->entries[i];
-        if (!entry->source)
-            continue;
-        entry->stored = bag_change_find_stored(plan, entry->source);
-        if (entry->stored)
-            entry->stored->holders++;
-        plan->bytes += bag_source_bytes(entry->source);
-        if (entry->stored || is_read_before(plan, i))
-            plan->bytes -= bag_source_table_bytes(entry->source);
+    if (model->stored && model->stored->fingerprint)
+        tables[count++] = (struct known_table){model->stored->fingerprint, model->stored, 0};
+    return count;
+}
+
+/* What serves, what is held, and what is to be read. */
+static size_t list_tables(const struct bag_change_plan *plan, struct known_table *tables)
+{
+    const struct bag_changer *changer = plan->changer;
+    size_t count = 0;
+    for (size_t i = 0; i < plan->num_prior; i++)
+        count = add_known(tables, count, plan->prior[i].model);
+    for (size_t i = 0; i < changer->num_records; i++) {
+        for (size_t j = 0; j < changer->records[i]->num_held; j++)
+            count = add_known(tables, count, changer->records[i]->held[j].model);
     }
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_source *source = plan->entries[i].source;
+        if (source && source->table_fingerprint)
+            tables[count++] = (struct known_table){source->table_fingerprint, NULL, i};
+    }
+    return count;
+}
+
+/* Tables that are in memory need not be read, nor those that an entry before reads. */
+static bool share_tables(struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    size_t room = plan->num_prior + plan->count + 1;
+    for (size_t i = 0; i < plan->changer->num_records; i++)
+        room += plan->changer->records[i]->num_held;
+    struct known_table *tables = calloc(room, sizeof *tables), *first = tables;
+    if (!tables)
+        return bag_problem_no_memory(problem);
+    size_t count = list_tables(plan, tables);
+    qsort(tables, count, sizeof *tables, compare_tables);
+    for (size_t i = 0; i < plan->count; i++) {
+        plan->entries[i].same_as = SIZE_MAX;
+        plan->bytes += plan->entries[i].source ? bag_source_bytes(plan->entries[i].source) : 0;
+    }
+    for (struct known_table *at = tables; at < tables + count; at++) {
+        struct bag_change_entry *entry = &plan->entries[at->position];
+        if (at->fingerprint != first->fingerprint)
+            first = at;
+        if (at->stored || at == first)
+            continue;
+        if (first->stored) {
+            entry->stored = first->stored;
+            entry->stored->holders++;
+        } else {
+            entry->same_as = first->position;
+        }
+        plan->bytes -= bag_source_table_bytes(entry->source);
+    }
+    free(tables);
+    return true;
 }
 
 static void free_entries(struct bag_change_entry *entries, size_t count)
@@ -302,10 +353,8 @@ struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum b
                                      .control = control,
                                      .only = only};
     if (copy_prior(plan, problem) && add_all(plan, problem) && list_served(plan, problem) &&
-        bag_change_resolve_collections(plan, problem)) {
-        share_tables(plan);
+        bag_change_resolve_collections(plan, problem) && share_tables(plan, problem))
         return plan;
-    }
     bag_change_plan_free(plan);
     return NULL;
 }

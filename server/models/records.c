@@ -113,33 +113,6 @@ bool bag_change_uses(const struct bag_change_plan *plan, const struct bag_stored
     return false;
 }
 
-static bool is_of(const struct bag_model *model, const struct bag_source *source)
-{
-    return model && model->stored && model->stored->fingerprint == source->table_fingerprint;
-}
-
-struct bag_stored_table *bag_change_find_stored(const struct bag_change_plan *plan,
-                                                const struct bag_source *source)
-{
-    const struct bag_changer *changer = plan->changer;
-    for (size_t i = 0; i < plan->num_prior; i++) {
-        if (is_of(plan->prior[i].model, source))
-            return plan->prior[i].model->stored;
-    }
-    for (size_t i = 0; i < changer->num_records; i++) {
-        const struct bag_record *record = changer->records[i];
-        for (size_t j = 0; j < record->num_held; j++) {
-            if (is_of(record->held[j].model, source))
-                return record->held[j].model->stored;
-        }
-    }
-    for (size_t i = 0; i < plan->count; i++) {
-        if (is_of(plan->entries[i].model, source))
-            return plan->entries[i].model->stored;
-    }
-    return NULL;
-}
-
 /* ---- versions that are held ------------------------------------------------------------------ */
 
 static void forget_held(struct bag_record *record, size_t position)
@@ -150,7 +123,8 @@ static void forget_held(struct bag_record *record, size_t position)
     record->num_held--;
 }
 
-bool bag_change_keep(struct bag_changer *changer, struct bag_model *model)
+/* Holds a version that is not served; false without memory. */
+static bool keep(struct bag_changer *changer, struct bag_model *model)
 {
     struct bag_record *record = bag_record_make(changer, model->name);
     struct bag_held *held =
@@ -247,7 +221,7 @@ void bag_change_keep_versions(struct bag_change_plan *plan)
         struct bag_model *model = plan->prior[i].model;
         if (model->stored && max_held(plan, model->name) > 0 &&
             !bag_change_uses(plan, model->stored) && !bag_change_is_to_unload(plan, model) &&
-            !bag_change_keep(changer, model))
+            !keep(changer, model))
             break; /* it is loaded again when it is asked for */
     }
     for (size_t i = 0; i < changer->num_records; i++) {
@@ -322,7 +296,7 @@ bool bag_change_plan_may_go_without(const struct bag_change_plan *plan,
         return false;
     for (size_t i = 0; i < plan->count; i++) {
         struct bag_model *model = &plan->entries[i] != failed ? plan->entries[i].model : NULL;
-        if (model && model->stored && model->holders == 1 && !bag_change_keep(plan->changer, model))
+        if (model && model->stored && model->holders == 1 && !keep(plan->changer, model))
             return false;
     }
     return true;

@@ -15,7 +15,8 @@ static bool contains(const uint64_t *numbers, size_t count, uint64_t number)
     return false;
 }
 
-bool bag_version_is_allowed(const struct bag_version_policy *policy, uint64_t number)
+/* Whether the policy lets a version be served. */
+static bool is_allowed(const struct bag_version_policy *policy, uint64_t number)
 {
     if (policy->kind != BAG_VERSIONS_SPECIFIC)
         return true;
@@ -113,7 +114,7 @@ static enum bag_plan_outcome take_item(struct bag_name_plan *plan)
         return BAG_PLAN_UNKNOWN;
     if (number && !find(plan, number))
         return BAG_PLAN_NO_VERSION;
-    if (number && !item->unload && !bag_version_is_allowed(&plan->policy, number))
+    if (number && !item->unload && !is_allowed(&plan->policy, number))
         return BAG_PLAN_NOT_ALLOWED;
     return bag_wish_apply(plan->wish, item, newest) ? BAG_PLAN_STEPS : BAG_PLAN_NO_ROOM;
 }
@@ -140,8 +141,7 @@ static void choose(struct bag_name_plan *plan)
         struct bag_version_plan *version = &plan->versions[i];
         if (is_latest && wish->default_version && version->number > wish->default_version)
             continue;
-        if (bag_wish_unloads(wish, version->number) ||
-            !bag_version_is_allowed(&plan->policy, version->number))
+        if (bag_wish_unloads(wish, version->number) || !is_allowed(&plan->policy, version->number))
             continue;
         if (!can_serve(plan, version)) {
             version->step = version->files == BAG_FILES_BAD ? BAG_STEP_REJECT : BAG_STEP_NONE;

@@ -33,9 +33,6 @@ struct bag_wish {
     size_t num_unloaded;
 };
 
-/* Whether the policy lets a version be served. */
-bool bag_version_is_allowed(const struct bag_version_policy *policy, uint64_t number);
-
 /* Takes an item of a request into the wish of its model; `newest` is the highest version that there
  * is. False where there is no room. */
 bool bag_wish_apply(struct bag_wish *wish, const struct bag_control_item *item, uint64_t newest);
