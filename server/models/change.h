@@ -200,7 +200,8 @@ struct bag_change_plan {
     size_t count, room;
     struct bag_planned_wish *wishes; /* owned */
     size_t num_wishes;
-    struct bag_served_model *served; /* owned: the default versions among the entries, by name */
+    struct bag_served_model *served; /* owned: the default versions among the entries, by name; the
+                                        names are borrowed until a change is announced */
     size_t num_served;
     struct bag_model *
         *dropped; /* owned, each held: of `prior`, unloaded before others are loaded */

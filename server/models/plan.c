@@ -169,15 +169,23 @@ static bool list_served(struct bag_change_plan *plan, struct bag_problem *proble
     return plan->served || bag_problem_no_memory(problem);
 }
 
+/* By the names of the entries: what lent its name to `served` may be freed by now. */
 struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,
                                                       const char *name)
 {
-    const struct bag_served_model key = {.name = name};
-    const struct bag_served_model *found = NULL;
-    if (plan->num_served)
-        found = bsearch(&key, plan->served, plan->num_served, sizeof key, compare_served);
-    struct bag_change_entry *entry = found ? &plan->entries[found->position] : NULL;
-    return entry && entry->is_default && bag_entry_serves(entry) ? entry : NULL;
+    size_t low = 0, high = plan->num_served;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct bag_change_entry *entry = &plan->entries[plan->served[middle].position];
+        int order = strcmp(name, bag_entry_name(entry));
+        if (order == 0)
+            return entry->is_default && bag_entry_serves(entry) ? entry : NULL;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */

@@ -289,6 +289,22 @@ def test_unload_first_waits(directory):
         expect_equal((replies[0].status, served(server.client)), (200, 2))
 
 
+def test_unload_first_in_a_group(directory):
+    """Both tables of a collection, which is made anew over the new ones."""
+    root = directory / "models"
+    for name in ("a", "b"):
+        publish(root, name, 1)
+        write_json(root / name / "config.json", {"reload": "unload_first"})
+    publish(root, "other", 1)
+    collection(root, "both", ["a", "b"])
+    with serve(directory) as server:
+        for version in (2, 3, 4):
+            for name in ("a", "b"):
+                publish(root, name, version)
+            server.admin.group({"name": "a"}, {"name": "b"}).expect(200)
+            expect_equal(served_together(server.client, "both", ["f_a", "f_b"]), [version] * 2)
+
+
 def test_bad_newer_version_keeps_a_rollback(directory):
     """While polling, a version that was asked for stays until a newer one can be served."""
     root = directory / "models"
