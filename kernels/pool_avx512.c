@@ -215,8 +215,8 @@ static inline unsigned match_slots(const struct bag_keys *keys, struct bag_keys_
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. Of narrow
- * rows in the near caches 512 and 1024 bytes are one tile, too: there are 32 registers. */
+/* Up to 448 bytes of sums are one tile; longer rows are split into tiles of at most 256. Of some
+ * kinds 512 and 1024 bytes are one tile, too, where it pays: there are 32 registers. */
 #define BAG_KERNELS      bag_avx512_kernels
 #define BAG_BELOW        &bag_avx2_kernels
 #define BAG_NARROW_ROWS  0

@@ -6,7 +6,7 @@
  *   #define BAG_PAIRED(kind)         whether a kind is summed in pairs of vectors
  *   #define BAG_NARROW_ROWS          1: there are kernels for rows narrower than a vector, too
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
- *   #define BAG_WIDE_TILES(X, ...)   likewise of narrow kinds, for tables in the near caches
+ *   #define BAG_WIDE_TILES(X, ...)   likewise of some kinds, where such tiles pay: pool_run.c
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
  *   #define BAG_OTHER_TILES(X, ...)  likewise of the kind whose columns cost the most alone
  *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
@@ -237,8 +237,8 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
 #define COUNT(vector, kind, mode, vectors)      vectors
 #define SPLIT_NAME(vector, kind, mode, vectors) [vectors - 1] = kind##_##mode##_split_##vectors,
 
-/* Kinds that also have wide tiles: those of narrow rows, where each tile of a row costs about as
- * much as its columns do. */
+/* Kinds that also have wide tiles: those of rows so narrow that each tile of a row costs about as
+ * much as its columns do, and f32, whose results are then divided and stored once. */
 #define WIDE_TILES_F16(X, ...)  BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_BF16(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
 #define WIDE_TILES_INT8(X, ...) BAG_WIDE_TILES(X, __VA_ARGS__)
