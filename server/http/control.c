@@ -278,7 +278,7 @@ static void run(struct bag_work *work)
         ok = decode(rows, &problem);
     }
     if (ok) {
-        bag_updates_submit(request->context->service->updates, &rows->update);
+        bag_updates_submit(&rows->update);
         return;
     }
     bag_http_reply_problem(&request->reply, &problem);

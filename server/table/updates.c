@@ -1,15 +1,12 @@
 /* Streams of row updates; see updates.h. */
 #include "updates.h"
 
-#include "server/system/crew.h"
 #include "server/system/log.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <uv.h>
 
 static void set(_Atomic uint64_t *counter, uint64_t value)
@@ -112,9 +109,9 @@ static bool apply(struct bag_update *update)
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-/* Updates that are numbered and written, and wait to be synced and applied. */
+/* Updates of a stream that are numbered and written, and wait to be synced and applied. */
 struct group {
-    struct bag_updates *updates;
+    struct bag_updates_stream *stream;
     struct bag_update **waiting;
     size_t count;
 };
@@ -134,13 +131,9 @@ static bool sync_stream(struct bag_updates_stream *stream, bool takes_back,
 
 static void sync_group(const struct group *group)
 {
-    if (group->updates->settings.sync != BAG_JOURNAL_SYNC_ALWAYS)
-        return;
-    for (size_t i = 0; i < group->count; i++) {
-        struct bag_updates_stream *stream = group->waiting[i]->live->stream;
-        if (!stream->unsynced && !sync_stream(stream, true, &stream->problem))
-            stream->unsynced = true;
-    }
+    struct bag_updates_stream *stream = group->stream;
+    if (group->count && stream->updates->settings.sync == BAG_JOURNAL_SYNC_ALWAYS)
+        stream->unsynced = !sync_stream(stream, true, &stream->problem);
 }
 
 /* What was checked fails only where an index has no place for a new key, and such an update is the
@@ -204,12 +197,12 @@ static void commit(struct group *group)
     sync_group(group);
     for (size_t i = 0; i < group->count; i++)
         finish(group->waiting[i]);
-    for (size_t i = 0; i < group->count; i++) {
-        struct bag_updates_stream *stream = group->waiting[i]->live->stream;
-        stream->taken = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
-        stream->unsynced = stream->waits_for_keys = false;
-        bag_updates_remove_files(stream);
-    }
+    struct bag_updates_stream *stream = group->stream;
+    if (!group->count)
+        return;
+    stream->taken = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
+    stream->unsynced = stream->waits_for_keys = false;
+    bag_updates_remove_files(stream);
     group->count = 0;
 }
 
@@ -359,9 +352,9 @@ static void run_one(struct group *group, struct bag_update *update)
         count(&update->live->stream->rejected, 1);
 }
 
-void bag_updates_run(struct bag_updates *updates, struct bag_update *first)
+void bag_updates_run(struct bag_update *first)
 {
-    struct group group = {.updates = updates};
+    struct group group = {.stream = first->live->stream};
     struct bag_update *one;
     size_t total = 0;
     for (struct bag_update *at = first; at; at = at->next)
@@ -370,13 +363,13 @@ void bag_updates_run(struct bag_updates *updates, struct bag_update *first)
     bool together = group.waiting != NULL;
     if (!together)
         group.waiting = &one;
-    pthread_mutex_lock(&updates->lock);
+    pthread_mutex_lock(&group.stream->lock);
     for (struct bag_update *at = first; at; at = at->next) {
         run_one(&group, at);
         if (!together || !at->next)
             commit(&group);
     }
-    pthread_mutex_unlock(&updates->lock);
+    pthread_mutex_unlock(&group.stream->lock);
     if (together)
         free(group.waiting);
     for (struct bag_update *at = first, *next; at; at = next) {
@@ -385,123 +378,14 @@ void bag_updates_run(struct bag_updates *updates, struct bag_update *first)
     }
 }
 
-void bag_updates_sync(struct bag_updates *updates)
+void bag_updates_sync_stream(struct bag_updates_stream *stream)
 {
     struct bag_problem problem;
-    pthread_mutex_lock(&updates->lock);
-    for (struct bag_updates_stream *at = updates->streams; at; at = at->next) {
-        /* One that fails again and again is said once. */
-        bool said = at->journal.sync_failed;
-        if (!sync_stream(at, false, &problem) && !said)
-            bag_log(BAG_LOG_LEVEL_ERROR, "a journal is not synced", BAG_LOG_TEXT("model", at->name),
-                    BAG_LOG_TEXT("reason", problem.text));
-    }
-    pthread_mutex_unlock(&updates->lock);
-}
-
-/* ---- the thread ------------------------------------------------------------------------------ */
-
-bool bag_updates_init(struct bag_updates *updates, const struct bag_updates_settings *settings)
-{
-    pthread_condattr_t attributes;
-    *updates = (struct bag_updates){.settings = *settings};
-    updates->last = &updates->first;
-    if (pthread_condattr_init(&attributes) != 0)
-        return false;
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    bool ok = pthread_cond_init(&updates->changed, &attributes) == 0;
-    pthread_condattr_destroy(&attributes);
-    return ok && pthread_mutex_init(&updates->lock, NULL) == 0 &&
-           pthread_mutex_init(&updates->queue_lock, NULL) == 0;
-}
-
-void bag_updates_free(struct bag_updates *updates)
-{
-    for (struct bag_updates_stream *at = updates->streams, *next; at; at = next) {
-        next = at->next;
-        bag_journal_close(&at->journal);
-        bag_updates_free_kept(at);
-        free(at->sightings);
-        free(at);
-    }
-    updates->streams = NULL;
-    pthread_cond_destroy(&updates->changed);
-    pthread_mutex_destroy(&updates->lock);
-    pthread_mutex_destroy(&updates->queue_lock);
-}
-
-static struct timespec time_of(uint64_t ns)
-{
-    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
-                             .tv_nsec = (long)(ns % 1000000000)};
-}
-
-/* Waits for updates, or until it is time to sync; all that have come. */
-static struct bag_update *wait_for_updates(struct bag_updates *updates, uint64_t until_ns)
-{
-    struct timespec until = time_of(until_ns);
-    int error = 0;
-    pthread_mutex_lock(&updates->queue_lock);
-    while (!updates->first && !updates->stop && error != ETIMEDOUT)
-        error = until_ns == UINT64_MAX
-                    ? pthread_cond_wait(&updates->changed, &updates->queue_lock)
-                    : pthread_cond_timedwait(&updates->changed, &updates->queue_lock, &until);
-    struct bag_update *first = updates->first;
-    updates->first = NULL;
-    updates->last = &updates->first;
-    pthread_mutex_unlock(&updates->queue_lock);
-    return first;
-}
-
-static bool is_stopped(struct bag_updates *updates)
-{
-    pthread_mutex_lock(&updates->queue_lock);
-    bool stopped = updates->stop && !updates->first;
-    pthread_mutex_unlock(&updates->queue_lock);
-    return stopped;
-}
-
-static void *run_thread(void *argument)
-{
-    struct bag_updates *updates = argument;
-    bool syncs = updates->settings.sync == BAG_JOURNAL_SYNC_INTERVAL;
-    uint64_t interval_ns = updates->settings.sync_interval_ms * 1000000;
-    uint64_t next_ns = syncs ? uv_hrtime() + interval_ns : UINT64_MAX;
-    do {
-        struct bag_update *first = wait_for_updates(updates, next_ns);
-        if (first)
-            bag_updates_run(updates, first);
-        if (syncs && uv_hrtime() >= next_ns) {
-            bag_updates_sync(updates);
-            next_ns = uv_hrtime() + interval_ns;
-        }
-    } while (!is_stopped(updates));
-    bag_updates_sync(updates);
-    return NULL;
-}
-
-bool bag_updates_start(struct bag_updates *updates, struct bag_problem *problem)
-{
-    int error = bag_thread_start(&updates->thread, run_thread, updates);
-    return !error || bag_problem_set(problem, BAG_ERROR_SYSTEM,
-                                     "no thread can be started for updates: %s", strerror(error));
-}
-
-void bag_updates_stop(struct bag_updates *updates)
-{
-    pthread_mutex_lock(&updates->queue_lock);
-    updates->stop = true;
-    pthread_cond_signal(&updates->changed);
-    pthread_mutex_unlock(&updates->queue_lock);
-    pthread_join(updates->thread, NULL);
-}
-
-void bag_updates_submit(struct bag_updates *updates, struct bag_update *update)
-{
-    update->next = NULL;
-    pthread_mutex_lock(&updates->queue_lock);
-    *updates->last = update;
-    updates->last = &update->next;
-    pthread_cond_signal(&updates->changed);
-    pthread_mutex_unlock(&updates->queue_lock);
+    pthread_mutex_lock(&stream->lock);
+    /* One that fails again and again is said once. */
+    bool said = stream->journal.sync_failed;
+    if (!sync_stream(stream, false, &problem) && !said)
+        bag_log(BAG_LOG_LEVEL_ERROR, "a journal is not synced", BAG_LOG_TEXT("model", stream->name),
+                BAG_LOG_TEXT("reason", problem.text));
+    pthread_mutex_unlock(&stream->lock);
 }

@@ -5,9 +5,10 @@
  * applied to it, from delta folders and the journal, and from then on every new one. So an older
  * version that is still held has them, too.
  *
- * One thread takes updates, in the order in which they came: it numbers and checks them, writes all
- * that wait to the journal, syncs once, applies them, and calls `done`. What cannot be written is
- * rejected and applied nowhere.
+ * A few threads take updates, those of a stream one thread at a time and in the order in which they
+ * came: it numbers and checks them, writes all that wait to the journal, syncs once, applies them,
+ * and calls `done`. What cannot be written is rejected and applied nowhere. A journal that is slow
+ * to sync holds up its own model alone.
  *
  * Tables are attached and detached by the thread that changes tables. */
 #ifndef BAG_UPDATES_H
@@ -208,34 +209,50 @@ struct bag_updates_stream {
     size_t num_sightings;
     uint64_t awaited;         /* the delta that was said to be missing; 0: none */
     struct bag_problem delta; /* what was said of a delta; "": nothing */
+    bool is_shut;             /* the journal's folder could not be locked, when it was last tried */
 
-    /* Guarded by the lock. */
+    /* Set before others know it. */
     struct bag_updates *updates;
     struct bag_updates_stream *next;
+
+    /* Guarded by the lock of the queue. */
+    struct bag_update *first, **last; /* that wait */
+    bool waits_for_sync;
+    bool is_ready, is_taken; /* it waits for a thread, or one has it */
+    struct bag_updates_stream *next_ready;
+
+    /* Guarded by the lock of all streams, which is taken after the stream's own. */
+    struct bag_kept_update *first_kept, *last_kept; /* owned; ascending */
+    uint64_t forgotten; /* the last update that was taken and is kept no more; 0: none */
+
+    pthread_mutex_t lock;         /* guards what follows */
     struct bag_live_rows *tables; /* that are attached */
     struct bag_journal journal;
     uint64_t oldest_through; /* updates after it are kept for versions that are not loaded */
-    struct bag_kept_update *first_kept, *last_kept; /* owned; ascending */
-    uint64_t forgotten;  /* the last update that was taken and is kept no more; 0: none */
-    uint64_t taken;      /* the last update that was numbered; it may wait to be applied */
-    bool waits_for_keys; /* one that waits adds or removes keys */
-    bool stopped;        /* by `problem`: an update in the journal could not be applied */
-    bool unsynced;       /* by `problem`: the last sync failed */
-    bool is_shut;        /* the journal's folder could not be locked, when it was last tried */
+    uint64_t taken;          /* the last update that was numbered; it may wait to be applied */
+    bool waits_for_keys;     /* one that waits adds or removes keys */
+    bool stopped;            /* by `problem`: an update in the journal could not be applied */
+    bool unsynced;           /* by `problem`: the last sync failed */
     struct bag_problem problem;
 };
 
+/* So many journals may be slow before others wait for them. */
+#define BAG_UPDATES_THREADS 4
+
 struct bag_updates {
     struct bag_updates_settings settings;
-    pthread_mutex_t lock;               /* of the streams */
-    struct bag_updates_stream *streams; /* owned */
+    pthread_t threads[BAG_UPDATES_THREADS];
+    size_t num_threads;
+
+    pthread_mutex_t lock;               /* of what follows */
+    struct bag_updates_stream *streams; /* owned; the newest first, and none leaves */
     size_t kept_bytes;                  /* of all streams */
 
     pthread_mutex_t queue_lock; /* of what follows */
     pthread_cond_t changed;
-    struct bag_update *first, **last;
+    struct bag_updates_stream *first_ready, **last_ready;
+    uint64_t next_sync_ns; /* of all journals; UINT64_MAX: never */
     bool stop;
-    pthread_t thread;
 };
 
 /* One batch for a model. All that is borrowed, and the update itself, lives until `done`. */
@@ -245,7 +262,7 @@ struct bag_update {
     uint64_t first_sequence;     /* of a range that it stands for; 0: it stands for one. A range may
                                     begin with what was applied before: its batch says what all of it
                                     left behind */
-    void (*done)(struct bag_update *update); /* on the updates' thread */
+    void (*done)(struct bag_update *update); /* on a thread of updates */
 
     /* In, and out; 0: the next number is taken. */
     uint64_t sequence;
@@ -264,20 +281,21 @@ bool bag_updates_init(struct bag_updates *updates, const struct bag_updates_sett
 /* Closes all journals, when all tables are detached. */
 void bag_updates_free(struct bag_updates *updates);
 
-/* The thread that takes updates. Stopping applies all that wait, and syncs all journals. */
+/* The threads that take updates. Stopping applies all that wait, and syncs all journals. */
 bool bag_updates_start(struct bag_updates *updates, struct bag_problem *problem);
 void bag_updates_stop(struct bag_updates *updates);
 
 /* Any thread. */
-void bag_updates_submit(struct bag_updates *updates, struct bag_update *update);
+void bag_updates_submit(struct bag_update *update);
 
-/* What the thread does with a list of updates, linked by `next`. */
-void bag_updates_run(struct bag_updates *updates, struct bag_update *first);
+/* What a thread does with a list of updates of one stream, linked by `next`. */
+void bag_updates_run(struct bag_update *first);
 
 /* Syncs the journals that have records which are not on the disk. */
 void bag_updates_sync(struct bag_updates *updates);
 
-/* Whether no table of the model can be attached, as the folder of its journal cannot be locked. */
+/* Whether no table of the model can be attached, as the folder of its journal cannot be locked. By
+ * the thread that changes tables. */
 bool bag_updates_is_shut(struct bag_updates *updates, const char *name);
 
 /* A table that was loaded and is not served yet. */
@@ -367,7 +385,13 @@ bool bag_updates_has_delta(const char *folder, uint64_t number);
 /* An update with that number is there, and cannot be applied yet. With the lock. */
 void bag_updates_raise_lag(struct bag_updates_stream *stream, uint64_t sequence);
 
-/* The stream of a model's name; NULL: there is none. With the lock. */
+/* The stream of a model's name; NULL: there is none. */
 struct bag_updates_stream *bag_updates_find(struct bag_updates *updates, const char *name);
+
+/* Makes one; NULL without memory. */
+struct bag_updates_stream *bag_updates_make_stream(struct bag_updates *updates, const char *name);
+
+/* Syncs its journal where it has records which are not on the disk. */
+void bag_updates_sync_stream(struct bag_updates_stream *stream);
 
 #endif

@@ -64,14 +64,6 @@ static bool check_stream(const struct bag_updates_stream *stream,
                            table->memory->table.row_elements);
 }
 
-struct bag_updates_stream *bag_updates_find(struct bag_updates *updates, const char *name)
-{
-    struct bag_updates_stream *stream = updates->streams;
-    while (stream && strcmp(stream->name, name) != 0)
-        stream = stream->next;
-    return stream;
-}
-
 /* Whether a table needs the journal: one that is mapped does not write any. */
 static bool needs_journal(const struct bag_updates *updates, const struct bag_updates_table *table)
 {
@@ -89,30 +81,22 @@ static struct bag_updates_stream *open_stream(struct bag_updates *updates,
                                               struct bag_problem *problem)
 {
     struct bag_updates_stream *stream = bag_updates_find(updates, table->name);
-    if (!stream) {
-        stream = calloc(1, sizeof *stream);
-        if (!stream) {
-            bag_problem_no_memory(problem);
-            return NULL;
-        }
-        stream->journal.file = -1;
-        stream->updates = updates;
-        strncpy(stream->name, table->name, sizeof stream->name - 1);
-        stream->next = updates->streams;
-        updates->streams = stream;
+    if (!stream && !(stream = bag_updates_make_stream(updates, table->name))) {
+        bag_problem_no_memory(problem);
+        return NULL;
     }
+    pthread_mutex_lock(&stream->lock);
     bool ok = stream->journal.folder[0] || !needs_journal(updates, table) ||
               open_journal(updates, stream, table, problem);
-    return ok && check_stream(stream, table, problem) ? stream : NULL;
+    ok = ok && check_stream(stream, table, problem);
+    pthread_mutex_unlock(&stream->lock);
+    return ok ? stream : NULL;
 }
 
 bool bag_updates_is_shut(struct bag_updates *updates, const char *name)
 {
-    pthread_mutex_lock(&updates->lock);
     const struct bag_updates_stream *stream = bag_updates_find(updates, name);
-    bool is_shut = stream && stream->is_shut;
-    pthread_mutex_unlock(&updates->lock);
-    return is_shut;
+    return stream && stream->is_shut;
 }
 
 /* ---- catching up ----------------------------------------------------------------------------- */
@@ -206,9 +190,9 @@ static bool read_most(struct catching_up *up, struct bag_problem *problem)
     struct bag_journal_file file;
     bool more, ok = true;
     do {
-        pthread_mutex_lock(&up->updates->lock);
+        pthread_mutex_lock(&up->stream->lock);
         more = bag_journal_next_file(&up->stream->journal, &up->reader, up->live->through, &file);
-        pthread_mutex_unlock(&up->updates->lock);
+        pthread_mutex_unlock(&up->stream->lock);
         more = more && (file.first_sequence != up->reader.file.first_sequence ||
                         file.bytes - up->reader.file.bytes > CATCH_UP_BYTES);
         ok = !more || read_and_apply(up, &file, problem);
@@ -243,7 +227,7 @@ static void enter(struct bag_live_rows *live, struct bag_live_reader *reader)
 bool bag_updates_enter(struct bag_live_rows *live, struct bag_live_reader *reader,
                        struct bag_problem *problem)
 {
-    pthread_mutex_t *lock = &live->stream->updates->lock;
+    pthread_mutex_t *lock = &live->stream->lock;
     int64_t kept_rows = bag_live_rows_kept_by(reader->rules);
     pthread_mutex_lock(lock);
     bool ok = bag_live_rows_keep(live, kept_rows);
@@ -262,7 +246,7 @@ void bag_updates_leave(struct bag_live_reader *reader)
 {
     if (!reader->live)
         return;
-    pthread_mutex_t *lock = &reader->live->stream->updates->lock;
+    pthread_mutex_t *lock = &reader->live->stream->lock;
     pthread_mutex_lock(lock);
     struct bag_live_reader **link = &reader->live->readers;
     while (*link != reader)
@@ -292,20 +276,17 @@ static void join(struct catching_up *up)
 
 static bool catch_up(struct catching_up *up, struct bag_problem *problem)
 {
-    struct bag_updates *updates = up->updates;
-    pthread_mutex_lock(&updates->lock);
-    up->stream = open_stream(updates, up->table, problem);
-    pthread_mutex_unlock(&updates->lock);
+    up->stream = open_stream(up->updates, up->table, problem);
     if (!up->stream)
         return false;
     up->live->stream = up->stream;
     bool ok = read_most(up, problem);
-    pthread_mutex_lock(&updates->lock);
+    pthread_mutex_lock(&up->stream->lock);
     ok = ok && read_rest(up, problem);
     up->through = up->live->through;
     if (ok)
         join(up);
-    pthread_mutex_unlock(&updates->lock);
+    pthread_mutex_unlock(&up->stream->lock);
     bag_journal_reader_free(&up->reader);
     return ok;
 }
@@ -314,18 +295,20 @@ static bool catch_up(struct catching_up *up, struct bag_problem *problem)
 static bool check_mapped(struct bag_updates *updates, const struct bag_updates_table *table,
                          struct bag_problem *problem)
 {
-    pthread_mutex_lock(&updates->lock);
-    const struct bag_updates_stream *stream = open_stream(updates, table, problem);
-    uint64_t last = stream ? bag_updates_last_taken(stream) : 0;
-    const char *journal = stream && *stream->journal.folder ? stream->journal.folder : "memory";
-    bool ok = stream != NULL;
-    if (ok && last > table->through)
+    struct bag_updates_stream *stream = open_stream(updates, table, problem);
+    if (!stream)
+        return false;
+    pthread_mutex_lock(&stream->lock);
+    uint64_t last = bag_updates_last_taken(stream);
+    const char *journal = *stream->journal.folder ? stream->journal.folder : "memory";
+    bool ok = true;
+    if (last > table->through)
         ok = bag_problem_set(problem, BAG_ERROR_FILE,
                              "the table is mapped from its file, which includes updates through "
                              "%" PRIu64 " (updates_through), and cannot take those through %" PRIu64
                              " that are in %s; load it with load copy, or a file with them",
                              table->through, last, journal);
-    pthread_mutex_unlock(&updates->lock);
+    pthread_mutex_unlock(&stream->lock);
     if (ok && bag_updates_has_delta(table->deltas, table->through + 1))
         ok = bag_problem_set(problem, BAG_ERROR_FILE,
                              "the table is mapped from its file, and cannot take the update in "
@@ -360,9 +343,9 @@ bool bag_updates_is_next(const struct bag_live_rows *live)
 {
     if (!live)
         return true;
-    pthread_mutex_lock(&live->stream->updates->lock);
+    pthread_mutex_lock(&live->stream->lock);
     bool is_next = live->through <= live->stream->sequence;
-    pthread_mutex_unlock(&live->stream->updates->lock);
+    pthread_mutex_unlock(&live->stream->lock);
     return is_next;
 }
 
@@ -391,13 +374,13 @@ static void go_on_with_rest(struct bag_updates_stream *stream)
 void bag_updates_detach(struct bag_live_rows *live)
 {
     struct bag_updates_stream *stream = live->stream;
-    pthread_mutex_lock(&stream->updates->lock);
+    pthread_mutex_lock(&stream->lock);
     struct bag_live_rows **link = &stream->tables;
     while (*link != live)
         link = &(*link)->next;
     *link = live->next;
     go_on_with_rest(stream);
     bag_updates_remove_files(stream);
-    pthread_mutex_unlock(&stream->updates->lock);
+    pthread_mutex_unlock(&stream->lock);
     bag_live_rows_free(live);
 }

@@ -252,13 +252,10 @@ static bool was_seen(const struct bag_updates_stream *stream,
 /* ---- while it is served ---------------------------------------------------------------------- */
 
 /* The last update that a delta can follow: the stream's, or what the served table includes. */
-static uint64_t last_update(struct bag_updates *updates, const struct bag_updates_stream *stream,
+static uint64_t last_update(const struct bag_updates_stream *stream,
                             const struct bag_live_rows *live)
 {
-    pthread_mutex_lock(&updates->lock);
-    uint64_t last = live->through > stream->sequence ? live->through : stream->sequence;
-    pthread_mutex_unlock(&updates->lock);
-    return last;
+    return live->through > stream->sequence ? live->through : stream->sequence;
 }
 
 /* One pass over the deltas of a table. */
@@ -282,7 +279,7 @@ static bool submit(const struct taking *taking, struct delta *delta, uint64_t nu
         .live = taking->table->memory->live, .sequence = number, .done = ignore_done};
     bool ok = load_delta(delta, taking->table->memory, &update.batch, problem);
     if (ok)
-        bag_updates_run(taking->updates, &update);
+        bag_updates_run(&update);
     free_delta(delta);
     if (ok && update.failed)
         *problem = update.problem;
@@ -333,7 +330,7 @@ static size_t take_listed(const struct taking *taking, struct listing *listing, 
     size_t at = 0;
     for (; at < listing->count; at++) {
         struct bag_delta_sighting *sighting = &listing->found[at];
-        uint64_t sequence = last_update(taking->updates, stream, taking->table->memory->live);
+        uint64_t sequence = last_update(stream, taking->table->memory->live);
         struct delta delta;
         if (sighting->number <= sequence)
             continue;
@@ -370,10 +367,10 @@ static void note_rest(const struct taking *taking, struct listing *listing, size
     stream->sightings = listing->found;
     stream->num_sightings = left;
     atomic_store_explicit(&stream->deltas_waiting, left, memory_order_relaxed);
-    pthread_mutex_lock(&taking->updates->lock);
+    pthread_mutex_lock(&stream->lock);
     if (left)
         bag_updates_raise_lag(stream, listing->found[left - 1].number);
-    pthread_mutex_unlock(&taking->updates->lock);
+    pthread_mutex_unlock(&stream->lock);
 }
 
 /* Nobody may write to a file that is mapped. */
@@ -397,12 +394,10 @@ bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updat
     const struct bag_live_rows *live = table->memory->live;
     struct listing listing;
     bool ok = true;
-    pthread_mutex_lock(&updates->lock);
     taking.stream = bag_updates_find(updates, table->name);
-    pthread_mutex_unlock(&updates->lock);
     if (!taking.stream || !table->deltas)
         return true;
-    uint64_t last = live ? last_update(updates, taking.stream, live) : table->through;
+    uint64_t last = live ? last_update(taking.stream, live) : table->through;
     if (!list_deltas(&listing, table->deltas, last, problem)) {
         tell(taking.stream, problem);
         return false;

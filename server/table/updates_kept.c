@@ -79,17 +79,10 @@ static struct bag_kept_update *copy(const struct bag_update *update, size_t most
     return kept;
 }
 
-void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update *update)
+/* With the lock of all streams; the oldest ones make room. */
+static void add(struct bag_updates_stream *stream, struct bag_kept_update *kept)
 {
     struct bag_updates *updates = stream->updates;
-    if (stream->journal.folder[0])
-        return;
-    struct bag_kept_update *kept = copy(update, updates->settings.kept_bytes);
-    if (!kept) {
-        bag_updates_free_kept(stream);
-        stream->forgotten = update->sequence;
-        return;
-    }
     while (updates->kept_bytes > updates->settings.kept_bytes - kept->bytes)
         forget_first(find_largest(updates));
     if (stream->last_kept)
@@ -100,11 +93,30 @@ void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update
     count_bytes(stream, kept->bytes, 0);
 }
 
+void bag_updates_keep(struct bag_updates_stream *stream, const struct bag_update *update)
+{
+    struct bag_updates *updates = stream->updates;
+    if (stream->journal.folder[0])
+        return;
+    struct bag_kept_update *kept = copy(update, updates->settings.kept_bytes);
+    pthread_mutex_lock(&updates->lock);
+    if (kept) {
+        add(stream, kept);
+    } else {
+        bag_updates_free_kept(stream);
+        stream->forgotten = update->sequence;
+    }
+    pthread_mutex_unlock(&updates->lock);
+}
+
 uint64_t bag_updates_last_taken(const struct bag_updates_stream *stream)
 {
     if (stream->journal.folder[0])
         return stream->journal.last_sequence;
-    return stream->last_kept ? stream->last_kept->sequence : stream->forgotten;
+    pthread_mutex_lock(&stream->updates->lock);
+    uint64_t last = stream->last_kept ? stream->last_kept->sequence : stream->forgotten;
+    pthread_mutex_unlock(&stream->updates->lock);
+    return last;
 }
 
 /* Whether the table has all updates up to `last`; deltas may fill what is missing. */
@@ -125,8 +137,8 @@ static bool reach(struct bag_live_rows *live, uint64_t last, const char *deltas,
                            live->through + 1, last);
 }
 
-bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
-                            struct bag_problem *problem)
+static bool apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
+                       struct bag_problem *problem)
 {
     struct bag_updates_stream *stream = live->stream;
     if (!reach(live, stream->forgotten, deltas, applied, problem))
@@ -143,4 +155,14 @@ bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint
         ++*applied;
     }
     return true;
+}
+
+bool bag_updates_apply_kept(struct bag_live_rows *live, const char *deltas, uint64_t *applied,
+                            struct bag_problem *problem)
+{
+    pthread_mutex_t *lock = &live->stream->updates->lock;
+    pthread_mutex_lock(lock);
+    bool ok = apply_kept(live, deltas, applied, problem);
+    pthread_mutex_unlock(lock);
+    return ok;
 }

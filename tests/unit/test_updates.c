@@ -37,15 +37,21 @@ static int tear_down(void **state)
 }
 
 /* A table of zeros. */
-static void attach(struct bag_table_memory *memory, enum bag_dtype dtype, uint64_t through)
+static void attach_as(const char *name, struct bag_table_memory *memory, enum bag_dtype dtype,
+                      uint64_t through)
 {
     struct bag_problem problem;
     int64_t shape[2] = {ROWS, COLUMNS};
     assert_true(bag_table_create(dtype, 2, shape, memory, &problem));
     memset(memory->mapping, 0, ROWS * bag_row_bytes(&memory->table));
-    struct bag_updates_table table = {.name = "items", .memory = memory, .through = through};
+    struct bag_updates_table table = {.name = name, .memory = memory, .through = through};
     if (!bag_updates_attach(&updates, &table, &problem))
         fail_msg("%s", problem.text);
+}
+
+static void attach(struct bag_table_memory *memory, enum bag_dtype dtype, uint64_t through)
+{
+    attach_as("items", memory, dtype, through);
 }
 
 static void ignore_done(struct bag_update *update)
@@ -59,7 +65,7 @@ static const char *put_row(struct bag_table_memory *memory, uint64_t id, const v
     static struct bag_update update;
     update = (struct bag_update){
         .live = memory->live, .batch = {.count = 1, .ids = &id, .rows = row}, .done = ignore_done};
-    bag_updates_run(&updates, &update);
+    bag_updates_run(&update);
     assert_true(update.failed != update.applied);
     return update.failed ? update.problem.text : NULL;
 }
@@ -318,6 +324,91 @@ static void test_failed_update_that_stays(void **state)
     bag_updates_free(&updates);
 }
 
+/* ---- several models -------------------------------------------------------------------------- */
+
+/* A disk on which the first model's files take until they are let go. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_changed = PTHREAD_COND_INITIALIZER;
+static int slow_file = -1;
+static bool is_syncing, may_sync;
+static size_t num_done;
+
+static int slow_sync(void *context, int file)
+{
+    pthread_mutex_lock(&gate);
+    is_syncing |= file == slow_file;
+    pthread_cond_broadcast(&gate_changed);
+    while (file == slow_file && !may_sync)
+        pthread_cond_wait(&gate_changed, &gate);
+    pthread_mutex_unlock(&gate);
+    return disk_sync(context, file);
+}
+
+static void count_done(struct bag_update *update)
+{
+    assert_true(update->applied);
+    pthread_mutex_lock(&gate);
+    num_done++;
+    pthread_cond_broadcast(&gate_changed);
+    pthread_mutex_unlock(&gate);
+}
+
+static void await_gate(const bool *flag, const size_t *number, size_t wanted)
+{
+    pthread_mutex_lock(&gate);
+    while (flag ? !*flag : *number < wanted)
+        pthread_cond_wait(&gate_changed, &gate);
+    pthread_mutex_unlock(&gate);
+}
+
+static void submit(struct bag_update *update, struct bag_table_memory *memory)
+{
+    static const uint64_t id = 1;
+    *update = (struct bag_update){.live = memory->live,
+                                  .batch = {.count = 1, .ids = &id, .rows = (const char *)ones},
+                                  .done = count_done};
+    bag_updates_submit(update);
+}
+
+/* While one journal is being synced, updates of other models are acknowledged, and tables of theirs
+ * come and go. */
+static void test_slow_journals_hold_up_none(void **state)
+{
+    struct bag_table_memory slow, fast, more;
+    struct bag_update first, second, others[3];
+    struct bag_problem problem;
+    (void)state;
+    start(BAG_JOURNAL_SYNC_ALWAYS);
+    attach(&slow, BAG_F32, 0);
+    assert_null(put_row(&slow, 0, ones));
+    slow_file = file_at(disk, "/data/journal/items/00000000000000000001.journal");
+    disk->calls.sync = slow_sync;
+    attach_as("others", &fast, BAG_F32, 0);
+    assert_true(bag_updates_start(&updates, &problem));
+    submit(&first, &slow);
+    await_gate(&is_syncing, NULL, 0);
+    submit(&second, &slow);
+    for (size_t i = 0; i < 3; i++) {
+        submit(&others[i], &fast);
+        await_gate(NULL, &num_done, i + 1);
+    }
+    attach_as("others", &more, BAG_F32, 0);
+    bag_table_unload(&more);
+    assert_int_equal(sequence_of(&fast), 3);
+    assert_int_equal(sequence_of(&slow), 1);
+    pthread_mutex_lock(&gate);
+    may_sync = true;
+    pthread_cond_broadcast(&gate_changed);
+    pthread_mutex_unlock(&gate);
+    await_gate(NULL, &num_done, 5);
+    assert_int_equal(sequence_of(&slow), 3);
+    assert_true(first.sequence == 2 && second.sequence == 3);
+    bag_updates_stop(&updates);
+    bag_table_unload(&slow);
+    bag_table_unload(&fast);
+    bag_updates_free(&updates);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,7 +420,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failed_update_is_taken_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failed_update_is_taken_back_unsynced, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(test_failed_update_that_stays, set_up, tear_down)};
+        cmocka_unit_test_setup_teardown(test_failed_update_that_stays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_slow_journals_hold_up_none, set_up, tear_down)};
     bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

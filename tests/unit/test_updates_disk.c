@@ -247,7 +247,7 @@ static void send(struct story *story)
         asked[i].update.next = i + 1 < count ? &asked[i + 1].update : NULL;
         apply_to_state(&state, &asked[i].batch);
     }
-    bag_updates_run(&story->updates, &asked[0].update);
+    bag_updates_run(&asked[0].update);
     for (size_t i = 0; i < count; i++)
         take_outcome(story, &asked[i], &one_failed);
 }
@@ -301,7 +301,7 @@ static void send_range(struct story *story)
     prepare(story, &asked);
     asked.update.first_sequence = first;
     asked.update.sequence = last + count;
-    bag_updates_run(&story->updates, &asked.update);
+    bag_updates_run(&asked.update);
     for (size_t i = 0; i < count; i++) {
         if (asked.update.applied)
             acknowledge(story, &parts[i]);
@@ -322,14 +322,14 @@ static void send_wrong(struct story *story)
     ask(story, &asked, &story->states[last]);
     asked.update.sequence = last + ahead;
     asked.update.first_sequence = ahead > 2 ? last + 2 : 0;
-    bag_updates_run(&story->updates, &asked.update);
+    bag_updates_run(&asked.update);
     require(story, asked.update.failed);
     require(story, asked.update.problem.kind == BAG_ERROR_CONFLICT);
     if (last == 0)
         return;
     asked.update.sequence = 1 + rng_below(&story->rng, (unsigned)last);
     asked.update.first_sequence = ahead > 2 ? 1 : 0;
-    bag_updates_run(&story->updates, &asked.update);
+    bag_updates_run(&asked.update);
     require(story, !asked.update.failed && !asked.update.applied);
 }
 
