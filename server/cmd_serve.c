@@ -7,7 +7,7 @@
 #include "server/models/loader.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
-#include "server/table/updates.h"
+#include "server/updates/updates.h"
 
 #include <malloc.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
 #include "proto/v2_request.h"
 #include "request.h"
 #include "server/models/loader.h"
-#include "server/table/updates.h"
+#include "server/updates/updates.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "metrics.h"
 
 #include "server/models/change.h"
-#include "server/table/updates.h"
+#include "server/updates/updates.h"
 
 #include <stdlib.h>
 #include <string.h>

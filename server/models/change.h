@@ -13,7 +13,7 @@
 #include "catalog.h"
 #include "config/options.h"
 #include "proto/v2_request.h"
-#include "server/table/updates.h"
+#include "server/updates/updates.h"
 #include "snapshot.h"
 #include "steps.h"
 

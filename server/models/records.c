@@ -4,7 +4,7 @@
 #include "change.h"
 
 #include "server/system/log.h"
-#include "server/table/updates.h"
+#include "server/updates/updates.h"
 
 #include <stdio.h>
 #include <stdlib.h>

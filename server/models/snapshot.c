@@ -2,7 +2,7 @@
 #include "snapshot.h"
 
 #include "proto/text.h"
-#include "server/table/updates.h"
+#include "server/updates/updates.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -71,7 +71,7 @@ struct bag_live_rows {
                              that are missing */
     int64_t first_reused; /* the first row that was given to another key; kept_rows is at most it */
 
-    /* The stream's, see updates.c. */
+    /* The stream's, see server/updates/updates.h. */
     struct bag_live_reader *readers;
     struct bag_updates_stream *stream;
     void (*detach)(struct bag_live_rows *live); /* gives the table up, and frees this */

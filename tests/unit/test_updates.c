@@ -3,7 +3,7 @@
 #include "disk_fixture.h"
 
 #include "server/system/log.h"
-#include "server/table/updates.h"
+#include "server/updates/updates.h"
 
 #define ROWS    8
 #define COLUMNS 2

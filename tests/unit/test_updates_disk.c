@@ -11,7 +11,7 @@
 #include "updates_model.h"
 
 #include "server/system/log.h"
-#include "server/table/updates.h"
+#include "server/updates/updates.h"
 
 #define MAX_SEQ   400
 #define MAX_TRIES 32

@@ -1,5 +1,5 @@
-/* Files of row updates are written and removed; see updates.h. */
-#include "updates.h"
+/* Files of row updates are written and removed; see journal.h. */
+#include "journal.h"
 
 #include <errno.h>
 #include <inttypes.h>

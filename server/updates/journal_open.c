@@ -1,5 +1,5 @@
-/* Files of row updates are found, checked, opened and read; see updates.h. */
-#include "updates.h"
+/* Files of row updates are found, checked, opened and read; see journal.h. */
+#include "journal.h"
 
 #include <errno.h>
 #include <inttypes.h>
