@@ -270,6 +270,14 @@ def test_default_key_that_came_by_an_update(world):
         rows_of(client, "dense", [0])
 
 
+def test_metadata_is_not_kept(world):
+    """It says up to which update the rows have come."""
+    with world.server() as server, Client(server) as client:
+        for path, want in (("/v2/models/dense", "no-store"), ("/v2/models/dense/config", None)):
+            reply = client.request("GET", path, headers=AUTHORIZED).expect(200)
+            expect_equal(reply.headers.get("cache-control"), want, path)
+
+
 def test_row_formats(world):
     with world.server() as server, Client(server) as client:
         raw = np.zeros((1, COLUMNS + 8), np.uint8)
