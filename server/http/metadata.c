@@ -7,6 +7,7 @@
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
 #include "server/models/change.h"
+#include "server/tables/map.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,18 @@ static enum bag_http_outcome answer_now(struct bag_http_request *request, int st
     answer(request, status, document);
     request->reply.no_store = true;
     return BAG_HTTP_DONE;
+}
+
+/* Why a model that was loaded does not answer in full; NULL: it does. */
+static const char *find_fault(const struct bag_model *model)
+{
+    for (size_t i = 0; model->mapped && i < model->num_features; i++) {
+        const struct bag_map *map = model->features[i].memory->map;
+        if (map && !bag_map_has_file(map))
+            return "the table's file was truncated while it was served; publish a table by "
+                   "renaming a complete file";
+    }
+    return NULL;
 }
 
 /* ---- the server ------------------------------------------------------------------------------ */
@@ -280,8 +293,9 @@ enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
         bag_http_find_model(request->snapshot, target, &request->reply);
         return BAG_HTTP_DONE;
     }
-    bool ready = !stops && model->state == BAG_MODEL_READY;
-    const char *why = ready ? NULL : stops ? stopping : model->reason;
+    const char *fault = find_fault(model);
+    bool ready = !stops && model->state == BAG_MODEL_READY && !fault;
+    const char *why = ready ? NULL : stops ? stopping : fault ? fault : model->reason;
     return answer_readiness(request, ready, stops,
                             bag_v2_describe_readiness(target->model, ready, why));
 }
@@ -308,13 +322,17 @@ static struct bag_v2_index_entry describe_state(const struct bag_snapshot *snaps
                                                 size_t room)
 {
     const char *note = bag_snapshot_find_note(snapshot, model);
-    enum bag_model_state state = stops ? BAG_MODEL_UNLOADING : model->state;
+    const char *fault = find_fault(model);
+    enum bag_model_state state = stops   ? BAG_MODEL_UNLOADING
+                                 : fault ? BAG_MODEL_UNAVAILABLE
+                                         : model->state;
     bool loads = !stops && describe_loading(model, view, text, room);
     return (struct bag_v2_index_entry){.name = model->name,
                                        .version = model->version,
                                        .state = bag_model_state_names[state],
                                        .reason = stops   ? stopping
                                                  : loads ? text
+                                                 : fault ? fault
                                                  : note  ? note
                                                          : model->reason};
 }
@@ -336,7 +354,7 @@ static void make_index(struct bag_http_request *request)
     char(*texts)[REASON_BYTES] = malloc((snapshot->count + 1) * sizeof *texts);
     for (size_t i = 0; entries && texts && i < snapshot->count; i++) {
         const struct bag_model *model = snapshot->listed[i];
-        if (!ready_only || (!stops && model->state == BAG_MODEL_READY)) {
+        if (!ready_only || (!stops && model->state == BAG_MODEL_READY && !find_fault(model))) {
             entries[count] =
                 describe_state(snapshot, model, stops, &view, texts[count], REASON_BYTES);
             count++;

@@ -81,6 +81,9 @@ bool bag_map_has_read(void);
  * called after rows were touched, with what bag_map_has_read says. */
 void bag_map_refresh(struct bag_map *map, bool has_read);
 
+/* Whether the file has all rows now, though nobody reads any. */
+bool bag_map_has_file(const struct bag_map *map);
+
 /* Whether every row could be read at the last refresh; whether one row could. */
 bool bag_map_is_whole(const struct bag_map *map);
 bool bag_map_has_row(const struct bag_map *map, int64_t row);

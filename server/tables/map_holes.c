@@ -302,6 +302,13 @@ void bag_map_refresh(struct bag_map *map, bool has_read)
         refresh(map);
 }
 
+bool bag_map_has_file(const struct bag_map *map)
+{
+    struct stat state;
+    return fstat(map->fd, &state) == 0 &&
+           bag_map_file_bytes(map, &state) >= map->data_offset + map->data_bytes;
+}
+
 bool bag_map_is_whole(const struct bag_map *map)
 {
     return atomic_load(&map->file_bytes) >= map->data_offset + map->data_bytes &&

@@ -234,6 +234,25 @@ def test_cut_and_restored(cut):
         expect_equal(server.process.poll(), None)
 
 
+def test_a_truncated_table_is_not_ready(cut):
+    """Though nobody reads it; its collections are not, others are, and it is again once it is restored."""
+    server, path, whole = cut
+    with Client(server) as client:
+        def states():
+            entries = client.request("POST", "/v2/repository/index", b"").expect().json()
+            return {entry["name"]: entry["state"] for entry in entries}
+        for size, status in ((len(whole) - 1, 503), (0, 503), (len(whole), 200)):
+            os.truncate(path, size)
+            if status == 200:
+                restore(path, whole)
+            for model in ("cut", "both"):
+                reply = client.get(f"/v2/models/{model}/ready").expect(status)
+                expect(status == 200 or b"was truncated while it was served" in reply.body, reply.body)
+            client.get("/v2/models/other/ready").expect(200)
+            want = "READY" if status == 200 else "UNAVAILABLE"
+            expect_equal([states()[name] for name in ("cut", "both", "other")], [want, want, "READY"])
+
+
 def test_only_rows_that_are_touched_count(cut):
     """Padding leaves its bag; a default row is touched by an empty bag alone."""
     server, path, whole = cut
