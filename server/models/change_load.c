@@ -210,19 +210,35 @@ static struct bag_load_options options_of(struct loading *loading)
                                      .context = loading};
 }
 
-/* How many rows of the model's table stand in for missing keys, in it or in collections. */
-static int64_t rows_to_keep(const struct bag_change_plan *plan, const struct bag_model *model)
+/* Features of the plan's collections that pool the model's table; NULL: they are counted. */
+static size_t list_features(const struct bag_change_plan *plan, const struct bag_model *model,
+                            struct bag_live_reader *readers)
 {
-    int64_t most = bag_live_rows_kept_by(&model->features[0].rules);
+    size_t count = 0;
     for (size_t i = 0; i < plan->count; i++) {
         const struct bag_source *source = bag_entry_source(&plan->entries[i]);
         bool has_features = source && bag_source_is_collection(source);
         for (size_t j = 0; has_features && j < source->num_features; j++) {
-            int64_t rows = bag_live_rows_kept_by(&source->features[j].rules);
-            if (rows > most && strcmp(source->model->features[j].model, model->name) == 0)
-                most = rows;
+            const struct bag_feature_config *feature = &source->model->features[j];
+            if (strcmp(feature->model, model->name) != 0)
+                continue;
+            if (readers)
+                readers[count] = (struct bag_live_reader){source->model->name, feature->name,
+                                                          &source->features[j].rules, NULL, NULL};
+            count++;
         }
     }
+    return count;
+}
+
+/* How many rows of the model's table stand in for missing keys, in it or in collections. */
+static int64_t rows_to_keep(const struct bag_model *model, const struct bag_live_reader *readers,
+                            size_t count)
+{
+    int64_t most = bag_live_rows_kept_by(&model->features[0].rules);
+    for (size_t i = 0; i < count; i++)
+        if (bag_live_rows_kept_by(readers[i].rules) > most)
+            most = bag_live_rows_kept_by(readers[i].rules);
     return most;
 }
 
@@ -248,6 +264,21 @@ static void say_restart(const struct bag_changer *changer, struct bag_problem *p
                         why.text);
 }
 
+/* Those that follow; collections are made later, and what their features need must stay. */
+static void take_first_deltas(const struct bag_change_plan *plan, struct bag_live_rows *live,
+                              struct bag_live_reader *readers, size_t count,
+                              const struct bag_updates_table *table)
+{
+    struct bag_problem ignored;
+    for (size_t i = 0; live && i < count; i++)
+        bag_updates_enter(live, &readers[i], &ignored);
+    if (bag_updates_is_next(live))
+        bag_updates_take_deltas(plan->changer->updates, table, plan->kind == BAG_CHANGE_POLL,
+                                &ignored);
+    for (size_t i = 0; i < count; i++)
+        bag_updates_leave(&readers[i]);
+}
+
 /* At the start a version that cannot be brought up to date is passed over as any bad one, for an
  * older one that can. Where there is none to try, as of a model that is named, or where that would
  * not help, as no version can read a journal that another server has, the model is not served, and
@@ -268,16 +299,20 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
 {
     struct bag_model *model = entry->model;
     struct bag_updates *updates = plan->changer->updates;
-    struct bag_problem ignored;
+    size_t count = list_features(plan, model, NULL);
+    struct bag_live_reader *readers = calloc(count + 1, sizeof *readers);
     char *deltas = bag_source_deltas(model->source);
     struct bag_updates_table table = updates_table(model, deltas);
     struct bag_live_rows *live = model->memory->live;
-    table.kept_rows = rows_to_keep(plan, model);
+    bool ok = readers || bag_problem_no_memory(problem);
+    count = ok ? list_features(plan, model, readers) : 0;
+    table.kept_rows = rows_to_keep(model, readers, count);
     table.oldest_through = entry->oldest_through;
-    bool ok = live ? bag_updates_enter(live, table.reader, problem)
-                   : bag_updates_attach(updates, &table, problem);
-    if (ok && bag_updates_is_next(model->memory->live)) /* what cannot be applied is waited for */
-        bag_updates_take_deltas(updates, &table, plan->kind == BAG_CHANGE_POLL, &ignored);
+    ok = ok && (live ? bag_updates_enter(live, table.reader, problem)
+                     : bag_updates_attach(updates, &table, problem));
+    if (ok)
+        take_first_deltas(plan, model->memory->live, readers, count, &table);
+    free(readers);
     free(deltas);
     ok = ok && check_table(model, problem);
     if (ok)

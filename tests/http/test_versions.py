@@ -153,6 +153,24 @@ def test_held_versions_without_all_updates(directory):
         expect_equal(served(server.client), 5)
 
 
+def test_deltas_at_the_start_keep_what_features_need(directory):
+    """One that would remove a feature's default key is refused at the start as it is by a load."""
+    root = directory / "models"
+    publish_keyed(root, "t", 1)
+    (root / "c" / "1").mkdir(parents=True)
+    write_json(root / "c" / "1" / "config.json",
+               {"features": [{"name": "f", "model": "t", "missing": "default", "default_index": 7}]})
+    for _ in range(2):
+        with serve(directory, "--updates", "on") as server:
+            delta = root / "t" / "1" / "deltas" / "1"
+            if not delta.exists():
+                delta.mkdir(parents=True)
+                np.save(delta / "deleted_keys.npy", np.array([7]))
+            error = server.admin.load("t").expect(400).error()
+            expect("default_index of feature 'f'" in error, error)
+            expect_equal(served_together(server.client, "c", ["f"]), [1])
+
+
 def test_folders_that_are_no_versions(directory):
     """A model without any is told, with the folder that may be meant for one."""
     root = directory / "models"
