@@ -105,14 +105,21 @@ struct bag_model_config {
     enum bag_reload reload;
 };
 
+/* Where names are (names.h). */
+struct bag_names {
+    struct bag_name *slots; /* owned; the names in them are not */
+    size_t num_slots, count;
+};
+
 struct bag_config {
     struct bag_option_values options; /* one member per line of options.h */
     struct bag_model_config *models;  /* owned; in the order they were named */
     size_t num_models;
-    bool demo;         /* --demo */
-    bool check;        /* --check */
-    char *config_path; /* --config or BAGSERVE_CONFIG; NULL: none */
-    char *models_dir;  /* --models, BAGSERVE_MODELS or "models_dir"; NULL: none */
+    struct bag_names names; /* of models: each name with its version, and alone for its highest */
+    bool demo;              /* --demo */
+    bool check;             /* --check */
+    char *config_path;      /* --config or BAGSERVE_CONFIG; NULL: none */
+    char *models_dir;       /* --models, BAGSERVE_MODELS or "models_dir"; NULL: none */
 };
 
 /* Everything at its default. False without memory; in any case bag_config_free is due. */
@@ -145,6 +152,10 @@ bool bag_config_apply_flags(struct bag_config *config, int argc, char *const arg
 bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,
                           const char *version, struct bag_problem *problem);
 
+/* Adds a copy of another configuration's model, under a name and version that are not there yet.
+ * False without memory. */
+bool bag_config_add_copy(struct bag_config *config, const struct bag_model_config *model);
+
 /* Sets a key of BAG_MODEL_KEYS for the model at config->models[index] from a text, as the flag
  * --table NAME=PATH,key=value does. Rejects an unknown key, naming the nearest one. */
 bool bag_config_set_model_key(struct bag_config *config, size_t index, const char *key,
@@ -174,6 +185,10 @@ bool bag_config_check_models(const struct bag_config *config, struct bag_problem
 const struct bag_model_config *bag_config_find_model(const struct bag_config *config,
                                                      const char *name);
 
+/* The place in config->models of a name and version; num_models where they are not there. */
+size_t bag_config_find_version(const struct bag_config *config, const char *name,
+                               const char *version);
+
 /* How a feature pools: as its table's model says, but for what is set for itself. Fills of *pooling
  * what BAG_POOLING_KEYS are, with the meanings of struct bag_model_config. `feature` is NULL for
  * the table's own model. */
@@ -189,6 +204,9 @@ const char *bag_config_projection(const struct bag_model_config *table,
 
 /* Whether all options are the same; models may differ. */
 bool bag_config_same_options(const struct bag_config *a, const struct bag_config *b);
+
+/* Frees the models; the options stay. */
+void bag_config_free_models(struct bag_config *config);
 
 /* Frees what the model owns. */
 void bag_model_config_free(struct bag_model_config *model);

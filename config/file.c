@@ -2,6 +2,7 @@
  * the config.json of a model's own folder. */
 #include "config.h"
 #include "json.h"
+#include "names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #define CONCATENATION "embeddings"
 
 static bool check_feature_name(const struct bag_entry *entry, const char *name,
-                               const struct bag_model_config *model)
+                               const struct bag_names *names)
 {
     const cJSON *item = bag_entry_member(entry, "name");
     if (!bag_model_name_valid(name))
@@ -26,12 +27,9 @@ static bool check_feature_name(const struct bag_entry *entry, const char *name,
                                       "name '" CONCATENATION "'%s is taken: it is the output that "
                                       "holds all features side by side",
                                       entry->where);
-    for (size_t i = 0; i < model->num_features; i++) {
-        if (strcmp(model->features[i].name, name) == 0)
-            return bag_config_json_reject(entry->json, item, "name '%s'%s is duplicated", name,
-                                          entry->where);
-    }
-    return true;
+    return !bag_names_find(names, name, NULL) ||
+           bag_config_json_reject(entry->json, item, "name '%s'%s is duplicated", name,
+                                  entry->where);
 }
 
 /* Bit i: the object has the i-th of the settings. */
@@ -47,7 +45,7 @@ static uint32_t find_set(const struct bag_entry *entry)
 
 /* Names as copies; the model owns them from here on. */
 static bool add_feature(const struct bag_entry *entry, const char *name, const char *table,
-                        struct bag_model_config *model)
+                        struct bag_model_config *model, struct bag_names *names)
 {
     struct bag_feature_config feature = {
         .name = strdup(name), .model = strdup(table), .set = find_set(entry)};
@@ -55,19 +53,20 @@ static bool add_feature(const struct bag_entry *entry, const char *name, const c
         reallocarray(model->features, model->num_features + 1, sizeof *features);
     if (features)
         model->features = features;
-    if (!features || !feature.name || !feature.model) {
+    if (!features || !feature.name || !feature.model || !bag_names_reserve(names, 1)) {
         free(feature.name);
         free(feature.model);
         return bag_problem_set(entry->json->problem, BAG_ERROR_NO_MEMORY,
                                "not enough memory for model '%s'", model->name);
     }
+    bag_names_put(names, feature.name, NULL, model->num_features);
     model->features[model->num_features] = feature;
     struct bag_feature_config *added = &model->features[model->num_features++];
     return bag_entry_apply(entry, added, &added->rules);
 }
 
 static bool apply_feature(const struct bag_config_json *json, const cJSON *object,
-                          struct bag_model_config *model)
+                          struct bag_model_config *model, struct bag_names *names)
 {
     struct bag_entry entry = {.json = json, .object = object, .keys = &bag_feature_keys};
     const char *name = cJSON_GetStringValue(bag_entry_member(&entry, "name"));
@@ -86,25 +85,25 @@ static bool apply_feature(const struct bag_config_json *json, const cJSON *objec
         return false;
     name = bag_entry_required(&entry, "name");
     const char *table = name ? bag_entry_required(&entry, "model") : NULL;
-    return table && check_feature_name(&entry, name, model) &&
-           add_feature(&entry, name, table, model);
+    return table && check_feature_name(&entry, name, names) &&
+           add_feature(&entry, name, table, model, names);
 }
 
 static bool apply_feature_list(const struct bag_config_json *json, const cJSON *features,
                                struct bag_model_config *model)
 {
+    struct bag_names names = {0};
     const cJSON *object;
+    bool ok = true;
     if (!cJSON_IsArray(features) || !features->child)
         return bag_config_json_reject(json, features,
                                       "features in model '%s' must be an array of at least one "
                                       "object: [{\"name\": ..., \"model\": ...}]",
                                       model->name);
-    cJSON_ArrayForEach(object, features)
-    {
-        if (!apply_feature(json, object, model))
-            return false;
-    }
-    return true;
+    for (object = features->child; ok && object; object = object->next)
+        ok = apply_feature(json, object, model, &names);
+    bag_names_free(&names);
+    return ok;
 }
 
 /* ---- entries of "models" --------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 
 #include "json.h"
 #include "model_options.h"
+#include "names.h"
 #include "proto/text.h"
 
 #include <stdlib.h>
@@ -147,14 +148,11 @@ static bool check_identity(const struct bag_config *config, const char *name, co
                                "model '%s': version '%s' must be a whole number from 1 to %lld",
                                name, bag_quote(version, strlen(version)).text,
                                (long long)BAG_LARGEST_EXACT);
-    for (size_t i = 0; i < config->num_models; i++) {
-        const struct bag_model_config *other = &config->models[i];
-        if (strcmp(other->name, name) == 0 && strcmp(other->version, version) == 0)
-            return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                                   "model '%s' version %s is named twice: '%s' and '%s'", name,
-                                   version, source_of(other->path), source_of(path));
-    }
-    return true;
+    size_t other = bag_config_find_version(config, name, version);
+    return other == config->num_models ||
+           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                           "model '%s' version %s is named twice: '%s' and '%s'", name, version,
+                           source_of(config->models[other].path), source_of(path));
 }
 
 static bool copy_identity(struct bag_model_config *model, const char *name, const char *path,
@@ -188,6 +186,35 @@ void bag_model_config_free(struct bag_model_config *model)
     free(model->version);
 }
 
+/* Room for one more model and its names. */
+static bool reserve(struct bag_config *config)
+{
+    struct bag_model_config *models =
+        reallocarray(config->models, config->num_models + 1, sizeof *models);
+    if (models)
+        config->models = models;
+    return models && bag_names_reserve(&config->names, 2);
+}
+
+static int64_t number_of(const struct bag_model_config *model)
+{
+    int64_t version = 0;
+    return bag_integer_parse(model->version, &version) ? version : 0;
+}
+
+/* Takes over what the model owns, in room that was reserved. */
+static void put_model(struct bag_config *config, const struct bag_model_config *model)
+{
+    size_t *highest = bag_names_find(&config->names, model->name, NULL);
+    size_t place = config->num_models++;
+    config->models[place] = *model;
+    bag_names_put(&config->names, model->name, model->version, place);
+    if (!highest)
+        bag_names_put(&config->names, model->name, NULL, place);
+    else if (number_of(model) > number_of(&config->models[*highest]))
+        *highest = place;
+}
+
 bool bag_config_add_model(struct bag_config *config, const char *name, const char *path,
                           const char *version, struct bag_problem *problem)
 {
@@ -200,15 +227,37 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
                                      .rules = {.reduction = BAG_SUM, .default_index = -1}};
     if (!check_identity(config, name, path, version, problem))
         return false;
-    struct bag_model_config *models =
-        reallocarray(config->models, config->num_models + 1, sizeof *models);
-    if (models)
-        config->models = models;
-    if (!models || !copy_identity(&model, name, path, version))
+    if (!reserve(config) || !copy_identity(&model, name, path, version))
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory for model '%s'",
                                name);
-    config->models[config->num_models++] = model;
+    put_model(config, &model);
     return true;
+}
+
+bool bag_config_add_copy(struct bag_config *config, const struct bag_model_config *model)
+{
+    struct bag_model_config copy;
+    if (!reserve(config) || !bag_model_config_copy(&copy, model))
+        return false;
+    put_model(config, &copy);
+    return true;
+}
+
+void bag_config_free_models(struct bag_config *config)
+{
+    for (size_t i = 0; i < config->num_models; i++)
+        bag_model_config_free(&config->models[i]);
+    free(config->models);
+    bag_names_free(&config->names);
+    config->models = NULL;
+    config->num_models = 0;
+}
+
+size_t bag_config_find_version(const struct bag_config *config, const char *name,
+                               const char *version)
+{
+    const size_t *place = bag_names_find(&config->names, name, version);
+    return place ? *place : config->num_models;
 }
 
 /* ---- features of collections, once all models are known -------------------------------------- */
@@ -216,17 +265,8 @@ bool bag_config_add_model(struct bag_config *config, const char *name, const cha
 const struct bag_model_config *bag_config_find_model(const struct bag_config *config,
                                                      const char *name)
 {
-    const struct bag_model_config *found = NULL;
-    int64_t highest = 0, version;
-    for (size_t i = 0; i < config->num_models; i++) {
-        const struct bag_model_config *model = &config->models[i];
-        if (strcmp(model->name, name) != 0 || !bag_integer_parse(model->version, &version) ||
-            version <= highest)
-            continue;
-        found = model;
-        highest = version;
-    }
-    return found;
+    const size_t *highest = bag_names_find(&config->names, name, NULL);
+    return highest ? &config->models[*highest] : NULL;
 }
 
 static bool reject_unknown_model(const struct bag_config *config, const char *collection,

@@ -445,9 +445,7 @@ void bag_config_free(struct bag_config *config)
         if (bag_options[i].setting.type == BAG_SETTING_TEXT)
             free(*(char **)((char *)config + bag_options[i].setting.offset));
     }
-    for (size_t i = 0; i < config->num_models; i++)
-        bag_model_config_free(&config->models[i]);
-    free(config->models);
+    bag_config_free_models(config);
     memset(config, 0, sizeof *config);
 }
 

@@ -11,14 +11,12 @@
 static bool add_named(struct bag_scan *scan, struct bag_problem *problem)
 {
     const struct bag_config *config = scan->config;
-    scan->found.models = calloc(config->num_models + 1, sizeof *scan->found.models);
     scan->reasons = calloc(config->num_models + 1, sizeof *scan->reasons);
-    if (!scan->found.models || !scan->reasons)
+    if (!scan->reasons)
         return bag_problem_no_memory(problem);
     for (size_t i = 0; i < config->num_models; i++) {
-        if (!bag_model_config_copy(&scan->found.models[i], &config->models[i]))
+        if (!bag_config_add_copy(&scan->found, &config->models[i]))
             return bag_problem_no_memory(problem);
-        scan->found.num_models++;
     }
     scan->num_named = scan->num_reasons = config->num_models;
     return true;
@@ -65,9 +63,7 @@ static void free_scan(struct bag_scan *scan)
     for (size_t i = 0; i < scan->num_reasons; i++)
         free(scan->reasons[i]);
     free(scan->reasons);
-    for (size_t i = 0; i < scan->found.num_models; i++)
-        bag_model_config_free(&scan->found.models[i]);
-    free(scan->found.models);
+    bag_config_free_models(&scan->found);
 }
 
 /* ---- by name --------------------------------------------------------------------------------- */

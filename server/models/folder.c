@@ -59,11 +59,9 @@ static bool add(struct bag_scan *scan, const char *name, const char *path, const
     *is_new = bag_config_add_model(&scan->found, name, path, version, &why);
     if (*is_new)
         return grow_reasons(scan, problem);
-    for (size_t i = 0; why.kind == BAG_ERROR_CONFIGURATION && i < scan->found.num_models; i++) {
-        const struct bag_model_config *model = &scan->found.models[i];
-        if (strcmp(model->name, name) == 0 && strcmp(model->version, version) == 0)
-            return reject(scan, i, &why, problem);
-    }
+    size_t other = bag_config_find_version(&scan->found, name, version);
+    if (why.kind == BAG_ERROR_CONFIGURATION && other < scan->found.num_models)
+        return reject(scan, other, &why, problem);
     *problem = why;
     return false;
 }

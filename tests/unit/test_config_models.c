@@ -89,6 +89,37 @@ static void test_doubles(void **state)
     assert_int_equal(fixture->config.num_models, 2);
 }
 
+/* Names by thousands are found by their hash: places, highest versions, and the one that is there
+ * twice. */
+static void test_many_names(void **state)
+{
+    enum { COUNT = 20000 };
+    struct fixture *fixture = *state;
+    struct bag_config *config = &fixture->config;
+    size_t room = COUNT * 64, used = 0;
+    char *text = malloc(room), name[16];
+    assert_non_null(text);
+    used += (size_t)snprintf(text, room, "{\"models\": [");
+    for (int i = 0; i < COUNT; i++)
+        used += (size_t)snprintf(text + used, room - used,
+                                 "{\"name\": \"m%d\", \"path\": \"%d.npy\", \"version\": %d},\n",
+                                 i / 2, i, i % 2 ? i : i + 2);
+    snprintf(text + used, room - used,
+             "{\"name\": \"m7\", \"path\": \"twice.npy\", \"version\": 15}]}");
+    file(fixture, text,
+         AT(20001, 1) "model 'm7' version 15 is named twice: '15.npy' and 'twice.npy'");
+    free(text);
+    assert_int_equal(config->num_models, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        const struct bag_model_config *model = &config->models[i];
+        snprintf(name, sizeof name, "m%d", i / 2);
+        assert_int_equal(bag_config_find_version(config, model->name, model->version), i);
+        assert_ptr_equal(bag_config_find_model(config, name), &config->models[i - i % 2]);
+    }
+    assert_int_equal(bag_config_find_version(config, "m7", "17"), COUNT);
+    assert_null(bag_config_find_model(config, "m10000"));
+}
+
 static void test_missing_keys(void **state)
 {
     static const char *const cases[][2] = {
@@ -375,6 +406,7 @@ int main(void)
         TEST(test_names),
         TEST(test_versions),
         TEST(test_doubles),
+        TEST(test_many_names),
         TEST(test_missing_keys),
         TEST(test_switches),
         TEST(test_words_of_keys),
