@@ -1,0 +1,52 @@
+/* Mapped rows over two pages, of which one is gone: found before the next refresh, when the file's
+ * size says nothing, as after an error of the disk. */
+#include "server/tables/map.h"
+#include "table_fixture.h"
+
+enum { ROWS = 4 };
+
+/* Rows as long as a page, which begin behind a header: row i is on pages i and i + 1. */
+static void test_second_page_is_gone(void **state)
+{
+    size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE), bytes = ROWS * page_bytes;
+    struct bag_table_memory memory;
+    struct bag_problem problem;
+    char shape[32], *rows = malloc(bytes);
+    (void)state;
+    assert_non_null(rows);
+    for (size_t i = 0; i < bytes; i++)
+        rows[i] = (char)(i / page_bytes + 1);
+    snprintf(shape, sizeof shape, "(%d, %zu)", ROWS, page_bytes);
+    size_t header_bytes = write_table("|u1", "False", shape, rows, bytes);
+    struct bag_table_file file = open_file();
+    assert_true(bag_table_map(&file, BAG_MAP_ON_DEMAND, NULL, NULL, &memory, &problem));
+    for (int64_t row = 0; row < ROWS; row++)
+        assert_true(bag_map_has_row(memory.map, row));
+
+    assert_int_equal(truncate(path, (off_t)(2 * page_bytes)), 0);
+    const volatile char *gone = memory.map->start + 2 * page_bytes;
+    assert_int_equal(*gone, 0);
+    write_at(rows, bytes, (off_t)header_bytes);
+    assert_false(bag_map_is_whole(memory.map));
+    assert_true(bag_map_has_row(memory.map, 0));
+    for (int64_t row = 1; row < ROWS; row++)
+        assert_false(bag_map_has_row(memory.map, row));
+    assert_false(bag_map_reject_row(memory.map, 1, &problem));
+    assert_string_equal(problem.text, "row 1 could not be read");
+
+    bag_map_refresh(memory.map, true);
+    assert_true(bag_map_is_whole(memory.map));
+    for (int64_t row = 0; row < ROWS; row++)
+        assert_true(bag_map_has_row(memory.map, row));
+    assert_memory_equal(memory.table.rows, rows, bytes);
+    bag_table_unload(&memory);
+    free(rows);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_second_page_is_gone, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
