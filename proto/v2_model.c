@@ -337,11 +337,23 @@ static bool add_flag(const struct parameters *parameters, const char *key, bool 
     return add_parameter(parameters, key, value ? "true" : "false");
 }
 
-/* A keyed table has a key, or none; a dense one a row, or -1. */
-static bool add_default(const struct parameters *to, const struct bag_rules *rules)
+/* A row, or a key: of UINT64 ones the upper half has no sign. */
+static bool add_index(const struct parameters *to, const char *key,
+                      const struct bag_v2_feature *feature, int64_t index)
 {
+    char text[24];
+    if (!feature->rules->keyed || feature->keys_dtype != BAG_U64)
+        return add_number(to, key, index);
+    snprintf(text, sizeof text, "%" PRIu64, (uint64_t)index);
+    return add_parameter(to, key, text);
+}
+
+/* A keyed table has a key, or none; a dense one a row, or -1. */
+static bool add_default(const struct parameters *to, const struct bag_v2_feature *feature)
+{
+    const struct bag_rules *rules = feature->rules;
     return (rules->keyed && !rules->has_default_index) ||
-           add_number(to, "default_index", rules->default_index);
+           add_index(to, "default_index", feature, rules->default_index);
 }
 
 static bool add_missing(const struct parameters *to, const struct bag_rules *rules)
@@ -354,11 +366,12 @@ static bool add_missing(const struct parameters *to, const struct bag_rules *rul
 }
 
 /* How bags are pooled, under the keys of the configuration. */
-static bool add_rules(const struct parameters *to, const struct bag_rules *rules)
+static bool add_rules(const struct parameters *to, const struct bag_v2_feature *feature)
 {
+    const struct bag_rules *rules = feature->rules;
     return add_parameter(to, "reduction", bag_reduction_names[rules->reduction]) &&
-           add_default(to, rules) &&
-           (!rules->has_padding_idx || add_number(to, "padding_idx", rules->padding_idx)) &&
+           add_default(to, feature) &&
+           (!rules->has_padding_idx || add_index(to, "padding_idx", feature, rules->padding_idx)) &&
            add_flag(to, "include_last_offset", rules->include_last_offset) &&
            add_flag(to, "weighted_mean", rules->weighted_mean) &&
            add_flag(to, "prune_invalid", rules->prune_invalid) &&
@@ -421,7 +434,7 @@ static bool add_parameters(cJSON *tree, const struct bag_v2_model *model)
         if (model->is_collection)
             to.feature = feature->name;
         ok = (!model->is_collection || add_parameter(&to, "model", feature->table)) &&
-             add_table_strings(&to, feature) && add_rules(&to, feature->rules);
+             add_table_strings(&to, feature) && add_rules(&to, feature);
     }
     return ok;
 }

@@ -431,6 +431,30 @@ def test_a_table_beside_a_keyed_one(directory):
         expect("keyed table" in ignored["reason"], f"{ignored}")
 
 
+def test_config_shows_keys_with_the_sign_of_their_type(directory):
+    keys = np.array([5, 2**63, 2**64 - 1], np.uint64)
+    np.save(directory / "values.npy", np.ones((3, 2), np.float32))
+    np.save(directory / "unsigned.npy", keys)
+    np.save(directory / "signed.npy", keys.view(np.int64))
+    rules = {"missing": "default", "default_index": str(2**64 - 1), "padding_idx": str(2**63)}
+    models = [{"name": name, "path": "values.npy", "keys": f"{name}.npy"} | rules
+              for name in ("unsigned", "signed")]
+    models.append({"name": "both", "features": [
+        {"name": "a", "model": "unsigned", "default_index": str(2**63)},
+        {"name": "b", "model": "signed", "default_index": 5}]})
+    config = write_json(directory / "config.json", {"models": models})
+    with Server("--config", config) as server, Client(server) as client:
+        def shown(model, *names):
+            parameters = client.get(f"/v2/models/{model}/config").expect().json()["parameters"]
+            return [parameters[name]["string_value"] for name in names]
+
+        expect_equal(shown("unsigned", "default_index", "padding_idx"),
+                     ["18446744073709551615", "9223372036854775808"])
+        expect_equal(shown("signed", "default_index", "padding_idx"), ["-1", "-9223372036854775808"])
+        expect_equal(shown("both", "a.default_index", "a.padding_idx", "b.default_index", "b.padding_idx"),
+                     ["9223372036854775808", "9223372036854775808", "5", "-9223372036854775808"])
+
+
 @pytest.mark.parametrize("order", "CF")
 def test_checksums_of_archives(directory, order):
     """Rows of several tiles, in either order: as they were written, and with one bit turned."""
