@@ -374,15 +374,42 @@ static bool add_file(struct bag_scan *scan, const char *path, const char *name,
     return ok;
 }
 
+/* Where exporters put what they know beside their tables. */
+#define EXPORTED_NAME "bagserve.json"
+
+static bool is_same_file(const char *path, const char *other)
+{
+    struct stat a, b;
+    return other && stat(path, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* A file that is no table. */
+static void tell_file(const struct bag_scan *scan, const char *path, const char *name)
+{
+    struct bag_problem why;
+    if (strcmp(name, EXPORTED_NAME) != 0) {
+        tell_ignored(scan, path,
+                     "a file here is a model where it is NAME.npy, NAME.npz or NAME.safetensors; "
+                     "others go to NAME/VERSION/");
+        return;
+    }
+    if (is_same_file(path, scan->config->config_path))
+        return;
+    bag_problem_set(&why, BAG_ERROR_CONFIGURATION,
+                    "reductions and other settings in it are not used where the folder is named; "
+                    "to use them: --config %s",
+                    path);
+    tell_skipped(scan, path, why.text);
+}
+
 static bool visit_model(const char *path, const char *name, void *context,
                         struct bag_problem *problem)
 {
     struct bag_scan *scan = context;
     bool is_folder = is_directory(path);
     if (!is_folder && !bag_source_is_table(name)) {
-        tell_ignored(scan, path,
-                     "a file here is a model where it is NAME.npy, NAME.npz or NAME.safetensors; "
-                     "others go to NAME/VERSION/");
+        tell_file(scan, path, name);
         return true;
     }
     if (is_folder && !bag_model_name_valid(name)) {

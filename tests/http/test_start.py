@@ -235,6 +235,26 @@ def test_bad_options(directory):
             raise Failure(f"{arguments}: {problem}") from None
 
 
+def test_a_configuration_beside_the_tables(directory):
+    """An exporter's, whose reductions are lost where the folder alone is named; said once."""
+    root = directory / "models"
+    save(root / "items.npy")
+    exported = write_json(root / "bagserve.json", {"models": [
+        {"name": "items", "path": "items.npy", "reduction": "mean"}]})
+    with (Server("--models", root, "--model-control", "poll", "--poll-seconds", "1") as server,
+          Client(server) as client):
+        expect_equal(client.get("/v2/models/items/config").expect().json()["parameters"]["reduction"],
+                     {"string_value": "sum"})
+        save(root / "later.npy")
+        wait_until(lambda: client.get("/v2/models/later/ready").status == 200, "the folder is not polled")
+        told, = (event for event in server.events() if event["event"] in ("skipped", "ignored"))
+        expect_equal((told["level"], told["path"]), ("warning", str(exported)))
+        expect(told["reason"].endswith(f"to use them: --config {exported}"), told)
+    write_json(exported, {"models_dir": "."})
+    with Server("--config", exported) as server:
+        expect_equal([e for e in server.events() if e["event"] in ("skipped", "ignored")], [])
+
+
 def test_nothing_to_serve(directory):
     rejected(["--table"])
     (directory / "empty").mkdir()
