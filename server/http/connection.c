@@ -19,8 +19,10 @@
 /* In so many ticks each connection is looked at for what has no deadline. It takes about 1 us. */
 #define SWEEP_TICKS 40
 
-/* One that has been idle, or at its head, for less than this may be about to go on. */
+/* One that has been idle, or at its head, for less than this may be about to go on. It makes room
+ * all the same where its client has so many times as many as the client who arrives. */
 #define EVICTABLE_MS 1000
+#define RICH_TIMES   8
 
 /* How many are looked through for one that makes room. */
 #define MAX_LOOKED_AT 500
@@ -163,20 +165,32 @@ void bag_http_connections_close_idle(struct bag_http_connections *connections, u
 
 /* ---- making room ----------------------------------------------------------------------------- */
 
-/* The one that has been longest in a stage, for a second at least, and of somebody who has more
- * connections than `most`. */
+/* Whether it may be ended for another of `client`: at once where its own client has many more. */
+static bool is_evictable(const struct bag_http_connection *connection,
+                         const struct bag_http_client *client, uint64_t now_ms)
+{
+    size_t theirs = connection->client ? connection->client->connections : 0;
+    bool is_free = connection->stage <= BAG_HTTP_CONNECTION_HEAD;
+    bool is_idle = connection->stage == BAG_HTTP_CONNECTION_IDLE;
+    if (connection->surplus)
+        return false;
+    if (client && theirs / RICH_TIMES > client->connections)
+        return true;
+    return connection->since_ms + EVICTABLE_MS <= now_ms &&
+           (is_free || (client && theirs > client->connections)) &&
+           (!is_idle || peek(connection) <= 0);
+}
+
+/* The one that has been longest in a stage, of those that make room for one of `client`. */
 static struct bag_http_connection *find_evictable(struct bag_http_connections *connections,
-                                                  enum bag_http_connection_stage stage, size_t most)
+                                                  enum bag_http_connection_stage stage,
+                                                  const struct bag_http_client *client)
 {
     uint64_t now_ms = uv_now(connections->timer.loop);
     struct bag_http_connection *connection = connections->lists[stage].first;
-    for (unsigned left = MAX_LOOKED_AT;
-         connection && left && connection->since_ms + EVICTABLE_MS <= now_ms; left--) {
-        bool is_rich = (most == 0 && !connection->surplus) ||
-                       (connection->client && connection->client->connections > most);
-        if (is_rich && (stage != BAG_HTTP_CONNECTION_IDLE || peek(connection) <= 0))
+    for (unsigned left = MAX_LOOKED_AT; connection && left; left--, connection = connection->next) {
+        if (is_evictable(connection, client, now_ms))
             return connection;
-        connection = connection->next;
     }
     return NULL;
 }
@@ -190,12 +204,8 @@ void bag_http_connections_make_room(struct bag_http_connections *connections,
     struct bag_http_connection *evicted = NULL;
     if (atomic_load(connections->limits.total) < connections->limits.connections)
         return;
-    for (size_t i = 0; i < sizeof unfinished / sizeof unfinished[0] && !evicted; i++) {
-        bool is_free = unfinished[i] <= BAG_HTTP_CONNECTION_HEAD;
-        evicted = is_free || client ? find_evictable(connections, unfinished[i],
-                                                     is_free ? 0 : client->connections)
-                                    : NULL;
-    }
+    for (size_t i = 0; i < sizeof unfinished / sizeof unfinished[0] && !evicted; i++)
+        evicted = find_evictable(connections, unfinished[i], client);
     if (!evicted)
         return;
     bag_http_connection_end(connections, evicted);
@@ -211,6 +221,8 @@ void bag_http_connection_begin(struct bag_http_connections *connections,
     connections->arriving = NULL;
     connection->surplus =
         atomic_fetch_add(connections->limits.total, 1) >= connections->limits.connections;
+    if (connection->surplus) /* otherwise ending one would make no room beside it */
+        atomic_fetch_sub(connections->limits.total, 1);
     if (connections->count++ == 0)
         uv_timer_start(&connections->timer, on_timer, TICK_MS, TICK_MS);
     /* One beyond the limit is not for waiting. */
@@ -224,7 +236,7 @@ void bag_http_connection_remove(struct bag_http_connections *connections,
 {
     take_out(&connections->lists[connection->stage], connection);
     connections->ended = true;
-    if (!connection->evicted)
+    if (!connection->evicted && !connection->surplus)
         atomic_fetch_sub(connections->limits.total, 1);
     if (--connections->count == 0)
         uv_timer_stop(&connections->timer);

@@ -54,7 +54,7 @@ struct bag_http_connection {
     struct bag_http_request *request; /* owned; NULL: there is none whose head is complete */
     const char *target_fault;         /* what is wrong with the target; static; NULL: nothing */
     int fd;
-    bool surplus;     /* beyond max_connections: is told so, and closed */
+    bool surplus;     /* beyond max_connections, and not counted: is told so, and closed */
     bool evicted;     /* was closed to make room, and no longer counts */
     bool late;        /* its request came while the server drains */
     bool is_answered; /* the reply went out past the library */
@@ -119,7 +119,7 @@ bool bag_http_connection_is_open(const struct bag_http_connection *connection);
 
 /* At the limit, ends one connection for another of `client` (NULL: nobody's): one without a whole
  * head that has been so for longest, a second at least; or else one that is sent or sends, of
- * somebody who has more of them. */
+ * somebody who has more of them. Somebody who has many times as many has no second. */
 void bag_http_connections_make_room(struct bag_http_connections *connections,
                                     const struct bag_http_client *client);
 

@@ -97,6 +97,20 @@ def test_unfinished_requests_make_room(directory, unfinished):
             raw.close()
 
 
+@pytest.mark.parametrize("surplus", [0, 10])
+def test_many_connections_make_room_at_once(directory, surplus):
+    """However new they are, for a client who has far fewer; those beyond the limit are not of them."""
+    limits = ("--max-connections", 40, "--max-connections-per-client", 30)
+    with Server("--table", f"items={save(directory / 'items.npy')}", *limits) as server:
+        raws = [Raw(server, source=f"127.0.0.{2 + i % 2}") for i in range(40 + surplus)]
+        wait_until(lambda: server.descriptors() > 40 + surplus, "they are not accepted")
+        with Raw(server, source="127.0.0.9") as raw:
+            raw.send(LIVE)
+            raw.reply().expect(200)
+        for raw in raws:
+            raw.close()
+
+
 def test_unfinished_bodies_take_little(directory):
     """Of the length that they announce."""
     most = 256 << 20
@@ -137,8 +151,6 @@ def test_what_the_library_rejects_is_counted(directory):
                 client, "bagserve_http_responses_total", f'{{code="{code}"}}') == 1, "not counted")
 
 
-
-
 def test_half_closed_clients_are_answered(directory):
     """Others' connections are open, and a worker makes the answer."""
     with Server("--table", f"items={save(directory / 'items.npy')}", "--inline-work-us", 0) as server, \
@@ -156,5 +168,3 @@ def test_half_closed_clients_are_answered(directory):
         check_table(client)
         for raw in idle:
             raw.close()
-
-
