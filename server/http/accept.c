@@ -13,7 +13,9 @@
 /* After a failed accept, and at the limit, it is tried again by then. */
 #define RETRY_MS 100
 
-/* Connections that are accepted in one turn of the loop, so that other loops get their share. */
+/* Connections that are accepted in one turn of the loop, so that other loops get their share; where
+ * the library takes long for those that are open, as many as can be in the same time: whoever waits
+ * behind others that come and go would wait for as many long turns. */
 #define MAX_ACCEPTED 10
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -306,8 +308,9 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
 {
     struct bag_http_acceptor *acceptor = poll->data;
     const struct bag_http_connections *connections = acceptor->connections;
+    const uint64_t busy_ns = connections->busy_ns, begun_ns = uv_hrtime();
     (void)status, (void)events;
-    for (int i = 0; i < MAX_ACCEPTED; i++) {
+    for (int i = 0; i < MAX_ACCEPTED || uv_hrtime() - begun_ns < busy_ns; i++) {
         struct sockaddr_storage from = {0};
         socklen_t bytes = sizeof from;
         if (connections->count + connections->num_proxied >= acceptor->max_connections) {

@@ -80,7 +80,8 @@ struct bag_http_connections {
     struct bag_http_connection_list lists[BAG_HTTP_CONNECTION_STAGES];
     struct bag_http_connection *arriving; /* the library is being told of it; owned */
     size_t count;
-    bool ended; /* set when a connection has; its reader clears it */
+    bool ended;       /* set when a connection has; its reader clears it */
+    uint64_t busy_ns; /* that the library took for them in the loop's last turn */
     struct bag_http_connection_limits limits;
     void (*on_late)(void *context, struct bag_http_connection *connection); /* tells the client */
     void *context;

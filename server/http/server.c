@@ -94,6 +94,7 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
         timed = MHD_get_timeout(server->daemon, timeout_ms) == MHD_YES;
     } while (timed && *timeout_ms == 0 && ++round < MAX_ROUNDS &&
              (round_ns = uv_hrtime()) - begun_ns < MAX_ROUNDS_NS);
+    server->connections.busy_ns = uv_hrtime() - begun_ns;
     return timed;
 }
 
