@@ -284,6 +284,10 @@ void bag_change_begin_loading(struct bag_change_plan *plan);
 bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem);
 void bag_change_end_loading(struct bag_change_plan *plan, bool ok);
 
+/* A model's table as updates know it. `deltas` is the caller's, and outlives it. */
+struct bag_updates_table bag_change_updates_table(const struct bag_model *model,
+                                                  const char *deltas);
+
 /* Counts a change that could not be made. */
 void bag_changer_count_failure(struct bag_changer *changer);
 
@@ -316,8 +320,10 @@ bool bag_change_is_to_unload(const struct bag_change_plan *plan, const struct ba
 /* Whether the next snapshot has a model of that table, read or to be read. */
 bool bag_change_uses(const struct bag_change_plan *plan, const struct bag_stored_table *stored);
 
-/* Lets go of held versions that could not take an update: they are read again when they are asked
- * for. */
+/* Whether the model's table lacks an update that others took. */
+bool bag_change_lacks_updates(const struct bag_changer *changer, const struct bag_model *model);
+
+/* Lets go of held versions that lack an update: they are read again when they are asked for. */
 void bag_change_forget_fallen(struct bag_changer *changer);
 
 /* Lets go of the version that was held first, of those that the plan does without, and waits until

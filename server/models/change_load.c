@@ -242,8 +242,7 @@ static int64_t rows_to_keep(const struct bag_model *model, const struct bag_live
     return most;
 }
 
-/* `deltas` is the caller's, and outlives it. */
-static struct bag_updates_table updates_table(const struct bag_model *model, const char *deltas)
+struct bag_updates_table bag_change_updates_table(const struct bag_model *model, const char *deltas)
 {
     return (struct bag_updates_table){.name = model->name,
                                       .version = model->version_number,
@@ -302,7 +301,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     size_t count = list_features(plan, model, NULL);
     struct bag_live_reader *readers = calloc(count + 1, sizeof *readers);
     char *deltas = bag_source_deltas(model->source);
-    struct bag_updates_table table = updates_table(model, deltas);
+    struct bag_updates_table table = bag_change_updates_table(model, deltas);
     struct bag_live_rows *live = model->memory->live;
     bool ok = readers || bag_problem_no_memory(problem);
     count = ok ? list_features(plan, model, readers) : 0;
@@ -351,7 +350,7 @@ bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_contr
         if (!model->memory || !model->source || !is_asked(control, model->name))
             continue;
         char *deltas = bag_source_deltas(model->source);
-        struct bag_updates_table table = updates_table(model, deltas);
+        struct bag_updates_table table = bag_change_updates_table(model, deltas);
         if (!bag_updates_take_deltas(changer->updates, &table, polls, &why) && ok) {
             *problem = why;
             ok = false;

@@ -233,9 +233,11 @@ static int compare_tables(const void *a, const void *b)
     return (x->position > y->position) - (x->position < y->position);
 }
 
-static size_t add_known(struct known_table *tables, size_t count, const struct bag_model *model)
+/* One that lacks updates is not shared. */
+static size_t add_known(const struct bag_changer *changer, struct known_table *tables, size_t count,
+                        const struct bag_model *model)
 {
-    if (model->stored && model->stored->fingerprint)
+    if (model->stored && model->stored->fingerprint && !bag_change_lacks_updates(changer, model))
         tables[count++] = (struct known_table){model->stored->fingerprint, model->stored, 0};
     return count;
 }
@@ -246,10 +248,10 @@ static size_t list_tables(const struct bag_change_plan *plan, struct known_table
     const struct bag_changer *changer = plan->changer;
     size_t count = 0;
     for (size_t i = 0; i < plan->num_prior; i++)
-        count = add_known(tables, count, plan->prior[i].model);
+        count = add_known(changer, tables, count, plan->prior[i].model);
     for (size_t i = 0; i < changer->num_records; i++) {
         for (size_t j = 0; j < changer->records[i]->num_held; j++)
-            count = add_known(tables, count, changer->records[i]->held[j].model);
+            count = add_known(changer, tables, count, changer->records[i]->held[j].model);
     }
     for (size_t i = 0; i < plan->count; i++) {
         const struct bag_source *source = plan->entries[i].source;

@@ -154,6 +154,16 @@ static bool is_of(const struct bag_model *model, const struct bag_source *source
     return model && model->source && model->source->fingerprint == source->fingerprint;
 }
 
+/* Whether it is to be served as it is. One that lacks updates goes on beside others; asked for by
+ * its number it is read again, for nobody is to go back to old rows without a word. */
+static bool may_stay(const struct choosing *choosing, const struct bag_version_plan *version,
+                     const struct bag_model *ready)
+{
+    const struct bag_control_item *item = choosing->steps.item;
+    bool is_asked = item && !item->unload && version->number == strtoull(item->version, NULL, 10);
+    return !is_asked || !bag_change_lacks_updates(choosing->plan->changer, ready);
+}
+
 static void look(void *context, struct bag_version_plan *version)
 {
     struct choosing *choosing = context;
@@ -169,7 +179,8 @@ static void look(void *context, struct bag_version_plan *version)
     else if (is_collection)
         version->files = BAG_FILES_NEW;
     else if (is_of(candidate->ready, source))
-        version->files = BAG_FILES_SERVING;
+        version->files =
+            may_stay(choosing, version, candidate->ready) ? BAG_FILES_SERVING : BAG_FILES_NEW;
     else if (plan->kind == BAG_CHANGE_POLL && !plan->changer->config->options.ready_file &&
              !was_seen(choosing, source))
         version->files = BAG_FILES_MOVING;

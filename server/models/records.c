@@ -137,12 +137,23 @@ static bool keep(struct bag_changer *changer, struct bag_model *model)
     return true;
 }
 
+bool bag_change_lacks_updates(const struct bag_changer *changer, const struct bag_model *model)
+{
+    if (!changer->updates || !model->memory || !model->source)
+        return false;
+    char *deltas = bag_source_deltas(model->source);
+    struct bag_updates_table table = bag_change_updates_table(model, deltas);
+    bool lacks = bag_updates_lacks(changer->updates, &table);
+    free(deltas);
+    return lacks;
+}
+
 void bag_change_forget_fallen(struct bag_changer *changer)
 {
     for (size_t i = 0; i < changer->num_records; i++) {
         struct bag_record *record = changer->records[i];
         for (size_t j = record->num_held; j-- > 0;) {
-            if (bag_updates_fell_behind(record->held[j].model->memory->live))
+            if (bag_change_lacks_updates(changer, record->held[j].model))
                 forget_held(record, j);
         }
     }

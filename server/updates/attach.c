@@ -349,13 +349,15 @@ bool bag_updates_is_next(const struct bag_live_rows *live)
     return is_next;
 }
 
-bool bag_updates_fell_behind(const struct bag_live_rows *live)
+bool bag_updates_lacks(struct bag_updates *updates, const struct bag_updates_table *table)
 {
+    const struct bag_live_rows *live = table->memory->live;
+    struct bag_problem ignored;
     if (!live)
-        return false;
-    pthread_mutex_lock(&live->stream->updates->lock);
+        return table->memory->map && !check_mapped(updates, table, &ignored);
+    pthread_mutex_lock(&live->stream->lock);
     bool fell_behind = live->fell_behind;
-    pthread_mutex_unlock(&live->stream->updates->lock);
+    pthread_mutex_unlock(&live->stream->lock);
     return fell_behind;
 }
 

@@ -178,9 +178,9 @@ void bag_updates_leave(struct bag_live_reader *reader);
  * is served. NULL, one that is mapped, has. */
 bool bag_updates_is_next(const struct bag_live_rows *live);
 
-/* Whether the table lacks an update that others took: it would answer with old rows. NULL does not.
- */
-bool bag_updates_fell_behind(const struct bag_live_rows *live);
+/* Whether the table, which is in memory, lacks an update that others took: it answers with old
+ * rows. By the thread that changes tables. */
+bool bag_updates_lacks(struct bag_updates *updates, const struct bag_updates_table *table);
 
 /* Applies the updates in folders table->deltas/NUMBER that follow the last one of the table's
  * model, to all its versions. `polls`: those alone that were the same in the last call, unless a

@@ -118,7 +118,7 @@ class Maker:
             count = int(self.rng.integers(1, 3))
             model.reserved_keys = {int(key) for key in self.rng.choice(snapshot.keys, count)}
         self.add_version(model, snapshot)
-        if model.in_folder and not self.maps and self.some(0.5):
+        if model.in_folder and self.some(0.5):
             model.holds = True
             document = {"keep_versions": int(self.rng.integers(1, 3))}
             (self.folder / "models" / name / "config.json").write_text(json.dumps(document))

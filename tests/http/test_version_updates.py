@@ -1,0 +1,128 @@
+"""Versions and updates: one that lacks some of them is not served without a word."""
+
+import numpy as np
+import pytest
+
+from control import COLUMNS, ROWS, collection, publish, publish_keyed, rows_of, serve, served, served_together
+from harness import expect, expect_equal, write_json
+from updates import update
+
+
+@pytest.mark.parametrize("mode", ["explicit", "none"])
+def test_start_passes_over_what_lacks_updates(directory, mode):
+    """A version that cannot be brought up to date is a bad one at the start, too: an older one that can is
+    served, as before the restart."""
+    root = directory / "models"
+    arguments = "--updates", "on", "--journal-dir", directory / "journal"
+    publish(root, "t", 1)
+    collection(root, "c", ["t"])
+    with serve(directory, *arguments) as server:
+        update(server.admin.client, "t", [0, ROWS - 1], [[3] * COLUMNS] * 2).expect(200)
+        publish(root, "t", 2, settings={"load": "map"})
+        publish(root, "t", 3, rows_of(3, columns=COLUMNS + 1))
+        expect_equal([server.admin.load("t", v).status for v in (2, 3)], [400, 400])
+        expect_equal(served(server.client), 3)
+    with serve(directory, *arguments, mode=mode) as server:
+        expect_equal((served(server.client), served_together(server.client, "c", ["f_t"])), (3, [3]))
+        found = server.admin.index()
+        expect_equal({v: found["t", v][0] for v in "123"},
+                     {"1": "READY", "2": "UNAVAILABLE", "3": "UNAVAILABLE"})
+        for version, word in (("2", "mapped"), ("3", "rows of 4 elements; this is")):
+            expect(word in found["t", version][1], f"{found}")
+
+
+def test_held_versions_without_all_updates(directory):
+    """One that is held and cannot take an update is not served again from memory, without a word: it is
+    read again, and refused for what it lacks."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    write_json(root / "t" / "config.json", {"keep_versions": 1})
+    with serve(directory, "--updates", "on") as server:
+        admin = server.admin
+        publish(root, "t", 2, settings={"updates_through": 1})
+        admin.load("t").expect(200)
+        update(admin.client, "t", [0, ROWS - 1], [[5] * COLUMNS] * 2, sequence=2).expect(200)
+        error = admin.load("t", 1).expect(400).error()
+        expect("lacks updates 1 to 1" in error, error)
+        expect_equal(served(server.client), 5)
+
+
+def test_deltas_at_the_start_keep_what_features_need(directory):
+    """One that would remove a feature's default key is refused at the start as it is by a load."""
+    root = directory / "models"
+    publish_keyed(root, "t", 1)
+    (root / "c" / "1").mkdir(parents=True)
+    write_json(root / "c" / "1" / "config.json",
+               {"features": [{"name": "f", "model": "t", "missing": "default", "default_index": 7}]})
+    for _ in range(2):
+        with serve(directory, "--updates", "on") as server:
+            delta = root / "t" / "1" / "deltas" / "1"
+            if not delta.exists():
+                delta.mkdir(parents=True)
+                np.save(delta / "deleted_keys.npy", np.array([7]))
+            error = server.admin.load("t").expect(400).error()
+            expect("default_index of feature 'f'" in error, error)
+            expect_equal(served_together(server.client, "c", ["f"]), [1])
+
+
+def test_held_mapped_version(directory):
+    """One that is mapped from its file and held serves again until there is an update that it lacks, taken or
+    as a folder; then it is refused as when it is loaded the first time."""
+    root = directory / "models"
+    publish(root, "t", 1, settings={"load": "map"})
+    write_json(root / "t" / "config.json", {"keep_versions": 1})
+    with serve(directory, "--updates", "on") as server:
+        admin = server.admin
+        publish(root, "t", 2)
+        for version in (2, 1, 2):
+            admin.load("t", version).expect(200)
+            expect_equal(served(server.client), version)
+        update(admin.client, "t", [0, ROWS - 1], [[5] * COLUMNS] * 2).expect(200)
+        for _ in range(2):
+            error = admin.load("t", 1).expect(400).error()
+            expect("cannot take those through 1" in error, error)
+            expect_equal(served(server.client), 5)
+
+
+def test_held_mapped_version_with_a_delta(directory):
+    root = directory / "models"
+    publish(root, "t", 1, settings={"load": "map"})
+    write_json(root / "t" / "config.json", {"keep_versions": 1})
+    with serve(directory, "--updates", "on") as server:
+        publish(root, "t", 2)
+        server.admin.load("t", 2).expect(200)
+        (root / "t" / "1" / "deltas" / "1").mkdir(parents=True)
+        error = server.admin.load("t", 1).expect(400).error()
+        expect("cannot take the update in" in error, error)
+        expect_equal(served(server.client), 2)
+
+
+@pytest.mark.parametrize("load, through, word", [("copy", 1, "lacks updates 1 to 1"),
+                                                 ("map", 0, "cannot take those through 2")])
+def test_going_back_to_a_version_beside(directory, load, through, word):
+    """Where several versions serve, one that got no more updates goes on under its number, but nobody goes
+    back to it: that would answer with old rows."""
+    root = directory / "models"
+    publish(root, "t", 1, settings={"load": load})
+    publish(root, "t", 2, settings={"updates_through": through})
+    write_json(root / "t" / "config.json", {"version_policy": {"latest": 2}})
+    collection(root, "c", ["t"])
+    with serve(directory, "--updates", "on") as server:
+        admin, client = server.admin, server.client
+        admin.load("t", 1).expect(200)
+        expect_equal((served(client), served_together(client, "c", ["f_t"])), (1, [1]))
+        admin.load("t").expect(200)
+        if not through:
+            update(admin.client, "t", [0, ROWS - 1], [[4] * COLUMNS] * 2, sequence=1).expect(200)
+        update(admin.client, "t", [0, ROWS - 1], [[5] * COLUMNS] * 2, sequence=2).expect(200)
+        error = admin.load("t", 1).expect(400).error()
+        expect(word in error, error)
+        expect_equal((served(client), served(client, version=1), served_together(client, "c", ["f_t"])), (5, 1, [5]))
+        write_json(root / "t" / "1" / "config.json", {"load": load, "reduction": "max"})
+        error = admin.load("t", 1).expect(400).error()
+        expect(word in error, error)
+        expect_equal((served(client), served_together(client, "c", ["f_t"])), (5, [5]))
+        # It can be loaded again once its file includes what it lacked.
+        write_json(root / "t" / "1" / "config.json", {"load": load, "updates_through": 2})
+        admin.load("t", 1).expect(200)
+        expect_equal(served(client), 1)
