@@ -1,5 +1,5 @@
 /* Names, or names with versions, and the place that each is at: found by hash, as a configuration
- * or a folder may have tens of thousands. Private to config. */
+ * or a folder may have tens of thousands. */
 #ifndef BAG_CONFIG_NAMES_H
 #define BAG_CONFIG_NAMES_H
 

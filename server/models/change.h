@@ -73,6 +73,7 @@ struct bag_held {
 struct bag_record {
     char name[129];
     struct bag_wish wish;           /* what was asked of it */
+    size_t wish_place;              /* in the last plan that has a wish of it */
     uint64_t plan;                  /* the last one that has planned it */
     struct bag_sighting *sightings; /* owned; of the last poll */
     size_t num_sightings;

@@ -78,17 +78,17 @@ bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, 
 struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name)
 {
     struct bag_record *record = bag_record_make(plan->changer, name);
-    for (size_t i = 0; i < plan->num_wishes; i++) {
-        if (plan->wishes[i].record == record)
-            return &plan->wishes[i].wish;
-    }
+    if (record && record->wish_place < plan->num_wishes &&
+        plan->wishes[record->wish_place].record == record)
+        return &plan->wishes[record->wish_place].wish;
     struct bag_planned_wish *wishes =
         record ? reallocarray(plan->wishes, plan->num_wishes + 1, sizeof *wishes) : NULL;
     if (!wishes)
         return NULL;
     plan->wishes = wishes;
-    wishes[plan->num_wishes] = (struct bag_planned_wish){record, record->wish};
-    return &wishes[plan->num_wishes++].wish;
+    record->wish_place = plan->num_wishes++;
+    wishes[record->wish_place] = (struct bag_planned_wish){record, record->wish};
+    return &wishes[record->wish_place].wish;
 }
 
 const struct bag_control_item *bag_change_item(const struct bag_change_plan *plan, const char *name)

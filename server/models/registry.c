@@ -1,6 +1,8 @@
 /* Publishing snapshots and freeing them; see snapshot.h. */
 #include "snapshot.h"
 
+#include "config/names.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,30 +14,13 @@ bool bag_registry_init(struct bag_registry *registry, size_t max_readers)
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-static bool has_slot(const struct bag_registry *registry, size_t slot,
-                     const struct bag_model *model)
-{
-    return slot < registry->num_slots && registry->slots[slot].name &&
-           strcmp(registry->slots[slot].name, model->name) == 0 &&
-           strcmp(registry->slots[slot].version, model->version) == 0;
-}
-
-static size_t find_slot(const struct bag_registry *registry, const struct bag_model *model)
-{
-    for (size_t i = 0; i < registry->num_slots; i++) {
-        if (has_slot(registry, i, model))
-            return i;
-    }
-    return SIZE_MAX;
-}
-
 /* A slot that no snapshot has, or a new one; SIZE_MAX without memory. */
 static size_t find_free_slot(struct bag_registry *registry)
 {
     size_t count = registry->num_slots, room = count ? 2 * count : 64;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = registry->first_free; i < count; i++) {
         if (!registry->slots[i].name)
-            return i;
+            return registry->first_free = i;
     }
     struct bag_slot *slots = realloc(registry->slots, room * sizeof *slots);
     if (!slots)
@@ -43,14 +28,16 @@ static size_t find_free_slot(struct bag_registry *registry)
     memset(slots + count, 0, (room - count) * sizeof *slots);
     registry->slots = slots;
     registry->num_slots = room;
-    return count;
+    return registry->first_free = count;
 }
 
-static void free_slot(struct bag_slot *slot)
+static void free_slot(struct bag_registry *registry, size_t i)
 {
-    free(slot->name);
-    free(slot->version);
-    *slot = (struct bag_slot){0};
+    free(registry->slots[i].name);
+    free(registry->slots[i].version);
+    registry->slots[i] = (struct bag_slot){0};
+    if (i < registry->first_free)
+        registry->first_free = i;
 }
 
 static size_t make_slot(struct bag_registry *registry, const struct bag_model *model)
@@ -63,17 +50,40 @@ static size_t make_slot(struct bag_registry *registry, const struct bag_model *m
     if (slot->name && slot->version &&
         (!registry->on_slot || registry->on_slot(registry->slot_context, i)))
         return i;
-    free_slot(slot);
+    free_slot(registry, i);
     return SIZE_MAX;
+}
+
+/* Those that are taken, with room for more. */
+static bool name_slots(const struct bag_registry *registry, size_t more, struct bag_names *names)
+{
+    if (!bag_names_reserve(names, registry->num_slots + more))
+        return false;
+    for (size_t i = 0; i < registry->num_slots; i++) {
+        const struct bag_slot *slot = &registry->slots[i];
+        if (slot->name)
+            bag_names_put(names, slot->name, slot->version, i);
+    }
+    return true;
+}
+
+static size_t slot_of(struct bag_registry *registry, struct bag_names *names,
+                      const struct bag_model *model)
+{
+    const size_t *known = bag_names_find(names, model->name, model->version);
+    size_t made = known ? *known : make_slot(registry, model);
+    if (!known && made != SIZE_MAX)
+        bag_names_put(names, registry->slots[made].name, registry->slots[made].version, made);
+    return made;
 }
 
 static void drop_slots(struct bag_registry *registry, const struct bag_snapshot *snapshot,
                        size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        struct bag_slot *slot = &registry->slots[snapshot->models[i]->slot];
-        if (--slot->snapshots == 0)
-            free_slot(slot);
+        size_t slot = snapshot->models[i]->slot;
+        if (--registry->slots[slot].snapshots == 0)
+            free_slot(registry, slot);
     }
 }
 
@@ -82,24 +92,24 @@ static void drop_slots(struct bag_registry *registry, const struct bag_snapshot 
 static bool take_slots(struct bag_registry *registry, struct bag_snapshot *snapshot,
                        struct bag_problem *problem)
 {
-    for (size_t i = 0; i < snapshot->count; i++) {
+    struct bag_names names = {0};
+    bool ok = name_slots(registry, snapshot->count, &names) || bag_problem_no_memory(problem);
+    for (size_t i = 0; ok && i < snapshot->count; i++) {
         struct bag_model *model = snapshot->models[i];
-        size_t slot = model->slot;
-        if (!has_slot(registry, slot, model))
-            slot = find_slot(registry, model);
-        if (slot == SIZE_MAX)
-            slot = make_slot(registry, model);
+        size_t slot = slot_of(registry, &names, model);
         if (slot == SIZE_MAX) {
             drop_slots(registry, snapshot, i);
-            return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
-                                   "model '%s' version %s: no memory for its counters", model->name,
-                                   model->version);
+            ok = bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
+                                 "model '%s' version %s: no memory for its counters", model->name,
+                                 model->version);
+            break;
         }
         if (model->slot != slot)
             model->slot = slot;
         registry->slots[slot].snapshots++;
     }
-    return true;
+    bag_names_free(&names);
+    return ok;
 }
 
 /* ---- the changer ----------------------------------------------------------------------------- */
@@ -168,7 +178,7 @@ void bag_registry_free(struct bag_registry *registry)
     if (current)
         free_snapshot(registry, current);
     for (size_t i = 0; i < registry->num_slots; i++)
-        free_slot(&registry->slots[i]);
+        free_slot(registry, i);
     free(registry->slots);
     pthread_mutex_destroy(&registry->lock);
 }

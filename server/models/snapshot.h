@@ -222,6 +222,7 @@ struct bag_registry {
     uint64_t generation;
     struct bag_slot *slots; /* owned */
     size_t num_slots;
+    size_t first_free; /* none before it is free */
     /* Told before a slot is used for another name and version; false where it cannot be. */
     bool (*on_slot)(void *context, size_t slot);
     void *slot_context;
