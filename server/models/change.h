@@ -277,6 +277,13 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
 /* Finds what collections are over; makes those anew whose tables are others. */
 bool bag_change_resolve_collections(struct bag_change_plan *plan, struct bag_problem *problem);
 
+/* Whether the server starts without a collection that the configuration names, and that cannot be
+ * made: one over a table in the folder of models, of which there may be another version at any
+ * time. A file of its own that cannot be read ends the start. */
+bool bag_change_may_start_without(const struct bag_change_plan *plan,
+                                  const struct bag_change_entry *entry,
+                                  const struct bag_problem *why);
+
 /* ---- loading (change_load.c) ----------------------------------------------------------------- */
 
 /* Makes the models of all entries; plan->failed is the one that could not be made. The status says

@@ -49,13 +49,39 @@ static bool lose_table(struct bag_change_plan *plan, struct bag_change_entry *en
     return reject_entry(entry, "unloaded", true, problem);
 }
 
+/* Whether a version in the folder of models is served of the name, or cannot be. */
+static bool is_in_folder(const struct bag_change_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_source *source = bag_entry_source(&plan->entries[i]);
+        if (strcmp(bag_entry_name(&plan->entries[i]), name) == 0 && !(source && source->is_named))
+            return true;
+    }
+    return false;
+}
+
+bool bag_change_may_start_without(const struct bag_change_plan *plan,
+                                  const struct bag_change_entry *entry,
+                                  const struct bag_problem *why)
+{
+    const struct bag_source *source = bag_entry_source(entry);
+    bool found = false;
+    if (plan->kind != BAG_CHANGE_START || !source->is_named || why->kind == BAG_ERROR_FILE ||
+        why->kind == BAG_ERROR_NO_MEMORY)
+        return false;
+    for (size_t i = 0; i < source->model->num_features; i++)
+        found |= is_in_folder(plan, source->model->features[i].model);
+    return found;
+}
+
 /* A collection that cannot be made: a change fails for it, unless it was only found. */
 static bool reject_collection(const struct bag_change_plan *plan, struct bag_change_entry *entry,
                               bool was_published, const struct bag_problem *why,
                               struct bag_problem *problem)
 {
     bool is_asked = bag_change_item(plan, bag_entry_name(entry)) != NULL;
-    if (!was_published && !is_asked && !bag_entry_source(entry)->is_named)
+    bool is_found = !was_published && !is_asked && !bag_entry_source(entry)->is_named;
+    if (is_found || bag_change_may_start_without(plan, entry, why))
         return reject_entry(entry, why->text, false, problem);
     *problem = *why;
     if (problem->kind == BAG_ERROR_CONFIGURATION || problem->kind == BAG_ERROR_FILE)

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from control import (BEARER, COLUMNS, KEYS_TWICE, collection, publish, publish_keyed, replace, rows_of, serve,
+from control import (BEARER, COLUMNS, KEYS_TWICE, ROWS, collection, publish, publish_keyed, replace, rows_of, serve,
                      served, served_together)
 from example import i64
 from harness import Server, expect, expect_equal, has_openblas, run, wait_until, write_json
@@ -155,6 +155,52 @@ def test_named_table_ends_the_start(directory):
             directory / "c.json", {"models": [{"name": "t", "path": str(bad)}]})]):
         ended = run("serve", "--port", "0", "--models", root, *arguments)
         expect(ended.returncode == 1 and str(bad) in ended.stderr, ended.stderr)
+
+
+FEWER = {"hash": ({"missing": "hash", "hash_rows": ROWS}, "hash_rows from 1 to 4"),
+         "default": ({"missing": "default", "default_index": 6}, "default_index is 6")}
+
+
+@pytest.mark.parametrize("rules, word", FEWER.values(), ids=FEWER)
+@pytest.mark.parametrize("mode", ["explicit", "none", "poll"])
+def test_named_collection_over_a_version_that_does_not_fit(directory, mode, rules, word):
+    """A collection of the configuration does not end the start where a table in the folder is not as it needs
+    it, which a load of that version is refused for: it is UNAVAILABLE, until there is a version that fits."""
+    root = directory / "models"
+    publish_keyed(root, "t", 1)
+    publish(root, "u", 1)
+    config = write_json(directory / "c.json", {"models": [
+        {"name": "c", "features": [{"name": "f", "model": "t"} | rules]},
+        {"name": "d", "features": [{"name": "f", "model": "u"}]}]})
+    arguments = ["--config", config, *(["--poll-seconds", 1] if mode == "poll" else [])]
+    with serve(directory, *arguments) as server:
+        publish_keyed(root, "t", 2, range(4))
+        error = server.admin.load("t").expect(400).error()
+        expect(word in error and served_together(server.client, "c", ["f"]) == [1], error)
+    with serve(directory, *arguments, mode=mode) as server:
+        client = server.client
+        ((state, reason),) = index(client, "c").values()
+        expect(state == "UNAVAILABLE" and word in reason, f"{state}: {reason}")
+        expect_equal([served_together(client, name, ["f"]) for name in "cd"], [503, [1]])
+        expect_equal(client.get("/v2/health/ready").status, 503 if mode == "none" else 200)
+        publish_keyed(root, "t", 3)
+        if mode == "explicit":
+            server.admin.group({"name": "t"}, {"name": "c"}).expect(200)
+        if mode != "none":
+            wait_until(lambda: served_together(client, "c", ["f"]) == [3], "version 3 is not pooled")
+
+
+def test_named_collection_ends_the_start(directory):
+    """Where what is wrong is the configuration's: a table of its own, a name, or a file."""
+    root = directory / "models"
+    publish(root, "t", 1)
+    np.save(directory / "own.npy", rows_of(1))
+    for feature, word in (({"model": "own", "out_of_range": "default"}, "default_index"),
+                          ({"model": "nobody"}, "'nobody'"), ({"model": "t", "projection": "no.npy"}, "no.npy")):
+        config = write_json(directory / "c.json", {"models": [
+            {"name": "own", "path": "own.npy"}, {"name": "c", "features": [{"name": "f"} | feature]}]})
+        ended = run("serve", "--port", "0", "--models", root, "--config", config)
+        expect(ended.returncode == 1 and word in ended.stderr, ended.stderr)
 
 
 def test_collection_over_a_bad_table(directory):
