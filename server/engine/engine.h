@@ -46,10 +46,13 @@
 struct bag_work {
     struct bag_work *next;
     void (*run)(struct bag_work *work);
+    uint64_t client; /* of a document: equal for all that one client has asked for */
+    uint64_t turn;   /* of a document: clients have one in each; set when it is pushed */
 };
 
 /* When work is begun: before all that waits; in its order; or as a document, one at a time and in
- * turns with what else waits, so that who asks for nothing but documents delays others by one. */
+ * turns with what else waits, and clients in turns with one another, so that who asks for nothing
+ * but documents delays others by one. */
 enum bag_work_order { BAG_WORK_URGENT, BAG_WORK_IN_ORDER, BAG_WORK_DOCUMENT };
 
 struct bag_work_list {

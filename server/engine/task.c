@@ -239,7 +239,7 @@ static void run_splits(struct bag_task *task, struct bag_job *job, unsigned coun
     task->split_job = job;
     atomic_store_explicit(&task->splits_left, count, memory_order_relaxed);
     for (unsigned i = 0; i < count; i++)
-        task->splits[i] = (struct bag_task_split){{NULL, run_split}, task, splits[i]};
+        task->splits[i] = (struct bag_task_split){{.run = run_split}, task, splits[i]};
     add_cpu_time(task, task->started_ns);
     for (unsigned i = 1; i < count; i++)
         bag_workers_push(task->engine->workers, &task->splits[i].work, BAG_WORK_URGENT);

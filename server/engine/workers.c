@@ -188,13 +188,30 @@ void bag_workers_stop(struct bag_workers *workers)
     uv_mutex_destroy(&workers->lock);
 }
 
+/* Where a document goes: behind one of each other client for every one that its own client has
+ * there. Under the lock. */
+static struct bag_work **find_turn(struct bag_work_list *documents, struct bag_work *work)
+{
+    struct bag_work **place = &documents->first;
+    work->turn = *place ? (*place)->turn : 0;
+    for (const struct bag_work *other = *place; other; other = other->next) {
+        if (other->client == work->client)
+            work->turn = other->turn + 1;
+    }
+    while (*place && (*place)->turn <= work->turn)
+        place = &(*place)->next;
+    return place;
+}
+
 void bag_workers_push(struct bag_workers *workers, struct bag_work *work, enum bag_work_order order)
 {
     atomic_fetch_add_explicit(&workers->busy, 1, memory_order_relaxed);
     uv_mutex_lock(&workers->lock);
     struct bag_work_list *list =
         order == BAG_WORK_DOCUMENT ? &workers->documents : &workers->waiting;
-    struct bag_work **place = order == BAG_WORK_URGENT ? &list->first : list->last;
+    struct bag_work **place = order == BAG_WORK_DOCUMENT ? find_turn(list, work)
+                              : order == BAG_WORK_URGENT ? &list->first
+                                                         : list->last;
     work->next = *place;
     *place = work;
     if (!work->next)

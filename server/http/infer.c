@@ -65,11 +65,8 @@ static bool is_surely_expensive(const struct bag_http_request *request)
  * not say whose they are, all have one address. */
 static uint64_t flow_of(const struct bag_http_request *request)
 {
-    const struct bag_http_peer *peer = request->line.peer;
-    uint64_t halves[2];
-    memcpy(halves, peer->address, sizeof halves);
-    uint64_t client = bag_http_peer_is_ipv4(peer) ? halves[1] : halves[0];
-    return client ^ (request->job.infer.input.model->slot + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    return bag_http_peer_client(request->line.peer) ^
+           (request->job.infer.input.model->slot + 1) * UINT64_C(0x9E3779B97F4A7C15);
 }
 
 /* Whether the queue has room for the request; otherwise the reply says so. */

@@ -27,6 +27,13 @@ bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer)
     return memcmp(peer->address, bag_http_ipv4_prefix, sizeof bag_http_ipv4_prefix) == 0;
 }
 
+uint64_t bag_http_peer_client(const struct bag_http_peer *peer)
+{
+    uint64_t halves[2];
+    memcpy(halves, peer->address, sizeof halves);
+    return bag_http_peer_is_ipv4(peer) ? halves[1] : halves[0];
+}
+
 const char *bag_http_peer_text(struct bag_http_peer *peer)
 {
     char host[INET6_ADDRSTRLEN];

@@ -31,6 +31,9 @@ extern const uint8_t bag_http_ipv4_prefix[12];
 
 bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer);
 
+/* Equal for all connections of one client: an address, of IPv6 a network of 64 bits. */
+uint64_t bag_http_peer_client(const struct bag_http_peer *peer);
+
 /* "127.0.0.1:5000", "[::1]:5000", or "unix"; the peer's. */
 const char *bag_http_peer_text(struct bag_http_peer *peer);
 

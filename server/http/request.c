@@ -87,6 +87,7 @@ static enum bag_http_outcome push(struct bag_http_request *request,
     if (!request->may_suspend)
         return BAG_HTTP_LATER;
     request->work.run = run;
+    request->work.client = bag_http_peer_client(request->line.peer);
     prepare_return(request);
     bag_workers_push(request->context->engine.workers, &request->work, order);
     return BAG_HTTP_SUSPEND;

@@ -148,6 +148,27 @@ static void test_documents_take_turns(void **state)
         assert_ptr_equal(world.order[i], &world.work[order[i]]);
 }
 
+/* One worker: one document of each client before the second of any. */
+static void test_clients_take_turns_for_documents(void **state)
+{
+    static const size_t order[] = {0, 1, 4, 6, 2, 5, 3};
+    static const uint64_t clients[] = {9, 1, 1, 1, 2, 2, 3};
+    (void)state;
+    start(1, "", 0);
+    world.work[0].run = wait_at_gate;
+    bag_workers_push(&world.workers, &world.work[0], BAG_WORK_DOCUMENT);
+    while (has_waiting())
+        sched_yield();
+    for (size_t i = 1; i < COUNT_OF(order); i++) {
+        world.work[i].client = clients[i];
+        push(i, BAG_WORK_DOCUMENT);
+    }
+    uv_sem_post(&world.gate);
+    stop();
+    for (size_t i = 0; i < COUNT_OF(order); i++)
+        assert_ptr_equal(world.order[i], &world.work[order[i]]);
+}
+
 /* Two workers: while one makes a document, the other one makes no second. */
 static void test_one_document_at_a_time(void **state)
 {
@@ -201,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_all_work_is_run_once),
         cmocka_unit_test(test_urgent_work_goes_first),
         cmocka_unit_test(test_documents_take_turns),
+        cmocka_unit_test(test_clients_take_turns_for_documents),
         cmocka_unit_test(test_one_document_at_a_time),
         cmocka_unit_test(test_workers_keep_to_processors),
     };
