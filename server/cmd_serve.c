@@ -3,6 +3,7 @@
  * All of this file runs on the first loop's thread but for tell_loaded, which the loader runs. */
 #include "commands.h"
 #include "loops.h"
+#include "report.h"
 #include "server/http/routes.h"
 #include "server/models/loader.h"
 #include "server/system/log.h"
@@ -13,7 +14,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Smaller blocks are too many for a mapping each. */
@@ -194,41 +194,11 @@ static void tell_loaded(void *context)
     uv_async_send(&serve->loaded);
 }
 
-/* The models that answer, each once, as many as fit. */
-static void list_models(struct serve *serve, char *text, size_t room)
-{
-    struct bag_reader *reader = &serve->loops.loops[0].reader;
-    struct bag_snapshot *snapshot = bag_snapshot_acquire(reader);
-    const char *last = "";
-    size_t used = 0;
-    for (size_t i = 0; i < snapshot->count; i++) {
-        const struct bag_model *model = snapshot->models[i]; /* by name */
-        if (model->state != BAG_MODEL_READY || strcmp(model->name, last) == 0)
-            continue;
-        bool fits = used + strlen(model->name) + sizeof ", , ..." <= room;
-        used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
-                                 fits ? model->name : "...");
-        last = model->name;
-        if (!fits)
-            break;
-    }
-    bag_snapshot_release(reader, snapshot);
-}
-
-static void log_ready(struct serve *serve)
-{
-    char names[400] = "", url[BAG_LISTENER_URL_BYTES];
-    list_models(serve, names, sizeof names);
-    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", serve->loader.first_models),
-            BAG_LOG_NUMBER("bytes", serve->loader.first_bytes),
-            BAG_LOG_TEXT("url", bag_listeners_url(&serve->listeners, &serve->config.options, url)),
-            BAG_LOG_TEXT("names", names));
-}
-
 static void on_loaded(uv_async_t *loaded)
 {
     struct serve *serve = loaded->data;
     struct bag_problem problem;
+    char url[BAG_LISTENER_URL_BYTES];
     signal(SIGABRT, SIG_DFL);
     serve->first_done = true;
     if (serve->service.state != BAG_SERVICE_LOADING)
@@ -242,7 +212,8 @@ static void on_loaded(uv_async_t *loaded)
     size_t count = serve->loader.first_models;
     serve->service.state = BAG_SERVICE_READY;
     bag_systemd_notify("READY=1\nSTATUS=Serving %zu models", count);
-    log_ready(serve);
+    bag_report_ready(&serve->loader, &serve->loops.loops[0].reader,
+                     bag_listeners_url(&serve->listeners, &serve->config.options, url));
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -484,37 +455,17 @@ static void run(struct serve *serve)
         bag_updates_free(&serve->updates);
 }
 
-static void print_model(const struct bag_source *source)
-{
-    const struct bag_model_config *model = source->model;
-    const struct bag_table *table = &source->table;
-    printf("%s version %s: ", model->name, model->version);
-    if (bag_source_is_collection(source)) {
-        printf("%zu feature%s\n", source->num_features, source->num_features == 1 ? "" : "s");
-        return;
-    }
-    printf("%lld rows of %zu elements, %s", (long long)table->num_rows, table->row_elements,
-           bag_dtypes[table->dtype].name);
-    if (table->row_format != BAG_ROWS_PLAIN)
-        printf(" as %s rows", bag_row_format_names[table->row_format]);
-    puts(bag_source_is_keyed(source) ? ", with keys" : "");
-}
-
 /* What --check does in place of serving. */
 static bool check(struct serve *serve, struct bag_problem *problem)
 {
     const struct bag_loader *loader = &serve->loader;
     const struct bag_option_values *options = &serve->config.options;
-    size_t cursor = 0;
     bag_listeners_expect(&serve->listeners, options);
     if (!bag_listeners_check_guard(&serve->listeners, serve->service.tokens != NULL, options,
                                    problem) ||
         !bag_loader_check(loader, problem))
         return false;
-    for (const struct bag_source *source; (source = bag_loader_next(loader, &cursor));)
-        print_model(source);
-    printf("The configuration is valid: %zu model%s, %zu bytes of tables.\n", loader->first_models,
-           loader->first_models == 1 ? "" : "s", loader->first_bytes);
+    bag_report_checked(loader);
     return true;
 }
 

@@ -1,0 +1,61 @@
+/* What is told of the models; see report.h. */
+#include "report.h"
+
+#include "server/system/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The models that answer, each once, as many as fit. */
+static void list_names(struct bag_reader *reader, char *text, size_t room)
+{
+    struct bag_snapshot *snapshot = bag_snapshot_acquire(reader);
+    const char *last = "";
+    size_t used = 0;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        const struct bag_model *model = snapshot->models[i]; /* by name */
+        if (model->state != BAG_MODEL_READY || strcmp(model->name, last) == 0)
+            continue;
+        bool fits = used + strlen(model->name) + sizeof ", , ..." <= room;
+        used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
+                                 fits ? model->name : "...");
+        last = model->name;
+        if (!fits)
+            break;
+    }
+    bag_snapshot_release(reader, snapshot);
+}
+
+void bag_report_ready(const struct bag_loader *loader, struct bag_reader *reader, const char *url)
+{
+    char names[400] = "";
+    list_names(reader, names, sizeof names);
+    bag_log(BAG_LOG_LEVEL_INFO, "ready", BAG_LOG_NUMBER("models", loader->first_models),
+            BAG_LOG_NUMBER("bytes", loader->first_bytes), BAG_LOG_TEXT("url", url),
+            BAG_LOG_TEXT("names", names));
+}
+
+static void print_model(const struct bag_source *source)
+{
+    const struct bag_model_config *model = source->model;
+    const struct bag_table *table = &source->table;
+    printf("%s version %s: ", model->name, model->version);
+    if (bag_source_is_collection(source)) {
+        printf("%zu feature%s\n", source->num_features, source->num_features == 1 ? "" : "s");
+        return;
+    }
+    printf("%lld rows of %zu elements, %s", (long long)table->num_rows, table->row_elements,
+           bag_dtypes[table->dtype].name);
+    if (table->row_format != BAG_ROWS_PLAIN)
+        printf(" as %s rows", bag_row_format_names[table->row_format]);
+    puts(bag_source_is_keyed(source) ? ", with keys" : "");
+}
+
+void bag_report_checked(const struct bag_loader *loader)
+{
+    size_t cursor = 0;
+    for (const struct bag_source *source; (source = bag_loader_next(loader, &cursor));)
+        print_model(source);
+    printf("The configuration is valid: %zu model%s, %zu bytes of tables.\n", loader->first_models,
+           loader->first_models == 1 ? "" : "s", loader->first_bytes);
+}
