@@ -176,6 +176,7 @@ struct bag_change_entry {
                                 it are kept for them; UINT64_MAX: there are none */
     char *note;              /* owned; what is to be said of one that answers; NULL: nothing */
     bool is_default;         /* of its name */
+    bool is_retried;         /* a collection that the change is not about, nor fails for */
     bool is_announced;       /* as LOADING, until the change is made */
 };
 
@@ -277,12 +278,12 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
 /* Finds what collections are over; makes those anew whose tables are others. */
 bool bag_change_resolve_collections(struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* Whether the server starts without a collection that the configuration names, and that cannot be
- * made: one over a table in the folder of models, of which there may be another version at any
- * time. A file of its own that cannot be read ends the start. */
-bool bag_change_may_start_without(const struct bag_change_plan *plan,
-                                  const struct bag_change_entry *entry,
-                                  const struct bag_problem *why);
+/* Whether a change is made without a collection that cannot be made: one that was tried again, or,
+ * at the start, one that the configuration names over a table in the folder of models, of which
+ * there may be another version at any time. A file of its own that cannot be read ends the start.
+ */
+bool bag_change_goes_without(const struct bag_change_plan *plan,
+                             const struct bag_change_entry *entry, const struct bag_problem *why);
 
 /* ---- loading (change_load.c) ----------------------------------------------------------------- */
 

@@ -443,7 +443,7 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
     /* Updates may have taken from its tables what it needs: that is no reason not to start. */
     else if ((plan->kind == BAG_CHANGE_START && plan->changer->updates &&
               problem->kind == BAG_ERROR_CONFIGURATION) ||
-             bag_change_may_start_without(plan, entry, problem))
+             bag_change_goes_without(plan, entry, problem))
         return reject_collection(entry, problem->text, problem);
     return entry->model;
 }

@@ -120,6 +120,49 @@ static bool add_once(struct bag_change_plan *plan, const char *name, struct bag_
     return bag_change_add_versions(plan, name, problem);
 }
 
+/* Whether nothing of the name answers, and nobody asked for that. */
+static bool is_lost(const struct bag_change_plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->num_prior; i++) {
+        const struct bag_model *model = plan->prior[i].model;
+        if (strcmp(model->name, name) == 0 &&
+            (model->state != BAG_MODEL_UNAVAILABLE || model->is_unloaded))
+            return false;
+    }
+    return true;
+}
+
+/* Whether a model is a collection that is to be tried again, as a table that it needs is loaded. */
+static bool is_retried(const struct bag_change_plan *plan, const char *name)
+{
+    size_t count = 0;
+    bool found = false;
+    const struct bag_named_source *named =
+        plan->control && is_lost(plan, name) ? bag_catalog_find(plan->catalog, name, &count) : NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct bag_source *source = *named[i].place;
+        for (size_t j = 0; source && j < source->model->num_features; j++) {
+            const struct bag_control_item *item =
+                bag_change_item(plan, source->model->features[j].model);
+            found |= item && !item->unload;
+        }
+    }
+    return found;
+}
+
+/* Adds what was published of a model that the change is not about. */
+static bool add_other(struct bag_change_plan *plan, const struct bag_change_entry *prior,
+                      struct bag_problem *problem)
+{
+    size_t first = plan->count;
+    if (!is_retried(plan, prior->model->name))
+        return bag_change_add_published(plan, prior, problem);
+    bool ok = add_once(plan, prior->model->name, problem);
+    for (size_t i = first; i < plan->count; i++)
+        plan->entries[i].is_retried = true;
+    return ok;
+}
+
 /* In the order that was published, then what is new in the catalog, then what is asked for and is
  * not there. */
 static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
@@ -129,7 +172,7 @@ static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
     for (size_t i = 0; ok && i < plan->num_prior; i++) {
         const char *name = plan->prior[i].model->name;
         ok = is_target(plan, name) ? add_once(plan, name, problem)
-                                   : bag_change_add_published(plan, &plan->prior[i], problem);
+                                   : add_other(plan, &plan->prior[i], problem);
     }
     for (size_t i = 0; ok && i < plan->catalog->count; i++) {
         const struct bag_source *source = plan->catalog->sources[i];

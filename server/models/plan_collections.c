@@ -60,12 +60,13 @@ static bool is_in_folder(const struct bag_change_plan *plan, const char *name)
     return false;
 }
 
-bool bag_change_may_start_without(const struct bag_change_plan *plan,
-                                  const struct bag_change_entry *entry,
-                                  const struct bag_problem *why)
+bool bag_change_goes_without(const struct bag_change_plan *plan,
+                             const struct bag_change_entry *entry, const struct bag_problem *why)
 {
     const struct bag_source *source = bag_entry_source(entry);
     bool found = false;
+    if (entry->is_retried)
+        return why->kind != BAG_ERROR_NO_MEMORY;
     if (plan->kind != BAG_CHANGE_START || !source->is_named || why->kind == BAG_ERROR_FILE ||
         why->kind == BAG_ERROR_NO_MEMORY)
         return false;
@@ -81,7 +82,7 @@ static bool reject_collection(const struct bag_change_plan *plan, struct bag_cha
 {
     bool is_asked = bag_change_item(plan, bag_entry_name(entry)) != NULL;
     bool is_found = !was_published && !is_asked && !bag_entry_source(entry)->is_named;
-    if (is_found || bag_change_may_start_without(plan, entry, why))
+    if (is_found || bag_change_goes_without(plan, entry, why))
         return reject_entry(entry, why->text, false, problem);
     *problem = *why;
     if (problem->kind == BAG_ERROR_CONFIGURATION || problem->kind == BAG_ERROR_FILE)

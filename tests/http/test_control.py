@@ -221,6 +221,29 @@ def test_unload_first(directory):
         expect_equal(served(client), 2)
 
 
+def test_unload_first_that_fails(directory):
+    """The old table is gone by then: the index says of both versions why, and a load serves again."""
+    root = directory / "models"
+    publish_keyed(root, "t", 1)
+    publish(root, "u", 1)
+    collection(root, "c", ["t", "u"])
+    write_json(root / "t" / "config.json", {"reload": "unload_first"})
+    with serve(directory) as server:
+        client, admin = server.client, server.admin
+        publish_keyed(root, "t", 2, KEYS_TWICE)
+        error = admin.load("t").expect(400).error()
+        expect("key 7" in error, error)
+        reply = client.get("/v2/models/t/ready").expect(503)
+        expect("retry-after" in reply.headers, f"{reply.headers}")
+        expect_equal((served(client), served_together(client, "c", ["f_t", "f_u"]), served(client, "u")), (503, 503, 1))
+        found = admin.index()
+        for model, word in ((("t", "1"), "make room"), (("t", "2"), "key 7"), (("c", "1"), "key 7")):
+            state, reason = found[model]
+            expect(state == "UNAVAILABLE" and word in reason, f"{model}: {state}: {reason}")
+        admin.load("t", 1).expect(200)
+        expect_equal((served(client), served_together(client, "c", ["f_t", "f_u"])), (1, [1, 1]))
+
+
 def test_memory_comes_back(directory):
     """Tables that are replaced are freed."""
     root = directory / "models"

@@ -185,7 +185,10 @@ def test_named_collection_over_a_version_that_does_not_fit(directory, mode, rule
         expect_equal(client.get("/v2/health/ready").status, 503 if mode == "none" else 200)
         publish_keyed(root, "t", 3)
         if mode == "explicit":
-            server.admin.group({"name": "t"}, {"name": "c"}).expect(200)
+            publish_keyed(root, "t", 4, range(4))
+            server.admin.load("t").expect(200)
+            expect_equal((server.admin.states("t"), served_together(client, "c", ["f"])), ({"4": "READY"}, 503))
+            server.admin.load("t", 3).expect(200)
         if mode != "none":
             wait_until(lambda: served_together(client, "c", ["f"]) == [3], "version 3 is not pooled")
 
