@@ -341,7 +341,8 @@ class World:
         for model in models:
             if is_served and model.served is not wanted[model.name]:
                 model.serve(wanted[model.name])
-            self.follow_deltas(model)
+            if is_served:
+                self.follow_deltas(model)
         self.count("groups")
 
     def follow_deltas(self, model):
