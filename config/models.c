@@ -186,11 +186,13 @@ void bag_model_config_free(struct bag_model_config *model)
     free(model->version);
 }
 
-/* Room for one more model and its names. */
+/* Room for one more model, which doubles at powers of two, and for its names. */
 static bool reserve(struct bag_config *config)
 {
-    struct bag_model_config *models =
-        reallocarray(config->models, config->num_models + 1, sizeof *models);
+    size_t count = config->num_models;
+    struct bag_model_config *models = config->models;
+    if ((count & (count - 1)) == 0)
+        models = reallocarray(models, count ? 2 * count : 1, sizeof *models);
     if (models)
         config->models = models;
     return models && bag_names_reserve(&config->names, 2);
