@@ -256,6 +256,7 @@ static const char *const numas[] = {BAG_NUMA_POLICIES(BAG_X)};
 static const char *const loads[] = {BAG_LOADS(BAG_X)};
 static const char *const log_formats[] = {BAG_LOG_FORMATS(BAG_X)};
 static const char *const log_levels[] = {BAG_LOG_LEVELS(BAG_X)};
+static const char *const metrics_words[] = {BAG_METRICS_WORDS(BAG_X)};
 static const char *const switches[] = {BAG_SWITCHES(BAG_X)};
 static const char *const proxy_protocols[] = {BAG_PROXY_PROTOCOLS(BAG_X)};
 static const char *const model_controls[] = {BAG_MODEL_CONTROLS(BAG_X)};
@@ -267,6 +268,7 @@ static const char *const model_controls[] = {BAG_MODEL_CONTROLS(BAG_X)};
 #define BAG_TYPE_CHOICE_LOAD           BAG_TYPE_CHOICE(loads)
 #define BAG_TYPE_CHOICE_LOG_FORMAT     BAG_TYPE_CHOICE(log_formats)
 #define BAG_TYPE_CHOICE_LOG_LEVEL      BAG_TYPE_CHOICE(log_levels)
+#define BAG_TYPE_CHOICE_METRICS        BAG_TYPE_CHOICE(metrics_words)
 #define BAG_TYPE_CHOICE_SWITCH         BAG_TYPE_CHOICE(switches)
 #define BAG_TYPE_CHOICE_PROXY_PROTOCOL BAG_TYPE_CHOICE(proxy_protocols)
 #define BAG_TYPE_CHOICE_MODEL_CONTROL  BAG_TYPE_CHOICE(model_controls)
@@ -281,6 +283,7 @@ static const char *const model_controls[] = {BAG_MODEL_CONTROLS(BAG_X)};
 #define BAG_DEFAULT_CHOICE_LOAD           .default_number
 #define BAG_DEFAULT_CHOICE_LOG_FORMAT     .default_number
 #define BAG_DEFAULT_CHOICE_LOG_LEVEL      .default_number
+#define BAG_DEFAULT_CHOICE_METRICS        .default_number
 #define BAG_DEFAULT_CHOICE_SWITCH         .default_number
 #define BAG_DEFAULT_CHOICE_PROXY_PROTOCOL .default_number
 #define BAG_DEFAULT_CHOICE_MODEL_CONTROL  .default_number

@@ -126,6 +126,11 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(EXPLICIT, "explicit")   \
     X(POLL, "poll")
 
+#define BAG_METRICS_WORDS(X) \
+    X(ON, "on")              \
+    X(PRIVATE, "private")    \
+    X(OFF, "off")
+
 #define BAG_SWITCHES(X) \
     X(OFF, "off")       \
     X(ON, "on")
@@ -161,16 +166,11 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(admin_port, "http", "admin_port", COUNT, 0, 0, 65535, "",                                    \
       "TCP port of a second listener for health, metrics and models, which rejects inference; 0: " \
       "none. The first one answers these, too.")                                                   \
-    X(admin_host, "http", "admin_host", TEXT, NULL, 1, 255, "address",                             \
-      "Address of the second listener; absent: that of the first.")                                \
     X(admin_socket, "http", "admin_socket", TEXT, NULL, 1, 107, "path",                            \
       "Unix-domain socket of the second listener, in place of admin_port; unix_permissions are "   \
       "its own, too. Without a token_file it alone may change models: whoever may write to it.")   \
     X(max_body_bytes, "http", "max_body_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",     \
       "Largest request body; a larger one is answered 413 before it is read.")                     \
-    X(max_decompression_ratio, "http", "max_decompression_ratio", COUNT, 100, 1, 10000, "",        \
-      "How many times its bytes a compressed body of more than 1 MiB may become; one that becomes " \
-      "more is answered 413.")                                                                     \
     X(max_reply_bytes, "http", "max_reply_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",        \
       "Largest reply; a request that would need more is answered 400 before any memory is asked "  \
       "for.")                                                                                      \
@@ -243,8 +243,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(inline_work_us, "engine", "inline_work_us", COUNT, 50, 0, 1000000,       \
       "microseconds",                                                                              \
       "Requests estimated to take less are answered at once; others go to a worker.")              \
-    X(worker_cpus, "engine", "worker_cpus", TEXT, "", 1, 1023, "list",                             \
-      "Processors that the workers keep to, one each, such as 2,4-7; empty: any.")                 \
     X(max_batch_bags, "engine", "max_batch_bags", COUNT, 0, 0, INT64_C(1) << 40, "bags",           \
       "Most bags that one batch of requests holds; 0: any number.")                                \
     X(preferred_batch_size, "engine", "preferred_batch_size", COUNT, 0, 0, 1000000, "requests",    \
@@ -297,11 +295,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(numa, "tables", "numa", CHOICE_NUMA, BAG_NUMA_OFF, 0, 0, "",                                 \
       "interleave spreads tables over all memory nodes, so that threads on all of them read them " \
       "equally fast; off leaves them where they are first written.")                               \
-    X(metrics, "metrics", "metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                       \
-      "Whether requests are counted and timed, for /metrics and /v2/models/stats.")                \
-    X(public_metrics, "metrics", "public_metrics", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",         \
-      "Whether /metrics is for all; off: for the second listener (admin_port), and for requests "  \
-      "with a token.")                                                                             \
+    X(metrics, "metrics", "metrics", CHOICE_METRICS, BAG_METRICS_ON, 0, 0, "",                     \
+      "on: requests are counted and timed, for /metrics and /v2/models/stats; private: /metrics is " \
+      "only for the second listener (admin_port), and for requests with a token; off: nothing is "  \
+      "counted.")                                                                                   \
     X(metric_histograms, "metrics", "metric_histograms", COUNT, 100, 0, 1000000, "models",         \
       "Models and versions whose times /metrics shows as histograms, about 140 lines each: the "     \
       "first ones. All others have counters and Triton's sums.")                                     \
@@ -324,6 +321,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 
 /* Options of earlier versions, and what became of each. X("key", "sentence") */
 #define BAG_OPTIONS_GONE(X) \
+    X("admin_host", "the second listener has the address of the first, or is a Unix-domain socket (admin_socket)") \
+    X("max_decompression_ratio", "a compressed body of more than 1 MiB may become 100 times its bytes") \
+    X("worker_cpus", "start the server with taskset or systemd's CPUAffinity") \
+    X("public_metrics", "metrics private keeps /metrics for the second listener and for tokens") \
     X("worker_nice", "workers step back by 5 steps") \
     X("allow_timeout_override", "a request's own timeout may always shorten default_timeout_us") \
     X("load_threads", "a table is read by a thread per processor at the start, and by one while serving") \
@@ -411,6 +412,12 @@ enum bag_proxy_protocol {
         BAG_PROXY_PROTOCOL_COUNT
 };
 
+enum bag_metrics_word {
+#define BAG_X(id, name) BAG_METRICS_##id,
+    BAG_METRICS_WORDS(BAG_X)
+#undef BAG_X
+};
+
 enum bag_switch {
 #define BAG_X(id, name) BAG_SWITCH_##id,
     BAG_SWITCHES(BAG_X)
@@ -428,6 +435,7 @@ enum bag_switch {
 #define BAG_C_CHOICE_LOAD           enum bag_load
 #define BAG_C_CHOICE_LOG_FORMAT     enum bag_log_format
 #define BAG_C_CHOICE_LOG_LEVEL      enum bag_log_level
+#define BAG_C_CHOICE_METRICS        enum bag_metrics_word
 #define BAG_C_CHOICE_SWITCH         enum bag_switch
 #define BAG_C_CHOICE_PROXY_PROTOCOL enum bag_proxy_protocol
 #define BAG_C_CHOICE_MODEL_CONTROL  enum bag_model_control

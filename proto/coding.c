@@ -143,7 +143,7 @@ static bool reject_size(struct inflation *inflation)
     return bag_problem_set(
         inflation->problem, BAG_ERROR_TOO_LARGE,
         "the decompressed body is larger than %zu bytes; from the %zu bytes that "
-        "were sent it may become %zu times as many (max_decompression_ratio), or "
+        "were sent it may become %zu times as many, or "
         "%zu bytes",
         inflation->max_bytes, inflation->packed_bytes, inflation->limits->max_ratio,
         BAG_INFLATE_ANY_RATIO);

@@ -247,12 +247,10 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
         return false;
     if (config->demo && !bag_configure_demo(config, problem))
         return false;
-    cpu_set_t processors;
     struct bag_http_networks proxies;
     bag_blas_prepare();
     place_tables(&config->options);
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
-           bag_workers_parse_cpus(config->options.worker_cpus, &processors, problem) &&
            bag_http_networks_parse(&proxies, config->options.trusted_proxies, problem) &&
            bag_loader_open(&serve->loader, config, &serve->service.registry, bag_blas_load,
                            problem);
@@ -292,8 +290,7 @@ static bool start_workers(struct serve *serve, struct bag_problem *problem)
     if (options->workers == 0)
         options->workers = uv_available_parallelism();
     serve->service.workers = &serve->workers;
-    return bag_workers_start(&serve->workers, (unsigned)options->workers, options->worker_cpus,
-                             WORKER_NICE, problem);
+    return bag_workers_start(&serve->workers, (unsigned)options->workers, WORKER_NICE, problem);
 }
 
 /* Large blocks go back to the system when they are freed. Left to itself glibc learns from the
@@ -391,7 +388,7 @@ static bool start_loader(struct serve *serve, struct bag_problem *problem)
 static bool start_registry(struct serve *serve, struct bag_problem *problem)
 {
     struct bag_service *service = &serve->service;
-    bag_metrics_init(&service->metrics, serve->config.options.metrics == BAG_SWITCH_ON,
+    bag_metrics_init(&service->metrics, serve->config.options.metrics != BAG_METRICS_OFF,
                      serve->config.options.metric_histograms);
     service->metrics.latency_target_ms = (uint64_t)serve->config.options.latency_target_ms;
     if (!bag_registry_init(&service->registry, (size_t)serve->config.options.loops + 1))

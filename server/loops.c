@@ -29,11 +29,6 @@ static bool open_first(struct bag_listener *listener, const struct bag_option_va
                : bag_listener_open(listener, options->host, options->port, "--port", problem);
 }
 
-static const char *admin_host(const struct bag_option_values *options)
-{
-    return options->admin_host ? options->admin_host : options->host;
-}
-
 static bool names_admin(const struct bag_option_values *options)
 {
     return options->admin_port != 0 || options->admin_socket;
@@ -56,8 +51,8 @@ static bool open_admin(struct bag_listeners *listeners, const struct bag_option_
         return bag_unix_mode_parse(options->unix_permissions, &mode, problem) &&
                bag_listener_open_unix(&listeners->admin, options->admin_socket, mode, problem);
     return passed_fd >= 0 || !listeners->has_admin ||
-           bag_listener_open(&listeners->admin, admin_host(options), options->admin_port,
-                             "--admin-port", problem);
+           bag_listener_open(&listeners->admin, options->host, options->admin_port, "--admin-port",
+                             problem);
 }
 
 bool bag_listeners_open(struct bag_listeners *listeners, const struct bag_option_values *options,
@@ -144,7 +139,7 @@ void bag_listeners_log(const struct bag_listeners *listeners,
             BAG_LOG_TEXT("host", place_of(first, options->host)), port_of(first));
     if (listeners->has_admin)
         bag_log(BAG_LOG_LEVEL_INFO, "listening for admin",
-                BAG_LOG_TEXT("host", place_of(admin, admin_host(options))), port_of(admin));
+                BAG_LOG_TEXT("host", place_of(admin, options->host)), port_of(admin));
 }
 
 void bag_listeners_close(struct bag_listeners *listeners)

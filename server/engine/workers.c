@@ -8,77 +8,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* ---- processors ------------------------------------------------------------------------------ */
-
-/* Reads a number below CPU_SETSIZE; -1 where there is none. */
-static int read_number(const char **at)
-{
-    char *end;
-    if (**at < '0' || **at > '9')
-        return -1;
-    unsigned long number = strtoul(*at, &end, 10);
-    *at = end;
-    return number < CPU_SETSIZE ? (int)number : -1;
-}
-
-/* Reads "4" or "4-7" into the set. */
-static bool read_range(const char **at, cpu_set_t *processors)
-{
-    int first = read_number(at), last = first;
-    if (first >= 0 && **at == '-') {
-        ++*at;
-        last = read_number(at);
-    }
-    for (int i = first; i >= 0 && i <= last; i++)
-        CPU_SET(i, processors);
-    return first >= 0 && last >= first;
-}
-
-bool bag_workers_parse_cpus(const char *text, cpu_set_t *processors, struct bag_problem *problem)
-{
-    const char *at = text;
-    cpu_set_t allowed, both;
-    CPU_ZERO(processors);
-    bool ok = !*at || read_range(&at, processors);
-    while (ok && *at == ',') {
-        at++;
-        ok = read_range(&at, processors);
-    }
-    if (!ok || *at)
-        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                               "worker_cpus '%s': must be a list of processors such as 2,4-7",
-                               text);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return true; /* not known: keep_to_processor does what it can */
-    CPU_AND(&both, processors, &allowed);
-    if (CPU_EQUAL(&both, processors))
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "worker_cpus '%s': the process may use %d processors, and not all of "
-                           "these are among them",
-                           text, CPU_COUNT(&allowed));
-}
-
-/* The processor at `position` of the set, counted around. */
-static int processor_at(const cpu_set_t *processors, unsigned position)
-{
-    int left = (int)(position % (unsigned)CPU_COUNT(processors)), processor = 0;
-    while (!CPU_ISSET(processor, processors) || left-- > 0)
-        processor++;
-    return processor;
-}
-
-static void keep_to_processor(const cpu_set_t *processors, unsigned position)
-{
-    cpu_set_t one;
-    if (CPU_COUNT(processors) == 0)
-        return;
-    CPU_ZERO(&one);
-    CPU_SET(processor_at(processors, position), &one);
-    /* Where the system does not allow it, the worker stays where it is. */
-    pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-}
-
 /* ---- threads --------------------------------------------------------------------------------- */
 
 static void list_init(struct bag_work_list *list)
@@ -130,7 +59,6 @@ static void *run_worker(void *context)
     struct bag_workers *workers = context;
     struct bag_work *work;
     bool is_document;
-    keep_to_processor(&workers->processors, atomic_fetch_add(&workers->started, 1));
     /* On Linux PRIO_PROCESS and 0 mean the calling thread. */
     if (workers->nice)
         setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + workers->nice);
@@ -152,15 +80,13 @@ static bool start_threads(struct bag_workers *workers, unsigned count)
     return workers->count == count;
 }
 
-bool bag_workers_start(struct bag_workers *workers, unsigned count, const char *cpus, int nice,
+bool bag_workers_start(struct bag_workers *workers, unsigned count, int nice,
                        struct bag_problem *problem)
 {
     memset(workers, 0, sizeof *workers);
     list_init(&workers->waiting);
     list_init(&workers->documents);
     workers->nice = nice;
-    if (!bag_workers_parse_cpus(cpus, &workers->processors, problem))
-        return false;
     if (uv_mutex_init(&workers->lock) != 0)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "not enough memory for worker threads");
     if (uv_cond_init(&workers->changed) != 0) {

@@ -387,11 +387,11 @@ static bool are_metrics_on(struct bag_http_request *request)
 static bool are_metrics_here(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
-    bool is_public = service->config->options.public_metrics == BAG_SWITCH_ON;
-    if (is_public || service->tokens || !request->context->infers)
+    bool is_private = service->config->options.metrics == BAG_METRICS_PRIVATE;
+    if (!is_private || service->tokens || !request->context->infers)
         return true;
     bag_http_reply_error(&request->reply, BAG_ERROR_WRONG_PORT,
-                         "metrics are not for this port (public_metrics); ask the one for admin "
+                         "metrics are not for this port (metrics private); ask the one for admin "
                          "(admin_port)");
     return false;
 }

@@ -185,7 +185,6 @@ static struct bag_infer_limits infer_limits(const struct bag_option_values *opti
 {
     return (struct bag_infer_limits){
         .max_body_bytes = (size_t)options->max_body_bytes,
-        .max_decompression_ratio = (size_t)options->max_decompression_ratio,
         .max_reply_bytes = (size_t)options->max_reply_bytes,
         .max_reply_ratio = (size_t)options->max_reply_ratio,
         .max_work_ns_per_byte = (size_t)options->max_work_us_per_byte * 1000,

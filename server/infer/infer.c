@@ -25,6 +25,9 @@
 #define SORT_NS_PER_INDEX         30
 #define EXPLAIN_BYTES_PER_NS      1
 
+/* How many times its bytes a compressed body of more than 1 MiB may become. */
+#define MAX_INFLATE_RATIO 100
+
 /* A shorter body may be as much work as one of this size. */
 #define MIN_WORK_BYTES ((size_t)1000)
 
@@ -151,7 +154,7 @@ bool bag_infer_unpack(struct bag_infer *infer, struct bag_buffers *buffers, size
                       struct bag_problem *problem)
 {
     struct bag_infer_input *input = &infer->input;
-    struct bag_inflate_limits limits = {max_bytes, input->limits->max_decompression_ratio};
+    struct bag_inflate_limits limits = {max_bytes, MAX_INFLATE_RATIO};
     size_t bytes;
     if (input->coding == BAG_CODING_IDENTITY)
         return true;

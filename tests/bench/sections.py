@@ -42,8 +42,8 @@ def start_with_workers(stack, bench, count, *arguments, name="bagserve"):
     if not bench.apart:
         return start_bagserve(stack, bench, "--workers", count, *arguments, name=name)
     cpus = [*bench.server_cpus, *bench.client_cpus]
-    server = start_bagserve(stack, bench, "--workers", count, "--worker-cpus",
-                            ",".join(map(str, cpus[:count])), *arguments, name=name, cpus=cpus)
+    server = start_bagserve(stack, bench, "--workers", count, *arguments, name=name,
+                            cpus=cpus[:count])
     server.set_loop_affinity(bench.client_cpus)
     return server
 

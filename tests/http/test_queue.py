@@ -199,13 +199,6 @@ def test_clients_take_turns(other, in_turn):
     expect_equal(before <= len(large) / 2, in_turn, f"{before} large ones before the last small one")
 
 
-def test_workers_on_processors():
-    with Server("--demo", "--workers", 2, "--worker-cpus", "0") as server, Raw(server) as raw:
-        request, want = question(5, 100_000)
-        raw.send(request)
-        check(raw.reply(), want)
-
-
 def nice_values(server):
     """Of all threads but the first, which runs the loop (a sanitizer has one, too); then its own."""
     tasks = pathlib.Path(f"/proc/{server.process.pid}/task")

@@ -292,7 +292,7 @@ def test_path_in_a_configuration_file(directory):
         ask(client, "GET", "/v2", READ_TOKEN).expect(200)
 
 
-# ---- public metrics ---------------------------------------------------------------------------
+# ---- private metrics --------------------------------------------------------------------------
 class Admin:
     """The second listener, for a Client."""
 
@@ -300,20 +300,20 @@ class Admin:
         self.host, self.port = server.host, port
 
 
-def test_public_metrics(directory):
+def test_private_metrics(directory):
     port = free_port()
-    with Server("--demo", "--public-metrics", "off", "--admin-port", port) as server, \
+    with Server("--demo", "--metrics", "private", "--admin-port", port) as server, \
             Client(server) as client, Client(Admin(server, port)) as admin:
         reply = client.get("/metrics")
-        expect("public_metrics" in reply.expect(403).error(), "a rejection that names the option")
+        expect("(metrics private)" in reply.expect(403).error(), "a rejection that names the option")
         client.get("/v2/models/stats").expect(200)
         expect('bagserve_refused_requests_total{reason="wrong_port"} 1' in
                admin.get("/metrics").expect(200).body.decode(), "what the second listener shows")
 
 
-def test_public_metrics_with_tokens(directory):
+def test_private_metrics_with_tokens(directory):
     port = free_port()
-    with Server("--demo", "--public-metrics", "off", "--admin-port", port,
+    with Server("--demo", "--metrics", "private", "--admin-port", port,
                 "--token-file", write(directory / "tokens")) as server, \
             Client(server) as client, Client(Admin(server, port)) as admin:
         for either in (client, admin):

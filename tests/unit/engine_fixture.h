@@ -60,7 +60,7 @@ static inline void set_up(unsigned workers, size_t max_queue_size)
         world.rows[i] = (float)(i % 977) * 0.37f;
     set_up_model(&world.model, &world.feature, &world.memory, world.rows, ROWS, COLUMNS);
     assert_int_equal(uv_loop_init(&world.loop), 0);
-    assert_true(bag_workers_start(&world.workers, workers, "", 0, &problem));
+    assert_true(bag_workers_start(&world.workers, workers, 0, &problem));
     assert_true(bag_engine_init(&world.engine, &world.loop, &world.workers, NULL, &limits));
     world.engine.on_turn = on_turn;
 }

@@ -39,6 +39,10 @@ static void test_rejected_flags(void **state)
     FLAGS(fixture, "unexpected argument 'yes'; flags begin with --, and --help lists them",
           "--demo", "yes");
     FLAGS(fixture, "unknown flag --prot; did you mean --port?", "--prot", "80");
+    FLAGS(fixture,
+          "flag --public-metrics is gone: metrics private keeps /metrics for the second "
+          "listener and for tokens",
+          "--public-metrics", "off");
     FLAGS(fixture, "flag --worker-nice is gone: workers step back by 5 steps", "--worker-nice=0");
     FLAGS(fixture, "unknown flag --tabel; did you mean --table?", "--tabel=items=x");
     FLAGS(fixture, "unknown flag --log_level; did you mean --log-level?", "--log_level=info");

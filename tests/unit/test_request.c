@@ -92,7 +92,7 @@ static int set_up(void **state)
     context->infer_limits =
         (struct bag_infer_limits){.max_body_bytes = 100000, .max_reply_bytes = 100000};
     assert_int_equal(uv_loop_init(&world.loop), 0);
-    assert_true(bag_workers_start(&world.workers, 1, "", 0, &problem));
+    assert_true(bag_workers_start(&world.workers, 1, 0, &problem));
     assert_true(bag_engine_init(&context->engine, &world.loop, &world.workers, NULL, &limits));
     context->engine.on_turn = on_turn;
     assert_true(bag_buffers_init(&context->buffers, false, NULL));
@@ -283,7 +283,7 @@ static void test_metrics_are_made_by_a_worker(void **state)
 {
     (void)state;
     world.service.metrics.on = true;
-    world.config.options.public_metrics = BAG_SWITCH_ON;
+    world.config.options.metrics = BAG_METRICS_ON;
     assert_int_equal(bag_http_request_on_head(begin("GET", "/metrics"), NULL), BAG_HTTP_READ);
     assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_LATER_ON);
     assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_WAIT);

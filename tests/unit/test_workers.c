@@ -1,40 +1,10 @@
-/* Lists of processors, and the threads that keep to them. */
+/* Worker threads: order, turns and nice value. */
 #include "testing.h"
 
 #include "server/engine/engine.h"
 
 #include <sys/resource.h>
 #include <uv.h>
-
-static void test_reads_lists(void **state)
-{
-    struct bag_problem problem;
-    cpu_set_t processors;
-    (void)state;
-    assert_true(bag_workers_parse_cpus("", &processors, &problem));
-    assert_int_equal(CPU_COUNT(&processors), 0);
-    assert_true(bag_workers_parse_cpus("0", &processors, &problem));
-    assert_int_equal(CPU_COUNT(&processors), 1);
-    assert_true(CPU_ISSET(0, &processors));
-    assert_true(bag_workers_parse_cpus("0-0,0", &processors, &problem));
-    assert_int_equal(CPU_COUNT(&processors), 1);
-}
-
-static void test_rejects_other_texts(void **state)
-{
-    static const char *const texts[] = {",",           "0,",       "a",  "0-",
-                                        "-1",          "1-0",      "0 ", "0;1",
-                                        "0x1",         "0,,0",     "+0", "99999999999999999999",
-                                        "0-1023,1024", "1000-1023"};
-    struct bag_problem problem;
-    cpu_set_t processors;
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(texts); i++) {
-        if (bag_workers_parse_cpus(texts[i], &processors, &problem))
-            fail_msg("taken: '%s'", texts[i]);
-        assert_non_null(strstr(problem.text, texts[i]));
-    }
-}
 
 #define WORK_COUNT 100
 
@@ -44,7 +14,6 @@ static struct {
     struct bag_work work[WORK_COUNT];
     atomic_size_t count;
     struct bag_work *order[WORK_COUNT];
-    cpu_set_t processors[WORK_COUNT];
     int nice[WORK_COUNT];
     uv_sem_t gate;
 } world;
@@ -53,7 +22,6 @@ static void note(struct bag_work *work)
 {
     size_t place = atomic_fetch_add(&world.count, 1);
     world.order[place] = work;
-    sched_getaffinity(0, sizeof world.processors[place], &world.processors[place]);
     world.nice[place] = getpriority(PRIO_PROCESS, 0);
 }
 
@@ -63,12 +31,12 @@ static void wait_at_gate(struct bag_work *work)
     note(work);
 }
 
-static void start(unsigned count, const char *cpus, int nice)
+static void start(unsigned count, int nice)
 {
     struct bag_problem problem;
     memset(&world, 0, sizeof world);
     assert_int_equal(uv_sem_init(&world.gate, 0), 0);
-    if (!bag_workers_start(&world.workers, count, cpus, nice, &problem))
+    if (!bag_workers_start(&world.workers, count, nice, &problem))
         fail_msg("%s", problem.text);
 }
 
@@ -89,7 +57,7 @@ static void test_all_work_is_run_once(void **state)
 {
     (void)state;
     for (unsigned count = 1; count <= 4; count++) {
-        start(count, "", 0);
+        start(count, 0);
         assert_int_equal(bag_workers_idle(&world.workers), count);
         for (size_t i = 0; i < WORK_COUNT; i++)
             push(i, (enum bag_work_order)(i % 3));
@@ -112,7 +80,7 @@ static void test_urgent_work_goes_first(void **state)
 {
     static const size_t order[] = {0, 4, 3, 1, 2};
     (void)state;
-    start(1, "", 0);
+    start(1, 0);
     world.work[0].run = wait_at_gate;
     bag_workers_push(&world.workers, &world.work[0], BAG_WORK_IN_ORDER);
     while (has_waiting())
@@ -133,7 +101,7 @@ static void test_documents_take_turns(void **state)
 {
     static const size_t order[] = {0, 1, 4, 2, 5, 3, 6};
     (void)state;
-    start(1, "", 0);
+    start(1, 0);
     world.work[0].run = wait_at_gate;
     bag_workers_push(&world.workers, &world.work[0], BAG_WORK_DOCUMENT);
     while (has_waiting())
@@ -154,7 +122,7 @@ static void test_clients_take_turns_for_documents(void **state)
     static const size_t order[] = {0, 1, 4, 6, 2, 5, 3};
     static const uint64_t clients[] = {9, 1, 1, 1, 2, 2, 3};
     (void)state;
-    start(1, "", 0);
+    start(1, 0);
     world.work[0].run = wait_at_gate;
     bag_workers_push(&world.workers, &world.work[0], BAG_WORK_DOCUMENT);
     while (has_waiting())
@@ -174,7 +142,7 @@ static void test_one_document_at_a_time(void **state)
 {
     static const size_t order[] = {2, 3, 0, 1};
     (void)state;
-    start(2, "", 0);
+    start(2, 0);
     world.work[0].run = wait_at_gate;
     bag_workers_push(&world.workers, &world.work[0], BAG_WORK_DOCUMENT);
     while (has_waiting())
@@ -190,41 +158,32 @@ static void test_one_document_at_a_time(void **state)
         assert_ptr_equal(world.order[i], &world.work[order[i]]);
 }
 
-/* A worker keeps to its processor and has its nice value; the caller keeps its own. */
-static void test_workers_keep_to_processors(void **state)
+/* The caller keeps its own. */
+static void test_workers_have_their_nice_value(void **state)
 {
-    cpu_set_t before, after;
     int nice = getpriority(PRIO_PROCESS, 0);
     (void)state;
-    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    start(1, "", 0);
+    start(1, 0);
     push(0, BAG_WORK_IN_ORDER);
     stop();
-    assert_true(CPU_EQUAL(&before, &world.processors[0]));
     assert_int_equal(world.nice[0], nice);
 
-    start(1, "0", 3);
+    start(1, 3);
     push(0, BAG_WORK_IN_ORDER);
     stop();
-    assert_int_equal(CPU_COUNT(&world.processors[0]), 1);
-    assert_true(CPU_ISSET(0, &world.processors[0]));
     assert_int_equal(world.nice[0], nice + 3 < 19 ? nice + 3 : 19);
-    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
-    assert_true(CPU_EQUAL(&before, &after));
     assert_int_equal(getpriority(PRIO_PROCESS, 0), nice);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_lists),
-        cmocka_unit_test(test_rejects_other_texts),
         cmocka_unit_test(test_all_work_is_run_once),
         cmocka_unit_test(test_urgent_work_goes_first),
         cmocka_unit_test(test_documents_take_turns),
         cmocka_unit_test(test_clients_take_turns_for_documents),
         cmocka_unit_test(test_one_document_at_a_time),
-        cmocka_unit_test(test_workers_keep_to_processors),
+        cmocka_unit_test(test_workers_have_their_nice_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
