@@ -115,11 +115,13 @@ struct bag_config {
     struct bag_option_values options; /* one member per line of options.h */
     struct bag_model_config *models;  /* owned; in the order they were named */
     size_t num_models;
-    struct bag_names names; /* of models: each name with its version, and alone for its highest */
-    bool demo;              /* --demo */
-    bool check;             /* --check */
-    char *config_path;      /* --config or BAGSERVE_CONFIG; NULL: none */
-    char *models_dir;       /* --models, BAGSERVE_MODELS or "models_dir"; NULL: none */
+    struct bag_names names;  /* of models: each name with its version, and alone for its highest */
+    bool demo;               /* --demo */
+    bool synthetic_preset;   /* --synthetic with the name of the preset */
+    int64_t synthetic_bytes; /* --synthetic-bytes; 0: not said */
+    bool check;              /* --check */
+    char *config_path;       /* --config or BAGSERVE_CONFIG; NULL: none */
+    char *models_dir;        /* --models, BAGSERVE_MODELS or "models_dir"; NULL: none */
 };
 
 /* Everything at its default. False without memory; in any case bag_config_free is due. */

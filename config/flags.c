@@ -1,5 +1,5 @@
 /* Variables of the environment and flags -> configuration. */
-#include "config.h"
+#include "synthetic.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -294,6 +294,37 @@ static bool apply_option(struct bag_config *config, const struct flag *flag,
                            bag_quote(flag->value, strlen(flag->value)).text, reason.text);
 }
 
+/* The preset's tables are added after all flags, which may say their bytes. */
+static bool apply_synthetic(struct bag_config *config, const char *value,
+                            struct bag_problem *problem)
+{
+    if (strcmp(value, BAG_MLPERF_DLRM_V2_NAME) != 0)
+        return bag_synthetic_add(config, value, problem);
+    config->synthetic_preset = true;
+    return true;
+}
+
+static bool apply_synthetic_bytes(struct bag_config *config, const char *value,
+                                  struct bag_problem *problem)
+{
+    const int64_t least = BAG_MIB, most = 1024 * BAG_GIB;
+    return (bag_size_parse(value, &config->synthetic_bytes) && config->synthetic_bytes >= least &&
+            config->synthetic_bytes <= most) ||
+           bag_problem_set(problem, BAG_ERROR_USAGE,
+                           "--synthetic-bytes %s: must be a size such as 8GiB, from 1 MiB to 1 TiB",
+                           bag_quote(value, strlen(value)).text);
+}
+
+static bool apply_preset(struct bag_config *config, struct bag_problem *problem)
+{
+    if (!config->synthetic_preset)
+        return !config->synthetic_bytes ||
+               bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "--synthetic-bytes is for --synthetic " BAG_MLPERF_DLRM_V2_NAME);
+    int64_t bytes = config->synthetic_bytes ? config->synthetic_bytes : BAG_SYNTHETIC_BYTES;
+    return bag_synthetic_add_preset(config, bytes, problem);
+}
+
 static bool apply_flag(struct bag_config *config, const struct flag *flag,
                        struct bag_problem *problem)
 {
@@ -307,6 +338,10 @@ static bool apply_flag(struct bag_config *config, const struct flag *flag,
     case FLAG_DEMO:
         config->demo = true;
         return true;
+    case FLAG_SYNTHETIC:
+        return apply_synthetic(config, flag->value, problem);
+    case FLAG_SYNTHETIC_BYTES:
+        return apply_synthetic_bytes(config, flag->value, problem);
     case FLAG_CHECK:
         config->check = true;
         return true;
@@ -330,7 +365,7 @@ bool bag_config_apply_flags(struct bag_config *config, int argc, char *const arg
         if (!apply_flag(config, &flag, problem))
             return false;
     }
-    return true;
+    return apply_preset(config, problem);
 }
 
 /* ---- where the configuration file is --------------------------------------------------------- */

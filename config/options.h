@@ -353,6 +353,11 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 #define BAG_FLAGS(X)                                                                               \
     X(TABLE, "table", "NAME=PATH", "Serve the table in a file as a model; may be repeated.")       \
     X(DEMO, "demo", "", "Serve the built-in demonstration tables.")                                \
+    X(SYNTHETIC, "synthetic", "NAME=ROWSxELEMENTS|mlperf-dlrm-v2",                                 \
+      "Serve made-up rows, to measure with: a table, or a preset of 26 and the collection dlrm of " \
+      "them; may be repeated.")                                                                    \
+    X(SYNTHETIC_BYTES, "synthetic-bytes", "BYTES",                                                 \
+      "Bytes of a preset's tables: the largest are shortened to fit. 1 GiB by default.")           \
     X(CHECK, "check", "", "Check all that serving does, but for memory; list the models, then exit.") \
     X(VERSION, "version", "", "Print the version and exit.")                                       \
     X(HELP, "help", "", "Print the options that most people set, and exit; so does -h.")           \

@@ -1,58 +1,80 @@
 /* Configured models -> checked sources; see source.h. */
 #include "source.h"
 
+#include "config/synthetic.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- demo tables ----------------------------------------------------------------------------- */
 
-void bag_demo_example(float *rows)
+void bag_demo_example(float *rows, size_t num_rows, size_t row_elements)
 {
     static const float values[5][2] = {
         {-0.2f, -0.6f}, {-0.1f, -0.4f}, {-1.9f, -1.8f}, {-1.0f, 1.5f}, {0.8f, -0.7f}};
+    (void)num_rows, (void)row_elements;
     memcpy(rows, values, sizeof values);
 }
 
-void bag_demo_items(float *rows)
+/* Numbers of 12 bits, so that sums of them are exact. */
+void bag_demo_items(float *rows, size_t num_rows, size_t row_elements)
 {
-    for (uint32_t row = 0; row < BAG_DEMO_ITEMS_ROWS; row++) {
-        for (uint32_t column = 0; column < BAG_DEMO_ITEMS_COLUMNS; column++) {
-            uint32_t hash = row * UINT32_C(2654435769) + column * UINT32_C(2246822507);
+    for (size_t row = 0; row < num_rows; row++) {
+        for (size_t column = 0; column < row_elements; column++) {
+            uint32_t hash =
+                (uint32_t)row * UINT32_C(2654435769) + (uint32_t)column * UINT32_C(2246822507);
             *rows++ = (float)((int32_t)(hash >> 20) - 2048) / 2048;
         }
     }
 }
 
-static bool is_demo(const struct bag_model_config *model)
+static bool begins_with(const char *path, const char *prefix)
 {
-    return strncmp(model->path, BAG_DEMO_PREFIX, strlen(BAG_DEMO_PREFIX)) == 0;
+    return strncmp(path, prefix, strlen(prefix)) == 0;
 }
 
-static bool describe_demo(struct bag_source *source, struct bag_problem *problem)
+static bool is_made(const struct bag_model_config *model)
+{
+    return begins_with(model->path, BAG_DEMO_PREFIX) ||
+           begins_with(model->path, BAG_SYNTHETIC_PREFIX);
+}
+
+/* Both kinds of tables that are made, not read. */
+static bool describe_rows(struct bag_source *source, bag_demo_maker *make, int64_t rows,
+                          int64_t columns)
+{
+    source->make = make;
+    source->rank = 2;
+    source->shape[0] = rows;
+    source->shape[1] = columns;
+    source->table =
+        (struct bag_table){.dtype = BAG_F32, .num_rows = rows, .row_elements = (size_t)columns};
+    return true;
+}
+
+static bool describe_made(struct bag_source *source, struct bag_problem *problem)
 {
     static const struct {
         const char *name;
         bag_demo_maker *make;
         int64_t rows, columns;
     } demos[] = {
-#define BAG_X(name, make, rows, columns) {name, make, rows, columns},
+#define BAG_X(name, make, rows, columns) {BAG_DEMO_PREFIX name, make, rows, columns},
         BAG_DEMO_TABLES(BAG_X)
 #undef BAG_X
     };
-    const char *name = source->model->path + strlen(BAG_DEMO_PREFIX);
+    const char *path = source->model->path;
+    int64_t rows, columns;
     for (size_t i = 0; i < sizeof demos / sizeof demos[0]; i++) {
-        if (strcmp(demos[i].name, name) != 0)
-            continue;
-        source->make = demos[i].make;
-        source->rank = 2;
-        source->shape[0] = demos[i].rows;
-        source->shape[1] = demos[i].columns;
-        source->table = (struct bag_table){
-            .dtype = BAG_F32, .num_rows = demos[i].rows, .row_elements = (size_t)demos[i].columns};
-        return true;
+        if (strcmp(demos[i].name, path) == 0)
+            return describe_rows(source, demos[i].make, demos[i].rows, demos[i].columns);
     }
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "there is no demo table '%s'", name);
+    if (begins_with(path, BAG_SYNTHETIC_PREFIX) &&
+        bag_synthetic_parse(path + strlen(BAG_SYNTHETIC_PREFIX), &rows, &columns))
+        return describe_rows(source, bag_demo_items, rows, columns);
+    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "there is no table '%s'",
+                           bag_quote(path, strlen(path)).text);
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -413,7 +435,7 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
     char what[512];
     name_source(source, what, sizeof what);
     if (!make_features(source, 1, problem) ||
-        !(is_demo(model) ? describe_demo(source, problem) : describe_file(source, problem)))
+        !(is_made(model) ? describe_made(source, problem) : describe_file(source, problem)))
         return false;
     struct bag_feature_config pooling;
     bag_config_pooling(model, NULL, &pooling);

@@ -40,7 +40,8 @@
     "{\"features\": [{\"name\": \"history\", \"model\": \"example\", \"reduction\": \"mean\"}," \
     " {\"name\": \"user\", \"model\": \"example\"}, {\"name\": \"ad\", \"model\": \"items\"}]}"
 
-typedef void bag_demo_maker(float *rows);
+/* Fill so many rows of so many elements, of which the demo's tables have one number each. */
+typedef void bag_demo_maker(float *rows, size_t num_rows, size_t row_elements);
 bag_demo_maker bag_demo_example, bag_demo_items;
 
 /* The name of a table model's output, and of the one that holds a collection's features side by

@@ -108,7 +108,7 @@ static bool make_table(const struct bag_source *source, struct bag_table_memory 
 {
     if (!bag_table_create(source->table.dtype, source->rank, source->shape, memory, problem))
         return false;
-    source->make(memory->mapping);
+    source->make(memory->mapping, (size_t)source->table.num_rows, source->table.row_elements);
     return true;
 }
 

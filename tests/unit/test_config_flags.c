@@ -73,6 +73,50 @@ static void test_tables(void **state)
     assert_int_equal(fixture->config.num_models, 2);
 }
 
+static void test_synthetic_tables(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const rejected[] = {"items",      "=5x2",          "items=5",
+                                           "items=0x2",  "items=5x0",     "items=5x2x3",
+                                           "items=5x-1", "items=5x65537", "mlperf"};
+    for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++) {
+        char expected[256];
+        snprintf(expected, sizeof expected,
+                 "--synthetic %s: write NAME=ROWSxELEMENTS, such as items=1000000x64, or "
+                 "mlperf-dlrm-v2",
+                 rejected[i]);
+        FLAGS(fixture, expected, "--synthetic", rejected[i]);
+    }
+    FLAGS(fixture, NULL, "--synthetic", "items=5x2");
+    assert_string_equal(fixture->config.models[0].name, "items");
+    assert_string_equal(fixture->config.models[0].path, "synthetic:items=5x2");
+    FLAGS(fixture, "--synthetic-bytes is for --synthetic mlperf-dlrm-v2", "--synthetic-bytes",
+          "1GiB");
+    FLAGS(fixture, "--synthetic-bytes 1k: must be a size such as 8GiB, from 1 MiB to 1 TiB",
+          "--synthetic-bytes", "1k");
+}
+
+/* The small tables stay whole; the large ones are as long as each other. */
+static void test_synthetic_preset(void **state)
+{
+    struct fixture *fixture = *state;
+    FLAGS(fixture, NULL, "--synthetic-bytes", "64MiB", "--synthetic", "mlperf-dlrm-v2");
+    const struct bag_model_config *models = fixture->config.models;
+    assert_int_equal(fixture->config.num_models, 27);
+    assert_string_equal(models[0].path, "synthetic:f0=8569x128");
+    assert_string_equal(models[5].path, "synthetic:f5=3x128");
+    assert_string_equal(models[25].path, "synthetic:f25=36x128");
+    assert_string_equal(models[26].name, "dlrm");
+    assert_null(models[26].path);
+    assert_int_equal(models[26].num_features, 26);
+    assert_string_equal(models[26].features[25].name, "f25");
+    assert_string_equal(models[26].features[25].model, "f25");
+    int64_t sum = 0;
+    for (size_t i = 0; i < 26; i++)
+        sum += strtoll(strchr(models[i].path, '=') + 1, NULL, 10) * 512;
+    assert_in_range(sum, (64 << 20) - 13 * 512, 64 << 20);
+}
+
 static void test_finds_the_configuration_file(void **state)
 {
     char *none[] = {TEXT("HOME=/"), NULL};
@@ -167,9 +211,10 @@ static void test_variables_of_kubernetes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_both_forms), TEST(test_rejected_flags),
-        TEST(test_tables),     TEST(test_finds_the_configuration_file),
-        TEST(test_variables),  TEST(test_variables_of_kubernetes),
+        TEST(test_both_forms),       TEST(test_rejected_flags),
+        TEST(test_tables),           TEST(test_synthetic_tables),
+        TEST(test_synthetic_preset), TEST(test_finds_the_configuration_file),
+        TEST(test_variables),        TEST(test_variables_of_kubernetes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ static void makes_the_table_of_the_examples(void **state)
     static const float expected[10] = {-0.2f, -0.6f, -0.1f, -0.4f, -1.9f,
                                        -1.8f, -1.0f, 1.5f,  0.8f,  -0.7f};
     float rows[10] = {0};
-    bag_demo_example(rows);
+    bag_demo_example(rows, 5, 2);
     assert_memory_equal(rows, expected, sizeof expected);
 }
 
@@ -22,7 +22,7 @@ static float *make_items(void)
 {
     float *rows = malloc(sizeof(float[BAG_DEMO_ITEMS_ROWS][BAG_DEMO_ITEMS_COLUMNS]));
     assert_non_null(rows);
-    bag_demo_items(rows);
+    bag_demo_items(rows, BAG_DEMO_ITEMS_ROWS, BAG_DEMO_ITEMS_COLUMNS);
     return rows;
 }
 
@@ -59,7 +59,7 @@ static void describes_the_demo(void **state)
     assert_int_equal(example->shape[1], 2);
     assert_int_not_equal(items->fingerprint, example->fingerprint);
     assert_false(bag_source_open_table(nothing, &problem));
-    assert_string_equal(problem.text, "there is no demo table 'nothing'");
+    assert_string_equal(problem.text, "there is no table 'demo:nothing'");
     bag_source_free(items);
     bag_source_free(example);
     bag_source_free(nothing);

@@ -1,0 +1,39 @@
+/* Tables of made-up rows, to measure with: their shapes, and presets of several. */
+#ifndef BAG_SYNTHETIC_H
+#define BAG_SYNTHETIC_H
+
+#include "config.h"
+
+/* What the path of such a table begins with; NAME=ROWSxELEMENTS follows, so that no two tables are
+ * one. */
+#define BAG_SYNTHETIC_PREFIX "synthetic:"
+
+/* The tables of MLPerf's DLRM-v2 benchmark, as published. X(rows, ids in a bag) */
+/* clang-format off */
+#define BAG_MLPERF_DLRM_V2(X)                                                                      \
+    X(40000000, 3) X(39060, 2) X(17295, 1) X(7424, 2) X(20265, 6) X(3, 1) X(7122, 1) X(1543, 1)    \
+    X(63, 1) X(40000000, 7) X(3067956, 3) X(405282, 8) X(10, 1) X(2209, 6) X(11938, 9) X(155, 5)   \
+    X(4, 1) X(976, 1) X(14, 1) X(40000000, 12) X(40000000, 100) X(40000000, 27) X(590152, 10)      \
+    X(12973, 3) X(108, 1) X(36, 1)
+/* clang-format on */
+#define BAG_MLPERF_DLRM_V2_NAME       "mlperf-dlrm-v2"
+#define BAG_MLPERF_DLRM_V2_COLLECTION "dlrm"
+#define BAG_MLPERF_DLRM_V2_TABLES     26
+#define BAG_MLPERF_DLRM_V2_ELEMENTS   128
+
+/* Bytes of a preset's tables where nothing else is said. */
+#define BAG_SYNTHETIC_BYTES BAG_GIB
+
+/* Reads NAME=ROWSxELEMENTS, the latter two at least 1, up to 2^40 and 65536. False for another
+ * text. */
+bool bag_synthetic_parse(const char *text, int64_t *rows, int64_t *elements);
+
+/* Adds the table of NAME=ROWSxELEMENTS. */
+bool bag_synthetic_add(struct bag_config *config, const char *text, struct bag_problem *problem);
+
+/* Adds the tables and the collection of the preset. Where they would take more than `bytes`, the
+ * largest ones are shortened to one length. */
+bool bag_synthetic_add_preset(struct bag_config *config, int64_t bytes,
+                              struct bag_problem *problem);
+
+#endif
