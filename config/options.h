@@ -243,14 +243,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(inline_work_us, "engine", "inline_work_us", COUNT, 50, 0, 1000000,       \
       "microseconds",                                                                              \
       "Requests estimated to take less are answered at once; others go to a worker.")              \
-    X(max_batch_bags, "engine", "max_batch_bags", COUNT, 0, 0, INT64_C(1) << 40, "bags",           \
-      "Most bags that one batch of requests holds; 0: any number.")                                \
-    X(preferred_batch_size, "engine", "preferred_batch_size", COUNT, 0, 0, 1000000, "requests",    \
-      "A batch of fewer requests waits max_queue_delay_us for more; 0: it never waits.") \
-    X(max_queue_delay_us, "engine", "max_queue_delay_us", COUNT, 0, 0,         \
-      60000000, "microseconds",                                                                    \
-      "How long the oldest request waits for a batch of preferred_batch_size, rounded up to "      \
-      "milliseconds.")                                                                             \
     X(default_timeout_us, "engine", "default_timeout_us", COUNT, 0, 0,         \
       INT64_C(86400000000), "microseconds",                                                        \
       "A request that has waited longer for a worker is answered 503; 0: it waits for ever.")      \
@@ -316,7 +308,6 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
  * of earlier versions. X("name", "key") */
 #define BAG_OPTION_ALIASES(X)                                                                      \
     X("inline_work_microseconds", "inline_work_us")                                                \
-    X("max_queue_delay_microseconds", "max_queue_delay_us")                                        \
     X("default_timeout_microseconds", "default_timeout_us")
 
 /* Options of earlier versions, and what became of each. X("key", "sentence") */
@@ -325,6 +316,10 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X("max_decompression_ratio", "a compressed body of more than 1 MiB may become 100 times its bytes") \
     X("worker_cpus", "start the server with taskset or systemd's CPUAffinity") \
     X("public_metrics", "metrics private keeps /metrics for the second listener and for tokens") \
+    X("max_batch_bags", "a batch has as much work as an idle worker's part of what waits") \
+    X("preferred_batch_size", "a batch waits for no more requests") \
+    X("max_queue_delay_us", "a batch waits for no more requests") \
+    X("max_queue_delay_microseconds", "a batch waits for no more requests") \
     X("worker_nice", "workers step back by 5 steps") \
     X("allow_timeout_override", "a request's own timeout may always shorten default_timeout_us") \
     X("load_threads", "a table is read by a thread per processor at the start, and by one while serving") \

@@ -224,7 +224,6 @@ static void on_order(uv_async_t *order)
     uint64_t timeout_s = (uint64_t)loop->loops->service->config->options.drain_timeout_s;
     if (loop->server.drain.stage != BAG_HTTP_DRAIN_NONE)
         return;
-    bag_engine_hurry(&loop->server.context.engine);
     bag_http_drain_start(&loop->server.drain, timeout_s * 1000 / 2, on_drained, loop);
 }
 

@@ -149,7 +149,6 @@ void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 /* Told of every job that leaves the queue. */
 static void on_taken(struct bag_engine *engine, const struct bag_job *job)
 {
-    engine->released -= engine->released > 0;
     bag_metrics_on_taken(engine->recorder, job->infer.input.model);
 }
 
@@ -202,10 +201,10 @@ static void drop_overdue(struct bag_engine *engine, uint64_t now_ns)
 
 /* The next job that somebody still waits for. */
 static struct bag_job *take(struct bag_engine *engine, const struct bag_model *model,
-                            size_t max_bags, uint64_t now_ns)
+                            uint64_t now_ns)
 {
     for (;;) {
-        struct bag_job *job = bag_queue_take(&engine->queue, model, max_bags);
+        struct bag_job *job = bag_queue_take(&engine->queue, model);
         if (job)
             on_taken(engine, job);
         if (!job || !is_stale(engine, job, now_ns))
@@ -278,18 +277,14 @@ static uint64_t batch_budget_ns(const struct bag_engine *engine)
 static void start_batch(struct bag_engine *engine, uint64_t now_ns)
 {
     uint64_t budget_ns = batch_budget_ns(engine), cost_ns = 0;
-    size_t max_bags = engine->limits.max_batch_bags ? engine->limits.max_batch_bags : SIZE_MAX;
-    size_t bags = 0;
     struct bag_job *jobs = NULL, **end = &jobs;
-    while (scaled_ns(engine, cost_ns) < budget_ns && bags < max_bags) {
-        const struct bag_model *model = jobs ? jobs->infer.input.model : NULL;
-        struct bag_job *job = take(engine, model, jobs ? max_bags - bags : SIZE_MAX, now_ns);
+    while (scaled_ns(engine, cost_ns) < budget_ns) {
+        struct bag_job *job = take(engine, jobs ? jobs->infer.input.model : NULL, now_ns);
         if (!job)
             break;
         *end = job;
         end = &job->next;
         cost_ns += job->cost_ns;
-        bags += job->planned ? job->infer.plan.work.bags : 1;
     }
     if (!jobs)
         return;
@@ -301,43 +296,15 @@ static void start_batch(struct bag_engine *engine, uint64_t now_ns)
     bag_workers_push(engine->workers, &task->work, BAG_WORK_IN_ORDER);
 }
 
-static void on_delay(uv_timer_t *timer)
-{
-    bag_engine_dispatch(timer->data);
-}
-
-/* Whether the oldest job should wait for others to make up a batch of the preferred size. Those
- * that have waited enough are released, all at once. libuv's timers count milliseconds: a wait ends
- * at the first one after its time. */
-static bool should_wait(struct bag_engine *engine, uint64_t now_ns)
-{
-    uint64_t delay_ns = engine->limits.max_queue_delay_us * 1000;
-    uint64_t waited_ns = now_ns - bag_queue_oldest_ns(&engine->queue);
-    size_t count = engine->queue.count;
-    if (waited_ns >= delay_ns || count >= engine->limits.preferred_batch_size || engine->hurries)
-        engine->released = count;
-    if (engine->released)
-        return false;
-    uv_timer_start(&engine->delay, on_delay, (delay_ns - waited_ns + 999999) / 1000000, 0);
-    return true;
-}
-
 void bag_engine_dispatch(struct bag_engine *engine)
 {
     while (engine->queue.count) {
         uint64_t now_ns = engine->clock();
         drop_overdue(engine, now_ns);
-        if (!engine->queue.count || engine->running >= engine->num_tasks ||
-            should_wait(engine, now_ns))
+        if (!engine->queue.count || engine->running >= engine->num_tasks)
             return;
         start_batch(engine, now_ns);
     }
-}
-
-void bag_engine_hurry(struct bag_engine *engine)
-{
-    engine->hurries = true;
-    bag_engine_dispatch(engine);
 }
 
 /* ---- the loop's side ------------------------------------------------------------------------- */
@@ -407,15 +374,14 @@ bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_work
                                   .wait_scale = 1.0 / workers->count,
                                   .clock = uv_hrtime};
     bag_queue_init(&engine->queue);
-    engine->wake.data = engine->delay.data = engine;
+    engine->wake.data = engine;
     return init_tasks(engine) && bag_buffers_init(&engine->buffers, true, budget) &&
-           uv_timer_init(loop, &engine->delay) == 0 && init_wake(engine);
+           init_wake(engine);
 }
 
 void bag_engine_stop(struct bag_engine *engine)
 {
     uv_close((uv_handle_t *)&engine->wake, NULL);
-    uv_close((uv_handle_t *)&engine->delay, NULL);
 }
 
 void bag_engine_free(struct bag_engine *engine)

@@ -119,16 +119,11 @@ void bag_queue_init(struct bag_queue *queue);
 /* Adds a job whose flow, cost and bytes are set. */
 void bag_queue_add(struct bag_queue *queue, struct bag_job *job);
 
-/* Takes the next job of the model (NULL: of any), of at most max_bags bags where it is planned;
- * NULL where there is none. */
-struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model,
-                               size_t max_bags);
+/* Takes the next job of the model (NULL: of any); NULL where there is none. */
+struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model);
 
 /* Takes the first job of a flow. */
 struct bag_job *bag_queue_take_first(struct bag_queue *queue, struct bag_flow *flow);
-
-/* When the oldest of all jobs was queued; UINT64_MAX: there is none. */
-uint64_t bag_queue_oldest_ns(const struct bag_queue *queue);
 
 /* The flow of a job, and how many flows have jobs if it is added to its own. */
 const struct bag_flow *bag_queue_flow(const struct bag_queue *queue, const struct bag_job *job,
@@ -142,9 +137,6 @@ const struct bag_flow *bag_queue_flow(const struct bag_queue *queue, const struc
 struct bag_engine_limits {
     size_t max_queue_size;       /* jobs that wait */
     uint64_t max_queue_work_ns;  /* of work that waits, for each worker */
-    size_t max_batch_bags;       /* of one batch; 0: any number */
-    size_t preferred_batch_size; /* jobs that are worth waiting for; 0: never wait */
-    uint64_t max_queue_delay_us; /* how long the oldest job waits for them */
     uint64_t default_timeout_us; /* how long a job may wait; 0: any time */
     uint64_t latency_target_ns;  /* in which most jobs should be done; 0: there is none */
 };
@@ -183,8 +175,6 @@ struct bag_engine {
     uint64_t polled_ns;     /* when the owner last asked what clients sent: what comes until it asks
                                again has waited since; 0: it does not say */
     uint64_t running_ns;    /* estimated work of the tasks with the workers */
-    bool hurries;           /* no batch waits for more jobs */
-    size_t released;        /* jobs that no longer wait for a batch of the preferred size */
     unsigned running;       /* tasks with the workers */
     struct bag_task *tasks; /* owned */
     unsigned num_tasks;
@@ -192,7 +182,6 @@ struct bag_engine {
     struct bag_buffers buffers;         /* of replies that workers make */
     uv_poll_t wake;                     /* jobs have ended */
     int wake_fd;                        /* an eventfd */
-    uv_timer_t delay;                   /* the oldest job has waited for others long enough */
     struct bag_recorder *recorder;      /* borrowed; NULL: nothing is counted */
     _Atomic(struct bag_job *) finished; /* newest first */
     uint64_t (*clock)(void);            /* uv_hrtime; tests may set another */
@@ -224,9 +213,6 @@ void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job);
 
 /* Hands what waits to idle workers; to be called at the end of a turn. */
 void bag_engine_dispatch(struct bag_engine *engine);
-
-/* From here on no batch waits for more jobs, of which few will come. */
-void bag_engine_hurry(struct bag_engine *engine);
 
 /* ---- tasks: private to server/engine --------------------------------------------------------- */
 

@@ -57,24 +57,21 @@ struct bag_job *bag_queue_take_first(struct bag_queue *queue, struct bag_flow *f
 }
 
 /* Where the flow's first job of the model stands: behind others where two flows have met. NULL
- * where there is none, or it has too many bags. */
-static struct bag_job **find_job(struct bag_flow *flow, const struct bag_model *model,
-                                 size_t max_bags)
+ * where there is none. */
+static struct bag_job **find_job(struct bag_flow *flow, const struct bag_model *model)
 {
     struct bag_job **link = &flow->first;
     while (*link && model && (*link)->infer.input.model != model)
         link = &(*link)->next;
-    const struct bag_job *job = *link;
-    return job && (!job->planned || job->infer.plan.work.bags <= max_bags) ? link : NULL;
+    return *link ? link : NULL;
 }
 
-struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model,
-                               size_t max_bags)
+struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model)
 {
     struct bag_flow *next = NULL;
     struct bag_job **next_link = NULL;
     for (struct bag_flow *flow = queue->flows; flow < queue->flows + BAG_QUEUE_FLOWS; flow++) {
-        struct bag_job **link = find_job(flow, model, max_bags);
+        struct bag_job **link = find_job(flow, model);
         if (!link)
             continue;
         bool older = next && flow->served_ns == next->served_ns &&
@@ -89,17 +86,6 @@ struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *
     queue->served_ns = next->served_ns;
     next->served_ns += (*next_link)->cost_ns + 1;
     return unlink_job(queue, next, next_link);
-}
-
-uint64_t bag_queue_oldest_ns(const struct bag_queue *queue)
-{
-    uint64_t oldest_ns = UINT64_MAX;
-    for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
-        const struct bag_job *job = queue->flows[i].first;
-        if (job && job->queued_ns < oldest_ns)
-            oldest_ns = job->queued_ns;
-    }
-    return oldest_ns;
 }
 
 const struct bag_flow *bag_queue_flow(const struct bag_queue *queue, const struct bag_job *job,

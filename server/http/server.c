@@ -173,9 +173,6 @@ static struct bag_engine_limits engine_limits(const struct bag_option_values *op
     return (struct bag_engine_limits){
         .max_queue_size = (size_t)share_of(options, options->max_queue_size),
         .max_queue_work_ns = (uint64_t)share_of(options, options->max_queue_work_ms * 1000000),
-        .max_batch_bags = (size_t)options->max_batch_bags,
-        .preferred_batch_size = (size_t)options->preferred_batch_size,
-        .max_queue_delay_us = (uint64_t)options->max_queue_delay_us,
         .default_timeout_us = (uint64_t)options->default_timeout_us,
         .latency_target_ns = (uint64_t)options->latency_target_ms * 1000000,
     };

@@ -269,24 +269,20 @@ def collection(bench):
 # --- projection ----------------------------------------------------------------------------------
 
 def projection(bench):
-    """requests projected in batches against the same one by one (max_batch_bags 1), 64 connections
+    """requests projected in batches, of 64 connections, against the same one by one, of one connection
 
     Processors as in `inprocess`.
     """
     config = make_projection(bench.directory, PROJECTION_COLUMNS, PROJECTION_OUT)
     with contextlib.ExitStack() as stack:
-        options = ("--config", config, "--inline-work-microseconds", 0)
-        servers = [start_with_workers(stack, bench, 1, *options, name="together"),
-                   start_with_workers(stack, bench, 1, *options, "--max-batch-bags", 1,
-                                      name="one by one")]
-        used = {server.name: [] for server in servers}
-        samples = {server.name: [] for server in servers}
+        server = start_with_workers(stack, bench, 1, "--config", config, "--inline-work-us", 0)
+        ways = {"together": 64, "one by one": 1}
+        used, samples = ({name: [] for name in ways} for _ in range(2))
         for turn in range(max(6, bench.rounds)):
-            for server in servers[::-1] if turn % 2 else servers:
+            for name in sorted(ways, reverse=turn % 2):
                 before = server.workers_cpu_s()
-                samples[server.name].append(measure(bench, "loadgen", server, PROJECTED, 64))
-                used[server.name].append((server.workers_cpu_s() - before) * 1e6 /
-                                         samples[server.name][-1].requests)
+                samples[name].append(measure(bench, "loadgen", server, PROJECTED, ways[name]))
+                used[name].append((server.workers_cpu_s() - before) * 1e6 / samples[name][-1].requests)
     print_heading(PROJECTED.name, "one by one")
     for name, taken in samples.items():
         print_row(name, taken, samples["one by one"])

@@ -1,19 +1,17 @@
-"""What forms a batch: one model's requests, as many bags as a batch may have, as many requests as
-are worth waiting for.
+"""What forms a batch: the requests of one model that wait. All go to the one worker, which is held
+until they are there."""
 
-All requests go to the one worker, and wait until as many are there as are preferred.
-"""
-
+import contextlib
 import gzip
 import re
 
 import numpy as np
 import pytest
 
-from harness import Server, expect, expect_equal, has_openblas, served, wait_until, write_json
+from harness import Server, expect, expect_equal, has_openblas, served, write_json
+from held import held_workers, occupy, wait_until_queued
 from v2 import Client, Raw, Tensor, head, infer_body
 
-WAIT_US = 60_000_000  # longer than a reply is waited for: only the preferred number ends it
 REPLY_S = 30
 DIM = 6
 
@@ -27,22 +25,30 @@ def sample(text, name, model=None):
 
 
 class Waiting:
-    """A server whose queue waits for `preferred` requests, and those that were sent."""
+    """A server whose only worker is held and has enough to do: further requests wait."""
 
-    def __init__(self, config, preferred, *options):
-        self.server = Server("--config", config, "--workers", 1, "--inline-work-microseconds", 0,
-                             "--preferred-batch-size", preferred,
-                             "--max-queue-delay-microseconds", WAIT_US, *options)
+    def __init__(self, config):
+        self._stack = contextlib.ExitStack()
+        self._config = config
         self.raws = []
 
     def __enter__(self):
-        self.server.__enter__()
+        self.server = self._stack.enter_context(
+            Server("--config", self._config, "--workers", 1, "--inline-work-us", 0))
+        self._held = self._stack.enter_context(contextlib.ExitStack())
+        self._held.enter_context(held_workers(self.server))
+        occupy(self.server, lambda: self.send("first", [0]))
         return self
+
+    def release(self):
+        """All that was sent waits; the worker begins."""
+        wait_until_queued(self.server, self.raws)
+        self._held.close()
 
     def __exit__(self, *problem):
         for raw in self.raws:
             raw.close()
-        self.server.__exit__(*problem)
+        self._stack.__exit__(*problem)
 
     def send(self, model, rows, **top):
         """A bag of each row, in binary; returns the connection."""
@@ -57,15 +63,9 @@ class Waiting:
         raw.send(head("POST", f"/v2/models/{model}/infer", headers, body))
         return raw
 
-    def metrics(self):
-        with Client(self.server) as client:
-            return client.get("/metrics").expect().body.decode()
-
-    def queued(self):
-        return sample(self.metrics(), "bagserve_queue_requests")
-
     def executions(self, model):
-        return sample(self.metrics(), "nv_inference_exec_count", model)
+        with Client(self.server) as client:
+            return sample(client.get("/metrics").expect().body.decode(), "nv_inference_exec_count", model)
 
 
 @pytest.fixture(scope="module", name="tables")
@@ -83,7 +83,7 @@ def make_config(shared_directory, tables):
     for name, table in tables.items():
         np.save(shared_directory / f"{name}.npy", table)
     return write_json(shared_directory / "config.json", {"models": served([
-        {"name": "a", "path": "a.npy"}, {"name": "b", "path": "b.npy"},
+        {"name": "first", "path": "a.npy"}, {"name": "a", "path": "a.npy"}, {"name": "b", "path": "b.npy"},
         {"name": "turned", "path": "a.npy", "projection": "turn.npy"},
         {"name": "spread", "path": "wide.npy", "projection": "spread.npy"}])})
 
@@ -91,8 +91,9 @@ def make_config(shared_directory, tables):
 def check_mixed(config, models, answers):
     """Requests of the models in turn wait together; each model's form a batch of their own."""
     order = [model for _ in range(3) for model in models]
-    with Waiting(config, len(order)) as waiting:
+    with Waiting(config) as waiting:
         sent = [(model, waiting.send(model, [i % 20, 19 - i])) for i, model in enumerate(order)]
+        waiting.release()
         for i, (model, raw) in enumerate(sent):
             got = raw.reply().embeddings()
             want = answers[model][[i % 20, 19 - i]]
@@ -112,44 +113,18 @@ def test_projections_are_not_mixed(config, tables):
         "a": tables["a"]})
 
 
-def test_bags_of_a_batch(config, tables):
-    """max_batch_bags is what a batch has at most; a larger request is one of its own."""
-    for most, count, batches in ((2, 6, 3), (6, 6, 1), (5, 6, 2), (1, 6, 6), (0, 6, 1)):
-        with Waiting(config, count, "--max-batch-bags", most) as waiting:
-            for raw in [waiting.send("a", [i]) for i in range(count)]:
-                raw.reply().expect(200)
-            expect_equal(waiting.executions("a"), batches, f"max_batch_bags of {most}")
-    with Waiting(config, 2, "--max-batch-bags", 3) as waiting:
-        for raw in [waiting.send("a", range(7)) for _ in range(2)]:
-            expect(np.array_equal(raw.reply().embeddings(), tables["a"][:7]), "a large request")
-
-
-def test_preferred_size_is_exact(config):
-    """One request fewer than preferred waits; with the last one all of them go, in one batch."""
-    for preferred in (2, 4):
-        with Waiting(config, preferred) as waiting:
-            raws = [waiting.send("a", [i]) for i in range(preferred - 1)]
-            wait_until(lambda: waiting.queued() + waiting.executions("a") >= preferred - 1,
-                       "not all have come")
-            expect_equal((waiting.queued(), waiting.executions("a")), (preferred - 1, 0))
-            raws.append(waiting.send("a", [0]))
-            for raw in raws:
-                raw.reply().expect(200)
-            expect_equal((waiting.queued(), waiting.executions("a")), (0, 1))
-
-
 def test_own_timeout_after_decoding(config):
     """A request that a worker decodes has its own time-out checked there: nobody knew it before."""
     parameters = {"timeout": 1, "binary_data_output": True}
     for packed in (False, True):
-        with Waiting(config, 2) as waiting:
+        with Waiting(config) as waiting:
             body, headers = infer_body([Tensor("indices", np.array([[1, 2]]))], binary=True,
                                        parameters=parameters)
             if packed:
                 body, headers = gzip.compress(body), headers | {"Content-Encoding": "gzip"}
             late = waiting.send_body("a", body, headers)
-            wait_until(lambda: waiting.queued() == 1, "it does not wait")
             in_time = waiting.send("a", [3])
+            waiting.release()
             rejected = late.reply().expect(503)
             expect("past its timeout" in rejected.error(), rejected.error())
             in_time.reply().expect(200)

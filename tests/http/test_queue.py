@@ -1,4 +1,4 @@
-"""Expensive work: many connections at once, a full queue, time-outs, batches that wait, limits on size."""
+"""Expensive work: many connections at once, a full queue, time-outs, clients in turns."""
 
 import contextlib
 import pathlib
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness import Server, expect, expect_equal, scaled, wait_until
+from held import held_workers, nice_value, occupy, wait_until_queued
 from v2 import Client, Raw, Tensor, head, infer_body
 
 INFER = "/v2/models/items/infer"
@@ -46,6 +47,13 @@ def ask_at_once(server, count, ids):
     for raw, (_, want) in zip(raws, asked):
         check(raw.reply(), want)
         raw.close()
+
+
+def sent(stack, server, request, source=None):
+    """A connection that the request was sent on."""
+    raw = stack.enter_context(Raw(server, source=source))
+    raw.send(request)
+    return raw
 
 
 def queued(server):
@@ -115,16 +123,20 @@ def test_full_queue():
 
 def test_full_queue_needs_no_body():
     """Where the queue is full, a request whose length says that it is expensive is told from its head."""
-    waits = ("--preferred-batch-size", 3, "--max-queue-delay-microseconds", 20_000_000)
-    with Server("--demo", "--workers", 1, "--max-queue-size", 2, *waits) as server:
+    with Server("--demo", "--workers", 1, "--max-queue-size", 2) as server, \
+            contextlib.ExitStack() as stack, contextlib.ExitStack() as held:
         request, _ = question(1, 20_000)
-        with Raw(server) as first, Raw(server) as second, Raw(server) as third:
-            first.send(request)
-            second.send(request)
-            wait_until(lambda: queued(server) == 2, "both wait")
+        held.enter_context(held_workers(server))
+        raws = occupy(server, lambda: sent(stack, server, request))
+        raws += [sent(stack, server, request) for _ in range(2)]
+        wait_until_queued(server, raws)
+        with Raw(server) as third:
             third.send(f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n"
                        "Inference-Header-Content-Length: 100\r\n\r\n".encode())
             expect("queue is full" in third.reply().expect(503).error(), "not rejected by its head")
+        for raw in raws:
+            raw.close()
+        held.close()
         wait_until(lambda: queued(server) == 0, "the queue forgets those who have gone")
 
 
@@ -142,29 +154,17 @@ def test_timeout():
         raw.reply().expect(503)
 
 
-def test_preferred_batch():
-    """A lone request is answered when its delay is over; a whole batch does not wait for it."""
-    options = ("--preferred-batch-size", 4, "--max-queue-delay-microseconds")
-    with Server("--demo", *options, 20_000) as server, Raw(server) as raw:
-        request, want = question(3, 5_000)
-        raw.send(request)
-        check(raw.reply(), want)
-    with Server("--demo", *options, 60_000_000) as server:
-        ask_at_once(server, 4, 5_000)
-
-
 def test_replies_beside_many_that_wait():
     """Replies to others do not wait for those of hundreds of requests, not even together with them."""
-    with Server("--demo", "--preferred-batch-size", 1000, "--max-queue-delay-microseconds",
-                60_000_000) as server, contextlib.ExitStack() as stack:
+    with Server("--demo", "--workers", 1) as server, contextlib.ExitStack() as stack, \
+            Client(server) as client:
         asked = [question(number, 5_000) for number in range(300)]
-        raws = [stack.enter_context(Raw(server)) for _ in asked]
-        for raw, (request, _) in zip(raws, asked):
-            raw.send(request)
-        wait_until(lambda: queued(server) == len(asked), "not all wait")
-        for _ in range(20):
-            expect_equal(queued(server), len(asked), "requests that wait")
-        server.send()  # a server that stops has nothing to wait for
+        with held_workers(server):
+            raws = [sent(stack, server, request) for request, _ in asked]
+            wait_until_queued(server, raws)
+            for _ in range(20):
+                client.get("/v2/models/items").expect(200)
+            server.send()  # a server that stops answers what waits
         for raw, (_, want) in zip(raws, asked):
             check(raw.reply(), want)
         server.check_end()
@@ -173,25 +173,22 @@ def test_replies_beside_many_that_wait():
 @pytest.mark.parametrize("other, in_turn", [("127.0.0.2", True), ("127.0.0.1", False)])
 def test_clients_take_turns(other, in_turn):
     """One client's small requests go before another's large ones that came first, all but one; of the
-    same client they wait for all. Nothing is started before all are queued. Their order is that of the
+    same client they wait for all. Nothing but the first two is started before all are queued. Their order is that of the
     log, where those that end in one turn of the loop stand in any order."""
     large, small = ([head("POST", INFER, headers, body) for body, headers in (
         infer_body([Tensor("indices", np.arange(ids)[None, :])], binary=("indices",), id=f"{size} {n}")
         for n in range(count))] for size, ids, count in (("large", 100_000, 20), ("small", 500, 5)))
-    options = ("--workers", 1, "--max-batch-bags", 1, "--inline-work-us", 0, "--access-log", "on",
-               "--max-queue-work-ms", 60_000, "--preferred-batch-size", len(large) + len(small),
-               "--max-queue-delay-us", 60_000_000)
-    with Server("--demo", *options) as server:
-        raws = [Raw(server) for _ in large]
-        for raw, request in zip(raws, large):
-            raw.send(request)
-        wait_until(lambda: queued(server) == len(large), "the large ones wait")
-        raws += [Raw(server, source=other) for _ in small]
-        for raw, request in zip(raws[len(large):], small):
-            raw.send(request)
+    options = ("--workers", 1, "--inline-work-us", 0, "--access-log", "on", "--max-queue-work-ms", 60_000)
+    with Server("--demo", *options) as server, contextlib.ExitStack() as stack:
+        with held_workers(server):
+            waiting = iter(large)
+            raws = occupy(server, lambda: sent(stack, server, next(waiting)))
+            raws += [sent(stack, server, request) for request in waiting]
+            wait_until_queued(server, raws)
+            raws += [sent(stack, server, request, other) for request in small]
+            wait_until_queued(server, raws)
         for raw in raws:
             raw.reply().expect(200)
-            raw.close()
     order = [event["request_id"].split()[0] for event in server.events()
              if event.get("path") == INFER]
     expect_equal(len(order), len(large) + len(small))
@@ -202,8 +199,7 @@ def test_clients_take_turns(other, in_turn):
 def nice_values(server):
     """Of all threads but the first, which runs the loop (a sanitizer has one, too); then its own."""
     tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
-    values = {task.name: int((task / "stat").read_text().rpartition(")")[2].split()[16])
-              for task in tasks.iterdir()}
+    values = {task.name: nice_value(task) for task in tasks.iterdir()}
     own = values.pop(str(server.process.pid))
     return set(values.values()), own
 

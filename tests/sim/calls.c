@@ -269,7 +269,6 @@ SIM_PUBLIC int sched_yield(void)
     X(unsigned, bag_workers_idle, (struct bag_workers * workers), (workers))              \
     X(void, bag_job_push_finished, (struct bag_engine * engine, struct bag_job * job),    \
       (engine, job))                                                                      \
-    X(void, bag_engine_hurry, (struct bag_engine * engine), (engine))                     \
     X(bool, bag_registry_publish,                                                         \
       (struct bag_registry * registry, struct bag_snapshot * snapshot,                    \
        struct bag_problem * problem),                                                     \

@@ -105,16 +105,6 @@ static void choose_journal(void)
     set_text("--journal-sync", syncs[sim_below(3)]);
 }
 
-static void choose_batches(void)
-{
-    if (!sim_one_in(3))
-        return;
-    set("--preferred-batch-size", 2 + sim_below(4));
-    set("--max-queue-delay-us", sim_below(sim_one_in(8)   ? 12000000
-                                          : sim_one_in(2) ? 100000
-                                                          : 1000));
-}
-
 static void choose_timeouts(void)
 {
     set("--request-timeout-s", 1 + sim_below(3));
@@ -152,7 +142,6 @@ static void choose_options(void)
     set("--loops", 1 + sim_below(3));
     set("--workers", 1 + sim_below(3));
     set("--inline-work-us", sim_one_in(2) ? 0 : 50);
-    choose_batches();
     choose_timeouts();
     choose_logs();
     story.drain_delay_s = sim_one_in(4) ? 1 : 0;

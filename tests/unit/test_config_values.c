@@ -135,11 +135,12 @@ static void test_aliases(void **state)
         bag_option_alias(bag_option_find((struct bag_text){key, strlen(key)}, bag_key_of)), name);
     BAG_OPTION_ALIASES(BAG_X)
 #undef BAG_X
-    assert_int_equal(found, 3);
+    assert_int_equal(found, 2);
     FLAGS(fixture, NULL, "--default-timeout-microseconds", "7");
     assert_int_equal(fixture->config.options.default_timeout_us, 7);
-    variable(fixture, "BAGSERVE_MAX_QUEUE_DELAY_MICROSECONDS=8", NULL);
-    assert_int_equal(fixture->config.options.max_queue_delay_us, 8);
+    variable(fixture, "BAGSERVE_MAX_QUEUE_DELAY_MICROSECONDS=8",
+             "variable BAGSERVE_MAX_QUEUE_DELAY_MICROSECONDS is gone: a batch waits for no more "
+             "requests");
     file(fixture, "{\"engine\": {\"inline_work_microseconds\": 9}}", NULL);
     assert_int_equal(fixture->config.options.inline_work_us, 9);
     file(fixture, "{\"http\": {\"inline_work_microseconds\": 9}}",

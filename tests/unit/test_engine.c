@@ -94,7 +94,6 @@ static void test_flows_take_turns(void **state)
     (void)state;
     memset(&world, 0, sizeof world);
     bag_queue_init(&queue);
-    assert_int_equal(bag_queue_oldest_ns(&queue), UINT64_MAX);
     for (size_t i = 0; i < 8; i++) {
         world.jobs[i].flow = i < 4 ? 1 : 2;
         world.jobs[i].cost_ns = i < 4 ? 2000 : 1000;
@@ -102,23 +101,22 @@ static void test_flows_take_turns(void **state)
         world.jobs[i].bytes = 1;
         bag_queue_add(&queue, &world.jobs[i]);
     }
-    assert_int_equal(bag_queue_oldest_ns(&queue), 10);
     for (size_t i = 0; i < COUNT_OF(order); i++) {
-        struct bag_job *job = bag_queue_take(&queue, NULL, SIZE_MAX);
+        struct bag_job *job = bag_queue_take(&queue, NULL);
         assert_int_equal(job - world.jobs, order[i]);
     }
-    assert_null(bag_queue_take(&queue, NULL, SIZE_MAX));
+    assert_null(bag_queue_take(&queue, NULL));
     assert_int_equal(queue.count + queue.bytes + queue.cost_ns + queue.num_flows, 0);
     /* A flow that was away does not make up for it: it has the next turn, and no more. */
     bag_queue_add(&queue, &world.jobs[0]);
-    bag_queue_take(&queue, NULL, SIZE_MAX);
+    bag_queue_take(&queue, NULL);
     bag_queue_add(&queue, &world.jobs[1]);
-    bag_queue_take(&queue, NULL, SIZE_MAX);
+    bag_queue_take(&queue, NULL);
     bag_queue_add(&queue, &world.jobs[2]);
     bag_queue_add(&queue, &world.jobs[4]);
     bag_queue_add(&queue, &world.jobs[5]);
     bag_queue_add(&queue, &world.jobs[6]);
-    assert_ptr_equal(bag_queue_take(&queue, NULL, SIZE_MAX), &world.jobs[4]);
+    assert_ptr_equal(bag_queue_take(&queue, NULL), &world.jobs[4]);
 }
 
 /* Of 64 flows that differ in one byte alone, whichever it is, few share a place: IPv4 clients of
@@ -197,26 +195,6 @@ static void test_stale_jobs_are_rejected(void **state)
     tear_down(1);
 }
 
-/* A job that waits for a batch leaves at once when no more will come, and so does the next. */
-static void test_nobody_waits_for_a_batch_at_the_end(void **state)
-{
-    (void)state;
-    set_up(1, MAX_JOBS);
-    world.engine.limits.preferred_batch_size = 10;
-    world.engine.limits.max_queue_delay_us = UINT64_C(3600000000);
-    bag_engine_submit(&world.engine, make_job(0, 5));
-    bag_engine_dispatch(&world.engine);
-    assert_int_equal(world.engine.queue.count, 1);
-    world.expected = 2;
-    bag_engine_hurry(&world.engine);
-    assert_int_equal(world.engine.queue.count, 0);
-    bag_engine_submit(&world.engine, make_job(1, 5));
-    run(2);
-    check_reply(0, 5);
-    check_reply(1, 5);
-    tear_down(2);
-}
-
 static void test_a_bad_job_costs_no_other(void **state)
 {
     (void)state;
@@ -245,7 +223,6 @@ int main(void)
         cmocka_unit_test(test_the_cost_scale_counts),
         cmocka_unit_test(test_a_batch_is_short),
         cmocka_unit_test(test_stale_jobs_are_rejected),
-        cmocka_unit_test(test_nobody_waits_for_a_batch_at_the_end),
         cmocka_unit_test(test_a_bad_job_costs_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
