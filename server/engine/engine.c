@@ -53,11 +53,19 @@ static uint64_t shared_ns(const struct bag_engine *engine, uint64_t cost_ns)
     return scaled_ns(engine, cost_ns) / engine->workers->count;
 }
 
-/* Whether `used` of a limit, `own` of it by the job's flow, leaves room. Beyond the limit a flow
- * that holds less than an equal part of it has room, until all together have twice as much. */
-static bool is_below(uint64_t limit, uint64_t used, uint64_t own, size_t num_flows)
+/* What is used of a limit: by all, by the job's client, and by what he asks of its model. */
+struct usage {
+    uint64_t all, client, model;
+};
+
+/* Whether that leaves room. Beyond the limit a client has room who holds less than an equal part of
+ * it, and a model that holds less than an equal part of its client's, until all together have twice
+ * as much. */
+static bool is_below(uint64_t limit, struct usage usage, const struct bag_queue_share *share)
 {
-    return used < limit || (own < limit / num_flows && used / 2 < limit);
+    uint64_t part = limit / share->num_flows;
+    return usage.all < limit || (usage.all / 2 < limit &&
+                                 (usage.client < part || usage.model < part / share->num_lines));
 }
 
 static bool reject_count(const struct bag_engine *engine, struct bag_problem *problem)
@@ -100,36 +108,45 @@ static bool reject_wait(uint64_t wait_ns, const struct bag_engine *engine,
                            (unsigned long long)engine->limits.latency_target_ns / 1000000);
 }
 
-/* Whether a job of the flow would wait no longer than the latency target allows: it has waited for
- * the loop already, what runs comes first in any case, and the rest is for what waits. */
-static bool is_soon_enough(const struct bag_engine *engine, const struct bag_flow *flow,
-                           size_t num_flows, struct bag_problem *problem)
+static struct usage expected_waits_ns(const struct bag_engine *engine,
+                                      const struct bag_queue_share *share)
+{
+    return (struct usage){expected_wait_ns(engine, engine->queue.cost_ns),
+                          expected_wait_ns(engine, share->flow->cost_ns),
+                          expected_wait_ns(engine, share->line->cost_ns)};
+}
+
+/* Whether a job would wait no longer than the latency target allows: it has waited for the loop
+ * already, what runs comes first in any case, and the rest is for what waits. */
+static bool is_soon_enough(const struct bag_engine *engine, const struct bag_queue_share *share,
+                           struct bag_problem *problem)
 {
     uint64_t limit_ns = engine->limits.latency_target_ns / 100 * ADMITTED_PERCENT;
     if (limit_ns == 0)
         return true;
     uint64_t before_ns = engine->clock() - arrived_ns(engine);
     before_ns += expected_wait_ns(engine, engine->running_ns);
-    uint64_t queued_ns = expected_wait_ns(engine, engine->queue.cost_ns);
-    uint64_t own_ns = expected_wait_ns(engine, flow->cost_ns);
-    return (before_ns < limit_ns && is_below(limit_ns - before_ns, queued_ns, own_ns, num_flows)) ||
-           reject_wait(before_ns + queued_ns, engine, problem);
+    struct usage waits_ns = expected_waits_ns(engine, share);
+    return (before_ns < limit_ns && is_below(limit_ns - before_ns, waits_ns, share)) ||
+           reject_wait(before_ns + waits_ns.all, engine, problem);
 }
 
 bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
 {
     const struct bag_engine_limits *limits = &engine->limits;
     const struct bag_queue *queue = &engine->queue;
-    size_t num_flows;
-    const struct bag_flow *flow = bag_queue_flow(queue, job, &num_flows);
+    const struct bag_queue_share share = bag_queue_share(queue, job);
     if (queue->count == 0)
         return true;
-    if (!is_below(limits->max_queue_size, queue->count, flow->count, num_flows))
+    const struct usage count = {queue->count, share.flow->count, share.line->count};
+    const struct usage work_ns = {shared_ns(engine, queue->cost_ns),
+                                  shared_ns(engine, share.flow->cost_ns),
+                                  shared_ns(engine, share.line->cost_ns)};
+    if (!is_below(limits->max_queue_size, count, &share))
         return reject_count(engine, &job->problem);
-    if (!is_below(limits->max_queue_work_ns, shared_ns(engine, queue->cost_ns),
-                  shared_ns(engine, flow->cost_ns), num_flows))
+    if (!is_below(limits->max_queue_work_ns, work_ns, &share))
         return reject_work(engine, &job->problem);
-    return is_soon_enough(engine, flow, num_flows, &job->problem);
+    return is_soon_enough(engine, &share, &job->problem);
 }
 
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
@@ -185,17 +202,27 @@ static void reject_stale(struct bag_engine *engine, struct bag_job *job)
     bag_job_push_finished(engine, job);
 }
 
-/* Rejects jobs that have waited too long, as far as they are the first of their flow: they need no
+/* What bag_queue_take_if is asked for. */
+struct moment {
+    const struct bag_engine *engine;
+    uint64_t now_ns;
+};
+
+static bool is_overdue_now(void *context, struct bag_job *job)
+{
+    const struct moment *moment = context;
+    return is_overdue(moment->engine, job, moment->now_ns);
+}
+
+/* Rejects jobs that have waited too long, as far as they are the first of their line: they need no
  * worker. */
 static void drop_overdue(struct bag_engine *engine, uint64_t now_ns)
 {
-    for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
-        struct bag_flow *flow = &engine->queue.flows[i];
-        while (flow->first && is_overdue(engine, flow->first, now_ns)) {
-            struct bag_job *job = bag_queue_take_first(&engine->queue, flow);
-            on_taken(engine, job);
-            reject_stale(engine, job);
-        }
+    struct moment moment = {engine, now_ns};
+    struct bag_job *job;
+    while ((job = bag_queue_take_if(&engine->queue, is_overdue_now, &moment)) != NULL) {
+        on_taken(engine, job);
+        reject_stale(engine, job);
     }
 }
 

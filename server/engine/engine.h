@@ -88,21 +88,34 @@ unsigned bag_workers_idle(struct bag_workers *workers);
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-/* Jobs of one client and model are a flow, first come, first served. The next job is that of the
- * flow which had the least work so far (fair queueing): a client whose requests are large or many
- * waits for its own. Flows share a fixed number of places by hash; two that meet share their turns.
- */
+/* Jobs that one client asks of one model are a line, first come, first served; the lines of one
+ * client are a flow. The next job is of the flow which had the least work so far, and there of the
+ * line which had (fair queueing): a client whose requests are large or many, or ask many models,
+ * waits for its own. Flows share a fixed number of places by hash, and so do lines in each: two
+ * that meet share their turns. */
 #define BAG_QUEUE_FLOW_BITS 6
 #define BAG_QUEUE_FLOWS     (1 << BAG_QUEUE_FLOW_BITS)
+#define BAG_FLOW_LINE_BITS  3
+#define BAG_FLOW_LINES      (1 << BAG_FLOW_LINE_BITS)
 
 struct bag_job;
 struct bag_model;
 
-struct bag_flow {
+struct bag_line {
     struct bag_job *first, **last;
     size_t count;
     uint64_t cost_ns;   /* of its jobs, as estimated */
     uint64_t served_ns; /* work that was taken from it: the least has the next turn */
+};
+
+struct bag_flow {
+    struct bag_line lines[BAG_FLOW_LINES];
+    size_t num_lines; /* that have jobs */
+    size_t count;
+    uint64_t cost_ns, served_ns; /* likewise, of all its lines */
+    uint64_t
+        line_served_ns; /* of the line that had the last turn; one that begins again starts here
+                         */
 };
 
 struct bag_queue {
@@ -116,18 +129,25 @@ struct bag_queue {
 /* Initialises an empty queue, which must not move. */
 void bag_queue_init(struct bag_queue *queue);
 
-/* Adds a job whose flow, cost and bytes are set. */
+/* Adds a job whose client, model, cost and bytes are set. */
 void bag_queue_add(struct bag_queue *queue, struct bag_job *job);
 
 /* Takes the next job of the model (NULL: of any); NULL where there is none. */
 struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model);
 
-/* Takes the first job of a flow. */
-struct bag_job *bag_queue_take_first(struct bag_queue *queue, struct bag_flow *flow);
+/* Takes a job that is the first of its line and wanted; NULL where there is none. */
+struct bag_job *bag_queue_take_if(struct bag_queue *queue,
+                                  bool (*is_wanted)(void *context, struct bag_job *job),
+                                  void *context);
 
-/* The flow of a job, and how many flows have jobs if it is added to its own. */
-const struct bag_flow *bag_queue_flow(const struct bag_queue *queue, const struct bag_job *job,
-                                      size_t *num_flows);
+/* The flow and the line of a job, and how many flows, and lines of that flow, have jobs if it is
+ * added. */
+struct bag_queue_share {
+    const struct bag_flow *flow;
+    const struct bag_line *line;
+    size_t num_flows, num_lines;
+};
+struct bag_queue_share bag_queue_share(const struct bag_queue *queue, const struct bag_job *job);
 
 /* ---- the engine ------------------------------------------------------------------------------ */
 
@@ -145,8 +165,9 @@ struct bag_engine_limits {
  * `done` is called. */
 struct bag_job {
     struct bag_infer infer;
-    uint64_t flow; /* whose turn it waits for: equal for jobs of one client and model */
-    bool planned;  /* infer has a plan; otherwise the worker makes it */
+    uint64_t client;   /* whose turn it waits for: equal for all that one client asks */
+    size_t model_slot; /* what it asks of that client's turns */
+    bool planned;      /* infer has a plan; otherwise the worker makes it */
     void (*done)(struct bag_job *job);
     bool (*is_connected)(struct bag_job *job); /* false: its client has gone */
 
@@ -199,9 +220,9 @@ void bag_engine_stop(struct bag_engine *engine);
  * back. */
 void bag_engine_free(struct bag_engine *engine);
 
-/* Whether the queue has room for a job, of which flow is set; otherwise says in the
- * job which limit it is. A flow that has less than its share of a full queue still has room: those
- * who fill it do not lock out others. */
+/* Whether the queue has room for a job, of which client and model are set; otherwise says in the
+ * job which limit it is. A client who has less than his share of a full queue still has room, and
+ * for a model that has less than its share of his: those who fill it do not lock out others. */
 bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job);
 
 /* Queues a job; its `done` is called later, never from here. */

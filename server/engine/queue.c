@@ -1,31 +1,57 @@
-/* Jobs that wait, in turn by who sent them; see engine.h. */
+/* Jobs that wait, in turn by who sent them and what they ask; see engine.h. */
 #include "engine.h"
 
-/* Multiplicative hashing: only the product's highest bits depend on all of the flow's. IPv4 clients
- * of one network differ in its highest byte alone. */
-static size_t place_of(uint64_t flow)
+/* Multiplicative hashing: only the product's highest bits depend on all of the number's. IPv4
+ * clients of one network differ in its highest byte alone. */
+static size_t place_of(uint64_t number, unsigned bits)
 {
-    return (size_t)((flow * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - BAG_QUEUE_FLOW_BITS));
+    return (size_t)((number * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - bits));
+}
+
+static size_t flow_place(const struct bag_job *job)
+{
+    return place_of(job->client, BAG_QUEUE_FLOW_BITS);
+}
+
+static size_t line_place(const struct bag_job *job)
+{
+    return place_of(job->model_slot, BAG_FLOW_LINE_BITS);
 }
 
 void bag_queue_init(struct bag_queue *queue)
 {
     *queue = (struct bag_queue){.count = 0};
-    for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++)
-        queue->flows[i].last = &queue->flows[i].first;
+    for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
+        for (size_t j = 0; j < BAG_FLOW_LINES; j++)
+            queue->flows[i].lines[j].last = &queue->flows[i].lines[j].first;
+    }
 }
 
-void bag_queue_add(struct bag_queue *queue, struct bag_job *job)
+/* Those that begin to wait again make up for nothing that they did not ask meanwhile. */
+static void begin_waiting(struct bag_queue *queue, struct bag_flow *flow, struct bag_line *line)
 {
-    struct bag_flow *flow = &queue->flows[place_of(job->flow)];
-    if (!flow->first) {
+    if (!flow->count) {
         queue->num_flows++;
         if (flow->served_ns < queue->served_ns)
             flow->served_ns = queue->served_ns;
     }
+    if (!line->count) {
+        flow->num_lines++;
+        if (line->served_ns < flow->line_served_ns)
+            line->served_ns = flow->line_served_ns;
+    }
+}
+
+void bag_queue_add(struct bag_queue *queue, struct bag_job *job)
+{
+    struct bag_flow *flow = &queue->flows[flow_place(job)];
+    struct bag_line *line = &flow->lines[line_place(job)];
+    begin_waiting(queue, flow, line);
     job->next = NULL;
-    *flow->last = job;
-    flow->last = &job->next;
+    *line->last = job;
+    line->last = &job->next;
+    line->count++;
+    line->cost_ns += job->cost_ns;
     flow->count++;
     flow->cost_ns += job->cost_ns;
     queue->count++;
@@ -33,65 +59,108 @@ void bag_queue_add(struct bag_queue *queue, struct bag_job *job)
     queue->cost_ns += job->cost_ns;
 }
 
-/* Takes the job that *link points to out of its flow. */
-static struct bag_job *unlink_job(struct bag_queue *queue, struct bag_flow *flow,
-                                  struct bag_job **link)
+/* Where a job stands that may be taken. */
+struct found {
+    struct bag_flow *flow;
+    struct bag_line *line;
+    struct bag_job **link; /* NULL: there is none */
+};
+
+static struct bag_job *unlink_job(struct bag_queue *queue, const struct found *found)
 {
-    struct bag_job *job = *link;
-    *link = job->next;
-    if (flow->last == &job->next)
-        flow->last = link;
+    struct bag_line *line = found->line;
+    struct bag_job *job = *found->link;
+    *found->link = job->next;
+    if (line->last == &job->next)
+        line->last = found->link;
     job->next = NULL;
-    queue->num_flows -= flow->first == NULL;
-    flow->count--;
-    flow->cost_ns -= job->cost_ns;
+    line->count--;
+    line->cost_ns -= job->cost_ns;
+    found->flow->num_lines -= line->count == 0;
+    found->flow->count--;
+    found->flow->cost_ns -= job->cost_ns;
+    queue->num_flows -= found->flow->count == 0;
     queue->count--;
     queue->bytes -= job->bytes;
     queue->cost_ns -= job->cost_ns;
     return job;
 }
 
-struct bag_job *bag_queue_take_first(struct bag_queue *queue, struct bag_flow *flow)
+/* Where the line's first job of the model stands: behind others where two have met. NULL where
+ * there is none. */
+static struct bag_job **find_job(struct bag_line *line, const struct bag_model *model)
 {
-    return unlink_job(queue, flow, &flow->first);
-}
-
-/* Where the flow's first job of the model stands: behind others where two flows have met. NULL
- * where there is none. */
-static struct bag_job **find_job(struct bag_flow *flow, const struct bag_model *model)
-{
-    struct bag_job **link = &flow->first;
+    struct bag_job **link = &line->first;
     while (*link && model && (*link)->infer.input.model != model)
         link = &(*link)->next;
     return *link ? link : NULL;
 }
 
-struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model)
+/* Whether the one, which had so much, has its turn before the other; the older job where both had
+ * as much. */
+static bool goes_first(uint64_t served_ns, struct bag_job *const *link, uint64_t other_served_ns,
+                       struct bag_job *const *other)
 {
-    struct bag_flow *next = NULL;
-    struct bag_job **next_link = NULL;
-    for (struct bag_flow *flow = queue->flows; flow < queue->flows + BAG_QUEUE_FLOWS; flow++) {
-        struct bag_job **link = find_job(flow, model);
-        if (!link)
-            continue;
-        bool older = next && flow->served_ns == next->served_ns &&
-                     (*link)->queued_ns < (*next_link)->queued_ns;
-        if (!next || older || flow->served_ns < next->served_ns) {
-            next = flow;
-            next_link = link;
-        }
-    }
-    if (!next)
-        return NULL;
-    queue->served_ns = next->served_ns;
-    next->served_ns += (*next_link)->cost_ns + 1;
-    return unlink_job(queue, next, next_link);
+    return !other || served_ns < other_served_ns ||
+           (served_ns == other_served_ns && (*link)->queued_ns < (*other)->queued_ns);
 }
 
-const struct bag_flow *bag_queue_flow(const struct bag_queue *queue, const struct bag_job *job,
-                                      size_t *num_flows)
+/* The next job of one client: of the line that had least. */
+static struct found find_in_flow(struct bag_flow *flow, const struct bag_model *model)
 {
-    const struct bag_flow *flow = &queue->flows[place_of(job->flow)];
-    *num_flows = queue->num_flows + (flow->first == NULL);
-    return flow;
+    struct found next = {.flow = flow};
+    for (size_t i = 0; flow->count && i < BAG_FLOW_LINES; i++) {
+        struct bag_line *line = &flow->lines[i];
+        struct bag_job **link = find_job(line, model);
+        if (link &&
+            goes_first(line->served_ns, link, next.line ? next.line->served_ns : 0, next.link)) {
+            next.line = line;
+            next.link = link;
+        }
+    }
+    return next;
+}
+
+struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model)
+{
+    struct found next = {.link = NULL};
+    for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
+        struct found found = find_in_flow(&queue->flows[i], model);
+        if (found.link && goes_first(found.flow->served_ns, found.link,
+                                     next.flow ? next.flow->served_ns : 0, next.link))
+            next = found;
+    }
+    if (!next.link)
+        return NULL;
+    uint64_t cost_ns = (*next.link)->cost_ns + 1;
+    queue->served_ns = next.flow->served_ns;
+    next.flow->served_ns += cost_ns;
+    next.flow->line_served_ns = next.line->served_ns;
+    next.line->served_ns += cost_ns;
+    return unlink_job(queue, &next);
+}
+
+struct bag_job *bag_queue_take_if(struct bag_queue *queue,
+                                  bool (*is_wanted)(void *context, struct bag_job *job),
+                                  void *context)
+{
+    for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
+        struct bag_flow *flow = &queue->flows[i];
+        for (size_t j = 0; flow->count && j < BAG_FLOW_LINES; j++) {
+            struct bag_line *line = &flow->lines[j];
+            if (line->first && is_wanted(context, line->first))
+                return unlink_job(queue, &(struct found){flow, line, &line->first});
+        }
+    }
+    return NULL;
+}
+
+struct bag_queue_share bag_queue_share(const struct bag_queue *queue, const struct bag_job *job)
+{
+    const struct bag_flow *flow = &queue->flows[flow_place(job)];
+    const struct bag_line *line = &flow->lines[line_place(job)];
+    return (struct bag_queue_share){.flow = flow,
+                                    .line = line,
+                                    .num_flows = queue->num_flows + (flow->count == 0),
+                                    .num_lines = flow->num_lines + (line->count == 0)};
 }

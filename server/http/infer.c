@@ -61,18 +61,12 @@ static bool is_surely_expensive(const struct bag_http_request *request)
     return request->expected_ns / SURELY_EXPENSIVE > request->context->inline_cost_ns;
 }
 
-/* Equal for requests of one client address (of IPv6 one /64) to one model. Behind a proxy that does
- * not say whose they are, all have one address. */
-static uint64_t flow_of(const struct bag_http_request *request)
-{
-    return bag_http_peer_client(request->line.peer) ^
-           (request->job.infer.input.model->slot + 1) * UINT64_C(0x9E3779B97F4A7C15);
-}
-
 /* Whether the queue has room for the request; otherwise the reply says so. */
 static bool has_room(struct bag_http_request *request)
 {
-    request->job.flow = flow_of(request);
+    /* Of IPv6 one /64 is a client; those behind a proxy that does not say who they are are one. */
+    request->job.client = bag_http_peer_client(request->line.peer);
+    request->job.model_slot = request->job.infer.input.model->slot;
     if (bag_engine_has_room(&request->context->engine, &request->job))
         return true;
     bag_http_reply_problem(&request->reply, &request->job.problem);

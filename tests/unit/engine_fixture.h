@@ -135,9 +135,9 @@ static inline void tear_down(size_t jobs)
     free(world.rows);
 }
 
-static inline bool has_room(uint64_t flow)
+static inline bool has_room(uint64_t client)
 {
-    struct bag_job job = {.flow = flow};
+    struct bag_job job = {.client = client};
     return bag_engine_has_room(&world.engine, &job);
 }
 

@@ -50,12 +50,12 @@ static void test_the_queue_is_bounded(void **state)
  */
 static void test_a_full_queue_has_room_for_others(void **state)
 {
-    struct bag_job job = {.flow = 1};
+    struct bag_job job = {.client = 1};
     (void)state;
     set_up(1, 4);
     for (size_t i = 0; i < 7; i++) {
-        make_job(i, 5)->flow = i < 4 ? 1 : i;
-        assert_int_equal(has_room(world.jobs[i].flow), true);
+        make_job(i, 5)->client = i < 4 ? 1 : i;
+        assert_int_equal(has_room(world.jobs[i].client), true);
         bag_engine_submit(&world.engine, &world.jobs[i]);
         if (i == 3)
             assert_false(has_room(1));
@@ -69,7 +69,7 @@ static void test_a_full_queue_has_room_for_others(void **state)
 
     set_up(1, MAX_JOBS);
     bag_engine_submit(&world.engine, make_job(0, 60000));
-    world.jobs[0].flow = job.flow = 0;
+    world.jobs[0].client = job.client = 0;
     world.engine.limits.max_queue_work_ns = 1000000;
     world.engine.cost_scale = 1e6 / (double)world.jobs[0].cost_ns * 1.5;
     assert_false(has_room(0));
@@ -95,7 +95,7 @@ static void test_flows_take_turns(void **state)
     memset(&world, 0, sizeof world);
     bag_queue_init(&queue);
     for (size_t i = 0; i < 8; i++) {
-        world.jobs[i].flow = i < 4 ? 1 : 2;
+        world.jobs[i].client = i < 4 ? 1 : 2;
         world.jobs[i].cost_ns = i < 4 ? 2000 : 1000;
         world.jobs[i].queued_ns = 10 + i;
         world.jobs[i].bytes = 1;
@@ -119,26 +119,92 @@ static void test_flows_take_turns(void **state)
     assert_ptr_equal(bag_queue_take(&queue, NULL), &world.jobs[4]);
 }
 
-/* Of 64 flows that differ in one byte alone, whichever it is, few share a place: IPv4 clients of
- * one network differ in the highest. */
+/* Work of each client among the first `count` jobs that are taken. */
+static void count_turns(struct bag_queue *queue, size_t count, size_t turns[2])
+{
+    turns[0] = turns[1] = 0;
+    for (size_t i = 0; i < count; i++)
+        turns[bag_queue_take(queue, NULL)->client]++;
+}
+
+/* A client who asks 100 models has as many turns as one who asks one, and each of his models has as
+ * many as another. */
+static void test_clients_come_before_models(void **state)
+{
+    static struct bag_job jobs[400];
+    struct bag_queue queue;
+    size_t turns[2], of_first_model = 0;
+    (void)state;
+    bag_queue_init(&queue);
+    for (size_t i = 0; i < COUNT_OF(jobs); i++) {
+        jobs[i] = (struct bag_job){.client = i % 2,
+                                   .model_slot = i % 2 ? i / 2 % 100 : 0,
+                                   .cost_ns = 1000,
+                                   .queued_ns = i};
+        bag_queue_add(&queue, &jobs[i]);
+    }
+    count_turns(&queue, 100, turns);
+    assert_int_equal(turns[0], 50);
+    assert_int_equal(turns[1], 50);
+    while (queue.count)
+        bag_queue_take(&queue, NULL);
+    /* 90 jobs for one model and then 10 for another: they take turns. */
+    for (size_t i = 0; i < 100; i++) {
+        jobs[i] = (struct bag_job){.model_slot = i >= 90, .cost_ns = 1000, .queued_ns = i};
+        bag_queue_add(&queue, &jobs[i]);
+    }
+    for (size_t i = 0; i < 20; i++)
+        of_first_model += bag_queue_take(&queue, NULL)->model_slot == 0;
+    assert_int_equal(of_first_model, 10);
+    assert_int_equal(queue.flows[0].num_lines, 1);
+}
+
+/* A client who fills the queue with one model has room for another, though not as much as others
+ * have. */
+static void test_a_full_queue_has_room_for_other_models(void **state)
+{
+    (void)state;
+    set_up(1, 8);
+    for (size_t i = 0; i < 10; i++) {
+        struct bag_job *job = make_job(i, 5);
+        job->client = i == 8 ? 2 : 1;
+        job->model_slot = i == 9;
+        assert_true(bag_engine_has_room(&world.engine, job));
+        bag_engine_submit(&world.engine, job);
+    }
+    struct bag_job job = {.client = 1, .model_slot = 1};
+    assert_true(bag_engine_has_room(&world.engine, &job));  /* it has 1 of 8 / 2 / 2 */
+    bag_engine_submit(&world.engine, make_job(10, 5));      /* clients 0, 1 and 2 wait */
+    assert_false(bag_engine_has_room(&world.engine, &job)); /* 1 of 8 / 3 / 2 */
+    run(11);
+    tear_down(11);
+}
+
+/* Of 64 clients that differ in one byte alone, whichever it is, few share a place: IPv4 clients of
+ * one network differ in the highest. Likewise of 8 models. */
 static void test_flows_spread(void **state)
 {
     struct bag_queue queue;
-    size_t num_flows;
     (void)state;
     bag_queue_init(&queue);
     for (unsigned shift = 0; shift < 64; shift += 8) {
         const struct bag_flow *before = NULL;
         uint64_t used = 0;
         for (uint64_t i = 1; i <= BAG_QUEUE_FLOWS; i++) {
-            struct bag_job job = {.flow = UINT64_C(0xffff0000) ^ i << shift};
-            const struct bag_flow *flow = bag_queue_flow(&queue, &job, &num_flows);
+            struct bag_job job = {.client = UINT64_C(0xffff0000) ^ i << shift};
+            const struct bag_flow *flow = bag_queue_share(&queue, &job).flow;
             used |= UINT64_C(1) << (flow - queue.flows);
             assert_ptr_not_equal(flow, before);
             before = flow;
         }
         assert_in_range(__builtin_popcountll(used), BAG_QUEUE_FLOWS / 4, BAG_QUEUE_FLOWS);
     }
+    unsigned lines = 0;
+    for (size_t i = 0; i < BAG_FLOW_LINES; i++) {
+        struct bag_job job = {.model_slot = i};
+        lines |= 1u << (bag_queue_share(&queue, &job).line - queue.flows[0].lines);
+    }
+    assert_in_range(__builtin_popcount(lines), BAG_FLOW_LINES / 2, BAG_FLOW_LINES);
 }
 
 /* Work that takes three times what was estimated counts as that in the queue. */
@@ -219,6 +285,8 @@ int main(void)
         cmocka_unit_test(test_the_queue_is_bounded),
         cmocka_unit_test(test_a_full_queue_has_room_for_others),
         cmocka_unit_test(test_flows_take_turns),
+        cmocka_unit_test(test_clients_come_before_models),
+        cmocka_unit_test(test_a_full_queue_has_room_for_other_models),
         cmocka_unit_test(test_flows_spread),
         cmocka_unit_test(test_the_cost_scale_counts),
         cmocka_unit_test(test_a_batch_is_short),

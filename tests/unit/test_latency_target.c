@@ -23,7 +23,7 @@ static void set_up_target(void)
 /* What waits and what runs count, by how long such work took: 65 of 100 ms are allowed. */
 static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
 {
-    struct bag_job job = {.flow = 0};
+    struct bag_job job = {.client = 0};
     (void)state;
     set_up_target();
     bag_engine_submit(&world.engine, make_job(0, 60000));
@@ -55,7 +55,7 @@ static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
  * what the scale follows. */
 static void test_waiting_for_the_loop_counts(void **state)
 {
-    struct bag_job job = {.flow = 0};
+    struct bag_job job = {.client = 0};
     (void)state;
     set_up_target();
     world.engine.polled_ns = fake_ns;
