@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """A two-tower model from training to ranked candidates.
 
-    config/examples/two_tower.py train /tmp/two_tower               # needs torch
-    build/release/bagserve serve --config /tmp/two_tower/bagserve.json
+    config/examples/two_tower.py train /tmp/two_tower               # needs python3-torch
+    build/release/bagserve serve --models /tmp/two_tower/models
     config/examples/two_tower.py rank /tmp/two_tower [URL]          # needs the server alone
 
 A user is the mean of the items that they liked, an item the sum of its tags; a linear layer takes both to
@@ -54,17 +54,17 @@ def train(directory):
         loss.backward()
         optimizer.step()
     exported = Export()
-    exported.embedding_bag("user", history, projection=user_layer)
-    exported.embedding_bag("item", words, projection=item_layer)
-    configuration = exported.write(directory)
+    exported.table("user", history.weight, "mean", projection=user_layer)
+    exported.table("item", words.weight, "sum", projection=item_layer)
+    exported.write(pathlib.Path(directory) / "models")
     user = [int(i) for i in liked[3][:5]]
     with torch.no_grad():
         vector = user_layer(history(torch.tensor([user])))
         scores = item_layer(words(torch.tensor(tags))) @ vector[0]
-    (configuration.parent / "catalogue.json").write_text(json.dumps(
+    (pathlib.Path(directory) / "catalogue.json").write_text(json.dumps(
         {"user": user, "topics": topics.tolist(), "tags": tags.tolist(),
          "scores": scores.tolist()}))
-    print(f"loss {loss.item():.3f}; serve it: build/release/bagserve serve --config {configuration}")
+    print(f"loss {loss.item():.3f}; serve it: build/release/bagserve serve --models {directory}/models")
 
 
 def rank(directory, url="127.0.0.1:8000"):

@@ -384,6 +384,21 @@ static bool is_same_file(const char *path, const char *other)
            a.st_ino == b.st_ino;
 }
 
+/* Whether a configuration names models itself, and not just the folder that it is in. */
+static bool names_models(const char *path)
+{
+    struct bag_problem why;
+    struct bag_config config;
+    size_t bytes;
+    char *text = bag_file_read(path, CONFIG_FILE_BYTES, &bytes, &why);
+    bool is_known =
+        bag_config_init(&config) && text && bag_config_apply_file(&config, path, text, bytes, &why);
+    bool names = !is_known || config.num_models > 0;
+    bag_config_free(&config);
+    free(text);
+    return names;
+}
+
 /* A file that is no table. */
 static void tell_file(const struct bag_scan *scan, const char *path, const char *name)
 {
@@ -394,7 +409,7 @@ static void tell_file(const struct bag_scan *scan, const char *path, const char 
                      "others go to NAME/VERSION/");
         return;
     }
-    if (is_same_file(path, scan->config->config_path))
+    if (!scan->is_first || is_same_file(path, scan->config->config_path) || !names_models(path))
         return;
     bag_problem_set(&why, BAG_ERROR_CONFIGURATION,
                     "reductions and other settings in it are not used where the folder is named; "

@@ -76,6 +76,33 @@ def test_addresses(client):
         expect_raises(ValueError, lambda address_=wrong: bc.Client(address_), wrong, "HOST:PORT")
 
 
+def test_unix_sockets(directory):
+    """Inference on one, changes of models on the other, which needs no token."""
+    path, admin = directory / "bagserve.sock", directory / "admin.sock"
+    (directory / "models" / "items" / "1").mkdir(parents=True)
+    np.save(directory / "models" / "items" / "1" / "items.npy", EXAMPLE)
+    with Server("--models", directory / "models", "--unix", path, "--admin-socket", admin,
+                "--model-control", "explicit"):
+        for name in (f"unix://{path}", f"unix:{path}"):
+            with bc.Client(name) as client:
+                for _ in range(2):
+                    check_rows(client.packed("items", [[0], [4]]), EXAMPLE[[0, 4]])
+                expect_raises(bc.Unauthorized, lambda client=client: client.load("items"))
+        with bc.Client(f"unix://{admin}") as client:
+            client.load("items")
+            expect_equal([entry["state"] for entry in client.index()], ["READY"])
+
+        async def work():
+            async with bc.AsyncClient(f"unix://{path}") as shared:
+                for _ in range(2):
+                    check_rows(await shared.packed("items", [[0], [4]]), EXAMPLE[[0, 4]])
+        asyncio.run(work())
+    with bc.Client(f"unix://{path}", retries=0) as client:
+        expect_raises(bc.ConnectionFailed, client.models, "connect", str(path))
+    for wrong in ("unix:", "unix://", "unix:///"):
+        expect_raises(ValueError, lambda name=wrong: bc.Client(name), wrong, "unix:///PATH")
+
+
 def test_time_out():
     """No answer: not asked again, because the work may be what took so long."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

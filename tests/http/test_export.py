@@ -1,218 +1,217 @@
-"""From PyTorch to an answer: what the exporter writes is served, and answers as the module does.
+"""From tensors to an answer: what the exporter writes is served, and answers as it was told.
 
-TorchRec is not among Debian's packages: a class with its attributes stands for it. The tests of
-modules, and the walk-through, run where python3-torch is installed.
+NumPy's arrays stand for the tensors here; test_torch.py has PyTorch's.
 """
 
 import json
-import subprocess
+import os
 import sys
-import types
 
 import numpy as np
 import pytest
 
-from harness import ROOT, TIMEOUT_S, Server, expect, expect_equal
+from harness import PROGRAM, ROOT, Server, expect, expect_equal, write_json
 
 sys.path.insert(0, str(ROOT / "proto" / "clients" / "python"))
+import bagserve_export  # noqa: E402
 from bagserve_client import Client  # noqa: E402
-from bagserve_export import Export, export, main  # noqa: E402
-
-IDS, STARTS = [0, 2, 5, 1, 1, 7, 3], [0, 3, 3, 6]
+from bagserve_export import Export, add_tables, main, model_name  # noqa: E402
 
 
-@pytest.fixture(name="torch")
-def import_torch():
-    """PyTorch, or a test that is skipped."""
-    return pytest.importorskip("torch", reason="python3-torch is not installed")
-
-
-def serve(configuration):
-    return Server("--config", configuration)
+def serve(folder):
+    return Server("--models", folder)
 
 
 def connect(server):
     return Client(f"{server.host}:{server.port}")
 
 
-# ---- without torch ----------------------------------------------------------------------------
-class Collection:
-    """What the exporter uses of TorchRec's EmbeddingBagCollection."""
-
-    def __init__(self, rng):
-        def config(name, features, pooling):
-            return types.SimpleNamespace(name=name, feature_names=features,
-                                         pooling=types.SimpleNamespace(value=pooling))
-        self.configs = [config("t_item", ["history", "last"], "MEAN"),
-                        config("t_user", ["user", "last"], "SUM")]
-        self.state = {f"embedding_bags.{name}.weight": rng.random((rows, dim), np.float32)
-                      for name, rows, dim in (("t_item", 30, 4), ("t_user", 10, 6))}
-
-    def embedding_bag_configs(self):
-        return self.configs
-
-    def state_dict(self):
-        return self.state
-
-    def named_modules(self):
-        return [("", self), ("embedding_bags.t_item", types.SimpleNamespace(
-            num_embeddings=30, weight=self.state["embedding_bags.t_item.weight"]))]
+def warnings_of(server):
+    return [event for event in server.events() if event["level"] in ("warning", "error")]
 
 
-def test_embedding_bag_collection(directory, rng):
-    module = Collection(rng)
-    items, users = module.state.values()
-    with serve(export(module, directory, name="ranker")) as server, connect(server) as client:
-        expect_equal(client.models(), ["t_item", "t_user", "ranker"])
-        expect_equal([(f["name"], f["model"]) for f in client.features("ranker")],
-                     [("history", "t_item"), ("last.t_item", "t_item"), ("user", "t_user"),
-                      ("last.t_user", "t_user")])
-        got = client.collection("ranker", {"history": [[1, 2], []], "user": [[3, 4]],
-                                           "last.t_user": [[9]]})
-        expect(np.array_equal(got["history"][0], (items[1] + items[2]) / np.float32(2)), got)
-        expect(not got["history"][1].any(), "an empty bag")
-        expect(np.array_equal(got["user"][0], users[3] + users[4]), got)
-        expect(np.array_equal(got["last.t_user"][0], users[9]), got)
+@pytest.fixture(name="checkpoint")
+def fake_checkpoint(monkeypatch):
+    """Sets what main reads in place of a file, which needs torch."""
+    state = {}
+    monkeypatch.setattr(bagserve_export, "_load", lambda path: state)
+    return state
 
 
-def test_state_dict(directory, rng):
-    """Names and reductions as they are told; data begins at a page."""
-    state = {"a/b.weight": rng.random((9, 3), np.float32), "scalar": np.zeros(3, np.float32),
-             "wide": rng.random((5, 2)), "half.weight": rng.random((4, 5)).astype(np.float16)}
-    reductions = {"a/b.weight": "mean", "wide": "max", "half.weight": "sum"}
-    configuration = export(state, directory, reduction=reductions)
-    models = json.loads(configuration.read_text())["models"]
-    expect_equal([(m["name"], m["reduction"]) for m in models],
-                 [("a_b", "mean"), ("wide", "max"), ("half", "sum")])
-    raw = (directory / "a_b.safetensors").read_bytes()
-    expect_equal((len(raw) - 9 * 3 * 4) % 4096, 0)
-    expect_equal(raw[-108:], state["a/b.weight"].tobytes())
-    with serve(configuration) as server, connect(server) as client:
-        rows = state["a/b.weight"]
-        got = client.bags("a_b", [[0, 8]])
-        expect(np.array_equal(got[0], (rows[0] + rows[8]) / np.float32(2)), got)
-        expect(np.array_equal(client.bags("wide", [[0, 4]])[0],
-                              np.maximum(state["wide"][0], state["wide"][4])), "max of FP64")
-        expect(np.array_equal(client.bags("half", [[2]])[0], state["half.weight"][2]), "FP16")
+def run_main(*arguments):
+    main(["model.pt", *map(str, arguments)])
 
 
-def test_what_is_not_known_is_an_error(directory, rng):
+# ---- tables -----------------------------------------------------------------------------------
+def test_tables(directory, rng):
+    """Each with rules of its own, in a folder that --models and --config serve alike; data begins at a page."""
+    rows, wide = rng.random((9, 3), np.float32), rng.random((5, 2))
+    half = rng.random((4, 5)).astype(np.float16)
+    exported = Export()
+    expect_equal(exported.table("a/b", rows, "mean", padding_idx=-1), "a_b")
+    exported.table("wide", wide, "max")
+    exported.table("half", half, "sum", include_last_offset=True)
+    exported.collection("both", {"x": "a_b", "y": "wide"})
+    configuration = exported.write(directory)
+    raw = (directory / "a_b" / "1" / "table.safetensors").read_bytes()
+    expect_equal(((len(raw) - 9 * 3 * 4) % 4096, raw[-108:]), (0, rows.tobytes()))
+    expect_equal(sorted(path.name for path in directory.iterdir()),
+                 ["a_b", "bagserve.json", "both", "half", "wide"], "nothing else is left")
+    expect_equal((directory / "a_b" / "1").stat().st_mode & 0o777, 0o777 & ~_umask(), "others may read it")
+    for arguments in (("--models", directory), ("--config", configuration)):
+        with Server(*arguments) as server, connect(server) as client:
+            expect_equal(warnings_of(server), [])
+            expect(np.array_equal(client.bags("a_b", [[0, 1, 8]])[0], (rows[0] + rows[1]) / np.float32(2)),
+                   "mean without the padding")
+            expect(np.array_equal(client.bags("wide", [[0, 4]])[0], np.maximum(wide[0], wide[4])), "FP64")
+            expect(np.array_equal(client.offsets("half", [2, 3], [0, 1])[0], half[2]), "FP16")
+            got = client.collection("both", {"y": [[1]], "x": [[2, 8]]})
+            expect(np.array_equal(got["x"][0], rows[2]) and np.array_equal(got["y"][0], wide[1]), got)
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_versions(directory, rng):
+    """A second one goes beside the first; none is written over, and nothing is left of a failed one."""
+    first, second = rng.random((2, 4, 3), np.float32)
+    for version, rows in ((1, first), (2026112304, second)):
+        exported = Export()
+        exported.table("items", rows, "sum")
+        exported.write(directory, version)
+        with pytest.raises(ValueError, match=f"items/{version} is there already.*--version"):
+            exported.write(directory, version)
+    for wrong in (0, -1, 1.0, "2", None):
+        with pytest.raises(ValueError, match="whole number from 1"):
+            exported.write(directory, wrong)
+    expect_equal(sorted(path.name for path in directory.iterdir()), ["bagserve.json", "items"])
+    with serve(directory) as server, connect(server) as client:
+        expect(np.array_equal(client.bags("items", [[3]])[0], second[3]), "the newest is served")
+        expect_equal(client.metadata("items")["versions"], ["2026112304"])
+
+
+def test_existing_configurations(directory, rng):
+    """One that serves the folder stays, one that says nothing of it is merged, any other is refused."""
+    path = directory / "bagserve.json"
+    exported = Export()
+    exported.table("items", rng.random((4, 3), np.float32), "sum")
+    np.save(directory.parent / f"{directory.name}.npy", np.ones((2, 2), np.float32))
+    other = {"name": "other", "path": f"../{directory.name}.npy"}
+    for content, words in (({"models_dir": "/nowhere"}, "serves the folder /nowhere, not its own"),
+                           ({"models": [{"name": "items", "path": "x.npy"}]}, "has a model 'items' of its own"),
+                           ([1], "no configuration"), ({"models": [{}]}, "no configuration")):
+        write_json(path, content)
+        with pytest.raises(ValueError, match=words):
+            exported.write(directory)
+        expect_equal((json.loads(path.read_text()), [p.name for p in directory.iterdir()]),
+                     (content, ["bagserve.json"]))
+    path.write_text("{")
+    with pytest.raises(ValueError, match="no configuration"):
+        exported.write(directory)
+    write_json(path, {"http": {"max_connections": 7}, "models": [other]})
+    exported.write(directory)
+    want = {"http": {"max_connections": 7}, "models": [other], "models_dir": "."}
+    expect_equal(json.loads(path.read_text()), want)
+    with Server("--config", path) as server, connect(server) as client:
+        expect_equal(client.models(), ["other", "items"])
+    write_json(path, want | {"models_dir": str(directory)})
+    exported.write(directory, 2)
+    expect_equal(json.loads(path.read_text()), want | {"models_dir": str(directory)})
+    (directory.parent / f"{directory.name}.npy").unlink()
+
+
+def test_row_formats(directory, rng):
+    """Quantised by the program; a format or a program that is not there is said, and nothing is written."""
+    rows = rng.random((20, 8), np.float32)
+    for row_format, error in (("int8", 0.002), ("int4", 0.04)):
+        exported = Export(row_format, PROGRAM)
+        exported.table("items", rows, "mean")
+        exported.write(directory / row_format)
+        files = sorted(path.name for path in (directory / row_format / "items" / "1").iterdir())
+        expect_equal(files, ["config.json", "table.safetensors"])
+        with serve(directory / row_format) as server, connect(server) as client:
+            expect_equal(client.metadata("items")["parameters"]["row_format"], row_format)
+            got = client.bags("items", [[3, 4]])
+            expect(np.allclose(got[0], (rows[3] + rows[4]) / 2, atol=error), got)
+    for exported, words in ((Export("int7", PROGRAM), "int7"), (Export("int8", "/nowhere/bagserve"),
+                                                               "needs the program /nowhere/bagserve")):
+        exported.table("items", rows, "sum")
+        with pytest.raises(ValueError, match=words):
+            exported.write(directory / "failed")
+        expect_equal(list((directory / "failed").iterdir()), [])
+
+
+def test_what_is_wrong_with_tables(rng):
     table = rng.random((4, 2), np.float32)
-    codes, quantised = rng.integers(0, 256, (4, 2)).astype(np.uint8), Collection(rng)
-    for name in list(quantised.state):
-        quantised.state |= {name: codes, name + "_qscale": table[:, :1], name + "_qbias": table[:, 1:]}
+    codes = rng.integers(0, 256, (4, 2)).astype(np.uint8)
+    twice = Export()
+    twice.table("a b", table, "sum")
+    split = {"t.weight": codes, "t.weight_qscale": table, "t.weight_qbias": table}
     for work, words in (
-            (lambda: export({"a": table}, directory), "reduction is None"),
-            (lambda: export({"a": table}, directory, reduction="avg"), "sum, mean, max, sqrtn"),
-            (lambda: export({"a": table}, directory, reduction={}), "reduction is None"),
-            (lambda: export({"a": table[0]}, directory, reduction="sum"), "2 dimensions"),
+            (lambda: Export().table("a", table, "avg"), "sum, mean, max, sqrtn"),
+            (lambda: Export().table("a", table, None), "reduction is None"),
             (lambda: Export().table("a", table[0], "sum"), "2 dimensions"),
             (lambda: Export().table("a", table > 0, "sum"), "bool"),
-            (lambda: Export().state_dict({"a": table}, "sum", ["b"]), "no 'b'; it has a"),
-            (lambda: export({"t.weight": codes, "t.weight_qscale": table, "t.weight_qbias": table},
-                            directory, reduction="sum"), "'t.weight' has codes.*bagserve convert"),
-            (lambda: Export().embedding_bag_collection("c", quantised), "has codes.*weight_qscale"),
-            (lambda: Export().embedding_bag("a", types.SimpleNamespace(
-                weight=table, max_norm=1.0)), "max_norm")):
+            (lambda: Export().table("a", table, "sum", padding_idx=4), "padding_idx is 4; .* from -4 to 3"),
+            (lambda: twice.table("a_b", table, "sum"), "two models would be called 'a_b'"),
+            (lambda: model_name("..."), "makes no name"),
+            (lambda: model_name("x" * 129), "makes no name"),
+            (lambda: add_tables(Export(), split, ["t=t.weight"], "sum"), "'t.weight' has codes.*bagserve convert")):
         with pytest.raises(ValueError, match=words):
             work()
-    expect_equal(list(directory.iterdir()), [])
 
 
-# ---- with torch -------------------------------------------------------------------------------
-def test_embedding_bags(directory, torch):
-    """Every mode and option of nn.EmbeddingBag, bit for bit."""
-    torch.manual_seed(3)
-    module = torch.nn.ModuleDict({
-        "sum": torch.nn.EmbeddingBag(10, 4, mode="sum"),
-        "mean": torch.nn.EmbeddingBag(10, 4),
-        "max": torch.nn.EmbeddingBag(10, 4, mode="max"),
-        "padded": torch.nn.EmbeddingBag(10, 4, mode="mean", padding_idx=1),
-        "ends": torch.nn.EmbeddingBag(10, 4, mode="sum", include_last_offset=True)})
-    single = torch.nn.Embedding(10, 4, padding_idx=2)
-    with torch.no_grad():
-        single.weight[2] = 5
-    module["single"] = single
-    configuration = export(module, directory)
-    with serve(configuration) as server, connect(server) as client:
-        for name, part in module.items():
-            if name == "single":
-                want, got = part(torch.tensor([[2], [3]]))[:, 0], client.bags(name, [[2], [3]])
-            else:
-                starts = STARTS + [len(IDS)] if name == "ends" else STARTS
-                want = part(torch.tensor(IDS), torch.tensor(starts))
-                got = client.offsets(name, IDS, starts)
-            expect(np.array_equal(got, want.detach().numpy()), f"{name}: {got} for {want}")
-
-
-def test_types(directory, torch):
-    table = torch.randn(6, 3)
-    state = {str(kind)[6:]: table.to(kind) for kind in (torch.bfloat16, torch.float16,
-                                                       torch.float64)}
-    with serve(export(state, directory, reduction="sum")) as server, connect(server) as client:
-        for name, tensor in state.items():
-            options = {} if name == "float64" else {"output_datatype": "FP32"}
-            got = client.packed(name, [[0], [5]], **options)
-            expect(np.array_equal(got, tensor[[0, 5]].to(torch.float64).numpy()), f"{name}: {got}")
-
-
-def test_command(directory, torch, capsys):
-    torch.save({"emb.weight": torch.ones(4, 2), "bias": torch.zeros(2)}, directory / "model.pt")
-    main([str(directory / "model.pt"), str(directory / "out"), "--reduction", "mean"])
+# ---- the command ------------------------------------------------------------------------------
+def test_command(directory, rng, checkpoint, capsys):
+    """Each table by its own rules, and many by one flag; what was not asked for is not written."""
+    rows = rng.random((4, 2), np.float32)
+    checkpoint |= {"user.weight": rows, "emb_l.0.weight": rows + 1, "emb_l.12.weight": rows + 2,
+                   "linear.weight": rows, "linear.bias": rows[0]}
+    run_main(directory, "--table", "user=user.weight,reduction=mean,padding_idx=0,include_last_offset=true",
+             "--table", "emb_*=emb_l.*.weight", "--reduction", "sum")
     expect_equal(capsys.readouterr().out,
-                 "emb: 4 rows of 2, mean\n"
-                 "--tensor NAME takes some of them alone\n"
-                 f"bagserve serve --config {directory}/out/bagserve.json\n")
-    main([str(directory / "model.pt"), str(directory / "one"), "--reduction", "sum", "--tensor", "emb.weight"])
-    expect_equal(capsys.readouterr().out,
-                 f"emb: 4 rows of 2, sum\nbagserve serve --config {directory}/one/bagserve.json\n")
-    with serve(directory / "out" / "bagserve.json") as server, connect(server) as client:
-        expect_equal(client.bags("emb", [[0, 3]]).tolist(), [[1, 1]])
-    with pytest.raises(SystemExit, match="no 'rows'; it has emb.weight, bias"):
-        main([str(directory / "model.pt"), str(directory), "--reduction", "sum", "--tensor", "rows"])
+                 "user: 4 rows of 2, mean\nemb_0: 4 rows of 2, sum\nemb_12: 4 rows of 2, sum\n"
+                 f"bagserve serve --config {directory}/bagserve.json\n")
+    expect_equal(json.loads((directory / "user" / "1" / "config.json").read_text()),
+                 {"reduction": "mean", "padding_idx": 0, "include_last_offset": True})
+    run_main(directory, "--table", "user=user.weight,reduction=max", "--version", "2", "--row-format", "int8",
+             "--program", PROGRAM)
+    with serve(directory) as server, connect(server) as client:
+        expect_equal(client.models(), ["emb_0", "emb_12", "user"])
+        expect(np.array_equal(client.bags("emb_12", [[1, 3]])[0], rows[1] + 2 + (rows[3] + 2)), "sum")
+        expect_equal(client.metadata("user")["parameters"]["row_format"], "int8")
+        expect(np.allclose(client.bags("user", [[0, 1]])[0], np.maximum(rows[0], rows[1]), atol=0.01), "max")
 
 
-def test_other_checkpoints(directory, torch, capsys):
-    """A state_dict one level down is found; what holds none is said, without a traceback."""
-    module = torch.nn.EmbeddingBag(6, 2)
-    files = {"lightning.pt": {"epoch": 3, "state_dict": module.state_dict()},
-             "nested.pt": {"model_state_dict": module.state_dict(), "optimizer": {"step": 1}}}
-    for name, content in files.items():
-        torch.save(content, directory / name)
-        main([str(directory / name), str(directory / f"{name}.d"), "--reduction", "sum"])
-        expect((directory / f"{name}.d/weight.safetensors").exists(), name)
-    torch.save(module, directory / "module.pt")
-    torch.save({"loss": 1, "net": {"step": 2}}, directory / "none.pt")
-    torch.save([1, 2], directory / "list.pt")
-    (directory / "text.pt").write_text("import torch")
-    for name, words in (("module.pt", "export(module, directory)"), ("none.pt", "it has loss, net"),
-                        ("list.pt", "a list"), ("text.pt", "no checkpoint of tensors alone"),
-                        ("missing.pt", "No such file")):
+def test_what_the_command_refuses(directory, rng, checkpoint, capsys):
+    """With what there is to choose from; and nothing is written."""
+    rows = rng.random((4, 2), np.float32)
+    checkpoint |= {"user.weight": rows, "linear.weight": rows, "linear.bias": rows[0]}
+    table = ("--reduction", "sum", "--table")
+    for arguments, words in (
+            (("--reduction", "sum"), ["which of its tensors are tables",
+                                      "--table user=user.weight,reduction=...   4 x 2"]),
+            (("--table", "user=user.weight"), ["say how it pools", "reduction=sum|mean|max|sqrtn"]),
+            ((*table, "user=nobody"), ["no 'nobody'", "--table linear=linear.weight"]),
+            ((*table, "user=x.*"), ["NAME=KEY, both with one *"]),
+            ((*table, "x*=x.*"), ["no 'x.*'"]),
+            ((*table, "user.weight"), ["NAME=KEY"]),
+            ((*table, "user=linear.bias"), ["user: a table has 2 dimensions"]),
+            ((*table, "user=user.weight,reducton=sum"), ["'reducton' is none of reduction, padding_idx"]),
+            ((*table, "user=user.weight,padding_idx=first"), ["padding_idx must be a whole number"]),
+            ((*table, "user=user.weight,padding_idx=4"), ["from -4 to 3"]),
+            ((*table, "user=user.weight", "--table", "user=linear.weight"), ["two models would be called 'user'"])):
         with pytest.raises(SystemExit) as ended:
-            main([str(directory / name), str(directory / "d"), "--reduction", "sum"])
-        expect(name in str(ended.value) and words in str(ended.value), f"{ended.value}")
-    expect(not (directory / "d").exists(), "something was written")
-    capsys.readouterr()
-
-
-def test_walk_through(directory, torch):
-    """config/examples/two_tower.py: trained, exported, served, and ranked as torch ranks."""
-    script = [ROOT / "config" / "examples" / "two_tower.py"]
-
-    def step(*arguments):
-        return subprocess.run(["/usr/bin/python3", *script, *arguments], check=True, text=True,
-                              capture_output=True, timeout=4 * TIMEOUT_S).stdout
-
-    configuration = directory / "two_tower" / "bagserve.json"
-    said = step("train", configuration.parent)
-    expect(f"serve --config {configuration}" in said, said)
-    catalogue = json.loads((configuration.parent / "catalogue.json").read_text())
-    with serve(configuration) as server:
-        lines = step("rank", configuration.parent, f"{server.host}:{server.port}").splitlines()[1:]
-        with connect(server) as client:
-            user = client.bags("user", [catalogue["user"]])[0]
-            scores = client.packed("item", np.array(catalogue["tags"])) @ user
-    expect(torch.allclose(torch.tensor(scores), torch.tensor(catalogue["scores"]), atol=1e-4),
-           "other scores than the model's")
-    expect_equal(len(lines), 5)
-    expect(all("of topic 3," in line for line in lines), lines)
+            run_main(directory / "out", *arguments)
+        for word in ["model.pt: "] + words:
+            expect(word in str(ended.value), f"'{ended.value}' lacks '{word}'")
+    with pytest.raises(SystemExit):
+        run_main(directory / "out", *table, "user=user.weight", "--version", "new")
+    expect("invalid int value: 'new'" in capsys.readouterr().err, "the version")
+    expect(not (directory / "out").exists(), "something was written")
+    (directory / "file").touch()
+    with pytest.raises(SystemExit, match="file"):
+        run_main(directory / "file", *table, "user=user.weight")

@@ -37,7 +37,7 @@ PAGES = sorted(str(path.relative_to(ROOT)) for path in
 # Flags of other programs, and variables of the proxies' recipes, that pages name.
 OTHER_FLAGS = {"--install", "--latency", "--unix-socket"}
 OTHER_VARIABLES = {"BAGSERVE_ONE", "BAGSERVE_TWO", "BAGSERVE_THREE"}
-MODULES = {"bagserve_admin", "bagserve_client", "bagserve_export"}
+MODULES = {"bagserve_admin", "bagserve_client", "bagserve_export", "bagserve_torch"}
 BLOCK_TIMEOUT_S = 60
 COMMANDS = {"sh": ["bash", "-eu", "-c"], "python": ["/usr/bin/python3", "-c"]}
 REFUSED = ("bash", "shell", "console")

@@ -253,6 +253,9 @@ def test_a_configuration_beside_the_tables(directory):
     write_json(exported, {"models_dir": "."})
     with Server("--config", exported) as server:
         expect_equal([e for e in server.events() if e["event"] in ("skipped", "ignored")], [])
+    with Server("--models", root) as server:
+        expect_equal([e for e in server.events() if e["event"] in ("skipped", "ignored")], [],
+                     "it names nothing but the folder")
 
 
 def test_nothing_to_serve(directory):

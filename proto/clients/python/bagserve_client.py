@@ -24,6 +24,7 @@ A closed client raises RuntimeError. After a fork the child makes connections of
 so, too, in another event loop.
 
 A server with a token_file wants Client(..., token=TOKEN), and behind TLS Client("https://HOST").
+Client("unix:///run/bagserve.sock") asks at a Unix-domain socket, as --unix and --admin-socket make them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import json
 import operator
 import os
 import random
+import socket
 import ssl
 import threading
 import time
@@ -324,6 +326,15 @@ def _wait_s(attempt, headers):
     return said_s + random.uniform(0, min(_FIRST_JITTER_S * 2**(attempt - 1), _LONGEST_WAIT_S))
 
 
+def _socket_path(address):
+    """The path in unix:///PATH or unix:PATH."""
+    path = address[len("unix:"):]
+    path = path[2:] if path.startswith("//") else path
+    if not path.strip("/"):
+        raise ValueError(f"'{address}' names no socket: it must be unix:///PATH")
+    return path
+
+
 # ---- calls ------------------------------------------------------------------------------------
 _clients = weakref.WeakSet()  # whose connections a child of this process must not use
 
@@ -348,21 +359,29 @@ class _Calls:
     def __init__(self, address: str = "127.0.0.1:8000", timeout_s: float = 30.0, retries: int = 2,
                  token: Optional[str] = None, ssl_context: Optional[ssl.SSLContext] = None,
                  connections: int = 8):
-        scheme, _, rest = address.rpartition("://")
-        self._address = rest.rstrip("/")
-        if scheme not in ("", "http", "https") or "/" in self._address:
-            raise ValueError(f"'{address}' is not HOST:PORT, http://HOST:PORT or https://HOST:PORT")
-        place = urllib.parse.urlsplit("//" + self._address)
-        self._host = place.hostname
-        self._port = place.port or (443 if scheme == "https" else 80)
-        self._ssl = None
-        if scheme == "https":
-            self._ssl = ssl_context or ssl.create_default_context()
+        self._address, self._ssl = address, None
+        self._unix, self._host, self._port = None, "localhost", None
+        if address.startswith("unix:"):
+            self._unix = _socket_path(address)
+        else:
+            self._set_place(address, ssl_context)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout_s, self._retries, self._most = timeout_s, retries, connections
         self._closed = False
         self._start()
         _clients.add(self)
+
+    def _set_place(self, address, ssl_context):
+        scheme, _, rest = address.rpartition("://")
+        self._address = rest.rstrip("/")
+        if scheme not in ("", "http", "https") or "/" in self._address:
+            raise ValueError(f"'{address}' is not HOST:PORT, http://HOST:PORT, https://HOST:PORT or "
+                             f"unix:///PATH")
+        place = urllib.parse.urlsplit("//" + self._address)
+        self._host = place.hostname
+        self._port = place.port or (443 if scheme == "https" else 80)
+        if scheme == "https":
+            self._ssl = ssl_context or ssl.create_default_context()
 
     def _start(self):
         """Begins without connections: also in a child, where the parent's are not for use."""
@@ -542,6 +561,11 @@ class _Calls:
         """The model's versions, inputs and outputs; its `parameters` say what the table is."""
         return self._get(_model_path(model, version))
 
+    def config(self, model: str, version: Version = None) -> Any:
+        """How the model is configured, under the names of Triton's ModelConfig; `parameters` have its
+        rules as dicts of `string_value`."""
+        return self._get(_model_path(model, version) + "/config")
+
     def features(self, model: str, version: Version = None) -> Any:
         """A collection's features in their order: dicts of `name`, `model`, `rows` and so on."""
         return self._get(_model_path(model, version),
@@ -571,8 +595,25 @@ class _Attempts:
 
 
 # ---- the client of threads --------------------------------------------------------------------
+class _UnixConnection(http.client.HTTPConnection):
+    """A connection to a Unix-domain socket."""
+
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(self._path)
+        except BaseException:
+            self.close()
+            raise
+
+
 class Client(_Calls):
-    """Calls to one server; `address` is HOST:PORT or a URL without a path.
+    """Calls to one server; `address` is HOST:PORT, a URL without a path, or unix:///PATH.
 
     `token` is sent with every call. https:// is verified as `ssl_context` (an ssl.SSLContext) says,
     or else by the system's certificates. Calls beyond `connections` at once wait for each other.
@@ -596,6 +637,8 @@ class Client(_Calls):
         self.close()
 
     def _connect(self):
+        if self._unix:
+            return _UnixConnection(self._unix, self._timeout_s)
         if self._ssl:
             return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s,
                                                context=self._ssl)
@@ -704,11 +747,16 @@ class AsyncClient(_Calls):
             except _Closed:  # while it was idle: another one, or a new one
                 pass
         try:
-            streams = await asyncio.open_connection(self._host, self._port, ssl=self._ssl)
+            streams = await self._connect()
         except OSError as problem:
             return None, None, None, ConnectionFailed(
                 f"cannot connect to {self._address}: {problem}")
         return await self._talk(streams, request, False)
+
+    async def _connect(self):
+        if self._unix:
+            return await asyncio.open_unix_connection(self._unix)
+        return await asyncio.open_connection(self._host, self._port, ssl=self._ssl)
 
     async def _talk(self, streams, request, kept):
         """One request and its answer; the connection is kept where all went well."""
@@ -732,7 +780,8 @@ class AsyncClient(_Calls):
         return status, headers, body, None
 
     def _head(self, request):
-        headers = {"Host": self._address, "Accept": "*/*"} | self._headers | request.headers
+        host = "localhost" if self._unix else self._address
+        headers = {"Host": host, "Accept": "*/*"} | self._headers | request.headers
         if request.body is not None:
             headers["Content-Length"] = str(len(request.body))
         lines = [f"{request.method} {request.path} HTTP/1.1"]

@@ -1,30 +1,34 @@
-"""Writes tables that bagserve serves, and their configuration, from PyTorch: one file, on NumPy.
+"""Writes tables that bagserve serves, from PyTorch's checkpoints: one file, on NumPy.
 
-    from bagserve_export import export
+A state_dict does not say which of its tensors are embeddings, nor how they pool, so both are told:
 
-    export(model, "models/")     # any nn.Module: its EmbeddingBags, Embeddings and EmbeddingBagCollections
-    # then: bagserve serve --config models/bagserve.json
+    python3 bagserve_export.py checkpoint.pt models/ \\
+        --table user=user_embedding.weight,reduction=mean,padding_idx=0 \\
+        --table 'emb_*=emb_l.*.weight,reduction=sum'
+    bagserve serve --models models/
 
-or, of a checkpoint that holds a state_dict, from a shell (this needs torch, and reads nothing but tensors):
+This needs torch, and unpickles nothing but tensors. Where the model is, bagserve_torch.export(model, "models/")
+knows all of it by itself.
 
-    python3 bagserve_export.py checkpoint.pt models/ --reduction mean
+A table becomes models/NAME/VERSION/ with table.safetensors (its rows as the tensor "values", in the type that
+they have, or in a `row_format`) and config.json, which says how it pools; a collection is a config.json that
+names its features. So the folder is one that --models, the image, the package and Kubernetes take as it is;
+bagserve.json beside them says the same for --config, and is left as it is where it serves the folder already.
+Versions that are there are never written over.
 
-A table becomes NAME.safetensors with its rows as the tensor "values", in the type that they have. The
-configuration says how the module pools: its mode, padding_idx and include_last_offset. A state_dict does not
-know the mode: it must be told. Whatever the server would answer otherwise than the module is an error.
-
-TorchRec's EmbeddingBagCollection becomes a collection of its features, in the order of its configurations;
-a feature of several tables is named FEATURE.TABLE. Neither torch nor torchrec is imported here: what has
-their attributes is taken for theirs.
+Torch is not imported here but for reading a checkpoint: what has a tensor's attributes is taken for one.
 """
 
 import argparse
 import json
 import pathlib
 import re
+import shutil
 import struct
+import subprocess
 import sys
-from typing import Any, Mapping, Union
+import tempfile
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -32,12 +36,31 @@ _ALIGNMENT = 4096  # of the data in a file
 _TYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "int16": "I16",
           "int32": "I32", "int64": "I64", "uint8": "U8"}
 _REDUCTIONS = ("sum", "mean", "max", "sqrtn")
+# Keys of a model that --table may set beside its reduction.
+_RULES = ("padding_idx", "include_last_offset", "default_index", "weighted_mean", "prune_invalid",
+          "out_of_range", "output_datatype")
 _BLOCK_ROWS = 65536
 
 
-# ---- files ------------------------------------------------------------------------------------
+# ---- tensors and files ------------------------------------------------------------------------
+def model_name(path):
+    """What a module or a tensor of this path is called on the server: other characters become '_'."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", path).strip(".")
+    if not 0 < len(name) <= 128:
+        raise ValueError(f"'{path}' makes no name of a model: those have 1 to 128 of A-Z a-z 0-9 . _ -")
+    return name
+
+
 def _array(tensor, what):
     """(type in safetensors, NumPy array) of a tensor or an array; no copy of what is on the CPU."""
+    layout = str(getattr(tensor, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        raise ValueError(f"{what}: its tensor is sparse ({layout}): give it as tensor.to_dense()")
+    if getattr(tensor, "is_quantized", False):
+        raise ValueError(f"{what}: its tensor is quantised: give the floats, tensor.dequantize(), and "
+                         f"have them quantised by row_format")
+    if getattr(tensor, "is_meta", False):
+        raise ValueError(f"{what}: its tensor is on the device meta and has no data")
     for attribute in ("detach", "cpu", "contiguous"):
         if not isinstance(tensor, np.ndarray) and hasattr(tensor, attribute):
             tensor = getattr(tensor, attribute)()
@@ -52,13 +75,12 @@ def _array(tensor, what):
     return kind, array
 
 
-def _check_plain(state, key):
+def check_codes(state, key):
     """Codes are no rows: pooled without their scales they would be other numbers."""
     if f"{key}_qscale" in state:
         raise ValueError(f"'{key}' has codes whose scales are in '{key}_qscale': save these tensors and "
                          f"'{key}_qbias' with numpy.savez, and join them with 'bagserve convert "
                          f"FILE.npz#{key},row_elements=N OUT.safetensors'")
-    return state[key]
 
 
 def _bf16_bits(tensor):
@@ -75,143 +97,206 @@ def write_safetensors(path, tensors, metadata=None):
         end += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as file:
+    with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, array in tensors.values():
             little = array.dtype.newbyteorder("<")
             for first in range(0, len(array), _BLOCK_ROWS):
                 block = np.ascontiguousarray(array[first:first + _BLOCK_ROWS], little)
                 file.write(block.tobytes())
-    partial.replace(path)
 
 
+def _quantise(plain, path, row_format, program):
+    """Has the program's own encoders write the rows of a file."""
+    command = [program, "convert", "--row-format", row_format, str(plain), str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise ValueError(f"row_format needs the program {program}, which quantises: put its folder into "
+                         f"PATH, or name it (program, --program)") from None
+    if done.returncode:
+        raise ValueError(done.stderr.strip().replace(f"{plain.parent}/", ""))
+
+
+# ---- the folder -------------------------------------------------------------------------------
 class Export:
-    """Tables and models that are collected, and then written to one folder with `write`."""
+    """Tables and collections that are gathered, and then written to a folder of models with `write`.
 
-    def __init__(self):
-        self.tables, self.models, self.matrices = {}, [], {}
+    `row_format` quantises all tables (int8, int4, ...); `program` is the bagserve that does it.
+    """
 
-    def _name(self, wanted):
-        """A name that a model may have and that no other has."""
-        name = re.sub(r"[^A-Za-z0-9._-]", "_", wanted).strip(".") or "table"
-        taken = {model["name"] for model in self.models}
-        unique = name
-        number = 2
-        while unique in taken:
-            unique, number = f"{name}_{number}", number + 1
-        return unique
+    def __init__(self, row_format: Optional[str] = None, program: str = "bagserve"):
+        self.tables, self.models, self.matrices = {}, {}, {}
+        self.row_format, self.program = row_format, program
 
-    def table(self, name, tensor, reduction, projection=None, **keys):
-        """Adds a table that pools by `reduction`; `projection` is an nn.Linear that follows, `keys` any
+    def _add(self, wanted, settings):
+        name = model_name(wanted)
+        if name in self.models:
+            raise ValueError(f"two models would be called '{name}', the second one for '{wanted}': give "
+                             f"them different names")
+        self.models[name] = settings
+        return name
+
+    def table(self, name: str, rows: Any, reduction: str, projection: Any = None, **rules: Any) -> str:
+        """Adds a table that pools by `reduction`; `projection` is an nn.Linear that follows, `rules` any
         keys of a model in the configuration. Returns the model's name."""
         if reduction not in _REDUCTIONS:
             raise ValueError(f"{name}: reduction is {reduction!r}; it must be one of "
                              f"{', '.join(_REDUCTIONS)}")
-        name = self._name(name)
-        self.tables[name] = _array(tensor, name)
-        model = {"name": name, "path": f"{name}.safetensors", "reduction": reduction}
-        model |= {key: value for key, value in keys.items() if value is not None}
-        if projection is not None:
-            model |= self._projection(name, projection)
-        self.models.append(model)
+        kind, array = _array(rows, name)
+        padding = rules.get("padding_idx")
+        if padding is not None and not -len(array) <= padding < len(array):
+            raise ValueError(f"{name}: padding_idx is {padding}; it must be from {-len(array)} to "
+                             f"{len(array) - 1}")
+        settings = {"reduction": reduction}
+        settings |= {key: value for key, value in rules.items() if value is not None}
+        matrices = {} if projection is None else _projection(name, projection, array.shape[1])
+        name = self._add(name, settings | {key: f"dense/{key}.npy" for key in matrices})
+        self.tables[name], self.matrices[name] = (kind, array), matrices
         return name
 
-    def _projection(self, name, linear):
-        _, weight = _array(linear.weight, f"{name}: projection")
-        if weight.shape[1] != self.tables[name][1].shape[1]:
-            raise ValueError(f"{name}: the projection takes {weight.shape[1]} numbers, a row has "
-                             f"{self.tables[name][1].shape[1]}")
-        keys = {"projection": f"{name}.projection.npy"}
-        self.matrices[keys["projection"]] = np.ascontiguousarray(weight.T, np.float32)
-        if linear.bias is not None:
-            keys["bias"] = f"{name}.bias.npy"
-            bias = linear.bias.detach().cpu().numpy()
-            self.matrices[keys["bias"]] = np.ascontiguousarray(bias, np.float32)
-        return keys
-
-    # ---- modules ------------------------------------------------------------------------------
-    def embedding_bag(self, name, module, projection=None):
-        """An nn.EmbeddingBag as it pools; of an nn.Embedding, whose ids are bags of one, the sum."""
-        if getattr(module, "max_norm", None) is not None:
-            raise ValueError(f"{name}: max_norm changes rows as they are looked up, which the server "
-                             f"does not do; apply it to the weights and set it to None first")
-        if not hasattr(module, "mode"):  # an Embedding looks up the row of its padding_idx, too
-            return self.table(name, module.weight, "sum", projection)
-        return self.table(name, module.weight, module.mode, projection,
-                          padding_idx=module.padding_idx,
-                          include_last_offset=module.include_last_offset or None)
-
-    def embedding_bag_collection(self, name, module):
-        """TorchRec's EmbeddingBagCollection: its tables, and a collection of its features."""
-        state, features, configs = module.state_dict(), [], module.embedding_bag_configs()
-        names = [feature for config in configs for feature in config.feature_names]
-        for config in configs:
-            pooling = str(getattr(config.pooling, "value", config.pooling)).lower()
-            rows = _check_plain(state, f"embedding_bags.{config.name}.weight")
-            table = self.table(config.name, rows, pooling)
-            for feature in config.feature_names:
-                shared = names.count(feature) > 1
-                features.append({"name": f"{feature}.{config.name}" if shared else feature,
-                                 "model": table})
-        name = self._name(name)
-        self.models.append({"name": name, "features": features})
-        return name
-
-    def module(self, module, name="table"):
-        """Whatever of a module holds rows; the names are those of its parts, or `name` for itself."""
-        found = False
-        inside = ()
-        for path, part in module.named_modules():
-            if inside and path.startswith(inside):
-                continue
-            if hasattr(part, "embedding_bag_configs"):
-                self.embedding_bag_collection(path or name, part)
-                inside += (f"{path}." if path else "",)
-            elif hasattr(part, "num_embeddings") and hasattr(part, "weight"):
-                self.embedding_bag(path or name, part)
-            else:
-                continue
-            found = True
-        if not found:
-            raise ValueError("the module has no EmbeddingBag, Embedding or EmbeddingBagCollection")
-
-    def state_dict(self, state, reduction, names=None):
-        """The 2-D tensors of a state_dict, or those named; `reduction` is one for all, or a dict by
-        name. A name loses its ".weight"."""
-        names = names or [key for key, tensor in state.items() if len(tensor.shape) == 2]
-        if not names:
-            raise ValueError("the state_dict has no tensor of 2 dimensions")
-        for key in names:
-            if key not in state:
-                raise ValueError(f"the state_dict has no '{key}'; it has {', '.join(state)}")
-            pools = reduction.get(key) if isinstance(reduction, dict) else reduction
-            self.table(key[:-len(".weight")] if key.endswith(".weight") else key,
-                       _check_plain(state, key), pools)
+    def collection(self, name: str, features: Mapping[str, str]) -> str:
+        """Adds a collection of features, given as the tables' names by theirs. Returns its name."""
+        return self._add(name, {"features": [{"name": feature, "model": table}
+                                             for feature, table in features.items()]})
 
     # ---- writing ------------------------------------------------------------------------------
-    def write(self, directory):
-        """Writes all files; the configuration, bagserve.json, is the last. Returns its path."""
+    def write(self, directory: Union[str, pathlib.Path], version: int = 1) -> pathlib.Path:
+        """Writes all files, whole versions at a time; returns the path of bagserve.json."""
         directory = pathlib.Path(directory)
+        if not isinstance(version, int) or version < 1:
+            raise ValueError(f"version is {version!r}; it must be a whole number from 1 on")
+        configuration = _Configuration(directory, self.models)
+        for name in self.models:
+            if (directory / name / str(version)).exists():
+                raise ValueError(f"{directory / name / str(version)} is there already, and versions are not "
+                                 f"written over: give the next one (version, --version)")
         directory.mkdir(parents=True, exist_ok=True)
-        for name, table in self.tables.items():
-            write_safetensors(directory / f"{name}.safetensors", {"values": table})
-        for name, matrix in self.matrices.items():
-            np.save(directory / name, matrix)
-        configuration = directory / "bagserve.json"
-        configuration.write_text(json.dumps({"models": self.models}, indent=2) + "\n")
-        return configuration
+        staging = pathlib.Path(tempfile.mkdtemp(prefix=".export-", dir=directory))
+        try:
+            self._write_files(staging)
+            for name in self.models:  # tables before the collections over them
+                (directory / name).mkdir(exist_ok=True)
+                (staging / name).rename(directory / name / str(version))
+        finally:
+            shutil.rmtree(staging)
+        return configuration.write()
+
+    def _write_files(self, staging):
+        for name, settings in self.models.items():
+            (staging / name).mkdir()
+            if name in self.tables:
+                self._write_table(staging / name / "table.safetensors", self.tables[name])
+            for key, matrix in self.matrices.get(name, {}).items():
+                (staging / name / "dense").mkdir(exist_ok=True)
+                np.save(staging / name / "dense" / f"{key}.npy", matrix)
+            (staging / name / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+
+    def _write_table(self, path, table):
+        if self.row_format is None:
+            write_safetensors(path, {"values": table})
+            return
+        plain = path.with_name("plain.safetensors")
+        write_safetensors(plain, {"values": table})
+        _quantise(plain, path, self.row_format, self.program)
+        plain.unlink()
 
 
-def export(source: Any, directory: Union[str, pathlib.Path], name: str = "table",
-           reduction: Union[str, Mapping[str, str], None] = None) -> pathlib.Path:
-    """Exports a module, or a state_dict with its `reduction`; returns the configuration's path."""
-    exported = Export()
-    if hasattr(source, "named_modules"):
-        exported.module(source, name)
-    else:
-        exported.state_dict(source, reduction)
-    return exported.write(directory)
+def _projection(name, linear, row_elements):
+    _, weight = _array(linear.weight, f"{name}: projection")
+    if weight.shape[1] != row_elements:
+        raise ValueError(f"{name}: the projection takes {weight.shape[1]} numbers, a row has "
+                         f"{row_elements}")
+    matrices = {"projection": np.ascontiguousarray(weight.T, np.float32)}
+    if linear.bias is not None:
+        bias = linear.bias.detach().cpu().numpy()
+        matrices["bias"] = np.ascontiguousarray(bias, np.float32)
+    return matrices
+
+
+class _Configuration:
+    """A folder's bagserve.json: made, or checked before anything is written and kept."""
+
+    def __init__(self, directory, models):
+        self.path, self.content = directory / "bagserve.json", {}
+        if self.path.exists():
+            self._read(models)
+
+    def _read(self, models):
+        try:
+            self.content = json.loads(self.path.read_text())
+            named = {model["name"] for model in self.content.get("models", [])}
+            folder = self.content.get("models_dir", ".")
+        except (ValueError, TypeError, KeyError, AttributeError) as problem:
+            raise ValueError(f"{self.path} is there and is no configuration ({problem}): repair or remove "
+                             f"it") from None
+        if (self.path.parent / folder).resolve() != self.path.parent.resolve():
+            raise ValueError(f"{self.path} is there and serves the folder {folder}, not its own: export to "
+                             f"that one, or remove the file")
+        for name in sorted(named & models.keys()):
+            raise ValueError(f"{self.path} is there and has a model '{name}' of its own: take it out, or "
+                             f"export to another folder")
+
+    def write(self):
+        if "models_dir" not in self.content:
+            partial = self.path.with_name(".bagserve.json")
+            partial.write_text(json.dumps(self.content | {"models_dir": "."}, indent=2) + "\n")
+            partial.replace(self.path)
+        return self.path
+
+
+# ---- checkpoints ------------------------------------------------------------------------------
+def _parse_table(text):
+    """(name, key, settings) of NAME=KEY,reduction=mean,padding_idx=0."""
+    place, *settings = text.split(",")
+    name, equals, key = place.partition("=")
+    if not (name and equals and key) or name.count("*") != key.count("*") or key.count("*") > 1:
+        raise ValueError(f"--table {text}: it must be NAME=KEY, both with one * or none")
+    rules = {}
+    for setting in settings:
+        rule, _, value = setting.partition("=")
+        if rule not in ("reduction",) + _RULES:
+            raise ValueError(f"--table {text}: '{rule}' is none of reduction, {', '.join(_RULES)}")
+        try:
+            rules[rule] = json.loads(value)
+        except ValueError:
+            rules[rule] = value
+    padding = rules.get("padding_idx", 0)
+    if not isinstance(padding, int) or isinstance(padding, bool):
+        raise ValueError(f"--table {text}: padding_idx must be a whole number")
+    return name, key, rules
+
+
+def _matching(state, key):
+    """The keys of a state_dict that are meant, each with what * stands for."""
+    pattern = re.compile("(.*)".join(map(re.escape, key.split("*"))), re.DOTALL)
+    return [(found, "".join(match.groups())) for found in state if (match := pattern.fullmatch(found))]
+
+
+def _list_candidates(state):
+    lines = [f"  --table {model_name(key.removesuffix('.weight'))}={key},reduction=...   "
+             f"{' x '.join(map(str, tensor.shape))}"
+             for key, tensor in state.items() if len(tensor.shape) == 2]
+    return "\n".join(lines) or "  nothing"
+
+
+def add_tables(exported: Export, state: Mapping[str, Any], tables: Sequence[str],
+               reduction: Optional[str] = None) -> None:
+    """Adds tables of a state_dict, each given as --table; `reduction` is of those that say none."""
+    if not tables:
+        raise ValueError("say which of its tensors are tables, and how they pool; of 2 dimensions it has\n"
+                         + _list_candidates(state))
+    for text in tables:
+        name, key, rules = _parse_table(text)
+        matching = _matching(state, key)
+        if not matching:
+            raise ValueError(f"it has no '{key}'; of 2 dimensions it has\n{_list_candidates(state)}")
+        pools = rules.pop("reduction", reduction)
+        if pools is None:
+            raise ValueError(f"--table {text}: say how it pools, as reduction={'|'.join(_REDUCTIONS)}")
+        for found, stands_for in matching:
+            check_codes(state, found)
+            exported.table(name.replace("*", stands_for), state[found], pools, **rules)
 
 
 def _load(path):
@@ -224,8 +309,8 @@ def _load(path):
     except Exception as problem:  # of many kinds, by the file and torch's version
         why = str(problem).rpartition("WeightsUnpickler error: ")[2].partition("\n")[0]
         raise ValueError(f"it is no checkpoint of tensors alone ({why}), and nothing else is unpickled: "
-                         f"save module.state_dict(), or call export(module, directory) where the "
-                         f"module is") from None
+                         f"save module.state_dict(), or call bagserve_torch.export(module, directory) "
+                         f"where the module is") from None
 
 
 def _find_state_dict(content):
@@ -237,31 +322,41 @@ def _find_state_dict(content):
         raise ValueError(f"it holds a {type(content).__name__}, not a state_dict")
     for name in ("state_dict", "model_state_dict", "model"):
         if not is_state(content) and is_state(content.get(name)):
-            return content[name]
+            content = content[name]
     if not is_state(content):
         raise ValueError(f"it holds no state_dict; it has {', '.join(map(str, content))}")
     return {name: value for name, value in content.items() if hasattr(value, "shape")}
 
 
-def main(arguments=None):
+def _parser():
     parser = argparse.ArgumentParser(description="Tables for bagserve of a PyTorch checkpoint.")
     parser.add_argument("checkpoint", help="a file that torch.save wrote of a state_dict")
-    parser.add_argument("directory", help="where the tables and bagserve.json go")
-    parser.add_argument("--reduction", required=True, choices=_REDUCTIONS,
-                        help="how the tables pool: a state_dict does not say it")
-    parser.add_argument("--tensor", action="append", help="one of its tensors; all of 2 dimensions if absent")
-    options = parser.parse_args(arguments)
-    exported = Export()
+    parser.add_argument("directory", help="folder of models, where NAME/VERSION/ and bagserve.json go")
+    parser.add_argument("--table", action="append", default=[], metavar="NAME=KEY[,RULE=VALUE]...",
+                        help="the tensor KEY becomes the model NAME; a * in both stands for any text. RULE is "
+                             f"reduction, {', '.join(_RULES)}")
+    parser.add_argument("--reduction", choices=_REDUCTIONS, help="of tables that say none")
+    parser.add_argument("--version", type=int, default=1, metavar="N",
+                        help="a whole number; the highest one is served (1)")
+    parser.add_argument("--row-format", metavar="FORMAT",
+                        help="quantise rows: int8, int4, ... ('bagserve convert --help' lists all)")
+    parser.add_argument("--program", default="bagserve", help="the program that quantises (bagserve)")
+    return parser
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    options = _parser().parse_args(arguments)
+    exported = Export(options.row_format, options.program)
     try:
         state = _find_state_dict(_load(options.checkpoint))
-        exported.state_dict(state, options.reduction, options.tensor)
+        add_tables(exported, state, options.table, options.reduction)
+        configuration = exported.write(options.directory, options.version)
     except ValueError as problem:
         sys.exit(f"{options.checkpoint}: {problem}")
-    configuration = exported.write(options.directory)
+    except OSError as problem:
+        sys.exit(str(problem))
     for name, (_, rows) in exported.tables.items():
-        print(f"{name}: {len(rows)} rows of {rows.shape[1]}, {options.reduction}")
-    if not options.tensor:  # a state_dict has the weights of linear layers, too
-        print("--tensor NAME takes some of them alone")
+        print(f"{name}: {len(rows)} rows of {rows.shape[1]}, {exported.models[name]['reduction']}")
     print(f"bagserve serve --config {configuration}")
 
 

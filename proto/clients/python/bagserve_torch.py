@@ -1,0 +1,430 @@
+"""PyTorch models whose embeddings are on a bagserve server: one file, beside bagserve_client.py.
+
+    from bagserve_torch import Client, export, replace
+
+    export(model, "models/")                # all its embeddings; then: bagserve serve --models models/
+    model.eval()
+    replace(model, Client("127.0.0.1:8000"))   # in their places, modules that ask the server
+    scores = model(features)                # the same bits
+
+`replace` needs no rows: a model may be built with its embeddings on the device meta, and the rest of its
+state_dict loaded with strict=False.
+
+RemoteEmbeddingBag, RemoteEmbedding and RemoteEmbeddingBagCollection are called as nn.EmbeddingBag,
+nn.Embedding and TorchRec's EmbeddingBagCollection are. One call is one request: of a collection for all
+features together. For FP32 tables the answers have the bits of the local modules, but for PyTorch's weights
+with a padding_idx, whose products it rounds before it adds them (the server does not). Ids and weights on
+another device are copied to the CPU, and answers to the device of the ids.
+
+The server has no gradients: a call in training mode is an error unless it is under torch.no_grad().
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import numpy as np
+import torch
+from torch import nn
+
+from bagserve_client import BF16, AsyncClient, BadRequest, Client, NotFound
+from bagserve_export import Export, check_codes, model_name
+
+_MOST_CHANGES = 5  # of a collection, while one request is made
+
+__all__ = ["Client", "RemoteEmbedding", "RemoteEmbeddingBag", "RemoteEmbeddingBagCollection", "export", "replace"]
+
+
+# ---- tensors ----------------------------------------------------------------------------------
+def _to_numpy(tensor, what):
+    """The array of a tensor, which is that of its memory where it is on the CPU."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"'{what}' must be a tensor, not {type(tensor).__name__}")
+    if tensor.is_meta:
+        raise ValueError(f"'{what}' is on the device meta and has no numbers")
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        return BF16(tensor.contiguous().view(torch.int16).numpy().view(np.uint16))
+    return tensor.numpy()
+
+
+def _to_tensor(rows, device):
+    """A tensor of an answer's array; 16 bits that are no float are bfloat16."""
+    if rows.dtype == np.uint16:
+        return torch.from_numpy(rows.astype(np.int16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(np.array(rows)).to(device)
+
+
+# ---- modules that ask -------------------------------------------------------------------------
+class _Remote(nn.Module):
+    """A model of a server, asked by a client that others may use, too."""
+
+    def __init__(self, client: Client, model: str):
+        super().__init__()
+        if isinstance(client, AsyncClient):
+            raise TypeError("a module cannot await: give it a Client in place of an AsyncClient")
+        self.client, self.model = client, model
+
+    def extra_repr(self) -> str:
+        return f"'{self.model}'"
+
+    def _check_gradients(self, weights=None):
+        if not torch.is_grad_enabled():
+            return
+        if self.training:
+            raise RuntimeError(f"'{self.model}' is on a server, which has no gradients: call eval() on the "
+                               f"model, or ask under torch.no_grad()")
+        if weights is not None and weights.requires_grad:
+            raise RuntimeError(f"'{self.model}' is on a server, which has no gradients, and its weights ask "
+                               f"for one: ask under torch.no_grad(), or give weights.detach()")
+
+
+class RemoteEmbeddingBag(_Remote):
+    """nn.EmbeddingBag on a server. `mode` and `padding_idx` are those of the model where they are None."""
+
+    def __init__(self, client: Client, model: str, *, mode: Optional[str] = None,
+                 padding_idx: Optional[int] = None, include_last_offset: bool = False):
+        super().__init__(client, model)
+        if mode not in (None, "sum", "mean", "max", "sqrtn"):
+            raise ValueError(f"mode is {mode!r}; it must be sum, mean, max or sqrtn")
+        self.mode, self.padding_idx, self.include_last_offset = mode, padding_idx, include_last_offset
+
+    def forward(self, input: torch.Tensor, offsets: Optional[torch.Tensor] = None,
+                per_sample_weights: Optional[torch.Tensor] = None) -> torch.Tensor:
+        self._check_gradients(per_sample_weights)
+        ids, weights = _to_numpy(input, "input"), None
+        if per_sample_weights is not None:
+            weights = _to_numpy(per_sample_weights, "per_sample_weights")
+            if per_sample_weights.shape != input.shape:
+                raise ValueError(f"'per_sample_weights' must have the shape of 'input', {tuple(input.shape)}, "
+                                 f"not {tuple(per_sample_weights.shape)}")
+        options = {"reduction": self.mode, "padding_idx": self.padding_idx}
+        if ids.ndim == 2:
+            rows = self._ask_packed(ids, offsets, weights, options)
+        elif ids.ndim == 1:
+            starts = self._starts(offsets)
+            rows = self.client.offsets(self.model, ids, starts, weights,
+                                       include_last_offset=self.include_last_offset, **options)
+        else:
+            raise ValueError(f"'input' must have 1 or 2 dimensions, not {ids.ndim}")
+        return _to_tensor(rows, input.device)
+
+    def _ask_packed(self, ids, offsets, weights, options):
+        if offsets is not None:
+            raise ValueError("'offsets' go with an input of 1 dimension: one of 2 has a bag in each row")
+        rows = self.client.packed(self.model, ids, weights, **options)
+        # As nn.EmbeddingBag does, for which a row's begin is then the end of the one before.
+        return rows[:-1] if self.include_last_offset else rows
+
+    @staticmethod
+    def _starts(offsets):
+        starts = _to_numpy(offsets, "offsets")
+        if starts.ndim != 1:
+            raise ValueError(f"'offsets' must have 1 dimension, not {starts.ndim}")
+        if starts.size and starts[0] != 0:
+            raise ValueError(f"'offsets' must begin with 0, not {starts[0]}")
+        return starts
+
+
+class RemoteEmbedding(_Remote):
+    """nn.Embedding on a server: ids of any shape, a row for each."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self._check_gradients()
+        ids = _to_numpy(input, "input")
+        # Bags of one. Their maximum is the row itself; a sum would begin with 0 and lose the sign of -0.
+        rows = self.client.packed(self.model, ids.reshape(-1, 1), reduction="max")
+        return _to_tensor(rows, input.device).reshape(*ids.shape, *rows.shape[1:])
+
+
+class _Order(NamedTuple):
+    """How the features of a KeyedJaggedTensor become those of the server's collection."""
+
+    served: List[str]  # the server's, in its order
+    places: List[int]  # of each, its place among the keys
+    names: List[str]   # of each, its name in the answer
+    num_keys: int
+
+    def arrange(self, values, lengths, weights):
+        """All three as the server wants them."""
+        if self.places == list(range(self.num_keys)):
+            return values, lengths, weights
+        by_key = lengths.reshape(self.num_keys, -1)
+        ends = np.cumsum(by_key.sum(1))
+        ranges = [slice(ends[place] - by_key[place].sum(), ends[place]) for place in self.places]
+        return (np.concatenate([values[part] for part in ranges]), by_key[self.places].ravel(),
+                None if weights is None else np.concatenate([weights[part] for part in ranges]))
+
+
+class RemoteEmbeddingBagCollection(_Remote):
+    """TorchRec's EmbeddingBagCollection on a server, for whatever has keys(), values() and lengths().
+
+    Keys may come in any order, and those that the collection does not know are left out. The answer is a
+    dict of tensors by feature, in the server's order; where tables share a feature, by FEATURE@TABLE.
+    `is_weighted`: whether the weights of what is asked count; None: where it has some.
+    """
+
+    def __init__(self, client: Client, model: str, *, is_weighted: Optional[bool] = None):
+        super().__init__(client, model)
+        self.is_weighted = is_weighted
+        self._features, self._orders = None, {}
+
+    def forward(self, features: Any) -> Dict[str, torch.Tensor]:
+        keys, values, weights = tuple(features.keys()), features.values(), self._weights_of(features)
+        self._check_gradients(weights)
+        lengths = _to_numpy(features.lengths(), "lengths")
+        if not keys or lengths.ndim != 1 or lengths.size % len(keys):
+            raise ValueError(f"'lengths' must have as many numbers for each of {len(keys)} keys, not the "
+                             f"shape {lengths.shape}")
+        order, outputs = self._ask(keys, (
+            _to_numpy(values, "values"), lengths,
+            None if weights is None else _to_numpy(weights.float(), "weights")))
+        return {name: _to_tensor(outputs[feature], values.device)
+                for name, feature in zip(order.names, order.served)}
+
+    def _weights_of(self, features):
+        if self.is_weighted is None:
+            return features.weights_or_none() if hasattr(features, "weights_or_none") else None
+        return features.weights() if self.is_weighted else None
+
+    def _ask(self, keys, arrays):
+        """The order that was sent, and the answer. Nothing but their order says which values are whose: asked
+        again where the collection has changed since its features were read."""
+        for _ in range(_MOST_CHANGES):
+            before = self._features
+            order = self._order(keys)
+            values, lengths, weights = order.arrange(*arrays)
+            try:
+                outputs = self.client.kjt(self.model, values, lengths, weights=weights)
+            except BadRequest:
+                self._features = None
+                if before is None or self._read_features() == before:
+                    raise
+                continue
+            if list(outputs) == order.served:
+                return order, outputs
+            self._features = None
+        raise RuntimeError(f"the collection '{self.model}' changes faster than it can be asked")
+
+    def _read_features(self):
+        if self._features is None:
+            self._features = [(feature["name"], feature["model"])
+                              for feature in self.client.features(self.model)]
+            self._orders = {}
+        return self._features
+
+    def _order(self, keys):
+        served = self._read_features()
+        if keys not in self._orders:
+            self._orders = {keys: _order_of(keys, served, self.model)}
+        return self._orders[keys]
+
+
+def _feature_name(key, table=None):
+    """A feature on the server; where tables share it, one for each."""
+    name = model_name(key if table is None else f"{key}.{table}")
+    if name == "embeddings":
+        raise ValueError("a feature cannot be named 'embeddings' on a server, where all outputs together "
+                         "are called so: rename it")
+    return name
+
+
+def _order_of(keys, served, model):
+    places = {model_name(key): place for place, key in enumerate(keys)}
+    found, names = [], []
+    for feature, path in served:
+        table = path.rpartition(".")[2]
+        place = places.get(feature)
+        shared = places.get(feature[:-len(table) - 1]) if feature.endswith("." + table) else None
+        if place is None and shared is None:
+            raise KeyError(f"the collection '{model}' needs feature '{feature}'; the keys are "
+                           f"{', '.join(keys)}")
+        found.append(shared if place is None else place)
+        names.append(f"{keys[shared]}@{table}" if place is None else keys[place])
+    return _Order([feature for feature, _ in served], found, names, len(keys))
+
+
+# ---- modules that are local -------------------------------------------------------------------
+class _Part(NamedTuple):
+    """An embedding module of a model."""
+
+    module: nn.Module
+    paths: List[str]  # all that lead to it; the first one gives its name
+    name: str         # of the model on the server
+
+
+def _is_collection(module):
+    return hasattr(module, "embedding_bag_configs")
+
+
+def _find_parts(model):
+    """The embedding modules of a model, collections whole."""
+    parts, collections = {}, ()
+    for path, module in model.named_modules(remove_duplicate=False):
+        if path.startswith(collections):
+            continue
+        if _is_collection(module):
+            collections += (f"{path}." if path else "",)
+        elif not _is_embedding(path, module):
+            continue
+        parts.setdefault(module, []).append(path)
+    if not parts:
+        raise ValueError("the model has no EmbeddingBag, Embedding or EmbeddingBagCollection")
+    return [_Part(module, paths, model_name(paths[0] or "embedding"))
+            for module, paths in parts.items()]
+
+
+def _is_embedding(path, module):
+    if type(module).__module__.startswith(("torch.ao.nn.quantized", "torch.nn.quantized")) and \
+            hasattr(module, "num_embeddings") or hasattr(module, "weight_fake_quant"):
+        raise ValueError(f"'{path}' is quantised ({type(module).__name__} of {type(module).__module__}): give "
+                         f"the module of floats, and have it quantised by row_format")
+    if not isinstance(module, (nn.EmbeddingBag, nn.Embedding)):
+        return False
+    if module.max_norm is not None:
+        raise ValueError(f"'{path}': max_norm changes rows as they are looked up, which the server does not "
+                         f"do; apply it to the weights and set it to None first")
+    return True
+
+
+def _tables_of(collection):
+    """(configuration, its weight, how it pools) of each table of a TorchRec collection."""
+    state = collection.state_dict()
+    for config in collection.embedding_bag_configs():
+        key = f"embedding_bags.{config.name}.weight"
+        check_codes(state, key)
+        yield config, state[key], str(getattr(config.pooling, "value", config.pooling)).lower()
+
+
+def _features_of(part):
+    """{feature on the server: (its table's model, weight, how it pools)} of a collection."""
+    configs = part.module.embedding_bag_configs()
+    all_names = [feature for config in configs for feature in config.feature_names]
+    features = {}
+    for config, weight, pooling in _tables_of(part.module):
+        for feature in config.feature_names:
+            served = _feature_name(feature, config.name if all_names.count(feature) > 1 else None)
+            if served in features:
+                raise ValueError(f"two features of '{part.name}' would be called '{served}' on the server: "
+                                 f"rename one")
+            features[served] = (_table_name(part, config), weight, pooling)
+    return features
+
+
+def _table_name(part, config):
+    return model_name(f"{part.paths[0]}.embedding_bags.{config.name}")
+
+
+# ---- what is done with a model ----------------------------------------------------------------
+def add_module(exported: Export, module: nn.Module) -> Dict[str, str]:
+    """Adds all embeddings of a module to what is exported; as `export`."""
+    names = {}
+    for part in _find_parts(module):
+        if _is_collection(part.module):
+            _add_collection(exported, part)
+        elif isinstance(part.module, nn.EmbeddingBag):
+            exported.table(part.name, part.module.weight, part.module.mode,
+                           padding_idx=part.module.padding_idx,
+                           include_last_offset=part.module.include_last_offset or None)
+        else:  # one row for an id, that of its padding_idx, too
+            exported.table(part.name, part.module.weight, "sum")
+        names |= dict.fromkeys(part.paths, part.name)
+    return names
+
+
+def _add_collection(exported, part):
+    for config, weight, pooling in _tables_of(part.module):
+        exported.table(_table_name(part, config), weight, pooling)
+    exported.collection(part.name, {feature: table
+                                    for feature, (table, _, _) in _features_of(part).items()})
+
+
+def export(module: nn.Module, folder: Any, *, version: int = 1, row_format: Optional[str] = None,
+           program: str = "bagserve") -> Dict[str, str]:
+    """Writes all embeddings of a module, and only these, to a folder of models: NAME/VERSION/ for each, and
+    bagserve.json. Returns the models' names by the modules' paths: a path is the name.
+
+    `row_format` (int8, int4, ...) quantises rows, by the `program`.
+    """
+    exported = Export(row_format, program)
+    names = add_module(exported, module)
+    exported.write(folder, version)
+    return names
+
+
+def replace(module: nn.Module, client: Client, min_bytes: int = 0) -> Dict[str, str]:
+    """Puts remote modules in the place of all embeddings that take at least `min_bytes`; the server serves
+    what `export` wrote of the module. Returns the models' names by the modules' paths.
+
+    Nothing is swapped where the server does not have one of them, or one that answers otherwise.
+    """
+    swaps = []
+    for part in _find_parts(module):
+        if _bytes_of(part.module) < min_bytes:
+            continue
+        if "" in part.paths:
+            raise ValueError(f"the module is an embedding itself, and nothing is around it: use a remote one "
+                             f"of the model '{part.name}' in its place")
+        swaps.append((part, _make_remote(part, client).train(part.module.training)))
+    for part, remote in swaps:
+        for path in part.paths:
+            parent, _, name = path.rpartition(".")
+            setattr(module.get_submodule(parent), name, remote)
+    return {path: part.name for part, _ in swaps for path in part.paths}
+
+
+def _bytes_of(module):
+    weights = [weight for _, weight, _ in _tables_of(module)] if _is_collection(module) else [module.weight]
+    return sum(weight.numel() * weight.element_size() for weight in weights)
+
+
+def _make_remote(part, client):
+    try:
+        served, config = client.metadata(part.name), client.config(part.name)
+    except NotFound as problem:
+        raise ValueError(f"'{part.paths[0]}' is not on the server ({problem}): export the module, and serve "
+                         f"the folder") from None
+    module, name = part.module, part.name
+    if _is_collection(module):
+        _check_collection(part, served, config)
+        is_weighted = getattr(module, "is_weighted", None)
+        return RemoteEmbeddingBagCollection(
+            client, name, is_weighted=is_weighted() if callable(is_weighted) else is_weighted)
+    _check_table(name, module.weight, module.padding_idx if hasattr(module, "mode") else None,
+                 served["parameters"] | {"name": "embeddings"}, served, _rules_of(config, ""))
+    if not hasattr(module, "mode"):
+        return RemoteEmbedding(client, name)
+    return RemoteEmbeddingBag(client, name, mode=module.mode, padding_idx=module.padding_idx,
+                              include_last_offset=module.include_last_offset)
+
+
+def _rules_of(config, prefix):
+    return {key[len(prefix):]: value["string_value"] for key, value in config["parameters"].items()
+            if key.startswith(prefix)}
+
+
+def _check_collection(part, served, config):
+    there = {feature["name"]: feature for feature in served["parameters"].get("features", [])}
+    wanted = _features_of(part)
+    if there.keys() != wanted.keys():
+        raise ValueError(f"'{part.name}' on the server has the features {', '.join(there) or 'of no collection'}; "
+                         f"the module has {', '.join(wanted)}")
+    for name, (_, weight, pooling) in wanted.items():
+        rules = _rules_of(config, name + ".")
+        _check_table(f"{part.name}', feature '{name}", weight, None, there[name], served, rules)
+        if rules["reduction"] != pooling:
+            raise ValueError(f"'{part.name}', feature '{name}' on the server pools by {rules['reduction']}; the "
+                             f"module by {pooling}")
+
+
+def _check_table(what, weight, padding_idx, table, served, rules):
+    """Raises where the server would answer otherwise than the module with this weight."""
+    shape, = (output["shape"] for output in served["outputs"] if output["name"] == table["name"])
+    there = (table["rows"] if not table["keyed"] else weight.shape[0], *shape[1:])
+    if there != tuple(weight.shape):
+        raise ValueError(f"'{what}' on the server has the shape {there}; the module has {tuple(weight.shape)}")
+    if padding_idx is None and "padding_idx" in rules:
+        raise ValueError(f"'{what}' on the server leaves out padding_idx {rules['padding_idx']}; the module does not")
+    if rules.get("default_index", "-1") != "-1":
+        raise ValueError(f"'{what}' on the server gives empty bags the row {rules['default_index']}; the module "
+                         f"gives them zeros")
