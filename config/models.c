@@ -406,18 +406,9 @@ bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model
     return false;
 }
 
-/* FNV-1a. */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ at[i]) * UINT64_C(1099511628211);
-    return hash;
-}
-
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
-    return text ? hash_bytes(hash, text, strlen(text) + 1) : hash_bytes(hash, "\xff", 1);
+    return text ? bag_hash_bytes(hash, text, strlen(text) + 1) : bag_hash_bytes(hash, "\xff", 1);
 }
 
 static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, const void *base)
@@ -429,18 +420,18 @@ static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, c
     case BAG_SETTING_COUNT:
     case BAG_SETTING_BYTES:
     case BAG_SETTING_KEY:
-        return hash_bytes(hash, member, sizeof(int64_t));
+        return bag_hash_bytes(hash, member, sizeof(int64_t));
     case BAG_SETTING_TEXT:
         return hash_text(hash, *(char *const *)member);
     case BAG_SETTING_SHAPE:
-        return hash_bytes(hash, shape->sizes, shape->rank * sizeof *shape->sizes);
+        return bag_hash_bytes(hash, shape->sizes, shape->rank * sizeof *shape->sizes);
     case BAG_SETTING_CHOICE:
-        return hash_bytes(hash, member, sizeof(unsigned));
+        return bag_hash_bytes(hash, member, sizeof(unsigned));
     case BAG_SETTING_BOOL:
-        return hash_bytes(hash, member, sizeof(bool));
+        return bag_hash_bytes(hash, member, sizeof(bool));
     case BAG_SETTING_POLICY:
-        hash = hash_bytes(hash, &policy->kind, sizeof policy->kind);
-        return hash_bytes(hash, policy->numbers, policy->count * sizeof *policy->numbers);
+        hash = bag_hash_bytes(hash, &policy->kind, sizeof policy->kind);
+        return bag_hash_bytes(hash, policy->numbers, policy->count * sizeof *policy->numbers);
     }
     return hash;
 }
@@ -449,13 +440,13 @@ static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, c
 static uint64_t hash_rules(uint64_t hash, const struct bag_rules *rules)
 {
     unsigned char set[] = {rules->has_padding_idx, rules->has_default_index};
-    return hash_bytes(hash, set, sizeof set);
+    return bag_hash_bytes(hash, set, sizeof set);
 }
 
 static uint64_t hash_feature(uint64_t hash, const struct bag_feature_config *feature)
 {
     hash = hash_text(hash_text(hash, feature->name), feature->model);
-    hash = hash_rules(hash_bytes(hash, &feature->set, sizeof feature->set), &feature->rules);
+    hash = hash_rules(bag_hash_bytes(hash, &feature->set, sizeof feature->set), &feature->rules);
     for (size_t i = 0; i < COUNT_OF(feature_settings); i++)
         hash = hash_setting(hash, &feature_settings[i], feature);
     return hash;
@@ -463,7 +454,7 @@ static uint64_t hash_feature(uint64_t hash, const struct bag_feature_config *fea
 
 uint64_t bag_model_config_hash_files(const struct bag_model_config *model)
 {
-    uint64_t hash = hash_text(UINT64_C(14695981039346656037), model->path);
+    uint64_t hash = hash_text(BAG_HASH_START, model->path);
     for (size_t i = 0; i < NUM_FILE_SETTINGS; i++)
         hash = hash_setting(hash, &model_settings[i], model);
     return hash;

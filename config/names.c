@@ -12,15 +12,11 @@ struct bag_name {
     size_t place;
 };
 
-/* FNV-1a of both texts with their ends. */
 static size_t hash_of(const char *name, const char *version)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (const char *at = name; *at; at++)
-        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
-    hash *= UINT64_C(1099511628211);
-    for (const char *at = version ? version : ""; *at; at++)
-        hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
+    uint64_t hash = bag_hash_bytes(BAG_HASH_START, name, strlen(name) + 1);
+    if (version)
+        hash = bag_hash_bytes(hash, version, strlen(version));
     return (size_t)(hash ^ hash >> 32);
 }
 

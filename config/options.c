@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include "config.h"
+#include "proto/cors.h"
 #include "proto/text.h"
 
 #include <inttypes.h>
@@ -389,91 +390,4 @@ const char *bag_option_alias(const struct bag_option *option)
             return aliases[i].name;
     }
     return NULL;
-}
-
-/* ---- beginning and end ----------------------------------------------------------------------- */
-
-/* False without memory. */
-static bool set_default(const struct bag_option *option, struct bag_config *config)
-{
-    void *member = (char *)config + option->setting.offset;
-    switch (option->setting.type) {
-    case BAG_SETTING_TEXT:
-        *(char **)member = option->default_text ? strdup(option->default_text) : NULL;
-        return *(char **)member || !option->default_text;
-    case BAG_SETTING_CHOICE:
-        *(unsigned *)member = (unsigned)option->default_number;
-        return true;
-    default:
-        *(int64_t *)member = option->default_number;
-        return true;
-    }
-}
-
-bool bag_config_init(struct bag_config *config)
-{
-    bool ok = true;
-    memset(config, 0, sizeof *config);
-    for (size_t i = 0; i < bag_num_options; i++)
-        ok &= set_default(&bag_options[i], config);
-    return ok;
-}
-
-static bool is_same_text(const char *a, const char *b)
-{
-    return a && b ? strcmp(a, b) == 0 : a == b;
-}
-
-bool bag_config_same_options(const struct bag_config *a, const struct bag_config *b)
-{
-    bool same = true;
-    for (size_t i = 0; i < bag_num_options; i++) {
-        const struct bag_setting *setting = &bag_options[i].setting;
-        const char *x = (const char *)a + setting->offset, *y = (const char *)b + setting->offset;
-        if (!bag_options[i].section[0])
-            continue;
-        if (setting->type == BAG_SETTING_TEXT)
-            same &= is_same_text(*(char *const *)x, *(char *const *)y);
-        else if (setting->type == BAG_SETTING_CHOICE)
-            same &= *(const unsigned *)x == *(const unsigned *)y;
-        else
-            same &= *(const int64_t *)x == *(const int64_t *)y;
-    }
-    return same;
-}
-
-void bag_config_free(struct bag_config *config)
-{
-    for (size_t i = 0; i < bag_num_options; i++) {
-        if (bag_options[i].setting.type == BAG_SETTING_TEXT)
-            free(*(char **)((char *)config + bag_options[i].setting.offset));
-    }
-    bag_config_free_models(config);
-    memset(config, 0, sizeof *config);
-}
-
-bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem)
-{
-    for (size_t i = 0; i < bag_num_options; i++) {
-        const char *const *member =
-            (const char *const *)((const char *)config + bag_options[i].setting.offset);
-        if (bag_options[i].default_text && !*member)
-            return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
-                                   "not enough memory for the configuration");
-    }
-    if (config->options.cors_origins && !bag_cors_check(config->options.cors_origins, problem))
-        return false;
-    if (config->options.proxy_protocol == BAG_PROXY_PROTOCOL_V2 && !config->options.trusted_proxies)
-        return bag_problem_set(
-            problem, BAG_ERROR_CONFIGURATION,
-            "proxy_protocol v2 needs trusted_proxies: the addresses that may say "
-            "whose connections they bring");
-    /* Features may be of tables in a folder of models, which is read later. */
-    if (!config->models_dir && !bag_config_check_models(config, problem))
-        return false;
-    if (config->num_models || config->models_dir || config->demo)
-        return true;
-    return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "there is nothing to serve: name tables with --table NAME=PATH, a "
-                           "folder with --models DIR or a file with --config FILE, or try --demo");
 }

@@ -3,8 +3,6 @@
 #ifndef BAG_TEXT_H
 #define BAG_TEXT_H
 
-#include "problem.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +18,15 @@ struct bag_text {
 bool bag_text_is(struct bag_text text, const char *name);
 
 bool bag_text_equal(struct bag_text a, struct bag_text b);
+
+/* FNV-1a of the bytes, on from `hash`, which is BAG_HASH_START at first. */
+#define BAG_HASH_START UINT64_C(14695981039346656037)
+static inline uint64_t bag_hash_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    for (const unsigned char *at = data, *end = at + bytes; at < end; at++)
+        hash = (hash ^ *at) * UINT64_C(1099511628211);
+    return hash;
+}
 
 /* The value of a header line without the blanks behind it, which are no part of it. */
 struct bag_text bag_text_without_blanks(const char *value);
@@ -98,20 +105,5 @@ struct bag_suggestion {
 };
 
 void bag_suggest_offer(struct bag_suggestion *suggestion, const char *candidate);
-
-/* ---- which web pages may ask the server from inside a browser (CORS) ------------------------- */
-
-/* The operator's list is "*" or origins with commas between them: "https://a.example,
- * http://localhost:3000". */
-
-/* Rejects a list with anything in it that cannot be an origin, so that a slash at an origin's end
- * is found when the server starts and not by a browser. */
-bool bag_cors_check(const char *origins, struct bag_problem *problem);
-
-/* Whether the list is "*", which is every origin. */
-bool bag_cors_is_any(const char *origins);
-
-/* Whether the list, which bag_cors_check accepts, has this origin. */
-bool bag_cors_allows(const char *origins, const char *origin);
 
 #endif

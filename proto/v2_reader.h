@@ -33,6 +33,9 @@ const cJSON *bag_v2_member(const cJSON *object, const char *key);
 void *bag_v2_elements(struct bag_v2_reader *reader, const char *key, const cJSON *list,
                       size_t bytes, size_t *count);
 
+/* Copies a string into the arena: the tree is freed when decoding ends. */
+bool bag_v2_copy_text(struct bag_v2_reader *reader, const char *string, struct bag_text *text);
+
 /* The "name" of an element of "inputs" or "outputs". */
 bool bag_v2_read_name(struct bag_v2_reader *reader, const cJSON *item, struct bag_text *name);
 

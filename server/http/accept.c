@@ -114,10 +114,8 @@ bool bag_http_networks_parse(struct bag_http_networks *networks, const char *tex
 static struct bag_http_client **chain_of(struct bag_http_acceptor *acceptor,
                                          const uint8_t address[16])
 {
-    uint32_t hash = 2166136261u;
-    for (int i = 0; i < 16; i++)
-        hash = (hash ^ address[i]) * 16777619u;
-    return &acceptor->clients[(hash ^ hash >> 16) % 256];
+    uint64_t hash = bag_hash_bytes(BAG_HASH_START, address, 16);
+    return &acceptor->clients[(hash ^ hash >> 32) % 256];
 }
 
 /* The client of an address, counted once more; NULL where it has as many as it may, or no memory.

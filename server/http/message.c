@@ -1,6 +1,7 @@
 /* Heads and replies; see message.h. */
 #include "message.h"
 
+#include "proto/cors.h"
 #include "proto/text.h"
 #include "proto/v2_documents.h"
 #include "server/metrics/metrics.h"

@@ -20,7 +20,7 @@
 #include "proto/coding.h"
 #include "proto/v2_request.h"
 #include "server/memory/memory.h"
-#include "server/metrics/metrics.h"
+#include "server/metrics/stopwatch.h"
 #include "server/tables/map.h"
 
 /* What the caller sets. All pointers are borrowed and outlive the inference. */

@@ -1,5 +1,6 @@
 /* The counters in Prometheus' text format and as statistics; see metrics.h. */
 #include "metrics.h"
+#include "prometheus.h"
 
 #include "server/models/change.h"
 #include "server/updates/updates.h"
@@ -319,17 +320,25 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
 char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
                             const char *version)
 {
-    struct bag_prometheus out = {0};
+    char *text = NULL;
+    size_t bytes;
     struct bag_model_counters *counters = malloc((snapshot->count + 1) * sizeof *counters);
-    if (!counters)
+    struct bag_prometheus out = {counters ? open_memstream(&text, &bytes) : NULL, false};
+    if (!out.stream) {
+        free(counters);
         return NULL;
+    }
     for (size_t i = 0; i < snapshot->count; i++)
         bag_metrics_sum_model(metrics, snapshot->models[i], &counters[i]);
     write_models(&out, metrics, snapshot, counters);
     write_loops(&out, metrics);
     write_process(&out, metrics, version);
     free(counters);
-    return bag_prometheus_end(&out);
+    bool ok = !ferror(out.stream);
+    if (fclose(out.stream) == 0 && ok)
+        return text;
+    free(text);
+    return NULL;
 }
 
 /* ---- statistics ------------------------------------------------------------------------------ */

@@ -1,145 +1,86 @@
-/* Prometheus' text format; see metrics.h. */
-#include "metrics.h"
+/* Prometheus' text format; see prometheus.h. */
+#include "prometheus.h"
 
-#include <stdlib.h>
+#include "proto/text.h"
+
 #include <string.h>
 
-/* Memory that a text begins with; it doubles when it is full. */
-#define FIRST_BYTES 16384
-
-/* Makes room for so many more bytes; false without memory, now or before. */
-static bool reserve(struct bag_prometheus *out, size_t bytes)
+static void put(struct bag_prometheus *out, const char *text)
 {
-    if (out->failed || bytes <= out->room - out->bytes)
-        return !out->failed;
-    size_t room = out->room ? 2 * out->room : FIRST_BYTES;
-    while (room - out->bytes < bytes)
-        room *= 2;
-    char *text = realloc(out->text, room);
-    out->failed = !text;
-    if (text) {
-        out->text = text;
-        out->room = room;
-    }
-    return !out->failed;
-}
-
-static void add_bytes(struct bag_prometheus *out, const char *bytes, size_t count)
-{
-    if (!reserve(out, count))
-        return;
-    memcpy(out->text + out->bytes, bytes, count);
-    out->bytes += count;
-}
-
-static void add(struct bag_prometheus *out, const char *text)
-{
-    add_bytes(out, text, strlen(text));
+    fputs_unlocked(text, out->stream);
 }
 
 /* The characters that the format gives a meaning are written with a backslash. */
-static void add_escaped(struct bag_prometheus *out, const char *text, const char *special)
+static void put_escaped(struct bag_prometheus *out, const char *text, const char *special)
 {
     for (size_t plain; *text; text += plain + (text[plain] != 0)) {
         plain = strcspn(text, special);
-        add_bytes(out, text, plain);
+        fwrite_unlocked(text, 1, plain, out->stream);
         if (text[plain] == '\n')
-            add(out, "\\n");
+            put(out, "\\n");
         else if (text[plain])
-            add_bytes(out, (char[]){'\\', text[plain]}, 2);
+            put(out, (char[]){'\\', text[plain], 0});
     }
-}
-
-static void add_number(struct bag_prometheus *out, uint64_t number)
-{
-    char digits[20];
-    size_t at = sizeof digits;
-    do {
-        digits[--at] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
-    add_bytes(out, digits + at, sizeof digits - at);
 }
 
 /* 1500000 ns -> 0.0015 */
-static void add_seconds(struct bag_prometheus *out, uint64_t ns)
+static void put_value(struct bag_prometheus *out, uint64_t value, bool ns)
 {
-    uint64_t rest = ns % 1000000000;
-    char digits[11] = ".";
-    size_t used = 1;
-    add_number(out, ns / 1000000000);
+    char digits[BAG_DIGITS_BYTES + 11];
+    char *end = bag_digits_put(digits, ns ? value / 1000000000 : value);
+    uint64_t rest = ns ? value % 1000000000 : 0;
+    if (rest)
+        *end++ = '.';
     for (uint64_t unit = 100000000; rest; unit /= 10) {
-        digits[used++] = (char)('0' + rest / unit);
+        *end++ = (char)('0' + rest / unit);
         rest %= unit;
     }
-    add_bytes(out, digits, used > 1 ? used : 0);
-}
-
-static void add_value(struct bag_prometheus *out, uint64_t value, bool ns)
-{
-    if (ns)
-        add_seconds(out, value);
-    else
-        add_number(out, value);
+    *end = 0;
+    put(out, digits);
 }
 
 void bag_prometheus_family(struct bag_prometheus *out, const char *name, const char *type,
                            const char *sentence, const char *unit)
 {
-    add(out, "# HELP ");
-    add(out, name);
-    add(out, " ");
-    add_escaped(out, sentence, "\\\n");
-    add(out, " Unit: ");
-    add_escaped(out, unit, "\\\n");
-    add(out, ".\n# TYPE ");
-    add(out, name);
-    add(out, " ");
-    add(out, type);
-    add(out, "\n");
+    fprintf(out->stream, "# HELP %s ", name);
+    put_escaped(out, sentence, "\\\n");
+    put(out, " Unit: ");
+    put_escaped(out, unit, "\\\n");
+    fprintf(out->stream, ".\n# TYPE %s %s\n", name, type);
 }
 
 void bag_prometheus_sample(struct bag_prometheus *out, const char *name, const char *suffix)
 {
-    add(out, name);
-    add(out, suffix);
+    put(out, name);
+    put(out, suffix);
     out->labelled = false;
 }
 
 static void begin_label(struct bag_prometheus *out, const char *key)
 {
-    add(out, out->labelled ? "," : "{");
+    put(out, out->labelled ? "," : "{");
     out->labelled = true;
-    add(out, key);
-    add(out, "=\"");
+    put(out, key);
+    put(out, "=\"");
 }
 
 void bag_prometheus_label(struct bag_prometheus *out, const char *key, const char *value)
 {
     begin_label(out, key);
-    add_escaped(out, value, "\\\n\"");
-    add(out, "\"");
+    put_escaped(out, value, "\\\n\"");
+    put(out, "\"");
 }
 
 void bag_prometheus_bound(struct bag_prometheus *out, uint64_t bound, bool ns)
 {
     begin_label(out, "le");
-    add_value(out, bound, ns);
-    add(out, "\"");
+    put_value(out, bound, ns);
+    put(out, "\"");
 }
 
 void bag_prometheus_value(struct bag_prometheus *out, uint64_t value, bool ns)
 {
-    add(out, out->labelled ? "} " : " ");
-    add_value(out, value, ns);
-    add(out, "\n");
-}
-
-char *bag_prometheus_end(struct bag_prometheus *out)
-{
-    add_bytes(out, "", 1);
-    if (!out->failed)
-        return out->text;
-    free(out->text);
-    return NULL;
+    put(out, out->labelled ? "} " : " ");
+    put_value(out, value, ns);
+    put(out, "\n");
 }

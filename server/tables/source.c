@@ -323,10 +323,9 @@ bool bag_source_projects(const struct bag_source *source)
 
 /* ---- fingerprints ---------------------------------------------------------------------------- */
 
-/* FNV-1a, eight bytes at a time. */
 static uint64_t hash_word(uint64_t hash, uint64_t word)
 {
-    return (hash ^ word) * UINT64_C(1099511628211);
+    return bag_hash_bytes(hash, &word, sizeof word);
 }
 
 static uint64_t hash_file(uint64_t hash, const struct bag_table_file *file)

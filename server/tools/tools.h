@@ -78,19 +78,6 @@ bool bag_rows_reader_check(const struct bag_rows_reader *reader, struct bag_prob
 bool bag_rows_read(const struct bag_rows_reader *reader, size_t first, size_t count, void *rows,
                    void *scratch, struct bag_problem *problem);
 
-/* Reads rows of one file of the source, from `first` of the file on, likewise. `file` is its place
- * in the source's list and among the reader's descriptors of it. Private to rows_*.c. */
-bool bag_rows_read_file(int fd, const struct bag_table_file *file, size_t first, size_t count,
-                        void *rows, void *scratch, struct bag_problem *problem);
-
-/* Whether rows are not in the source's file as the kernels would see them: what belongs to them is
- * in arrays of its own, or they are padded (rows_import.c). */
-bool bag_rows_are_imported(const struct bag_source *source);
-
-/* Reads such rows and puts them together. */
-bool bag_rows_import(const struct bag_rows_reader *reader, size_t first, size_t count,
-                     unsigned char *rows, struct bag_problem *problem);
-
 /* Reads the 64-bit keys of those rows, likewise. */
 bool bag_rows_read_keys(const struct bag_rows_reader *reader, size_t first, size_t count,
                         uint64_t *keys, void *scratch, struct bag_problem *problem);

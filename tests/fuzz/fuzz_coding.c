@@ -3,6 +3,7 @@
 #include "fuzz.h"
 
 #include "proto/coding.h"
+#include "proto/cors.h"
 #include "proto/text.h"
 
 #define MAX_BODY_BYTES ((size_t)1 << 16)

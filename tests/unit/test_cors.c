@@ -1,7 +1,7 @@
 /* Lists of origins: what may be in one, and which origins it allows. */
 #include "testing.h"
 
-#include "proto/text.h"
+#include "proto/cors.h"
 
 static void test_takes_origins(void **state)
 {
