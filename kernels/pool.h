@@ -186,7 +186,6 @@ struct bag_pool_args {
     bool unsorted;                /* segments: bag_pool_sort must run before bag_pool_run */
     size_t element_bytes;         /* of the result */
     bool divides;                 /* sums are divided: mean and sqrtn */
-    bool singles_pass;            /* nothing divides a bag of one entry */
     bool streams;                 /* the result is written past the caches, where its bags have no
                                      gaps and are not too long; for the caller to set */
 };

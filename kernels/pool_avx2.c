@@ -153,10 +153,14 @@ BAG_LANE f32v f32v_load_e4m3(const char *from, f32v scale)
     return f32v_multiply(_mm256_cvtph_ps(_mm_or_si128(halves, nans)), scale);
 }
 
+BAG_LANE __m128i f16_of(f32v values)
+{
+    return _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
 BAG_LANE void f32v_store_f16(char *to, f32v values)
 {
-    _mm_storeu_si128((__m128i *)(void *)to,
-                     _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)(void *)to, f16_of(values));
 }
 
 /* Rounded to bf16, in the upper halves. A NaN stays one where its lower half is zero, as that of
@@ -175,15 +179,18 @@ BAG_LANE void f32v_store_bf16_pair(char *to, f32v even, f32v odd)
     _mm256_storeu_si256((__m256i *)(void *)to, _mm256_blend_epi16(low, high, 0xaa));
 }
 
-BAG_LANE void f32v_store_bf16(char *to, f32v values)
+BAG_LANE __m128i bf16_of(f32v values)
 {
     __m256i nan = _mm256_or_si256(_mm256_castps_si256(values), _mm256_set1_epi32(1 << 22));
     f32v is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
     __m256i rounded = _mm256_blendv_epi8(round_bf16(values), nan, _mm256_castps_si256(is_nan));
     __m256i upper = _mm256_srli_epi32(rounded, 16);
-    __m128i packed =
-        _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
-    _mm_storeu_si128((__m128i *)(void *)to, packed);
+    return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
+}
+
+BAG_LANE void f32v_store_bf16(char *to, f32v values)
+{
+    _mm_storeu_si128((__m128i *)(void *)to, bf16_of(values));
 }
 
 /* Puts the columns of a pair of vectors in order. */
@@ -194,60 +201,125 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
     *odd = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
-/* ---- parts of vectors: the first lanes ------------------------------------------------------- */
+/* ---- rows narrower than a vector ------------------------------------------------------------- */
 
+/* Their columns are in the lanes of two parts, of a power of two columns each: the first ones, and
+ * the last ones, which overlap them. So exactly the row is read, and exactly the result written. */
 struct f32v_some {
-    size_t count;
-    __m256i mask;
+    size_t count, part, last; /* columns; of a part; and where the last part begins */
+    __m256i places;           /* the columns of the lanes */
 };
 
 struct f64v_some {
-    size_t count;
-    __m256i mask;
+    size_t count, part, last;
 };
+
+BAG_LANE size_t columns_of_part(size_t count)
+{
+    return count >= 4 ? 4 : count >= 2 ? 2 : 1;
+}
 
 BAG_LANE struct f32v_some f32v_some_of(size_t count)
 {
+    size_t part = columns_of_part(count), last = count - part;
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return (struct f32v_some){count, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), lanes)};
+    __m256i is_last = _mm256_cmpgt_epi32(lanes, _mm256_set1_epi32((int)part - 1));
+    __m256i later = _mm256_add_epi32(lanes, _mm256_set1_epi32((int)last - (int)part));
+    return (struct f32v_some){count, part, last, _mm256_blendv_epi8(lanes, later, is_last)};
 }
 
 BAG_LANE struct f64v_some f64v_some_of(size_t count)
 {
-    const __m256i lanes = _mm256_setr_epi64x(0, 1, 2, 3);
-    return (struct f64v_some){count,
-                              _mm256_cmpgt_epi64(_mm256_set1_epi64x((long long)count), lanes)};
+    size_t part = columns_of_part(count);
+    return (struct f64v_some){count, part, count - part};
 }
 
 BAG_LANE f32v f32v_load_some_f32(const char *from, const struct f32v_some *some)
 {
-    return _mm256_maskload_ps((const float *)(const void *)from, some->mask);
+    const char *last = from + some->last * sizeof(float);
+    if (some->part == 4)
+        return _mm256_insertf128_ps(
+            _mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)from)),
+            _mm_loadu_ps((const float *)(const void *)last), 1);
+    if (some->part == 2)
+        return _mm256_zextps128_ps256(
+            _mm_castsi128_ps(_mm_unpacklo_epi64(load_8_bytes(from), load_8_bytes(last))));
+    return _mm256_broadcast_ss((const float *)(const void *)from);
 }
 
 BAG_LANE f64v f64v_load_some_f64(const char *from, const struct f64v_some *some)
 {
-    return _mm256_maskload_pd((const double *)(const void *)from, some->mask);
+    if (some->part == 1)
+        return _mm256_broadcast_sd((const double *)(const void *)from);
+    const char *last = from + some->last * sizeof(double);
+    return _mm256_insertf128_pd(
+        _mm256_castpd128_pd256(_mm_loadu_pd((const double *)(const void *)from)),
+        _mm_loadu_pd((const double *)(const void *)last), 1);
 }
 
-/* Elements of two bytes; 7 at most. */
-BAG_LANE __m128i load_some_halves(const char *from, size_t count)
+/* The parts of a row of elements of two bytes or one. */
+BAG_LANE __m128i load_parts(const char *from, const struct f32v_some *some, size_t element_bytes)
 {
-    size_t bytes = count * 2;
-    if (bytes <= 8)
-        return _mm_cvtsi64_si128((long long)bag_load_some(from, bytes));
-    uint64_t high = bag_load_some(from + bytes - 8, 8) >> 8 * (16 - bytes);
-    return _mm_set_epi64x((long long)high, (long long)bag_load_some(from, 8));
+    const char *last = from + some->last * element_bytes;
+    size_t bytes = some->part * element_bytes;
+    if (bytes == 8)
+        return _mm_unpacklo_epi64(load_8_bytes(from), load_8_bytes(last));
+    uint64_t low = bag_load_some(from, bytes), high = bag_load_some(last, bytes);
+    return _mm_cvtsi64_si128((long long)(low | high << 8 * bytes));
 }
 
-BAG_LANE f32v f32v_load_some_f16(const char *from, const struct f32v_some *some)
+/* The codes or elements of a row whose elements have less than 32 bits; those of four bits in
+ * order. */
+BAG_LANE __m128i f32v_load_some(enum bag_row_kind kind, const char *from,
+                                const struct f32v_some *some)
 {
-    return _mm256_cvtph_ps(load_some_halves(from, some->count));
+    if (kind == BAG_KIND_OF_INT4)
+        return _mm_cvtsi64_si128((long long)bag_load_some(from, (some->count + 1) / 2));
+    return load_parts(from, some, bag_kind_bits(kind) / 8);
 }
 
-BAG_LANE f32v f32v_load_some_bf16(const char *from, const struct f32v_some *some)
+/* Puts columns that are in order into the two parts. */
+BAG_LANE f32v f32v_part(f32v values, const struct f32v_some *some)
 {
-    __m256i wide = _mm256_cvtepu16_epi32(load_some_halves(from, some->count));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+    return _mm256_permutevar8x32_ps(values, some->places);
+}
+
+/* Writes the parts, in elements of so many bytes, each part from an address of its own. */
+BAG_LANE void store_parts(char *to, size_t last, size_t part_bytes, __m256i parts)
+{
+    __m128i low = _mm256_castsi256_si128(parts);
+    long long first_bytes = _mm_cvtsi128_si64(low);
+    if (part_bytes == 16) {
+        _mm_storeu_si128((__m128i *)(void *)to, low);
+        _mm_storeu_si128((__m128i *)(void *)(to + last), _mm256_extracti128_si256(parts, 1));
+    } else if (part_bytes == 8) {
+        _mm_storel_epi64((__m128i *)(void *)to, low);
+        _mm_storel_epi64((__m128i *)(void *)(to + last), _mm_unpackhi_epi64(low, low));
+    } else if (part_bytes == 4) {
+        long long last_bytes = first_bytes >> 32;
+        memcpy(to, &first_bytes, 4);
+        memcpy(to + last, &last_bytes, 4);
+    } else {
+        memcpy(to, &first_bytes, 2);
+    }
+}
+
+BAG_LANE void f32v_store_some(enum bag_dtype dtype, char *to, const struct f32v_some *some,
+                              f32v values)
+{
+    size_t bytes = dtype == BAG_F32 ? sizeof(float) : sizeof(uint16_t);
+    __m256i parts = dtype == BAG_F32   ? _mm256_castps_si256(values)
+                    : dtype == BAG_F16 ? _mm256_zextsi128_si256(f16_of(values))
+                                       : _mm256_zextsi128_si256(bf16_of(values));
+    store_parts(to, some->last * bytes, some->part * bytes, parts);
+}
+
+BAG_LANE void f64v_store_some(enum bag_dtype dtype, char *to, const struct f64v_some *some,
+                              f64v values)
+{
+    (void)dtype;
+    size_t part_bytes = some->part * sizeof(double);
+    store_parts(to, some->last * sizeof(double), part_bytes, _mm256_castpd_si256(values));
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */

@@ -42,7 +42,7 @@ struct bag_block {
 typedef void bag_block_fn(const struct bag_block *block);
 
 /* Likewise, but only a block whose bags all have one entry: false where they do not. */
-typedef bool bag_copy_fn(const struct bag_block *block);
+typedef bool bag_singles_fn(const struct bag_block *block);
 
 /* The plain C kernel, for any table: it defines every result. */
 void bag_ref_block(const struct bag_block *block);
@@ -104,9 +104,9 @@ enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_CO
 struct bag_rows {
     const struct bag_block *block;
     const struct bag_pool_args *args;
-    const char *ids;       /* of entry 0 */
-    const char *ids_ahead; /* of the entry that is prefetched while entry 0 is added */
-    size_t id_bytes;       /* from one id to the next */
+    const char *ids;    /* of entry 0 */
+    size_t id_bytes;    /* from one id to the next */
+    size_t ahead_bytes; /* to that of the entry that is prefetched meanwhile */
     const size_t *bounds;
     size_t num_bags, num_tiles;
     const char *rows;            /* the codes of the first row: after what precedes them */
@@ -120,7 +120,7 @@ struct bag_rows {
     bool has_params;       /* there are any */
     bool half_params;      /* they are f16 */
     enum bag_dtype result; /* dtype */
-    bool divides;
+    bool divides, is_mean;
     struct bag_fetch fetch;
 };
 
@@ -143,8 +143,8 @@ BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
         .block = block,
         .args = args,
         .ids = args->indices.data,
-        .ids_ahead = (const char *)args->indices.data + ahead * id_bytes,
         .id_bytes = id_bytes,
+        .ahead_bytes = ahead * id_bytes,
         .bounds = block->bounds,
         .num_bags = block->num_bags,
         .num_tiles = block->num_tiles,
@@ -162,6 +162,7 @@ BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
         .half_params = walk->half_params,
         .result = args->output_dtype,
         .divides = args->divides,
+        .is_mean = args->reduction == BAG_MEAN,
         .fetch = block->fetch,
     };
 }
@@ -203,44 +204,22 @@ BAG_LANE uint64_t bag_load_some(const char *from, size_t bytes)
            (uint64_t)(uint8_t)from[bytes - 1] << 8 * (bytes - 1);
 }
 
-/* Copies from 2 to 31 bytes by two moves that overlap. */
-BAG_LANE void bag_copy_some(char *to, const char *from, size_t bytes)
-{
-    struct parts {
-        char bytes[16];
-    } first, last;
-#define BAG_COPY_ENDS(size)                                \
-    if (bytes >= (size)) {                                 \
-        memcpy(first.bytes, from, (size));                 \
-        memcpy(last.bytes, from + bytes - (size), (size)); \
-        memcpy(to, first.bytes, (size));                   \
-        memcpy(to + bytes - (size), last.bytes, (size));   \
-        return;                                            \
-    }
-    BAG_COPY_ENDS(16)
-    BAG_COPY_ENDS(8)
-    BAG_COPY_ENDS(4)
-    BAG_COPY_ENDS(2)
-#undef BAG_COPY_ENDS
-}
-
 /* The instances for one kind of rows. */
 struct bag_tile_set {
-    /* Rows of one tile, of one vector first; NULL: see below. */
-    bag_block_fn *whole[BAG_MODE_COUNT][BAG_TILE_VECTORS];
+    /* Rows of one tile, by its vectors, 0 where they are narrower than one; NULL: see below. */
+    bag_block_fn *whole[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
     /* Likewise, but only where wide tiles pay; NULL: such rows are split. */
-    bag_block_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS];
+    bag_block_fn *wide[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
     /* Rows of several tiles of so many vectors each; NULL: those of the next larger are taken. */
-    bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS];
-    bag_block_fn *narrow[BAG_MODE_COUNT]; /* rows narrower than a vector; NULL:
-                                             there is none */
-    bag_copy_fn *copy_block; /* where a bag of one entry is that row; NULL: see above */
-    size_t largest_tile;     /* vectors of the largest of them */
-    size_t bits;             /* of an element */
-    size_t lanes;            /* of a vector */
-    unsigned lane_shift;     /* its logarithm to base 2 */
-    size_t far;              /* how far ahead the rows of large tables are prefetched: as many times
-                                as those of near ones */
+    bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
+    /* Rows of one tile in bags of one entry that nothing divides; NULL: there is none. */
+    bag_singles_fn *singles[BAG_TILE_VECTORS + 1];
+    size_t largest_tile; /* vectors of the largest of them */
+    size_t bits;         /* of an element */
+    size_t lanes;        /* of a vector */
+    unsigned lane_shift; /* its logarithm to base 2 */
+    size_t far;          /* how far ahead the rows of large tables are prefetched: as many times
+                            as those of near ones */
 };
 
 /* Which columns a vector has: those from one on, or every other one of twice as many: some kinds
@@ -282,13 +261,13 @@ BAG_LANE bool bag_kind_has_bias(enum bag_row_kind kind)
     return kind == BAG_KIND_OF_INT8 || kind == BAG_KIND_OF_INT4;
 }
 
-/* The checked id of an entry: it is not negative, and tables of more than 2^32 rows are pooled in
+/* A checked id: it is not negative, and tables of more than 2^32 rows are pooled in
  * the general mode. So the lower half of an int64 id is enough, and its width is not tested per
  * row. */
-BAG_LANE int64_t bag_checked_id(const char *ids, size_t id_bytes, size_t entry)
+BAG_LANE int64_t bag_checked_id(const char *at)
 {
     uint32_t id;
-    memcpy(&id, ids + entry * id_bytes, sizeof id);
+    memcpy(&id, at, sizeof id);
     return id;
 }
 

@@ -4,6 +4,7 @@
  *   #define BODY_REAL  float or double
  *   #define BODY_DTYPE BAG_F32 or BAG_F64
  *   #define BODY_DIVISOR  the function that finds a bag's divisor
+ *   #define BODY_ROOT  the square root
  *
  * and what pool_instances.h defines about prefetching, and defines BODY_pool_bags. The
  * number of a tile's vectors is a constant of each instance. The last vector of a tile ends where
@@ -24,7 +25,16 @@ struct V(tile) {
     size_t bytes_before; /* as many in front of it are prefetched, too */
     ptrdiff_t params_at; /* the byte where scale and bias of a quantised row start */
     bool fetches_params; /* of several tiles the first: prefetches scale and bias for all */
+#if BAG_NARROW_ROWS
+    struct V(some) some; /* the lanes of a tile that is narrower than a vector */
+#endif
 };
+
+/* How many sums a tile has; one of 0 vectors is narrower than a vector. */
+BAG_LANE int V(sums_of)(int vectors)
+{
+    return vectors > 0 ? vectors : 1;
+}
 
 /* The tile that starts at `column`. */
 BAG_LANE struct V(tile) V(tile_from)(const struct bag_rows *rows, enum bag_row_kind kind,
@@ -43,12 +53,23 @@ BAG_LANE struct V(tile) V(tile_from)(const struct bag_rows *rows, enum bag_row_k
                             .params_at = rows->params_at - (ptrdiff_t)first_byte};
 }
 
-/* The tile that has all columns. */
-BAG_LANE struct V(tile) V(only_tile)(const struct bag_rows *rows, enum bag_row_kind kind)
+/* The tile that has all columns, which need so many vectors. */
+BAG_LANE struct V(tile)
+    V(only_tile)(const struct bag_rows *rows, enum bag_row_kind kind, int vectors)
 {
+    const size_t first_byte = rows->first_column * bag_kind_bits(kind) / 8;
     size_t columns = rows->end_column - rows->first_column;
-    struct V(tile) tile = V(tile_from)(rows, kind, rows->first_column, columns - V(lanes));
-    return tile;
+    if (vectors > 0)
+        return V(tile_from)(rows, kind, rows->first_column, columns - V(lanes));
+    return (struct V(tile))
+    {
+        .rows = rows->rows + first_byte, .out = rows->out + rows->first_column * rows->result_bytes,
+        .last_byte = rows->last_byte - first_byte, .bytes_before = rows->bytes_before,
+        .params_at = rows->params_at - (ptrdiff_t)first_byte,
+#if BAG_NARROW_ROWS
+        .some = V(some_of)(columns),
+#endif
+    };
 }
 
 /* One of several, all of which are full; the last starts earlier where it must. */
@@ -75,42 +96,47 @@ BAG_LANE int V(paired)(enum bag_row_kind kind, int vectors)
 BAG_LANE size_t V(column)(const struct V(tile) * tile, int paired, int vectors, int i)
 {
     if (i == vectors - 1)
-        return tile->last_vector;
+        return vectors > 1 ? tile->last_vector : 0;
     if (i == vectors - 2 && paired == vectors)
         return tile->last_vector - V(lanes);
     return (size_t)i * V(lanes);
 }
 
-/* The row of an entry. In the general mode it may be no row at all. */
-BAG_LANE int64_t V(id)(const struct bag_rows *rows, enum bag_mode mode, size_t entry)
+/* The row of the entry whose id is at `ids`; in the general mode it may be no row at all, and is
+ * asked for by its number. */
+BAG_LANE int64_t V(id)(const struct bag_rows *rows, enum bag_mode mode, const char *ids,
+                       size_t entry)
 {
-    if (mode == BAG_MODE_GENERAL)
-        return bag_id_at(&rows->args->indices, entry);
-    return bag_checked_id(rows->ids, rows->id_bytes, entry);
-}
-
-/* The row that is prefetched while that of an entry is added. */
-BAG_LANE int64_t V(id_ahead)(const struct bag_rows *rows, enum bag_mode mode, size_t entry)
-{
-    if (mode == BAG_MODE_GENERAL)
-        return bag_id_at(&rows->args->indices, entry + rows->fetch.ahead);
-    return bag_checked_id(rows->ids_ahead, rows->id_bytes, entry);
+    return mode == BAG_MODE_GENERAL ? bag_id_at(&rows->args->indices, entry) : bag_checked_id(ids);
 }
 
 /* Prefetches a tile of the row `ahead` of an entry. Rows with scale and bias hardly ever begin at
  * cache lines: that of their last byte is prefetched without a test. */
 BAG_LANE void V(fetch)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                       int vectors, const struct V(tile) * tile, size_t entry)
+                       int vectors, const struct V(tile) * tile, const char *ids, size_t entry)
 {
-    const size_t tile_bytes = (size_t)vectors * V(lanes) * bag_kind_bits(kind) / 8;
-    uintptr_t row =
-        (uintptr_t)tile->rows + (uintptr_t)V(id_ahead)(rows, mode, entry) * rows->row_bytes;
+    const size_t tile_bytes = (size_t)V(sums_of)(vectors) * V(lanes) * bag_kind_bits(kind) / 8;
+    int64_t id = V(id)(rows, mode, ids + rows->ahead_bytes, entry + rows->fetch.ahead);
+    uintptr_t row = (uintptr_t)tile->rows + (uintptr_t)id * rows->row_bytes;
     uintptr_t from = bag_kind_quantised(kind) ? row - tile->bytes_before : row;
     bag_fetch_lines(2, (const char *)from, tile_bytes);
     if (bag_kind_has_bias(kind) || rows->fetch.straddles)
         bag_fetch_line(2, (const char *)(row + tile->last_byte));
     if (tile->fetches_params)
         bag_fetch_line(2, (const char *)(row + (uintptr_t)tile->params_at));
+}
+
+/* A vector of a row, from `column` on. */
+BAG_LANE BODY V(columns_of)(enum bag_row_kind kind, bool scaled, enum bag_part part, int vectors,
+                            const struct V(tile) * tile, const struct V(row) * row, size_t column)
+{
+#if BAG_NARROW_ROWS
+    if (vectors == 0)
+        return V(narrow_columns)(kind, scaled, row, &tile->some);
+#endif
+    (void)tile;
+    (void)vectors;
+    return V(columns)(kind, scaled, part, row, column);
 }
 
 /* Adds the columns of a row to the sums, or takes the larger. */
@@ -120,11 +146,11 @@ BAG_LANE void V(take_columns)(enum bag_row_kind kind, bool scaled, enum bag_mode
 {
     const int paired = V(paired)(kind, vectors);
 #pragma GCC unroll 16
-    for (int i = 0; i < vectors; i++) {
+    for (int i = 0; i < V(sums_of)(vectors); i++) {
         enum bag_part part = i >= paired ? BAG_PART_WHOLE : i % 2 ? BAG_PART_ODD : BAG_PART_EVEN;
         int first = part == BAG_PART_ODD ? i - 1 : i;
         size_t column = V(column)(tile, paired, vectors, first);
-        BODY values = V(columns)(kind, scaled, part, row, column);
+        BODY values = V(columns_of)(kind, scaled, part, vectors, tile, row, column);
         if (takes_larger)
             sums[i] = is_first ? values : V(larger)(sums[i], values);
         else if (mode == BAG_MODE_PLAIN)
@@ -158,22 +184,15 @@ BAG_LANE void V(take_row)(const struct bag_rows *rows, enum bag_row_kind kind, b
 BAG_LANE void V(clear)(BODY *sums, int vectors)
 {
 #pragma GCC unroll 16
-    for (int i = 0; i < vectors; i++)
+    for (int i = 0; i < V(sums_of)(vectors); i++)
         sums[i] = V(zero)();
-}
-
-BAG_LANE void V(copy)(BODY *to, const BODY *from, int vectors)
-{
-#pragma GCC unroll 16
-    for (int i = 0; i < vectors; i++)
-        to[i] = from[i];
 }
 
 /* Puts the columns of all sums in order. */
 BAG_LANE void V(order)(enum bag_row_kind kind, BODY *sums, int vectors)
 {
 #pragma GCC unroll 16
-    for (int i = 0; i < vectors; i++)
+    for (int i = 0; i < V(sums_of)(vectors); i++)
         sums[i] = V(in_order)(kind, sums[i]);
 #pragma GCC unroll 16
     for (int i = 0; i < V(paired)(kind, vectors); i += 2)
@@ -183,14 +202,14 @@ BAG_LANE void V(order)(enum bag_row_kind kind, BODY *sums, int vectors)
 BAG_LANE void V(scale_all)(BODY *sums, int vectors, BODY_REAL factor)
 {
 #pragma GCC unroll 16
-    for (int i = 0; i < vectors; i++)
+    for (int i = 0; i < V(sums_of)(vectors); i++)
         sums[i] = V(multiply)(sums[i], V(all)(factor));
 }
 
 BAG_LANE void V(divide_all)(BODY *sums, int vectors, BODY_REAL divisor)
 {
 #pragma GCC unroll 16
-    for (int i = 0; i < vectors; i++)
+    for (int i = 0; i < V(sums_of)(vectors); i++)
         sums[i] = V(divide)(sums[i], V(all)(divisor));
 }
 
@@ -205,22 +224,43 @@ BAG_LANE void V(average)(BODY *sums, int vectors, size_t count)
         V(divide_all)(sums, vectors, (BODY_REAL)count);
 }
 
-/* What sums become, divided where `divides`, as elements of any type. The bag has the entries
- * [bounds[0], bounds[1]). Not worth a copy in every instance: see store_result. */
-static __attribute__((noinline)) void V(finish_other)(const struct bag_pool_args *args, BODY *sums,
-                                                      int paired, int vectors, const size_t *bounds,
-                                                      size_t kept, bool divides, char *out,
-                                                      size_t last_vector)
+/* What a bag with weights or without entries that left it is divided by: not worth a copy in every
+ * instance. */
+static __attribute__((noinline)) BODY_REAL V(divisor)(const struct bag_pool_args *args,
+                                                      const size_t *bounds, size_t kept)
 {
-    BODY_REAL divisor = divides ? BODY_DIVISOR(args, bounds[0], bounds[1], kept) : 1;
-    BODY by = V(all)(divisor);
-    const struct V(tile) tile = {.last_vector = last_vector};
-    for (int i = 0; i < vectors; i++) {
-        BODY result = sums[i];
-        if (divisor != 1)
-            result = divisor == 0 ? V(zero)() : V(divide)(result, by);
-        V(store)(args->output_dtype, out, V(column)(&tile, paired, vectors, i), result);
+    return BODY_DIVISOR(args, bounds[0], bounds[1], kept);
+}
+
+/* Divides the sums of a bag, of whose entries so many stayed. */
+BAG_LANE void V(divide_sums)(const struct bag_rows *rows, enum bag_mode mode, int vectors,
+                             const size_t *bounds, size_t kept, BODY *sums)
+{
+    if (mode == BAG_MODE_PLAIN && rows->is_mean) {
+        V(average)(sums, vectors, kept);
+        return;
     }
+    BODY_REAL divisor =
+        mode == BAG_MODE_PLAIN ? BODY_ROOT((BODY_REAL)kept) : V(divisor)(rows->args, bounds, kept);
+    if (divisor == 0)
+        V(clear)(sums, vectors);
+    else
+        V(divide_all)(sums, vectors, divisor);
+}
+
+/* A vector of the result, from `column` on. */
+BAG_LANE void V(store_of)(enum bag_dtype dtype, int vectors, const struct V(tile) * tile, char *out,
+                          size_t column, BODY values)
+{
+#if BAG_NARROW_ROWS
+    if (vectors == 0) {
+        V(store_some)(dtype, out, &tile->some, values);
+        return;
+    }
+#endif
+    (void)tile;
+    (void)vectors;
+    V(store)(dtype, out, column, values);
 }
 
 /* Writes a bag's part of the result, which begins at `out`; `dtype` is a constant. */
@@ -228,8 +268,10 @@ BAG_LANE void V(store_all)(const struct V(tile) * tile, enum bag_row_kind kind, 
                            enum bag_dtype dtype, char *out, const BODY *sums)
 {
 #pragma GCC unroll 16
-    for (int i = 0; i < vectors; i++)
-        V(store)(dtype, out, V(column)(tile, V(paired)(kind, vectors), vectors, i), sums[i]);
+    for (int i = 0; i < V(sums_of)(vectors); i++) {
+        size_t column = V(column)(tile, V(paired)(kind, vectors), vectors, i);
+        V(store_of)(dtype, vectors, tile, out, column, sums[i]);
+    }
 }
 
 /* Likewise as bf16, from sums that are not in order yet. */
@@ -245,56 +287,66 @@ BAG_LANE void V(store_unordered)(const struct V(tile) * tile, int vectors, char 
         V(store)(BAG_BF16, out, V(column)(tile, paired, vectors, i), sums[i]);
 }
 
-/* Turns the sums of one bag, divided where `divides`, into its result and writes it: sums without
- * weights at once, where they are usual results of the kind or means. */
+/* Writes sums as elements of the result. Weights may bring a NaN of any payload. */
 BAG_LANE void V(store_result)(const struct bag_rows *rows, enum bag_row_kind kind,
                               enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                              size_t bag, size_t kept, bool divides, char *out, BODY *sums)
+                              char *out, BODY *sums)
 {
-    const bool is_plain = mode == BAG_MODE_PLAIN;
-    if (is_plain && divides && rows->args->reduction == BAG_MEAN) {
-        V(average)(sums, vectors, kept);
-        divides = false;
-    }
-    /* Weights may bring a NaN of any payload. */
-    if (kind == BAG_KIND_OF_BF16 && is_plain && !divides && rows->result == BAG_BF16) {
+    const bool may_pair =
+        kind == BAG_KIND_OF_BF16 && mode == BAG_MODE_PLAIN && V(paired)(kind, vectors) > 0;
+    if (may_pair && rows->result == BAG_BF16) {
         V(store_unordered)(tile, vectors, out, sums);
         return;
     }
     V(order)(kind, sums, vectors);
-    if (!divides && rows->result == BODY_DTYPE) {
+    if (BODY_DTYPE == BAG_F64 || rows->result == BODY_DTYPE)
         V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
-    } else if (!divides && (kind == BAG_KIND_OF_F16 || (is_plain && bag_kind_converts(kind))) &&
-               rows->result == BAG_F16) {
+    else if (rows->result == BAG_F16)
         V(store_all)(tile, kind, vectors, BAG_F16, out, sums);
-    } else if (!divides && kind == BAG_KIND_OF_BF16 && !is_plain && rows->result == BAG_BF16) {
+    else
         V(store_all)(tile, kind, vectors, BAG_BF16, out, sums);
-    } else {
-        BODY spilled[BAG_TILE_VECTORS] BAG_UNSET;
-        V(copy)(spilled, sums, vectors);
-        V(finish_other)
-        (rows->args, spilled, V(paired)(kind, vectors), vectors, rows->bounds + bag, kept, divides,
-         out, tile->last_vector);
-    }
 }
 
-/* Adds the entries [entry, end) to the sums: those that have a row to prefetch, then the rest.
+/* Where a loop over entries has come to. */
+struct V(place) {
+    size_t entry;
+    const char *id;
+};
+
+/* Adds `count` rows and goes on to the one behind them. */
+BAG_LANE void V(take_some)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                           struct V(place) * place, size_t count, BODY *sums)
+{
+#pragma GCC unroll 4
+    for (size_t i = 0; i < count; i++) {
+        int64_t id = bag_checked_id(place->id + i * rows->id_bytes);
+        V(take_row)(rows, kind, half, mode, vectors, tile, place->entry + i, id, false, sums);
+    }
+    place->entry += count;
+    place->id += count * rows->id_bytes;
+}
+
+/* Adds the rows of `place` and those after it up to `end` to the sums: those that have a row to
+ * prefetch, then the rest, of one line each several in a turn, which takes fewer instructions.
  * Elements that take long to widen have one loop for all. */
 BAG_LANE void V(take_rows)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                            enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                           size_t entry, size_t end, BODY *sums)
+                           struct V(place) * place, size_t end, BODY *sums)
 {
     const bool one_loop = kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2;
+    const bool short_rows = (size_t)vectors * V(lanes) * bag_kind_bits(kind) <= 512;
+    const size_t turn = short_rows && !bag_kind_converts(kind) && vectors > 0 ? 4 : 1;
     const size_t fetch_end = rows->fetch.end < end ? rows->fetch.end : end;
-    for (; entry < (one_loop ? end : fetch_end); entry++) {
-        if (!one_loop || entry < fetch_end)
-            V(fetch)(rows, kind, mode, vectors, tile, entry);
-        V(take_row)
-        (rows, kind, half, mode, vectors, tile, entry, V(id)(rows, mode, entry), false, sums);
+    while (place->entry < (one_loop ? end : fetch_end)) {
+        if (!one_loop || place->entry < fetch_end)
+            V(fetch)(rows, kind, mode, vectors, tile, place->id, place->entry);
+        V(take_some)(rows, kind, half, mode, vectors, tile, place, 1, sums);
     }
-    for (; !one_loop && entry < end; entry++)
-        V(take_row)
-    (rows, kind, half, mode, vectors, tile, entry, V(id)(rows, mode, entry), false, sums);
+    while (turn > 1 && end - place->entry >= turn)
+        V(take_some)(rows, kind, half, mode, vectors, tile, place, turn, sums);
+    while (!one_loop && place->entry < end)
+        V(take_some)(rows, kind, half, mode, vectors, tile, place, 1, sums);
 }
 
 /* Likewise in the general mode, which tests which entries stay. */
@@ -304,9 +356,9 @@ BAG_LANE void V(take_kept)(const struct bag_rows *rows, enum bag_row_kind kind, 
     const enum bag_mode mode = BAG_MODE_GENERAL;
     bool is_first = true;
     for (; entry < end; entry++) {
-        int64_t id = V(id)(rows, mode, entry);
+        int64_t id = V(id)(rows, mode, NULL, entry);
         if (entry < rows->fetch.end)
-            V(fetch)(rows, kind, mode, vectors, tile, entry);
+            V(fetch)(rows, kind, mode, vectors, tile, NULL, entry);
         if (!bag_keeps(rows->args, entry, id))
             continue;
         V(take_row)
@@ -315,137 +367,96 @@ BAG_LANE void V(take_kept)(const struct bag_rows *rows, enum bag_row_kind kind, 
     }
 }
 
-/* A tile of a bag. */
+/* Prefetches the result of a later bag: a store that waits for its line holds up those behind it.
+ */
+BAG_LANE void V(fetch_result)(enum bag_row_kind kind, int vectors, const char *out)
+{
+    if (!bag_kind_converts(kind))
+        bag_fetch_lines(1, out, (size_t)V(sums_of)(vectors) * V(lanes) * sizeof(BODY_REAL));
+}
+
+/* A tile of a bag, which has the entries [bounds[0], bounds[1]). */
 BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                           enum bag_mode mode, int vectors, const struct V(tile) * tile, size_t bag,
-                           size_t first, size_t end, size_t kept, char *out)
+                           enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                           const size_t *bounds, size_t kept, char *out)
 {
     BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
     V(clear)(sums, vectors);
-    /* The next bag's result: a store that waits for its line holds up those behind it. */
-    if (!bag_kind_converts(kind) && rows->fetch.end > 0)
-        bag_fetch_lines(1, out + rows->out_bytes, (size_t)vectors * V(lanes) * sizeof(BODY_REAL));
+    if (rows->fetch.end > 0)
+        V(fetch_result)(kind, vectors, out + rows->out_bytes);
+    struct V(place) place = {bounds[0], rows->ids + bounds[0] * rows->id_bytes};
     if (mode == BAG_MODE_GENERAL)
-        V(take_kept)(rows, kind, vectors, tile, first, end, sums);
+        V(take_kept)(rows, kind, vectors, tile, bounds[0], bounds[1], sums);
     else
-        V(take_rows)(rows, kind, half, mode, vectors, tile, first, end, sums);
-    V(store_result)(rows, kind, mode, vectors, tile, bag, kept, rows->divides, out, sums);
+        V(take_rows)(rows, kind, half, mode, vectors, tile, &place, bounds[1], sums);
+    if (rows->divides)
+        V(divide_sums)(rows, mode, vectors, bounds, kept, sums);
+    V(store_result)(rows, kind, mode, vectors, tile, out, sums);
 }
 
 /* Every tile of a bag before the next bag, while its pages are in the TLB. */
 BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                           enum bag_mode mode, int vectors, const struct V(tile) * only, size_t bag)
 {
-    size_t first = rows->bounds[bag], end = rows->bounds[bag + 1], out_at = bag * rows->out_bytes;
-    size_t kept = mode == BAG_MODE_GENERAL ? bag_count_kept(rows->args, first, end) : end - first;
+    const size_t *bounds = rows->bounds + bag, out_at = bag * rows->out_bytes;
+    size_t kept = bounds[1] - bounds[0];
+    if (mode == BAG_MODE_GENERAL)
+        kept = bag_count_kept(rows->args, bounds[0], bounds[1]);
     if (kept == 0) {
         bag_ref_empty(rows->block, bag);
         return;
     }
     if (only)
-        V(pool_tile)
-    (rows, kind, half, mode, vectors, only, bag, first, end, kept, only->out + out_at);
+        V(pool_tile)(rows, kind, half, mode, vectors, only, bounds, kept, only->out + out_at);
     for (size_t number = 0; !only && number < rows->num_tiles; number++) {
         struct V(tile) tile = V(tile_at)(rows, kind, vectors, number);
-        V(pool_tile)
-        (rows, kind, half, mode, vectors, &tile, bag, first, end, kept, tile.out + out_at);
+        V(pool_tile)(rows, kind, half, mode, vectors, &tile, bounds, kept, tile.out + out_at);
     }
 }
 
-/* Writes the row of a bag of one entry. */
-BAG_LANE void V(pass)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                      enum bag_mode mode, int vectors, const struct V(tile) * tile, size_t bag,
-                      size_t entry)
-{
-    BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-    V(clear)(sums, vectors);
-    if (entry < rows->fetch.end)
-        V(fetch)(rows, kind, mode, vectors, tile, entry);
-    V(take_row)
-    (rows, kind, half, mode, vectors, tile, entry, V(id)(rows, mode, entry), true, sums);
-    V(store_result)
-    (rows, kind, mode, vectors, tile, bag, 1, false, tile->out + bag * rows->out_bytes, sums);
-}
-
-/* Bags of one entry from `bag` on: nothing is divided, and few instructions let many rows be loaded
- * at once. Returns the first bag of another length. */
-BAG_LANE size_t V(pool_singles)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
-                                enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                                size_t bag)
-{
-    for (; bag < rows->num_bags && rows->bounds[bag + 1] - rows->bounds[bag] == 1; bag++)
-        V(pass)(rows, kind, half, mode, vectors, tile, bag, rows->bounds[bag]);
-    return bag;
-}
-
-/* Adds `count` rows from `entry` on, whose ids begin at `ids`. */
-BAG_LANE void V(add_rows)(const struct bag_rows *rows, enum bag_row_kind kind, enum bag_mode mode,
-                          int vectors, const struct V(tile) * tile, size_t entry, const char *ids,
-                          size_t count, BODY *sums)
-{
-#pragma GCC unroll 4
-    for (size_t i = 0; i < count; i++)
-        V(take_row)
-    (rows, kind, false, mode, vectors, tile, entry + i, bag_checked_id(ids, rows->id_bytes, i),
-     false, sums);
-}
-
-/* Pools a block whose rows are not prefetched and whose results are sums or, where `is_mean`, these
- * divided by the number of entries: so little is done for each bag that short rows are added as
- * fast as they can be loaded. */
-BAG_LANE void V(pool_cached)(const struct bag_rows *rows, enum bag_row_kind kind,
+/* Pools bags of one tile whose entries all stay, from `bag` on, until one is empty; returns that
+ * bag. As nothing is called, what each bag needs stays in registers. */
+BAG_LANE size_t V(pool_full)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                              enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                             bool is_mean)
+                             size_t bag)
 {
-    /* Rows of one cache line take fewer instructions than the loop does. */
-    const size_t turn = (size_t)vectors * V(lanes) * bag_kind_bits(kind) <= 512 ? 4 : 1;
-    BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
-    char *out = tile->out;
-    size_t entry = rows->bounds[0];
-    const char *ids = rows->ids + entry * rows->id_bytes;
-    for (size_t bag = 0; bag < rows->num_bags; bag++, out += rows->out_bytes) {
-        size_t end = rows->bounds[bag + 1], count = end - entry;
-        if (count == 0) {
-            bag_ref_empty(rows->block, bag);
-            continue;
-        }
+    const size_t *bounds = rows->bounds + bag, *last = rows->bounds + rows->num_bags;
+    struct V(place) place = {*bounds, rows->ids + *bounds * rows->id_bytes};
+    char *out = tile->out + bag * rows->out_bytes;
+    for (; bounds < last; bounds++, out += rows->out_bytes) {
+        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+        if (bounds[1] == place.entry)
+            break;
         V(clear)(sums, vectors);
-        for (; turn > 1 && end - entry >= turn; entry += turn, ids += turn * rows->id_bytes)
-            V(add_rows)(rows, kind, mode, vectors, tile, entry, ids, turn, sums);
-        for (; entry < end; entry++, ids += rows->id_bytes)
-            V(add_rows)(rows, kind, mode, vectors, tile, entry, ids, 1, sums);
-        if (is_mean)
-            V(average)(sums, vectors, count);
-        V(store_all)(tile, kind, vectors, BODY_DTYPE, out, sums);
+        if (rows->fetch.end > 0)
+            V(fetch_result)(kind, vectors, out + rows->out_bytes);
+        V(take_rows)(rows, kind, half, mode, vectors, tile, &place, bounds[1], sums);
+        if (rows->divides)
+            V(divide_sums)(rows, mode, vectors, bounds, bounds[1] - bounds[0], sums);
+        V(store_result)(rows, kind, mode, vectors, tile, out, sums);
     }
+    return (size_t)(bounds - rows->bounds);
 }
 
 BAG_LANE void V(pool_all)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                           enum bag_mode mode, int vectors, const struct V(tile) * only)
 {
-    const bool singles_pass =
-        mode != BAG_MODE_GENERAL && bag_kind_converts(kind) && only && rows->args->singles_pass;
-    const bool is_mean = mode == BAG_MODE_PLAIN && rows->args->reduction == BAG_MEAN;
-    const bool cached = mode != BAG_MODE_GENERAL && kind == BAG_KIND_OF_F32 && only &&
-                        (!rows->divides || is_mean) && rows->result == BODY_DTYPE &&
-                        rows->fetch.end == 0;
-    if (cached) {
-        V(pool_cached)(rows, kind, mode, vectors, only, is_mean);
+    size_t bag = 0;
+    if (mode == BAG_MODE_GENERAL || !only) {
+        for (; bag < rows->num_bags; bag++)
+            V(pool_bag)(rows, kind, half, mode, vectors, only, bag);
         return;
     }
-    for (size_t bag = 0; bag < rows->num_bags;) {
-        if (singles_pass && rows->bounds[bag + 1] - rows->bounds[bag] == 1)
-            bag = V(pool_singles)(rows, kind, half, mode, vectors, only, bag);
-        else
-            V(pool_bag)(rows, kind, half, mode, vectors, only, bag++);
-    }
+    while ((bag = V(pool_full)(rows, kind, half, mode, vectors, only, bag)) < rows->num_bags)
+        bag_ref_empty(rows->block, bag++);
 }
 
 BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind,
                            enum bag_mode mode, int vectors, bool is_split)
 {
     const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
-    const struct V(tile) whole = V(only_tile)(rows, kind), *only = is_split ? NULL : &whole;
+    const struct V(tile) whole = V(only_tile)(rows, kind, vectors),
+                         *only = is_split ? NULL : &whole;
     const bool apart = kind == BAG_KIND_OF_INT8 && mode != BAG_MODE_GENERAL;
     if (apart && rows->half_params)
         V(pool_all)(rows, kind, true, mode, vectors, only);
@@ -453,10 +464,33 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
         V(pool_all)(rows, kind, !apart && rows->half_params, mode, vectors, only);
 }
 
-#include "pool_copy.h"
-#if BAG_NARROW_ROWS
-#include "pool_narrow.h"
-#endif
+/* Pools a block of bags of one tile and one entry each, that nothing divides; returns false at one
+ * of another length. So few instructions let many rows be loaded at once. */
+BAG_LANE bool V(pool_singles)(const struct bag_block *block, enum bag_row_kind kind, int vectors)
+{
+    const enum bag_mode mode = BAG_MODE_PLAIN;
+    const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
+    const struct V(tile) tile = V(only_tile)(rows, kind, vectors);
+    const size_t ahead = rows->out_bytes * (vectors <= 4 ? 8 : 2);
+    const size_t *bounds = rows->bounds, *last = bounds + rows->num_bags;
+    size_t entry = *bounds;
+    const char *ids = rows->ids + entry * rows->id_bytes;
+    for (char *out = tile.out; bounds < last; out += rows->out_bytes, ids += rows->id_bytes) {
+        BODY sums[BAG_TILE_VECTORS] BAG_UNSET;
+        if (*++bounds != entry + 1)
+            return false;
+        V(clear)(sums, vectors);
+        if (entry < rows->fetch.end)
+            V(fetch)(rows, kind, mode, vectors, &tile, ids, entry);
+        V(fetch_result)(kind, vectors, out + ahead);
+        V(take_row)
+        (rows, kind, rows->half_params, mode, vectors, &tile, entry, bag_checked_id(ids), false,
+         sums);
+        V(store_result)(rows, kind, mode, vectors, &tile, out, sums);
+        entry++;
+    }
+    return true;
+}
 
 #undef V
 #undef BODY_JOIN
@@ -465,3 +499,4 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
 #undef BODY_REAL
 #undef BODY_DTYPE
 #undef BODY_DIVISOR
+#undef BODY_ROOT

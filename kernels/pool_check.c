@@ -445,7 +445,6 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
         return;
     args->weights = weights->data;
     args->weights_dtype = weights->dtype;
-    args->singles_pass = rules->reduction == BAG_SUM;
     args->skip_unweighted =
         rules->prune_invalid && (rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN);
 }

@@ -76,22 +76,17 @@ BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, enum bag_part pa
 }
 
 #if BAG_NARROW_ROWS
-/* All columns of a row that has fewer than a vector. Codes are read from a
- * padded copy. */
+/* All columns of a row that has fewer than a vector. Codes are read from a padded copy. */
 BAG_LANE f32v f32v_narrow_columns(enum bag_row_kind kind, bool scaled, const struct f32v_row *row,
                                   const struct f32v_some *some)
 {
     if (kind == BAG_KIND_OF_F32)
         return f32v_load_some_f32(row->codes, some);
-    if (kind == BAG_KIND_OF_F16)
-        return f32v_load_some_f16(row->codes, some);
-    if (kind == BAG_KIND_OF_BF16)
-        return f32v_load_some_bf16(row->codes, some);
-    size_t bytes = kind == BAG_KIND_OF_INT4 ? (some->count + 1) / 2 : some->count;
-    uint64_t codes = bag_load_some(row->codes, bytes);
+    const __m128i codes = f32v_load_some(kind, row->codes, some);
     struct f32v_row padded = *row;
     padded.codes = (const char *)&codes;
-    return f32v_columns(kind, scaled, BAG_PART_WHOLE, &padded, 0);
+    f32v values = f32v_columns(kind, scaled, BAG_PART_WHOLE, &padded, 0);
+    return kind == BAG_KIND_OF_INT4 ? f32v_part(values, some) : values;
 }
 #endif
 
@@ -199,20 +194,28 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
 #define BODY_REAL    float
 #define BODY_DTYPE   BAG_F32
 #define BODY_DIVISOR bag_divisor_f32
+#define BODY_ROOT    __builtin_sqrtf
 #include "pool_body.h"
 
 #define BODY         f64v
 #define BODY_REAL    double
 #define BODY_DTYPE   BAG_F64
 #define BODY_DIVISOR bag_divisor_f64
+#define BODY_ROOT    __builtin_sqrt
 #include "pool_body.h"
 
-/* A function for rows of one tile of so many vectors, one for rows of several,
- * and one for rows narrower than a vector. */
+/* A function for rows of one tile of so many vectors, 0 where they are narrower than one; one for
+ * those of bags of one entry; and one for rows of several tiles. */
 #define WHOLE(vector, kind, mode, vectors)                                              \
     static void kind##_##mode##_##vectors(const struct bag_block *block)                \
     {                                                                                   \
         vector##_pool_bags(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, false); \
+    }
+
+#define SINGLES(vector, kind, mode, vectors)                              \
+    static bool kind##_singles_##vectors(const struct bag_block *block)   \
+    {                                                                     \
+        return vector##_pool_singles(block, BAG_KIND_OF_##kind, vectors); \
     }
 
 #define SPLIT(vector, kind, mode, vectors)                                             \
@@ -222,20 +225,15 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
     }
 
 #if BAG_NARROW_ROWS
-#define NARROW(vector, kind, mode)                                        \
-    static void kind##_##mode##_narrow(const struct bag_block *block)     \
-    {                                                                     \
-        vector##_pool_narrow(block, BAG_KIND_OF_##kind, BAG_MODE_##mode); \
-    }
-#define NARROW_NAME(kind, mode) kind##_##mode##_narrow
+#define NARROW(X, ...) X(__VA_ARGS__, 0)
 #else
-#define NARROW(vector, kind, mode)
-#define NARROW_NAME(kind, mode) NULL
+#define NARROW(X, ...)
 #endif
 
-#define WHOLE_NAME(vector, kind, mode, vectors) [vectors - 1] = kind##_##mode##_##vectors,
-#define COUNT(vector, kind, mode, vectors)      vectors
-#define SPLIT_NAME(vector, kind, mode, vectors) [vectors - 1] = kind##_##mode##_split_##vectors,
+#define WHOLE_NAME(vector, kind, mode, vectors)   [vectors] = kind##_##mode##_##vectors,
+#define SINGLES_NAME(vector, kind, mode, vectors) [vectors] = kind##_singles_##vectors,
+#define SPLIT_NAME(vector, kind, mode, vectors)   [vectors] = kind##_##mode##_split_##vectors,
+#define COUNT(vector, kind, mode, vectors)        vectors
 
 /* Kinds that also have wide tiles: those of rows so narrow that each tile of a row costs about as
  * much as its columns do, and f32, whose results are then divided and stored once. */
@@ -258,47 +256,38 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
 #define OTHER_TILES_F32(X, ...)
 #define OTHER_TILES_F64(X, ...)
 
-/* Kinds of which bags of one entry are copies. */
-#define COPY_BLOCK_F16  NULL
-#define COPY_BLOCK_BF16 NULL
-#define COPY_BLOCK_INT8 NULL
-#define COPY_BLOCK_INT4 NULL
-#define COPY_BLOCK_E4M3 NULL
-#define COPY_BLOCK_E5M2 NULL
-#define COPY_BLOCK_F32  f32v_copy_block
-#define COPY_BLOCK_F64  f64v_copy_block
-
 #define SPLIT_TILES(X, vector, kind, mode) \
     BAG_SPLIT_TILES(X, vector, kind, mode) OTHER_TILES_##kind(X, vector, kind, mode)
 #define WIDE_TILES(X, vector, kind, mode) WIDE_TILES_##kind(X, vector, kind, mode)
 
 /* The kernel of one kind of rows. The general mode has tiles of the largest width only, where it
  * splits rows. */
+#define ONE_TILE(X, vector, kind, mode) \
+    NARROW(X, vector, kind, mode) BAG_WHOLE_TILES(X, vector, kind, mode)
+
 #define KERNEL(vector, kind, element_bits)                                \
-    BAG_WHOLE_TILES(WHOLE, vector, kind, PLAIN)                           \
-    BAG_WHOLE_TILES(WHOLE, vector, kind, WEIGHTED)                        \
-    BAG_WHOLE_TILES(WHOLE, vector, kind, GENERAL)                         \
+    ONE_TILE(WHOLE, vector, kind, PLAIN)                                  \
+    ONE_TILE(WHOLE, vector, kind, WEIGHTED)                               \
+    ONE_TILE(WHOLE, vector, kind, GENERAL)                                \
+    ONE_TILE(SINGLES, vector, kind, PLAIN)                                \
     WIDE_TILES(WHOLE, vector, kind, PLAIN)                                \
     WIDE_TILES(WHOLE, vector, kind, WEIGHTED)                             \
-    NARROW(vector, kind, PLAIN)                                           \
-    NARROW(vector, kind, WEIGHTED)                                        \
-    NARROW(vector, kind, GENERAL)                                         \
+    WIDE_TILES(SINGLES, vector, kind, PLAIN)                              \
     SPLIT_TILES(SPLIT, vector, kind, PLAIN)                               \
     BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)                        \
     BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                        \
                                                                           \
     static const struct bag_tile_set set_##kind = {                       \
-        .whole = {{BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, PLAIN)},     \
-                  {BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)},  \
-                  {BAG_WHOLE_TILES(WHOLE_NAME, vector, kind, GENERAL)}},  \
+        .whole = {{ONE_TILE(WHOLE_NAME, vector, kind, PLAIN)},            \
+                  {ONE_TILE(WHOLE_NAME, vector, kind, WEIGHTED)},         \
+                  {ONE_TILE(WHOLE_NAME, vector, kind, GENERAL)}},         \
         .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},           \
                  {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},       \
         .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},         \
                   {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},  \
                   {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}}, \
-        .narrow = {NARROW_NAME(kind, PLAIN), NARROW_NAME(kind, WEIGHTED), \
-                   NARROW_NAME(kind, GENERAL)},                           \
-        .copy_block = COPY_BLOCK_##kind,                                  \
+        .singles = {ONE_TILE(SINGLES_NAME, vector, kind, PLAIN)           \
+                        WIDE_TILES(SINGLES_NAME, vector, kind, PLAIN)},   \
         .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),     \
         .bits = element_bits,                                             \
         .lanes = vector##_lanes,                                          \

@@ -91,7 +91,6 @@ void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rul
         .keyed = rules->keyed,
         .element_bytes = bag_dtypes[rules->output_dtype].bytes,
         .divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN,
-        .singles_pass = true,
     };
     if (rules->has_padding_idx && !rules->keyed)
         plan->args.padding_row =
@@ -170,24 +169,27 @@ BAG_LANE bool wide_pays(const struct bag_block *block)
     return block->fetch.near || kind == BAG_KIND_OF_F32 || kind == BAG_KIND_OF_INT8;
 }
 
-/* Chooses the instance and splits the columns into its tiles, as few and as narrow as can be. */
-BAG_LANE bag_block_fn *choose(struct bag_block *block, const struct bag_tile_set *set)
+/* Chooses the instances and splits the columns into tiles, as few and as narrow as can be. */
+BAG_LANE bag_block_fn *choose(struct bag_block *block, const struct bag_tile_set *set,
+                              bag_singles_fn **singles)
 {
     enum bag_mode mode = mode_of(block->args);
     size_t columns = block->end_column - block->first_column;
-    size_t vectors = (columns + set->lanes - 1) >> set->lane_shift;
+    size_t vectors = columns < set->lanes ? 0 : (columns + set->lanes - 1) >> set->lane_shift;
     block->num_tiles = 1;
-    if (columns < set->lanes)
-        return set->narrow[mode];
-    if (vectors <= BAG_TILE_VECTORS && set->whole[mode][vectors - 1])
-        return set->whole[mode][vectors - 1];
-    if (vectors <= BAG_TILE_VECTORS && wide_pays(block) && set->wide[mode][vectors - 1])
-        return set->wide[mode][vectors - 1];
+    if (vectors <= BAG_TILE_VECTORS) {
+        if (mode == BAG_MODE_PLAIN)
+            *singles = set->singles[vectors];
+        if (set->whole[mode][vectors])
+            return set->whole[mode][vectors];
+        if (wide_pays(block) && set->wide[mode][vectors])
+            return set->wide[mode][vectors];
+    }
     block->num_tiles = (vectors + set->largest_tile - 1) / set->largest_tile;
     size_t tile_vectors = (vectors + block->num_tiles - 1) / block->num_tiles;
-    while (!set->split[mode][tile_vectors - 1])
+    while (!set->split[mode][tile_vectors])
         tile_vectors++;
-    return set->split[mode][tile_vectors - 1];
+    return set->split[mode][tile_vectors];
 }
 
 /* Prefetches the first rows of a range, which no earlier entry has prefetched; for tables beyond
@@ -219,7 +221,7 @@ BAG_LANE const struct bag_tile_set *set_for(const struct bag_block *block)
         bool narrow = set && columns < set->lanes;
         bool splits_byte =
             set && set->bits < 8 && (block->first_column % 2 || (block->end_column % 2 && !narrow));
-        if (set && (!narrow || set->narrow[BAG_MODE_PLAIN]) && !splits_byte)
+        if (set && (!narrow || set->whole[BAG_MODE_PLAIN][0]) && !splits_byte)
             return set;
     }
     return NULL;
@@ -227,20 +229,15 @@ BAG_LANE const struct bag_tile_set *set_for(const struct bag_block *block)
 
 /* Prepares what all blocks of a range share, and finds the kernel that pools them, and the one for
  * bags of one entry alone; NULL: there is none. */
-BAG_LANE bag_block_fn *begin(struct bag_block *block, bag_copy_fn **copy_block)
+BAG_LANE bag_block_fn *begin(struct bag_block *block, bag_singles_fn **singles)
 {
     const struct bag_tile_set *set = set_for(block);
-    *copy_block = NULL;
     if (!set)
         return bag_ref_block;
-    if (block->args->singles_pass && block->args->output_dtype == block->args->table.dtype &&
-        mode_of(block->args) != BAG_MODE_GENERAL &&
-        block->end_column - block->first_column >= set->lanes)
-        *copy_block = set->copy_block;
     block->fetch = fetch_for(block, set->far);
     if (!block->fetch.near && !prefetched_early(block->args))
         prefetch_first_rows(block, set);
-    return choose(block, set);
+    return choose(block, set, singles);
 }
 
 /* ---- results past the caches ----------------------------------------------------------------- */
@@ -376,7 +373,7 @@ BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_rang
     size_t bounds[BAG_BLOCK_BAGS + 1] BAG_UNSET;
     struct bag_block block BAG_UNSET;
     bag_block_fn *pool_block = NULL;
-    bag_copy_fn *copy_block = NULL;
+    bag_singles_fn *singles = NULL;
     size_t hint = 0;
     if (range->first_column >= range->end_column)
         return;
@@ -393,12 +390,12 @@ BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_rang
         if (!pool_block) {
             block.end_entry =
                 left <= most_bags ? bounds[left] : bag_pool_first_entry(args, range->end_bag);
-            pool_block = begin(&block, &copy_block);
+            pool_block = begin(&block, &singles);
         }
-        bool may_copy = copy_block && bounds[block.num_bags] - bounds[0] == block.num_bags;
+        bool are_single = singles && bounds[block.num_bags] - bounds[0] == block.num_bags;
         if (has_equal_bags(&block))
             pool_differing(&block, pool_block);
-        else if (!may_copy || !copy_block(&block))
+        else if (!are_single || !singles(&block))
             pool_block(&block);
         if (stage)
             stream(to, stage, block.num_bags * args->bag_stride);
