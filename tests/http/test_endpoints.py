@@ -278,5 +278,5 @@ def test_date(client, server):
     while last == begun:  # a second at most; otherwise check_date fails
         last = check_date(client.request("POST", INFER, BODY).expect().headers)
     with Raw(server) as raw:
-        raw.send(b"GET / HTTP/1.1\r\n\r\n")
+        raw.send(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
         check_date(raw.reply().headers)

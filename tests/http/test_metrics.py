@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from example import EXAMPLE, INFER, INPUTS, WANT, check_rows, i64
-from harness import ROOT, Server, expect, expect_equal, wait_until, write_json
+from harness import ROOT, Server, expect, expect_equal, reads_chunks, wait_until, write_json
 from v2 import Client, Raw, Tensor, head, infer_body
 
 STAGES = ("queue", "compute_input", "compute_infer", "compute_output")
@@ -181,19 +181,24 @@ def test_failures_are_counted(client):
 
 
 def test_unsupported_http_is_the_clients_fault(client):
-    """501 and 505 are not counted as faults of the server."""
+    """501 and 505 are not counted as faults of the server. libmicrohttpd 1.0 has a 400 of its own for
+    an unknown coding."""
     counters = Counters(client)
-    for status, version, header in ((501, "1.1", "Transfer-Encoding: gzip"),
+    coding = 400 if reads_chunks() else 501
+    for status, version, header in ((coding, "1.1", "Transfer-Encoding: gzip"),
                                     (505, "1.2", "Accept: */*")):
         with socket.create_connection((client.server.host, client.server.port), 10) as raw:
             raw.sendall(f"GET / HTTP/{version}\r\nHost: localhost\r\n{header}\r\n\r\n".encode())
             expect(raw.recv(4096).startswith(f"HTTP/1.1 {status} ".encode()), str(status))
     changes = counters.changes()
     expect_equal(pick(changes, "bagserve_refused"),
-                 {server_wide("bagserve_refused_requests_total", reason="not_supported"): 2})
+                 {server_wide("bagserve_refused_requests_total", reason="not_supported"): 2}
+                 if coding == 501 else
+                 {server_wide("bagserve_refused_requests_total", reason="not_supported"): 1,
+                  server_wide("bagserve_refused_requests_total", reason="bad_request"): 1})
     expect_equal(pick(changes, "bagserve_http_responses"),
                  {server_wide("bagserve_http_responses_total", code=code): 1
-                  for code in ("200", "501", "505")})
+                  for code in ("200", str(coding), "505")})
 
 
 def test_default_rows_are_counted(client):
