@@ -6,29 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* False without memory. */
-static bool set_default(const struct bag_option *option, struct bag_config *config)
-{
-    void *member = (char *)config + option->setting.offset;
-    switch (option->setting.type) {
-    case BAG_SETTING_TEXT:
-        *(char **)member = option->default_text ? strdup(option->default_text) : NULL;
-        return *(char **)member || !option->default_text;
-    case BAG_SETTING_CHOICE:
-        *(unsigned *)member = (unsigned)option->default_number;
-        return true;
-    default:
-        *(int64_t *)member = option->default_number;
-        return true;
-    }
-}
-
 bool bag_config_init(struct bag_config *config)
 {
     bool ok = true;
     memset(config, 0, sizeof *config);
-    for (size_t i = 0; i < bag_num_options; i++)
-        ok &= set_default(&bag_options[i], config);
+    struct bag_reason reason;
+    for (size_t i = 0; i < bag_num_options; i++) {
+        const struct bag_option *option = &bag_options[i];
+        ok &= !option->default_text ||
+              bag_setting_apply(&option->setting, config, option->default_text, &reason);
+    }
     return ok;
 }
 
@@ -70,7 +57,8 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
     for (size_t i = 0; i < bag_num_options; i++) {
         const char *const *member =
             (const char *const *)((const char *)config + bag_options[i].setting.offset);
-        if (bag_options[i].default_text && !*member)
+        if (bag_options[i].default_text && bag_options[i].setting.type == BAG_SETTING_TEXT &&
+            !*member)
             return bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
                                    "not enough memory for the configuration");
     }

@@ -58,11 +58,7 @@
     X(verify, HELP, "--help", "", "Prints this.")
 
 /* How a table takes the place of another version. */
-enum bag_reload {
-#define BAG_X(id, name) BAG_RELOAD_##id,
-    BAG_RELOADS(BAG_X)
-#undef BAG_X
-};
+enum bag_reload { BAG_RELOADS(BAG_ID) };
 
 /* One feature of a collection as configured: the bags of another model's table. Strings are owned.
  */

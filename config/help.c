@@ -60,28 +60,11 @@ void bag_option_value_text(const struct bag_option *option, char *text, size_t t
                                  setting->words.names[i]);
 }
 
-void bag_option_default_text(const struct bag_option *option, char *text, size_t text_bytes)
-{
-    switch (option->setting.type) {
-    case BAG_SETTING_TEXT:
-        snprintf(text, text_bytes, "%s", option->default_text ? option->default_text : "");
-        break;
-    case BAG_SETTING_BYTES:
-        snprintf(text, text_bytes, "%s", bag_size_text(option->default_number).text);
-        break;
-    case BAG_SETTING_CHOICE:
-        snprintf(text, text_bytes, "%s", option->setting.words.names[option->default_number]);
-        break;
-    default:
-        snprintf(text, text_bytes, "%" PRId64, option->default_number);
-    }
-}
-
 static void print_option(FILE *stream, const struct bag_option *option)
 {
-    char follows[40], default_text[32];
+    char follows[40];
+    const char *default_text = option->default_text ? option->default_text : "";
     bag_option_value_text(option, follows, sizeof follows);
-    bag_option_default_text(option, default_text, sizeof default_text);
     print_entry(stream, bag_flag_of(option->setting.key).text, follows, default_text,
                 bag_variable_of(option->setting.key).text, option->sentence);
     if (bag_option_alias(option))
@@ -206,9 +189,9 @@ static void put_entry(FILE *stream, const char *name, const char *follows, const
 
 static void put_option(FILE *stream, const struct bag_option *option)
 {
-    char follows[40], default_text[32], sentence[1024];
+    char follows[40], sentence[1024];
+    const char *default_text = option->default_text ? option->default_text : "";
     bag_option_value_text(option, follows, sizeof follows);
-    bag_option_default_text(option, default_text, sizeof default_text);
     snprintf(sentence, sizeof sentence, "%s%s%s%s Variable: %s.", option->sentence,
              *default_text ? " Default: " : "", default_text, *default_text ? "." : "",
              bag_variable_of(option->setting.key).text);

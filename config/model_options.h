@@ -136,8 +136,8 @@
       "that one before, for tables that do not fit twice: requests get 503 meanwhile.")
 
 #define BAG_RELOADS(X)           \
-    X(LOAD_FIRST, "load_first") \
-    X(UNLOAD_FIRST, "unload_first")
+    X(BAG_RELOAD_LOAD_FIRST, "load_first") \
+    X(BAG_RELOAD_UNLOAD_FIRST, "unload_first")
 
 /* Of a model of a table; a collection has the last group of them. */
 #define BAG_MODEL_KEYS(X) \

@@ -15,36 +15,23 @@
 /* ---- the keys of models and features --------------------------------------------------------- */
 
 /* Words of choices. Tables hold numbers, so that the other types have none. */
-#define BAG_TABLE_SIGNED(name)   name
-#define BAG_TABLE_UNSIGNED(name) name
-#define BAG_TABLE_FLOAT(name)    name
-#define BAG_TABLE_OTHER(name)    NULL
-static const char *const dtypes[] = {
-#define BAG_X(id, name, bytes, kind) BAG_TABLE_##kind(name),
-    BAG_DTYPES(BAG_X)
-#undef BAG_X
-};
+#define BAG_TABLE_SIGNED(name)                 name,
+#define BAG_TABLE_UNSIGNED(name)               name,
+#define BAG_TABLE_FLOAT(name)                  name,
+#define BAG_TABLE_OTHER(name)                  NULL,
+#define BAG_TABLE_DTYPE(id, name, bytes, kind) BAG_TABLE_##kind(name)
 
-#define BAG_X(id, name, ...) name,
-static const char *const reductions[] = {BAG_REDUCTIONS(BAG_X)};
-static const char *const loads[] = {BAG_LOADS(BAG_X)};
-static const char *const row_formats[] = {BAG_ROW_FORMATS(BAG_X)};
-static const char *const out_of_range[] = {BAG_OUT_OF_RANGE(BAG_X)};
-static const char *const missings[] = {BAG_MISSINGS(BAG_X)};
-static const char *const reloads[] = {BAG_RELOADS(BAG_X)};
-static const char *const forms[] = {BAG_FORMS(BAG_X)};
-static const char *const optional_inputs[] = {BAG_V2_OPTIONAL_INPUTS(BAG_X)};
-#undef BAG_X
+#define BAG_TYPE_CHOICE_DTYPE           .type = BAG_SETTING_CHOICE, .words = {dtypes, COUNT_OF(dtypes)}
+#define BAG_TYPE_CHOICE_REDUCTION       BAG_TYPE_CHOICE(BAG_REDUCTIONS)
+#define BAG_TYPE_CHOICE_LOAD            BAG_TYPE_CHOICE(BAG_LOADS)
+#define BAG_TYPE_CHOICE_ROW_FORMAT      BAG_TYPE_CHOICE(BAG_ROW_FORMATS)
+#define BAG_TYPE_CHOICE_OUT_OF_RANGE    BAG_TYPE_CHOICE(BAG_OUT_OF_RANGE)
+#define BAG_TYPE_CHOICE_MISSING         BAG_TYPE_CHOICE(BAG_MISSINGS)
+#define BAG_TYPE_CHOICE_RELOAD          BAG_TYPE_CHOICE(BAG_RELOADS)
+#define BAG_TYPE_CHOICE_FORM            BAG_TYPE_CHOICE(BAG_FORMS)
+#define BAG_TYPE_CHOICE_OPTIONAL_INPUTS BAG_TYPE_CHOICE(BAG_V2_OPTIONAL_INPUTS)
 
-#define BAG_TYPE_CHOICE_DTYPE           BAG_TYPE_CHOICE(dtypes)
-#define BAG_TYPE_CHOICE_REDUCTION       BAG_TYPE_CHOICE(reductions)
-#define BAG_TYPE_CHOICE_LOAD            BAG_TYPE_CHOICE(loads)
-#define BAG_TYPE_CHOICE_ROW_FORMAT      BAG_TYPE_CHOICE(row_formats)
-#define BAG_TYPE_CHOICE_OUT_OF_RANGE    BAG_TYPE_CHOICE(out_of_range)
-#define BAG_TYPE_CHOICE_MISSING         BAG_TYPE_CHOICE(missings)
-#define BAG_TYPE_CHOICE_RELOAD          BAG_TYPE_CHOICE(reloads)
-#define BAG_TYPE_CHOICE_FORM            BAG_TYPE_CHOICE(forms)
-#define BAG_TYPE_CHOICE_OPTIONAL_INPUTS BAG_TYPE_CHOICE(optional_inputs)
+static const char *const dtypes[] = {BAG_DTYPES(BAG_TABLE_DTYPE)};
 
 /* The initialiser of one key's setting, for a member of `type`. */
 #define BAG_MODEL_SETTING(type, member, key_, TYPE, minimum_, maximum_)                \
@@ -53,11 +40,7 @@ static const char *const optional_inputs[] = {BAG_V2_OPTIONAL_INPUTS(BAG_X)};
         .maximum = (maximum_), .unit = "", BAG_TYPE_##TYPE                             \
     }
 
-static const char *const feature_identity[] = {
-#define BAG_X(key, sentence) key,
-    BAG_FEATURE_IDENTITY(BAG_X)
-#undef BAG_X
-};
+static const char *const feature_identity[] = {BAG_FEATURE_IDENTITY(BAG_ID)};
 
 static const struct bag_setting feature_settings[] = {
 #define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
@@ -71,11 +54,7 @@ _Static_assert(COUNT_OF(feature_settings) <= 32, "struct bag_feature_config has 
 const struct bag_entry_keys bag_feature_keys = {feature_identity, COUNT_OF(feature_identity),
                                                 feature_settings, COUNT_OF(feature_settings)};
 
-static const char *const model_identity[] = {
-#define BAG_X(key, sentence) key,
-    BAG_MODEL_IDENTITY(BAG_X)
-#undef BAG_X
-};
+static const char *const model_identity[] = {BAG_MODEL_IDENTITY(BAG_ID)};
 
 static const struct bag_setting model_settings[] = {
 #define BAG_X(member, key, TYPE, minimum, maximum, sentence) \
@@ -89,13 +68,11 @@ const struct bag_entry_keys bag_model_keys = {model_identity, COUNT_OF(model_ide
 
 /* The settings of its files come first, then those of one version; those after them are of a model.
  */
-#define BAG_X(...) +1
 enum {
-    NUM_FILE_SETTINGS = BAG_FILE_KEYS(BAG_X),
-    NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_X) BAG_SHOWN_KEYS(BAG_X) BAG_POOLING_KEYS(BAG_X)
-        BAG_PROJECTION_KEYS(BAG_X)
+    NUM_FILE_SETTINGS = BAG_FILE_KEYS(BAG_ONE),
+    NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_ONE) BAG_SHOWN_KEYS(BAG_ONE) BAG_POOLING_KEYS(BAG_ONE)
+        BAG_PROJECTION_KEYS(BAG_ONE)
 };
-#undef BAG_X
 
 bool bag_setting_is_of_table(const struct bag_setting *setting)
 {

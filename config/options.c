@@ -250,44 +250,16 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-#define BAG_X(id, name) name,
-static const char *const journal_syncs[] = {BAG_JOURNAL_SYNCS(BAG_X)};
-static const char *const hugepages[] = {BAG_HUGEPAGES_KINDS(BAG_X)};
-static const char *const numas[] = {BAG_NUMA_POLICIES(BAG_X)};
-static const char *const loads[] = {BAG_LOADS(BAG_X)};
-static const char *const log_formats[] = {BAG_LOG_FORMATS(BAG_X)};
-static const char *const log_levels[] = {BAG_LOG_LEVELS(BAG_X)};
-static const char *const metrics_words[] = {BAG_METRICS_WORDS(BAG_X)};
-static const char *const switches[] = {BAG_SWITCHES(BAG_X)};
-static const char *const proxy_protocols[] = {BAG_PROXY_PROTOCOLS(BAG_X)};
-static const char *const model_controls[] = {BAG_MODEL_CONTROLS(BAG_X)};
-#undef BAG_X
-
-#define BAG_TYPE_CHOICE_JOURNAL_SYNC   BAG_TYPE_CHOICE(journal_syncs)
-#define BAG_TYPE_CHOICE_HUGEPAGES      BAG_TYPE_CHOICE(hugepages)
-#define BAG_TYPE_CHOICE_NUMA           BAG_TYPE_CHOICE(numas)
-#define BAG_TYPE_CHOICE_LOAD           BAG_TYPE_CHOICE(loads)
-#define BAG_TYPE_CHOICE_LOG_FORMAT     BAG_TYPE_CHOICE(log_formats)
-#define BAG_TYPE_CHOICE_LOG_LEVEL      BAG_TYPE_CHOICE(log_levels)
-#define BAG_TYPE_CHOICE_METRICS        BAG_TYPE_CHOICE(metrics_words)
-#define BAG_TYPE_CHOICE_SWITCH         BAG_TYPE_CHOICE(switches)
-#define BAG_TYPE_CHOICE_PROXY_PROTOCOL BAG_TYPE_CHOICE(proxy_protocols)
-#define BAG_TYPE_CHOICE_MODEL_CONTROL  BAG_TYPE_CHOICE(model_controls)
-
-#define BAG_DEFAULT_COUNT                 .default_number
-#define BAG_DEFAULT_BYTES                 .default_number
-#define BAG_DEFAULT_TEXT                  .default_text
-#define BAG_DEFAULT_FILE                  .default_text
-#define BAG_DEFAULT_CHOICE_JOURNAL_SYNC   .default_number
-#define BAG_DEFAULT_CHOICE_HUGEPAGES      .default_number
-#define BAG_DEFAULT_CHOICE_NUMA           .default_number
-#define BAG_DEFAULT_CHOICE_LOAD           .default_number
-#define BAG_DEFAULT_CHOICE_LOG_FORMAT     .default_number
-#define BAG_DEFAULT_CHOICE_LOG_LEVEL      .default_number
-#define BAG_DEFAULT_CHOICE_METRICS        .default_number
-#define BAG_DEFAULT_CHOICE_SWITCH         .default_number
-#define BAG_DEFAULT_CHOICE_PROXY_PROTOCOL .default_number
-#define BAG_DEFAULT_CHOICE_MODEL_CONTROL  .default_number
+#define BAG_TYPE_CHOICE_JOURNAL_SYNC   BAG_TYPE_CHOICE(BAG_JOURNAL_SYNCS)
+#define BAG_TYPE_CHOICE_HUGEPAGES      BAG_TYPE_CHOICE(BAG_HUGEPAGES_KINDS)
+#define BAG_TYPE_CHOICE_NUMA           BAG_TYPE_CHOICE(BAG_NUMA_POLICIES)
+#define BAG_TYPE_CHOICE_LOAD           BAG_TYPE_CHOICE(BAG_LOADS)
+#define BAG_TYPE_CHOICE_LOG_FORMAT     BAG_TYPE_CHOICE(BAG_LOG_FORMATS)
+#define BAG_TYPE_CHOICE_LOG_LEVEL      BAG_TYPE_CHOICE(BAG_LOG_LEVELS)
+#define BAG_TYPE_CHOICE_METRICS        BAG_TYPE_CHOICE(BAG_METRICS_WORDS)
+#define BAG_TYPE_CHOICE_SWITCH         BAG_TYPE_CHOICE(BAG_SWITCHES)
+#define BAG_TYPE_CHOICE_PROXY_PROTOCOL BAG_TYPE_CHOICE(BAG_PROXY_PROTOCOLS)
+#define BAG_TYPE_CHOICE_MODEL_CONTROL  BAG_TYPE_CHOICE(BAG_MODEL_CONTROLS)
 
 #define BAG_OPTION(place, section_, key_, TYPE, default_, minimum_, maximum_, unit_, sentence_) \
     {                                                                                           \
@@ -299,7 +271,7 @@ static const char *const model_controls[] = {BAG_MODEL_CONTROLS(BAG_X)};
                     BAG_TYPE_##TYPE},                                                           \
         .section = (section_),                                                                  \
         .sentence = (sentence_),                                                                \
-        BAG_DEFAULT_##TYPE = (default_),                                                        \
+        .default_text = (default_),                                                             \
     },
 #define BAG_IN_OPTIONS(member, ...) BAG_OPTION(options.member, __VA_ARGS__)
 

@@ -1,7 +1,7 @@
 /* The one table of options. A line here is a flag, an environment variable, a key of the
  * configuration file, a line of --help and a member of struct bag_option_values.
  *
- * X(member, "section", "key", TYPE, default, minimum, maximum, "unit", "sentence")
+ * X(member, "section", "key", TYPE, "default", minimum, maximum, "unit", "sentence")
  *
  * The flag is --key with '-' for '_', the variable BAGSERVE_KEY, and in the file it is
  * {"section": {"key": value}}; keys are unique over all sections. Keys of a duration or a size end
@@ -73,19 +73,21 @@ struct bag_setting {
 };
 
 /* Initialisers for the columns that depend on TYPE, here and in model_options.h. */
-#define BAG_TYPE_COUNT        .type = BAG_SETTING_COUNT
-#define BAG_TYPE_BYTES        .type = BAG_SETTING_BYTES
-#define BAG_TYPE_TEXT         .type = BAG_SETTING_TEXT
-#define BAG_TYPE_FILE         .type = BAG_SETTING_TEXT, .is_path = true
-#define BAG_TYPE_KEY          .type = BAG_SETTING_KEY
-#define BAG_TYPE_SHAPE        .type = BAG_SETTING_SHAPE
-#define BAG_TYPE_POLICY       .type = BAG_SETTING_POLICY
-#define BAG_TYPE_BOOL         .type = BAG_SETTING_BOOL, .words = BAG_WORDS(bag_bool_words)
-#define BAG_TYPE_CHOICE(list) .type = BAG_SETTING_CHOICE, .words = BAG_WORDS(list)
-#define BAG_WORDS(list)                       \
-    {                                         \
-        (list), sizeof(list) / sizeof *(list) \
-    }
+#define BAG_TYPE_COUNT  .type = BAG_SETTING_COUNT
+#define BAG_TYPE_BYTES  .type = BAG_SETTING_BYTES
+#define BAG_TYPE_TEXT   .type = BAG_SETTING_TEXT
+#define BAG_TYPE_FILE   .type = BAG_SETTING_TEXT, .is_path = true
+#define BAG_TYPE_KEY    .type = BAG_SETTING_KEY
+#define BAG_TYPE_SHAPE  .type = BAG_SETTING_SHAPE
+#define BAG_TYPE_POLICY .type = BAG_SETTING_POLICY
+#define BAG_TYPE_BOOL   .type = BAG_SETTING_BOOL, .words = {bag_bool_words, 2}
+#define BAG_TYPE_CHOICE(LIST) \
+    .type = BAG_SETTING_CHOICE, .words = {(const char *const[]){LIST(BAG_NAME)}, LIST(BAG_ONE)}
+
+/* What the lists of words are made into: X(id, "word", ...). */
+#define BAG_ID(id, ...)         id,
+#define BAG_NAME(id, name, ...) name,
+#define BAG_ONE(...)            +1
 
 extern const char *const bag_bool_words[2];
 
@@ -103,108 +105,108 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 
 /* ---- the options ----------------------------------------------------------------------------- */
 
-#define BAG_LOG_FORMATS(X) \
-    X(TEXT, "text")        \
-    X(JSON, "json")
+#define BAG_LOG_FORMATS(X)         \
+    X(BAG_LOG_FORMAT_TEXT, "text") \
+    X(BAG_LOG_FORMAT_JSON, "json")
 
-#define BAG_LOG_LEVELS(X) \
-    X(ERROR, "error")     \
-    X(WARNING, "warning") \
-    X(INFO, "info")       \
-    X(DEBUG, "debug")
+#define BAG_LOG_LEVELS(X)               \
+    X(BAG_LOG_LEVEL_ERROR, "error")     \
+    X(BAG_LOG_LEVEL_WARNING, "warning") \
+    X(BAG_LOG_LEVEL_INFO, "info")       \
+    X(BAG_LOG_LEVEL_DEBUG, "debug")
 
 /* When the journal of updates is on the disk: before an update is acknowledged, in intervals, or
  * when the system likes. */
-#define BAG_JOURNAL_SYNCS(X) \
-    X(ALWAYS, "always")      \
-    X(INTERVAL, "interval")  \
-    X(OFF, "off")
+#define BAG_JOURNAL_SYNCS(X)                 \
+    X(BAG_JOURNAL_SYNC_ALWAYS, "always")     \
+    X(BAG_JOURNAL_SYNC_INTERVAL, "interval") \
+    X(BAG_JOURNAL_SYNC_OFF, "off")
 
 /* How the models that are served may change; the words are Triton's. */
-#define BAG_MODEL_CONTROLS(X) \
-    X(NONE, "none")           \
-    X(EXPLICIT, "explicit")   \
-    X(POLL, "poll")
+#define BAG_MODEL_CONTROLS(X)                 \
+    X(BAG_MODEL_CONTROL_NONE, "none")         \
+    X(BAG_MODEL_CONTROL_EXPLICIT, "explicit") \
+    X(BAG_MODEL_CONTROL_POLL, "poll")
 
-#define BAG_METRICS_WORDS(X) \
-    X(ON, "on")              \
-    X(PRIVATE, "private")    \
-    X(OFF, "off")
+#define BAG_METRICS_WORDS(X)          \
+    X(BAG_METRICS_ON, "on")           \
+    X(BAG_METRICS_PRIVATE, "private") \
+    X(BAG_METRICS_OFF, "off")
 
-#define BAG_SWITCHES(X) \
-    X(OFF, "off")       \
-    X(ON, "on")
+#define BAG_SWITCHES(X)      \
+    X(BAG_SWITCH_OFF, "off") \
+    X(BAG_SWITCH_ON, "on")
 
 /* EXPLICIT: of the system's pool (vm.nr_hugepages). */
-#define BAG_HUGEPAGES_KINDS(X)    \
-    X(OFF, "off")                 \
-    X(TRANSPARENT, "transparent") \
-    X(EXPLICIT, "explicit")
+#define BAG_HUGEPAGES_KINDS(X)                  \
+    X(BAG_HUGEPAGES_OFF, "off")                 \
+    X(BAG_HUGEPAGES_TRANSPARENT, "transparent") \
+    X(BAG_HUGEPAGES_EXPLICIT, "explicit")
 
 #define BAG_NUMA_POLICIES(X) \
-    X(OFF, "off")            \
-    X(INTERLEAVE, "interleave")
+    X(BAG_NUMA_OFF, "off")   \
+    X(BAG_NUMA_INTERLEAVE, "interleave")
 
-#define BAG_LOADS(X) \
-    X(COPY, "copy")  \
-    X(MAP, "map")
+#define BAG_LOADS(X)         \
+    X(BAG_LOAD_COPY, "copy") \
+    X(BAG_LOAD_MAP, "map")
 
-#define BAG_PROXY_PROTOCOLS(X) \
-    X(OFF, "off")              \
-    X(V2, "v2")
+#define BAG_PROXY_PROTOCOLS(X)       \
+    X(BAG_PROXY_PROTOCOL_OFF, "off") \
+    X(BAG_PROXY_PROTOCOL_V2, "v2")
 
 /* clang-format off */
 #define BAG_OPTIONS(X)                                                                             \
     X(host, "http", "host", TEXT, "127.0.0.1", 1, 255, "address",                                  \
       "Address to listen on; 0.0.0.0 or :: for all.")                                              \
-    X(port, "http", "port", COUNT, 8000, 0, 65535, "",                                             \
+    X(port, "http", "port", COUNT, "8000", 0, 65535, "",                                           \
       "TCP port to listen on; 0 takes a free one and logs it.")                                    \
     X(unix_path, "http", "unix", TEXT, NULL, 1, 107, "path",                                       \
       "Unix-domain socket to listen on, in place of host and port; absent: none.")                 \
     X(unix_permissions, "http", "unix_permissions", TEXT, "660", 1, 4, "octal",                    \
       "Who may connect to that socket: those who may write to it.")                                \
-    X(admin_port, "http", "admin_port", COUNT, 0, 0, 65535, "",                                    \
+    X(admin_port, "http", "admin_port", COUNT, "0", 0, 65535, "",                                  \
       "TCP port of a second listener for health, metrics and models, which rejects inference; 0: " \
       "none. The first one answers these, too.")                                                   \
     X(admin_socket, "http", "admin_socket", TEXT, NULL, 1, 107, "path",                            \
       "Unix-domain socket of the second listener, in place of admin_port; unix_permissions are "   \
       "its own, too. Without a token_file it alone may change models: whoever may write to it.")   \
-    X(max_body_bytes, "http", "max_body_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",     \
+    X(max_body_bytes, "http", "max_body_bytes", BYTES, "64 MiB", 1, 64 * BAG_GIB, "bytes",         \
       "Largest request body; a larger one is answered 413 before it is read.")                     \
-    X(max_reply_bytes, "http", "max_reply_bytes", BYTES, 64 * BAG_MIB, 1, 64 * BAG_GIB, "bytes",        \
+    X(max_reply_bytes, "http", "max_reply_bytes", BYTES, "64 MiB", 1, 64 * BAG_GIB, "bytes",       \
       "Largest reply; a request that would need more is answered 400 before any memory is asked "  \
       "for.")                                                                                      \
-    X(max_reply_ratio, "http", "max_reply_ratio", COUNT, 1000, 0, 1000000000, "times",             \
-      "Largest reply in relation to the request's body as it was sent; a request that would need "  \
+    X(max_reply_ratio, "http", "max_reply_ratio", COUNT, "1000", 0, 1000000000, "times",           \
+      "Largest reply in relation to the request's body as it was sent; a request that would need " \
       "more is answered 400. 0: any.")                                                             \
-    X(max_memory, "http", "max_memory", BYTES, 0, 0, 1024 * BAG_GIB, "bytes",                      \
+    X(max_memory, "http", "max_memory", BYTES, "0", 0, 1024 * BAG_GIB, "bytes",                    \
       "Most memory that requests hold together: bodies as they arrive, decompressed bodies, results, " \
       "and replies until they are sent; further ones are answered 503. 0: half of what the machine " \
       "and the control group have left beside the tables.")                                        \
-    X(max_connections, "http", "max_connections", COUNT, 4096, 1, 1000000, "connections",          \
+    X(max_connections, "http", "max_connections", COUNT, "4096", 1, 1000000, "connections",        \
       "Most open connections; a request on a further one is answered 503. The second listener has " \
       "an eighth as many of its own, and four.")                                                   \
-    X(max_connections_per_client, "http", "max_connections_per_client", COUNT, 0, 0, 1000000,      \
+    X(max_connections_per_client, "http", "max_connections_per_client", COUNT, "0", 0, 1000000,    \
       "connections", "Most open connections from one address (of IPv6 from a network of 64 bits), " \
       "others are closed at once; 0 means half of max_connections, but at least 64.")              \
     X(trusted_proxies, "http", "trusted_proxies", TEXT, NULL, 1, 4095, "addresses",                \
       "Addresses and networks, such as 10.0.0.0/8, with commas between them, that bring the "      \
       "connections of many clients: max_connections_per_client does not hold for them.")           \
-    X(proxy_protocol, "http", "proxy_protocol", CHOICE_PROXY_PROTOCOL, BAG_PROXY_PROTOCOL_OFF, 0, 0, \
-      "", "Whether connections of trusted_proxies to the main address begin with a header of the "   \
-      "PROXY protocol, which says whose they are; one without it is closed.")                        \
+    X(proxy_protocol, "http", "proxy_protocol", CHOICE_PROXY_PROTOCOL, "off", 0, 0,                \
+      "", "Whether connections of trusted_proxies to the main address begin with a header of the " \
+      "PROXY protocol, which says whose they are; one without it is closed.")                      \
     X(host_names, "http", "host_names", TEXT, NULL, 1, 4095, "names",                              \
       "Names, with commas between them, by which requests may ask a server that listens on a loopback " \
       "address, beside localhost and addresses; a proxy on this machine passes on its own. *: any.") \
-    X(idle_timeout_s, "http", "idle_timeout_s", COUNT, 75, 1, 86400, "seconds",                    \
+    X(idle_timeout_s, "http", "idle_timeout_s", COUNT, "75", 1, 86400, "seconds",                  \
       "A connection on which nothing moves for this long is closed.")                              \
-    X(request_timeout_s, "http", "request_timeout_s", COUNT, 60, 1, 86400, "seconds",              \
+    X(request_timeout_s, "http", "request_timeout_s", COUNT, "60", 1, 86400, "seconds",            \
       "How long a client may take to send a whole request, with its body, before it is cut off.")  \
-    X(reply_timeout_s, "http", "reply_timeout_s", COUNT, 120, 1, 86400, "seconds",                 \
+    X(reply_timeout_s, "http", "reply_timeout_s", COUNT, "120", 1, 86400, "seconds",               \
       "How long a client may take to read a reply before it is cut off.")                          \
-    X(reply_compression, "http", "reply_compression", CHOICE_SWITCH, BAG_SWITCH_OFF, 0, 0, "",     \
-      "Whether replies of inference from 16 KiB on are compressed for clients that accept it.")                   \
-    X(explain, "http", "explain", CHOICE_SWITCH, BAG_SWITCH_ON, 0, 0, "",                          \
+    X(reply_compression, "http", "reply_compression", CHOICE_SWITCH, "off", 0, 0, "",              \
+      "Whether replies of inference from 16 KiB on are compressed for clients that accept it.")    \
+    X(explain, "http", "explain", CHOICE_SWITCH, "on", 0, 0, "",                                   \
       "Whether a request's parameter explain adds to its reply what became of every bag.")         \
     X(token_file, "http", "token_file", FILE, NULL, 1, 4095, "file",                               \
       "File of access tokens, a line each: SCOPE TOKEN, with the scope infer, read or admin. "     \
@@ -212,95 +214,95 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(cors_origins, "http", "cors_origins", TEXT, NULL, 1, 4095, "origins",                        \
       "Origins whose pages may ask from a browser, with commas between them, or * for all; "       \
       "absent: none.")                                                                             \
-    X(model_control, "loading", "model_control", CHOICE_MODEL_CONTROL, BAG_MODEL_CONTROL_NONE, 0, 0, \
-      "", "Whether models change while the server runs: none, not at all; explicit, when asked to "   \
-      "on the second listener (/v2/repository/models/M/load), or by SIGHUP; poll, also when their "  \
+    X(model_control, "loading", "model_control", CHOICE_MODEL_CONTROL, "none", 0, 0,               \
+      "", "Whether models change while the server runs: none, not at all; explicit, when asked to " \
+      "on the second listener (/v2/repository/models/M/load), or by SIGHUP; poll, also when their " \
       "files do.")                                                                                 \
-    X(poll_seconds, "loading", "poll_seconds", COUNT, 15, 1, 86400, "seconds",                     \
-      "With model_control poll, how often files are looked at; a version is loaded when it was "    \
+    X(poll_seconds, "loading", "poll_seconds", COUNT, "15", 1, 86400, "seconds",                   \
+      "With model_control poll, how often files are looked at; a version is loaded when it was "   \
       "the same twice.")                                                                           \
     X(ready_file, "loading", "ready_file", TEXT, NULL, 1, 255, "name",                             \
       "In a folder of models, a version counts when its folder has a file of this name; absent: "  \
       "when its files are whole.")                                                                 \
-    X(load_bytes_per_second, "loading", "load_bytes_per_second", BYTES, 0, 0, 1024 * BAG_GIB,      \
+    X(load_bytes_per_second, "loading", "load_bytes_per_second", BYTES, "0", 0, 1024 * BAG_GIB,    \
       "bytes", "Most bytes of tables that are read in a second while serving, so that the memory " \
       "and disks of those who are served stay free; 0: any.")                                      \
-    X(loops, "engine", "loops", COUNT, 1, 1, 256, "threads",                                       \
+    X(loops, "engine", "loops", COUNT, "1", 1, 256, "threads",                                     \
       "Threads that read requests and write replies, on one socket. max_queue_size "               \
-      "and max_queue_work_ms are divided among them; each counts "                 \
+      "and max_queue_work_ms are divided among them; each counts "                                 \
       "max_connections_per_client for itself.")                                                    \
-    X(workers, "engine", "workers", COUNT, 0, 0, 1024, "threads",                                  \
+    X(workers, "engine", "workers", COUNT, "0", 0, 1024, "threads",                                \
       "Threads that pool large requests; 0 means one per processor.")                              \
-    X(max_queue_size, "engine", "max_queue_size", COUNT, 1024, 1, 10000000, "requests",            \
+    X(max_queue_size, "engine", "max_queue_size", COUNT, "1024", 1, 10000000, "requests",          \
       "Most requests that wait for a worker; further ones are answered 503.")                      \
-    X(max_queue_work_ms, "engine", "max_queue_work_ms", COUNT, 300, 1, 86400000, "milliseconds",   \
+    X(max_queue_work_ms, "engine", "max_queue_work_ms", COUNT, "300", 1, 86400000, "milliseconds", \
       "Most work that waits for each worker, by how long such work took lately; further requests " \
       "are answered 503.")                                                                         \
-    X(latency_target_ms, "engine", "latency_target_ms", COUNT, 0, 0, 86400000, "milliseconds",     \
+    X(latency_target_ms, "engine", "latency_target_ms", COUNT, "0", 0, 86400000, "milliseconds",   \
       "In how long most requests that workers pool should be answered: further ones, which would " \
       "wait too long by how long others did lately, are answered 503; 0: only the limits above "   \
       "hold.")                                                                                     \
-    X(inline_work_us, "engine", "inline_work_us", COUNT, 50, 0, 1000000,       \
+    X(inline_work_us, "engine", "inline_work_us", COUNT, "50", 0, 1000000,                         \
       "microseconds",                                                                              \
       "Requests estimated to take less are answered at once; others go to a worker.")              \
-    X(default_timeout_us, "engine", "default_timeout_us", COUNT, 0, 0,         \
+    X(default_timeout_us, "engine", "default_timeout_us", COUNT, "0", 0,                           \
       INT64_C(86400000000), "microseconds",                                                        \
       "A request that has waited longer for a worker is answered 503; 0: it waits for ever.")      \
-    X(max_work_us_per_byte, "engine", "max_work_us_per_byte", COUNT, 50, 0, 1000000000,            \
+    X(max_work_us_per_byte, "engine", "max_work_us_per_byte", COUNT, "50", 0, 1000000000,          \
       "microseconds",                                                                              \
       "Most work that a request may be for each byte of its body as it was sent, or of 1000 bytes " \
       "where it is shorter, by estimate; more is answered 400. 0: any.")                           \
-    X(isa, "engine", "isa", TEXT, "", 1, 64, "name",                                               \
-      "Instruction set of the kernels: avx512, avx2, neon or generic. Empty: the best one.")       \
-    X(drain_delay_s, "engine", "drain_delay_s", COUNT, 0, 0, 86400, "seconds",                     \
+    X(isa, "engine", "isa", TEXT, NULL, 1, 64, "name",                                             \
+      "Instruction set of the kernels: avx512, avx2, neon or generic. Absent: the best one.")      \
+    X(drain_delay_s, "engine", "drain_delay_s", COUNT, "0", 0, 86400, "seconds",                   \
       "After SIGTERM, how long everything is still served, while readiness is 503 already, so "    \
       "that a load balancer can turn away first. With a delay, requests that come later still are " \
-      "served, too, on connections that have begun.")                                                 \
-    X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, 30, 0, 86400, "seconds",                \
+      "served, too, on connections that have begun.")                                              \
+    X(drain_timeout_s, "engine", "drain_timeout_s", COUNT, "30", 0, 86400, "seconds",              \
       "After SIGTERM, how long running requests may take to finish before they are cut off.")      \
-    X(updates, "updates", "updates", CHOICE_SWITCH, BAG_SWITCH_OFF, 0, 0, "",                      \
-      "Whether rows of tables may be changed (POST /v2/models/NAME/rows). Needs token_file, and a "  \
+    X(updates, "updates", "updates", CHOICE_SWITCH, "off", 0, 0, "",                               \
+      "Whether rows of tables may be changed (POST /v2/models/NAME/rows). Needs token_file, and a " \
       "token of scope admin, unless the second listener is a Unix-domain socket.")                 \
     X(journal_dir, "updates", "journal_dir", FILE, NULL, 1, 900, "dir",                            \
       "Folder that updates are kept in, to be applied again at the next start and to reloaded "    \
       "tables; absent: they are lost with the process.")                                           \
-    X(journal_sync, "updates", "journal_sync", CHOICE_JOURNAL_SYNC, BAG_JOURNAL_SYNC_ALWAYS, 0, 0, "", \
+    X(journal_sync, "updates", "journal_sync", CHOICE_JOURNAL_SYNC, "always", 0, 0, "",            \
       "When the journal is synced to the disk: always, before an update is acknowledged; interval, " \
-      "every 100 ms; off, when the system likes.")                               \
-    X(journal_kept_bytes, "updates", "journal_kept_bytes", BYTES, 1024 * BAG_MIB, 0,               \
+      "every 100 ms; off, when the system likes.")                                                 \
+    X(journal_kept_bytes, "updates", "journal_kept_bytes", BYTES, "1 GiB", 0,                      \
       1024 * BAG_GIB, "bytes",                                                                     \
-      "How large a model's journal may be to keep updates for versions that are in its folder and "  \
+      "How large a model's journal may be to keep updates for versions that are in its folder and " \
       "not loaded, so that they can be rolled back to; the oldest are removed.")                   \
-    X(updates_memory, "updates", "updates_memory", BYTES, 64 * BAG_MIB, 0, 1024 * BAG_GIB, "bytes", \
+    X(updates_memory, "updates", "updates_memory", BYTES, "64 MiB", 0, 1024 * BAG_GIB, "bytes",    \
       "Memory for updates without a journal_dir, which are applied again to versions that are "    \
       "loaded later; the oldest are dropped. A version that lacks dropped ones is not loaded.")    \
-    X(load, "tables", "load", CHOICE_LOAD, BAG_LOAD_COPY, 0, 0, "",                                \
+    X(load, "tables", "load", CHOICE_LOAD, "copy", 0, 0, "",                                       \
       "How tables come into memory: copy reads them whole before they are served; map leaves them " \
       "in their files, whose pages are read as requests need them. A model's own load goes first.") \
-    X(max_table_bytes, "tables", "max_table_bytes", BYTES, 0, 0, 1024 * BAG_GIB, "bytes",          \
+    X(max_table_bytes, "tables", "max_table_bytes", BYTES, "0", 0, 1024 * BAG_GIB, "bytes",        \
       "Most memory that all tables take together, with their keys' indexes and projections, and "  \
       "while one replaces another both; a load that would pass it is rejected before it begins. 0: " \
       "what the machine has left.")                                                                \
-    X(hugepages, "tables", "hugepages", CHOICE_HUGEPAGES, BAG_HUGEPAGES_TRANSPARENT, 0, 0, "",     \
+    X(hugepages, "tables", "hugepages", CHOICE_HUGEPAGES, "transparent", 0, 0, "",                 \
       "Pages of tables in memory: transparent asks the kernel for pages of 2 MiB, explicit takes " \
       "them from the system's pool and asks like that where it is too small, off keeps small ones.") \
-    X(numa, "tables", "numa", CHOICE_NUMA, BAG_NUMA_OFF, 0, 0, "",                                 \
+    X(numa, "tables", "numa", CHOICE_NUMA, "off", 0, 0, "",                                        \
       "interleave spreads tables over all memory nodes, so that threads on all of them read them " \
       "equally fast; off leaves them where they are first written.")                               \
-    X(metrics, "metrics", "metrics", CHOICE_METRICS, BAG_METRICS_ON, 0, 0, "",                     \
+    X(metrics, "metrics", "metrics", CHOICE_METRICS, "on", 0, 0, "",                               \
       "on: requests are counted and timed, for /metrics and /v2/models/stats; private: /metrics is " \
-      "only for the second listener (admin_port), and for requests with a token; off: nothing is "  \
-      "counted.")                                                                                   \
-    X(metric_histograms, "metrics", "metric_histograms", COUNT, 100, 0, 1000000, "models",         \
-      "Models and versions whose times /metrics shows as histograms, about 140 lines each: the "     \
-      "first ones. All others have counters and Triton's sums.")                                     \
-    X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, BAG_LOG_FORMAT_TEXT, 0, 0, "",           \
-      "Format of the log lines on standard error.")                                                     \
-    X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, BAG_LOG_LEVEL_INFO, 0, 0, "",               \
+      "only for the second listener (admin_port), and for requests with a token; off: nothing is " \
+      "counted.")                                                                                  \
+    X(metric_histograms, "metrics", "metric_histograms", COUNT, "100", 0, 1000000, "models",       \
+      "Models and versions whose times /metrics shows as histograms, about 140 lines each: the "   \
+      "first ones. All others have counters and Triton's sums.")                                   \
+    X(log_format, "log", "log_format", CHOICE_LOG_FORMAT, "text", 0, 0, "",                        \
+      "Format of the log lines on standard error.")                                                \
+    X(log_level, "log", "log_level", CHOICE_LOG_LEVEL, "info", 0, 0, "",                           \
       "The least important lines that are still logged.")                                          \
-    X(access_log, "log", "access_log", CHOICE_SWITCH, BAG_SWITCH_OFF, 0, 0, "",                    \
+    X(access_log, "log", "access_log", CHOICE_SWITCH, "off", 0, 0, "",                             \
       "Whether every request is logged, at level info.")                                           \
-    X(slow_request_ms, "log", "slow_request_ms", COUNT, 0, 0, 86400000, "milliseconds",            \
+    X(slow_request_ms, "log", "slow_request_ms", COUNT, "0", 0, 86400000, "milliseconds",          \
       "Requests that take as long from their head to their answer are logged at level warning; "   \
       "0: none.")
 
@@ -360,70 +362,16 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
 
 /* clang-format on */
 
-enum bag_hugepages {
-#define BAG_X(id, name) BAG_HUGEPAGES_##id,
-    BAG_HUGEPAGES_KINDS(BAG_X)
-#undef BAG_X
-};
-
-enum bag_numa {
-#define BAG_X(id, name) BAG_NUMA_##id,
-    BAG_NUMA_POLICIES(BAG_X)
-#undef BAG_X
-};
-
-enum bag_load {
-#define BAG_X(id, name) BAG_LOAD_##id,
-    BAG_LOADS(BAG_X)
-#undef BAG_X
-        BAG_LOAD_COUNT
-};
-
-enum bag_journal_sync {
-#define BAG_X(id, name) BAG_JOURNAL_SYNC_##id,
-    BAG_JOURNAL_SYNCS(BAG_X)
-#undef BAG_X
-};
-
-enum bag_log_format {
-#define BAG_X(id, name) BAG_LOG_FORMAT_##id,
-    BAG_LOG_FORMATS(BAG_X)
-#undef BAG_X
-        BAG_LOG_FORMAT_COUNT
-};
-
-enum bag_log_level {
-#define BAG_X(id, name) BAG_LOG_LEVEL_##id,
-    BAG_LOG_LEVELS(BAG_X)
-#undef BAG_X
-        BAG_LOG_LEVEL_COUNT
-};
-
-enum bag_model_control {
-#define BAG_X(id, name) BAG_MODEL_CONTROL_##id,
-    BAG_MODEL_CONTROLS(BAG_X)
-#undef BAG_X
-};
-
-enum bag_proxy_protocol {
-#define BAG_X(id, name) BAG_PROXY_PROTOCOL_##id,
-    BAG_PROXY_PROTOCOLS(BAG_X)
-#undef BAG_X
-        BAG_PROXY_PROTOCOL_COUNT
-};
-
-enum bag_metrics_word {
-#define BAG_X(id, name) BAG_METRICS_##id,
-    BAG_METRICS_WORDS(BAG_X)
-#undef BAG_X
-};
-
-enum bag_switch {
-#define BAG_X(id, name) BAG_SWITCH_##id,
-    BAG_SWITCHES(BAG_X)
-#undef BAG_X
-        BAG_SWITCH_COUNT
-};
+enum bag_hugepages { BAG_HUGEPAGES_KINDS(BAG_ID) };
+enum bag_numa { BAG_NUMA_POLICIES(BAG_ID) };
+enum bag_load { BAG_LOADS(BAG_ID) BAG_LOAD_COUNT };
+enum bag_journal_sync { BAG_JOURNAL_SYNCS(BAG_ID) };
+enum bag_log_format { BAG_LOG_FORMATS(BAG_ID) };
+enum bag_log_level { BAG_LOG_LEVELS(BAG_ID) };
+enum bag_model_control { BAG_MODEL_CONTROLS(BAG_ID) };
+enum bag_proxy_protocol { BAG_PROXY_PROTOCOLS(BAG_ID) };
+enum bag_metrics_word { BAG_METRICS_WORDS(BAG_ID) };
+enum bag_switch { BAG_SWITCHES(BAG_ID) };
 
 #define BAG_C_COUNT                 int64_t
 #define BAG_C_BYTES                 int64_t
@@ -452,8 +400,7 @@ struct bag_option_values {
 struct bag_option {
     struct bag_setting setting; /* of a member of struct bag_config */
     const char *section;        /* "" for those of BAG_SOURCES */
-    const char *default_text;   /* of TEXT; NULL: none */
-    int64_t default_number;     /* of all others */
+    const char *default_text;   /* as a flag would say it; NULL: none */
     const char *sentence;
 };
 
@@ -478,8 +425,7 @@ const char *bag_option_gone(struct bag_text text, struct bag_spelling (*spell)(c
 /* The alias of an option's key; NULL where it has none. */
 const char *bag_option_alias(const struct bag_option *option);
 
-/* What follows the flag (SECONDS, BYTES, text|json), and the default as --help shows it. */
+/* What follows the flag: SECONDS, BYTES, text|json. */
 void bag_option_value_text(const struct bag_option *option, char *text, size_t text_bytes);
-void bag_option_default_text(const struct bag_option *option, char *text, size_t text_bytes);
 
 #endif

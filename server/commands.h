@@ -44,7 +44,7 @@ bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem);
 
 /* The instruction set of the kernels, and OpenBLAS for projections. */
 
-/* Puts the kernels of that name to use; an empty name takes the best that the processor has. A name
+/* Puts the kernels of that name to use; NULL takes the best that the processor has. A name
  * that there is not, or that the processor cannot run, is rejected with the names it can. Before
  * there are threads. */
 bool bag_isa_choose(const char *name, struct bag_problem *problem);

@@ -87,7 +87,7 @@ static struct names usable_names(void)
 
 bool bag_isa_choose(const char *name, struct bag_problem *problem)
 {
-    size_t name_bytes = strlen(name);
+    size_t name_bytes = name ? strlen(name) : 0;
     enum bag_isa isa = name_bytes ? bag_isa_find(name, name_bytes) : bag_isa_best();
     if (isa == BAG_ISA_COUNT)
         return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,

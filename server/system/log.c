@@ -51,11 +51,7 @@ static struct {
     char ring[BAG_LOG_BUFFER_BYTES];
 } waiting = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static const char *const level_names[] = {
-#define BAG_X(id, name) name,
-    BAG_LOG_LEVELS(BAG_X)
-#undef BAG_X
-};
+static const char *const level_names[] = {BAG_LOG_LEVELS(BAG_NAME)};
 
 void bag_log_configure(enum bag_log_format format, enum bag_log_level level)
 {

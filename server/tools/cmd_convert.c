@@ -11,18 +11,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-enum {
-#define BAG_X(command, id, ...) FLAG_##id,
-    BAG_CONVERT_FLAGS(BAG_X)
-#undef BAG_X
-        FLAG_COUNT
-};
-
-static const struct bag_tool_flag flags[] = {
-#define BAG_X(command, id, name, follows, sentence) {name, follows, sentence},
-    BAG_CONVERT_FLAGS(BAG_X)
-#undef BAG_X
-};
+enum { BAG_CONVERT_FLAGS(BAG_TOOL_ID) FLAG_COUNT };
+static const struct bag_tool_flag flags[] = {BAG_CONVERT_FLAGS(BAG_TOOL_FLAG)};
 
 static const struct bag_tool tool = {
     "bagserve convert [flags] IN OUT",

@@ -19,18 +19,8 @@
 #define PLOT_LINES 10
 #define PLOT_CELLS 40
 
-enum {
-#define BAG_X(command, id, ...) FLAG_##id,
-    BAG_INSPECT_FLAGS(BAG_X)
-#undef BAG_X
-        FLAG_COUNT
-};
-
-static const struct bag_tool_flag flags[] = {
-#define BAG_X(command, id, name, follows, sentence) {name, follows, sentence},
-    BAG_INSPECT_FLAGS(BAG_X)
-#undef BAG_X
-};
+enum { BAG_INSPECT_FLAGS(BAG_TOOL_ID) FLAG_COUNT };
+static const struct bag_tool_flag flags[] = {BAG_INSPECT_FLAGS(BAG_TOOL_FLAG)};
 
 static const struct bag_tool tool = {"bagserve inspect [flags] FILE|DIR",
                                      "Says what is in a table's file or folder: tensors, keys, "

@@ -19,18 +19,8 @@
 #define CHECKSUMS      "SHA256SUMS"
 #define CHECKSUM_BYTES ((size_t)16 << 20) /* that file is read up to this */
 
-enum {
-#define BAG_X(command, id, ...) FLAG_##id,
-    BAG_VERIFY_FLAGS(BAG_X)
-#undef BAG_X
-        FLAG_COUNT
-};
-
-static const struct bag_tool_flag flags[] = {
-#define BAG_X(command, id, name, follows, sentence) {name, follows, sentence},
-    BAG_VERIFY_FLAGS(BAG_X)
-#undef BAG_X
-};
+enum { BAG_VERIFY_FLAGS(BAG_TOOL_ID) FLAG_COUNT };
+static const struct bag_tool_flag flags[] = {BAG_VERIFY_FLAGS(BAG_TOOL_FLAG)};
 
 static const struct bag_tool tool = {
     "bagserve verify [flags] FILE|DIR",

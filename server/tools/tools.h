@@ -20,6 +20,11 @@ struct bag_tool_flag {
     const char *sentence;
 };
 
+/* The places of a command's flags in such a list, and the list, from BAG_CONVERT_FLAGS or its like
+ * in config/config.h. */
+#define BAG_TOOL_ID(command, id, ...)                       FLAG_##id,
+#define BAG_TOOL_FLAG(command, id, name, follows, sentence) {name, follows, sentence},
+
 /* What a command takes. */
 struct bag_tool {
     const char *usage, *about; /* of the help */

@@ -274,7 +274,8 @@ static void test_readme_has_every_key(void **state)
 /* The last column of an option's row is its default, or says what an absent one means. */
 static void expect_default(const char *readme, const struct bag_option *option)
 {
-    char row[96], cell[96], expected[64];
+    const char *expected = option->default_text ? option->default_text : "";
+    char row[96], cell[96];
     snprintf(row, sizeof row, "\n| `%s` |", option->setting.key);
     const char *end = strstr(readme, row);
     assert_non_null(end);
@@ -288,7 +289,6 @@ static void expect_default(const char *readme, const struct bag_option *option)
             cell[bytes++] = *at;
     }
     cell[bytes] = '\0';
-    bag_option_default_text(option, expected, sizeof expected);
     if (expected[0] ? strcmp(cell, expected) != 0 : !bytes)
         fail_msg("README.md says that the default of %s is '%s', not '%s'", option->setting.key,
                  cell, expected);
