@@ -139,11 +139,14 @@ class Maker:
         version = model.served
         fixed = {k: v for k, v in version.settings.items() if k in ("load", "spare_rows")}
         settings = self.random_rules(version.snapshot, model) | fixed
-        path = version.folder / "config.json"
-        path.write_text(json.dumps(self.document(settings) | version.writer.settings))
         changed = dataclasses.replace(version, settings=settings)
-        model.versions[version.number] = changed
+        self.write_rules(model, changed)
         return changed
+
+    def write_rules(self, model, version):
+        path = version.folder / "config.json"
+        path.write_text(json.dumps(self.document(version.settings) | version.writer.settings))
+        model.versions[version.number] = version
 
     def add_version(self, model, snapshot):
         """Writes a version's files; the number after the last one's."""
