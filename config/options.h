@@ -228,8 +228,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "bytes", "Most bytes of tables that are read in a second while serving, so that the memory " \
       "and disks of those who are served stay free; 0: any.")                                      \
     X(loops, "engine", "loops", COUNT, "1", 1, 256, "threads",                                     \
-      "Threads that read requests and write replies, on one socket. max_queue_size "               \
-      "and max_queue_work_ms are divided among them; each counts "                                 \
+      "Threads that read requests and write replies, on one socket; each counts "                  \
       "max_connections_per_client for itself.")                                                    \
     X(workers, "engine", "workers", COUNT, "0", 0, 1024, "threads",                                \
       "Threads that pool large requests; 0 means one per processor.")                              \

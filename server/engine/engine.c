@@ -68,17 +68,18 @@ static bool is_below(uint64_t limit, struct usage usage, const struct bag_queue_
                                  (usage.client < part || usage.model < part / share->num_lines));
 }
 
-static bool reject_count(const struct bag_engine *engine, struct bag_problem *problem)
+static bool reject_count(const struct bag_engine *engine, uint64_t count,
+                         struct bag_problem *problem)
 {
     return bag_problem_set(
         problem, BAG_ERROR_QUEUE_FULL,
-        "the queue is full: %zu requests wait; the limit (max_queue_size) is %zu",
-        engine->queue.count, engine->limits.max_queue_size);
+        "the queue is full: %llu requests wait; the limit (max_queue_size) is %zu",
+        (unsigned long long)count, engine->limits.max_queue_size);
 }
 
-static bool reject_work(const struct bag_engine *engine, struct bag_problem *problem)
+static bool reject_work(const struct bag_engine *engine, uint64_t work_ns,
+                        struct bag_problem *problem)
 {
-    uint64_t work_ns = shared_ns(engine, engine->queue.cost_ns);
     return bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
                            "the queue is full: %llu ms of work wait for each worker; the limit "
                            "(max_queue_work_ms) is %llu ms",
@@ -134,18 +135,21 @@ static bool is_soon_enough(const struct bag_engine *engine, const struct bag_que
 bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
 {
     const struct bag_engine_limits *limits = &engine->limits;
-    const struct bag_queue *queue = &engine->queue;
-    const struct bag_queue_share share = bag_queue_share(queue, job);
-    if (queue->count == 0)
+    const struct bag_workers *workers = engine->workers;
+    const struct bag_queue_share share = bag_queue_share(&engine->queue, job);
+    /* A client counts as if he had as much with each engine, so that he leaves room for others. */
+    const size_t parts = workers->num_engines;
+    const struct usage count = {atomic_load(&workers->queued), share.flow->count * parts,
+                                share.line->count * parts};
+    const struct usage work_ns = {shared_ns(engine, atomic_load(&workers->queued_ns)),
+                                  shared_ns(engine, share.flow->cost_ns) * parts,
+                                  shared_ns(engine, share.line->cost_ns) * parts};
+    if (count.all == 0)
         return true;
-    const struct usage count = {queue->count, share.flow->count, share.line->count};
-    const struct usage work_ns = {shared_ns(engine, queue->cost_ns),
-                                  shared_ns(engine, share.flow->cost_ns),
-                                  shared_ns(engine, share.line->cost_ns)};
     if (!is_below(limits->max_queue_size, count, &share))
-        return reject_count(engine, &job->problem);
+        return reject_count(engine, count.all, &job->problem);
     if (!is_below(limits->max_queue_work_ns, work_ns, &share))
-        return reject_work(engine, &job->problem);
+        return reject_work(engine, work_ns.all, &job->problem);
     return is_soon_enough(engine, &share, &job->problem);
 }
 
@@ -160,12 +164,16 @@ void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
     job->ahead_ns = engine->queue.cost_ns + engine->running_ns + job->cost_ns;
     job->bytes = job->infer.input.body_bytes + (job->planned ? job->infer.output.bytes : 0);
     bag_queue_add(&engine->queue, job);
+    atomic_fetch_add(&engine->workers->queued, 1);
+    atomic_fetch_add(&engine->workers->queued_ns, job->cost_ns);
     bag_metrics_on_queued(engine->recorder, job->infer.input.model);
 }
 
 /* Told of every job that leaves the queue. */
 static void on_taken(struct bag_engine *engine, const struct bag_job *job)
 {
+    atomic_fetch_sub(&engine->workers->queued, 1);
+    atomic_fetch_sub(&engine->workers->queued_ns, job->cost_ns);
     bag_metrics_on_taken(engine->recorder, job->infer.input.model);
 }
 
@@ -400,6 +408,7 @@ bool bag_engine_init(struct bag_engine *engine, uv_loop_t *loop, struct bag_work
                                   .wake_fd = -1,
                                   .wait_scale = 1.0 / workers->count,
                                   .clock = uv_hrtime};
+    workers->num_engines++;
     bag_queue_init(&engine->queue);
     engine->wake.data = engine;
     return init_tasks(engine) && bag_buffers_init(&engine->buffers, true, budget) &&

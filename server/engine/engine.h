@@ -14,7 +14,8 @@
  * Rejecting early measured better than dropping late jobs alone (CoDel) and than serving the newest
  * first, whose rejections come late.
  *
- * One engine for each loop, all with the same workers. All functions and callbacks run on the
+ * One engine for each loop, all with the same workers; the limits of the queue are those of all
+ * together. All functions and callbacks run on the
  * loop's thread. */
 #ifndef BAG_ENGINE_H
 #define BAG_ENGINE_H
@@ -60,10 +61,13 @@ struct bag_work_list {
 
 struct bag_workers {
     unsigned count;
-    uv_thread_t *threads; /* owned */
-    int nice;             /* added to the nice value that workers begin with */
-    atomic_uint busy;     /* work that was pushed and has not ended */
-    uv_mutex_t lock;      /* of all below */
+    uv_thread_t *threads;       /* owned */
+    int nice;                   /* added to the nice value that workers begin with */
+    atomic_uint busy;           /* work that was pushed and has not ended */
+    unsigned num_engines;       /* that share the workers */
+    atomic_size_t queued;       /* jobs that wait in all of their queues */
+    _Atomic uint64_t queued_ns; /* their work, as estimated */
+    uv_mutex_t lock;            /* of all below */
     uv_cond_t changed;
     struct bag_work_list waiting, documents;
     bool makes_document, document_is_next;
@@ -231,6 +235,9 @@ void bag_engine_submit(struct bag_engine *engine, struct bag_job *job);
 /* Gives a job back to the loop, which calls its `done`; neither it nor its `task` may be touched
  * afterwards. Any thread. One that was never submitted has no task. */
 void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job);
+
+/* Lets the loop have a turn, which calls on_turn. Any thread. */
+void bag_engine_wake(const struct bag_engine *engine);
 
 /* Hands what waits to idle workers; to be called at the end of a turn. */
 void bag_engine_dispatch(struct bag_engine *engine);

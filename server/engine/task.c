@@ -120,6 +120,11 @@ unsigned bag_split_ops(const struct bag_op *ops, size_t count, unsigned parts,
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
+void bag_engine_wake(const struct bag_engine *engine)
+{
+    eventfd_write(engine->wake_fd, 1);
+}
+
 void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job)
 {
     struct bag_job *head = atomic_load_explicit(&engine->finished, memory_order_relaxed);
@@ -129,7 +134,7 @@ void bag_job_push_finished(struct bag_engine *engine, struct bag_job *job)
                                                     memory_order_release, memory_order_relaxed));
     /* The loop takes all that are there, so that it is woken by the first alone. */
     if (!head)
-        eventfd_write(engine->wake_fd, 1);
+        bag_engine_wake(engine);
 }
 
 bool bag_job_is_late(const struct bag_engine *engine, const struct bag_job *job, uint64_t now_ns)

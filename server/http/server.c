@@ -162,17 +162,11 @@ static bool is_on_loopback(const struct bag_listener *listener)
     return bag_http_peer_is_loopback(&address);
 }
 
-/* One loop's share of what all of them may hold. */
-static int64_t share_of(const struct bag_option_values *options, int64_t limit)
-{
-    return limit > options->loops ? limit / options->loops : 1;
-}
-
 static struct bag_engine_limits engine_limits(const struct bag_option_values *options)
 {
     return (struct bag_engine_limits){
-        .max_queue_size = (size_t)share_of(options, options->max_queue_size),
-        .max_queue_work_ns = (uint64_t)share_of(options, options->max_queue_work_ms * 1000000),
+        .max_queue_size = (size_t)options->max_queue_size,
+        .max_queue_work_ns = (uint64_t)options->max_queue_work_ms * 1000000,
         .default_timeout_us = (uint64_t)options->default_timeout_us,
         .latency_target_ns = (uint64_t)options->latency_target_ms * 1000000,
     };
