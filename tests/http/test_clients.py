@@ -57,6 +57,21 @@ def test_types(client):
     expect_raises(TypeError, lambda: client.packed("items", np.array([["a"]])), "integers")
 
 
+def test_answers_may_be_changed(client):
+    """Each has memory of its own."""
+    rows = client.packed("items", [[0], [4]])
+    rows += 1
+    check_rows(rows, EXAMPLE[[0, 4]] + np.float32(1))
+    check_rows(client.packed("items", [[0], [4]]), EXAMPLE[[0, 4]])
+
+    async def work():
+        async with bc.AsyncClient(f"{client._host}:{client._port}") as shared:
+            rows = await shared.packed("items", [[0]])
+            rows += 1
+            check_rows(rows, EXAMPLE[[0]] + np.float32(1))
+    asyncio.run(work())
+
+
 def test_any_tensors(client):
     outputs = client.infer("items", {"indices": np.array([[0], [4]])}, request_id="7")
     expect_equal(list(outputs), ["embeddings"])

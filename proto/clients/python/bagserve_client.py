@@ -595,6 +595,16 @@ class _Attempts:
 
 
 # ---- the client of threads --------------------------------------------------------------------
+def _read_whole(answer):
+    """The body, in memory of its own: arrays over it may be changed."""
+    if answer.length is None:
+        return bytearray(answer.read())
+    body = bytearray(answer.length)
+    if answer.readinto(body) != len(body):
+        raise http.client.IncompleteRead(b"", len(body))
+    return body
+
+
 class _UnixConnection(http.client.HTTPConnection):
     """A connection to a Unix-domain socket."""
 
@@ -683,7 +693,7 @@ class Client(_Calls):
             connection.request(request.method, request.path, request.body,
                                self._headers | request.headers)
             answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read(), None
+            return answer.status, answer.headers, _read_whole(answer), None
         except TimeoutError:
             raise ConnectionFailed("the server did not answer in time") from None
         except (OSError, http.client.HTTPException) as problem:
@@ -799,9 +809,9 @@ class AsyncClient(_Calls):
             name, _, value = line.decode("latin-1").partition(":")
             headers[name] = value.strip()
         if (headers.get("Transfer-Encoding") or "").lower() != "chunked":
-            return int(words[1]), headers, await reader.readexactly(
-                int(headers.get("Content-Length") or 0))
-        body = b""
+            return int(words[1]), headers, bytearray(await reader.readexactly(
+                int(headers.get("Content-Length") or 0)))
+        body = bytearray()
         while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
             body += (await reader.readexactly(size + 2))[:-2]
         while (await reader.readuntil(b"\r\n")).rstrip():

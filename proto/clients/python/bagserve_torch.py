@@ -38,6 +38,10 @@ __all__ = ["Client", "RemoteEmbedding", "RemoteEmbeddingBag", "RemoteEmbeddingBa
 # ---- tensors ----------------------------------------------------------------------------------
 def _to_numpy(tensor, what):
     """The array of a tensor, which is that of its memory where it is on the CPU."""
+    try:
+        return tensor.numpy()
+    except (AttributeError, TypeError, RuntimeError):  # another device or type, or a gradient is asked for
+        pass
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"'{what}' must be a tensor, not {type(tensor).__name__}")
     if tensor.is_meta:
@@ -48,11 +52,11 @@ def _to_numpy(tensor, what):
     return tensor.numpy()
 
 
-def _to_tensor(rows, device):
-    """A tensor of an answer's array; 16 bits that are no float are bfloat16."""
-    if rows.dtype == np.uint16:
-        return torch.from_numpy(rows.astype(np.int16)).view(torch.bfloat16).to(device)
-    return torch.from_numpy(np.array(rows)).to(device)
+def _to_tensors(arrays, device):
+    """Tensors over an answer's arrays, whose memory is their own; 16 bits that are no float are bfloat16."""
+    tensors = [torch.from_numpy(rows) if rows.dtype.kind != "u" else
+               torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16) for rows in arrays]
+    return tensors if device.type == "cpu" else [tensor.to(device) for tensor in tensors]
 
 
 # ---- modules that ask -------------------------------------------------------------------------
@@ -107,7 +111,7 @@ class RemoteEmbeddingBag(_Remote):
                                        include_last_offset=self.include_last_offset, **options)
         else:
             raise ValueError(f"'input' must have 1 or 2 dimensions, not {ids.ndim}")
-        return _to_tensor(rows, input.device)
+        return _to_tensors([rows], input.device)[0]
 
     def _ask_packed(self, ids, offsets, weights, options):
         if offsets is not None:
@@ -134,7 +138,8 @@ class RemoteEmbedding(_Remote):
         ids = _to_numpy(input, "input")
         # Bags of one. Their maximum is the row itself; a sum would begin with 0 and lose the sign of -0.
         rows = self.client.packed(self.model, ids.reshape(-1, 1), reduction="max")
-        return _to_tensor(rows, input.device).reshape(*ids.shape, *rows.shape[1:])
+        rows = rows.reshape(*ids.shape, *rows.shape[1:])
+        return _to_tensors([rows], input.device)[0]
 
 
 class _Order(NamedTuple):
@@ -144,14 +149,15 @@ class _Order(NamedTuple):
     places: List[int]  # of each, its place among the keys
     names: List[str]   # of each, its name in the answer
     num_keys: int
+    is_same: bool      # the keys are in the server's order
 
     def arrange(self, values, lengths, weights):
         """All three as the server wants them."""
-        if self.places == list(range(self.num_keys)):
+        if self.is_same:
             return values, lengths, weights
         by_key = lengths.reshape(self.num_keys, -1)
-        ends = np.cumsum(by_key.sum(1))
-        ranges = [slice(ends[place] - by_key[place].sum(), ends[place]) for place in self.places]
+        ends = [0, *np.cumsum(by_key.sum(1)).tolist()]
+        ranges = [slice(ends[place], ends[place + 1]) for place in self.places]
         return (np.concatenate([values[part] for part in ranges]), by_key[self.places].ravel(),
                 None if weights is None else np.concatenate([weights[part] for part in ranges]))
 
@@ -179,8 +185,7 @@ class RemoteEmbeddingBagCollection(_Remote):
         order, outputs = self._ask(keys, (
             _to_numpy(values, "values"), lengths,
             None if weights is None else _to_numpy(weights.float(), "weights")))
-        return {name: _to_tensor(outputs[feature], values.device)
-                for name, feature in zip(order.names, order.served)}
+        return dict(zip(order.names, _to_tensors(outputs.values(), values.device)))
 
     def _weights_of(self, features):
         if self.is_weighted is None:
@@ -241,7 +246,7 @@ def _order_of(keys, served, model):
                            f"{', '.join(keys)}")
         found.append(shared if place is None else place)
         names.append(f"{keys[shared]}@{table}" if place is None else keys[place])
-    return _Order([feature for feature, _ in served], found, names, len(keys))
+    return _Order([feature for feature, _ in served], found, names, len(keys), found == list(range(len(keys))))
 
 
 # ---- modules that are local -------------------------------------------------------------------
