@@ -19,6 +19,12 @@ bool bag_config_init(struct bag_config *config)
     return ok;
 }
 
+void bag_config_note_origin(struct bag_config *config, const struct bag_option *option,
+                            enum bag_origin origin)
+{
+    config->origins[option - bag_options] = (unsigned char)origin;
+}
+
 static bool is_same_text(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) == 0 : a == b;

@@ -108,8 +108,9 @@ struct bag_names {
 };
 
 struct bag_config {
-    struct bag_option_values options; /* one member per line of options.h */
-    struct bag_model_config *models;  /* owned; in the order they were named */
+    struct bag_option_values options;        /* one member per line of options.h */
+    unsigned char origins[BAG_OPTION_COUNT]; /* enum bag_origin of each, as in bag_options */
+    struct bag_model_config *models;         /* owned; in the order they were named */
     size_t num_models;
     struct bag_names names;  /* of models: each name with its version, and alone for its highest */
     bool demo;               /* --demo */
@@ -143,6 +144,14 @@ bool bag_config_apply_environment(struct bag_config *config, char *const environ
  * --help and --version change nothing: printing is up to the caller. */
 bool bag_config_apply_flags(struct bag_config *config, int argc, char *const argv[],
                             struct bag_problem *problem);
+
+/* Notes where the value of an option came from. */
+void bag_config_note_origin(struct bag_config *config, const struct bag_option *option,
+                            enum bag_origin origin);
+
+/* All options as a JSON array of {"key", "section", "value", "default", "source", "unit", "about"},
+ * on the heap; NULL without memory. Paths are without their folders unless `shows_folders`. */
+char *bag_config_describe_options(const struct bag_config *config, bool shows_folders);
 
 /* Adds a model with the defaults of model_options.h. `name`, `path` and `version` are copied; a
  * collection has no path, and gets its features later. Rejects an invalid name or version, and a

@@ -328,6 +328,13 @@ static bool reject_in_section(const struct bag_config_json *json, const cJSON *i
     return bag_config_json_unknown(json, item, where, suggestion.nearest);
 }
 
+static bool apply_option(const struct bag_config_json *json, const cJSON *item, const char *where,
+                         const struct bag_option *option, struct bag_config *config)
+{
+    bag_config_note_origin(config, option, BAG_ORIGIN_FILE);
+    return bag_config_json_apply(json, item, where, &option->setting, config);
+}
+
 static bool apply_section(const struct bag_config_json *json, const cJSON *section,
                           struct bag_config *config)
 {
@@ -342,7 +349,7 @@ static bool apply_section(const struct bag_config_json *json, const cJSON *secti
         const struct bag_option *option = find_option(item->string);
         if (!option || strcmp(option->section, section->string) != 0)
             return reject_in_section(json, item, section->string, where);
-        if (!bag_config_json_apply(json, item, where, &option->setting, config))
+        if (!apply_option(json, item, where, option, config))
             return false;
     }
     return true;
@@ -375,8 +382,7 @@ static bool apply_document(const struct bag_config_json *json, struct bag_config
         if (strcmp(item->string, "models") == 0)
             applied = apply_models(json, item, config);
         else if (strcmp(item->string, "models_dir") == 0)
-            applied =
-                bag_config_json_apply(json, item, "", &find_option("models")->setting, config);
+            applied = apply_option(json, item, "", find_option("models"), config);
         else if (is_section(item->string))
             applied = apply_section(json, item, config);
         else

@@ -92,6 +92,7 @@ static bool apply_variable(struct bag_config *config, const char *entry,
         return true;
     if (!option)
         return reject_unknown_variable(entry, name_bytes, problem);
+    bag_config_note_origin(config, option, BAG_ORIGIN_VARIABLE);
     if (bag_setting_apply(&option->setting, config, value, &reason))
         return true;
     return bag_problem_set(problem, BAG_ERROR_CONFIGURATION, "%s=%s: %s",
@@ -286,6 +287,7 @@ static bool apply_option(struct bag_config *config, const struct flag *flag,
                          struct bag_problem *problem)
 {
     struct bag_reason reason;
+    bag_config_note_origin(config, flag->option, BAG_ORIGIN_FLAG);
     if (bag_setting_apply(&flag->option->setting, config, flag->value, &reason))
         return true;
     const char *quote = flag->value[0] ? "" : "''";

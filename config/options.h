@@ -206,6 +206,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "How long a client may take to read a reply before it is cut off.")                          \
     X(reply_compression, "http", "reply_compression", CHOICE_SWITCH, "off", 0, 0, "",              \
       "Whether replies of inference from 16 KiB on are compressed for clients that accept it.")    \
+    X(console, "http", "console", CHOICE_SWITCH, "on", 0, 0, "",                                   \
+      "Whether / and /console show a page to browsers: what the server does, its models, a form "  \
+      "to try a bag, its options.")                                                                \
     X(explain, "http", "explain", CHOICE_SWITCH, "on", 0, 0, "",                                   \
       "Whether a request's parameter explain adds to its reply what became of every bag.")         \
     X(token_file, "http", "token_file", FILE, NULL, 1, 4095, "file",                               \
@@ -403,8 +406,24 @@ struct bag_option {
     const char *sentence;
 };
 
+#define BAG_X(...) +1
+enum { BAG_OPTION_COUNT = BAG_SOURCES(BAG_X) BAG_OPTIONS(BAG_X) };
+#undef BAG_X
+
 extern const struct bag_option bag_options[];
 extern const size_t bag_num_options;
+
+/* X(ID, "word"): where the value of an option comes from. */
+#define BAG_ORIGINS(X)      \
+    X(DEFAULT, "default")   \
+    X(FILE, "file")         \
+    X(VARIABLE, "variable") \
+    X(FLAG, "flag")
+enum bag_origin {
+#define BAG_X(id, word) BAG_ORIGIN_##id,
+    BAG_ORIGINS(BAG_X)
+#undef BAG_X
+};
 
 /* A key as it is written elsewhere, by value: bag_flag_of("log_level").text */
 struct bag_spelling {

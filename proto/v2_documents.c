@@ -51,7 +51,7 @@ char *bag_v2_describe_error(const char *text)
     return bag_v2_print_tree(tree, cJSON_AddStringToObject(tree, "error", text));
 }
 
-char *bag_v2_describe_root(const char *version, const char *isa, bool statistics)
+char *bag_v2_describe_root(const char *version, const char *isa, bool statistics, bool console)
 {
     static const char *const links[][2] = {
         {"server", "/v2"},        {"live", "/v2/health/live"},  {"ready", "/v2/health/ready"},
@@ -66,6 +66,7 @@ char *bag_v2_describe_root(const char *version, const char *isa, bool statistics
     size_t count = sizeof links / sizeof links[0] - (statistics ? 0 : 2);
     for (size_t i = 0; i < count; i++)
         ok = ok && cJSON_AddStringToObject(object, links[i][0], links[i][1]);
+    ok = ok && (!console || cJSON_AddStringToObject(object, "console", "/console"));
     return bag_v2_print_tree(tree, ok);
 }
 

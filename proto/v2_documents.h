@@ -5,6 +5,7 @@
 #ifndef BAG_V2_DOCUMENTS_H
 #define BAG_V2_DOCUMENTS_H
 
+#include "embedded.h"
 #include "kernels/pool.h"
 #include "v2_request.h"
 
@@ -12,8 +13,8 @@
 char *bag_v2_describe_error(const char *text);
 
 /* GET /: name, version, the instruction set that pools, and the paths of the other documents; of
- * those with statistics only if `statistics`. */
-char *bag_v2_describe_root(const char *version, const char *isa, bool statistics);
+ * those with statistics only if `statistics`, and of the console only if `console`. */
+char *bag_v2_describe_root(const char *version, const char *isa, bool statistics, bool console);
 
 /* GET /v2: name, version, extensions; `statistics` is one of them where it is so, and
  * `control` makes those for loading and unloading two. */
@@ -129,8 +130,7 @@ struct bag_v2_statistics {
 char *bag_v2_describe_statistics(const struct bag_v2_statistics *models, size_t count);
 
 /* GET /openapi.json: proto/openapi.json, which the build puts into the program. */
-extern const char bag_openapi[]; /* ends with a NUL that bag_openapi_bytes does not count */
-extern const size_t bag_openapi_bytes;
+extern const struct bag_embedded bag_openapi[];
 
 /* ---- replies with tensors (v2_reply.c) ------------------------------------------------------- */
 

@@ -41,7 +41,7 @@ struct serve {
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[NUM_SIGNALS];
-    uv_timer_t drain_timer, watchdog;
+    uv_timer_t drain_timer, watchdog, second;
     uv_async_t loaded;
 };
 
@@ -68,6 +68,7 @@ static void on_ended(void *context)
         uv_close((uv_handle_t *)&serve->signals[i], NULL);
     uv_close((uv_handle_t *)&serve->drain_timer, NULL);
     uv_close((uv_handle_t *)&serve->watchdog, NULL);
+    uv_close((uv_handle_t *)&serve->second, NULL);
     uv_close((uv_handle_t *)&serve->loaded, NULL);
 }
 
@@ -339,6 +340,44 @@ static void start_watchdog(struct serve *serve)
         uv_timer_start(&serve->watchdog, on_watchdog, 0, interval_ms);
 }
 
+/* ---- history --------------------------------------------------------------------------------- */
+
+/* What the console shows of the last minutes. */
+static void on_second(uv_timer_t *timer)
+{
+    struct serve *serve = timer->data;
+    struct bag_service *service = &serve->service;
+    struct bag_loop_counters sum;
+    struct bag_process_load load;
+    bag_process_sample_load(&load);
+    bag_metrics_sum_loops(&service->metrics, &sum);
+    const struct bag_history_levels levels = {
+        .waiting = (uint32_t)bag_counter_get(sum.queued[0]),
+        .in_flight = (uint32_t)bag_counter_get(sum.in_flight[0]),
+        .connections = (uint32_t)bag_counter_get(sum.connections[0]),
+        .busy_workers = serve->workers.count - bag_workers_idle(&serve->workers),
+        .request_bytes = atomic_load(&service->budget.used_bytes),
+        .table_bytes = bag_pages_used(),
+        .resident_bytes = load.resident_bytes};
+    bag_history_sample(&service->history, uv_hrtime(), &levels, load.cpu_ns);
+}
+
+static bool start_history(struct serve *serve, struct bag_problem *problem)
+{
+    const struct bag_option_values *options = &serve->config.options;
+    struct bag_process_load load;
+    uv_timer_init(&serve->loop, &serve->second);
+    serve->second.data = serve;
+    if (!serve->service.metrics.on || options->console == BAG_SWITCH_OFF)
+        return true;
+    bag_process_sample_load(&load);
+    if (!bag_history_init(&serve->service.history, &serve->service.metrics, uv_hrtime(),
+                          load.cpu_ns))
+        return bag_problem_no_memory(problem);
+    uv_timer_start(&serve->second, on_second, 1000, 1000);
+    return true;
+}
+
 static bool init_loop(struct serve *serve, struct bag_problem *problem)
 {
     int error = uv_loop_init(&serve->loop);
@@ -356,7 +395,7 @@ static bool init_handles(struct serve *serve, struct bag_problem *problem)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
                                uv_strerror(error));
     start_watchdog(serve);
-    return catch_signals(serve, problem);
+    return catch_signals(serve, problem) && start_history(serve, problem);
 }
 
 static bool start_loops(struct serve *serve, struct bag_problem *problem)
@@ -445,6 +484,7 @@ static void run(struct serve *serve)
     bag_loops_free(&serve->loops);
     bag_log(BAG_LOG_LEVEL_INFO, "stopped");
     uv_loop_close(&serve->loop);
+    bag_history_free(&serve->service.history);
     bag_metrics_free(&serve->service.metrics);
     bag_registry_free(&serve->service.registry);
     bag_loader_close(&serve->loader);

@@ -1,4 +1,5 @@
 /* Who may ask for what: access tokens and the scopes of routes; see routes.h. */
+#include "proto/cors.h"
 #include "proto/text.h"
 #include "request.h"
 #include "server/system/files.h"
@@ -136,10 +137,27 @@ static bool reject_scope(struct bag_http_request *request, enum bag_scope scope)
     return reject(request, BAG_ERROR_FORBIDDEN, challenges[scope], text);
 }
 
+/* Pages of others change nothing, whatever token they have, unless the operator names them. A
+ * browser says whose page asks; others than browsers say nothing. */
+static bool check_origin(struct bag_http_request *request)
+{
+    const char *origin = request->head.origin;
+    const char *origins = request->context->service->config->options.cors_origins;
+    bool is_named =
+        origins && origin && !bag_cors_is_any(origins) && bag_cors_allows(origins, origin);
+    return request->route->scope != BAG_SCOPE_ADMIN || !origin || is_named ||
+           bag_http_origin_is_ours(origin, request->head.host) ||
+           reject(request, BAG_ERROR_FORBIDDEN, NULL,
+                  "the page that asks is not this server's: pages of other origins change nothing, "
+                  "unless cors_origins names them");
+}
+
 bool bag_http_authorize(struct bag_http_request *request)
 {
     struct bag_http_context *context = request->context;
     struct bag_text token;
+    if (!check_origin(request))
+        return false;
     if (!context->service->tokens || request->route->scope == BAG_HTTP_NO_SCOPE)
         return true;
     enum bag_scope scope = (enum bag_scope)request->route->scope;
@@ -150,9 +168,14 @@ bool bag_http_authorize(struct bag_http_request *request)
         return reject(request, BAG_ERROR_UNAUTHORIZED, REALM,
                       "the header Authorization must be one 'Bearer TOKEN'");
     refresh(context->service->tokens, &context->tokens);
-    unsigned scopes = bag_tokens_find(context->tokens.list->tokens, token);
+    unsigned scopes = request->scopes = bag_tokens_find(context->tokens.list->tokens, token);
     if (scopes == 0)
         return reject(request, BAG_ERROR_UNAUTHORIZED, REALM ", error=\"invalid_token\"",
                       "the access token is not known");
     return bag_scopes_cover(scopes, scope) || reject_scope(request, scope);
+}
+
+bool bag_http_may_infer(const struct bag_http_request *request)
+{
+    return request->context->infers || (request->scopes & 1u << BAG_SCOPE_ADMIN) != 0;
 }

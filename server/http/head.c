@@ -150,6 +150,21 @@ static const char *traceable(const char *value, size_t bytes)
     return bytes && bytes <= MAX_TRACE_BYTES ? value : NULL;
 }
 
+/* Whether an Accept lists text/html, as browsers do, and not as what is not wanted. */
+static bool lists_html(const char *value)
+{
+    static const char type[] = "text/html";
+    for (const char *at = value; *at;) {
+        at += strspn(at, " \t,");
+        size_t bytes = strcspn(at, ","), name_bytes = strcspn(at, " \t,;");
+        const char *weight = memmem(at, bytes, "q=0", 3);
+        if (is(at, name_bytes, type))
+            return !weight || strspn(weight + 2, "0.") < strcspn(weight + 2, " \t,;");
+        at += bytes;
+    }
+    return false;
+}
+
 /* What the inference or the reply is made by; false: nobody wants to know of it. */
 static bool keep_line(struct bag_http_head *head, const char *name, size_t name_bytes,
                       const char *value, size_t value_bytes)
@@ -160,6 +175,8 @@ static bool keep_line(struct bag_http_head *head, const char *name, size_t name_
         head->encoding = head->encoding ? "several headers" : value;
     else if (is(name, name_bytes, "Accept-Encoding"))
         head->accept = value;
+    else if (is(name, name_bytes, "Accept"))
+        head->wants_html = lists_html(value);
     else if (is(name, name_bytes, "Expect"))
         head->expects_continue = true;
     else if (is(name, name_bytes, "Authorization"))
@@ -241,7 +258,8 @@ bool bag_http_head_check(const struct bag_http_head *head, const struct bag_http
     return !head->codings || !http_1_0 || reject(problem, "HTTP/1.0 has no Transfer-Encoding");
 }
 
-/* ---- hosts ----------------------------------------------------------------------------------- */
+/* ---- hosts and origins
+ * ----------------------------------------------------------------------------------- */
 
 bool bag_http_host_is_ours(const char *host, const char *names)
 {
@@ -265,4 +283,10 @@ bool bag_http_host_is_ours(const char *host, const char *names)
         names += listed;
     }
     return false;
+}
+
+bool bag_http_origin_is_ours(const char *origin, const char *host)
+{
+    const char *authority = strstr(origin, "://");
+    return authority && host && strcasecmp(authority + 3, host) == 0;
 }

@@ -84,11 +84,12 @@ static bool rejects_while_draining(const struct bag_service *service)
 bool bag_http_accept_infer(struct bag_http_request *request)
 {
     const struct bag_http_context *context = request->context;
-    if (!context->infers) {
+    if (!bag_http_may_infer(request)) {
         bag_http_reply_error(
             &request->reply, BAG_ERROR_WRONG_PORT,
             "the second listener (admin_port, admin_socket) is for health, metrics "
-            "and models; send inference to the server's main address");
+            "and models, and takes inference with a token of scope admin alone; send it to the "
+            "server's main address");
         return false;
     }
     if (!find_model(request))

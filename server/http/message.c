@@ -130,7 +130,7 @@ static const char *type_of(const struct bag_http_reply *reply)
 {
     if (reply->header_bytes)
         return "application/octet-stream";
-    return reply->prometheus ? BAG_PROMETHEUS_TYPE : "application/json";
+    return reply->type ? reply->type : "application/json";
 }
 
 /* The headers so far, and whether all of them were taken. */
@@ -171,6 +171,20 @@ static void add_cors(struct headers *headers, const struct bag_http_reply *reply
     add_number(headers, "Access-Control-Max-Age", PREFLIGHT_MAX_AGE_S);
 }
 
+/* The page runs and shows what this server sends, nothing else, and no other page holds it. */
+#define PAGE_POLICY                                                                         \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src " \
+    "'self'; "                                                                              \
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+
+static void add_page(struct headers *headers)
+{
+    add(headers, "Content-Security-Policy", PAGE_POLICY);
+    add(headers, "X-Content-Type-Options", "nosniff");
+    add(headers, "Referrer-Policy", "no-referrer");
+    add(headers, "Cross-Origin-Resource-Policy", "same-origin");
+}
+
 /* RFC 9110, 5.6.7. Made once a second. */
 static const char *date_text(void)
 {
@@ -201,6 +215,10 @@ bool bag_http_reply_headers(const struct bag_http_reply *reply, bag_http_add_hea
         add(&headers, "Cache-Control", "no-store");
     if (reply->varies_by_coding)
         add(&headers, "Vary", "Accept-Encoding");
+    if (reply->varies_by_accept)
+        add(&headers, "Vary", "Accept");
+    if (reply->is_page)
+        add_page(&headers);
     if (reply->varies_by_origin || reply->allow_origin)
         add_cors(&headers, reply);
     add(&headers, BAG_HEADER_REQUEST_ID, reply->request_id);
@@ -219,7 +237,8 @@ bool bag_http_reply_is_plain(const struct bag_http_reply *reply)
     bool has_texts = reply->coding || reply->request_id || reply->traceparent || reply->allow ||
                      reply->challenge || reply->allow_origin;
     return !has_texts && !reply->varies_by_coding && !reply->varies_by_origin && !reply->no_store &&
-           !reply->prometheus && !reply->retry_after_s && !reply->close;
+           !reply->type && !reply->varies_by_accept && !reply->is_page && !reply->retry_after_s &&
+           !reply->close;
 }
 
 /* ---- heads of requests ----------------------------------------------------------------------- */

@@ -56,6 +56,7 @@ struct bag_http_head {
     const char *json_length;   /* Inference-Header-Content-Length */
     const char *encoding;      /* Content-Encoding; several are no coding's name */
     const char *accept;        /* Accept-Encoding */
+    bool wants_html;           /* Accept: a browser's */
     const char *authorization; /* Authorization; empty where there are several */
     const char *origin;        /* Origin */
     bool preflight;            /* Access-Control-Request-Method */
@@ -95,6 +96,9 @@ bool bag_http_target_has_room(const char *target);
  * stranger's name (DNS rebinding). */
 bool bag_http_host_is_ours(const char *host, const char *names);
 
+/* Whether a page that this server sent asks: its origin names the host that the request does. */
+bool bag_http_origin_is_ours(const char *origin, const char *host);
+
 /* Whether a body that is not wanted is short enough to be read to its end, so that the connection
  * can be kept; its sender must be about to send it. */
 bool bag_http_head_may_drop(const struct bag_http_head *head);
@@ -116,7 +120,9 @@ struct bag_http_reply {
     const char *coding;     /* for Content-Encoding; static; NULL: the body is as it is */
     bool varies_by_coding;  /* other requests get it compressed otherwise */
     bool no_store;          /* it is out of date at once: no cache may keep it */
-    bool prometheus;        /* the body is in Prometheus' text format, and not JSON */
+    bool varies_by_accept;  /* browsers get another one */
+    bool is_page;           /* a part of the console: browsers must take it for nothing else */
+    const char *type;       /* for Content-Type; static; NULL: JSON, or what tensors are in */
     size_t header_bytes;    /* of the JSON in front of binary tensors; 0: there are none */
     const char *allow;      /* of a 405 and of OPTIONS: the methods that there are; static */
     const char *challenge;  /* for WWW-Authenticate of a 401 or 403; static; NULL: none */
@@ -133,7 +139,7 @@ struct bag_http_reply {
     bool close; /* the connection ends with this reply */
 };
 
-/* A document (JSON, until `prometheus` says otherwise), which the reply takes over; NULL (no
+/* A document (JSON, until `type` says otherwise), which the reply takes over; NULL (no
  * memory) makes it an error. */
 void bag_http_reply_json(struct bag_http_reply *reply, int status, char *document);
 

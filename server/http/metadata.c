@@ -1,9 +1,9 @@
 /* Handlers of metadata and statistics: what the server is, whether it is ready, which models it
  * has, and what it has counted. What grows with the number of models is made by a worker. */
+#include "metadata.h"
 #include "kernels/pool.h"
 #include "proto/v2_documents.h"
 #include "proto/v2_request.h"
-#include "request.h"
 #include "server/memory/memory.h"
 #include "server/metrics/metrics.h"
 #include "server/models/change.h"
@@ -11,9 +11,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Of the progress of a version that is being loaded. */
-#define REASON_BYTES 128
 
 /* The document becomes the reply; NULL: there was no memory for it. */
 static enum bag_http_outcome answer(struct bag_http_request *request, int status, char *document)
@@ -49,12 +46,15 @@ enum bag_http_outcome bag_http_get_root(struct bag_http_request *request)
 {
     const char *isa = bag_isa_names[bag_isa_used()];
     bool metrics = request->context->service->metrics.on;
-    return answer(request, 200, bag_v2_describe_root(BAG_VERSION, isa, metrics));
+    bool console = request->context->service->config->options.console == BAG_SWITCH_ON;
+    answer(request, 200, bag_v2_describe_root(BAG_VERSION, isa, metrics, console));
+    request->reply.varies_by_accept = console;
+    return BAG_HTTP_DONE;
 }
 
 enum bag_http_outcome bag_http_get_openapi(struct bag_http_request *request)
 {
-    return answer(request, 200, strdup(bag_openapi));
+    return answer(request, 200, strdup(bag_openapi->text));
 }
 
 enum bag_http_outcome bag_http_get_server(struct bag_http_request *request)
@@ -83,7 +83,7 @@ static enum bag_http_outcome answer_readiness(struct bag_http_request *request, 
 }
 
 /* From the signal on, also while everything is still served. */
-static bool is_stopping(const struct bag_http_request *request)
+bool bag_http_is_stopping(const struct bag_http_request *request)
 {
     return request->context->service->state >= BAG_SERVICE_LEAVING;
 }
@@ -94,7 +94,7 @@ enum bag_http_outcome bag_http_get_ready(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
     const struct bag_model *not_ready = request->snapshot->not_ready;
-    bool stops = is_stopping(request);
+    bool stops = bag_http_is_stopping(request);
     /* Where models come and go, one that does not answer is no fault of the server. */
     if (service->config->options.model_control != BAG_MODEL_CONTROL_NONE &&
         service->state != BAG_SERVICE_LOADING)
@@ -183,27 +183,30 @@ static uint64_t updates_through(const struct bag_feature *feature)
     return live ? live->through : source ? bag_source_updates_through(source) : 0;
 }
 
+struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *feature)
+{
+    return (struct bag_v2_feature){.name = feature->name,
+                                   .table = feature->model->name,
+                                   .rows = &feature->memory->table,
+                                   .num_rows = feature->memory->shape[0],
+                                   .table_bytes = bag_table_memory_bytes(feature->memory),
+                                   .updates_through = updates_through(feature),
+                                   .output_dtype = feature->rules.output_dtype,
+                                   .keys_dtype = feature->memory->keys_dtype,
+                                   .row_shape = feature->projection
+                                                    ? &feature->projection->matrix.shape[1]
+                                                    : &feature->memory->shape[1],
+                                   .row_rank = feature->projection ? 1 : feature->memory->rank - 1,
+                                   .row_elements = bag_feature_columns(feature),
+                                   .rules = &feature->rules};
+}
+
 /* The features as documents show them; on the heap, NULL without memory. */
 static struct bag_v2_feature *describe_features(const struct bag_model *model)
 {
     struct bag_v2_feature *features = malloc(model->num_features * sizeof *features);
-    for (size_t i = 0; features && i < model->num_features; i++) {
-        const struct bag_feature *feature = &model->features[i];
-        features[i] = (struct bag_v2_feature){
-            .name = feature->name,
-            .table = feature->model->name,
-            .rows = &feature->memory->table,
-            .num_rows = feature->memory->shape[0],
-            .table_bytes = bag_table_memory_bytes(feature->memory),
-            .updates_through = updates_through(feature),
-            .output_dtype = feature->rules.output_dtype,
-            .keys_dtype = feature->memory->keys_dtype,
-            .row_shape = feature->projection ? &feature->projection->matrix.shape[1]
-                                             : &feature->memory->shape[1],
-            .row_rank = feature->projection ? 1 : feature->memory->rank - 1,
-            .row_elements = bag_feature_columns(feature),
-            .rules = &feature->rules};
-    }
+    for (size_t i = 0; features && i < model->num_features; i++)
+        features[i] = bag_http_describe_feature(&model->features[i]);
     return features;
 }
 
@@ -288,7 +291,7 @@ enum bag_http_outcome bag_http_get_model_ready(struct bag_http_request *request)
     const struct bag_http_target *target = &request->target;
     const struct bag_model *model =
         bag_snapshot_find(request->snapshot, target->model, target->version);
-    bool stops = is_stopping(request);
+    bool stops = bag_http_is_stopping(request);
     if (!model || model->is_unloaded) {
         bag_http_find_model(request->snapshot, target, &request->reply);
         return BAG_HTTP_DONE;
@@ -315,11 +318,11 @@ static bool describe_loading(const struct bag_model *model, const struct bag_loa
     return true;
 }
 
-/* A server that stops unloads all that it had. `text` has room for a reason. */
-static struct bag_v2_index_entry describe_state(const struct bag_snapshot *snapshot,
-                                                const struct bag_model *model, bool stops,
-                                                const struct bag_load_view *view, char *text,
-                                                size_t room)
+/* A server that stops unloads all that it had. */
+struct bag_v2_index_entry bag_http_describe_state(const struct bag_snapshot *snapshot,
+                                                  const struct bag_model *model, bool stops,
+                                                  const struct bag_load_view *view, char *text,
+                                                  size_t room)
 {
     const char *note = bag_snapshot_find_note(snapshot, model);
     const char *fault = find_fault(model);
@@ -340,7 +343,7 @@ static struct bag_v2_index_entry describe_state(const struct bag_snapshot *snaps
 static void make_index(struct bag_http_request *request)
 {
     const struct bag_snapshot *snapshot = request->snapshot;
-    bool stops = is_stopping(request), ready_only;
+    bool stops = bag_http_is_stopping(request), ready_only;
     struct bag_problem problem;
     size_t count = 0;
     if (!bag_v2_index_read(request->body ? request->body : "", request->body_bytes, &ready_only,
@@ -351,12 +354,12 @@ static void make_index(struct bag_http_request *request)
     struct bag_load_view view;
     bag_load_status_read(request->context->service->metrics.loading, &view);
     struct bag_v2_index_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
-    char(*texts)[REASON_BYTES] = malloc((snapshot->count + 1) * sizeof *texts);
+    char(*texts)[BAG_HTTP_REASON_BYTES] = malloc((snapshot->count + 1) * sizeof *texts);
     for (size_t i = 0; entries && texts && i < snapshot->count; i++) {
         const struct bag_model *model = snapshot->listed[i];
         if (!ready_only || (!stops && model->state == BAG_MODEL_READY && !find_fault(model))) {
-            entries[count] =
-                describe_state(snapshot, model, stops, &view, texts[count], REASON_BYTES);
+            entries[count] = bag_http_describe_state(snapshot, model, stops, &view, texts[count],
+                                                     BAG_HTTP_REASON_BYTES);
             count++;
         }
     }
@@ -373,7 +376,7 @@ enum bag_http_outcome bag_http_post_index(struct bag_http_request *request)
 /* ---- metrics and statistics ------------------------------------------------------------------ */
 
 /* Whether metrics are counted; otherwise the reply says why not. */
-static bool are_metrics_on(struct bag_http_request *request)
+bool bag_http_are_metrics_on(struct bag_http_request *request)
 {
     bool on = request->context->service->metrics.on;
     if (!on)
@@ -384,7 +387,7 @@ static bool are_metrics_on(struct bag_http_request *request)
 
 /* Whether the request's listener shows them; otherwise the reply is filled. A request that came
  * here with a token has one that covers them. */
-static bool are_metrics_here(struct bag_http_request *request)
+bool bag_http_are_metrics_here(struct bag_http_request *request)
 {
     const struct bag_service *service = request->context->service;
     bool is_private = service->config->options.metrics == BAG_METRICS_PRIVATE;
@@ -401,13 +404,13 @@ static void make_metrics(struct bag_http_request *request)
     char *text =
         bag_expose_prometheus(&request->context->service->metrics, request->snapshot, BAG_VERSION);
     answer_now(request, 200, text);
-    request->reply.prometheus = text != NULL;
+    request->reply.type = text ? BAG_PROMETHEUS_TYPE : NULL;
 }
 
 enum bag_http_outcome bag_http_get_metrics(struct bag_http_request *request)
 {
     struct bag_workers *workers = request->context->engine.workers;
-    if (!are_metrics_on(request) || !are_metrics_here(request))
+    if (!bag_http_are_metrics_on(request) || !bag_http_are_metrics_here(request))
         return BAG_HTTP_DONE;
     atomic_store(&request->context->service->metrics.busy_workers,
                  workers->count - bag_workers_idle(workers));
@@ -436,32 +439,56 @@ static void make_all_statistics(struct bag_http_request *request)
 
 enum bag_http_outcome bag_http_get_all_statistics(struct bag_http_request *request)
 {
-    return are_metrics_on(request) ? bag_http_request_on_worker(request, make_all_statistics)
-                                   : BAG_HTTP_DONE;
+    return bag_http_are_metrics_on(request)
+               ? bag_http_request_on_worker(request, make_all_statistics)
+               : BAG_HTTP_DONE;
 }
 
 /* All versions of a model, or the one that the path names. */
-static void make_statistics(struct bag_http_request *request)
+static struct bag_model *const *find_versions(const struct bag_http_request *request, size_t *count)
 {
     const struct bag_http_target *target = &request->target;
     const struct bag_model *model =
         bag_snapshot_find(request->snapshot, target->model, target->version);
+    struct bag_model *const *models = bag_snapshot_versions(request->snapshot, model->name, count);
+    if (!*target->version)
+        return models;
+    while (*models != model)
+        models++;
+    *count = 1;
+    return models;
+}
+
+static void make_statistics(struct bag_http_request *request)
+{
     size_t count;
-    struct bag_model *const *models = bag_snapshot_versions(request->snapshot, model->name, &count);
-    if (*target->version) {
-        while (*models != model)
-            models++;
-        count = 1;
-    }
+    struct bag_model *const *models = find_versions(request, &count);
     answer_statistics(request, models, count);
 }
 
 enum bag_http_outcome bag_http_get_statistics(struct bag_http_request *request)
 {
     size_t count;
-    if (!are_metrics_on(request) ||
+    if (!bag_http_are_metrics_on(request) ||
         !bag_http_find_model(request->snapshot, &request->target, &request->reply))
         return BAG_HTTP_DONE;
     bag_snapshot_versions(request->snapshot, request->target.model, &count);
     return make(request, count <= FEW_VERSIONS || *request->target.version, make_statistics);
+}
+
+static void make_model_metrics(struct bag_http_request *request)
+{
+    size_t count;
+    struct bag_model *const *models = find_versions(request, &count);
+    char *text = bag_expose_models(&request->context->service->metrics, models, count);
+    answer_now(request, 200, text);
+    request->reply.type = text ? BAG_PROMETHEUS_TYPE : NULL;
+}
+
+enum bag_http_outcome bag_http_get_model_metrics(struct bag_http_request *request)
+{
+    if (!bag_http_are_metrics_on(request) || !bag_http_are_metrics_here(request) ||
+        !bag_http_find_model(request->snapshot, &request->target, &request->reply))
+        return BAG_HTTP_DONE;
+    return bag_http_request_on_worker(request, make_model_metrics);
 }

@@ -26,8 +26,8 @@ static void hold_models(struct bag_http_request *request)
     request->snapshot = bag_snapshot_acquire(request->context->reader);
     if (request->route && request->generation != request->snapshot->generation) {
         request->job.infer.input.model = NULL;
-        bag_http_route(request->line.method, bag_http_head_path(request->line.target),
-                       &request->target, &request->reply);
+        bag_http_route(request->line.method, bag_http_console_path(request), &request->target,
+                       &request->reply);
     }
     request->generation = request->snapshot->generation;
 }
@@ -131,7 +131,7 @@ enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *reques
 static void find_route(struct bag_http_request *request)
 {
     const struct bag_http_route_cache *cache = &request->context->route_cache;
-    const char *path = bag_http_head_path(request->line.target);
+    const char *path = bag_http_console_path(request);
     if (bag_http_route_cache_is_of(cache, request->snapshot, request->line.method, path)) {
         request->route = cache->route;
         request->job.infer.input.model = cache->model;
@@ -333,6 +333,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->stage = BAG_HTTP_DROPPING;
     request->line = *line;
     request->route = NULL;
+    request->scopes = 0;
     request->rejected = request->body_unread = request->may_suspend = false;
     request->head = (struct bag_http_head){.has_length = false};
     request->expected_ns = 0;

@@ -75,6 +75,7 @@ struct bag_http_request {
     struct bag_http_first_line line;
     struct bag_http_head head;          /* filled by the connection before on_head */
     const struct bag_http_route *route; /* NULL: the request was rejected before it had one */
+    unsigned scopes;                    /* of its token, bit i for scope i; 0: it brought none */
     struct bag_http_target target;
     enum bag_http_stage stage;
     bool may_suspend; /* the handler */
@@ -141,6 +142,10 @@ void bag_http_request_made(struct bag_http_request *request);
 /* For a handler that returns SUSPEND and then calls bag_http_request_made from another thread
  * without a worker: the request does not read the models any more. */
 void bag_http_request_leave_models(struct bag_http_request *request);
+
+/* Whether the request's listener takes inference from who sent it. The second one does with a token
+ * of scope admin, for the console that is opened there. */
+bool bag_http_may_infer(const struct bag_http_request *request);
 
 /* Parts of a bag_http_accept. Whether the head's Content-Encoding is known, and the length that it
  * announces is at most max_bytes, of which messages name the option as " (option)" or "". Otherwise

@@ -16,26 +16,35 @@
 #define ADMIN   BAG_SCOPE_ADMIN
 #define READ    BAG_SCOPE_READ
 #define OPEN    BAG_HTTP_NO_SCOPE
+/* For people: no part of the description for programs. */
+#define PAGE GET
 
 static const struct bag_http_route routes[] = {
     {"/", GET, bag_http_get_root, READ},
+    {"/console", PAGE, bag_http_get_console, OPEN},
+    {"/console/{part}", PAGE, bag_http_get_console_part, OPEN},
     {"/openapi.json", GET, bag_http_get_openapi, READ},
     {"/metrics", GET, bag_http_get_metrics, READ},
     {"/v2", GET, bag_http_get_server, READ},
     {"/v2/health/live", GET, bag_http_get_live, OPEN},
     {"/v2/health/ready", GET, bag_http_get_ready, OPEN},
+    {"/v2/server/history", GET, bag_http_get_history, READ},
+    {"/v2/server/models", GET, bag_http_get_model_list, READ},
+    {"/v2/server/options", GET, bag_http_get_options, READ},
     {"/v2/models", GET, bag_http_get_models, READ},
     {"/v2/models/stats", GET, bag_http_get_all_statistics, READ},
     {"/v2/models/{model}", GET, bag_http_get_model, READ},
     {"/v2/models/{model}/ready", GET, bag_http_get_model_ready, READ},
     {"/v2/models/{model}/config", GET, bag_http_get_model_config, READ},
     {"/v2/models/{model}/stats", GET, bag_http_get_statistics, READ},
+    {"/v2/models/{model}/metrics", GET, bag_http_get_model_metrics, READ},
     {"/v2/models/{model}/infer", INFER},
     {"/v2/models/{model}/rows", ROWS},
     {"/v2/models/{model}/versions/{version}", GET, bag_http_get_model, READ},
     {"/v2/models/{model}/versions/{version}/ready", GET, bag_http_get_model_ready, READ},
     {"/v2/models/{model}/versions/{version}/config", GET, bag_http_get_model_config, READ},
     {"/v2/models/{model}/versions/{version}/stats", GET, bag_http_get_statistics, READ},
+    {"/v2/models/{model}/versions/{version}/metrics", GET, bag_http_get_model_metrics, READ},
     {"/v2/models/{model}/versions/{version}/infer", INFER},
     {"/v2/repository/index", POST, bag_http_post_index, READ},
     {"/v2/repository/load", CONTROL, bag_http_post_load_group, ADMIN},
@@ -43,12 +52,15 @@ static const struct bag_http_route routes[] = {
     {"/v2/repository/models/{model}/unload", CONTROL, bag_http_post_unload, ADMIN},
 };
 
-/* Takes a segment as the model's name or version; false where it cannot be one. */
+/* Takes a segment as the model's name or version; false where it cannot be one. Others are the
+ * handler's to read. */
 static bool capture(const char *what, const char *segment, size_t bytes,
                     struct bag_http_target *target)
 {
     if (strncmp(what, "{model}", 7) == 0)
         return bytes && bag_url_decode(segment, bytes, target->model, sizeof target->model);
+    if (strncmp(what, "{version}", 9) != 0)
+        return bytes > 0;
     return bytes && bag_url_decode(segment, bytes, target->version, sizeof target->version);
 }
 

@@ -85,17 +85,23 @@ void bag_http_route_cache_keep(struct bag_http_route_cache *cache,
                                const struct bag_snapshot *snapshot, const char *path,
                                const struct bag_http_route *route, const struct bag_model *model);
 
-/* The handlers of metadata.c, of infer.c and of control.c. */
+/* The handlers of metadata.c, of console.c, of infer.c and of control.c. */
 bag_http_handler bag_http_get_root, bag_http_get_openapi, bag_http_get_server, bag_http_get_live,
     bag_http_get_ready, bag_http_get_models, bag_http_get_model, bag_http_get_model_ready,
     bag_http_get_model_config, bag_http_post_index;
 bag_http_handler bag_http_get_metrics, bag_http_get_all_statistics, bag_http_get_statistics;
+bag_http_handler bag_http_get_model_metrics;
+bag_http_handler bag_http_get_history, bag_http_get_model_list, bag_http_get_options;
+bag_http_handler bag_http_get_console, bag_http_get_console_part;
 bag_http_handler bag_http_post_infer;
 bag_http_accept bag_http_accept_infer;
 bag_http_handler bag_http_post_rows;
 bag_http_handler bag_http_post_load, bag_http_post_unload, bag_http_post_load_group;
 bag_http_accept bag_http_accept_control;
 bag_http_accept bag_http_accept_rows;
+
+/* The path that a request asks for: a browser that asks for / is shown the console. */
+const char *bag_http_console_path(const struct bag_http_request *request);
 
 /* ---- access tokens (authorize.c) ------------------------------------------------------------- */
 
@@ -136,8 +142,9 @@ void bag_http_tokens_release(struct bag_http_tokens *tokens, struct bag_http_tok
 /* Frees the last list, when no loop holds any. */
 void bag_http_tokens_free(struct bag_http_tokens *tokens);
 
-/* Whether the request's route may be asked with the token that its head brings, if any. Otherwise
- * the reply is filled: 401, or 403 that names the missing scope. On the loop's thread. */
+/* Whether the request's route may be asked with the token that its head brings, if any, and whose
+ * scopes are kept, and by the page in a browser that asks. Otherwise the reply is filled: 401, or
+ * 403 that says why. On the loop's thread. */
 bool bag_http_authorize(struct bag_http_request *request);
 
 #endif

@@ -7,7 +7,7 @@
 #include "config/config.h"
 #include "server/engine/engine.h"
 #include "server/memory/memory.h"
-#include "server/metrics/metrics.h"
+#include "server/metrics/history.h"
 #include "server/models/snapshot.h"
 
 #include <stdatomic.h>
@@ -36,6 +36,7 @@ struct bag_service {
     bool has_admin;                 /* there is a second listener */
     struct bag_budget budget;       /* of the memory of all requests */
     struct bag_metrics metrics;     /* of all loops */
+    struct bag_history history;     /* of them, where metrics and the console are on */
     struct bag_http_tokens *tokens; /* borrowed; NULL: requests need none */
 };
 

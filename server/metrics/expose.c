@@ -241,13 +241,13 @@ static void write_tables(struct bag_prometheus *out, const struct bag_snapshot *
 
 static void write_models(struct bag_prometheus *out, const struct bag_metrics *metrics,
                          const struct bag_snapshot *snapshot,
-                         const struct bag_model_counters *counters)
+                         const struct bag_model_counters *counters, size_t max_histograms)
 {
     for (size_t i = 0; i < COUNT_OF(model_families); i++) {
         write_head(out, &model_families[i]);
         bool histogram = types[model_families[i].type].bounds != NULL;
         for (size_t j = 0; j < snapshot->count; j++) {
-            if (!histogram || snapshot->models[j]->slot < metrics->max_histograms)
+            if (!histogram || snapshot->models[j]->slot < max_histograms)
                 write_samples(out, metrics, snapshot->models[j], &model_families[i], &counters[j]);
         }
     }
@@ -317,28 +317,54 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
     bag_prometheus_value(out, 1, false);
 }
 
-char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
-                            const char *version)
+/* The counters of each model; NULL without memory. */
+static struct bag_model_counters *sum_models(const struct bag_metrics *metrics,
+                                             const struct bag_snapshot *snapshot)
+{
+    struct bag_model_counters *counters = malloc((snapshot->count + 1) * sizeof *counters);
+    for (size_t i = 0; counters && i < snapshot->count; i++)
+        bag_metrics_sum_model(metrics, snapshot->models[i], &counters[i]);
+    return counters;
+}
+
+/* Without a version the models alone, with all of their histograms. */
+static char *expose(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
+                    const char *version)
 {
     char *text = NULL;
     size_t bytes;
-    struct bag_model_counters *counters = malloc((snapshot->count + 1) * sizeof *counters);
+    struct bag_model_counters *counters = sum_models(metrics, snapshot);
     struct bag_prometheus out = {counters ? open_memstream(&text, &bytes) : NULL, false};
     if (!out.stream) {
         free(counters);
         return NULL;
     }
-    for (size_t i = 0; i < snapshot->count; i++)
-        bag_metrics_sum_model(metrics, snapshot->models[i], &counters[i]);
-    write_models(&out, metrics, snapshot, counters);
-    write_loops(&out, metrics);
-    write_process(&out, metrics, version);
+    write_models(&out, metrics, snapshot, counters, version ? metrics->max_histograms : SIZE_MAX);
+    if (version) {
+        write_loops(&out, metrics);
+        write_process(&out, metrics, version);
+    }
     free(counters);
     bool ok = !ferror(out.stream);
     if (fclose(out.stream) == 0 && ok)
         return text;
     free(text);
     return NULL;
+}
+
+char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
+                            const char *version)
+{
+    return expose(metrics, snapshot, version);
+}
+
+char *bag_expose_models(const struct bag_metrics *metrics, struct bag_model *const *models,
+                        size_t count)
+{
+    /* What is written of models asks a snapshot for nothing else. */
+    const struct bag_snapshot some = {.models = (struct bag_model **)(uintptr_t)models,
+                                      .count = count};
+    return expose(metrics, &some, NULL);
 }
 
 /* ---- statistics ------------------------------------------------------------------------------ */

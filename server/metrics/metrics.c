@@ -18,7 +18,9 @@
 struct bag_recorder {
     struct bag_recorder *next;
     struct bag_loop_counters loop;
-    struct bag_model_counters *blocks[MAX_BLOCKS]; /* owned; by slot */
+    bag_counter durations[BAG_SECONDS_BOUND_COUNT + 1]; /* of all models' inferences */
+    bag_counter rows;                                   /* likewise */
+    struct bag_model_counters *blocks[MAX_BLOCKS];      /* owned; by slot */
 };
 
 #define BAG_X(bound) UINT64_C(bound),
@@ -165,7 +167,10 @@ void bag_metrics_on_success(struct bag_recorder *recorder, const struct bag_mode
         return;
     struct bag_model_counters *counters = counters_of(recorder, model);
     uint64_t ns = observe_stages(counters, work->watch->stage_ns);
-    bag_counter_add(&counters->duration[0][bag_seconds_bound_of(ns)], 1);
+    size_t bound = bag_seconds_bound_of(ns);
+    bag_counter_add(&counters->duration[0][bound], 1);
+    bag_counter_add(&recorder->durations[bound], 1);
+    bag_counter_add(&recorder->rows, work->rows);
     bag_counter_add(counters->bags[0], work->bags);
     bag_counter_add(counters->rows[0], work->rows);
     bag_counter_add(counters->bytes[0], work->bytes);
@@ -257,6 +262,18 @@ void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_co
         add_all((bag_counter *)sum, (const bag_counter *)&at->loop, sizeof *sum);
 }
 
+void bag_metrics_sum_work(const struct bag_metrics *metrics,
+                          uint64_t durations[BAG_SECONDS_BOUND_COUNT + 1], uint64_t *rows)
+{
+    memset(durations, 0, (BAG_SECONDS_BOUND_COUNT + 1) * sizeof *durations);
+    *rows = 0;
+    for (const struct bag_recorder *at = metrics->first; at; at = at->next) {
+        for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++)
+            durations[i] += bag_counter_get(&at->durations[i]);
+        *rows += bag_counter_get(&at->rows);
+    }
+}
+
 uint64_t bag_histogram_count(const bag_counter *histogram)
 {
     uint64_t count = 0;
@@ -327,13 +344,28 @@ static void read_stat(struct bag_process_stats *counters)
     counters->resident_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-void bag_process_sample(struct bag_process_stats *counters)
+static uint64_t read_cpu_ns(void)
 {
     struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? ns_of(usage.ru_utime) + ns_of(usage.ru_stime) : 0;
+}
+
+void bag_process_sample_load(struct bag_process_load *load)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file && fscanf(file, "%*u %llu", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    *load = (struct bag_process_load){read_cpu_ns(), pages * (uint64_t)sysconf(_SC_PAGESIZE)};
+}
+
+void bag_process_sample(struct bag_process_stats *counters)
+{
     struct rlimit fds;
     memset(counters, 0, sizeof *counters);
-    if (getrusage(RUSAGE_SELF, &usage) == 0)
-        counters->cpu_ns = ns_of(usage.ru_utime) + ns_of(usage.ru_stime);
+    counters->cpu_ns = read_cpu_ns();
     if (getrlimit(RLIMIT_NOFILE, &fds) == 0)
         counters->max_fds = fds.rlim_cur;
     counters->open_fds = count_open_fds();

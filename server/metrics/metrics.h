@@ -200,6 +200,10 @@ void bag_metrics_sum_model(const struct bag_metrics *metrics, const struct bag_m
                            struct bag_model_counters *sum);
 void bag_metrics_sum_loops(const struct bag_metrics *metrics, struct bag_loop_counters *sum);
 
+/* The answered inferences of all models there have ever been, by their duration, and their rows. */
+void bag_metrics_sum_work(const struct bag_metrics *metrics,
+                          uint64_t durations[BAG_SECONDS_BOUND_COUNT + 1], uint64_t *rows);
+
 /* How many values a histogram of durations holds. */
 uint64_t bag_histogram_count(const bag_counter *histogram);
 
@@ -213,6 +217,12 @@ struct bag_process_stats {
 #undef BAG_X
 };
 
+/* What changes from one second to the next, and costs little to read; 0 where it cannot be. */
+struct bag_process_load {
+    uint64_t cpu_ns, resident_bytes;
+};
+void bag_process_sample_load(struct bag_process_load *load);
+
 /* Fills in what the system says of this process (CPU time, memory, descriptors); a number that
  * cannot be read is 0. */
 void bag_process_sample(struct bag_process_stats *counters);
@@ -225,6 +235,10 @@ void bag_process_sample(struct bag_process_stats *counters);
  * without memory. The snapshot is one that the caller has acquired. */
 char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
                             const char *version);
+
+/* The same of some versions of a model alone, with all of their histograms. */
+char *bag_expose_models(const struct bag_metrics *metrics, struct bag_model *const *models,
+                        size_t count);
 
 /* One model's statistics, as the protocol's statistics endpoint shows them. */
 void bag_expose_statistics(const struct bag_metrics *metrics, const struct bag_model *model,

@@ -59,7 +59,9 @@ def test_tokens(shared):
         expect("scope admin" in reply.error(), reply.error())
     for path in ("/v2/health/ready", "/metrics", "/v2/models/t"):
         client.request("GET", path, headers=BEARER).expect(200)
-    client.request("POST", "/v2/models/t/infer", "{}", BEARER).expect(403)
+    client.request("POST", "/v2/models/t/infer", "{}", BEARER).expect(400)
+    client.request("POST", "/v2/models/t/infer", "{}", bearer(READER)).expect(403)
+    client.request("POST", "/v2/models/t/infer", "{}", bearer("infer-0123456789abcdef")).expect(403)
 
 
 def test_log_names_who_asked(directory):

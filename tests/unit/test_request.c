@@ -291,7 +291,7 @@ static void test_metrics_are_made_by_a_worker(void **state)
     assert_int_equal(world.resumed, 1);
     assert_int_equal(bag_http_request_on_end(world.request), BAG_HTTP_SEND);
     check_reply(200, "bagserve_model_state{model=\"m\",version=\"1\",state=\"READY\"} 1\n", false);
-    assert_true(world.request->reply.prometheus);
+    assert_string_equal(world.request->reply.type, BAG_PROMETHEUS_TYPE);
     end();
 }
 

@@ -1,0 +1,13 @@
+/* Files that the build puts into the program (bag_embed in CMakeLists.txt). */
+#ifndef BAG_EMBEDDED_H
+#define BAG_EMBEDDED_H
+
+#include <stddef.h>
+
+struct bag_embedded {
+    const char *name; /* without folders; NULL: the list ends here */
+    const char *text; /* ends with a NUL that `bytes` does not count */
+    size_t bytes;
+};
+
+#endif

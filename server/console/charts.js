@@ -1,0 +1,102 @@
+// Plots over the last minutes, by Chart.js, in the page's colours.
+/* global Chart */
+import {h} from "./dom.js";
+import {clock} from "./format.js";
+
+const all = new Set();
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+const lines = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5"];
+
+function paint(chart) {
+  const {options} = chart;
+  chart.data.datasets.forEach((set, i) => {
+    const line = colour(lines[i % lines.length]);
+    set.borderColor = line;
+    set.backgroundColor = set.filled ? `${line}33` : line;
+  });
+  for (const scale of Object.values(options.scales)) {
+    scale.ticks.color = colour("--muted");
+    scale.grid.color = colour("--rule");
+    scale.grid.borderColor = colour("--rule");
+  }
+  options.plugins.legend.labels.color = colour("--text");
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const chart of all) {
+    paint(chart);
+    chart.update("none");
+  }
+});
+
+// Marks at round numbers of bytes, which are others than those of ten.
+function markBytes(axis) {
+  const step = 2 ** Math.ceil(Math.log2(Math.max(axis.max, 4) / 4));
+  axis.max = step * Math.ceil(axis.max / step);
+  axis.ticks = [];
+  for (let value = 0; value <= axis.max; value += step) axis.ticks.push({value});
+}
+
+function optionsOf(format, end, stacked, isBytes) {
+  return {
+    animation: false,
+    responsive: true,
+    maintainAspectRatio: false,
+    parsing: false,
+    normalized: true,
+    spanGaps: false,
+    interaction: {mode: "index", intersect: false, axis: "x"},
+    elements: {point: {radius: 0, hitRadius: 4}, line: {borderWidth: 1.5}},
+    scales: {
+      x: {type: "linear", min: -900, max: 0, grid: {display: false},
+        ticks: {stepSize: 180, maxRotation: 0, autoSkip: true, autoSkipPadding: 12,
+          callback: (seconds) => clock(end() + seconds * 1000)}},
+      y: {beginAtZero: true, stacked, grid: {}, ...(isBytes && {afterBuildTicks: markBytes}),
+        ticks: {maxTicksLimit: 5, callback: (value) => format(value)}},
+    },
+    plugins: {
+      legend: {align: "end", labels: {boxWidth: 12, boxHeight: 2}},
+      tooltip: {callbacks: {
+        title: (items) => items.length ? clock(end() + items[0].parsed.x * 1000, true) : "",
+        label: (item) => `${item.dataset.label}: ${format(item.parsed.y)}`,
+      }},
+    },
+  };
+}
+
+// A plot of some columns, each a number or null for each second. `describe` says in words what it shows.
+// show({name: values, ...}, endMs, summary)
+export function plot(title, format, {stacked = false, filled = false, isBytes = false} = {}) {
+  const canvas = h("canvas", {role: "img", "aria-label": title});
+  const element = h("section", {class: "card plot"}, h("h2", {}, title), h("div", {class: "canvas"}, canvas));
+  let endMs = Date.now();
+  const chart = new Chart(canvas, {type: "line", data: {datasets: []}, options: optionsOf(format, () => endMs, stacked, isBytes)});
+  all.add(chart);
+  return {
+    element,
+    show(columns, end, summary) {
+      endMs = end;
+      const names = Object.keys(columns);
+      chart.options.plugins.legend.display = names.length > 1;
+      const before = new Map(chart.data.datasets.map((set) => [set.label, set]));
+      chart.data.datasets = names.map((name) => {
+        const values = columns[name];
+        const set = before.get(name) ?? {label: name, filled: filled || stacked};
+        set.fill = set.filled;
+        set.data = values.map((y, i) => ({x: i + 1 - values.length, y}));
+        return set;
+      });
+      paint(chart);
+      chart.update("none");
+      canvas.setAttribute("aria-label", `${title}. ${summary}`);
+    },
+    stop() {
+      all.delete(chart);
+      chart.destroy();
+    },
+  };
+}

@@ -1,0 +1,250 @@
+/* The last 15 minutes; see history.h. */
+#include "history.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#define SECOND_NS UINT64_C(1000000000)
+
+/* A sample may come so much before its second is over. */
+#define EARLY_NS (SECOND_NS / 20)
+
+/* "Now" is as long as this. */
+#define RECENT_SECONDS 10
+
+/* ---- sampling -------------------------------------------------------------------------------- */
+
+static void read_totals(const struct bag_metrics *metrics, uint64_t cpu_ns,
+                        struct bag_history_totals *totals)
+{
+    struct bag_loop_counters loops;
+    bag_metrics_sum_loops(metrics, &loops);
+    bag_metrics_sum_work(metrics, totals->durations, &totals->rows);
+    for (size_t i = 0; i < BAG_REJECTION_COUNT; i++)
+        totals->rejected[i] = bag_counter_get(&loops.rejected[i][0]);
+    totals->cpu_ns = cpu_ns;
+}
+
+bool bag_history_init(struct bag_history *history, const struct bag_metrics *metrics,
+                      uint64_t now_ns, uint64_t cpu_ns)
+{
+    *history = (struct bag_history){.metrics = metrics,
+                                    .begun_ns = now_ns,
+                                    .at_ns = now_ns,
+                                    .until_ms = bag_metrics_epoch_ms(metrics, now_ns / 1000000),
+                                    .ring = calloc(BAG_HISTORY_SECONDS, sizeof *history->ring)};
+    read_totals(metrics, cpu_ns, &history->before);
+    return history->ring && pthread_mutex_init(&history->lock, NULL) == 0;
+}
+
+void bag_history_free(struct bag_history *history)
+{
+    if (!history->ring)
+        return;
+    free(history->ring);
+    history->ring = NULL;
+    pthread_mutex_destroy(&history->lock);
+}
+
+/* What came since the totals before. */
+static void fill(struct bag_history_sample *sample, const struct bag_history_totals *now,
+                 const struct bag_history_totals *before)
+{
+    for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++)
+        sample->durations[i] = (uint32_t)(now->durations[i] - before->durations[i]);
+    for (size_t i = 0; i < BAG_REJECTION_COUNT; i++)
+        sample->rejected[i] = (uint32_t)(now->rejected[i] - before->rejected[i]);
+    sample->rows = now->rows - before->rows;
+    sample->cpu_ns = now->cpu_ns - before->cpu_ns;
+}
+
+void bag_history_sample(struct bag_history *history, uint64_t now_ns,
+                        const struct bag_history_levels *levels, uint64_t cpu_ns)
+{
+    struct bag_history_totals totals;
+    struct bag_history_sample sample = {.span_ms = (uint32_t)((now_ns - history->at_ns) / 1000000),
+                                        .levels = *levels};
+    uint64_t seconds = (now_ns - history->begun_ns + EARLY_NS) / SECOND_NS;
+    if (seconds == history->seconds)
+        return;
+    read_totals(history->metrics, cpu_ns, &totals);
+    fill(&sample, &totals, &history->before);
+    history->before = totals;
+    history->at_ns = now_ns;
+    pthread_mutex_lock(&history->lock);
+    uint64_t first = history->seconds;
+    if (seconds - first > BAG_HISTORY_SECONDS)
+        first = seconds - BAG_HISTORY_SECONDS;
+    for (; first < seconds - 1; first++)
+        history->ring[first % BAG_HISTORY_SECONDS] = (struct bag_history_sample){.span_ms = 0};
+    history->ring[first % BAG_HISTORY_SECONDS] = sample;
+    history->seconds = seconds;
+    history->until_ms = bag_metrics_epoch_ms(history->metrics, now_ns / 1000000);
+    pthread_mutex_unlock(&history->lock);
+}
+
+/* ---- describing ------------------------------------------------------------------------------ */
+
+/* X(name, a sample's number): levels, and counts by the second. */
+#define COLUMNS(X)                                          \
+    X(requests, per_second(sample, count(sample)))          \
+    X(rows, per_second(sample, sample->rows))               \
+    X(p50_ns, quantile(sample->durations, 50))              \
+    X(p99_ns, quantile(sample->durations, 99))              \
+    X(waiting, sample->levels.waiting)                      \
+    X(in_flight, sample->levels.in_flight)                  \
+    X(connections, sample->levels.connections)              \
+    X(busy_workers, sample->levels.busy_workers)            \
+    X(cpu_ms, per_second(sample, sample->cpu_ns / 1000000)) \
+    X(request_bytes, sample->levels.request_bytes)          \
+    X(table_bytes, sample->levels.table_bytes)              \
+    X(resident_bytes, sample->levels.resident_bytes)
+
+#define BAG_X(name, ...) COLUMN_##name,
+enum { COLUMNS(BAG_X) NUM_COLUMNS };
+#undef BAG_X
+
+static const char *const column_names[] = {
+#define BAG_X(name, ...) #name,
+    COLUMNS(BAG_X)
+#undef BAG_X
+};
+
+static const char *const rejection_names[] = {
+#define BAG_X(id, value, ...) value,
+    BAG_REJECTIONS(BAG_X)
+#undef BAG_X
+};
+
+static uint64_t count(const struct bag_history_sample *sample)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i <= BAG_SECONDS_BOUND_COUNT; i++)
+        sum += sample->durations[i];
+    return sum;
+}
+
+/* One that took about a second is shown as it was counted. */
+static uint64_t per_second(const struct bag_history_sample *sample, uint64_t value)
+{
+    return sample->span_ms < 1500 ? value : (value * 1000 + sample->span_ms / 2) / sample->span_ms;
+}
+
+/* In ns, as if durations lay evenly between two bounds; none: there was no request. */
+static uint64_t quantile(const uint32_t *durations, uint64_t percent)
+{
+    uint64_t sum = 0, below = 0;
+    size_t i = 0;
+    for (size_t j = 0; j <= BAG_SECONDS_BOUND_COUNT; j++)
+        sum += durations[j];
+    if (sum == 0)
+        return BAG_V2_NO_VALUE;
+    uint64_t wanted = (sum * percent + 99) / 100;
+    while (below + durations[i] < wanted)
+        below += durations[i++];
+    uint64_t low = i ? bag_seconds_bounds[i - 1] : 0;
+    if (i == BAG_SECONDS_BOUND_COUNT)
+        return low;
+    return low + (bag_seconds_bounds[i] - low) * (wanted - below) / durations[i];
+}
+
+/* The tables of one document. */
+struct view {
+    struct bag_history_sample samples[BAG_HISTORY_SECONDS]; /* in their order */
+    uint64_t columns[NUM_COLUMNS][BAG_HISTORY_SECONDS];
+    uint64_t rejected[BAG_REJECTION_COUNT][BAG_HISTORY_SECONDS];
+    size_t seconds;
+    uint64_t until_ms;
+};
+
+static void copy(struct bag_history *history, struct view *view)
+{
+    pthread_mutex_lock(&history->lock);
+    view->until_ms = history->until_ms;
+    view->seconds = history->seconds < BAG_HISTORY_SECONDS ? (size_t)history->seconds
+                                                           : (size_t)BAG_HISTORY_SECONDS;
+    for (size_t i = 0; i < view->seconds; i++)
+        view->samples[i] =
+            history->ring[(history->seconds - view->seconds + i) % BAG_HISTORY_SECONDS];
+    pthread_mutex_unlock(&history->lock);
+}
+
+static void fill_columns(struct view *view)
+{
+    for (size_t i = 0; i < view->seconds; i++) {
+        const struct bag_history_sample *sample = &view->samples[i];
+        bool known = sample->span_ms > 0;
+#define BAG_X(name, value) view->columns[COLUMN_##name][i] = known ? (value) : BAG_V2_NO_VALUE;
+        COLUMNS(BAG_X)
+#undef BAG_X
+        for (size_t j = 0; j < BAG_REJECTION_COUNT; j++)
+            view->rejected[j][i] =
+                known ? per_second(sample, sample->rejected[j]) : BAG_V2_NO_VALUE;
+    }
+}
+
+/* Whether requests were rejected for the reason in that time. */
+static bool happened(const struct view *view, size_t reason)
+{
+    for (size_t i = 0; i < view->seconds; i++) {
+        if (view->samples[i].rejected[reason])
+            return true;
+    }
+    return false;
+}
+
+/* The last seconds as one sample. */
+static struct bag_history_sample add_up(const struct view *view)
+{
+    struct bag_history_sample sum = {.span_ms = 0};
+    size_t first = view->seconds > RECENT_SECONDS ? view->seconds - RECENT_SECONDS : 0;
+    for (size_t i = first; i < view->seconds; i++) {
+        const struct bag_history_sample *sample = &view->samples[i];
+        for (size_t j = 0; j <= BAG_SECONDS_BOUND_COUNT; j++)
+            sum.durations[j] += sample->durations[j];
+        for (size_t j = 0; j < BAG_REJECTION_COUNT; j++)
+            sum.rejected[0] += sample->rejected[j];
+        sum.rows += sample->rows;
+        sum.cpu_ns += sample->cpu_ns;
+        sum.span_ms += sample->span_ms;
+    }
+    return sum;
+}
+
+char *bag_history_describe(struct bag_history *history, const struct bag_v2_server *now)
+{
+    struct view *view = malloc(sizeof *view);
+    struct bag_v2_column columns[NUM_COLUMNS], rejected[BAG_REJECTION_COUNT];
+    size_t num_rejected = 0;
+    if (!view)
+        return NULL;
+    copy(history, view);
+    fill_columns(view);
+    for (size_t i = 0; i < NUM_COLUMNS; i++)
+        columns[i] = (struct bag_v2_column){column_names[i], view->columns[i]};
+    for (size_t i = 0; i < BAG_REJECTION_COUNT; i++) {
+        if (happened(view, i))
+            rejected[num_rejected++] =
+                (struct bag_v2_column){rejection_names[i], view->rejected[i]};
+    }
+    struct bag_history_sample sum = add_up(view);
+    const uint64_t span_ms = sum.span_ms, requests = count(&sum),
+                   p50_ns = quantile(sum.durations, 50), p99_ns = quantile(sum.durations, 99),
+                   num_refused = sum.rejected[0], cpu_ms = sum.cpu_ns / 1000000;
+    const struct bag_v2_column recent[] = {
+        {"span_ms", &span_ms}, {"requests", &requests},    {"rows", &sum.rows}, {"p50_ns", &p50_ns},
+        {"p99_ns", &p99_ns},   {"rejected", &num_refused}, {"cpu_ms", &cpu_ms},
+    };
+    const struct bag_v2_history described = {.until_ms = view->until_ms,
+                                             .seconds = view->seconds,
+                                             .columns = columns,
+                                             .num_columns = NUM_COLUMNS,
+                                             .rejected = rejected,
+                                             .num_rejected = num_rejected,
+                                             .recent = recent,
+                                             .num_recent = sizeof recent / sizeof *recent};
+    char *text = bag_v2_describe_history(now, &described);
+    free(view);
+    return text;
+}

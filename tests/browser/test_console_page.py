@@ -1,0 +1,398 @@
+"""The console, used in a browser as people do: each of its pages is opened, a bag is asked and compared with
+NumPy, an error shown, a load watched, a token asked for."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("selenium")
+
+from control import READER, TOKEN, publish, rows_of, serve, tokens  # noqa: E402
+from harness import Server, expect, expect_equal, free_port, write_json  # noqa: E402
+from page import NARROW, WIDE, Keys  # noqa: E402
+from v2 import Client  # noqa: E402
+
+PAGES = {"overview": ("#/overview", "Overview", ".tile"), "models": ("#/models", "Models", "[data-model=items]"),
+         "model": ("#/models/items", "items", "[aria-label='Stages of time'] td"),
+         "collection": ("#/models/ranker", "ranker", "[aria-label='Features'] td"),
+         "try": ("#/try", "Try a bag", "[name=indices]"), "settings": ("#/settings", "Settings", "[data-option=port]")}
+ITEMS = (np.arange(400, dtype=np.float32).reshape(50, 8) % 37 - 18) / 8
+# Neither fits in a double, nor, the last one, in 63 bits.
+KEYS = np.array([7, 2**53 + 1, 2**53 + 3, 2**63 + 5], np.uint64)
+USERS = np.array([[1, 2], [3, 5], [7, 11], [13, 17]], np.float32)
+
+
+@pytest.fixture(scope="module", name="server")
+def serve_tables(shared_directory):
+    np.save(shared_directory / "items.npy", ITEMS)
+    users = shared_directory / "users"
+    users.mkdir()
+    np.save(users / "keys.npy", KEYS)
+    np.save(users / "values.npy", USERS)
+    config = write_json(shared_directory / "bagserve.json", {"models": [
+        {"name": "items", "path": "items.npy"}, {"name": "users", "path": "users"},
+        {"name": "ranker", "features": [{"name": "history", "model": "items", "reduction": "mean"},
+                                        {"name": "user", "model": "users"}]}]})
+    with Server("--config", config, "--idle-timeout-s", 70, variables={"BAGSERVE_LOG_LEVEL": "debug"}) as server:
+        with Client(server) as client:
+            for indices in ([0, 3], [5], [49, 1, 1], [50]):
+                client.request("POST", "/v2/models/items/infer", json.dumps({"inputs": [
+                    {"name": "indices", "datatype": "INT64", "shape": [1, len(indices)], "data": indices}]}))
+        yield server
+
+
+def alert(browser):
+    return browser.text("main [role=alert]")
+
+
+def embeddings(browser, output="embeddings"):
+    browser.wait_for(f"[data-role=embeddings][data-output={output}]")
+    return np.array(json.loads(browser.text(f"[data-role=embeddings][data-output={output}]")), np.float32)
+
+
+# ---- pages ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pages(browser, server, size, dark):
+    browser.look(size, dark)
+    browser.open(server.url)
+    for name, (place, heading, part) in PAGES.items():
+        browser.go(place)
+        browser.wait_for(part)
+        expect_equal(browser.text("h1").split("\n")[0].split(" ready")[0], heading)
+        expect_equal(browser.script("return document.title"), f"{heading} – bagserve")
+        browser.wait(lambda: not browser.all("main[aria-busy]"), "the page is still made")
+        browser.check(f"{name}-{'dark' if dark else 'light'}-{'narrow' if size == NARROW else 'wide'}")
+
+
+def test_overview(browser, server):
+    browser.open(server.url)
+    browser.wait_text("[data-tile=State]", "Ready")
+    expect("version" in browser.text("[data-tile=State]"), "the version")
+    expect_equal(browser.text("[data-tile=Models] .value"), "3")
+    browser.wait(lambda: "at most" in (browser.attribute("canvas", "aria-label") or ""), "no plot is described")
+    browser.wait(lambda: any("bad request" in c.get_attribute("aria-label") for c in browser.all("canvas")),
+                 "what was rejected is not shown")
+
+
+def test_models(browser, server):
+    browser.open(server.url, "#/models")
+    browser.wait_for("[data-model=users]")
+    row = browser.text("[data-model=items]")
+    expect("50 × 8" in row and "FP32" in row and "1.56 KiB" in row, row)
+    expect_equal({e.get_attribute("data-state") for e in browser.all("[data-model]")}, {"ready"})
+    browser.wait_text("[data-model=items]", "0/s")
+    browser.fill("[name=search]", "user")
+    browser.wait(lambda: len(browser.all("[data-model]")) == 1, "the list is not searched")
+    browser.press("[data-model=users] a")
+    browser.wait_text("h1", "users")
+
+
+def test_settings(browser, server):
+    browser.open(server.url, "#/settings")
+    browser.wait_for("[data-option=idle_timeout_s]")
+    browser.press("[name=changed]")
+    browser.wait(lambda: len(browser.all("[data-option]")) < 8, "all options are shown")
+    shown = {e.get_attribute("data-option"): browser.script("return arguments[0].closest('tr').innerText", e)
+             for e in browser.all("[data-option]")}
+    expect("70 seconds" in shown["idle_timeout_s"] and "flag" in shown["idle_timeout_s"], f"{shown}")
+    expect("variable" in shown["log_level"] and "bagserve.json" in shown["config"], f"{shown}")
+    expect(str(server.url) not in shown["config"] and "/" not in shown["config"].split("\t")[1], f"{shown}")
+
+
+def test_keyboard(browser, server):
+    """Pages are reached, and a bag is asked, without a mouse."""
+    browser.open(server.url)
+    browser.wait_for(".tile")
+    focused = lambda: browser.script("return document.activeElement.innerText ?? ''")  # noqa: E731
+    browser.keys(Keys.TAB)
+    expect_equal(focused(), "Skip to the page")
+    for name in ("bagserve", "Overview", "Models", "Try a bag"):
+        browser.keys(Keys.TAB)
+        expect_equal(focused(), name)
+    browser.keys(Keys.ENTER)
+    browser.wait_for("[name=indices]")
+    expect_equal(focused(), "Try a bag")
+    browser.keys(Keys.TAB, Keys.TAB, "1 2", Keys.ENTER)
+    browser.wait(lambda: browser.all("[data-role=embeddings]"), "Enter does not ask")
+    expect_equal(embeddings(browser).tolist(), [(ITEMS[1] + ITEMS[2]).tolist()])
+
+
+# ---- a bag ------------------------------------------------------------------------------------
+def ask(browser, model, **fields):
+    browser.wait_for(f"[name=model] option[value={model}]")
+    browser.choose("select[name=model]", model)
+    browser.wait(lambda: browser.one("[name=ask]").is_enabled(), "the form is not made")
+    for name, text in fields.items():
+        if name == "reduction":
+            browser.choose("select[name=reduction]", text)
+        else:
+            browser.fill(f"[name='{name.replace('__', '.')}']", text)
+    browser.press("button[name=ask]")
+
+
+def test_bag(browser, server):
+    browser.open(server.url, "#/try")
+    ask(browser, "items", indices="3, 4 49", offsets="0, 2", weights="0.5, 2, -1")
+    want = np.array([ITEMS[3] * np.float32(0.5) + ITEMS[4] * np.float32(2), -ITEMS[49]])
+    expect_equal(embeddings(browser).tolist(), want.tolist())
+    expect("2 bags of 8 numbers" in browser.attribute("figure svg", "aria-label"), "the picture")
+    expect_equal(browser.script("return document.querySelectorAll('figure rect').length"), 16)
+    expect_equal(browser.script("return [...document.querySelectorAll(\"[aria-label^='What became'] tbody tr\")]"
+                                ".map((row) => row.innerText.trim())"), ["0\t2\tno", "1\t1\tno"])
+    browser.check("bag-light-wide")
+    ask(browser, "items", indices="1, 2, 3", offsets="", weights="", reduction="mean")
+    browser.wait(lambda: embeddings(browser).shape == (1, 8), "the second answer")
+    expect_equal(embeddings(browser)[0].tolist(),
+                 ((ITEMS[1] + ITEMS[2] + ITEMS[3]) / np.float32(3)).tolist())
+
+
+def test_collection(browser, server):
+    browser.open(server.url, "#/try/ranker")
+    ask(browser, "ranker", history__indices="0, 9", user__indices="7, 9007199254740993", user__offsets="0, 1",
+        user__weights="2, 3")
+    expect_equal(embeddings(browser, "history").tolist(), [((ITEMS[0] + ITEMS[9]) / np.float32(2)).tolist()])
+    expect_equal(embeddings(browser, "user").tolist(), [[2, 4], [9, 15]])
+    browser.look(NARROW, True)
+    browser.check("collection-bag-dark-narrow")
+
+
+def test_keys_as_they_are_typed(browser, server):
+    """Doubles would ask for the neighbours' rows."""
+    browser.open(server.url, "#/try")
+    ask(browser, "users", indices=", ".join(map(str, KEYS.tolist())), offsets="0 1 2 3")
+    expect_equal(embeddings(browser).tolist(), USERS.tolist())
+    browser.expected = (400,)
+    ask(browser, "users", indices="9007199254740992", offsets="")
+    browser.wait(lambda: "9007199254740992" in alert(browser), "the missing key is not named")
+    expect_equal(browser.all("[data-role=embeddings]"), [])
+
+
+def test_errors(browser, server):
+    browser.expected = (400,)
+    browser.open(server.url, "#/try")
+    ask(browser, "items", indices="0, 50")
+    browser.wait(lambda: alert(browser), "no error")
+    expect_equal(alert(browser), "'indices' at position 1 is 50; it must be from 0 to 49, the last row")
+    browser.check("error-light-wide")
+    ask(browser, "items", indices="0, x")
+    browser.wait(lambda: "'x'; it must be a whole number" in alert(browser), "a mistake in the form")
+    ask(browser, "items", indices="18446744073709551616")
+    browser.wait(lambda: "must fit in 64 bits" in alert(browser), "a mistake in the form")
+    ask(browser, "items", indices="49", offsets="0")
+    expect_equal(embeddings(browser).tolist(), [ITEMS[49].tolist()])
+    expect_equal(alert(browser), "")
+
+
+# ---- what can be copied -----------------------------------------------------------------------
+def run(directory, name, snippet, variables):
+    path = directory / name
+    path.write_text(snippet)
+    if name == "ask.c":
+        subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", str(path), "-lcurl", "-o", str(directory / "ask")], check=True)
+    command = {"ask.sh": ["bash", str(path)], "ask.py": ["/usr/bin/python3", str(path)], "ask.c": [str(directory / "ask")]}
+    done = subprocess.run(command[name], capture_output=True, text=True, check=True, env=os.environ | variables)
+    return done.stdout
+
+
+def check_snippets(browser, directory, want, variables):
+    texts = [browser.script("return document.querySelector(arguments[0]).textContent", f"[data-snippet='{name}']")
+             for name in ("curl", "python", "c")]
+    for name, text in zip(("ask.sh", "ask.py", "ask.c"), texts):
+        expect(TOKEN not in text, "the token is shown")
+        printed = run(directory, name, text, variables)
+        if name == "ask.py":
+            expect_equal(printed, f"embeddings {list(want.shape)} {want.ravel().tolist()}\n")
+        else:
+            output = json.loads(printed)["outputs"][0]
+            expect_equal(np.array(output["data"], np.float32).reshape(output["shape"]).tolist(), want.tolist(), name)
+
+
+def test_snippets(browser, server, directory):
+    browser.open(server.url, "#/try")
+    ask(browser, "items", indices="0, 1, 2", offsets="0, 1", reduction="max")
+    browser.wait_for("[data-snippet=c]")
+    check_snippets(browser, directory, np.array([ITEMS[0], np.maximum(ITEMS[1], ITEMS[2])]), {})
+
+
+def test_snippets_with_a_token(browser, directory):
+    np.save(directory / "items.npy", ITEMS)
+    browser.expected = (401,)
+    with Server("--table", f"items={directory}/items.npy", "--token-file", tokens(directory)) as server:
+        browser.open(server.url, "#/try")
+        browser.fill("[name=token]", TOKEN, enter=True)
+        ask(browser, "items", indices="4")
+        browser.wait_for("[data-snippet=c]")
+        check_snippets(browser, directory, ITEMS[4:5], {"TOKEN": TOKEN})
+
+
+# ---- tokens -----------------------------------------------------------------------------------
+def test_token(browser, directory):
+    np.save(directory / "items.npy", ITEMS)
+    browser.expected = (401, 403)
+    with Server("--table", f"items={directory}/items.npy", "--token-file", tokens(directory)) as server:
+        browser.open(server.url)
+        browser.wait_for("[name=token]")
+        browser.check("token-light-wide")
+        browser.fill("[name=token]", "wrong-0123456789abcdef", enter=True)
+        browser.wait(lambda: "is not known" in alert(browser), "a wrong token is not told")
+        browser.fill("[name=token]", "infer-0123456789abcdef", enter=True)
+        browser.wait(lambda: "needs the scope read" in alert(browser), "a scope is not told")
+        browser.fill("[name=token]", READER, enter=True)
+        browser.wait_text("[data-tile=State]", "Ready")
+        browser.go("#/try")
+        browser.wait_text("main", "This token does not cover inference")
+        expect_equal(browser.all("button[name=ask]"), [])
+        kept = browser.script("return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, "
+                              "location.href, history.state])")
+        expect(READER not in kept, "the token is kept")
+        browser.open(server.url)
+        browser.wait_for("[name=token]")
+
+
+# ---- changes ----------------------------------------------------------------------------------
+def open_admin(browser, server, place, token=TOKEN):
+    browser.expected += (401,)
+    url = f"http://127.0.0.1:{server.admin.client.server.port}"
+    browser.open(url, place)
+    browser.fill("[name=token]", token, enter=True)
+
+
+def test_changes(browser, directory):
+    publish(directory / "models", "t", 1)
+    with serve(directory) as server:
+        open_admin(browser, server, "#/models/t")
+        browser.wait_text("h1", "ready")
+        browser.wait_text("[aria-label=Versions]", "1, default")
+        browser.check("admin-light-wide")
+        publish(directory / "models", "t", 2)
+        browser.press("form.bar button.main")
+        expect("Load t as it is" in browser.answer(False), "the question")
+        expect_equal(set(server.admin.states("t")), {"1"}, "after no")
+        browser.press("form.bar button.main")
+        browser.answer(True)
+        browser.wait_text("[aria-label=Versions]", "2, default")
+        browser.press("form.bar button:nth-of-type(2)")
+        expect_equal(browser.answer(True), "Roll t back from version 2 to version 1? It answers from then on.")
+        browser.wait_text("[aria-label=Versions]", "1, default")
+        browser.go("#/try/t")
+        ask(browser, "t", indices="0")
+        expect_equal(embeddings(browser).tolist(), rows_of(1)[:1].tolist())
+        browser.go("#/models/t")
+        browser.wait_for("form.bar .danger")
+        browser.press(".danger")
+        browser.wait_for("dialog[open]")
+        browser.picture("question-light-wide")
+        browser.keys(Keys.ESCAPE)
+        browser.wait(lambda: not browser.all("dialog[open]"), "Escape is no")
+        expect_equal(server.admin.states("t")["1"], "READY", "after Escape")
+        browser.press(".danger")
+        browser.answer(True)
+        browser.wait_text("h1", "unavailable")
+        browser.go("#/models")
+        browser.wait(lambda: browser.attribute("[data-model=t]", "data-state") == "unavailable", "the state")
+
+
+def test_a_load_that_fails(browser, directory):
+    publish(directory / "models", "t", 1)
+    browser.expected = (400,)
+    with serve(directory) as server:
+        bad = directory / "models" / "bad" / "1"
+        bad.mkdir(parents=True)
+        (bad / "table.npy").write_bytes(b"\x93NUMPY\x01\x00")
+        open_admin(browser, server, "#/models")
+        browser.fill("[name=model]", "bad", enter=True)
+        browser.answer(True)
+        browser.wait(lambda: "table.npy" in browser.text("form [role=alert]"), "the error")
+        browser.wait_for("[data-model=bad][data-state=unavailable]")
+        browser.wait_text("[data-model=bad]", "table.npy")
+        browser.check("failed-light-wide")
+
+
+def test_who_changes(browser, directory):
+    publish(directory / "models", "t", 1)
+    with serve(directory) as server:
+        open_admin(browser, server, "#/models", READER)
+        browser.wait_text("main", "Models are changed with a token of the scope admin")
+        expect_equal(browser.all("[name=model]"), [])
+        browser.open(server.url, "#/models/t")
+        browser.fill("[name=token]", TOKEN, enter=True)
+        browser.wait_text("main", "Models are changed on the second listener")
+        expect_equal(browser.all(".danger"), [])
+
+
+def test_a_load_is_watched(browser, directory):
+    publish(directory / "models", "t", 1)
+    with serve(directory, "--load-bytes-per-second", "8MiB") as server:
+        open_admin(browser, server, "#/models")
+        browser.wait_for("[data-model=t]")
+        publish(directory / "models", "large", 1, rows_of(1, 1 << 19, 8))
+        thread = threading.Thread(target=server.admin.load, args=("large",))
+        thread.start()
+        browser.wait_for("[data-model=large][data-state=loading]")
+        browser.wait(lambda: browser.script("return document.querySelector('[data-model=large] progress')?.value") > 1e5,
+                     "no progress is shown")
+        browser.check("loading-light-wide")
+        browser.wait_for("[data-model=large][data-state=ready]")
+        thread.join()
+
+
+# ---- a server that does not answer, and one of many models --------------------------------------
+def test_a_server_that_stops_answering(browser, directory):
+    np.save(directory / "items.npy", ITEMS)
+    with Server("--table", f"items={directory}/items.npy") as server:
+        browser.open(server.url)
+        browser.wait_text("[data-tile=State]", "Ready")
+        server.send(signal.SIGSTOP)
+        try:
+            browser.wait_text("#link", "The server does not answer since")
+            browser.check("silent-light-wide")
+            expect("Ready" in browser.text("[data-tile=State]"), "what was shown has gone")
+        finally:
+            server.send(signal.SIGCONT)
+        browser.wait(lambda: browser.text("#link") == "", "the answer is not seen")
+
+
+def many(directory, count):
+    folder = directory / "models"
+    folder.mkdir()
+    table = np.ones((4, 2), np.float32)
+    for i in range(count):
+        np.save(folder / f"table_of_rows_{i:04}.npy", table)
+    return folder
+
+
+@pytest.mark.parametrize("count", [200, 2000])
+def test_many_models(browser, directory, count):
+    with Server("--models", many(directory, count)) as server:
+        browser.open(server.url, "#/models")
+        browser.wait(lambda: len(browser.all("[data-model]")) == count, "not all models are listed")
+        browser.picture(f"models-{count}-light-wide")
+        if count == 200: # of more the tree of all names alone takes half a minute
+            browser.check(f"models-{count}-light-wide")
+            browser.look(NARROW, True)
+            browser.check(f"models-{count}-dark-narrow")
+            browser.look()
+        browser.fill("[name=search]", f"{count - 1:04}")
+        browser.wait(lambda: len(browser.all("[data-model]")) == 1, "the list is not searched")
+        browser.press("[data-model] a")
+        browser.wait_text("[aria-label=Table]", "4 × 2")
+        browser.go("#/try")
+        browser.wait(lambda: len(browser.all("[name=model] option")) == count, "not all can be tried")
+
+
+def test_without_metrics(browser, directory):
+    np.save(directory / "items.npy", ITEMS)
+    browser.expected = (404,)
+    with Server("--table", f"items={directory}/items.npy", "--metrics", "off", "--admin-port", free_port()) as server:
+        browser.open(server.url)
+        browser.wait(lambda: "metrics are switched off" in alert(browser), "nothing is said")
+        browser.go("#/models/items")
+        browser.wait_text("main", "Nothing is counted")
+
+
