@@ -3,6 +3,7 @@
  * All of this file runs on the first loop's thread but for tell_loaded, which the loader runs. */
 #include "commands.h"
 #include "loops.h"
+#include "recording.h"
 #include "report.h"
 #include "server/http/routes.h"
 #include "server/models/loader.h"
@@ -37,11 +38,12 @@ struct serve {
     struct bag_updates updates; /* where rows may change */
     struct bag_listeners listeners;
     struct bag_loops loops;
-    bool first_done; /* the first tables are published, or cannot be loaded */
+    struct bag_recording recording; /* of the last minutes, for the console */
+    bool first_done;                /* the first tables are published, or cannot be loaded */
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[NUM_SIGNALS];
-    uv_timer_t drain_timer, watchdog, second;
+    uv_timer_t drain_timer, watchdog;
     uv_async_t loaded;
 };
 
@@ -68,7 +70,7 @@ static void on_ended(void *context)
         uv_close((uv_handle_t *)&serve->signals[i], NULL);
     uv_close((uv_handle_t *)&serve->drain_timer, NULL);
     uv_close((uv_handle_t *)&serve->watchdog, NULL);
-    uv_close((uv_handle_t *)&serve->second, NULL);
+    bag_recording_stop(&serve->recording);
     uv_close((uv_handle_t *)&serve->loaded, NULL);
 }
 
@@ -340,44 +342,6 @@ static void start_watchdog(struct serve *serve)
         uv_timer_start(&serve->watchdog, on_watchdog, 0, interval_ms);
 }
 
-/* ---- history --------------------------------------------------------------------------------- */
-
-/* What the console shows of the last minutes. */
-static void on_second(uv_timer_t *timer)
-{
-    struct serve *serve = timer->data;
-    struct bag_service *service = &serve->service;
-    struct bag_loop_counters sum;
-    struct bag_process_load load;
-    bag_process_sample_load(&load);
-    bag_metrics_sum_loops(&service->metrics, &sum);
-    const struct bag_history_levels levels = {
-        .waiting = (uint32_t)bag_counter_get(sum.queued[0]),
-        .in_flight = (uint32_t)bag_counter_get(sum.in_flight[0]),
-        .connections = (uint32_t)bag_counter_get(sum.connections[0]),
-        .busy_workers = serve->workers.count - bag_workers_idle(&serve->workers),
-        .request_bytes = atomic_load(&service->budget.used_bytes),
-        .table_bytes = bag_pages_used(),
-        .resident_bytes = load.resident_bytes};
-    bag_history_sample(&service->history, uv_hrtime(), &levels, load.cpu_ns);
-}
-
-static bool start_history(struct serve *serve, struct bag_problem *problem)
-{
-    const struct bag_option_values *options = &serve->config.options;
-    struct bag_process_load load;
-    uv_timer_init(&serve->loop, &serve->second);
-    serve->second.data = serve;
-    if (!serve->service.metrics.on || options->console == BAG_SWITCH_OFF)
-        return true;
-    bag_process_sample_load(&load);
-    if (!bag_history_init(&serve->service.history, &serve->service.metrics, uv_hrtime(),
-                          load.cpu_ns))
-        return bag_problem_no_memory(problem);
-    uv_timer_start(&serve->second, on_second, 1000, 1000);
-    return true;
-}
-
 static bool init_loop(struct serve *serve, struct bag_problem *problem)
 {
     int error = uv_loop_init(&serve->loop);
@@ -395,7 +359,8 @@ static bool init_handles(struct serve *serve, struct bag_problem *problem)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
                                uv_strerror(error));
     start_watchdog(serve);
-    return catch_signals(serve, problem) && start_history(serve, problem);
+    return catch_signals(serve, problem) &&
+           bag_recording_start(&serve->recording, &serve->loop, &serve->service, problem);
 }
 
 static bool start_loops(struct serve *serve, struct bag_problem *problem)

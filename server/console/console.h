@@ -1,5 +1,5 @@
-/* The files of the page at /console, which the build puts into the program: those of this folder, and
- * Chart.js with its licence as Debian has them. */
+/* The files of the page at /console, which the build puts into the program: those of this folder,
+ * and Chart.js with its licence as Debian has them. */
 #ifndef BAG_CONSOLE_H
 #define BAG_CONSOLE_H
 
