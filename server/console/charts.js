@@ -52,8 +52,8 @@ function optionsOf(format, end, stacked, isBytes) {
     interaction: {mode: "index", intersect: false, axis: "x"},
     elements: {point: {radius: 0, hitRadius: 4}, line: {borderWidth: 1.5}},
     scales: {
-      x: {type: "linear", min: -900, max: 0, grid: {display: false},
-        ticks: {stepSize: 180, maxRotation: 0, autoSkip: true, autoSkipPadding: 12,
+      x: {type: "linear", max: 0, grid: {display: false},
+        ticks: {maxRotation: 0, autoSkip: true, autoSkipPadding: 12,
           callback: (seconds) => clock(end() + seconds * 1000)}},
       y: {beginAtZero: true, stacked, grid: {}, ...(isBytes && {afterBuildTicks: markBytes}),
         ticks: {maxTicksLimit: 5, callback: (value) => format(value)}},
@@ -66,6 +66,18 @@ function optionsOf(format, end, stacked, isBytes) {
       }},
     },
   };
+}
+
+// A second alone between others that are not known has no line: it is shown as a point.
+function radii(values) {
+  return values.map((value, i) => value !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null ? 2 : 0);
+}
+
+// A young server's minutes take the whole width.
+function setSpan(scale, seconds) {
+  const minutes = Math.min(15, Math.max(1, Math.ceil(seconds / 60)));
+  scale.min = -60 * minutes;
+  scale.ticks.stepSize = minutes <= 5 ? 60 * minutes / 4 : 60 * Math.ceil(minutes / 5);
 }
 
 // A plot of some columns, each a number or null for each second. `describe` says in words what it shows.
@@ -88,8 +100,10 @@ export function plot(title, format, {stacked = false, filled = false, isBytes = 
         const set = before.get(name) ?? {label: name, filled: filled || stacked};
         set.fill = set.filled;
         set.data = values.map((y, i) => ({x: i + 1 - values.length, y}));
+        set.pointRadius = radii(values);
         return set;
       });
+      setSpan(chart.options.scales.x, names.length ? columns[names[0]].length : 900);
       paint(chart);
       chart.update("none");
       canvas.setAttribute("aria-label", `${title}. ${summary}`);

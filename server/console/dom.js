@@ -68,6 +68,16 @@ export function field(label, control, hint = "") {
   return h("div", {class: "field"}, h("label", {for: id}, label), control, note);
 }
 
+// Names and what they are, as many beside each other as there is room for.
+export function facts(name, pairs) {
+  return h("dl", {class: "facts", "data-facts": name}, pairs.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, value))));
+}
+
+// Two columns where there is room, else one above the other.
+export function columns(left, right) {
+  return h("div", {class: "columns"}, h("div", {}, left), h("div", {}, right));
+}
+
 // A table of rows of nodes or texts; the first of each row is its head.
 export function table(caption, head, rows, properties = {}) {
   return h("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption},

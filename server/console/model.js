@@ -2,7 +2,7 @@
 import {ask, askJson, modelPath} from "./api.js";
 import * as changes from "./changes.js";
 import {histogram, parseMetrics, quantile, recently} from "./counts.js";
-import {alertBox, h, setClass, setText, table} from "./dom.js";
+import {alertBox, columns, facts, h, setClass, setText, table} from "./dom.js";
 import {NONE, bytes, count, duration, exact, moment, percent, rate} from "./format.js";
 import {formatOf, group, kinds, shapeOf, stateOf} from "./models.js";
 
@@ -52,14 +52,10 @@ function batchTable(samples) {
     : h("p", {class: "note"}, "No batch so far: small requests are answered at once.");
 }
 
-function factTable(caption, facts) {
-  return table(caption, [], facts.filter(([, value]) => value !== null).map(([name, value]) => [name, value]), {class: "facts"});
-}
-
 function countTable(samples) {
   const failures = of(samples, "nv_inference_request_failure").filter((sample) => sample.value > 0);
   const last = Math.max(0, ...of(samples, "bagserve_last_inference_timestamp_seconds").map((sample) => sample.value));
-  return factTable("So far", [
+  return facts("So far", [
     ["Requests answered", exact(sumOf(samples, "nv_inference_request_success"))],
     ["Answered with an error", exact(failures.reduce((sum, sample) => sum + sample.value, 0)) +
       (failures.length ? ` (${failures.map((sample) => `${sample.labels.reason} ${exact(sample.value)}`).join(", ")})` : "")],
@@ -74,7 +70,7 @@ function countTable(samples) {
 function updateTable(samples) {
   const one = (name) => of(samples, `bagserve_${name}`)[0]?.value;
   if (one("update_sequence") === undefined) return null;
-  return factTable("Updates of rows", [
+  return facts("Updates of rows", [
     ["Last batch", exact(one("update_sequence"))], ["Batches that were sent and are missing", exact(one("update_lag"))],
     ["Applied", exact(one("updates_applied_total"))], ["Applied before", exact(one("updates_ignored_total"))],
     ["Rejected", exact(one("updates_rejected_total"))], ["Rows put in or removed", exact(one("updated_rows_total"))],
@@ -85,7 +81,7 @@ function updateTable(samples) {
 
 function configTable(config) {
   const parameters = Object.entries(config.parameters ?? {}).map(([key, value]) => [key, h("code", {}, value.string_value)]);
-  return h("div", {}, factTable("Configuration", parameters),
+  return h("div", {}, facts("Configuration", parameters),
     h("details", {}, h("summary", {}, "As Triton's ModelConfig"), h("pre", {tabindex: "0"}, JSON.stringify(config, null, 2))));
 }
 
@@ -98,7 +94,7 @@ function featureTable(metadata) {
 }
 
 function factsOf(entry) {
-  return factTable("Table", [["Shape", shapeOf(entry.main)], ["Format", formatOf(entry.main)],
+  return facts("Table", [["Shape", shapeOf(entry.main)], ["Format", formatOf(entry.main)],
     ["Memory", entry.main.bytes ? bytes(entry.main.bytes) : NONE]]);
 }
 
@@ -110,14 +106,14 @@ export function show(session, name) {
   const error = alertBox(), changeError = alertBox(), history = recently();
   let entry = null, documented = ""; // the version whose documents are shown
   const state = h("span", {class: "state"}), reason = h("p", {class: "note"});
-  const facts = h("div"), versions = h("div"), documents = h("div"), live = h("div", {class: "cards"});
+  const versions = h("div"), live = h("div"), documents = h("div");
   const controls = session.changes_models ? changes.buttons(name, () => entry, changeError, () => refresh()) : null;
   const element = h("div", {},
     h("p", {}, h("a", {href: "#/models"}, "All models")),
     h("h1", {tabindex: "-1"}, name, " ", state), error.element, reason,
     controls?.element ?? h("p", {class: "note"}, changes.whyNot(session)), changeError.element,
     h("p", {}, h("a", {href: `#/try/${encodeURIComponent(name)}`}, "Try a bag of it")),
-    versions, facts, live, documents);
+    versions, live, documents);
 
   // Details that a reader has opened stay open: only what differs is replaced.
   function replace(place, ...content) {
@@ -145,7 +141,6 @@ export function show(session, name) {
     setClass(state, `state ${kinds[stateOf(entry.main)]}`);
     setText(reason, entry.main.reason);
     controls?.show(entry);
-    replace(facts, card("Table", factsOf(entry)));
     replace(versions, card("Versions", versionTable(entry, history, answer.bounds_ns)));
     if (entry.main.state !== "READY") {
       live.replaceChildren();
@@ -155,13 +150,15 @@ export function show(session, name) {
     }
     await refreshDocuments();
     if (entry.main.requests === undefined) {
-      replace(live, h("p", {class: "note"}, "Nothing is counted: metrics are off."));
+      replace(live, card("Table", factsOf(entry)), h("p", {class: "note"}, "Nothing is counted: metrics are off."));
       return;
     }
     const samples = parseMetrics(await ask(modelPath(name, "versions", entry.main.version, "metrics")));
     const updates = updateTable(samples);
-    replace(live, card("Where the time goes", stageTable(samples)), card("Batches", batchTable(samples)),
-      card("So far", countTable(samples)), updates ? card("Updates of rows", updates) : null);
+    replace(live, columns(
+      [card("Where the time goes", stageTable(samples)), card("Batches", batchTable(samples)),
+        updates ? card("Updates of rows", updates) : null],
+      [card("Table", factsOf(entry)), card("So far", countTable(samples))]));
   }
 
   return {title: name, element, refresh, everyMs: 2000, failed: (text) => text && error.show(text)};

@@ -1,6 +1,6 @@
 // A form that is made from a model's metadata; its answer as numbers and as a picture.
 import {Failure, ask, askJson, modelPath} from "./api.js";
-import {alertBox, field, h, say, table} from "./dom.js";
+import {alertBox, columns, field, h, say, table} from "./dom.js";
 import {duration, exact, plural} from "./format.js";
 import {picture} from "./picture.js";
 import {Mistake, inputsOf, nested, readAnswer, requestOf} from "./request.js";
@@ -73,9 +73,9 @@ function fillIn(form, metadata) {
 
 function explanation(feature) {
   const kinds = ["padding", "pruned", "missing", "out_of_range"].filter((kind) => feature.bags.some((bag) => bag[kind]));
-  return table(`What became of the bags of ${feature.name}`, ["Bag", "Rows", "Default row", ...kinds.map((kind) => `${kind.replaceAll("_", " ")} at`)],
+  return [h("h3", {}, feature.name), table(`What became of the bags of ${feature.name}`, ["Bag", "Rows", "Default row", ...kinds.map((kind) => `${kind.replaceAll("_", " ")} at`)],
     feature.bags.slice(0, 200).map((bag, i) => [String(i), exact(bag.rows), bag.default ? "yes" : "no",
-      ...kinds.map((kind) => (bag[kind] ?? []).join(", "))]));
+      ...kinds.map((kind) => (bag[kind] ?? []).join(", "))]))];
 }
 
 function outputCard(output) {
@@ -122,9 +122,9 @@ function answerCards(model, text, body, ns, session) {
   return [
     h("p", {role: "status", class: "note"}, `Version ${answer.model_version} answered in ${duration(ns)}, with the way there and back.`),
     warnings?.map((warning) => h("p", {class: "warning"}, warning)),
-    h("div", {class: "cards"}, answer.outputs.map(outputCard),
-      explain ? h("section", {class: "card"}, h("h2", {}, "What became of the bags"), explain.map(explanation)) : null,
-      snippetCard(model, body, session))];
+    columns(answer.outputs.map(outputCard),
+      [explain ? h("section", {class: "card"}, h("h2", {}, "What became of the bags"), explain.map(explanation)) : null,
+        snippetCard(model, body, session)])];
 }
 
 // ---- the page -------------------------------------------------------------------------------------------------

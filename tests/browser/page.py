@@ -27,10 +27,10 @@ const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n
 const over = (a, b) => a.slice(0, 3).map((v, i) => v * a[3] + b[i] * (1 - a[3])).concat(1);
 const light = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
   return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+const known = new Map([[null, [255, 255, 255, 1]]]);
 function behind(element) {
-  const layers = [];
-  for (let at = element; at; at = at.parentElement) layers.push(parse(getComputedStyle(at).backgroundColor));
-  return layers.reverse().reduce((below, layer) => over(layer, below), [255, 255, 255, 1]);
+  if (!known.has(element)) known.set(element, over(parse(getComputedStyle(element).backgroundColor), behind(element.parentElement)));
+  return known.get(element);
 }
 const found = [];
 let texts = 0;
@@ -114,6 +114,9 @@ class Browser:
     def all(self, selector):
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
+    def count(self, selector):
+        return self.script("return document.querySelectorAll(arguments[0]).length", selector)
+
     def text(self, selector):
         """That of the first one that is shown; "" where there is none."""
         return self.script("return [...document.querySelectorAll(arguments[0])].find((e) => e.checkVisibility())"
@@ -134,7 +137,7 @@ class Browser:
         self.wait(lambda: part in self.text(selector), f"{selector} lacks {part!r}")
 
     def wait_for(self, selector):
-        self.wait(lambda: self.all(selector), f"there is no {selector}")
+        self.wait(lambda: self.count(selector), f"there is no {selector}")
 
     # ---- using --------------------------------------------------------------------------------
     def one(self, selector):

@@ -88,7 +88,7 @@ def test_models(browser, server):
     expect_equal({e.get_attribute("data-state") for e in browser.all("[data-model]")}, {"ready"})
     browser.wait_text("[data-model=items]", "0/s")
     browser.fill("[name=search]", "user")
-    browser.wait(lambda: len(browser.all("[data-model]")) == 1, "the list is not searched")
+    browser.wait(lambda: browser.count("[data-model]") == 1, "the list is not searched")
     browser.press("[data-model=users] a")
     browser.wait_text("h1", "users")
 
@@ -371,7 +371,7 @@ def many(directory, count):
 def test_many_models(browser, directory, count):
     with Server("--models", many(directory, count)) as server:
         browser.open(server.url, "#/models")
-        browser.wait(lambda: len(browser.all("[data-model]")) == count, "not all models are listed")
+        browser.wait(lambda: browser.count("[data-model]") == count, "not all models are listed")
         browser.picture(f"models-{count}-light-wide")
         if count == 200: # of more the tree of all names alone takes half a minute
             browser.check(f"models-{count}-light-wide")
@@ -379,11 +379,11 @@ def test_many_models(browser, directory, count):
             browser.check(f"models-{count}-dark-narrow")
             browser.look()
         browser.fill("[name=search]", f"{count - 1:04}")
-        browser.wait(lambda: len(browser.all("[data-model]")) == 1, "the list is not searched")
+        browser.wait(lambda: browser.count("[data-model]") == 1, "the list is not searched")
         browser.press("[data-model] a")
-        browser.wait_text("[aria-label=Table]", "4 × 2")
+        browser.wait_text("[data-facts=Table]", "4 × 2")
         browser.go("#/try")
-        browser.wait(lambda: len(browser.all("[name=model] option")) == count, "not all can be tried")
+        browser.wait(lambda: browser.count("[name=model] option") == count, "not all can be tried")
 
 
 def test_without_metrics(browser, directory):
