@@ -41,7 +41,7 @@ function markBytes(axis) {
   for (let value = 0; value <= axis.max; value += step) axis.ticks.push({value});
 }
 
-function optionsOf(format, end, stacked, isBytes) {
+function optionsOf(format, end, isBytes) {
   return {
     animation: false,
     responsive: true,
@@ -54,8 +54,8 @@ function optionsOf(format, end, stacked, isBytes) {
     scales: {
       x: {type: "linear", max: 0, grid: {display: false},
         ticks: {maxRotation: 0, autoSkip: true, autoSkipPadding: 12,
-          callback: (seconds) => clock(end() + seconds * 1000)}},
-      y: {beginAtZero: true, stacked, grid: {}, ...(isBytes && {afterBuildTicks: markBytes}),
+          callback(seconds) { return clock(end() + seconds * 1000, this.min > -240); }}},
+      y: {beginAtZero: true, grid: {}, ...(isBytes && {afterBuildTicks: markBytes}),
         ticks: {maxTicksLimit: 5, callback: (value) => format(value)}},
     },
     plugins: {
@@ -81,23 +81,23 @@ function setSpan(scale, seconds) {
 }
 
 // A plot of some columns, each a number or null for each second. `describe` says in words what it shows.
-// show({name: values, ...}, endMs, summary)
-export function plot(title, format, {stacked = false, filled = false, isBytes = false} = {}) {
+// show({name: values, ...}, endMs, summary). One that is `named` names its column though it is the only one.
+export function plot(title, format, {filled = false, isBytes = false, named = false} = {}) {
   const canvas = h("canvas", {role: "img", "aria-label": title});
   const element = h("section", {class: "card plot"}, h("h2", {}, title), h("div", {class: "canvas"}, canvas));
   let endMs = Date.now();
-  const chart = new Chart(canvas, {type: "line", data: {datasets: []}, options: optionsOf(format, () => endMs, stacked, isBytes)});
+  const chart = new Chart(canvas, {type: "line", data: {datasets: []}, options: optionsOf(format, () => endMs, isBytes)});
   all.add(chart);
   return {
     element,
     show(columns, end, summary) {
       endMs = end;
       const names = Object.keys(columns);
-      chart.options.plugins.legend.display = names.length > 1;
+      chart.options.plugins.legend.display = named || names.length > 1;
       const before = new Map(chart.data.datasets.map((set) => [set.label, set]));
       chart.data.datasets = names.map((name) => {
         const values = columns[name];
-        const set = before.get(name) ?? {label: name, filled: filled || stacked};
+        const set = before.get(name) ?? {label: name, filled};
         set.fill = set.filled;
         set.data = values.map((y, i) => ({x: i + 1 - values.length, y}));
         set.pointRadius = radii(values);

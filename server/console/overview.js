@@ -74,7 +74,7 @@ export function show() {
     requests: plot("Requests per second", count, {filled: true}),
     latency: plot("Latency", duration),
     queue: plot("Waiting requests and busy workers", count),
-    rejected: plot("Rejected per second, by reason", count),
+    rejected: plot("Rejected per second, by reason", count, {named: true}),
     rows: plot("Rows per second", count, {filled: true}),
     memory: plot("Memory", bytes, {isBytes: true}),
   };
