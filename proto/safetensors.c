@@ -353,9 +353,7 @@ const char *bag_safetensors_next(const struct bag_safetensors *file, const struc
 
 const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key)
 {
-    const cJSON *metadata = member(file->tree, BAG_SAFETENSORS_METADATA);
-    const cJSON *value = metadata ? member(metadata, key) : NULL;
-    return value ? value->valuestring : NULL;
+    return cJSON_GetStringValue(member(member(file->tree, BAG_SAFETENSORS_METADATA), key));
 }
 
 bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct cJSON **cursor,
@@ -378,39 +376,23 @@ bool bag_safetensors_has(const struct bag_safetensors *file, const char *name)
 static bool describe_rows(const struct bag_safetensors *file, struct bag_safetensors_tensor *tensor,
                           struct bag_problem *problem)
 {
-    const cJSON *metadata = member(file->tree, BAG_SAFETENSORS_METADATA);
-    const cJSON *format = metadata ? member(metadata, "row_format") : NULL;
-    const cJSON *elements = metadata ? member(metadata, "row_elements") : NULL;
+    const char *format = bag_safetensors_metadata(file, "row_format");
+    const char *elements = bag_safetensors_metadata(file, "row_elements");
     int64_t count = 0;
     if (!format)
         return true;
-    tensor->row_format = bag_row_format_find(format->valuestring, strlen(format->valuestring));
+    tensor->row_format = bag_row_format_find(format, strlen(format));
     if (tensor->row_format == BAG_ROW_FORMAT_COUNT)
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "'" BAG_SAFETENSORS_METADATA
                                "' says row_format '%s', which is not known",
-                               bag_quote(format->valuestring, strlen(format->valuestring)).text);
-    if (elements && (!bag_integer_parse(elements->valuestring, &count) || count < 1))
-        return bag_problem_set(
-            problem, BAG_ERROR_FILE,
-            "'" BAG_SAFETENSORS_METADATA "' says row_elements '%s'; it must be a number from 1",
-            bag_quote(elements->valuestring, strlen(elements->valuestring)).text);
-    tensor->row_elements = (size_t)count;
-    return true;
-}
-
-/* Whether a table can have such elements and dimensions; `type` is NULL: unknown. */
-static bool check_poolable(const cJSON *item, const struct type *type, struct bag_problem *problem)
-{
-    const char *name = member(item, "dtype")->valuestring;
-    if (!type || type->dtype == BAG_DTYPE_COUNT)
+                               bag_quote(format, strlen(format)).text);
+    if (elements && (!bag_integer_parse(elements, &count) || count < 1))
         return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "its dtype %s cannot be pooled; a table has floats of 8, 16, 32 or "
-                               "64 bits or integers of 8 to 64",
-                               bag_quote(name, strlen(name)).text);
-    if (cJSON_GetArraySize(member(item, "shape")) > BAG_MAX_RANK)
-        return bag_problem_set(problem, BAG_ERROR_FILE, "it has more than %d dimensions",
-                               BAG_MAX_RANK);
+                               "'" BAG_SAFETENSORS_METADATA
+                               "' says row_elements '%s'; it must be a number from 1",
+                               bag_quote(elements, strlen(elements)).text);
+    tensor->row_elements = (size_t)count;
     return true;
 }
 
@@ -421,6 +403,9 @@ static bool describe_layout(const struct bag_safetensors *file, const cJSON *ite
     int64_t sizes[BAG_MAX_RANK];
     uint32_t rank = 0;
     struct place place;
+    if (cJSON_GetArraySize(member(item, "shape")) > BAG_MAX_RANK)
+        return bag_problem_set(problem, BAG_ERROR_FILE, "it has more than %d dimensions",
+                               BAG_MAX_RANK);
     for (const cJSON *size = member(item, "shape")->child; size; size = size->next)
         sizes[rank++] = (int64_t)size->valuedouble;
     return read_place(item, &place, problem) &&
@@ -438,8 +423,13 @@ bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struc
 {
     tensor->type = member(item, "dtype")->valuestring;
     const struct type *type = find_type(tensor->type);
-    if (!check_poolable(item, type, problem))
+    if (!type || type->dtype == BAG_DTYPE_COUNT) {
+        bag_problem_set(problem, BAG_ERROR_FILE,
+                        "its dtype %s cannot be pooled; a table has floats of 8, 16, 32 or 64 bits "
+                        "or integers of 8 to 64",
+                        bag_quote(tensor->type, strlen(tensor->type)).text);
         return reject(item, problem);
+    }
     tensor->row_format = type->row_format;
     tensor->row_elements = 0;
     bool may_be_quantised = strcmp(item->string, DESCRIBED) == 0 && strcmp(type->name, "U8") == 0;
@@ -453,12 +443,6 @@ bool bag_safetensors_describe_at(const struct bag_safetensors *file, const struc
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static bool is_file_name(const cJSON *item)
-{
-    const char *name = cJSON_IsString(item) ? item->valuestring : "";
-    return *name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-}
-
 static bool check_index(const cJSON *tree, struct bag_problem *problem)
 {
     const cJSON *map = cJSON_IsObject(tree) ? member(tree, "weight_map") : NULL;
@@ -467,7 +451,8 @@ static bool check_index(const cJSON *tree, struct bag_problem *problem)
                                "the index must be an object with 'weight_map', an object of the "
                                "tensors' files");
     for (const cJSON *item = map->child; item; item = item->next) {
-        if (is_file_name(item))
+        const char *name = cJSON_IsString(item) ? item->valuestring : "";
+        if (*name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
             continue;
         bag_problem_set(problem, BAG_ERROR_FILE,
                         "its file must be a name in the folder of the index, without '/'");
@@ -497,8 +482,7 @@ void bag_safetensors_index_free(struct bag_safetensors_index *index)
 const char *bag_safetensors_index_file(const struct bag_safetensors_index *index,
                                        const char *tensor)
 {
-    const cJSON *item = member(member(index->tree, "weight_map"), tensor);
-    return item ? item->valuestring : NULL;
+    return cJSON_GetStringValue(member(member(index->tree, "weight_map"), tensor));
 }
 
 const char *bag_safetensors_index_next(const struct bag_safetensors_index *index,

@@ -94,17 +94,12 @@ static bool add_errors(cJSON *object, const struct bag_error_sum *sum)
            cJSON_AddNumberToObject(object, "mean_cosine", cosine);
 }
 
-/* A whole number that a double may not hold. */
 static bool add_key(cJSON *object, uint64_t key, enum bag_dtype dtype)
 {
-    char text[24];
     if (dtype == BAG_DTYPE_COUNT)
         return cJSON_AddNullToObject(object, "key");
-    if (dtype == BAG_U64)
-        snprintf(text, sizeof text, "%" PRIu64, key);
-    else
-        snprintf(text, sizeof text, "%" PRId64, (int64_t)key);
-    return cJSON_AddRawToObject(object, "key", text);
+    return dtype == BAG_U64 ? bag_v2_add_integer(object, "key", key)
+                            : bag_v2_add_signed(object, "key", (int64_t)key);
 }
 
 /* Prints for people, and frees the tree; NULL where `ok` is false, or without memory. */
@@ -146,25 +141,6 @@ char *bag_convert_report_print(const struct bag_convert_report *report)
     return print_tree(tree, ok && add_bags(tree, report));
 }
 
-static bool add_number(cJSON *list, int64_t number)
-{
-    cJSON *item = cJSON_CreateNumber((double)number);
-    if (cJSON_AddItemToArray(list, item))
-        return true;
-    cJSON_Delete(item);
-    return false;
-}
-
-/* Adds the dimensions as an array. */
-static bool add_shape(cJSON *object, const int64_t *shape, uint32_t rank)
-{
-    cJSON *list = cJSON_AddArrayToObject(object, "shape");
-    bool ok = list != NULL;
-    for (uint32_t axis = 0; ok && axis < rank; axis++)
-        ok = add_number(list, shape[axis]);
-    return ok;
-}
-
 static bool add_tensors(cJSON *tree, const struct bag_inspect_report *report)
 {
     cJSON *list = cJSON_AddArrayToObject(tree, "tensors");
@@ -174,7 +150,7 @@ static bool add_tensors(cJSON *tree, const struct bag_inspect_report *report)
         cJSON *item = bag_v2_add_item(list);
         ok = item && cJSON_AddStringToObject(item, "name", tensor->name) &&
              cJSON_AddStringToObject(item, "datatype", tensor->datatype) &&
-             add_shape(item, tensor->shape, tensor->rank) &&
+             bag_v2_add_numbers(item, "shape", tensor->shape, tensor->rank) &&
              bag_v2_add_integer(item, "bytes", tensor->bytes);
     }
     return ok;
@@ -228,12 +204,11 @@ char *bag_inspect_report_print(const struct bag_inspect_report *report)
 
 static bool describe_entry(cJSON *tree, const struct bag_safetensors_entry *entry, uint64_t at)
 {
+    const int64_t offsets[] = {(int64_t)at, (int64_t)(at + entry->bytes)};
     cJSON *object = cJSON_AddObjectToObject(tree, entry->name);
-    bool ok = object && cJSON_AddStringToObject(object, "dtype", entry->type) &&
-              add_shape(object, entry->shape, entry->rank);
-    cJSON *offsets = ok ? cJSON_AddArrayToObject(object, "data_offsets") : NULL;
-    return offsets && add_number(offsets, (int64_t)at) &&
-           add_number(offsets, (int64_t)(at + entry->bytes));
+    return object && cJSON_AddStringToObject(object, "dtype", entry->type) &&
+           bag_v2_add_numbers(object, "shape", entry->shape, entry->rank) &&
+           bag_v2_add_numbers(object, "data_offsets", offsets, 2);
 }
 
 /* NULL without memory. */

@@ -18,12 +18,19 @@ char *bag_v2_print_tree(cJSON *tree, bool ok)
 
 bool bag_v2_add_strings(cJSON *tree, const char *key, const char *const *strings, size_t count)
 {
+    cJSON *list = cJSON_CreateStringArray(strings, (int)count);
+    if (cJSON_AddItemToObject(tree, key, list))
+        return true;
+    cJSON_Delete(list);
+    return false;
+}
+
+bool bag_v2_add_numbers(cJSON *tree, const char *key, const int64_t *numbers, size_t count)
+{
     cJSON *list = cJSON_AddArrayToObject(tree, key);
     bool ok = list != NULL;
-    for (size_t i = 0; ok && i < count; i++) {
-        cJSON *item = cJSON_CreateString(strings[i]);
-        ok = item && cJSON_AddItemToArray(list, item);
-    }
+    for (size_t i = 0; ok && i < count; i++)
+        ok = cJSON_AddItemToArray(list, cJSON_CreateNumber((double)numbers[i]));
     return ok;
 }
 
@@ -40,6 +47,13 @@ bool bag_v2_add_integer(cJSON *tree, const char *key, uint64_t value)
 {
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, value);
+    return cJSON_AddRawToObject(tree, key, text) != NULL;
+}
+
+bool bag_v2_add_signed(cJSON *tree, const char *key, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
     return cJSON_AddRawToObject(tree, key, text) != NULL;
 }
 

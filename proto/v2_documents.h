@@ -186,12 +186,14 @@ struct cJSON;
  * without the part that it had no memory for: the caller, who got NULL for that part, says so. */
 char *bag_v2_print_tree(struct cJSON *tree, bool ok);
 
-/* Adds an array of strings; false without memory. */
+/* Add an array of strings, or of numbers that a double holds; false without memory. */
 bool bag_v2_add_strings(struct cJSON *tree, const char *key, const char *const *strings,
                         size_t count);
+bool bag_v2_add_numbers(struct cJSON *tree, const char *key, const int64_t *numbers, size_t count);
 
-/* The same of a number: cJSON's are doubles, and large ones print with an exponent. */
+/* The same of a whole number: cJSON's are doubles, and large ones print with an exponent. */
 bool bag_v2_add_integer(struct cJSON *tree, const char *key, uint64_t value);
+bool bag_v2_add_signed(struct cJSON *tree, const char *key, int64_t value);
 
 /* Adds an empty object to an array; NULL without memory, or where `list` is NULL. */
 struct cJSON *bag_v2_add_item(struct cJSON *list);

@@ -176,8 +176,7 @@ static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
            cJSON_AddStringToObject(object, "row_format",
                                    bag_row_format_names[feature->rows->row_format]) &&
            bag_v2_add_integer(object, "bytes", feature->table_bytes) &&
-           cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed) &&
-           bag_v2_add_integer(object, "updates_through", feature->updates_through);
+           cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed);
 }
 
 /* The features in their order, which is that of KeyedJaggedTensor's bags. */
@@ -189,7 +188,8 @@ static bool add_features(cJSON *parameters, const struct bag_v2_model *model)
         const struct bag_v2_feature *feature = &model->features[i];
         cJSON *item = bag_v2_add_item(list);
         ok = item && cJSON_AddStringToObject(item, "name", feature->name) &&
-             cJSON_AddStringToObject(item, "model", feature->table) && add_table(item, feature);
+             cJSON_AddStringToObject(item, "model", feature->table) && add_table(item, feature) &&
+             bag_v2_add_integer(item, "updates_through", feature->updates_through);
     }
     return ok;
 }
@@ -223,6 +223,8 @@ static bool add_facts(cJSON *tree, const struct bag_v2_model *model)
         return false;
     if (!model->is_collection)
         return add_table(parameters, model->features) &&
+               bag_v2_add_integer(parameters, "updates_through",
+                                  model->features->updates_through) &&
                bag_v2_add_strings(parameters, "forms", bag_form_names, BAG_FORM_COUNT);
     return add_features(parameters, model) && add_keyed(parameters, model) &&
            bag_v2_add_strings(parameters, "forms", collection_forms, COUNT_OF(collection_forms));
@@ -291,14 +293,10 @@ static bool add_versions(cJSON *policy, const struct bag_v2_model *model)
 {
     const char *kind = model->latest ? "latest" : model->num_specific ? "specific" : "all";
     cJSON *object = cJSON_AddObjectToObject(policy, kind);
-    cJSON *list = model->num_specific ? cJSON_AddArrayToObject(object, "versions") : NULL;
-    if (!object || (model->num_specific && !list))
-        return false;
-    for (size_t i = 0; i < model->num_specific; i++) {
-        if (!cJSON_AddItemToArray(list, cJSON_CreateNumber((double)model->specific[i])))
-            return false;
-    }
-    return !model->latest || cJSON_AddNumberToObject(object, "num_versions", (double)model->latest);
+    if (model->num_specific)
+        return bag_v2_add_numbers(object, "versions", model->specific, model->num_specific);
+    return object && (!model->latest ||
+                      cJSON_AddNumberToObject(object, "num_versions", (double)model->latest));
 }
 
 static bool add_policy(cJSON *tree, const struct bag_v2_model *model)
@@ -309,132 +307,108 @@ static bool add_policy(cJSON *tree, const struct bag_v2_model *model)
            cJSON_AddBoolToObject(transaction, "decoupled", false);
 }
 
-/* ModelConfig's parameters, which are objects with a string each. Those of a collection's feature
- * have its name in front. */
-struct parameters {
-    cJSON *object;
-    const char *feature; /* NULL: the model's own */
-};
-
-static bool add_parameter(const struct parameters *parameters, const char *key, const char *value)
-{
-    char full[192];
-    snprintf(full, sizeof full, "%s%s%s", parameters->feature ? parameters->feature : "",
-             parameters->feature ? "." : "", key);
-    cJSON *parameter = cJSON_AddObjectToObject(parameters->object, full);
-    return parameter && cJSON_AddStringToObject(parameter, "string_value", value);
-}
-
-static bool add_number(const struct parameters *parameters, const char *key, int64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, value);
-    return add_parameter(parameters, key, text);
-}
-
-static bool add_flag(const struct parameters *parameters, const char *key, bool value)
-{
-    return add_parameter(parameters, key, value ? "true" : "false");
-}
-
 /* A row, or a key: of UINT64 ones the upper half has no sign. */
-static bool add_index(const struct parameters *to, const char *key,
-                      const struct bag_v2_feature *feature, int64_t index)
+static bool add_index(cJSON *facts, const char *key, const struct bag_v2_feature *feature,
+                      int64_t index)
 {
-    char text[24];
-    if (!feature->rules->keyed || feature->keys_dtype != BAG_U64)
-        return add_number(to, key, index);
-    snprintf(text, sizeof text, "%" PRIu64, (uint64_t)index);
-    return add_parameter(to, key, text);
+    return feature->rules->keyed && feature->keys_dtype == BAG_U64
+               ? bag_v2_add_integer(facts, key, (uint64_t)index)
+               : bag_v2_add_signed(facts, key, index);
 }
 
-/* A keyed table has a key, or none; a dense one a row, or -1. */
-static bool add_default(const struct parameters *to, const struct bag_v2_feature *feature)
-{
-    const struct bag_rules *rules = feature->rules;
-    return (rules->keyed && !rules->has_default_index) ||
-           add_index(to, "default_index", feature, rules->default_index);
-}
-
-static bool add_missing(const struct parameters *to, const struct bag_rules *rules)
+static bool add_missing(cJSON *facts, const struct bag_rules *rules)
 {
     const char *policy = bag_missing_names[rules->missing];
-    if (!rules->keyed)
-        return add_parameter(to, "out_of_range", policy);
-    return add_parameter(to, "missing", policy) &&
-           (rules->missing != BAG_MISSING_HASH || add_number(to, "hash_rows", rules->hash_rows));
+    return cJSON_AddStringToObject(facts, rules->keyed ? "missing" : "out_of_range", policy) &&
+           (!rules->keyed || rules->missing != BAG_MISSING_HASH ||
+            bag_v2_add_signed(facts, "hash_rows", rules->hash_rows));
 }
 
-/* How bags are pooled, under the keys of the configuration. */
-static bool add_rules(const struct parameters *to, const struct bag_v2_feature *feature)
+/* How bags are pooled, under the keys of the configuration. A keyed table has a default key, or
+ * none; a dense one a row, or -1. */
+static bool add_rules(cJSON *facts, const struct bag_v2_feature *feature)
 {
     const struct bag_rules *rules = feature->rules;
-    return add_parameter(to, "reduction", bag_reduction_names[rules->reduction]) &&
-           add_default(to, feature) &&
-           (!rules->has_padding_idx || add_index(to, "padding_idx", feature, rules->padding_idx)) &&
-           add_flag(to, "include_last_offset", rules->include_last_offset) &&
-           add_flag(to, "weighted_mean", rules->weighted_mean) &&
-           add_flag(to, "prune_invalid", rules->prune_invalid) &&
-           add_flag(to, "unsorted_segments", rules->unsorted_segments) &&
-           add_flag(to, "require_zero_first_offset", rules->require_zero_first_offset) &&
-           add_flag(to, "require_matching_index_types", rules->require_matching_index_types) &&
-           add_missing(to, rules);
-}
-
-/* What the table is, as metadata says it. */
-static bool add_table_strings(const struct parameters *to, const struct bag_v2_feature *feature)
-{
-    return add_number(to, "rows", feature->num_rows) &&
-           add_number(to, "row_elements", (int64_t)feature->rows->row_elements) &&
-           add_parameter(to, "row_format", bag_row_format_names[feature->rows->row_format]) &&
-           add_number(to, "bytes", (int64_t)feature->table_bytes) &&
-           add_flag(to, "keyed", feature->rules->keyed) &&
-           /* Of a table's own model the inputs have it. */
-           (!to->feature || !feature->rules->keyed ||
-            add_parameter(to, "keys_datatype", bag_dtypes[feature->keys_dtype].name));
+    return cJSON_AddStringToObject(facts, "reduction", bag_reduction_names[rules->reduction]) &&
+           ((rules->keyed && !rules->has_default_index) ||
+            add_index(facts, "default_index", feature, rules->default_index)) &&
+           (!rules->has_padding_idx ||
+            add_index(facts, "padding_idx", feature, rules->padding_idx)) &&
+           cJSON_AddBoolToObject(facts, "include_last_offset", rules->include_last_offset) &&
+           cJSON_AddBoolToObject(facts, "weighted_mean", rules->weighted_mean) &&
+           cJSON_AddBoolToObject(facts, "prune_invalid", rules->prune_invalid) &&
+           cJSON_AddBoolToObject(facts, "unsorted_segments", rules->unsorted_segments) &&
+           cJSON_AddBoolToObject(facts, "require_zero_first_offset",
+                                 rules->require_zero_first_offset) &&
+           cJSON_AddBoolToObject(facts, "require_matching_index_types",
+                                 rules->require_matching_index_types) &&
+           add_missing(facts, rules);
 }
 
 /* Words as one string with spaces between them. */
-static bool add_words(const struct parameters *to, const char *key, const char *const *words,
-                      size_t count)
+static bool add_words(cJSON *facts, const char *key, const char *const *words, size_t count)
 {
     char text[64];
     size_t used = 0;
     for (size_t i = 0; i < count && used < sizeof text; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? " " : "", words[i]);
-    return add_parameter(to, key, text);
+    return cJSON_AddStringToObject(facts, key, text);
 }
 
-static bool add_forms(const struct parameters *to, const struct bag_v2_model *model)
+static bool add_forms(cJSON *facts, const struct bag_v2_model *model)
 {
-    if (model->is_collection)
-        return add_words(to, "forms", collection_forms, COUNT_OF(collection_forms));
-    return add_words(to, "forms", bag_form_names, BAG_FORM_COUNT) &&
-           add_parameter(to, "form", bag_form_names[model->shown.form]);
-}
-
-/* The order of a collection's features, whose other parameters begin with their names. */
-static bool add_order(const struct parameters *to, const struct bag_v2_model *model)
-{
-    bool ok = true;
-    for (size_t i = 0; ok && model->is_collection && i < model->num_features; i++) {
+    if (!model->is_collection)
+        return add_words(facts, "forms", bag_form_names, BAG_FORM_COUNT) &&
+               cJSON_AddStringToObject(facts, "form", bag_form_names[model->shown.form]);
+    bool ok = add_words(facts, "forms", collection_forms, COUNT_OF(collection_forms));
+    for (size_t i = 0; ok && i < model->num_features; i++) { /* their order */
         char key[32];
         snprintf(key, sizeof key, "features[%zu]", i);
-        ok = add_parameter(to, key, model->features[i].name);
+        ok = cJSON_AddStringToObject(facts, key, model->features[i].name);
+    }
+    return ok;
+}
+
+/* Of a table's own model the inputs have the type of its keys. */
+static bool add_feature(cJSON *facts, const struct bag_v2_model *model,
+                        const struct bag_v2_feature *feature)
+{
+    const char *keys = bag_dtypes[feature->keys_dtype].name;
+    return (!model->is_collection || cJSON_AddStringToObject(facts, "model", feature->table)) &&
+           add_table(facts, feature) &&
+           (!model->is_collection || !feature->rules->keyed ||
+            cJSON_AddStringToObject(facts, "keys_datatype", keys)) &&
+           add_rules(facts, feature);
+}
+
+/* Adds the facts as ModelConfig has parameters: objects with a string each. Those of a collection's
+ * feature have its name in front; NULL: the model's own. */
+static bool add_as_strings(cJSON *parameters, const char *feature, const cJSON *facts)
+{
+    bool ok = true;
+    for (const cJSON *fact = facts->child; ok && fact; fact = fact->next) {
+        char key[192];
+        const char *flag = cJSON_IsTrue(fact) ? "true" : "false";
+        snprintf(key, sizeof key, "%s%s%s", feature ? feature : "", feature ? "." : "",
+                 fact->string);
+        cJSON *parameter = cJSON_AddObjectToObject(parameters, key);
+        ok = parameter && cJSON_AddStringToObject(parameter, "string_value",
+                                                  cJSON_IsBool(fact) ? flag : fact->valuestring);
     }
     return ok;
 }
 
 static bool add_parameters(cJSON *tree, const struct bag_v2_model *model)
 {
-    struct parameters to = {.object = cJSON_AddObjectToObject(tree, "parameters")};
-    bool ok = to.object && add_forms(&to, model) && add_order(&to, model);
+    cJSON *parameters = cJSON_AddObjectToObject(tree, "parameters"), *facts = cJSON_CreateObject();
+    bool ok = parameters && add_forms(facts, model) && add_as_strings(parameters, NULL, facts);
+    cJSON_Delete(facts);
     for (size_t i = 0; ok && i < model->num_features; i++) {
         const struct bag_v2_feature *feature = &model->features[i];
-        if (model->is_collection)
-            to.feature = feature->name;
-        ok = (!model->is_collection || add_parameter(&to, "model", feature->table)) &&
-             add_table_strings(&to, feature) && add_rules(&to, feature);
+        facts = cJSON_CreateObject();
+        ok = add_feature(facts, model, feature) &&
+             add_as_strings(parameters, model->is_collection ? feature->name : NULL, facts);
+        cJSON_Delete(facts);
     }
     return ok;
 }

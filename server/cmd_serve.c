@@ -17,7 +17,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Smaller blocks are too many for a mapping each. */
+/* Blocks from this size on go back to the system when they are freed. Left to itself glibc learns
+ * from the first one to keep what is as large, for each thread: after a burst the server would stay
+ * that big. Smaller ones are too many for a mapping each. */
 #define LARGE_BLOCK_BYTES        (1 << 20)
 #define JOURNAL_SYNC_INTERVAL_MS 100
 /* Threads that read and write go before the workers where processors are scarce. */
@@ -280,13 +282,6 @@ static bool init_updates(struct serve *serve, struct bag_problem *problem)
     return bag_updates_start(&serve->updates, problem);
 }
 
-/* After the last request, before the tables go. */
-static void stop_updates(struct serve *serve)
-{
-    if (serve->service.updates)
-        bag_updates_stop(&serve->updates);
-}
-
 static bool start_workers(struct serve *serve, struct bag_problem *problem)
 {
     struct bag_option_values *options = &serve->config.options;
@@ -294,14 +289,6 @@ static bool start_workers(struct serve *serve, struct bag_problem *problem)
         options->workers = uv_available_parallelism();
     serve->service.workers = &serve->workers;
     return bag_workers_start(&serve->workers, (unsigned)options->workers, WORKER_NICE, problem);
-}
-
-/* Large blocks go back to the system when they are freed. Left to itself glibc learns from the
- * first one to keep what is as large, for each thread: after a burst the server would stay that
- * big. */
-static void give_large_blocks_back(void)
-{
-    mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
 }
 
 /* Signals that would end the process with all requests in flight; SIGHUP until it is caught. A
@@ -405,7 +392,7 @@ static bool start_registry(struct serve *serve, struct bag_problem *problem)
 static bool start(struct serve *serve, struct bag_problem *problem)
 {
     bag_loops_raise_descriptors();
-    give_large_blocks_back();
+    mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
                     serve->loader.first_bytes);
     serve->service.metrics.budget = &serve->service.budget;
@@ -444,7 +431,8 @@ static void run(struct serve *serve)
     }
     uv_run(&serve->loop, UV_RUN_DEFAULT);
     bag_workers_stop(&serve->workers);
-    stop_updates(serve);
+    if (serve->service.updates) /* after the last request, before the tables go */
+        bag_updates_stop(&serve->updates);
     bag_loader_stop(&serve->loader);
     bag_loops_free(&serve->loops);
     bag_log(BAG_LOG_LEVEL_INFO, "stopped");

@@ -12,27 +12,12 @@
  * every request is compared with all of them. */
 #define TOKEN_FILE_BYTES ((size_t)64 << 10)
 
-struct bag_http_token_list {
-    struct bag_tokens *tokens; /* owned */
-    unsigned users;            /* loops that hold it, and the server while it is the current one */
-};
-
-/* ---- the lists ------------------------------------------------------------------------------- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 bool bag_http_tokens_init(struct bag_http_tokens *tokens)
 {
-    tokens->current = NULL;
-    atomic_init(&tokens->version, 0);
+    tokens->list = NULL;
     return uv_mutex_init(&tokens->lock) == 0;
-}
-
-/* Under the lock. */
-static void drop(struct bag_http_token_list *list)
-{
-    if (!list || --list->users > 0)
-        return;
-    bag_tokens_free(list->tokens);
-    free(list);
 }
 
 static struct bag_tokens *read_file(const char *path, struct bag_problem *problem)
@@ -57,53 +42,25 @@ bool bag_http_tokens_load(struct bag_http_tokens *tokens, const char *path,
         bag_problem_prefix(problem, "token file");
         return false;
     }
-    struct bag_http_token_list *list = malloc(sizeof *list);
-    if (!list) {
-        bag_tokens_free(read);
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "not enough memory for the tokens");
-    }
-    *list = (struct bag_http_token_list){.tokens = read, .users = 1};
     uv_mutex_lock(&tokens->lock);
-    drop(tokens->current);
-    tokens->current = list;
-    atomic_fetch_add_explicit(&tokens->version, 1, memory_order_release);
+    struct bag_tokens *before = tokens->list;
+    tokens->list = read;
     uv_mutex_unlock(&tokens->lock);
+    bag_tokens_free(before);
     return true;
 }
 
 size_t bag_http_tokens_count(struct bag_http_tokens *tokens)
 {
     uv_mutex_lock(&tokens->lock);
-    size_t count = tokens->current ? bag_tokens_count(tokens->current->tokens) : 0;
+    size_t count = bag_tokens_count(tokens->list);
     uv_mutex_unlock(&tokens->lock);
     return count;
 }
 
-/* Makes the loop hold the current list. */
-static void refresh(struct bag_http_tokens *tokens, struct bag_http_tokens_held *held)
-{
-    if (held->version == atomic_load_explicit(&tokens->version, memory_order_acquire))
-        return;
-    uv_mutex_lock(&tokens->lock);
-    drop(held->list);
-    held->list = tokens->current;
-    held->list->users++;
-    held->version = atomic_load_explicit(&tokens->version, memory_order_relaxed);
-    uv_mutex_unlock(&tokens->lock);
-}
-
-void bag_http_tokens_release(struct bag_http_tokens *tokens, struct bag_http_tokens_held *held)
-{
-    uv_mutex_lock(&tokens->lock);
-    drop(held->list);
-    uv_mutex_unlock(&tokens->lock);
-    *held = (struct bag_http_tokens_held){0};
-}
-
 void bag_http_tokens_free(struct bag_http_tokens *tokens)
 {
-    drop(tokens->current);
-    tokens->current = NULL;
+    bag_tokens_free(tokens->list);
     uv_mutex_destroy(&tokens->lock);
 }
 
@@ -154,11 +111,11 @@ static bool check_origin(struct bag_http_request *request)
 
 bool bag_http_authorize(struct bag_http_request *request)
 {
-    struct bag_http_context *context = request->context;
+    struct bag_http_tokens *tokens = request->context->service->tokens;
     struct bag_text token;
     if (!check_origin(request))
         return false;
-    if (!context->service->tokens || request->route->scope == BAG_HTTP_NO_SCOPE)
+    if (!tokens || request->route->scope == BAG_HTTP_NO_SCOPE)
         return true;
     enum bag_scope scope = (enum bag_scope)request->route->scope;
     if (!request->head.authorization)
@@ -167,8 +124,9 @@ bool bag_http_authorize(struct bag_http_request *request)
     if (!bag_bearer_read(request->head.authorization, &token))
         return reject(request, BAG_ERROR_UNAUTHORIZED, REALM,
                       "the header Authorization must be one 'Bearer TOKEN'");
-    refresh(context->service->tokens, &context->tokens);
-    unsigned scopes = request->scopes = bag_tokens_find(context->tokens.list->tokens, token);
+    uv_mutex_lock(&tokens->lock);
+    unsigned scopes = request->scopes = bag_tokens_find(tokens->list, token);
+    uv_mutex_unlock(&tokens->lock);
     if (scopes == 0)
         return reject(request, BAG_ERROR_UNAUTHORIZED, REALM ", error=\"invalid_token\"",
                       "the access token is not known");

@@ -33,7 +33,6 @@ struct bag_http_context {
     struct bag_recorder *recorder; /* the metrics'; NULL: they are off */
     struct bag_buffers buffers;    /* of bodies and replies */
     struct bag_header_cache header_cache;
-    struct bag_http_tokens_held tokens; /* where requests need tokens */
     struct bag_http_route_cache route_cache;
     struct bag_infer_limits infer_limits;
     uint64_t inline_cost_ns;        /* work estimated above this goes to the engine */

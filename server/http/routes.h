@@ -8,7 +8,6 @@
 #include "proto/tokens.h"
 #include "server/models/snapshot.h"
 
-#include <stdatomic.h>
 #include <uv.h>
 
 struct bag_http_request;
@@ -107,23 +106,10 @@ const char *bag_http_console_path(const struct bag_http_request *request);
 
 /* Who may ask for what: access tokens (token_file), and the scope that a route needs.
  *
- * All loops read the tokens, and the first one may replace them at any time. Each loop holds the
- * list that it used last, and checks once a request whether there is a newer one: that costs a load
- * of a number that hardly ever changes. A list is freed when no loop holds it any more. */
-
-struct bag_http_token_list;
-
-/* The tokens of the whole server. */
+ * All loops read the tokens, and the first one may replace them at any time. */
 struct bag_http_tokens {
-    uv_mutex_t lock;                     /* of `current` and of the lists' users */
-    struct bag_http_token_list *current; /* NULL: there is no file, and requests need no token */
-    atomic_uint version;                 /* counts the lists */
-};
-
-/* What one loop holds of them; zeros before its first request. */
-struct bag_http_tokens_held {
-    struct bag_http_token_list *list;
-    unsigned version;
+    uv_mutex_t lock;         /* of the list */
+    struct bag_tokens *list; /* owned */
 };
 
 bool bag_http_tokens_init(struct bag_http_tokens *tokens);
@@ -136,10 +122,6 @@ bool bag_http_tokens_load(struct bag_http_tokens *tokens, const char *path,
 /* Tokens that requests are compared with now. */
 size_t bag_http_tokens_count(struct bag_http_tokens *tokens);
 
-/* Releases what a loop holds. */
-void bag_http_tokens_release(struct bag_http_tokens *tokens, struct bag_http_tokens_held *held);
-
-/* Frees the last list, when no loop holds any. */
 void bag_http_tokens_free(struct bag_http_tokens *tokens);
 
 /* Whether the request's route may be asked with the token that its head brings, if any, and whose

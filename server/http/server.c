@@ -343,8 +343,6 @@ void bag_http_server_stop(struct bag_http_server *server)
 
 void bag_http_server_free(struct bag_http_server *server)
 {
-    if (server->context.service->tokens)
-        bag_http_tokens_release(server->context.service->tokens, &server->context.tokens);
     /* Spare requests keep memory of the engine's buffers. */
     bag_http_requests_free(&server->context);
     bag_engine_free(&server->context.engine);
