@@ -17,22 +17,7 @@
  * when its client goes or its time passes, and counts no longer as waiting. */
 #define MAX_BATCH_NS 10000000
 
-/* Bounds of what estimates are multiplied with. */
-#define MIN_COST_SCALE (1.0 / 16)
-#define MAX_COST_SCALE 16.0
-
-/* Likewise of the work ahead, which many workers share and other processes delay. */
-#define MIN_WAIT_SCALE (1.0 / 1024)
-#define MAX_WAIT_SCALE 64.0
-
-/* Parts of the latency target, in percent: what a job may have to wait when it comes, so that its
- * own work and the noise of the machine have room; and how long one may have waited when it is
- * taken. */
-#define ADMITTED_PERCENT 65
-#define WAITED_PERCENT   90
-
-/* A batch takes no more than this part of the latency target, and a job that took less tells
- * nothing of how long a queue takes. */
+/* A batch takes no more than this part of the latency target. */
 #define TARGET_PARTS 8
 
 /* A worker has its next batch waiting behind the one it runs: under load a turn of the loop may
@@ -41,127 +26,18 @@
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-/* How long work of that estimate really takes here, by what the last tasks took. */
-static uint64_t scaled_ns(const struct bag_engine *engine, uint64_t cost_ns)
-{
-    return (uint64_t)((double)cost_ns * engine->cost_scale);
-}
-
-/* How long each worker takes for work of that estimate, if all share it. */
-static uint64_t shared_ns(const struct bag_engine *engine, uint64_t cost_ns)
-{
-    return scaled_ns(engine, cost_ns) / engine->workers->count;
-}
-
-/* What is used of a limit: by all, by the job's client, and by what he asks of its model. */
-struct usage {
-    uint64_t all, client, model;
-};
-
-/* Whether that leaves room. Beyond the limit a client has room who holds less than an equal part of
- * it, and a model that holds less than an equal part of its client's, until all together have twice
- * as much. */
-static bool is_below(uint64_t limit, struct usage usage, const struct bag_queue_share *share)
-{
-    uint64_t part = limit / share->num_flows;
-    return usage.all < limit || (usage.all / 2 < limit &&
-                                 (usage.client < part || usage.model < part / share->num_lines));
-}
-
-static bool reject_count(const struct bag_engine *engine, uint64_t count,
-                         struct bag_problem *problem)
-{
-    return bag_problem_set(
-        problem, BAG_ERROR_QUEUE_FULL,
-        "the queue is full: %llu requests wait; the limit (max_queue_size) is %zu",
-        (unsigned long long)count, engine->limits.max_queue_size);
-}
-
-static bool reject_work(const struct bag_engine *engine, uint64_t work_ns,
-                        struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
-                           "the queue is full: %llu ms of work wait for each worker; the limit "
-                           "(max_queue_work_ms) is %llu ms",
-                           (unsigned long long)work_ns / 1000000,
-                           (unsigned long long)engine->limits.max_queue_work_ns / 1000000);
-}
-
-/* When what the loop handles now was there at the latest. */
-static uint64_t arrived_ns(const struct bag_engine *engine)
-{
-    return engine->polled_ns ? engine->polled_ns : engine->clock();
-}
-
-/* How long a job that comes now is likely to wait. */
-static uint64_t expected_wait_ns(const struct bag_engine *engine, uint64_t cost_ns)
-{
-    return (uint64_t)((double)cost_ns * engine->wait_scale);
-}
-
-static bool reject_wait(uint64_t wait_ns, const struct bag_engine *engine,
-                        struct bag_problem *problem)
-{
-    return bag_problem_set(problem, BAG_ERROR_QUEUE_FULL,
-                           "the queue is full: a request would wait %llu ms; %d %% of the target "
-                           "(latency_target_ms), which is %llu ms, are allowed",
-                           (unsigned long long)wait_ns / 1000000, ADMITTED_PERCENT,
-                           (unsigned long long)engine->limits.latency_target_ns / 1000000);
-}
-
-static struct usage expected_waits_ns(const struct bag_engine *engine,
-                                      const struct bag_queue_share *share)
-{
-    return (struct usage){expected_wait_ns(engine, engine->queue.cost_ns),
-                          expected_wait_ns(engine, share->flow->cost_ns),
-                          expected_wait_ns(engine, share->line->cost_ns)};
-}
-
-/* Whether a job would wait no longer than the latency target allows: it has waited for the loop
- * already, what runs comes first in any case, and the rest is for what waits. */
-static bool is_soon_enough(const struct bag_engine *engine, const struct bag_queue_share *share,
-                           struct bag_problem *problem)
-{
-    uint64_t limit_ns = engine->limits.latency_target_ns / 100 * ADMITTED_PERCENT;
-    if (limit_ns == 0)
-        return true;
-    uint64_t before_ns = engine->clock() - arrived_ns(engine);
-    before_ns += expected_wait_ns(engine, engine->running_ns);
-    struct usage waits_ns = expected_waits_ns(engine, share);
-    return (before_ns < limit_ns && is_below(limit_ns - before_ns, waits_ns, share)) ||
-           reject_wait(before_ns + waits_ns.all, engine, problem);
-}
-
-bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
-{
-    const struct bag_engine_limits *limits = &engine->limits;
-    const struct bag_workers *workers = engine->workers;
-    const struct bag_queue_share share = bag_queue_share(&engine->queue, job);
-    /* A client counts as if he had as much with each engine, so that he leaves room for others. */
-    const size_t parts = workers->num_engines;
-    const struct usage count = {atomic_load(&workers->queued), share.flow->count * parts,
-                                share.line->count * parts};
-    const struct usage work_ns = {shared_ns(engine, atomic_load(&workers->queued_ns)),
-                                  shared_ns(engine, share.flow->cost_ns) * parts,
-                                  shared_ns(engine, share.line->cost_ns) * parts};
-    if (count.all == 0)
-        return true;
-    if (!is_below(limits->max_queue_size, count, &share))
-        return reject_count(engine, count.all, &job->problem);
-    if (!is_below(limits->max_queue_work_ns, work_ns, &share))
-        return reject_work(engine, work_ns.all, &job->problem);
-    return is_soon_enough(engine, &share, &job->problem);
-}
-
+/* An announced job keeps the time and the work ahead that it had then. */
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job)
 {
+    bool was_announced = job->announced;
+    bag_engine_withdraw(engine, job);
     job->failed = false;
     job->splits = 0;
-    job->queued_ns = arrived_ns(engine);
     job->task = NULL;
     job->cost_ns =
         job->planned ? bag_infer_cost_ns(&job->infer) : bag_infer_whole_cost_ns(&job->infer);
-    job->ahead_ns = engine->queue.cost_ns + engine->running_ns + job->cost_ns;
+    if (!was_announced)
+        bag_engine_stamp(engine, job);
     job->bytes = job->infer.input.body_bytes + (job->planned ? job->infer.output.bytes : 0);
     bag_queue_add(&engine->queue, job);
     atomic_fetch_add(&engine->workers->queued, 1);
@@ -177,25 +53,10 @@ static void on_taken(struct bag_engine *engine, const struct bag_job *job)
     bag_metrics_on_taken(engine->recorder, job->infer.input.model);
 }
 
-/* A job that has waited for longer than its timeout or the latency target allows. */
-static bool is_overdue(const struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
-{
-    uint64_t target_ns = engine->limits.latency_target_ns, waited_ns = now_ns - job->queued_ns;
-    if (bag_job_is_late(engine, job, now_ns))
-        return !bag_job_reject_late(job);
-    if (target_ns == 0 || waited_ns <= target_ns / 100 * WAITED_PERCENT)
-        return false;
-    bag_problem_set(&job->problem, BAG_ERROR_QUEUE_FULL,
-                    "the request has waited %llu ms; the target (latency_target_ms) is %llu ms",
-                    (unsigned long long)waited_ns / 1000000,
-                    (unsigned long long)target_ns / 1000000);
-    return true;
-}
-
 /* A job that waited for nothing: its time has passed or its client has gone. */
-static bool is_stale(const struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
+static bool is_stale(struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)
 {
-    if (is_overdue(engine, job, now_ns))
+    if (bag_engine_is_overdue(engine, job, now_ns))
         return true;
     if (!job->is_connected(job)) {
         bag_problem_set(&job->problem, BAG_ERROR_CANCELLED, "the client has closed the connection");
@@ -212,14 +73,14 @@ static void reject_stale(struct bag_engine *engine, struct bag_job *job)
 
 /* What bag_queue_take_if is asked for. */
 struct moment {
-    const struct bag_engine *engine;
+    struct bag_engine *engine;
     uint64_t now_ns;
 };
 
 static bool is_overdue_now(void *context, struct bag_job *job)
 {
     const struct moment *moment = context;
-    return is_overdue(moment->engine, job, moment->now_ns);
+    return bag_engine_is_overdue(moment->engine, job, moment->now_ns);
 }
 
 /* Rejects jobs that have waited too long, as far as they are the first of their line: they need no
@@ -257,37 +118,19 @@ static struct bag_task *get_task(struct bag_engine *engine)
     return task;
 }
 
-/* Lets a scale follow what was measured, by a part of the difference. One measurement may be far
- * off: it counts as twice the scale at most. */
-static double follow(double scale, double measured, double parts, double least, double most)
+/* A worker is done with the job. */
+static void end_job(struct bag_engine *engine, struct bag_job *job)
 {
-    double ratio = measured / scale;
-    scale *= 1 + ((ratio > 2 ? 2 : ratio) - 1) / parts;
-    return scale < least ? least : scale > most ? most : scale;
-}
-
-static void update_cost_scale(struct bag_engine *engine, const struct bag_task *task)
-{
-    double took = (double)task->cpu_ns / ((double)task->cost_ns + 1);
-    engine->cost_scale = follow(engine->cost_scale, took, 8, MIN_COST_SCALE, MAX_COST_SCALE);
-}
-
-/* Lets the scale follow how long a job took from its submission to its end. What a short time
- * beside the target has too much of is not the queue's: it only lowers the scale. */
-static void update_wait_scale(struct bag_engine *engine, const struct bag_job *job)
-{
-    uint64_t took_ns = engine->clock() - job->queued_ns;
-    double measured = (double)took_ns / ((double)job->ahead_ns + 1);
-    if (took_ns >= engine->limits.latency_target_ns / TARGET_PARTS || measured < engine->wait_scale)
-        engine->wait_scale =
-            follow(engine->wait_scale, measured, 16, MIN_WAIT_SCALE, MAX_WAIT_SCALE);
+    job->running = false;
+    bag_queue_end(&engine->queue, job);
+    if (!job->failed)
+        bag_engine_learn_wait(engine, job);
 }
 
 /* All jobs of the task are done. */
 static void end_task(struct bag_engine *engine, struct bag_task *task)
 {
-    update_cost_scale(engine, task);
-    engine->running_ns -= task->cost_ns;
+    bag_engine_learn_cost(engine, task);
     task->next = engine->spare_tasks;
     engine->spare_tasks = task;
     engine->running--;
@@ -302,7 +145,7 @@ static uint64_t max_batch_ns(const struct bag_engine *engine)
 /* How much work a batch holds: one idle worker's part of the queue. */
 static uint64_t batch_budget_ns(const struct bag_engine *engine)
 {
-    uint64_t part_ns = shared_ns(engine, engine->queue.cost_ns) / 2;
+    uint64_t part_ns = bag_engine_shared_ns(engine, engine->queue.load.waiting_ns) / 2;
     uint64_t budget_ns = part_ns > MIN_BATCH_NS ? part_ns : MIN_BATCH_NS;
     uint64_t max_ns = max_batch_ns(engine);
     return budget_ns < max_ns ? budget_ns : max_ns;
@@ -313,12 +156,14 @@ static void start_batch(struct bag_engine *engine, uint64_t now_ns)
 {
     uint64_t budget_ns = batch_budget_ns(engine), cost_ns = 0;
     struct bag_job *jobs = NULL, **end = &jobs;
-    while (scaled_ns(engine, cost_ns) < budget_ns) {
+    while (bag_engine_scaled_ns(engine, cost_ns) < budget_ns) {
         struct bag_job *job = take(engine, jobs ? jobs->infer.input.model : NULL, now_ns);
         if (!job)
             break;
         *end = job;
         end = &job->next;
+        job->running = true;
+        bag_queue_begin(&engine->queue, job);
         cost_ns += job->cost_ns;
     }
     if (!jobs)
@@ -326,17 +171,16 @@ static void start_batch(struct bag_engine *engine, uint64_t now_ns)
     struct bag_task *task = get_task(engine);
     task->jobs = jobs;
     task->cost_ns = cost_ns;
-    engine->running_ns += cost_ns;
     engine->running++;
     bag_workers_push(engine->workers, &task->work, BAG_WORK_IN_ORDER);
 }
 
 void bag_engine_dispatch(struct bag_engine *engine)
 {
-    while (engine->queue.count) {
+    while (engine->queue.load.waiting) {
         uint64_t now_ns = engine->clock();
         drop_overdue(engine, now_ns);
-        if (!engine->queue.count || engine->running >= engine->num_tasks)
+        if (!engine->queue.load.waiting || engine->running >= engine->num_tasks)
             return;
         start_batch(engine, now_ns);
     }
@@ -364,8 +208,8 @@ static void on_wake(uv_poll_t *wake, int status, int events)
     for (struct bag_job *job = oldest, *next; job; job = next) {
         struct bag_task *task = job->task;
         next = job->next;
-        if (engine->limits.latency_target_ns && job->queued_ns && !job->failed)
-            update_wait_scale(engine, job);
+        if (job->running)
+            end_job(engine, job);
         bag_metrics_on_batch(engine->recorder, job->infer.input.model, task ? task->num_pooled : 0);
         job->done(job);
         if (task)

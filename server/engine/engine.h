@@ -105,18 +105,24 @@ unsigned bag_workers_idle(struct bag_workers *workers);
 struct bag_job;
 struct bag_model;
 
+/* Jobs and their work, as estimated. */
+struct bag_queue_load {
+    size_t present; /* that are announced, wait or run */
+    size_t waiting;
+    uint64_t announced_ns, waiting_ns, running_ns;
+};
+
 struct bag_line {
-    struct bag_job *first, **last;
-    size_t count;
-    uint64_t cost_ns;   /* of its jobs, as estimated */
+    struct bag_job *first, **last; /* that wait */
+    struct bag_queue_load load;
     uint64_t served_ns; /* work that was taken from it: the least has the next turn */
 };
 
 struct bag_flow {
     struct bag_line lines[BAG_FLOW_LINES];
     size_t num_lines; /* that have jobs */
-    size_t count;
-    uint64_t cost_ns, served_ns; /* likewise, of all its lines */
+    struct bag_queue_load load;
+    uint64_t served_ns;
     uint64_t
         line_served_ns; /* of the line that had the last turn; one that begins again starts here
                          */
@@ -124,10 +130,11 @@ struct bag_flow {
 
 struct bag_queue {
     struct bag_flow flows[BAG_QUEUE_FLOWS];
-    size_t num_flows;    /* that have jobs */
-    size_t count, bytes; /* of all jobs */
-    uint64_t cost_ns;
+    size_t num_flows; /* that have jobs */
+    struct bag_queue_load load;
+    size_t bytes;       /* of all jobs that wait */
     uint64_t served_ns; /* of the flow that had the last turn; one that begins again starts here */
+    struct bag_job *oldest, *newest; /* of those that are announced */
 };
 
 /* Initialises an empty queue, which must not move. */
@@ -135,6 +142,13 @@ void bag_queue_init(struct bag_queue *queue);
 
 /* Adds a job whose client, model, cost and bytes are set. */
 void bag_queue_add(struct bag_queue *queue, struct bag_job *job);
+
+/* Counts a job, of which client, model and cost are set, as announced, and no longer; as running,
+ * and no longer. */
+void bag_queue_announce(struct bag_queue *queue, struct bag_job *job);
+void bag_queue_withdraw(struct bag_queue *queue, struct bag_job *job);
+void bag_queue_begin(struct bag_queue *queue, struct bag_job *job);
+void bag_queue_end(struct bag_queue *queue, struct bag_job *job);
 
 /* Takes the next job of the model (NULL: of any); NULL where there is none. */
 struct bag_job *bag_queue_take(struct bag_queue *queue, const struct bag_model *model);
@@ -182,9 +196,12 @@ struct bag_job {
 
     /* The engine's. */
     struct bag_job *next;
-    uint64_t queued_ns; /* when it was there, on uv_hrtime's clock; 0: it was never submitted */
+    struct bag_job *older, *newer; /* among those that are announced */
+    bool announced, running;
+    uint64_t queued_ns; /* when it was announced, or else was there, on uv_hrtime's clock; 0: it was
+                           never submitted */
     uint64_t cost_ns;
-    uint64_t ahead_ns; /* estimated work in front of it when it was submitted, and its own */
+    uint64_t ahead_ns; /* estimated work in front of it then, and its own */
     size_t bytes;
     struct bag_task
         *task; /* that ends with this job; NULL: it has others to do, or there is none */
@@ -199,7 +216,6 @@ struct bag_engine {
     double wait_scale;      /* time until a job is done, over the estimated work ahead of it */
     uint64_t polled_ns;     /* when the owner last asked what clients sent: what comes until it asks
                                again has waited since; 0: it does not say */
-    uint64_t running_ns;    /* estimated work of the tasks with the workers */
     unsigned running;       /* tasks with the workers */
     struct bag_task *tasks; /* owned */
     unsigned num_tasks;
@@ -229,7 +245,16 @@ void bag_engine_free(struct bag_engine *engine);
  * for a model that has less than its share of his: those who fill it do not lock out others. */
 bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job);
 
-/* Queues a job; its `done` is called later, never from here. */
+/* The same for a job whose body is on its way, of which client, model and cost_ns are set. With a
+ * latency target its work counts from here on, so that no more bodies are let in than can be worked
+ * at in time, and it is let in for good if all of it comes within the target. */
+bool bag_engine_announce(struct bag_engine *engine, struct bag_job *job);
+
+/* An announced job does not come, if it is still counted. */
+void bag_engine_withdraw(struct bag_engine *engine, struct bag_job *job);
+
+/* Queues a job that is announced, or for which there is room; its `done` is called later, never
+ * from here. */
 void bag_engine_submit(struct bag_engine *engine, struct bag_job *job);
 
 /* Gives a job back to the loop, which calls its `done`; neither it nor its `task` may be touched
@@ -241,6 +266,23 @@ void bag_engine_wake(const struct bag_engine *engine);
 
 /* Hands what waits to idle workers; to be called at the end of a turn. */
 void bag_engine_dispatch(struct bag_engine *engine);
+
+/* ---- admission (admission.c): private to server/engine --------------------------------------- */
+
+/* How long work of that estimate takes a worker, by what the last tasks took; and each of them if
+ * all share it. */
+uint64_t bag_engine_scaled_ns(const struct bag_engine *engine, uint64_t cost_ns);
+uint64_t bag_engine_shared_ns(const struct bag_engine *engine, uint64_t cost_ns);
+
+/* The job is there from now on, behind all work that is. */
+void bag_engine_stamp(const struct bag_engine *engine, struct bag_job *job);
+
+/* Scales follow what a task took, and how long a job that was done did. */
+void bag_engine_learn_cost(struct bag_engine *engine, const struct bag_task *task);
+void bag_engine_learn_wait(struct bag_engine *engine, const struct bag_job *job);
+
+/* Whether a job that waits is so no longer worth its work; its problem says why. */
+bool bag_engine_is_overdue(struct bag_engine *engine, struct bag_job *job, uint64_t now_ns);
 
 /* ---- tasks: private to server/engine --------------------------------------------------------- */
 

@@ -20,26 +20,89 @@ static size_t line_place(const struct bag_job *job)
 
 void bag_queue_init(struct bag_queue *queue)
 {
-    *queue = (struct bag_queue){.count = 0};
+    *queue = (struct bag_queue){.bytes = 0};
     for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
         for (size_t j = 0; j < BAG_FLOW_LINES; j++)
             queue->flows[i].lines[j].last = &queue->flows[i].lines[j].first;
     }
 }
 
+/* ---- what is where --------------------------------------------------------------------------- */
+
+/* What a job counts in: all, its client's, and his of its model. */
+struct levels {
+    struct bag_queue_load *loads[3];
+};
+
+static struct levels levels_of(struct bag_queue *queue, const struct bag_job *job)
+{
+    struct bag_flow *flow = &queue->flows[flow_place(job)];
+    return (struct levels){{&queue->load, &flow->load, &flow->lines[line_place(job)].load}};
+}
+
+static struct levels enter(struct bag_queue *queue, const struct bag_job *job)
+{
+    struct levels levels = levels_of(queue, job);
+    queue->num_flows += levels.loads[1]->present == 0;
+    queue->flows[flow_place(job)].num_lines += levels.loads[2]->present == 0;
+    for (int i = 0; i < 3; i++)
+        levels.loads[i]->present++;
+    return levels;
+}
+
+static struct levels leave(struct bag_queue *queue, const struct bag_job *job)
+{
+    struct levels levels = levels_of(queue, job);
+    for (int i = 0; i < 3; i++)
+        levels.loads[i]->present--;
+    queue->num_flows -= levels.loads[1]->present == 0;
+    queue->flows[flow_place(job)].num_lines -= levels.loads[2]->present == 0;
+    return levels;
+}
+
+void bag_queue_announce(struct bag_queue *queue, struct bag_job *job)
+{
+    struct levels levels = enter(queue, job);
+    for (int i = 0; i < 3; i++)
+        levels.loads[i]->announced_ns += job->cost_ns;
+    job->newer = NULL;
+    job->older = queue->newest;
+    *(job->older ? &job->older->newer : &queue->oldest) = job;
+    queue->newest = job;
+}
+
+void bag_queue_withdraw(struct bag_queue *queue, struct bag_job *job)
+{
+    struct levels levels = leave(queue, job);
+    for (int i = 0; i < 3; i++)
+        levels.loads[i]->announced_ns -= job->cost_ns;
+    *(job->older ? &job->older->newer : &queue->oldest) = job->newer;
+    *(job->newer ? &job->newer->older : &queue->newest) = job->older;
+}
+
+void bag_queue_begin(struct bag_queue *queue, struct bag_job *job)
+{
+    struct levels levels = enter(queue, job);
+    for (int i = 0; i < 3; i++)
+        levels.loads[i]->running_ns += job->cost_ns;
+}
+
+void bag_queue_end(struct bag_queue *queue, struct bag_job *job)
+{
+    struct levels levels = leave(queue, job);
+    for (int i = 0; i < 3; i++)
+        levels.loads[i]->running_ns -= job->cost_ns;
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
 /* Those that begin to wait again make up for nothing that they did not ask meanwhile. */
 static void begin_waiting(struct bag_queue *queue, struct bag_flow *flow, struct bag_line *line)
 {
-    if (!flow->count) {
-        queue->num_flows++;
-        if (flow->served_ns < queue->served_ns)
-            flow->served_ns = queue->served_ns;
-    }
-    if (!line->count) {
-        flow->num_lines++;
-        if (line->served_ns < flow->line_served_ns)
-            line->served_ns = flow->line_served_ns;
-    }
+    if (!flow->load.waiting && flow->served_ns < queue->served_ns)
+        flow->served_ns = queue->served_ns;
+    if (!line->load.waiting && line->served_ns < flow->line_served_ns)
+        line->served_ns = flow->line_served_ns;
 }
 
 void bag_queue_add(struct bag_queue *queue, struct bag_job *job)
@@ -50,13 +113,12 @@ void bag_queue_add(struct bag_queue *queue, struct bag_job *job)
     job->next = NULL;
     *line->last = job;
     line->last = &job->next;
-    line->count++;
-    line->cost_ns += job->cost_ns;
-    flow->count++;
-    flow->cost_ns += job->cost_ns;
-    queue->count++;
     queue->bytes += job->bytes;
-    queue->cost_ns += job->cost_ns;
+    struct levels levels = enter(queue, job);
+    for (int i = 0; i < 3; i++) {
+        levels.loads[i]->waiting++;
+        levels.loads[i]->waiting_ns += job->cost_ns;
+    }
 }
 
 /* Where a job stands that may be taken. */
@@ -74,15 +136,12 @@ static struct bag_job *unlink_job(struct bag_queue *queue, const struct found *f
     if (line->last == &job->next)
         line->last = found->link;
     job->next = NULL;
-    line->count--;
-    line->cost_ns -= job->cost_ns;
-    found->flow->num_lines -= line->count == 0;
-    found->flow->count--;
-    found->flow->cost_ns -= job->cost_ns;
-    queue->num_flows -= found->flow->count == 0;
-    queue->count--;
     queue->bytes -= job->bytes;
-    queue->cost_ns -= job->cost_ns;
+    struct levels levels = leave(queue, job);
+    for (int i = 0; i < 3; i++) {
+        levels.loads[i]->waiting--;
+        levels.loads[i]->waiting_ns -= job->cost_ns;
+    }
     return job;
 }
 
@@ -109,7 +168,7 @@ static bool goes_first(uint64_t served_ns, struct bag_job *const *link, uint64_t
 static struct found find_in_flow(struct bag_flow *flow, const struct bag_model *model)
 {
     struct found next = {.flow = flow};
-    for (size_t i = 0; flow->count && i < BAG_FLOW_LINES; i++) {
+    for (size_t i = 0; flow->load.waiting && i < BAG_FLOW_LINES; i++) {
         struct bag_line *line = &flow->lines[i];
         struct bag_job **link = find_job(line, model);
         if (link &&
@@ -146,7 +205,7 @@ struct bag_job *bag_queue_take_if(struct bag_queue *queue,
 {
     for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
         struct bag_flow *flow = &queue->flows[i];
-        for (size_t j = 0; flow->count && j < BAG_FLOW_LINES; j++) {
+        for (size_t j = 0; flow->load.waiting && j < BAG_FLOW_LINES; j++) {
             struct bag_line *line = &flow->lines[j];
             if (line->first && is_wanted(context, line->first))
                 return unlink_job(queue, &(struct found){flow, line, &line->first});
@@ -161,6 +220,6 @@ struct bag_queue_share bag_queue_share(const struct bag_queue *queue, const stru
     const struct bag_line *line = &flow->lines[line_place(job)];
     return (struct bag_queue_share){.flow = flow,
                                     .line = line,
-                                    .num_flows = queue->num_flows + (flow->count == 0),
-                                    .num_lines = flow->num_lines + (line->count == 0)};
+                                    .num_flows = queue->num_flows + (flow->load.present == 0),
+                                    .num_lines = flow->num_lines + (line->load.present == 0)};
 }

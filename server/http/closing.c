@@ -70,7 +70,10 @@ bool bag_http_watch_start(struct bag_http_watch *watch, uv_loop_t *loop, uint64_
 #define LINGER_MS 2000
 
 /* Each takes a descriptor. More at once are likely to be an attack, and are reset. */
-#define MAX_LINGERING 64
+#define MAX_LINGERING 1000
+
+/* What is dropped in one turn, so that a fast sender does not keep the loop. */
+#define READS_A_TURN 8
 
 static void end_lingering(struct bag_http_watch *watch)
 {
@@ -79,11 +82,13 @@ static void end_lingering(struct bag_http_watch *watch)
     bag_http_watch_end(watch, &connections->lingering);
 }
 
-/* One read at a time, so that a fast sender does not keep the loop. */
+/* TCP drops what it is asked to truncate without copying it (tcp(7)); a Unix socket copies it. */
 static void drop_bytes(struct bag_http_watch *watch)
 {
     char dropped[65536];
-    ssize_t count = recv(watch->fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    ssize_t count = 1;
+    for (int left = READS_A_TURN; left && count > 0; left--)
+        count = recv(watch->fd, dropped, sizeof dropped, MSG_DONTWAIT | MSG_TRUNC);
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
         end_lingering(watch);
 }

@@ -61,12 +61,30 @@ static bool is_surely_expensive(const struct bag_http_request *request)
     return request->expected_ns / SURELY_EXPENSIVE > request->context->inline_cost_ns;
 }
 
-/* Whether the queue has room for the request; otherwise the reply says so. */
-static bool has_room(struct bag_http_request *request)
+static void identify(struct bag_http_request *request)
 {
     /* Of IPv6 one /64 is a client; those behind a proxy that does not say who they are are one. */
     request->job.client = bag_http_peer_client(request->line.peer);
     request->job.model_slot = request->job.infer.input.model->slot;
+}
+
+/* Whether the queue has room for the work that the head announces; otherwise the reply says so. */
+static bool announce(struct bag_http_request *request)
+{
+    identify(request);
+    request->job.cost_ns = request->expected_ns;
+    if (bag_engine_announce(&request->context->engine, &request->job))
+        return true;
+    bag_http_reply_problem(&request->reply, &request->job.problem);
+    return false;
+}
+
+/* Likewise for a request whose body is here. */
+static bool has_room(struct bag_http_request *request)
+{
+    if (request->job.announced)
+        return true;
+    identify(request);
     if (bag_engine_has_room(&request->context->engine, &request->job))
         return true;
     bag_http_reply_problem(&request->reply, &request->job.problem);
@@ -103,7 +121,7 @@ bool bag_http_accept_infer(struct bag_http_request *request)
                                 " (max_body_bytes)"))
         return false;
     request->expected_ns = expected_work_ns(request);
-    return !is_surely_expensive(request) || has_room(request);
+    return !is_surely_expensive(request) || announce(request);
 }
 
 /* ---- with the body --------------------------------------------------------------------------- */
@@ -228,7 +246,7 @@ static void on_job_done(struct bag_job *job)
 static bool is_client_connected(struct bag_job *job)
 {
     const struct bag_http_request *request = request_of(job);
-    bool is_quick = request->context->engine.queue.count <= FEW_WAITING &&
+    bool is_quick = request->context->engine.queue.load.waiting <= FEW_WAITING &&
                     uv_hrtime() - job->queued_ns < QUICK_NS;
     return is_quick || request->calls->is_connected(request);
 }

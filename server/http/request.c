@@ -339,6 +339,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->expected_ns = 0;
     request->job.infer.input.model = NULL;
     request->job.infer.watch.runs = false;
+    request->job.announced = false;
     request->reply.status = 0;
     request->access.options = options_of(request);
     request->access.recorder = context->recorder;
@@ -355,6 +356,7 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
         bag_http_request_finish(request);
     bag_metrics_on_end(context->recorder, sent);
     release_models(request);
+    bag_engine_withdraw(&context->engine, &request->job);
     if (request->line.client_bytes)
         *request->line.client_bytes -= request->body_room;
     bag_infer_reset(&request->job.infer);

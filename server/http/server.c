@@ -70,7 +70,7 @@ static void report_levels(const struct bag_http_server *server)
         .in_flight = bag_counter_get(&server->drain.in_flight),
         .connections = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
                            ->num_connections,
-        .queued = server->context.engine.queue.count,
+        .queued = server->context.engine.queue.load.waiting,
         .queued_bytes = server->context.engine.queue.bytes,
     };
     bag_metrics_on_levels(server->context.recorder, &levels);

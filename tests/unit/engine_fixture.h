@@ -116,9 +116,9 @@ static inline void run(size_t expected)
     bag_engine_dispatch(&world.engine);
     uv_run(&world.loop, UV_RUN_DEFAULT);
     assert_int_equal(world.done, expected);
-    assert_int_equal(world.engine.queue.count, 0);
+    assert_int_equal(world.engine.queue.load.waiting, 0);
     assert_int_equal(world.engine.queue.bytes, 0);
-    assert_int_equal(world.engine.queue.cost_ns, 0);
+    assert_int_equal(world.engine.queue.load.waiting_ns, 0);
     assert_int_equal(world.engine.running, 0);
 }
 

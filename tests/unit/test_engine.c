@@ -106,7 +106,7 @@ static void test_flows_take_turns(void **state)
         assert_int_equal(job - world.jobs, order[i]);
     }
     assert_null(bag_queue_take(&queue, NULL));
-    assert_int_equal(queue.count + queue.bytes + queue.cost_ns + queue.num_flows, 0);
+    assert_int_equal(queue.load.present + queue.bytes + queue.load.waiting_ns + queue.num_flows, 0);
     /* A flow that was away does not make up for it: it has the next turn, and no more. */
     bag_queue_add(&queue, &world.jobs[0]);
     bag_queue_take(&queue, NULL);
@@ -146,7 +146,7 @@ static void test_clients_come_before_models(void **state)
     count_turns(&queue, 100, turns);
     assert_int_equal(turns[0], 50);
     assert_int_equal(turns[1], 50);
-    while (queue.count)
+    while (queue.load.waiting)
         bag_queue_take(&queue, NULL);
     /* 90 jobs for one model and then 10 for another: they take turns. */
     for (size_t i = 0; i < 100; i++) {
@@ -213,7 +213,7 @@ static void test_the_cost_scale_counts(void **state)
     (void)state;
     set_up(1, MAX_JOBS);
     bag_engine_submit(&world.engine, make_job(0, 5));
-    world.engine.limits.max_queue_work_ns = 2 * world.engine.queue.cost_ns;
+    world.engine.limits.max_queue_work_ns = 2 * world.engine.queue.load.waiting_ns;
     assert_true(has_room(0));
     world.engine.cost_scale = 3;
     assert_false(has_room(0));

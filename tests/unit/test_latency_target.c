@@ -41,13 +41,13 @@ static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
     world.engine.wait_scale = 130.1e6 / cost_ns;
     assert_false(has_room(1));
     world.engine.wait_scale = 40e6 / cost_ns;
-    world.engine.running_ns = world.jobs[0].cost_ns;
+    world.engine.queue.load.running_ns = world.jobs[0].cost_ns;
     assert_false(has_room(0));
     world.engine.limits.latency_target_ns = 0;
     assert_true(has_room(0));
-    world.engine.running_ns = 0;
+    world.engine.queue.load.running_ns = 0;
     run(1);
-    assert_int_equal(world.engine.running_ns, 0);
+    assert_int_equal(world.engine.queue.load.running_ns, 0);
     tear_down(1);
 }
 
@@ -94,7 +94,7 @@ static void test_a_job_that_has_waited_too_long_is_dropped(void **state)
         world.expected = 2;
         world.engine.running = workers_are_busy ? world.engine.num_tasks : 0;
         bag_engine_dispatch(&world.engine);
-        assert_int_equal(world.engine.queue.count, workers_are_busy);
+        assert_int_equal(world.engine.queue.load.waiting, workers_are_busy);
         world.engine.running = workers_are_busy ? 0 : world.engine.running;
         run(2);
         assert_true(world.jobs[0].failed);
