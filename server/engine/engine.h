@@ -7,12 +7,14 @@
  * long and other workers are idle, it is split into ranges of bags, or of columns where one bag
  * holds most indices: the bits are those of the whole.
  *
- * With a latency target a job is rejected when it comes where it would wait too long: the work
- * ahead of it, times how long such work took lately from arrival to end. What it waited for the
- * loop itself counts, too. That is measured by the clock, and so counts whatever slows the workers
- * down. Of a job that was let in and waits too long all the same nothing is computed any more.
- * Rejecting early measured better than dropping late jobs alone (CoDel) and than serving the newest
- * first, whose rejections come late.
+ * With a latency target a job is rejected when it comes, or its head does, where it would wait too
+ * long: the work ahead of it, and of bodies that were let in and are on their way, times how long
+ * such work took lately from arrival to end. What it waited for the loop itself counts, too. That
+ * is measured by the clock, and so counts whatever slows the workers down. Of a job that was let in
+ * and waits too long all the same nothing is computed any more. A client who has less than his
+ * share is let in whatever others have running, and waits for it. Rejecting early measured better
+ * than dropping late jobs alone (CoDel) and than serving the newest first, whose rejections come
+ * late.
  *
  * One engine for each loop, all with the same workers; the limits of the queue are those of all
  * together. All functions and callbacks run on the

@@ -3,6 +3,7 @@
 #include "connection.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -69,49 +70,92 @@ bool bag_http_watch_start(struct bag_http_watch *watch, uv_loop_t *loop, uint64_
 /* A client that has not read the answer by then never will. */
 #define LINGER_MS 2000
 
-/* Each takes a descriptor. More at once are likely to be an attack, and are reset. */
-#define MAX_LINGERING 1000
+/* How often bytes are dropped: by the first time most clients have read their answer and stopped
+ * sending. */
+#define LINGER_TICK_MS 5
 
-/* What is dropped in one turn, so that a fast sender does not keep the loop. */
-#define READS_A_TURN 8
+/* To let a client send the rest of a large body costs as much as to answer it. Where more than this
+ * linger at once, nothing is dropped, and a connection is reset when its client has had this long
+ * to read the answer. */
+#define MAX_DRAINED 64
+#define STORM_MS    25
 
-static void end_lingering(struct bag_http_watch *watch)
-{
-    struct bag_http_connections *connections = watch->context;
-    connections->num_lingering--;
-    bag_http_watch_end(watch, &connections->lingering);
-}
+struct bag_http_lingering {
+    struct bag_http_lingering *next;
+    int fd; /* owned */
+    uint64_t since_ms;
+};
 
-/* TCP drops what it is asked to truncate without copying it (tcp(7)); a Unix socket copies it. */
-static void drop_bytes(struct bag_http_watch *watch)
+/* Drops what has come; false where no more will. TCP takes no memory for what it is asked to
+ * truncate, and copies nothing (tcp(7)); a Unix socket wants to copy it. */
+static bool drop_bytes(int fd)
 {
     char dropped[65536];
-    ssize_t count = 1;
-    for (int left = READS_A_TURN; left && count > 0; left--)
-        count = recv(watch->fd, dropped, sizeof dropped, MSG_DONTWAIT | MSG_TRUNC);
-    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
-        end_lingering(watch);
+    ssize_t count = recv(fd, NULL, INT_MAX, MSG_DONTWAIT | MSG_TRUNC);
+    if (count < 0 && errno == EFAULT)
+        count = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+static void end_lingering(struct bag_http_connections *connections,
+                          struct bag_http_lingering **link)
+{
+    struct bag_http_lingering *lingering = *link;
+    *link = lingering->next;
+    if (!lingering->next)
+        connections->last_lingering = link;
+    close(lingering->fd);
+    free(lingering);
+    connections->num_lingering--;
+}
+
+/* The oldest come first. */
+static void on_linger(uv_timer_t *timer)
+{
+    struct bag_http_connections *connections = timer->data;
+    struct bag_http_lingering **link = &connections->lingering;
+    const uint64_t now_ms = uv_now(timer->loop);
+    while (*link && connections->num_lingering > MAX_DRAINED &&
+           now_ms >= (*link)->since_ms + STORM_MS)
+        end_lingering(connections, link);
+    while (*link && connections->num_lingering <= MAX_DRAINED) {
+        if (drop_bytes((*link)->fd) && now_ms < (*link)->since_ms + LINGER_MS)
+            link = &(*link)->next;
+        else
+            end_lingering(connections, link);
+    }
+    if (!connections->lingering)
+        uv_timer_stop(timer);
+}
+
+/* Each takes a descriptor. More at once than this are reset as soon as they are answered. */
+static unsigned max_lingering(const struct bag_http_connections *connections)
+{
+    return MAX_DRAINED + (unsigned)(connections->limits.connections / 4);
 }
 
 void bag_http_connection_linger(struct bag_http_connections *connections, int fd)
 {
-    struct bag_http_watch *watch =
-        connections->num_lingering < MAX_LINGERING ? malloc(sizeof *watch) : NULL;
-    if (!watch)
+    uv_timer_t *timer = &connections->linger_timer;
+    struct bag_http_lingering *lingering =
+        connections->num_lingering < max_lingering(connections) ? malloc(sizeof *lingering) : NULL;
+    int own_fd = lingering ? dup(fd) : -1;
+    if (own_fd < 0) {
+        free(lingering);
         return;
-    *watch = (struct bag_http_watch){
-        .fd = dup(fd), .on_readable = drop_bytes, .on_late = end_lingering, .context = connections};
-    if (watch->fd < 0)
-        free(watch);
-    else if (bag_http_watch_start(watch, connections->timer.loop, LINGER_MS,
-                                  &connections->lingering))
-        connections->num_lingering++;
+    }
+    *lingering = (struct bag_http_lingering){NULL, own_fd, uv_now(timer->loop)};
+    *connections->last_lingering = lingering;
+    connections->last_lingering = &lingering->next;
+    if (connections->num_lingering++ == 0)
+        uv_timer_start(timer, on_linger, LINGER_TICK_MS, LINGER_TICK_MS);
 }
 
 void bag_http_watches_stop(struct bag_http_connections *connections)
 {
     while (connections->lingering)
-        connections->lingering->on_late(connections->lingering);
+        end_lingering(connections, &connections->lingering);
+    uv_timer_stop(&connections->linger_timer);
     while (connections->proxied)
         connections->proxied->on_late(connections->proxied);
 }

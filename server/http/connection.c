@@ -291,10 +291,13 @@ void bag_http_connections_init(struct bag_http_connections *connections, uv_loop
 {
     *connections = (struct bag_http_connections){.limits = *limits};
     uv_timer_init(loop, &connections->timer);
-    connections->timer.data = connections;
+    connections->last_lingering = &connections->lingering;
+    uv_timer_init(loop, &connections->linger_timer);
+    connections->timer.data = connections->linger_timer.data = connections;
 }
 
 void bag_http_connections_stop(struct bag_http_connections *connections)
 {
     uv_close((uv_handle_t *)&connections->timer, NULL);
+    uv_close((uv_handle_t *)&connections->linger_timer, NULL);
 }

@@ -85,9 +85,10 @@ struct bag_http_connections {
     struct bag_http_connection_limits limits;
     void (*on_late)(void *context, struct bag_http_connection *connection); /* tells the client */
     void *context;
-    uv_timer_t timer;                 /* runs while there are connections */
-    struct bag_http_watch *lingering; /* owned */
-    struct bag_http_watch *proxied;   /* owned; their PROXY headers are still to come */
+    uv_timer_t timer;                                       /* runs while there are connections */
+    uv_timer_t linger_timer;                                /* runs while some linger */
+    struct bag_http_lingering *lingering, **last_lingering; /* owned; closing.c's */
+    struct bag_http_watch *proxied; /* owned; their PROXY headers are still to come */
     unsigned num_lingering, num_proxied;
 };
 

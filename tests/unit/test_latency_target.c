@@ -69,7 +69,7 @@ static void test_waiting_for_the_loop_counts(void **state)
     assert_non_null(strstr(job.problem.text, "a request would wait 65 ms; 65 % of the target"));
     fake_ns += 60000000;
     assert_false(has_room(0)); /* it has waited for longer than it may at all */
-    assert_false(has_room(1));
+    assert_true(has_room(1));  /* another client's does not wait for its own */
     bag_engine_submit(&world.engine, make_job(1, 5));
     fake_ns += 4900000;
     world.expected = 2;
@@ -105,6 +105,102 @@ static void test_a_job_that_has_waited_too_long_is_dropped(void **state)
         check_reply(1, 5);
         tear_down(2);
     }
+}
+
+/* Announces a body of so much work for a client. */
+static bool announce(size_t i, uint64_t client, uint64_t cost_ns)
+{
+    world.jobs[i].client = client;
+    world.jobs[i].cost_ns = cost_ns;
+    return bag_engine_announce(&world.engine, &world.jobs[i]);
+}
+
+static void expect_empty(void)
+{
+    const struct bag_queue *queue = &world.engine.queue;
+    assert_int_equal(queue->load.present + queue->load.announced_ns + queue->num_flows, 0);
+    assert_null(queue->oldest);
+    assert_null(queue->newest);
+}
+
+/* Work that is announced counts until its body comes, is given up, or takes longer than the target;
+ * a body that has come in time is let in though others fill the queue meanwhile, and has waited
+ * since it was announced. */
+static void test_announced_work_counts(void **state)
+{
+    (void)state;
+    set_up_target();
+    assert_true(announce(0, 0, 40000000));
+    assert_true(announce(1, 0, 24000000));
+    assert_true(announce(2, 0, 2000000));
+    assert_false(announce(3, 0, 1));
+    assert_false(world.jobs[3].announced);
+    assert_true(announce(3, 1, 1)); /* another client's share */
+    bag_engine_withdraw(&world.engine, &world.jobs[3]);
+    bag_engine_withdraw(&world.engine, &world.jobs[1]);
+    bag_engine_withdraw(&world.engine, &world.jobs[1]);
+    assert_true(announce(4, 0, 1));
+    assert_int_equal(world.jobs[4].ahead_ns, 42000001);
+    uint64_t announced_ns = fake_ns;
+    fake_ns += 50000000;
+    bag_engine_submit(&world.engine, make_job(4, 5));
+    assert_int_equal(world.jobs[4].queued_ns, announced_ns);
+    assert_int_equal(world.jobs[4].ahead_ns, 42000001);
+    fake_ns += 50000001;
+    assert_true(announce(5, 0, 1)); /* jobs 0 and 2 have had their time */
+    assert_false(world.jobs[0].announced || world.jobs[2].announced);
+    bag_engine_withdraw(&world.engine, &world.jobs[5]);
+    fake_ns = announced_ns;
+    run(1);
+    expect_empty();
+    world.engine.limits.latency_target_ns = 0; /* without a target nothing is counted */
+    assert_true(announce(0, 0, UINT64_MAX));
+    expect_empty();
+    free(world.bodies[4]);
+    bag_buffers_put(world.jobs[4].infer.output.reply);
+    bag_infer_free(&world.jobs[4].infer);
+    tear_down(0);
+}
+
+/* A job that is dropped took as long as it waited, at least. */
+static void test_dropped_jobs_raise_the_wait_scale(void **state)
+{
+    (void)state;
+    set_up_target();
+    bag_engine_submit(&world.engine, make_job(0, 5));
+    world.jobs[0].ahead_ns = 182000000 - 1;
+    fake_ns += 91000000;
+    run(1);
+    assert_true(world.jobs[0].failed);
+    assert_true(world.engine.wait_scale == 1); /* half of it says nothing */
+    tear_down(1);
+    set_up_target();
+    bag_engine_submit(&world.engine, make_job(0, 5));
+    world.jobs[0].ahead_ns = 45500000 - 1;
+    fake_ns += 91000000;
+    run(1);
+    assert_true(world.engine.wait_scale == 1 + 1.0 / 16);
+    tear_down(1);
+}
+
+/* What another client has running keeps nobody out, and a job that waits for it is done late rather
+ * than dropped. */
+static void test_others_work_that_runs_keeps_nobody_out(void **state)
+{
+    struct bag_job large = {.client = 1, .cost_ns = 500000000};
+    (void)state;
+    set_up_target();
+    bag_queue_begin(&world.engine.queue, &large);
+    assert_true(announce(0, 2, 1000000));
+    bag_engine_submit(&world.engine, make_job(0, 5));
+    assert_true(has_room(2));
+    assert_false(has_room(1));
+    fake_ns += 200000000;
+    run(1);
+    check_reply(0, 5);
+    bag_queue_end(&world.engine.queue, &large);
+    expect_empty();
+    tear_down(1);
 }
 
 /* Runs one job that takes so long by the fake clock; the scale afterwards. */
@@ -179,6 +275,9 @@ int main(void)
         cmocka_unit_test(test_a_job_that_would_wait_too_long_is_rejected),
         cmocka_unit_test(test_waiting_for_the_loop_counts),
         cmocka_unit_test(test_a_job_that_has_waited_too_long_is_dropped),
+        cmocka_unit_test(test_announced_work_counts),
+        cmocka_unit_test(test_dropped_jobs_raise_the_wait_scale),
+        cmocka_unit_test(test_others_work_that_runs_keeps_nobody_out),
         cmocka_unit_test(test_the_wait_scale_follows),
         cmocka_unit_test(test_the_wait_scale_is_of_jobs_that_waited),
         cmocka_unit_test(test_a_batch_is_a_part_of_the_target),

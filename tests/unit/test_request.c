@@ -220,8 +220,8 @@ static void test_rejected_body(void **state)
         enum bag_http_next next;
     } cases[] = {
         {0, false, false, BAG_HTTP_READ},
-        {1 << 20, false, false, BAG_HTTP_READ},
-        {(1 << 20) + 1, false, false, BAG_HTTP_SEND},
+        {64 << 10, false, false, BAG_HTTP_READ},
+        {(64 << 10) + 1, false, false, BAG_HTTP_SEND},
         {0, true, false, BAG_HTTP_SEND},
         {10, false, true, BAG_HTTP_SEND},
     };
