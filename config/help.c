@@ -131,16 +131,22 @@ static void print_common(FILE *stream)
 
 void bag_config_print_help(FILE *stream, bool all)
 {
-    fputs("Usage: bagserve serve [--FLAG VALUE]...\n"
-          "\n"
-          "Each option is a flag, a variable of the environment and a key in a section of the\n"
-          "configuration file: --log-level debug, BAGSERVE_LOG_LEVEL=debug and\n"
-          "{\"log\": {\"log_level\": \"debug\"}} are the same. Flags override variables, and "
-          "variables\n"
-          "override the file. Sizes may be written 67108864, 64MiB (of 1024) or 500KB (of 1000).\n"
-          "\n"
-          "Models\n",
-          stream);
+    fputs(
+        "Usage: bagserve serve [--FLAG VALUE]...\n"
+        "\n"
+        "  bagserve serve --models models           every models/NAME/VERSION/ with a table in it\n"
+        "  bagserve serve --table items=items.npy   one table, as the model \"items\"\n"
+        "  bagserve serve --config bagserve.json    what a file says\n"
+        "  bagserve serve --models models --check   whether that could be served, and no more\n"
+        "\n"
+        "Each option is a flag, a variable of the environment and a key in a section of the\n"
+        "configuration file: --log-level debug, BAGSERVE_LOG_LEVEL=debug and\n"
+        "{\"log\": {\"log_level\": \"debug\"}} are the same. Flags override variables, and "
+        "variables\n"
+        "override the file. Sizes may be written 67108864, 64MiB (of 1024) or 500KB (of 1000).\n"
+        "\n"
+        "Models\n",
+        stream);
     print_sources(stream);
     if (!all) {
         print_common(stream);

@@ -53,7 +53,8 @@ set(CPACK_DEBIAN_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # Loaded by models with a projection alone.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libopenblas0-pthread")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "haproxy | nginx, prometheus")
+# The Python client needs NumPy, its module for PyTorch that, too.
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "haproxy | nginx, prometheus, python3-numpy, python3-torch")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_SOURCE_DIR}/deploy/debian/conffiles ${CMAKE_SOURCE_DIR}/deploy/debian/postinst
@@ -66,5 +67,9 @@ set(CPACK_COMPONENTS_ALL Unspecified package)
 install(FILES ${generated}/bagserve.service deploy/systemd/bagserve.socket
     deploy/systemd/bagserve-admin.socket DESTINATION lib/systemd/system ${of_package})
 install(FILES deploy/debian/bagserve.json DESTINATION /etc/bagserve ${of_package})
+install(FILES deploy/debian/lintian-overrides DESTINATION share/lintian/overrides RENAME bagserve ${of_package})
+# Debian's Python finds modules there; elsewhere pip knows where they go.
+install(FILES proto/clients/python/bagserve_client.py proto/clients/python/bagserve_export.py
+    proto/clients/python/bagserve_torch.py DESTINATION lib/python3/dist-packages ${of_package})
 install(DIRECTORY DESTINATION /var/lib/bagserve/models ${of_package})
 include(CPack)

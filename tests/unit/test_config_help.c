@@ -61,13 +61,15 @@ static void expect_entry(const char *help, const char *name, const char *sentenc
         fail_msg("%s: '%s' is not there", name, first_words);
 }
 
-/* Models, ten options, and how to see the others. */
+/* What most people type, models, ten options, and how to see the others. */
 static void test_help_begins_with_what_people_set(void **state)
 {
     (void)state;
     char *help = help_text(false);
     char last[96];
     int options = 0;
+    assert_int_equal(times(help, "\n  bagserve serve --"), 4);
+    assert_true(strstr(help, "\n  bagserve serve --") < strstr(help, "\nEach option is"));
     for (size_t i = 0; i < bag_num_options; i++) {
         snprintf(last, sizeof last, " %s\n", bag_variable_of(bag_options[i].setting.key).text);
         options += times(help, last);

@@ -38,7 +38,7 @@ _TYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "i
 _REDUCTIONS = ("sum", "mean", "max", "sqrtn")
 # Keys of a model that --table may set beside its reduction.
 _RULES = ("padding_idx", "include_last_offset", "default_index", "weighted_mean", "prune_invalid",
-          "out_of_range", "output_datatype")
+          "out_of_range", "output_datatype", "updates_through")
 _BLOCK_ROWS = 65536
 
 

@@ -1,0 +1,68 @@
+"""Runs the pages that go from a trained model to what is served, from the top to the end (pages.py).
+
+A block that is one command `bagserve serve` is a server, which serves until the next such block or the end.
+TorchRec and Keras are not among Debian's packages: stand_ins/ holds what the pages use of them.
+"""
+
+import shlex
+
+import numpy as np
+import pytest
+
+from harness import ROOT, Server, expect, run
+from pages import COMMANDS, PORT, blocks_of, check_block, lay_out, pairs_of, private_network
+
+pytest.importorskip("torch", reason="python3-torch is not installed")
+DOCUMENTS = ("config/TABLES.md", "config/FRESH.md")
+SERVE = ["bagserve", "serve"]
+
+
+@pytest.fixture(scope="module", name="port")
+def choose_port():
+    return PORT if private_network() else 0
+
+
+def start_server(block, directory, port):
+    """The server that a block starts, or None."""
+    words = shlex.split(block.text) if block.language == "sh" and block.text.count("\n") == 1 else []
+    if words[:2] != SERVE or "--check" in words:
+        return None
+    return Server(*words[2:], "--port", port, cwd=directory)
+
+
+def test_first_page_of_the_reference(directory):
+    """Its file and its rules are valid, with a table and tokens beside them."""
+    config, rules = (block.text for block in blocks_of((ROOT / "config/examples/README.md").read_text())[:3]
+                     if block.language == "json")
+    folder = directory / "models" / "items" / "1"
+    folder.mkdir(parents=True)
+    np.save(folder / "table.npy", np.ones((3, 2), np.float32))
+    (folder / "config.json").write_text(rules)
+    (directory / "tokens").touch(0o600)
+    (directory / "tokens").write_text("infer 0123456789abcdef\n")
+    (directory / "bagserve.json").write_text(config)
+    ended = run("serve", "--config", directory / "bagserve.json", "--check")
+    expect("The configuration is valid: 1 model, 24 bytes" in ended.stdout, ended.stderr)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_page(directory, port, name):
+    lay_out(directory)
+    paths = f"{ROOT}/proto/clients/python:{ROOT}/tests/http/stand_ins"
+    server, ran = None, 0
+    try:
+        for block, output in pairs_of(blocks_of((ROOT / name).read_text())):
+            started = start_server(block, directory, port)
+            if started is None:
+                check_block(block, output, directory, server.port if server else PORT, PYTHONPATH=paths)
+            elif server:
+                server.stop()
+            server = started or server
+            ran += block.language in COMMANDS and not block.left_out()
+        expect(server and ran > 5, f"{ran} commands were run")
+        server.stop()
+    except BaseException:
+        if server:
+            print(server.last_lines())
+            server.kill()
+        raise
