@@ -230,9 +230,9 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     X(load_bytes_per_second, "loading", "load_bytes_per_second", BYTES, "0", 0, 1024 * BAG_GIB,    \
       "bytes", "Most bytes of tables that are read in a second while serving, so that the memory " \
       "and disks of those who are served stay free; 0: any.")                                      \
-    X(loops, "engine", "loops", COUNT, "1", 1, 256, "threads",                                     \
-      "Threads that read requests and write replies, on one socket; each counts "                  \
-      "max_connections_per_client for itself.")                                                    \
+    X(loops, "engine", "loops", COUNT, "0", 0, 256, "threads",                                     \
+      "Threads that read requests and write replies; 0 means one for every eight processors, and "  \
+      "one at least.")                                                                             \
     X(workers, "engine", "workers", COUNT, "0", 0, 1024, "threads",                                \
       "Threads that pool large requests; 0 means one per processor.")                              \
     X(max_queue_size, "engine", "max_queue_size", COUNT, "1024", 1, 10000000, "requests",          \

@@ -110,6 +110,15 @@ static void leave(struct serve *serve)
     uv_timer_start(&serve->drain_timer, on_delay_passed, delay_s * 1000, 0);
 }
 
+/* As many loops and workers as the machine has use for, where the options do not say. */
+static void choose_threads(struct bag_option_values *options)
+{
+    if (options->workers == 0)
+        options->workers = uv_available_parallelism();
+    if (options->loops == 0)
+        options->loops = bag_loops_default(uv_available_parallelism());
+}
+
 static void on_configuration(struct bag_change *change)
 {
     free(change);
@@ -123,8 +132,7 @@ static bool read_again(void *context, struct bag_config *config, struct bag_prob
         (config->demo && !bag_configure_demo(config, problem)) ||
         !bag_config_validate(config, problem))
         return false;
-    if (config->options.workers == 0)
-        config->options.workers = serve->config.options.workers;
+    choose_threads(&config->options);
     if (!bag_config_same_options(&serve->config, config))
         bag_log(BAG_LOG_LEVEL_WARNING, "options unchanged",
                 BAG_LOG_TEXT("reason", "only models are read again; restart the server for "
@@ -254,6 +262,7 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
         return false;
     struct bag_http_networks proxies;
     bag_blas_prepare();
+    choose_threads(&config->options);
     place_tables(&config->options);
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
            bag_http_networks_parse(&proxies, config->options.trusted_proxies, problem) &&
@@ -284,9 +293,7 @@ static bool init_updates(struct serve *serve, struct bag_problem *problem)
 
 static bool start_workers(struct serve *serve, struct bag_problem *problem)
 {
-    struct bag_option_values *options = &serve->config.options;
-    if (options->workers == 0)
-        options->workers = uv_available_parallelism();
+    const struct bag_option_values *options = &serve->config.options;
     serve->service.workers = &serve->workers;
     return bag_workers_start(&serve->workers, (unsigned)options->workers, WORKER_NICE, problem);
 }
@@ -359,10 +366,8 @@ static bool start_loops(struct serve *serve, struct bag_problem *problem)
                                    &serve->config.options, problem))
         return false;
     serve->service.has_admin = serve->listeners.has_admin;
-    bool started =
-        bag_loops_start(&serve->loops, &serve->loop, &serve->service, &serve->listeners, problem);
-    bag_listeners_close(&serve->listeners);
-    return started;
+    return bag_loops_start(&serve->loops, &serve->loop, &serve->service, &serve->listeners,
+                           problem);
 }
 
 static bool start_loader(struct serve *serve, struct bag_problem *problem)

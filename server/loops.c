@@ -142,13 +142,6 @@ void bag_listeners_log(const struct bag_listeners *listeners,
                 BAG_LOG_TEXT("host", place_of(admin, options->host)), port_of(admin));
 }
 
-void bag_listeners_close(struct bag_listeners *listeners)
-{
-    bag_listener_close(&listeners->first);
-    if (listeners->has_admin)
-        bag_listener_close(&listeners->admin);
-}
-
 void bag_listeners_abandon(const struct bag_listeners *listeners)
 {
     if (listeners->first.kind == BAG_LISTENER_UNIX)
@@ -216,15 +209,20 @@ static void on_drained(void *context)
     uv_async_send(&loops->ended);
 }
 
-/* A client that never ends its request keeps the listening socket open for half of the time: the
- * other half is for those that came meanwhile. */
 static void on_order(uv_async_t *order)
 {
     struct bag_loop *loop = order->data;
-    uint64_t timeout_s = (uint64_t)loop->loops->service->config->options.drain_timeout_s;
-    if (loop->server.drain.stage != BAG_HTTP_DRAIN_NONE)
-        return;
-    bag_http_drain_start(&loop->server.drain, timeout_s * 1000 / 2, on_drained, loop);
+    struct bag_http_connections *connections = &loop->server.connections;
+    if (!connections->on_drained)
+        bag_http_connections_drain(connections, on_drained, loop);
+}
+
+/* A client that never ends its request keeps the listening socket open for half of the time: the
+ * other half is for those that came meanwhile. */
+static void drain_acceptor(const struct bag_loops *loops, struct bag_http_acceptor *acceptor)
+{
+    uint64_t timeout_s = (uint64_t)loops->service->config->options.drain_timeout_s;
+    bag_http_acceptor_drain(acceptor, timeout_s * 1000 / 2);
 }
 
 /* The one for admin answers until all others have drained. */
@@ -232,8 +230,10 @@ static void on_ended(uv_async_t *ended)
 {
     struct bag_loops *loops = ended->data;
     unsigned left = atomic_load(&loops->left);
-    if (left == 1 && loops->has_admin)
+    if (left == 1 && loops->has_admin) {
+        drain_acceptor(loops, &loops->admin_acceptor);
         uv_async_send(&loops->loops[loops->count].order);
+    }
     if (left > 0 || uv_is_closing((uv_handle_t *)ended))
         return;
     uv_close((uv_handle_t *)ended, NULL);
@@ -247,42 +247,82 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
+/* Processors that one loop reads for; the option's maximum. */
+#define LOOP_PROCESSORS 8
+#define MAX_LOOPS       256
+
+unsigned bag_loops_default(unsigned processors)
+{
+    unsigned loops = processors / LOOP_PROCESSORS;
+    return loops < 1 ? 1 : loops < MAX_LOOPS ? loops : MAX_LOOPS;
+}
+
 /* Room for connections beyond max_connections, which are answered 503. */
 static size_t surplus_of(size_t connections)
 {
     return connections / 8 + 16;
 }
 
-struct bag_connection_limits bag_loops_limit_connections(size_t wanted, size_t descriptors,
-                                                         size_t loops)
+struct bag_http_acceptor_limits bag_loops_limit_connections(size_t wanted, size_t descriptors)
 {
     size_t usable = descriptors / 4 * 3, connections = wanted;
     if (wanted + surplus_of(wanted) > usable)
         connections = usable > surplus_of(0) ? (usable - surplus_of(0)) / 9 * 8 : 1;
     if (connections == 0)
         connections = 1;
-    return (struct bag_connection_limits){connections,
-                                          connections + surplus_of(connections) / loops};
+    return (struct bag_http_acceptor_limits){.connections = connections,
+                                             .accepted = connections + surplus_of(connections)};
 }
 
-static void limit_connections(struct bag_service *service)
+/* One address gets as many connections at least, unless the option says otherwise. */
+#define MIN_SHARE 64
+
+/* Connections of the second listener beyond its limit, which are told so. */
+#define ADMIN_SURPLUS 4
+
+/* Of one address: half, so that no client keeps all others out. Where there are few connections,
+ * one that is idle makes room soon enough. */
+static size_t default_share(size_t connections)
 {
-    const struct bag_option_values *options = &service->config->options;
+    return connections > 2 * MIN_SHARE ? connections / 2 : MIN_SHARE;
+}
+
+static struct bag_http_acceptor_limits limit_connections(const struct bag_option_values *options)
+{
     struct rlimit descriptors = {.rlim_cur = RLIM_INFINITY};
     getrlimit(RLIMIT_NOFILE, &descriptors);
-    struct bag_connection_limits limits = bag_loops_limit_connections(
-        (size_t)options->max_connections, descriptors.rlim_cur, (size_t)options->loops);
+    struct bag_http_acceptor_limits limits =
+        bag_loops_limit_connections((size_t)options->max_connections, descriptors.rlim_cur);
     if (limits.connections < (size_t)options->max_connections)
         bag_log(BAG_LOG_LEVEL_WARNING, "fewer connections",
                 BAG_LOG_TEXT("reason", "the limit of open files (ulimit -n)"),
                 BAG_LOG_NUMBER("open_files", descriptors.rlim_cur),
                 BAG_LOG_NUMBER("max_connections", limits.connections));
-    service->max_connections = limits.connections;
-    service->max_in_library = (unsigned)limits.in_library;
-    service->max_admin_connections = limits.connections / 8 + 4;
+    size_t share = (size_t)options->max_connections_per_client;
+    limits.per_client = share ? share : default_share(limits.connections);
+    limits.reads_proxy_headers = options->proxy_protocol == BAG_PROXY_PROTOCOL_V2;
+    return limits;
 }
 
-static bool start_server(struct bag_loop *loop, const struct bag_listener *listener, bool infers,
+/* The second listener has its own limit: clients who take all others keep no probe out. */
+static bool init_acceptors(struct bag_loops *loops, uv_loop_t *first,
+                           struct bag_listeners *listeners, struct bag_problem *problem)
+{
+    const struct bag_option_values *options = &loops->service->config->options;
+    const char *proxies = options->trusted_proxies;
+    struct bag_http_acceptor_limits limits = limit_connections(options), admin = limits;
+    loops->service->max_connections = limits.connections;
+    admin.connections = limits.connections / 8 + 4;
+    admin.accepted = admin.connections + ADMIN_SURPLUS;
+    admin.reads_proxy_headers = false;
+    return bag_http_acceptor_init(&loops->acceptor, first, loops->count, &listeners->first, &limits,
+                                  proxies, problem) &&
+           (!loops->has_admin ||
+            bag_http_acceptor_init(&loops->admin_acceptor, first, 1, &listeners->admin, &admin,
+                                   proxies, problem));
+}
+
+static bool start_server(struct bag_loop *loop, struct bag_http_acceptor *acceptor, bool infers,
                          struct bag_problem *problem)
 {
     struct bag_service *service = loop->loops->service;
@@ -291,12 +331,11 @@ static bool start_server(struct bag_loop *loop, const struct bag_listener *liste
         uv_async_init(loop->loop, &loop->published, on_published) != 0 ||
         !bag_reader_open(&loop->reader, &service->registry, wake_reader, loop))
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
-    return bag_http_server_start(&loop->server, loop->loop, service, &loop->reader, listener,
+    return bag_http_server_start(&loop->server, loop->loop, service, &loop->reader, acceptor,
                                  infers, problem);
 }
 
-static bool start_servers(struct bag_loops *loops, uv_loop_t *first,
-                          const struct bag_listeners *listeners, struct bag_problem *problem)
+static bool start_servers(struct bag_loops *loops, uv_loop_t *first, struct bag_problem *problem)
 {
     for (unsigned i = 0; i < loops->count + loops->has_admin; i++) {
         struct bag_loop *loop = &loops->loops[i];
@@ -306,7 +345,7 @@ static bool start_servers(struct bag_loops *loops, uv_loop_t *first,
         if (loop->loop != first && uv_loop_init(loop->loop) != 0)
             return bag_problem_set(problem, BAG_ERROR_SYSTEM, "too few descriptors for %u loops",
                                    loops->count);
-        if (!start_server(loop, is_admin ? &listeners->admin : &listeners->first, !is_admin,
+        if (!start_server(loop, is_admin ? &loops->admin_acceptor : &loops->acceptor, !is_admin,
                           problem))
             return false;
     }
@@ -314,7 +353,7 @@ static bool start_servers(struct bag_loops *loops, uv_loop_t *first,
 }
 
 bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_service *service,
-                     const struct bag_listeners *listeners, struct bag_problem *problem)
+                     struct bag_listeners *listeners, struct bag_problem *problem)
 {
     loops->service = service;
     loops->count = (unsigned)service->config->options.loops;
@@ -323,13 +362,15 @@ bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_servi
     loops->loops = calloc(loops->count + 1, sizeof *loops->loops);
     if (!loops->loops)
         return bag_problem_no_memory(problem);
-    limit_connections(service);
     loops->ended.data = loops;
     if (uv_async_init(first, &loops->ended, on_ended) != 0)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
-    if (!start_servers(loops, first, listeners, problem))
-        return false;
     /* All recorders of the metrics are there before the first request is. */
+    if (!init_acceptors(loops, first, listeners, problem) ||
+        !start_servers(loops, first, problem) ||
+        !bag_http_acceptor_start(&loops->acceptor, problem) ||
+        (loops->has_admin && !bag_http_acceptor_start(&loops->admin_acceptor, problem)))
+        return false;
     for (unsigned i = 1; i < loops->count; i++) {
         if (bag_thread_start(&loops->loops[i].thread, run_thread, &loops->loops[i]) != 0)
             return bag_problem_set(problem, BAG_ERROR_SYSTEM,
@@ -340,6 +381,7 @@ bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_servi
 
 void bag_loops_drain(struct bag_loops *loops)
 {
+    drain_acceptor(loops, &loops->acceptor);
     for (unsigned i = 0; i < loops->count; i++)
         uv_async_send(&loops->loops[i].order);
 }
@@ -348,7 +390,7 @@ size_t bag_loops_in_flight(const struct bag_loops *loops)
 {
     size_t sum = 0;
     for (unsigned i = 0; i < loops->count; i++)
-        sum += bag_counter_get(&loops->loops[i].server.drain.in_flight);
+        sum += bag_counter_get(&loops->loops[i].server.connections.in_flight);
     return sum;
 }
 
@@ -362,5 +404,8 @@ void bag_loops_free(struct bag_loops *loops)
         }
         bag_http_server_free(&loop->server);
     }
+    bag_http_acceptor_free(&loops->acceptor);
+    if (loops->has_admin)
+        bag_http_acceptor_free(&loops->admin_acceptor);
     free(loops->loops);
 }

@@ -1,4 +1,4 @@
-/* The I/O loops: each with a server of its own, all on the same listening sockets. */
+/* The I/O loops, each with a server of its own; the first accepts for all of them. */
 #ifndef BAG_LOOPS_H
 #define BAG_LOOPS_H
 
@@ -39,9 +39,6 @@ const char *bag_listeners_url(const struct bag_listeners *listeners,
 void bag_listeners_log(const struct bag_listeners *listeners,
                        const struct bag_option_values *options);
 
-/* Closes these descriptors; others that share the sockets go on. */
-void bag_listeners_close(struct bag_listeners *listeners);
-
 /* Removes what would be left behind where the process ends without a drain. */
 void bag_listeners_abandon(const struct bag_listeners *listeners);
 
@@ -63,29 +60,28 @@ struct bag_loops {
     struct bag_loop *loops; /* owned; behind them the one for admin, which is the first's */
     unsigned count;         /* of loops that serve */
     bool has_admin;
-    atomic_uint left; /* that have not ended */
-    uv_async_t ended; /* on the first loop: one of them has */
+    struct bag_http_acceptor acceptor, admin_acceptor; /* on the first loop */
+    atomic_uint left;                                  /* that have not ended */
+    uv_async_t ended;                                  /* on the first loop: one of them has */
     void (*on_ended)(void *context);
     void *context;
 };
 
-/* How many connections all loops serve together, and how many each loop accepts: at that limit it
- * stops accepting, and clients wait without an answer. It leaves a quarter of the descriptors for
- * other things. Between the two limits connections are accepted and answered 503; one loop may hold
- * all connections that are served, and its part of that room. */
-struct bag_connection_limits {
-    size_t connections;
-    size_t in_library;
-};
-struct bag_connection_limits bag_loops_limit_connections(size_t wanted, size_t descriptors,
-                                                         size_t loops);
+/* How many loops a machine of so many processors should have: one holds about 100,000 small
+ * requests a second, which a few processors ask for, and eight of them pool what one can read. */
+unsigned bag_loops_default(unsigned processors);
+
+/* What the loops let in together: as many connections as are wanted, and some that are answered
+ * 503, or fewer where a quarter of the descriptors would not be left for other things. */
+struct bag_http_acceptor_limits bag_loops_limit_connections(size_t wanted, size_t descriptors);
 
 /* As many loops as the options say, and a server for admin on the first where there is a listener
  * for it. `on_ended` is called on the first loop when all have drained. */
 bool bag_loops_start(struct bag_loops *loops, uv_loop_t *first, struct bag_service *service,
-                     const struct bag_listeners *listeners, struct bag_problem *problem);
+                     struct bag_listeners *listeners, struct bag_problem *problem);
 
-/* Lets all of them finish what runs, see http/connection.h, and then the one for admin. */
+/* Lets all of them finish what runs, see http/accept.h, and then the one for admin; closes the
+ * listeners. On the first loop's thread. */
 void bag_loops_drain(struct bag_loops *loops);
 
 /* Requests that all of them are at. */

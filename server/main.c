@@ -1,7 +1,8 @@
 /* The program's entry: finds the command. `serve` is in cmd_serve.c, the others are here. */
 #include "commands.h"
 #include "config/config.h"
-#include "server/http/connection.h"
+#include "proto/proxy.h"
+#include "server/http/accept.h"
 #include "server/system/crew.h"
 #include "server/system/sockets.h"
 

@@ -1,7 +1,7 @@
 /* The open connections of a loop; see connection.h. */
 #include "connection.h"
 
-#include "message.h"
+#include "accept.h"
 
 #include <errno.h>
 #include <microhttpd.h>
@@ -18,6 +18,9 @@
 
 /* In so many ticks each connection is looked at for what has no deadline. It takes about 1 us. */
 #define SWEEP_TICKS 40
+
+/* A client that sends one request after another has sent the next one by then. */
+#define DRAINED_IDLE_MS 200
 
 /* One that has been idle, or at its head, for less than this may be about to go on. It makes room
  * all the same where its client has so many times as many as the client who arrives. */
@@ -90,7 +93,7 @@ bool bag_http_connection_is_open(const struct bag_http_connection *connection)
 static bool is_still(const struct bag_http_connections *connections,
                      const struct bag_http_connection *connection, uint64_t now_ms)
 {
-    uint64_t idle_ms = connections->limits.idle_timeout_ms;
+    uint64_t idle_ms = connections->idle_timeout_ms;
     struct tcp_info info = {0};
     socklen_t bytes = sizeof info;
     return now_ms >= connection->since_ms + idle_ms &&
@@ -104,12 +107,12 @@ static void end_late(struct bag_http_connections *connections, enum bag_http_con
                      uint64_t now_ms)
 {
     struct bag_http_connection *connection = connections->lists[stage].first, *next;
-    uint64_t timeout_ms = connections->limits.timeouts_ms[stage];
+    uint64_t timeout_ms = connections->timeouts_ms[stage];
     bool is_request = stage == BAG_HTTP_CONNECTION_HEAD || stage == BAG_HTTP_CONNECTION_BODY;
     for (unsigned left = MAX_LATE;
          connection && left && now_ms >= connection->since_ms + timeout_ms; left--) {
         next = connection->next;
-        if (is_request && !connection->surplus)
+        if (is_request && connection->counts)
             connections->on_late(connections->context, connection);
         if (stage != BAG_HTTP_CONNECTION_IDLE || peek(connection) <= 0)
             bag_http_connection_end(connections, connection);
@@ -135,32 +138,48 @@ static void sweep(struct bag_http_connections *connections, enum bag_http_connec
     }
 }
 
+/* Ends some of those on which nothing was asked since a moment ago, as far as can be known. */
+static void end_idle(struct bag_http_connections *connections, uint64_t now_ms)
+{
+    struct bag_http_connection *connection = connections->lists[BAG_HTTP_CONNECTION_IDLE].first,
+                               *next;
+    uint64_t since_ms = connections->drained_since_ms;
+    for (unsigned left = MAX_LATE; connection && left; left--, connection = next) {
+        next = connection->next;
+        uint64_t last_ms = connection->since_ms > since_ms ? connection->since_ms : since_ms;
+        if (now_ms < last_ms + DRAINED_IDLE_MS)
+            return;
+        if (peek(connection) <= 0)
+            bag_http_connection_end(connections, connection);
+    }
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct bag_http_connections *connections = timer->data;
     uint64_t now_ms = uv_now(timer->loop);
     for (unsigned stage = 0; stage < BAG_HTTP_CONNECTION_STAGES; stage++) {
-        if (connections->limits.timeouts_ms[stage] == 0)
+        if (connections->timeouts_ms[stage] == 0)
             continue;
         end_late(connections, stage, now_ms);
         sweep(connections, stage, now_ms);
     }
+    if (!connections->on_drained || !atomic_load(&connections->acceptor->closed))
+        return;
+    end_idle(connections, now_ms);
+    if (atomic_load(&connections->count) > 0 || connections->num_lingering > 0)
+        return;
+    uv_timer_stop(timer);
+    connections->on_drained(connections->drain_context);
 }
 
-void bag_http_connections_close_idle(struct bag_http_connections *connections, uint64_t since_ms,
-                                     uint64_t idle_ms)
+void bag_http_connections_drain(struct bag_http_connections *connections,
+                                void (*done)(void *context), void *context)
 {
-    uint64_t now_ms = uv_now(connections->timer.loop);
-    struct bag_http_connection *connection = connections->lists[BAG_HTTP_CONNECTION_IDLE].first,
-                               *next;
-    for (unsigned left = MAX_LATE; connection && left; left--, connection = next) {
-        next = connection->next;
-        uint64_t last_ms = connection->since_ms > since_ms ? connection->since_ms : since_ms;
-        if (now_ms < last_ms + idle_ms)
-            return;
-        if (peek(connection) <= 0)
-            bag_http_connection_end(connections, connection);
-    }
+    connections->drained_since_ms = uv_now(connections->timer.loop);
+    connections->on_drained = done;
+    connections->drain_context = context;
+    uv_timer_start(&connections->timer, on_timer, 0, TICK_MS);
 }
 
 /* ---- making room ----------------------------------------------------------------------------- */
@@ -172,13 +191,13 @@ static bool is_evictable(const struct bag_http_connection *connection,
     size_t theirs = connection->client ? connection->client->connections : 0;
     bool is_free = connection->stage <= BAG_HTTP_CONNECTION_HEAD;
     bool is_idle = connection->stage == BAG_HTTP_CONNECTION_IDLE;
-    if (connection->surplus)
+    size_t ours = client ? client->connections : 0;
+    if (!connection->counts)
         return false;
-    if (client && theirs / RICH_TIMES > client->connections)
+    if (client && theirs / RICH_TIMES > ours)
         return true;
     return connection->since_ms + EVICTABLE_MS <= now_ms &&
-           (is_free || (client && theirs > client->connections)) &&
-           (!is_idle || peek(connection) <= 0);
+           (is_free || (client && theirs > ours)) && (!is_idle || peek(connection) <= 0);
 }
 
 /* The one that has been longest in a stage, of those that make room for one of `client`. */
@@ -201,46 +220,72 @@ void bag_http_connections_make_room(struct bag_http_connections *connections,
     static const enum bag_http_connection_stage unfinished[] = {
         BAG_HTTP_CONNECTION_IDLE, BAG_HTTP_CONNECTION_HEAD, BAG_HTTP_CONNECTION_BODY,
         BAG_HTTP_CONNECTION_READING};
+    struct bag_http_acceptor *acceptor = connections->acceptor;
     struct bag_http_connection *evicted = NULL;
-    if (atomic_load(connections->limits.total) < connections->limits.connections)
+    if (atomic_load(&acceptor->total) < acceptor->limits.connections)
         return;
     for (size_t i = 0; i < sizeof unfinished / sizeof unfinished[0] && !evicted; i++)
         evicted = find_evictable(connections, unfinished[i], client);
     if (!evicted)
         return;
     bag_http_connection_end(connections, evicted);
-    evicted->evicted = true;
-    atomic_fetch_sub(connections->limits.total, 1);
+    evicted->counts = false;
+    atomic_fetch_sub(&acceptor->total, 1);
 }
 
 /* ---- a connection's life --------------------------------------------------------------------- */
 
-void bag_http_connection_begin(struct bag_http_connections *connections,
-                               struct bag_http_connection *connection)
+struct bag_http_connection *bag_http_connection_begin(struct bag_http_connections *connections,
+                                                      int fd)
 {
-    connections->arriving = NULL;
-    connection->surplus =
-        atomic_fetch_add(connections->limits.total, 1) >= connections->limits.connections;
-    if (connection->surplus) /* otherwise ending one would make no room beside it */
-        atomic_fetch_sub(connections->limits.total, 1);
-    if (connections->count++ == 0)
+    struct bag_http_connection **link = &connections->arriving;
+    while (*link && (*link)->fd != fd)
+        link = &(*link)->next;
+    struct bag_http_connection *connection = *link;
+    if (!connection)
+        return NULL;
+    *link = connection->next;
+    if (!uv_is_active((const uv_handle_t *)&connections->timer))
         uv_timer_start(&connections->timer, on_timer, TICK_MS, TICK_MS);
     /* One beyond the limit is not for waiting. */
-    connection->stage = connection->surplus ? BAG_HTTP_CONNECTION_HEAD : BAG_HTTP_CONNECTION_IDLE;
+    connection->stage = connection->counts ? BAG_HTTP_CONNECTION_IDLE : BAG_HTTP_CONNECTION_HEAD;
     connection->since_ms = uv_now(connections->timer.loop);
     insert(&connections->lists[connection->stage], connection);
+    return connection;
+}
+
+void bag_http_connection_free(struct bag_http_connections *connections,
+                              struct bag_http_connection *connection)
+{
+    bag_http_client_release(connections->acceptor, connection->client);
+    if (connection->counts)
+        atomic_fetch_sub(&connections->acceptor->total, 1);
+    if (atomic_fetch_sub(&connections->count, 1) == 1 && !connections->on_drained)
+        uv_timer_stop(&connections->timer);
+    free(connection);
 }
 
 void bag_http_connection_remove(struct bag_http_connections *connections,
                                 struct bag_http_connection *connection)
 {
     take_out(&connections->lists[connection->stage], connection);
-    connections->ended = true;
-    if (!connection->evicted && !connection->surplus)
-        atomic_fetch_sub(connections->limits.total, 1);
-    if (--connections->count == 0)
-        uv_timer_stop(&connections->timer);
-    free(connection);
+    bag_http_connection_free(connections, connection);
+}
+
+void bag_http_connection_on_request(struct bag_http_connections *connections,
+                                    struct bag_http_connection *connection)
+{
+    connection->late = connections->on_drained != NULL;
+    bag_counter_add(&connections->in_flight, 1);
+    bag_counter_add(&connections->late, connection->late);
+}
+
+/* In this order: what is read between the two does not end a drain early. */
+void bag_http_connection_on_request_end(struct bag_http_connections *connections,
+                                        const struct bag_http_connection *connection)
+{
+    bag_counter_add(&connections->late, -(uint64_t)connection->late);
+    bag_counter_add(&connections->in_flight, UINT64_MAX);
 }
 
 /* ---- replies past the library ---------------------------------------------------------------- */
@@ -286,10 +331,8 @@ bool bag_http_connection_send_past(const struct bag_http_connection *connection,
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-void bag_http_connections_init(struct bag_http_connections *connections, uv_loop_t *loop,
-                               const struct bag_http_connection_limits *limits)
+void bag_http_connections_init(struct bag_http_connections *connections, uv_loop_t *loop)
 {
-    *connections = (struct bag_http_connections){.limits = *limits};
     uv_timer_init(loop, &connections->timer);
     connections->last_lingering = &connections->lingering;
     uv_timer_init(loop, &connections->linger_timer);

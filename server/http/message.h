@@ -6,6 +6,7 @@
 #include "proto/problem.h"
 #include "server/metrics/metrics.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,7 +43,7 @@ const char *bag_http_peer_text(struct bag_http_peer *peer);
 struct bag_http_first_line {
     const char *method, *target, *version;
     struct bag_http_peer *peer;
-    size_t *client_bytes; /* memory of the client's bodies; NULL: has no bound of its own */
+    atomic_size_t *client_bytes; /* memory of the client's bodies; NULL: has no bound of its own */
 };
 
 /* The texts are the connection's; NULL: absent. */

@@ -1,6 +1,7 @@
 /* libmicrohttpd's callbacks; see server.h. */
 #include "server.h"
 
+#include "closing.h"
 #include "server/system/log.h"
 
 #include <stddef.h>
@@ -157,13 +158,12 @@ static void reject_past(struct bag_http_mhd *mhd, struct bag_http_connection *co
 void bag_http_mhd_on_late(void *context, struct bag_http_connection *connection)
 {
     struct bag_http_mhd *mhd = context;
-    const struct bag_http_connection_limits *limits = &mhd->connections->limits;
     struct bag_problem problem BAG_UNSET;
     bool is_head = connection->stage == BAG_HTTP_CONNECTION_HEAD;
     bag_problem_set(&problem, BAG_ERROR_TIMEOUT,
                     is_head ? "the head of the request took longer than %d s"
                             : "the request took longer than %d s (request_timeout_s)",
-                    (int)(limits->timeouts_ms[connection->stage] / 1000));
+                    (int)(mhd->connections->timeouts_ms[connection->stage] / 1000));
     reject_past(mhd, connection, &problem);
 }
 
@@ -218,14 +218,14 @@ static bool check_head(const struct bag_http_mhd *mhd, struct bag_http_connectio
                                "this server was built with libmicrohttpd %s, which cannot be "
                                "trusted with chunks (1.0 can): send a Content-Length",
                                MHD_get_version());
-    return !connection->surplus || bag_problem_set(problem, BAG_ERROR_TOO_MANY_CONNECTIONS,
-                                                   "too many connections (max_connections)");
+    return connection->counts || bag_problem_set(problem, BAG_ERROR_TOO_MANY_CONNECTIONS,
+                                                 "too many connections (max_connections)");
 }
 
 static enum MHD_Result on_head(struct bag_http_mhd *mhd, struct bag_http_connection *connection)
 {
     struct bag_problem problem BAG_UNSET;
-    connection->late = bag_http_drain_on_begin(mhd->drain);
+    bag_http_connection_on_request(mhd->connections, connection);
     bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_BODY);
     bool is_valid = check_head(mhd, connection, &problem);
     return go_on(mhd, connection,
@@ -257,7 +257,7 @@ static void end_request(struct bag_http_mhd *mhd, struct bag_http_connection *co
     struct bag_http_request *request = connection->request;
     connection->request = NULL;
     bag_http_request_end(request, sent || connection->is_answered);
-    bag_http_drain_on_end(mhd->drain, connection->late);
+    bag_http_connection_on_request_end(mhd->connections, connection);
 }
 
 void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, void **state,
@@ -283,17 +283,15 @@ void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, vo
 {
     struct bag_http_mhd *mhd = context;
     struct bag_http_connection *connection = *state;
-    (void)handle;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        *state = mhd->connections->arriving;
-        if (*state)
-            bag_http_connection_begin(mhd->connections, *state);
+        *state = bag_http_connection_begin(
+            mhd->connections,
+            MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
     } else if (connection) {
         /* Where epoll has no memory for it, the library closes it without completing its request.
          */
         if (connection->request)
             end_request(mhd, connection, false);
-        bag_http_client_release(mhd->acceptor, connection->client);
         bag_http_connection_remove(mhd->connections, connection);
     }
 }

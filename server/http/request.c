@@ -225,7 +225,7 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
 /* Moves the body to a larger place. */
 static bool reserve(struct bag_http_request *request, size_t room)
 {
-    size_t *client_bytes = request->line.client_bytes;
+    atomic_size_t *client_bytes = request->line.client_bytes;
     const struct bag_budget *budget = request->context->buffers.budget;
     size_t most = budget ? budget->max_bytes / 4 * CLIENT_QUARTERS : SIZE_MAX;
     size_t others = client_bytes ? *client_bytes - request->body_room : 0;

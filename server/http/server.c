@@ -1,9 +1,6 @@
 /* libmicrohttpd on a libuv loop; see server.h. */
 #include "server.h"
 
-#include "connection.h"
-#include "server/system/log.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,13 +27,8 @@
 /* How often memory that was not needed in the meantime is given back. */
 #define TRIM_MS 1000
 
-/* One address gets as many connections at least, unless the option says otherwise. */
-#define MIN_SHARE 64
 /* Smaller replies are not compressed. */
 #define MIN_PACKED_BYTES (16 << 10)
-
-/* Connections of the second listener beyond its limit, which are told so. */
-#define ADMIN_SURPLUS 4
 
 /* Paths stay as they were sent: routes decode one segment at a time, so that an encoded slash stays
  * part of a name. */
@@ -67,9 +59,8 @@ static void report_levels(const struct bag_http_server *server)
     if (!server->context.recorder)
         return;
     struct bag_metrics_levels levels = {
-        .in_flight = bag_counter_get(&server->drain.in_flight),
-        .connections = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
-                           ->num_connections,
+        .in_flight = bag_counter_get(&server->connections.in_flight),
+        .connections = atomic_load(&server->connections.count),
         .queued = server->context.engine.queue.load.waiting,
         .queued_bytes = server->context.engine.queue.bytes,
     };
@@ -98,17 +89,31 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
     return timed;
 }
 
+/* Where the library cannot take a socket, it closes it. Newer ones (1.0) tell of a connection in
+ * their next round alone. */
+static void give_arrivals(struct bag_http_server *server)
+{
+    struct bag_http_connection *next;
+    bag_http_arrivals_take(&server->connections);
+    for (struct bag_http_connection *one = server->connections.arriving; one; one = next) {
+        struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+        socklen_t bytes = sizeof from;
+        next = one->next;
+        getpeername(one->fd, (struct sockaddr *)&from, &bytes);
+        MHD_add_connection(server->daemon, one->fd, (struct sockaddr *)&from, bytes);
+    }
+}
+
 /* Where the library has more to do than its rounds, the loop comes back without sleeping, after
  * signals and finished work had their turn: a timer of 0 ms that is set from its own callback would
  * keep libuv from ever getting there. */
 void bag_http_server_run(struct bag_http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG timeout_ms;
-    server->connections.ended = false;
+    give_arrivals(server);
     bool timed = run_library(server, &timeout_ms);
+    bag_http_arrivals_end(&server->connections);
     bag_engine_dispatch(&server->context.engine);
-    if (server->connections.ended)
-        bag_http_acceptor_on_ended(&server->acceptor);
     if (timed && timeout_ms == 0)
         uv_idle_start(&server->again, on_again);
     else
@@ -139,7 +144,7 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
         &server->mhd, MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, &server->mhd,
         MHD_OPTION_URI_LOG_CALLBACK, bag_http_mhd_on_target, &server->mhd,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
-        server->context.service->max_in_library, MHD_OPTION_END);
+        (unsigned)server->connections.acceptor->limits.accepted, MHD_OPTION_END);
 }
 
 /* Options of a library that is older than its header are not known to it. */
@@ -184,25 +189,22 @@ static struct bag_infer_limits infer_limits(const struct bag_option_values *opti
     };
 }
 
-static void init_connections(struct bag_http_server *server)
+static void init_connections(struct bag_http_server *server, struct bag_http_acceptor *acceptor)
 {
-    struct bag_service *service = server->context.service;
-    const struct bag_option_values *options = &service->config->options;
-    bool infers = server->context.infers;
+    const struct bag_option_values *options = &server->context.service->config->options;
     uint64_t request_ms = (uint64_t)options->request_timeout_s * 1000;
-    struct bag_http_connection_limits limits = {
-        .connections = infers ? service->max_connections : service->max_admin_connections,
-        .total = infers ? &service->connections : &service->admin_connections,
+    server->connections = (struct bag_http_connections){
+        .acceptor = acceptor,
+        .engine = &server->context.engine,
+        .on_late = bag_http_mhd_on_late,
+        .context = &server->mhd,
         .idle_timeout_ms = (uint64_t)options->idle_timeout_s * 1000,
         .timeouts_ms = {[BAG_HTTP_CONNECTION_IDLE] = (uint64_t)options->idle_timeout_s * 1000,
                         [BAG_HTTP_CONNECTION_HEAD] =
                             request_ms < MAX_HEAD_MS ? request_ms : MAX_HEAD_MS,
                         [BAG_HTTP_CONNECTION_BODY] = request_ms,
-                        [BAG_HTTP_CONNECTION_READING] = (uint64_t)options->reply_timeout_s * 1000},
-    };
-    bag_http_connections_init(&server->connections, server->loop, &limits);
-    server->connections.on_late = bag_http_mhd_on_late;
-    server->connections.context = &server->mhd;
+                        [BAG_HTTP_CONNECTION_READING] = (uint64_t)options->reply_timeout_s * 1000}};
+    bag_http_connections_init(&server->connections, server->loop);
 }
 
 /* The members of the context that are neither the caller's nor zero. */
@@ -225,53 +227,6 @@ static bool init_context(struct bag_http_server *server)
     return true;
 }
 
-static void stop_accepting(void *context)
-{
-    struct bag_http_server *server = context;
-    bag_http_acceptor_stop(&server->acceptor);
-}
-
-/* Where the library cannot take a socket, it closes it. Newer ones (1.0) tell of a connection in
- * their next round alone. */
-static void take_arriving(void *context)
-{
-    struct bag_http_server *server = context;
-    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
-    socklen_t bytes = sizeof from;
-    int fd = server->connections.arriving->fd;
-    getpeername(fd, (struct sockaddr *)&from, &bytes);
-    if (MHD_add_connection(server->daemon, fd, (struct sockaddr *)&from, bytes) == MHD_YES &&
-        server->connections.arriving)
-        bag_http_server_run(server);
-    uv_idle_start(&server->again, on_again);
-}
-
-/* Of one address: half, so that no client keeps all others out. Where there are few connections,
- * one that is idle makes room soon enough. */
-static size_t default_share(size_t max_connections)
-{
-    return max_connections > 2 * MIN_SHARE ? max_connections / 2 : MIN_SHARE;
-}
-
-static bool start_acceptor(struct bag_http_server *server, struct bag_problem *problem)
-{
-    const struct bag_service *service = server->context.service;
-    const struct bag_option_values *options = &service->config->options;
-    size_t share = (size_t)options->max_connections_per_client;
-    server->acceptor = (struct bag_http_acceptor){
-        .loop = server->loop,
-        .listener = &server->listener,
-        .connections = &server->connections,
-        .max_connections = server->context.infers ? service->max_in_library
-                                                  : service->max_admin_connections + ADMIN_SURPLUS,
-        .max_per_client = share ? share : default_share(service->max_connections),
-        .reads_proxy_headers =
-            server->context.infers && options->proxy_protocol == BAG_PROXY_PROTOCOL_V2,
-        .take = take_arriving,
-        .server = server};
-    return bag_http_acceptor_start(&server->acceptor, options->trusted_proxies, problem);
-}
-
 /* The loop calls the daemon when its sockets are ready, when its next time-out passes, and at once
  * where it has more to do. */
 static bool watch_daemon(struct bag_http_server *server)
@@ -292,7 +247,7 @@ static bool watch_daemon(struct bag_http_server *server)
 
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                            struct bag_service *service, struct bag_reader *reader,
-                           const struct bag_listener *listener, bool infers,
+                           struct bag_http_acceptor *acceptor, bool infers,
                            struct bag_problem *problem)
 {
     memset(server, 0, sizeof *server);
@@ -302,20 +257,11 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     server->context.infers = infers;
     server->mhd = (struct bag_http_mhd){.context = &server->context,
                                         .connections = &server->connections,
-                                        .acceptor = &server->acceptor,
-                                        .drain = &server->drain};
-    server->drain = (struct bag_http_drain){.loop = loop,
-                                            .connections = &server->connections,
-                                            .listener = &server->listener,
-                                            .stop_accepting = stop_accepting,
-                                            .server = server};
-    server->mhd.checks_host = is_on_loopback(listener);
+                                        .checks_host = is_on_loopback(acceptor->listener)};
     if (!check_version(problem))
         return false;
-    if (bag_listener_share(listener, &server->listener)) {
-        init_connections(server);
-        server->daemon = init_context(server) ? start_daemon(server) : NULL;
-    }
+    init_connections(server, acceptor);
+    server->daemon = init_context(server) ? start_daemon(server) : NULL;
     if (!server->daemon)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM,
                                "libmicrohttpd cannot start: too few descriptors or "
@@ -323,7 +269,8 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     if (!watch_daemon(server))
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
     bag_http_server_run(server);
-    return start_acceptor(server, problem);
+    bag_http_acceptor_add(acceptor, &server->connections);
+    return true;
 }
 
 void bag_http_server_stop(struct bag_http_server *server)
@@ -332,7 +279,6 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_timer_stop(&server->timer);
     uv_idle_stop(&server->again);
     MHD_stop_daemon(server->daemon);
-    bag_http_watches_stop(&server->connections);
     bag_http_connections_stop(&server->connections);
     bag_engine_stop(&server->context.engine);
     uv_close((uv_handle_t *)&server->poll, NULL);

@@ -6,6 +6,7 @@
 #ifndef BAG_HTTP_SERVER_H
 #define BAG_HTTP_SERVER_H
 
+#include "accept.h"
 #include "connection.h"
 #include "request.h"
 
@@ -21,8 +22,6 @@
 struct bag_http_mhd {
     struct bag_http_context *context; /* borrowed, as all */
     struct bag_http_connections *connections;
-    struct bag_http_acceptor *acceptor;
-    struct bag_http_drain *drain;
     bool checks_host; /* its listener is on a loopback address */
 };
 
@@ -59,29 +58,25 @@ struct bag_http_server {
     uv_loop_t *loop;                         /* borrowed */
     struct bag_http_context context;         /* what requests share */
     struct bag_http_connections connections; /* the open ones */
-    struct bag_http_acceptor acceptor;
-    struct bag_http_drain drain;
-    struct bag_http_mhd mhd;      /* the library's callbacks' */
-    struct bag_listener listener; /* owned; closed by the drain */
-    struct MHD_Daemon *daemon;    /* owned */
-    uv_poll_t poll;               /* on the daemon's epoll descriptor */
-    uv_timer_t timer;             /* the daemon's next time-out */
-    uv_timer_t trim;              /* of kept memory */
-    uv_idle_t again;              /* runs while the daemon has more to do at once */
+    struct bag_http_mhd mhd;                 /* the library's callbacks' */
+    struct MHD_Daemon *daemon;               /* owned */
+    uv_poll_t poll;                          /* on the daemon's epoll descriptor */
+    uv_timer_t timer;                        /* the daemon's next time-out */
+    uv_timer_t trim;                         /* of kept memory */
+    uv_idle_t again;                         /* runs while the daemon has more to do at once */
 };
 
-/* Serves on a listening socket, of which it takes a descriptor of its own, what `reader`, which is
- * open and the loop's, reads. One that does not infer
- * rejects that, and answers all else. */
+/* Serves the connections that the acceptor hands over; `reader` is open and the loop's. One that
+ * does not infer rejects that, and answers all else. */
 bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
                            struct bag_service *service, struct bag_reader *reader,
-                           const struct bag_listener *listener, bool infers,
+                           struct bag_http_acceptor *acceptor, bool infers,
                            struct bag_problem *problem);
 
 /* Lets the daemon do what it can at once; to be called after every resume. */
 void bag_http_server_run(struct bag_http_server *server);
 
-/* Ends the library's daemon after a drain, which has closed its socket. The handles close as the
+/* Ends the library's daemon after a drain. The handles close as the
  * loop goes on; `server` must live until then. */
 void bag_http_server_stop(struct bag_http_server *server);
 

@@ -23,13 +23,7 @@ struct bag_service {
     const struct bag_config *config;
     struct bag_registry registry; /* each loop is a reader of it */
     _Atomic enum bag_service_state state;
-    size_t max_connections;    /* as the option says, or as descriptors allow */
-    unsigned max_in_library;   /* connections of one loop, with those that are told that there
-                                  are too many */
-    atomic_size_t connections; /* of all loops */
-    /* The second listener has its own: clients who take all others keep no probe out. */
-    size_t max_admin_connections;
-    atomic_size_t admin_connections;
+    size_t max_connections;         /* as the option says, or as descriptors allow */
     struct bag_workers *workers;    /* borrowed; of all loops */
     struct bag_updates *updates;    /* borrowed; NULL: rows never change */
     struct bag_loader *loader;      /* borrowed; changes the models */

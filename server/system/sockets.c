@@ -322,13 +322,6 @@ void bag_listener_take(struct bag_listener *listener, int fd)
     *listener = (struct bag_listener){.kind = BAG_LISTENER_PASSED, .fd = fd, .port = port_of(fd)};
 }
 
-bool bag_listener_share(const struct bag_listener *listener, struct bag_listener *copy)
-{
-    *copy = *listener;
-    copy->fd = fcntl(listener->fd, F_DUPFD_CLOEXEC, 0);
-    return copy->fd >= 0;
-}
-
 /* Drops a TCP segment that would begin a connection, and lets all others pass: those that complete
  * a connection which has begun, too. Closing the socket would reset what is on its way; a client
  * whose first segment is dropped sends it again a second later. The 13th byte holds the flags. */

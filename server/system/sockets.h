@@ -53,9 +53,6 @@ uint64_t bag_systemd_watchdog_ms(void);
 
 /* ---- listening sockets ----------------------------------------------------------------------- */
 
-/* Several loops may accept from one, each with a descriptor of its own: the socket is closed when
- * all of them are. */
-
 enum bag_listener_kind {
     BAG_LISTENER_TCP,
     BAG_LISTENER_UNIX,
@@ -81,9 +78,6 @@ bool bag_listener_open_unix(struct bag_listener *listener, const char *path, mod
 
 /* Takes a socket that listens already. */
 void bag_listener_take(struct bag_listener *listener, int fd);
-
-/* Another descriptor of the same socket, which is to be closed for itself. */
-bool bag_listener_share(const struct bag_listener *listener, struct bag_listener *copy);
 
 /* From here on no connection begins: clients of TCP try again, and are rejected once the socket is
  * closed; a Unix-domain socket is gone. Those that have begun are still to be accepted. A socket

@@ -4,24 +4,21 @@ import concurrent.futures
 import contextlib
 import os
 import pathlib
+import random
 import re
 import select
+import signal
+import socket
 
 import numpy as np
+import pytest
 
-from harness import Server, expect, expect_equal, run, scaled, wait_until
+from harness import TIMEOUT_S, Server, expect, expect_equal, run, scaled, seed, wait_until
 from held import TASKS_PER_WORKER, held_workers
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
 
 LOOPS = 3
-
-
-def thread_times(server):
-    """Clock ticks that each thread has used, by its number."""
-    tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
-    return {task: sum(map(int, (tasks / task / "stat").read_text().rsplit(")")[1].split()[11:13]))
-            for task in os.listdir(tasks)}
 
 
 def metric(client, name):
@@ -56,17 +53,110 @@ def test_answers_and_sums(directory):
         expect_equal(metric(client, "bagserve_queue_requests"), 0.0)
 
 
-def test_all_loops_work(directory):
-    """Whoever comes first accepts; in the long run every loop does."""
-    path = save(directory / "items.npy")
-    with Server("--table", f"items={path}", "--loops", LOOPS, "--workers", 1) as server:
-        def busy():
-            with concurrent.futures.ThreadPoolExecutor(8) as pool:
-                for result in [pool.submit(ask_often, server, 10) for _ in range(8)]:
-                    result.result()
-            return sum(ticks > 0 for ticks in thread_times(server).values()) >= LOOPS + 1
+# ---- who gets which connection ------------------------------------------------------------------
+LIVE = head("GET", "/v2/health/live")
 
-        wait_until(busy, "not all of the loops and the worker have done something")
+
+def sockets(server):
+    """The sockets that each epoll of the server waits for: of every loop its library's is one."""
+    folder = pathlib.Path(f"/proc/{server.process.pid}")
+    links = {}
+    for name in os.listdir(folder / "fd"):
+        with contextlib.suppress(FileNotFoundError):
+            links[name] = os.readlink(folder / "fd" / name)
+    polled = (re.findall(r"^tfd:\s+(\d+)", (folder / "fdinfo" / name).read_text(), re.M)
+              for name, link in links.items() if link == "anon_inode:[eventpoll]")
+    return [{links[fd] for fd in fds if links.get(fd, "").startswith("socket:")} for fds in polled]
+
+
+class Watched:
+    """A server, and how many connections each of its loops has."""
+
+    def __init__(self, server, address, stack):
+        self.server, self.address, self._stack = server, address, stack
+        self._before = set().union(*sockets(server))
+
+    def spread(self):
+        counts = (len(fds - self._before) for fds in sockets(self.server))
+        return sorted(count for count in counts if count)
+
+    def connect(self):
+        family = socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET
+        connection = self._stack.enter_context(socket.socket(family))
+        connection.settimeout(TIMEOUT_S)
+        connection.connect(self.address)
+        return connection
+
+    def one_by_one(self, count):
+        made = []
+        for _ in range(count):
+            made.append(self.connect())
+            ask(made[-1])
+        return made
+
+    def at_once(self, count):
+        """All of them wait when the server looks."""
+        self.server.send(signal.SIGSTOP)
+        made = [self.connect() for _ in range(count)]
+        self.server.send(signal.SIGCONT)
+        for connection in made:
+            ask(connection)
+        return made
+
+
+def ask(connection):
+    connection.sendall(LIVE)
+    expect(connection.recv(65536).startswith(b"HTTP/1.1 200"), "an answer")
+
+
+@contextlib.contextmanager
+def watched(directory, kind, loops):
+    path = directory / "socket"
+    options = ["--unix", path] if kind == "unix" else []
+    with Server("--table", f"items={save(directory / 'items.npy')}", "--loops", loops,
+                "--workers", 1, *options) as server, contextlib.ExitStack() as stack:
+        yield Watched(server, str(path) if kind == "unix" else (server.host, server.port), stack)
+
+
+@pytest.mark.parametrize("count", [64, 512])
+@pytest.mark.parametrize("how", [Watched.one_by_one, Watched.at_once])
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_connections_are_even(directory, kind, how, count):
+    loops = 8
+    with watched(directory, kind, loops) as server:
+        how(server, count)
+        expect_equal(server.spread(), [count // loops] * loops)
+
+
+def test_connections_stay_even(directory):
+    """Loops that have lost connections get those that come."""
+    loops, count = 4, 64
+    choose = random.Random(seed())
+    with watched(directory, "tcp", loops) as server:
+        made = server.one_by_one(count)
+        for _ in range(5):
+            choose.shuffle(made)
+            for connection in made[count // 2:]:
+                connection.close()
+            wait_until(lambda: sum(server.spread()) == count // 2, "the server has not noticed")
+            made[count // 2:] = server.at_once(count // 2)
+            expect_equal(server.spread(), [count // loops] * loops)
+
+
+# ---- limits are of all loops --------------------------------------------------------------------
+def test_share_of_a_client_is_shared(directory):
+    path = save(directory / "items.npy")
+    with Server("--table", f"items={path}", "--loops", LOOPS, "--max-connections-per-client",
+                5) as server, contextlib.ExitStack() as stack:
+        raws = [stack.enter_context(Raw(server)) for _ in range(20)]
+        for raw in raws:
+            with contextlib.suppress(OSError):  # it is closed already
+                raw.send(LIVE)
+        answered = 0
+        for raw in raws:
+            with contextlib.suppress(OSError):
+                answered += raw.reply() is not None
+        expect_equal(answered, 5)
 
 
 def test_limit_of_connections_is_shared(directory):
@@ -90,34 +180,39 @@ def test_limit_of_connections_is_shared(directory):
 
 
 def test_queue_limits_are_shared(directory):
-    """The limit is that of all loops' queues together."""
+    """One loop's queue may hold what all of them may together."""
     path = save(directory / "items.npy")
-    loops, limit = 2, 4
-    handed_out = loops * TASKS_PER_WORKER  # at most; these do not wait
+    loops, limit, surplus = 2, 8, 5
     with Server("--table", f"items={path}", "--loops", loops, "--workers", 1, "--max-queue-size",
                 limit, "--inline-work-us", 0) as server, contextlib.ExitStack() as stack:
         body, headers = infer_body([Tensor("indices", np.ones((1, 1), np.int64))], binary=True)
+        raws = []
+        for _ in range(2 * 20):  # every second one is the same loop's
+            raws.append(stack.enter_context(Raw(server)))
+            ask(raws[-1].socket)
+        raws = raws[::2]
         stack.enter_context(held_workers(server))
-        raws = [stack.enter_context(Raw(server)) for _ in range(32)]
-        for raw in raws:
+        asked = raws[:TASKS_PER_WORKER + limit + surplus]
+        for raw in asked:
             raw.send(head("POST", "/v2/models/items/infer", headers, body))
+            for _ in range(3):  # in later turns: each batch that is handed out is of one request
+                ask(raws[-1].socket)
 
         def told():
-            return [raw for raw in raws if select.select([raw.socket], [], [], 0)[0]]
+            return [raw for raw in asked if select.select([raw.socket], [], [], 0)[0]]
 
-        # Loops that are asked at once may each take the last place, and each has room for one of
-        # who fills the queue by way of others.
-        wait_until(lambda: len(told()) >= len(raws) - limit - 2 * loops - handed_out,
-                   "too many wait")
+        wait_until(lambda: len(told()) >= surplus, "too few are told")
+        expect_equal(len(told()), surplus)
         for raw in told():
             reply = raw.reply()
             expect("queue is full" in reply.expect(503).error(), reply)
-            expect(f"(max_queue_size) is {limit}" in reply.error(), reply.error())
+            expect(f"{limit} requests wait; the limit (max_queue_size) is {limit}"
+                   in reply.error(), reply.error())
 
 
 def test_rejects_other_numbers(directory):
     path = save(directory / "items.npy")
-    for text in ("0", "257", "two"):
+    for text in ("-1", "257", "two"):
         result = run("serve", "--check", "--table", f"items={path}", "--loops", text)
         expect_equal(result.returncode, 1, f"--loops {text}")
         expect("loops" in result.stderr, result.stderr)

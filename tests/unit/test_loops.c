@@ -6,15 +6,12 @@
 static void test_limits_without_want(void **state)
 {
     (void)state;
-    struct bag_connection_limits limits = bag_loops_limit_connections(4096, 1 << 20, 1);
+    struct bag_http_acceptor_limits limits = bag_loops_limit_connections(4096, 1 << 20);
     assert_int_equal(limits.connections, 4096);
-    assert_int_equal(limits.in_library, 4096 + 512 + 16);
-    limits = bag_loops_limit_connections(4096, 1 << 20, 4);
-    assert_int_equal(limits.connections, 4096);
-    assert_int_equal(limits.in_library, 4096 + (512 + 16) / 4);
-    limits = bag_loops_limit_connections(1, SIZE_MAX, 1);
+    assert_int_equal(limits.accepted, 4096 + 512 + 16);
+    limits = bag_loops_limit_connections(1, SIZE_MAX);
     assert_int_equal(limits.connections, 1);
-    assert_int_equal(limits.in_library, 17);
+    assert_int_equal(limits.accepted, 17);
 }
 
 /* Where descriptors are short, as many as fit; one more would not. */
@@ -22,10 +19,10 @@ static void test_limits_by_descriptors(void **state)
 {
     (void)state;
     for (size_t descriptors = 0; descriptors < 8000; descriptors++) {
-        struct bag_connection_limits limits = bag_loops_limit_connections(4096, descriptors, 1);
+        struct bag_http_acceptor_limits limits = bag_loops_limit_connections(4096, descriptors);
         size_t usable = descriptors / 4 * 3;
         assert_in_range(limits.connections, 1, 4096);
-        assert_true(limits.in_library <= usable || limits.connections == 1);
+        assert_true(limits.accepted <= usable || limits.connections == 1);
         if (limits.connections < 4096 && usable > 40)
             assert_true(limits.connections + 9 + (limits.connections + 9) / 8 + 16 > usable);
         if (usable >= 4096 + 512 + 16)
@@ -33,11 +30,20 @@ static void test_limits_by_descriptors(void **state)
     }
 }
 
+static void test_loops_by_processors(void **state)
+{
+    static const unsigned expected[][2] = {{1, 1}, {8, 1}, {15, 1}, {16, 2}, {64, 8}, {4096, 256}};
+    (void)state;
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
+        assert_int_equal(bag_loops_default(expected[i][0]), expected[i][1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_limits_without_want),
         cmocka_unit_test(test_limits_by_descriptors),
+        cmocka_unit_test(test_loops_by_processors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
