@@ -71,16 +71,20 @@ struct bagserve_client {
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-/* `url` as "http://HOST:PORT" or "https://HOST:PORT", or with a slash at its end. NULL without
- * memory. */
+/* `url` as "http://HOST:PORT" or "https://HOST:PORT", or with a slash at its end; or
+ * "unix:///PATH" of a Unix-domain socket. NULL without memory. */
 static inline struct bagserve_client *bagserve_open(const char *url, long timeout_ms)
 {
     struct bagserve_client *client = calloc(1, sizeof *client);
+    const char *path = strncmp(url, "unix://", 7) == 0 ? url + 7 : NULL;
     if (!client)
         return NULL;
+    if (path)
+        url = "http://localhost";
     client->curl = curl_easy_init();
     client->url = malloc(strlen(url) + 1);
-    if (!client->curl || !client->url) {
+    if (!client->curl || !client->url ||
+        (path && curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH, path) != CURLE_OK)) {
         if (client->curl)
             curl_easy_cleanup(client->curl);
         free(client->url);
