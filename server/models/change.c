@@ -10,63 +10,45 @@
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-/* What is to be published: models, of which some are default versions. */
+/* What is to be published; of each model one hold is its own. */
 struct listing {
-    struct bag_model **models; /* each held */
-    bool *preferred;
-    const char **notes; /* borrowed */
+    struct bag_listed *models;
     size_t count;
 };
 
-static void free_listing(struct listing *listing)
-{
-    for (size_t i = 0; i < listing->count; i++)
-        bag_model_drop(listing->models[i]);
-    free(listing->models);
-    free(listing->preferred);
-    free(listing->notes);
-}
-
-static bool make_listing(struct listing *listing, size_t room)
-{
-    *listing = (struct listing){.models = calloc(room + 1, sizeof *listing->models),
-                                .preferred = calloc(room + 1, sizeof *listing->preferred),
-                                .notes = calloc(room + 1, sizeof *listing->notes)};
-    return listing->models && listing->preferred && listing->notes;
-}
-
 /* Takes over the caller's hold of the model; false where it is NULL. */
-static bool list_model(struct listing *listing, struct bag_model *model, bool is_default)
+static bool list_model(struct listing *listing, struct bag_model *model, bool is_default,
+                       const char *note)
 {
-    listing->models[listing->count] = model;
-    listing->preferred[listing->count] = is_default;
+    listing->models[listing->count] = (struct bag_listed){model, is_default, note};
     listing->count += model != NULL;
     return model;
 }
 
-static bool list_entry(struct listing *listing, const struct bag_change_entry *entry)
+static void list_entry(struct listing *listing, const struct bag_change_entry *entry)
 {
-    listing->notes[listing->count] = entry->note;
-    return list_model(listing, bag_model_hold(entry->model), entry->is_default);
+    list_model(listing, bag_model_hold(entry->model), entry->is_default, entry->note);
 }
 
-static bool publish(struct bag_registry *registry, const struct listing *listing,
+/* Publishes what was listed, if all was, and frees the listing. */
+static bool publish(struct bag_registry *registry, struct listing *listing, bool ok,
                     struct bag_problem *problem)
 {
     struct bag_snapshot *snapshot =
-        bag_snapshot_make(listing->models, listing->count, registry->max_readers);
-    bool ok = snapshot || bag_problem_no_memory(problem);
-    for (size_t i = 0; ok && i < listing->count; i++) {
-        if (listing->preferred[i])
-            bag_snapshot_prefer(snapshot, listing->models[i]);
-        if (listing->notes[i] &&
-            !bag_snapshot_note(snapshot, listing->models[i], listing->notes[i]))
-            ok = bag_problem_no_memory(problem);
-    }
-    ok = ok && bag_registry_publish(registry, snapshot, problem);
+        ok ? bag_snapshot_make(listing->models, listing->count, registry->max_readers) : NULL;
+    ok = snapshot ? bag_registry_publish(registry, snapshot, problem)
+                  : bag_problem_no_memory(problem);
     if (!ok && snapshot)
         bag_snapshot_free(snapshot);
+    for (size_t i = 0; i < listing->count; i++)
+        bag_model_drop(listing->models[i].model);
+    free(listing->models);
     return ok;
+}
+
+static struct listing make_listing(size_t room)
+{
+    return (struct listing){.models = calloc(room + 1, sizeof(struct bag_listed))};
 }
 
 static bool is_same(const struct bag_model *model, const struct bag_change_entry *entry)
@@ -118,20 +100,19 @@ static bool has_announced(const struct bag_change_plan *plan, const struct bag_m
 static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model_state state,
                               const char *reason, struct bag_problem *problem)
 {
-    struct listing listing;
-    bool ok = make_listing(&listing, plan->num_prior + plan->count);
+    struct listing listing = make_listing(plan->num_prior + plan->count);
+    bool ok = listing.models != NULL;
     for (size_t i = 0; ok && i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
-        if (has_announced(plan, model))
-            continue;
         if (is_dropped(plan, model))
             ok =
+                has_announced(plan, model) ||
                 list_model(&listing,
                            bag_model_without_table(model->name, model->version, BAG_MODEL_UNLOADING,
                                                    "makes room for another version"),
-                           plan->prior[i].is_default);
-        else
-            ok = list_entry(&listing, &plan->prior[i]);
+                           plan->prior[i].is_default, NULL);
+        else if (!has_announced(plan, model))
+            list_entry(&listing, &plan->prior[i]);
     }
     for (size_t i = 0; ok && i < plan->count; i++) {
         const struct bag_change_entry *entry = &plan->entries[i];
@@ -139,13 +120,11 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
             ok = list_model(&listing,
                             bag_model_without_table(bag_entry_name(entry), bag_entry_version(entry),
                                                     state, reason),
-                            false);
+                            false, NULL);
         else if (plan->num_prior == 0 && entry->model)
-            ok = list_model(&listing, bag_model_hold(entry->model), false);
+            list_model(&listing, bag_model_hold(entry->model), false, NULL);
     }
-    ok = ok ? publish(plan->changer->registry, &listing, problem) : bag_problem_no_memory(problem);
-    free_listing(&listing);
-    return ok;
+    return publish(plan->changer->registry, &listing, ok, problem);
 }
 
 /* ---- what is unloaded first ------------------------------------------------------------------ */
@@ -173,11 +152,6 @@ static bool holds_dropped(const struct bag_change_plan *plan, const struct bag_m
     return false;
 }
 
-static void drop_model(struct bag_change_plan *plan, struct bag_model *model)
-{
-    plan->dropped[plan->num_dropped++] = bag_model_hold(model);
-}
-
 /* Tables that make room, and the collections over them. */
 static bool find_dropped(struct bag_change_plan *plan, struct bag_problem *problem)
 {
@@ -187,12 +161,12 @@ static bool find_dropped(struct bag_change_plan *plan, struct bag_problem *probl
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (model->memory && wants_room(plan, model->name) && !bag_change_uses(plan, model->stored))
-            drop_model(plan, model);
+            plan->dropped[plan->num_dropped++] = bag_model_hold(model);
     }
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (!model->memory && holds_dropped(plan, model))
-            drop_model(plan, model);
+            plan->dropped[plan->num_dropped++] = bag_model_hold(model);
     }
     return true;
 }
@@ -227,27 +201,20 @@ static bool replace_dropped(struct bag_change_plan *plan, struct bag_problem *pr
     return true;
 }
 
-/* Waits until no request reads the model any more. */
-static bool wait_for(struct bag_change_plan *plan, const struct bag_model *model,
-                     struct bag_problem *problem)
-{
-    struct bag_changer *changer = plan->changer;
-    if (changer->wait_until_left(changer->context, model, own_holds(plan, model)))
-        return true;
-    if (changer->cancelled && atomic_load(changer->cancelled))
-        return bag_problem_set(problem, BAG_ERROR_DRAINING, "the server is stopping");
-    return bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                           "model '%s' version %s: requests do not end that still read its table, "
-                           "so that it cannot be unloaded first",
-                           model->name, model->version);
-}
-
 /* Waits until no request reads them any more, and frees them. */
 static bool free_dropped(struct bag_change_plan *plan, struct bag_problem *problem)
 {
+    const struct bag_changer *changer = plan->changer;
     for (size_t i = 0; i < plan->num_dropped; i++) {
-        if (!wait_for(plan, plan->dropped[i], problem))
-            return false;
+        const struct bag_model *model = plan->dropped[i];
+        if (changer->wait_until_left(changer->context, model, own_holds(plan, model)))
+            continue;
+        if (changer->cancelled && atomic_load(changer->cancelled))
+            return bag_problem_set(problem, BAG_ERROR_DRAINING, "the server is stopping");
+        return bag_problem_set(problem, BAG_ERROR_CONFLICT,
+                               "model '%s' version %s: requests do not end that still read its "
+                               "table, so that it cannot be unloaded first",
+                               model->name, model->version);
     }
     if (!replace_dropped(plan, problem))
         return false;
@@ -259,14 +226,12 @@ static bool free_dropped(struct bag_change_plan *plan, struct bag_problem *probl
 /* What was published goes on. */
 static void restore_dropped(struct bag_change_plan *plan)
 {
-    struct listing listing;
-    struct bag_problem ignored;
-    bool ok = make_listing(&listing, plan->num_prior);
-    for (size_t i = 0; ok && i < plan->num_prior; i++)
-        ok = list_entry(&listing, &plan->prior[i]);
-    if (!ok || !publish(plan->changer->registry, &listing, &ignored))
-        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", "not enough memory"));
-    free_listing(&listing);
+    struct listing listing = make_listing(plan->num_prior);
+    struct bag_problem why;
+    for (size_t i = 0; listing.models && i < plan->num_prior; i++)
+        list_entry(&listing, &plan->prior[i]);
+    if (!publish(plan->changer->registry, &listing, listing.models, &why))
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", why.text));
 }
 
 static size_t dropped_bytes(const struct bag_change_plan *plan)
@@ -331,22 +296,20 @@ static struct bag_model *find_unloaded(const struct bag_change_plan *plan,
 static bool publish_entries(const struct bag_change_plan *plan, bool leaving,
                             struct bag_problem *problem)
 {
-    struct listing listing;
-    bool ok = make_listing(&listing, plan->count);
+    struct listing listing = make_listing(plan->count);
+    bool ok = listing.models != NULL;
     for (size_t i = 0; ok && i < plan->count; i++) {
         const struct bag_change_entry *entry = &plan->entries[i];
-        struct bag_model *model = entry->model;
+        const struct bag_model *model = entry->model;
         if (leaving && find_unloaded(plan, model))
             ok = list_model(&listing,
                             bag_model_without_table(model->name, model->version,
                                                     BAG_MODEL_UNLOADING, "it is being unloaded"),
-                            entry->is_default);
+                            entry->is_default, NULL);
         else
-            ok = list_entry(&listing, entry);
+            list_entry(&listing, entry);
     }
-    ok = ok ? publish(plan->changer->registry, &listing, problem) : bag_problem_no_memory(problem);
-    free_listing(&listing);
-    return ok;
+    return publish(plan->changer->registry, &listing, ok, problem);
 }
 
 static void log_entry(const struct bag_change_plan *plan, const struct bag_model *model)
@@ -415,10 +378,52 @@ static void give_up(struct bag_change_plan *plan, const struct bag_problem *why)
         bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", ignored.text));
 }
 
+/* Whether a version that is mapped from its file is the default one from here on, and was not. */
+static bool is_new_mapped(const struct bag_change_plan *plan, const struct bag_change_entry *entry)
+{
+    bool found =
+        entry->is_default && !bag_model_is_collection(entry->model) && entry->model->mapped;
+    for (size_t i = 0; found && i < plan->num_prior; i++)
+        found = plan->prior[i].model != entry->model || !plan->prior[i].is_default;
+    return found;
+}
+
+/* A version that is mapped gets no updates, and may have been checked long ago: nothing that was
+ * acknowledged since is left out, and what it takes the place of takes no more. */
+static bool close_updates(const struct bag_change_plan *plan, struct bag_problem *problem)
+{
+    struct bag_updates *updates = plan->changer->updates;
+    bool checks = updates && plan->kind != BAG_CHANGE_START, ok = true;
+    for (size_t i = 0; checks && ok && i < plan->count; i++) {
+        const struct bag_model *model = plan->entries[i].model;
+        if (!is_new_mapped(plan, &plan->entries[i]))
+            continue;
+        for (size_t j = 0; j < plan->num_prior; j++) {
+            const struct bag_model *old = plan->prior[j].model;
+            if (old->stored && strcmp(old->name, model->name) == 0 &&
+                !bag_change_uses(plan, old->stored))
+                bag_updates_close(old->memory->live, true);
+        }
+        struct bag_updates_table table = bag_change_updates_table(model);
+        ok = bag_updates_attach(updates, &table, problem);
+    }
+    return ok;
+}
+
+static void open_updates(const struct bag_change_entry *entries, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (entries[i].model->stored)
+            bag_updates_close(entries[i].model->memory->live, false);
+    }
+}
+
 static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     bool leaving = unloads(plan);
-    if (!publish_entries(plan, leaving, problem)) {
+    open_updates(plan->entries, plan->count);
+    if (!close_updates(plan, problem) || !publish_entries(plan, leaving, problem)) {
+        open_updates(plan->prior, plan->num_prior);
         give_up(plan, problem);
         return false;
     }
@@ -452,48 +457,28 @@ void bag_changer_tell_refusal(struct bag_changer *changer)
     const struct bag_refusal *refusal = &changer->refusal;
     const struct bag_snapshot *current =
         atomic_load_explicit(&changer->registry->current, memory_order_relaxed);
-    struct listing listing;
-    struct bag_problem ignored;
-    char note[sizeof ignored.text + 128];
+    struct bag_problem why;
+    char note[sizeof why.text + 128];
     if (!*refusal->name || !current)
         return;
     snprintf(note, sizeof note, BAG_LOADED_BEFORE "%s", refusal->problem.text);
-    bool ok = make_listing(&listing, current->count + 1), is_ready = false;
-    for (size_t i = 0; ok && i < current->count; i++) {
+    struct listing listing = make_listing(current->count + 1);
+    bool is_ready = false;
+    for (size_t i = 0; listing.models && i < current->count; i++) {
         struct bag_model *model = current->listed[i];
         bool is_refused = strcmp(model->name, refusal->name) == 0 &&
                           strcmp(model->version, refusal->version) == 0;
         is_ready |= is_refused && model->state == BAG_MODEL_READY;
-        if (is_refused && model->state != BAG_MODEL_READY)
-            continue;
-        listing.notes[listing.count] = is_refused ? note : bag_snapshot_find_note(current, model);
-        ok = list_model(&listing, bag_model_hold(model), bag_snapshot_prefers(current, model));
+        if (!is_refused || model->state == BAG_MODEL_READY)
+            list_model(&listing, bag_model_hold(model), bag_snapshot_prefers(current, model),
+                       is_refused ? note : bag_snapshot_find_note(current, model));
     }
-    ok = ok && (is_ready ||
-                list_model(&listing,
-                           bag_model_without_table(refusal->name, refusal->version,
-                                                   BAG_MODEL_UNAVAILABLE, refusal->problem.text),
-                           false));
-    if (!ok || !publish(changer->registry, &listing, &ignored))
-        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", "not enough memory"));
-    free_listing(&listing);
-}
-
-bool bag_changer_tell_served(const struct bag_changer *changer, struct bag_control *control)
-{
-    const struct bag_snapshot *current =
-        atomic_load_explicit(&changer->registry->current, memory_order_relaxed);
-    for (size_t i = 0; i < control->count; i++) {
-        struct bag_control_item *item = &control->items[i];
-        size_t count;
-        struct bag_model *const *models = bag_snapshot_versions(current, item->name, &count);
-        item->served = calloc(count + 1, sizeof *item->served);
-        if (!item->served)
-            return false;
-        for (size_t j = 0; j < count; j++) {
-            if (models[j]->state == BAG_MODEL_READY)
-                item->served[item->num_served++] = models[j]->version_number;
-        }
-    }
-    return true;
+    bool ok = listing.models &&
+              (is_ready ||
+               list_model(&listing,
+                          bag_model_without_table(refusal->name, refusal->version,
+                                                  BAG_MODEL_UNAVAILABLE, refusal->problem.text),
+                          false, NULL));
+    if (!publish(changer->registry, &listing, ok, &why))
+        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", why.text));
 }

@@ -136,9 +136,6 @@ size_t bag_change_plan_bytes(const struct bag_change_plan *plan);
 /* Says in the index what the last plan was refused for. */
 void bag_changer_tell_refusal(struct bag_changer *changer);
 
-/* Notes of each item of a request which versions are served. False without memory. */
-bool bag_changer_tell_served(const struct bag_changer *changer, struct bag_control *control);
-
 /* Loads what multiplies, where a model that is to be loaded projects and none was before. */
 bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem *problem);
 
@@ -278,10 +275,10 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
 /* Finds what collections are over; makes those anew whose tables are others. */
 bool bag_change_resolve_collections(struct bag_change_plan *plan, struct bag_problem *problem);
 
-/* Whether a change is made without a collection that cannot be made: one that was tried again, or,
- * at the start, one that the configuration names over a table in the folder of models, of which
- * there may be another version at any time. A file of its own that cannot be read ends the start.
- */
+/* Whether a change is made without a collection that cannot be made: one that was tried again, or
+ * one that does not serve and the configuration names, as that is read, over a table in the folder
+ * of models, of which there may be another version at any time. A file of its own that cannot be
+ * read is a mistake of the configuration. */
 bool bag_change_goes_without(const struct bag_change_plan *plan,
                              const struct bag_change_entry *entry, const struct bag_problem *why);
 
@@ -293,9 +290,8 @@ void bag_change_begin_loading(struct bag_change_plan *plan);
 bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem);
 void bag_change_end_loading(struct bag_change_plan *plan, bool ok);
 
-/* A model's table as updates know it. `deltas` is the caller's, and outlives it. */
-struct bag_updates_table bag_change_updates_table(const struct bag_model *model,
-                                                  const char *deltas);
+/* A model's table as updates know it. */
+struct bag_updates_table bag_change_updates_table(const struct bag_model *model);
 
 /* Counts a change that could not be made. */
 void bag_changer_count_failure(struct bag_changer *changer);

@@ -242,14 +242,14 @@ static int64_t rows_to_keep(const struct bag_model *model, const struct bag_live
     return most;
 }
 
-struct bag_updates_table bag_change_updates_table(const struct bag_model *model, const char *deltas)
+struct bag_updates_table bag_change_updates_table(const struct bag_model *model)
 {
     return (struct bag_updates_table){.name = model->name,
                                       .version = model->version_number,
                                       .memory = model->memory,
                                       .reader = &model->features[0].reader,
                                       .through = bag_source_updates_through(model->source),
-                                      .deltas = deltas};
+                                      .deltas = model->source->deltas};
 }
 
 /* Nothing tries again where models are not changed while serving. */
@@ -300,8 +300,7 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     struct bag_updates *updates = plan->changer->updates;
     size_t count = list_features(plan, model, NULL);
     struct bag_live_reader *readers = calloc(count + 1, sizeof *readers);
-    char *deltas = bag_source_deltas(model->source);
-    struct bag_updates_table table = bag_change_updates_table(model, deltas);
+    struct bag_updates_table table = bag_change_updates_table(model);
     struct bag_live_rows *live = model->memory->live;
     bool ok = readers || bag_problem_no_memory(problem);
     count = ok ? list_features(plan, model, readers) : 0;
@@ -312,7 +311,6 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     if (ok)
         take_first_deltas(plan, model->memory->live, readers, count, &table);
     free(readers);
-    free(deltas);
     ok = ok && check_table(model, problem);
     if (ok)
         return bag_model_follow_updates(model) || bag_problem_no_memory(problem);
@@ -349,13 +347,11 @@ bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_contr
         const struct bag_model *model = current->listed[i];
         if (!model->memory || !model->source || !is_asked(control, model->name))
             continue;
-        char *deltas = bag_source_deltas(model->source);
-        struct bag_updates_table table = bag_change_updates_table(model, deltas);
+        struct bag_updates_table table = bag_change_updates_table(model);
         if (!bag_updates_take_deltas(changer->updates, &table, polls, &why) && ok) {
             *problem = why;
             ok = false;
         }
-        free(deltas);
     }
     return ok;
 }

@@ -158,6 +158,26 @@ static void log_change(const struct bag_change *change, const char *event, uint6
             BAG_LOG_NUMBER("ms", begun_ns ? (uv_hrtime() - begun_ns) / 1000000 : 0), reason);
 }
 
+/* Notes of each item of a request which versions are served. False without memory. */
+static bool tell_served(const struct bag_changer *changer, struct bag_control *control)
+{
+    const struct bag_snapshot *current =
+        atomic_load_explicit(&changer->registry->current, memory_order_relaxed);
+    for (size_t i = 0; i < control->count; i++) {
+        struct bag_control_item *item = &control->items[i];
+        size_t count;
+        struct bag_model *const *models = bag_snapshot_versions(current, item->name, &count);
+        item->served = calloc(count + 1, sizeof *item->served);
+        if (!item->served)
+            return false;
+        for (size_t j = 0; j < count; j++) {
+            if (models[j]->state == BAG_MODEL_READY)
+                item->served[item->num_served++] = models[j]->version_number;
+        }
+    }
+    return true;
+}
+
 static void carry_out(struct bag_loader *loader, struct bag_change *change)
 {
     uint64_t begun_ns = uv_hrtime();
@@ -175,7 +195,7 @@ static void carry_out(struct bag_loader *loader, struct bag_change *change)
         bag_problem_prefix(&change->problem, "what was asked for is served, without an update");
         ok = false;
     }
-    ok = ok && (bag_changer_tell_served(&loader->changer, &change->control) ||
+    ok = ok && (tell_served(&loader->changer, &change->control) ||
                 bag_problem_no_memory(&change->problem));
     change->failed = !ok;
     if (!ok)

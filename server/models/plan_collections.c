@@ -49,6 +49,19 @@ static bool lose_table(struct bag_change_plan *plan, struct bag_change_entry *en
     return reject_entry(entry, "unloaded", true, problem);
 }
 
+/* The published READY model of the same name and version; NULL: none. */
+static struct bag_model *find_published(const struct bag_change_plan *plan,
+                                        const struct bag_change_entry *entry)
+{
+    for (size_t i = 0; i < plan->num_prior; i++) {
+        struct bag_model *model = plan->prior[i].model;
+        if (model->state == BAG_MODEL_READY && strcmp(model->name, bag_entry_name(entry)) == 0 &&
+            strcmp(model->version, bag_entry_version(entry)) == 0)
+            return model;
+    }
+    return NULL;
+}
+
 /* Whether a version in the folder of models is served of the name, or cannot be. */
 static bool is_in_folder(const struct bag_change_plan *plan, const char *name)
 {
@@ -67,8 +80,9 @@ bool bag_change_goes_without(const struct bag_change_plan *plan,
     bool found = false;
     if (entry->is_retried)
         return why->kind != BAG_ERROR_NO_MEMORY;
-    if (plan->kind != BAG_CHANGE_START || !source->is_named || why->kind == BAG_ERROR_FILE ||
-        why->kind == BAG_ERROR_NO_MEMORY)
+    bool reads_all = plan->kind == BAG_CHANGE_START || plan->kind == BAG_CHANGE_CONFIGURATION;
+    if (!reads_all || !source->is_named || why->kind == BAG_ERROR_FILE ||
+        why->kind == BAG_ERROR_NO_MEMORY || find_published(plan, entry))
         return false;
     for (size_t i = 0; i < source->model->num_features; i++)
         found |= is_in_folder(plan, source->model->features[i].model);
@@ -91,19 +105,6 @@ static bool reject_collection(const struct bag_change_plan *plan, struct bag_cha
 }
 
 /* ---- what is made ---------------------------------------------------------------------------- */
-
-/* The published READY model of the same name and version; NULL: none. */
-static struct bag_model *find_published(const struct bag_change_plan *plan,
-                                        const struct bag_change_entry *entry)
-{
-    for (size_t i = 0; i < plan->num_prior; i++) {
-        struct bag_model *model = plan->prior[i].model;
-        if (model->state == BAG_MODEL_READY && strcmp(model->name, bag_entry_name(entry)) == 0 &&
-            strcmp(model->version, bag_entry_version(entry)) == 0)
-            return model;
-    }
-    return NULL;
-}
 
 /* Makes the source of a collection that is over other tables than it was: what it says is the same.
  */

@@ -10,6 +10,7 @@
 struct candidate {
     struct bag_source **place; /* in the catalog; NULL: its files are not there any more */
     struct bag_model *ready;   /* that is published; NULL: none */
+    bool is_default;           /* as the default version */
     struct bag_model *held;    /* NULL: none */
 };
 
@@ -51,7 +52,8 @@ static size_t find(struct choosing *choosing, uint64_t number, bool makes)
 }
 
 /* What is published or held is a candidate where its files are there, or it was asked for. */
-static void add_loaded(struct choosing *choosing, struct bag_model *model, bool is_ready)
+static void add_loaded(struct choosing *choosing, struct bag_model *model, bool is_ready,
+                       bool is_default)
 {
     const struct bag_control_item *item = choosing->steps.item;
     uint64_t wanted =
@@ -61,6 +63,7 @@ static void add_loaded(struct choosing *choosing, struct bag_model *model, bool 
         return;
     struct candidate *candidate = &choosing->candidates[i];
     *(is_ready ? &candidate->ready : &candidate->held) = model;
+    candidate->is_default |= is_default;
     choosing->steps.versions[i].serves = candidate->ready != NULL;
     choosing->steps.versions[i].is_held = candidate->held != NULL;
 }
@@ -82,12 +85,12 @@ static bool gather(struct choosing *choosing, struct bag_problem *problem)
         choosing->steps.versions[position].has_files = true;
     }
     for (size_t i = 0; i < choosing->record->num_held; i++)
-        add_loaded(choosing, choosing->record->held[i].model, false);
+        add_loaded(choosing, choosing->record->held[i].model, false, false);
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (model->state != BAG_MODEL_READY || strcmp(model->name, choosing->name) != 0)
             continue;
-        add_loaded(choosing, model, true);
+        add_loaded(choosing, model, true, plan->prior[i].is_default);
         choosing->steps.serves = true;
     }
     return true;
@@ -154,14 +157,15 @@ static bool is_of(const struct bag_model *model, const struct bag_source *source
     return model && model->source && model->source->fingerprint == source->fingerprint;
 }
 
-/* Whether it is to be served as it is. One that lacks updates goes on beside others; asked for by
- * its number it is read again, for nobody is to go back to old rows without a word. */
-static bool may_stay(const struct choosing *choosing, const struct bag_version_plan *version,
-                     const struct bag_model *ready)
+/* Whether what serves lacks updates; of the default version only where it is asked for by its
+ * number. */
+static bool is_behind(const struct choosing *choosing, const struct bag_version_plan *version,
+                      const struct candidate *candidate)
 {
     const struct bag_control_item *item = choosing->steps.item;
     bool is_asked = item && !item->unload && version->number == strtoull(item->version, NULL, 10);
-    return !is_asked || !bag_change_lacks_updates(choosing->plan->changer, ready);
+    return (is_asked || !candidate->is_default) &&
+           bag_change_lacks_updates(choosing->plan->changer, candidate->ready);
 }
 
 static void look(void *context, struct bag_version_plan *version)
@@ -179,13 +183,14 @@ static void look(void *context, struct bag_version_plan *version)
     else if (is_collection)
         version->files = BAG_FILES_NEW;
     else if (is_of(candidate->ready, source))
-        version->files =
-            may_stay(choosing, version, candidate->ready) ? BAG_FILES_SERVING : BAG_FILES_NEW;
+        version->files = BAG_FILES_SERVING;
     else if (plan->kind == BAG_CHANGE_POLL && !plan->changer->config->options.ready_file &&
              !was_seen(choosing, source))
         version->files = BAG_FILES_MOVING;
     else
         version->files = is_of(candidate->held, source) ? BAG_FILES_HELD : BAG_FILES_NEW;
+    version->is_behind =
+        version->files == BAG_FILES_SERVING && is_behind(choosing, version, candidate);
 }
 
 /* ---- steps become entries -------------------------------------------------------------------- */

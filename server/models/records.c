@@ -141,11 +141,8 @@ bool bag_change_lacks_updates(const struct bag_changer *changer, const struct ba
 {
     if (!changer->updates || !model->memory || !model->source)
         return false;
-    char *deltas = bag_source_deltas(model->source);
-    struct bag_updates_table table = bag_change_updates_table(model, deltas);
-    bool lacks = bag_updates_lacks(changer->updates, &table);
-    free(deltas);
-    return lacks;
+    struct bag_updates_table table = bag_change_updates_table(model);
+    return bag_updates_lacks(changer->updates, &table);
 }
 
 void bag_change_forget_fallen(struct bag_changer *changer)

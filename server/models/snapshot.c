@@ -274,68 +274,59 @@ static const struct bag_model *find_not_ready(const struct bag_snapshot *snapsho
     return NULL;
 }
 
-struct bag_snapshot *bag_snapshot_make(struct bag_model *const *models, size_t count,
-                                       size_t max_readers)
-{
-    size_t bytes = sizeof(struct bag_snapshot) + max_readers * sizeof(struct bag_lease);
-    struct bag_snapshot *snapshot = aligned_alloc(_Alignof(struct bag_lease), bytes);
-    struct bag_model **own = calloc(count + 1, sizeof *own);
-    struct bag_model **listed = calloc(count + 1, sizeof *listed);
-    bool *preferred = calloc(count + 1, sizeof *preferred);
-    char **notes = calloc(count + 1, sizeof *notes);
-    if (!snapshot || !own || !listed || !preferred || !notes) {
-        free(snapshot);
-        free(own);
-        free(listed);
-        free(preferred);
-        free(notes);
-        return NULL;
-    }
-    memset(snapshot, 0, bytes);
-    snapshot->models = own;
-    snapshot->listed = listed;
-    snapshot->preferred = preferred;
-    snapshot->notes = notes;
-    snapshot->count = count;
-    for (size_t i = 0; i < count; i++) {
-        own[i] = listed[i] = models[i];
-        own[i]->holders++;
-    }
-    qsort(own, count, sizeof *own, compare_models);
-    snapshot->not_ready = find_not_ready(snapshot);
-    return snapshot;
-}
-
 static size_t position_of(const struct bag_snapshot *snapshot, const struct bag_model *model)
 {
     size_t i = lower_bound(snapshot, model->name, model->version_number);
     return i < snapshot->count && snapshot->models[i] == model ? i : SIZE_MAX;
 }
 
-void bag_snapshot_prefer(struct bag_snapshot *snapshot, const struct bag_model *model)
+/* Notes what is said of the models, which are sorted. False without memory. */
+static bool describe(struct bag_snapshot *snapshot, const struct bag_listed *listed)
 {
-    size_t i = position_of(snapshot, model);
-    if (i != SIZE_MAX)
-        snapshot->preferred[i] = true;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        size_t at = position_of(snapshot, listed[i].model);
+        snapshot->preferred[at] = listed[i].is_default;
+        if (!listed[i].note)
+            continue;
+        if (!(snapshot->notes[at] = strdup(listed[i].note)))
+            return false;
+        bag_text_hide_folders(snapshot->notes[at]);
+    }
+    return true;
+}
+
+struct bag_snapshot *bag_snapshot_make(const struct bag_listed *listed, size_t count,
+                                       size_t max_readers)
+{
+    size_t bytes = sizeof(struct bag_snapshot) + max_readers * sizeof(struct bag_lease);
+    struct bag_snapshot *snapshot = aligned_alloc(_Alignof(struct bag_lease), bytes);
+    if (!snapshot)
+        return NULL;
+    memset(snapshot, 0, bytes);
+    snapshot->models = calloc(count + 1, sizeof *snapshot->models);
+    snapshot->listed = calloc(count + 1, sizeof *snapshot->listed);
+    snapshot->preferred = calloc(count + 1, sizeof *snapshot->preferred);
+    snapshot->notes = calloc(count + 1, sizeof *snapshot->notes);
+    bool ok = snapshot->models && snapshot->listed && snapshot->preferred && snapshot->notes;
+    for (size_t i = 0; ok && i < count; i++) {
+        snapshot->models[i] = snapshot->listed[i] = listed[i].model;
+        listed[i].model->holders++;
+        snapshot->count++;
+    }
+    if (ok)
+        qsort(snapshot->models, count, sizeof *snapshot->models, compare_models);
+    if (!ok || !describe(snapshot, listed)) {
+        bag_snapshot_free(snapshot);
+        return NULL;
+    }
+    snapshot->not_ready = find_not_ready(snapshot);
+    return snapshot;
 }
 
 bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_model *model)
 {
     size_t i = position_of(snapshot, model);
     return i != SIZE_MAX && snapshot->preferred[i];
-}
-
-bool bag_snapshot_note(struct bag_snapshot *snapshot, const struct bag_model *model,
-                       const char *text)
-{
-    size_t i = position_of(snapshot, model);
-    char *note = i != SIZE_MAX ? strdup(text) : NULL;
-    if (!note)
-        return false;
-    bag_text_hide_folders(note);
-    free(snapshot->notes[i]);
-    snapshot->notes[i] = note;
-    return true;
 }
 
 const char *bag_snapshot_find_note(const struct bag_snapshot *snapshot,

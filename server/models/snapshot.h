@@ -161,21 +161,20 @@ static inline bool bag_model_is_collection(const struct bag_model *model)
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
+/* A model of a snapshot that is to be made. */
+struct bag_listed {
+    struct bag_model *model;
+    bool is_default;  /* the default version of its name */
+    const char *note; /* for anybody to see, of one that is READY all the same; NULL: nothing */
+};
+
 /* Makes a snapshot that holds these models, for up to `max_readers` readers; no two have the same
  * name and version. NULL without memory. It is not published yet: bag_snapshot_free. */
-struct bag_snapshot *bag_snapshot_make(struct bag_model *const *models, size_t count,
+struct bag_snapshot *bag_snapshot_make(const struct bag_listed *listed, size_t count,
                                        size_t max_readers);
 
-/* Makes one of its models the default version of its name; before it is published. */
-void bag_snapshot_prefer(struct bag_snapshot *snapshot, const struct bag_model *model);
-
-/* Whether the model was made the default version. */
+/* Whether the model is a default version. */
 bool bag_snapshot_prefers(const struct bag_snapshot *snapshot, const struct bag_model *model);
-
-/* Notes something of one of its models, for anybody to see; before it is published. False without
- * memory. */
-bool bag_snapshot_note(struct bag_snapshot *snapshot, const struct bag_model *model,
-                       const char *text);
 
 /* What was noted of it; NULL: nothing. */
 const char *bag_snapshot_find_note(const struct bag_snapshot *snapshot,

@@ -130,6 +130,17 @@ static void forget_default(struct bag_name_plan *plan)
     }
 }
 
+/* Whether the version takes the place of the default one that was found before it: where it was
+ * asked for, or that one lacks updates. Nobody is to go back to old rows without a word. */
+static bool is_preferred(const struct bag_name_plan *plan, const struct bag_version_plan *version)
+{
+    uint64_t wanted = plan->wish->default_version;
+    if (plan->preferred == SIZE_MAX || version->number == wanted)
+        return true;
+    const struct bag_version_plan *other = &plan->versions[plan->preferred];
+    return other->number != wanted && other->is_behind && !version->is_behind;
+}
+
 /* From the highest on, as many as the policy serves; what is passed over is shown. */
 static void choose(struct bag_name_plan *plan)
 {
@@ -149,9 +160,11 @@ static void choose(struct bag_name_plan *plan)
         }
         version->step = step_of(version);
         left--;
-        if (plan->preferred == SIZE_MAX || version->number == wish->default_version)
+        if (is_preferred(plan, version))
             plan->preferred = i;
     }
+    if (plan->preferred != SIZE_MAX && plan->versions[plan->preferred].is_behind)
+        plan->versions[plan->preferred].step = BAG_STEP_MAKE;
 }
 
 /* Whether what was asked for is bad: the version of that number; without one, the version that is

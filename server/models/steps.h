@@ -78,6 +78,8 @@ struct bag_version_plan {
     enum bag_files files;            /* set by `look`, or GONE */
     bool is_seen;                    /* `files` is set */
     bool is_named;                   /* BAD, and a configuration names it: the start ends */
+    bool is_behind;                  /* SERVING, but it lacks updates: it is read again to become
+                                        the default version, and goes on beside that */
     enum bag_step step;              /* the outcome */
 };
 
@@ -106,8 +108,8 @@ struct bag_name_plan {
     struct bag_version_plan *versions; /* ascending */
     size_t count;
     bool serves; /* some version, which need not be among these, does */
-    /* Sets version->files, and is_named: asked at most once for each, and only where it matters.
-     * Borrowed. */
+    /* Sets version->files, is_named and is_behind: asked at most once for each, and only where it
+     * matters. Borrowed. */
     void (*look)(void *context, struct bag_version_plan *version);
     void *context;
 

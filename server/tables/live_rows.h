@@ -78,6 +78,7 @@ struct bag_live_rows {
     struct bag_live_rows *next;
     uint64_t version;          /* of its model */
     bool fell_behind;          /* an update could not be applied: it gets no more */
+    bool is_closed;            /* no update may be asked of it */
     _Atomic uint64_t through;  /* the last update that it has; may be read at any time */
     uint64_t snapshot_through; /* the last one that it had when it was loaded */
 };

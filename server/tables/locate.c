@@ -485,6 +485,22 @@ static bool check_keys(const struct bag_source *source, struct bag_problem *prob
                            source->key_files[0].path, keys, rows, source->files[0].path);
 }
 
+/* Where the table's files are in a folder named as the version, deltas may be beside them. */
+static bool name_deltas(struct bag_source *source, struct bag_problem *problem)
+{
+    const char *path = source->files[0].path, *slash = strrchr(path, '/');
+    size_t bytes = slash ? (size_t)(slash - path) : 0;
+    const char *before = memrchr(path, '/', bytes), *name = before ? before + 1 : path;
+    const char *version = source->model->version;
+    size_t name_bytes = bytes - (size_t)(name - path);
+    char *deltas = NULL;
+    if (!slash || strlen(version) != name_bytes || memcmp(name, version, name_bytes) != 0)
+        return true;
+    if (asprintf(&deltas, "%.*s/deltas", (int)bytes, path) < 0)
+        deltas = NULL;
+    return (source->deltas = keep(source, deltas, problem)) != NULL;
+}
+
 bool bag_source_locate(struct bag_source *source, struct bag_problem *problem)
 {
     const char *path = source->model->path;
@@ -498,5 +514,5 @@ bool bag_source_locate(struct bag_source *source, struct bag_problem *problem)
                                source->model->keys, source->key_files[0].path);
     if (is_set(source->model->keys) && !open_keys(source, source->model->keys, problem))
         return false;
-    return check_keys(source, problem);
+    return check_keys(source, problem) && name_deltas(source, problem);
 }

@@ -257,20 +257,6 @@ uint64_t bag_source_updates_through(const struct bag_source *source)
     return source->num_files ? source->files[0].updates_through : 0;
 }
 
-char *bag_source_deltas(const struct bag_source *source)
-{
-    char *deltas = NULL, *folder = source->num_files ? strdup(source->files[0].path) : NULL;
-    char *slash = folder ? strrchr(folder, '/') : NULL;
-    if (slash) {
-        *slash = 0;
-        const char *name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
-        if (strcmp(name, source->model->version) == 0 && asprintf(&deltas, "%s/deltas", folder) < 0)
-            deltas = NULL;
-    }
-    free(folder);
-    return deltas;
-}
-
 static size_t projection_bytes(const struct bag_projection_source *projection)
 {
     if (!projection)

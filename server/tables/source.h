@@ -89,6 +89,8 @@ struct bag_source {
     size_t num_paths;
     const char *beside;     /* one of these: another table in the folder of a keyed one, which is
                                not served; NULL: there is none */
+    const char *deltas;     /* one of these: the folder of delta folders of a version in a folder of
+                               models, which need not be there; NULL: there is none */
     bool maps;              /* the table stays in its file */
     struct bag_table table; /* as the kernels will see it; it has no rows yet */
     uint32_t rank;          /* of the table; the first dimension is its rows */
@@ -161,10 +163,6 @@ bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table
 
 /* The last update of rows that the files include, as configured or as they say. */
 uint64_t bag_source_updates_through(const struct bag_source *source);
-
-/* The folder of the delta folders of a version in a folder of models, which need not be there;
- * NULL: there is none. Owned by the caller. */
-char *bag_source_deltas(const struct bag_source *source);
 
 /* Bytes of memory that its table takes, unless the kernel may take them back, and its keys and
  * projections. */

@@ -339,6 +339,15 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
     return true;
 }
 
+void bag_updates_close(struct bag_live_rows *live, bool is_closed)
+{
+    if (!live)
+        return;
+    pthread_mutex_lock(&live->stream->lock);
+    live->is_closed = is_closed;
+    pthread_mutex_unlock(&live->stream->lock);
+}
+
 bool bag_updates_is_next(const struct bag_live_rows *live)
 {
     if (!live)

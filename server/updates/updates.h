@@ -174,6 +174,10 @@ bool bag_updates_enter(struct bag_live_rows *live, struct bag_live_reader *reade
                        struct bag_problem *problem);
 void bag_updates_leave(struct bag_live_reader *reader);
 
+/* The table, where its rows are live, takes no updates that are asked of it, only those of other
+ * versions; or takes them again. What was asked before is taken or refused then. */
+void bag_updates_close(struct bag_live_rows *live, bool is_closed);
+
 /* Whether the table has what was taken and no more: otherwise what follows it is for later, when it
  * is served. NULL, one that is mapped, has. */
 bool bag_updates_is_next(const struct bag_live_rows *live);

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from control import COLUMNS, ROWS, collection, publish, publish_keyed, rows_of, serve, served, served_together
-from harness import expect, expect_equal, write_json
+from harness import expect, expect_equal, wait_until, write_json
 from updates import update
 
 
@@ -122,7 +122,35 @@ def test_going_back_to_a_version_beside(directory, load, through, word):
         error = admin.load("t", 1).expect(400).error()
         expect(word in error, error)
         expect_equal((served(client), served_together(client, "c", ["f_t"])), (5, [5]))
+        # Nor does it take the place of the one that is unloaded.
+        error = admin.group({"name": "t", "version": "2", "unload": True}).expect(400).error()
+        expect(word in error, error)
+        expect_equal((served(client), served(client, version=2), served_together(client, "c", ["f_t"])), (5, 5, [5]))
         # It can be loaded again once its file includes what it lacked.
         write_json(root / "t" / "1" / "config.json", {"load": load, "updates_through": 2})
         admin.load("t", 1).expect(200)
         expect_equal(served(client), 1)
+
+
+def test_update_while_a_mapped_version_waits(directory):
+    """An update that is taken after a mapped version was checked, and before it is served with a larger one of
+    its group, is not lost: the group is refused for it, and served once the file includes it."""
+    root = directory / "models"
+    publish(root, "a", 1)
+    publish(root, "b", 1)
+    with serve(directory, "--updates", "on", "--load-bytes-per-second", "4MiB") as server:
+        admin, client = server.admin, server.client
+        publish(root, "a", 2, settings={"load": "map"})
+        publish(root, "b", 2, rows_of(2, 1 << 19))
+        admin.group({"name": "a"}, {"name": "b"}, wait=False).expect(202)
+        wait_until(lambda: "table b: loading 8.00 MiB" in server.log() and admin.index(), "b is not being read")
+        update(admin.client, "a", [0, ROWS - 1], [[7] * COLUMNS] * 2).expect(200)
+        failed = server.wait_event("change failed")
+        expect("cannot take those through 1" in failed["reason"], failed)
+        expect_equal([served(client, name) for name in "ab"], [7, 1])
+        update(admin.client, "a", [0, ROWS - 1], [[8] * COLUMNS] * 2).expect(200)
+        write_json(root / "a" / "2" / "config.json", {"load": "map", "updates_through": 2})
+        admin.group({"name": "a"}, {"name": "b"}).expect(200)
+        expect_equal([served(client, name) for name in "ab"], [2, 2])
+        error = update(admin.client, "a", [0], [[9] * COLUMNS]).expect(409).error()
+        expect("mapped" in error, error)

@@ -193,6 +193,39 @@ def test_named_collection_over_a_version_that_does_not_fit(directory, mode, rule
             wait_until(lambda: served_together(client, "c", ["f"]) == [3], "version 3 is not pooled")
 
 
+@pytest.mark.parametrize("rules, word", FEWER.values(), ids=FEWER)
+def test_sighup_and_a_named_collection_that_does_not_fit(directory, rules, word):
+    """What a start goes without does not keep the rest of a configuration from being read again, whether it
+    was named before or is named now; one that serves goes on. --check says it in the same words."""
+    root = directory / "models"
+    publish_keyed(root, "t", 1, range(4))
+    np.save(directory / "own.npy", rows_of(9))
+    named = {"name": "c", "features": [{"name": "f", "model": "t"} | rules]}
+    config = write_json(directory / "c.json", {"models": [named]})
+
+    def read_again(server, event, *models):
+        write_json(config, {"models": models})
+        known = len(events(server, event))
+        server.send(signal.SIGHUP)
+        wait_until(lambda: len(events(server, event)) > known, f"no {event}")
+
+    checked = run("serve", "--check", "--models", root, "--config", config)
+    expect(checked.returncode == 1 and word in checked.stderr, checked.stderr)
+    with serve(directory, "--config", config) as server:
+        own, again = {"name": "own", "path": "own.npy"}, named | {"name": "again"}
+        read_again(server, "change done", named, own, again)
+        expect_equal((served(server.client, "own"), server.admin.states("t")), (9, {"1": "READY"}))
+        for name in ("c", "again"):
+            ((state, reason),) = index(server.client, name).values()
+            expect(state == "UNAVAILABLE" and word in reason, f"{state}: {reason}")
+        publish_keyed(root, "t", 2)
+        read_again(server, "change done", named, own, again)
+        expect_equal([served_together(server.client, name, ["f"]) for name in ("c", "again")], [[2], [2]])
+        publish_keyed(root, "t", 3, range(4))
+        read_again(server, "change failed", named)
+        expect_equal([served_together(server.client, "c", ["f"]), served(server.client, "own")], [[2], 9])
+
+
 def test_named_collection_ends_the_start(directory):
     """Where what is wrong is the configuration's: a table of its own, a name, or a file."""
     root = directory / "models"

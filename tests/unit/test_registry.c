@@ -20,7 +20,11 @@ static struct bag_model *make(const char *name, const char *version)
 /* A snapshot that alone holds the models. */
 static struct bag_snapshot *snapshot_of(struct bag_model *const *models, size_t count)
 {
-    struct bag_snapshot *snapshot = bag_snapshot_make(models, count, 4);
+    struct bag_listed listed[16] = {{.model = NULL}};
+    assert_in_range(count, 0, 16);
+    for (size_t i = 0; i < count; i++)
+        listed[i].model = models[i];
+    struct bag_snapshot *snapshot = bag_snapshot_make(listed, count, 4);
     assert_non_null(snapshot);
     for (size_t i = 0; i < count; i++)
         bag_model_drop(models[i]);

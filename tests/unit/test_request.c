@@ -58,9 +58,9 @@ static void on_publish(void *context)
 /* A snapshot of the one model, which is not freed with it. */
 static void publish(void)
 {
-    struct bag_model *models[] = {&world.model};
+    struct bag_listed listed = {.model = &world.model};
     struct bag_problem problem;
-    struct bag_snapshot *snapshot = bag_snapshot_make(models, 1, 1);
+    struct bag_snapshot *snapshot = bag_snapshot_make(&listed, 1, 1);
     assert_non_null(snapshot);
     assert_true(bag_registry_publish(&world.service.registry, snapshot, &problem));
 }

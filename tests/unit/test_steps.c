@@ -3,7 +3,8 @@
  * A version is written as its number, its files and what is in memory of it:
  *
  *   n new, b bad, B bad and named by a configuration, m still written to, s those that serve,
- *   h those that are held, g gone; then + where it serves and ~ where it is held
+ *   h those that are held, g gone; then + where it serves, ! where it does and lacks
+ *   updates, and ~ where it is held
  *
  * and a step as the number and . none, S stay, R return, M make, X reject; then * for the default
  * version. What was asked for before is "VERSION of NEWEST", "-VERSION" or "-" for unloaded. */
@@ -27,7 +28,7 @@ static const char *const outcome_names[] = {
 struct world {
     struct bag_version_plan versions[MAX_VERSIONS];
     enum bag_files files[MAX_VERSIONS];
-    bool is_named[MAX_VERSIONS];
+    bool is_named[MAX_VERSIONS], is_behind[MAX_VERSIONS];
     unsigned looks[MAX_VERSIONS];
     size_t count;
 };
@@ -39,6 +40,7 @@ static void look(void *context, struct bag_version_plan *version)
     assert_true(version->has_files);
     version->files = world->files[i];
     version->is_named = world->is_named[i];
+    version->is_behind = world->is_behind[i];
     world->looks[i]++;
 }
 
@@ -54,7 +56,8 @@ static struct world read_versions(const char *text)
         world.files[world.count] = (enum bag_files)(strchr(file_letters, letter) - file_letters);
         version->has_files = letter != 'g';
         for (end++; *end && *end != ' '; end++) {
-            version->serves |= *end == '+';
+            world.is_behind[world.count] |= *end == '!';
+            version->serves |= *end == '+' || *end == '!';
             version->is_held |= *end == '~';
         }
         text = end + strspn(end, " ");
@@ -173,6 +176,15 @@ static const struct plan_case cases[] = {
     {MODELS, "all", "1s+ 2n", "-2", "load 2", "1S 2M*"},
     {MODELS, "all", "1n 2n", "-", "load", "1M 2M*"},
     {MODELS, "all", "1s+ 2n 3n", "-2", "load 3", "1S 2. 3M*"},
+
+    /* One that lacks updates goes on beside others, and is read again to become the default. */
+    {MODELS, "latest 2", "1s! 2s+", "", "load", "1S 2S*"},
+    {MODELS, "latest 1", "1s!", "", "load 1", "1M*"},
+    {MODELS, "all", "1s! 2s+", "", "load 1", "1M* 2S"},
+    {MODELS, "all", "1s! 2s+", "", "unload 2", "1M* 2."},
+    {MODELS, "all", "1s+ 2s! 3s+", "", "unload 3", "1S* 2S 3."},
+    {MODELS, "all", "1s! 2s! 3s+", "", "unload 3", "1S 2M* 3."},
+    {AGAIN, "all", "1s+ 2s! 3s+", "2 of 3", NULL, "1S 2M* 3S"},
 
     /* What was asked for before is remembered. */
     {AGAIN, "latest 1", "1s+ 2n", "1 of 2", NULL, "1S* 2."},
