@@ -13,12 +13,6 @@ static bool starts_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-static bool ends_with(const char *text, size_t bytes, const char *end)
-{
-    size_t end_bytes = strlen(end);
-    return bytes >= end_bytes && memcmp(text + bytes - end_bytes, end, end_bytes) == 0;
-}
-
 /* Whether "..._PORT_8000_TCP" or "..._PORT_8000_TCP_ADDR" is how the name goes on after `text`,
  * which follows a "PORT_". */
 static bool is_numbered_port(const char *text, const char *end)
@@ -50,13 +44,12 @@ static bool is_service_variable(const char *name, size_t name_bytes, const char 
 {
     const char *end = name + name_bytes;
     const char *rest = name + strlen("BAGSERVE");
-    if (ends_with(name, name_bytes, "_SERVICE_HOST") ||
-        ends_with(name, name_bytes, "_SERVICE_PORT"))
-        return true;
-    if (ends_with(name, name_bytes, "_PORT") && is_link(value))
+    struct bag_text all = {name, name_bytes};
+    if (bag_text_ends_with(all, "_SERVICE_HOST") || bag_text_ends_with(all, "_SERVICE_PORT") ||
+        (bag_text_ends_with(all, "_PORT") && is_link(value)))
         return true;
     for (; (rest = strstr(rest, "_PORT_")) && rest < end; rest++) {
-        if (ends_with(name, (size_t)(rest - name), "_SERVICE") ||
+        if (bag_text_ends_with((struct bag_text){name, (size_t)(rest - name)}, "_SERVICE") ||
             is_numbered_port(rest + strlen("_PORT_"), end))
             return true;
     }

@@ -229,6 +229,9 @@ struct bag_safetensors_entry {
 /* Where the data of a written file begins: at a multiple of this, so that it can be mapped. */
 #define BAG_SAFETENSORS_ALIGNMENT ((size_t)4096)
 
+/* The type of the rows of such a table: U8 for those that only __metadata__ can say. */
+const char *bag_safetensors_type(const struct bag_table *table);
+
 /* Makes what precedes the data, padded with spaces; to be freed. NULL without memory. */
 char *bag_safetensors_print(const struct bag_safetensors_entry *entries, size_t count,
                             const struct bag_safetensors_note *notes, size_t num_notes,
@@ -410,10 +413,10 @@ char *bag_convert_report_print(const struct bag_convert_report *report);
 /* ---- inspect --------------------------------------------------------------------------------- */
 
 struct bag_inspected_tensor {
-    const char *name;
+    char *name;
     const char *datatype; /* of the V2 protocol, or as the file has it */
     uint32_t rank;
-    const int64_t *shape;
+    int64_t shape[BAG_MAX_RANK];
     uint64_t bytes;
 };
 

@@ -120,8 +120,9 @@ static bool widen(uint64_t *value, struct wide_numbers *wide)
 
 static struct bag_text without_suffix(const unsigned char *name, size_t bytes)
 {
-    bool npy = bytes > 4 && memcmp(name + bytes - 4, ".npy", 4) == 0;
-    return (struct bag_text){(const char *)name, npy ? bytes - 4 : bytes};
+    struct bag_text text = {(const char *)name, bytes};
+    text.bytes -= bag_text_ends_with(text, ".npy") ? strlen(".npy") : 0;
+    return text;
 }
 
 /* Reads the entry at *cursor and moves it behind; false where it is damaged. */

@@ -1,10 +1,4 @@
-/* The header of a safetensors file; see formats.h.
- *
- *   frame     the header's length and its JSON
- *   tensors   each one's type, shape and place, by itself
- *   places    all of them side by side
- *   tables    a tensor as a table's elements
- *   parts     the index of a file in parts */
+/* The header of a safetensors file, and the index of a file in parts; see formats.h. */
 #include "formats.h"
 
 #include "json.h"
@@ -132,6 +126,16 @@ static const struct type *find_type(const char *name)
             return &types[i];
     }
     return NULL;
+}
+
+const char *bag_safetensors_type(const struct bag_table *table)
+{
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (types[i].row_format == table->row_format &&
+            (types[i].dtype == table->dtype || table->row_format != BAG_ROWS_PLAIN))
+            return types[i].name;
+    }
+    return "U8";
 }
 
 /* "tensor 'a': ..."; returns false. */

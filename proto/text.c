@@ -21,6 +21,12 @@ bool bag_text_equal(struct bag_text a, struct bag_text b)
     return a.bytes == b.bytes && memcmp(a.data, b.data, a.bytes) == 0;
 }
 
+bool bag_text_ends_with(struct bag_text text, const char *end)
+{
+    size_t bytes = strlen(end);
+    return text.bytes > bytes && memcmp(text.data + text.bytes - bytes, end, bytes) == 0;
+}
+
 struct bag_text bag_text_without_blanks(const char *value)
 {
     size_t bytes = strlen(value);

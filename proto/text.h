@@ -28,6 +28,13 @@ static inline uint64_t bag_hash_bytes(uint64_t hash, const void *data, size_t by
     return hash;
 }
 
+/* Whether there is more in the text than its end, which is `end`. */
+bool bag_text_ends_with(struct bag_text text, const char *end);
+static inline bool bag_has_suffix(const char *name, const char *suffix)
+{
+    return bag_text_ends_with((struct bag_text){name, strlen(name)}, suffix);
+}
+
 /* The value of a header line without the blanks behind it, which are no part of it. */
 struct bag_text bag_text_without_blanks(const char *value);
 

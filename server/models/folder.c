@@ -102,15 +102,9 @@ static const char *const set_marks[] = {"_emb_keys.rank_", "_emb_values.rank_"};
 
 #define SETTINGS_NAME "config.json"
 
-static bool has_suffix(const char *name, const char *suffix)
-{
-    size_t bytes = strlen(name), tail = strlen(suffix);
-    return bytes > tail && strcmp(name + bytes - tail, suffix) == 0;
-}
-
 static bool is_of_set(const char *name)
 {
-    bool found = has_suffix(name, INDEX_SUFFIX);
+    bool found = bag_has_suffix(name, INDEX_SUFFIX);
     for (size_t i = 0; i < sizeof set_names / sizeof *set_names; i++)
         found |= strcmp(name, set_names[i]) == 0;
     for (size_t i = 0; i < sizeof set_marks / sizeof *set_marks; i++)

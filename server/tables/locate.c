@@ -60,12 +60,6 @@ static struct bag_table_file *add_keys(struct bag_source *source, struct bag_pro
     return add_file(&source->key_files, &source->num_key_files, problem);
 }
 
-static bool has_suffix(const char *name, const char *suffix)
-{
-    size_t bytes = strlen(name), tail = strlen(suffix);
-    return bytes > tail && strcmp(name + bytes - tail, suffix) == 0;
-}
-
 static bool exists(const char *path)
 {
     return access(path, F_OK) == 0;
@@ -129,7 +123,7 @@ static bool is_torch_archive(const struct archive *archive, const struct bag_fil
 {
     bool found = false;
     for (size_t i = 0; !archive->tensors && i < names->count; i++)
-        found |= has_suffix(names->names[i], "/data.pkl");
+        found |= bag_has_suffix(names->names[i], "/data.pkl");
     return found;
 }
 
@@ -234,11 +228,11 @@ static bool open_file(struct bag_source *source, const char *path, struct bag_pr
     struct bag_table_file *file;
     if (source->model->shape.rank)
         return open_raw(source, path, problem);
-    if (has_suffix(path, ".index.json"))
+    if (bag_has_suffix(path, ".index.json"))
         return open_parts(source, path, problem);
-    if (has_suffix(path, ".safetensors"))
+    if (bag_has_suffix(path, ".safetensors"))
         return open_archive(source, &(struct archive){path, true}, problem);
-    if (has_suffix(path, ".npz"))
+    if (bag_has_suffix(path, ".npz"))
         return open_archive(source, &(struct archive){path, false}, problem);
     return (file = add_values(source, problem)) &&
            bag_table_file_open(path, source->model->datatype, file, problem);
@@ -251,8 +245,8 @@ static bool open_keys(struct bag_source *source, const char *path, struct bag_pr
     struct bag_table_file *file = add_keys(source, problem);
     if (!file)
         return false;
-    return has_suffix(path, ".npy") ? bag_table_file_open(path, BAG_DTYPE_COUNT, file, problem)
-                                    : bag_table_raw_open(path, BAG_I64, 1, any, file, problem);
+    return bag_has_suffix(path, ".npy") ? bag_table_file_open(path, BAG_DTYPE_COUNT, file, problem)
+                                        : bag_table_raw_open(path, BAG_I64, 1, any, file, problem);
 }
 
 /* ---- raw values beside raw keys -------------------------------------------------------------- */
@@ -366,7 +360,7 @@ static const char *const table_suffixes[] = {".npy", ".npz", ".safetensors", NUL
 
 static bool has_any_suffix(const char *name, const char *const *suffixes)
 {
-    while (*suffixes && !has_suffix(name, *suffixes))
+    while (*suffixes && !bag_has_suffix(name, *suffixes))
         suffixes++;
     return *suffixes != NULL;
 }

@@ -220,27 +220,21 @@ static void print_text(const struct inspection *inspection, const char *what, co
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 struct tensors {
-    struct bag_inspected_tensor *list;
-    char **names;
-    int64_t (*shapes)[BAG_MAX_RANK];
+    struct bag_inspected_tensor *list; /* owned, and so are the names in it */
     size_t count;
 };
 
 static void free_tensors(struct tensors *tensors)
 {
     for (size_t i = 0; i < tensors->count; i++)
-        free(tensors->names[i]);
+        free(tensors->list[i].name);
     free(tensors->list);
-    free(tensors->names);
-    free(tensors->shapes);
 }
 
 static bool make_room(struct tensors *tensors, size_t count, struct bag_problem *problem)
 {
     tensors->list = calloc(count + 1, sizeof *tensors->list);
-    tensors->names = calloc(count + 1, sizeof *tensors->names);
-    tensors->shapes = calloc(count + 1, sizeof *tensors->shapes);
-    return (tensors->list && tensors->names && tensors->shapes) || bag_problem_no_memory(problem);
+    return tensors->list || bag_problem_no_memory(problem);
 }
 
 /* One that cannot be pooled is listed without a shape. */
@@ -248,10 +242,10 @@ static bool add_tensor(struct tensors *tensors, const char *name, const struct b
                        struct bag_problem *problem)
 {
     struct bag_inspected_tensor *tensor = &tensors->list[tensors->count];
-    tensor->name = tensors->names[tensors->count] = strdup(name);
+    tensor->name = strdup(name);
     if (!tensor->name)
         return bag_problem_no_memory(problem);
-    tensor->shape = tensors->shapes[tensors->count++];
+    tensors->count++;
     tensor->datatype = "unsupported";
     if (file) {
         bool is_f8 = file->row_format == BAG_ROWS_F8_E4M3 || file->row_format == BAG_ROWS_F8_E5M2;
@@ -259,7 +253,7 @@ static bool add_tensor(struct tensors *tensors, const char *name, const struct b
             is_f8 ? bag_row_format_names[file->row_format] : bag_dtypes[file->npy.dtype].name;
         tensor->rank = file->npy.rank;
         tensor->bytes = file->npy.data_bytes;
-        memcpy(tensors->shapes[tensors->count - 1], file->npy.shape, sizeof tensors->shapes[0]);
+        memcpy(tensor->shape, file->npy.shape, sizeof tensor->shape);
     }
     return true;
 }
@@ -289,19 +283,13 @@ static bool list_files(struct tensors *tensors, const struct bag_source *source,
     return ok;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t bytes = strlen(text), tail = strlen(end);
-    return bytes > tail && strcmp(text + bytes - tail, end) == 0;
-}
-
 /* Of files that could not be opened there is nothing to list, but for archives' names. */
 static bool list_tensors(struct tensors *tensors, const struct bag_source *source, bool opened,
                          struct bag_problem *problem)
 {
     const char *path = source->model->path;
-    if (ends_with(path, ".safetensors") || ends_with(path, ".npz"))
-        return list_archive(tensors, path, ends_with(path, ".safetensors"), problem);
+    if (bag_has_suffix(path, ".safetensors") || bag_has_suffix(path, ".npz"))
+        return list_archive(tensors, path, bag_has_suffix(path, ".safetensors"), problem);
     return !opened || list_files(tensors, source, problem);
 }
 

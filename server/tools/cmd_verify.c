@@ -77,18 +77,6 @@ static bool read_rows(const struct bag_rows_reader *reader, bool finite,
     return ok;
 }
 
-/* ---- keys ------------------------------------------------------------------------------------ */
-
-static bool check_keys(const struct bag_source *source, struct bag_problem *problem)
-{
-    struct bag_table_memory memory = {.table = source->table};
-    bool ok =
-        bag_table_load_keys(source->key_files, source->num_key_files,
-                            (unsigned)uv_available_parallelism(), NULL, NULL, &memory, problem);
-    bag_keys_index_free(&memory.index);
-    return ok;
-}
-
 /* ---- checksums ------------------------------------------------------------------------------- */
 
 static bool hash_file(const char *path, char text[2 * SHA256_DIGEST_SIZE + 1],
@@ -176,8 +164,10 @@ static bool check_files(const char *path, size_t *checked, struct bag_problem *p
 /* The files could be read: what is wrong now is their contents. */
 static bool check_contents(const struct bag_rows_reader *reader, struct bag_problem *problem)
 {
-    bool ok = (!bag_source_is_keyed(reader->source) || check_keys(reader->source, problem)) &&
-              bag_rows_reader_check(reader, problem);
+    bool ok =
+        (!bag_source_is_keyed(reader->source) ||
+         bag_rows_check_keys(reader->source, (unsigned)uv_available_parallelism(), problem)) &&
+        bag_rows_reader_check(reader, problem);
     if (!ok && problem->kind == BAG_ERROR_FILE)
         problem->kind = BAG_ERROR_CONFLICT;
     return ok;

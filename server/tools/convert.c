@@ -225,12 +225,6 @@ static void tell_progress(void *context, size_t done_bytes)
     bag_progress_update(job->conversion->progress, done_bytes, uv_hrtime());
 }
 
-static bool convert_rows(struct job *job, struct bag_problem *problem)
-{
-    return bag_crew_run(&job->crew, job->conversion->threads, run_thread, tell_progress, job,
-                        problem);
-}
-
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 static bool copy_keys(struct job *job, struct bag_problem *problem)
@@ -259,17 +253,6 @@ static bool order_keys(struct job *job, struct bag_problem *problem)
         ordered[i] = keys[source_row(job, i)];
     ok = ok && bag_out_file_write(&job->out, ordered, count * sizeof *keys, job->keys_at, problem);
     free(keys);
-    return ok;
-}
-
-/* A key that is there twice would make a file that cannot be served. */
-static bool check_keys(const struct job *job, struct bag_problem *problem)
-{
-    const struct bag_source *source = job->conversion->source;
-    struct bag_table_memory memory = {.table = source->table};
-    bool ok = bag_table_load_keys(source->key_files, source->num_key_files,
-                                  job->conversion->threads, NULL, NULL, &memory, problem);
-    bag_keys_index_free(&memory.index);
     return ok;
 }
 
@@ -380,24 +363,23 @@ static bool check_error(const struct job *job, const struct bag_convert_report *
 static bool write_file(struct job *job, struct bag_convert_report *report,
                        struct bag_problem *problem)
 {
-    bool keyed = bag_source_is_keyed(job->conversion->source);
-    return (!keyed || check_keys(job, problem)) && begin_file(job, problem) &&
-           convert_rows(job, problem) && write_keys(job, problem) &&
-           bag_rows_reader_check(&job->reader, problem) && make_report(job, report, problem) &&
-           check_error(job, report, problem);
-}
-
-static bool stores_the_same(const struct bag_table *one, const struct bag_table *other)
-{
-    return one->dtype == other->dtype && one->row_format == other->row_format;
+    const struct bag_source *source = job->conversion->source;
+    bool keyed = bag_source_is_keyed(source);
+    /* A key that is there twice would make a file that cannot be served. */
+    return (!keyed || bag_rows_check_keys(source, job->conversion->threads, problem)) &&
+           begin_file(job, problem) &&
+           bag_crew_run(&job->crew, job->conversion->threads, run_thread, tell_progress, job,
+                        problem) &&
+           write_keys(job, problem) && bag_rows_reader_check(&job->reader, problem) &&
+           make_report(job, report, problem) && check_error(job, report, problem);
 }
 
 static bool plan(struct job *job, const struct bag_conversion *conversion,
                  struct bag_problem *problem)
 {
-    const struct bag_table *to = &conversion->to;
+    const struct bag_table *to = &conversion->to, *from = &conversion->source->table;
     size_t larger;
-    job->copies = stores_the_same(&conversion->source->table, to);
+    job->copies = from->dtype == to->dtype && from->row_format == to->row_format;
     job->to_bytes = bag_row_bytes(to);
     larger = job->to_bytes > job->reader.row_bytes ? job->to_bytes : job->reader.row_bytes;
     job->block_rows = larger < BLOCK_BYTES ? BLOCK_BYTES / (larger + (larger == 0)) : 1;

@@ -7,35 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *type_of(const struct bag_table *table)
-{
-    if (table->row_format == BAG_ROWS_F8_E4M3)
-        return "F8_E4M3";
-    if (table->row_format == BAG_ROWS_F8_E5M2)
-        return "F8_E5M2";
-    if (table->row_format != BAG_ROWS_PLAIN)
-        return "U8";
-    switch (table->dtype) {
-#define BAG_X(id, type) \
-    case BAG_##id:      \
-        return type;
-        BAG_X(F16, "F16")
-        BAG_X(BF16, "BF16")
-        BAG_X(F32, "F32")
-        BAG_X(F64, "F64")
-        BAG_X(I8, "I8")
-        BAG_X(I16, "I16")
-        BAG_X(I32, "I32")
-        BAG_X(I64, "I64")
-        BAG_X(U16, "U16")
-        BAG_X(U32, "U32")
-        BAG_X(U64, "U64")
-#undef BAG_X
-    default:
-        return "U8";
-    }
-}
-
 /* ---- notes ----------------------------------------------------------------------------------- */
 
 #define ROW_FORMAT   "row_format"
@@ -97,7 +68,8 @@ static char *print(const struct bag_conversion *conversion,
     if (is_2d)
         shape[1] = (int64_t)(quantised ? row_bytes : to->row_elements);
     const struct bag_safetensors_entry entries[] = {
-        {"values", type_of(to), is_2d ? 2 : source->rank, shape, (uint64_t)rows * row_bytes},
+        {"values", bag_safetensors_type(to), is_2d ? 2 : source->rank, shape,
+         (uint64_t)rows * row_bytes},
         {"keys", keyed && source->key_files[0].npy.dtype == BAG_U64 ? "U64" : "I64", 1, &rows,
          (uint64_t)rows * sizeof(uint64_t)}};
     return bag_safetensors_print(entries, keyed ? 2 : 1, notes, num_notes, header_bytes);

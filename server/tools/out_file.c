@@ -1,4 +1,5 @@
 /* A file that appears whole or not at all; see tools.h. */
+#include "server/system/files.h"
 #include "tools.h"
 
 #include <errno.h>
@@ -77,33 +78,21 @@ bool bag_out_file_reserve(const struct bag_out_file *file, uint64_t bytes,
 bool bag_out_file_write(const struct bag_out_file *file, const void *data, size_t bytes,
                         uint64_t at, struct bag_problem *problem)
 {
-    const char *from = data;
-    while (bytes > 0) {
-        ssize_t done = pwrite(file->fd, from, bytes, (off_t)at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return bag_problem_set(problem, BAG_ERROR_STORAGE,
-                                   "%s: writing at byte %" PRIu64 " failed: %s", file->path, at,
-                                   strerror(done < 0 ? errno : ENOSPC));
-        from += done;
-        at += (uint64_t)done;
-        bytes -= (size_t)done;
-    }
-    return true;
+    int error = bag_system_disk.write(NULL, file->fd, data, bytes, at);
+    return error == 0 || bag_problem_set(problem, BAG_ERROR_STORAGE,
+                                         "%s: writing %zu bytes at byte %" PRIu64 " failed: %s",
+                                         file->path, bytes, at, strerror(error));
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static bool sync_folder(const char *path)
+/* 0, or an error number. */
+static int sync_folder(const char *path)
 {
     char *copy = strdup(path);
-    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    bool ok = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0)
-        close(fd);
+    int error = copy ? bag_system_disk.sync_folder(NULL, dirname(copy)) : ENOMEM;
     free(copy);
-    return ok;
+    return error;
 }
 
 /* Some file systems (NFS) cannot rename so that nothing is replaced, but can link so. */
@@ -124,10 +113,11 @@ bool bag_out_file_publish(const struct bag_out_file *file, struct bag_problem *p
     if (!rename_file(file))
         return bag_problem_set(problem, BAG_ERROR_STORAGE, "%s: cannot be renamed to %s: %s",
                                file->partial, file->path, strerror(errno));
-    return sync_folder(file->path) ||
+    int error = sync_folder(file->path);
+    return !error ||
            bag_problem_set(problem, BAG_ERROR_STORAGE,
                            "%s: it is written, but its name may not be on the disk yet: %s",
-                           file->path, strerror(errno));
+                           file->path, strerror(error));
 }
 
 void bag_out_file_close(struct bag_out_file *file, bool published)

@@ -286,6 +286,16 @@ bool bag_rows_read_keys(const struct bag_rows_reader *reader, size_t first, size
                       first, count, (unsigned char *)keys, scratch, problem);
 }
 
+bool bag_rows_check_keys(const struct bag_source *source, unsigned threads,
+                         struct bag_problem *problem)
+{
+    struct bag_table_memory memory = {.table = source->table};
+    bool ok = bag_table_load_keys(source->key_files, source->num_key_files, threads, NULL, NULL,
+                                  &memory, problem);
+    bag_keys_index_free(&memory.index);
+    return ok;
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 void bag_row_to_floats(const struct bag_table *table, const void *row, float *values)

@@ -87,6 +87,10 @@ bool bag_rows_read(const struct bag_rows_reader *reader, size_t first, size_t co
 bool bag_rows_read_keys(const struct bag_rows_reader *reader, size_t first, size_t count,
                         uint64_t *keys, void *scratch, struct bag_problem *problem);
 
+/* Whether no two keys of the table are the same. */
+bool bag_rows_check_keys(const struct bag_source *source, unsigned threads,
+                         struct bag_problem *problem);
+
 /* The elements of a row of floats as FP32; those of FP64 are rounded. */
 void bag_row_to_floats(const struct bag_table *table, const void *row, float *values);
 

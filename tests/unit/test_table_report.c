@@ -79,7 +79,7 @@ static void test_convert(void **state)
 }
 
 static const struct bag_inspected_tensor tensors[] = {
-    {"weights", "UINT8", 2, (const int64_t[]){3, 12}, 36}};
+    {.name = (char[]){"weights"}, .datatype = "UINT8", .rank = 2, .shape = {3, 12}, .bytes = 36}};
 
 static const struct bag_inspect_report inspected = {.tensors = tensors,
                                                     .num_tensors = 1,
