@@ -15,6 +15,10 @@
 #define ADMITTED_PERCENT 65
 #define WAITED_PERCENT   90
 
+/* A body that takes longer than the target waits for its client, unless working at it takes long,
+ * too: of an enormous one, longer than so many times that. */
+#define SLOW_TIMES 4
+
 /* A job that took less than this part of the latency target tells nothing of how long a queue
  * takes. */
 #define TELLING_PARTS 8
@@ -140,30 +144,45 @@ static uint64_t whole_wait_ns(const struct bag_engine *engine, const struct bag_
     return pending_wait_ns(engine, load) + expected_wait_ns(engine, load->running_ns);
 }
 
+/* What all may expect to wait, where no client counts for more than the limit: one enormous request
+ * does not make up what others may ask. */
+static uint64_t bounded_wait_ns(const struct bag_engine *engine, uint64_t limit_ns)
+{
+    uint64_t sum_ns = 0;
+    for (size_t i = 0; i < BAG_QUEUE_FLOWS; i++) {
+        uint64_t wait_ns = pending_wait_ns(engine, &engine->queue.flows[i].load);
+        sum_ns += wait_ns < limit_ns ? wait_ns : limit_ns;
+    }
+    return sum_ns;
+}
+
 /* Whether the job's client, or what he asks of its model, has less than an equal part of the time
- * that all may wait. What others have running does not count against him. */
-static bool has_share(const struct bag_engine *engine, uint64_t limit_ns,
+ * that all may wait. What others have running does not count against him. A job that alone takes
+ * all of that time is nobody's share. */
+static bool has_share(const struct bag_engine *engine, const struct bag_job *job, uint64_t limit_ns,
                       const struct bag_queue_share *share)
 {
-    const struct usage usage = {pending_wait_ns(engine, &engine->queue.load),
+    const struct usage usage = {bounded_wait_ns(engine, limit_ns),
                                 whole_wait_ns(engine, &share->flow->load),
                                 whole_wait_ns(engine, &share->line->load)};
-    return (share->num_flows > 1 || share->num_lines > 1) && is_below_share(limit_ns, usage, share);
+    return (share->num_flows > 1 || share->num_lines > 1) &&
+           expected_wait_ns(engine, job->cost_ns) < limit_ns &&
+           is_below_share(limit_ns, usage, share);
 }
 
 /* Whether a job would wait no longer than the latency target allows, or is its client's share: it
  * has waited for the loop already, what runs comes first in any case, and the rest is for what is
  * to come. */
-static bool is_soon_enough(const struct bag_engine *engine, const struct bag_queue_share *share,
-                           struct bag_problem *problem)
+static bool is_soon_enough(const struct bag_engine *engine, struct bag_job *job,
+                           const struct bag_queue_share *share)
 {
     uint64_t limit_ns = engine->limits.latency_target_ns / 100 * ADMITTED_PERCENT;
     if (limit_ns == 0)
         return true;
     uint64_t wait_ns =
         engine->clock() - arrived_ns(engine) + whole_wait_ns(engine, &engine->queue.load);
-    return wait_ns < limit_ns || has_share(engine, limit_ns, share) ||
-           reject_wait(wait_ns, engine, problem);
+    return wait_ns < limit_ns || has_share(engine, job, limit_ns, share) ||
+           reject_wait(wait_ns, engine, &job->problem);
 }
 
 bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
@@ -185,7 +204,7 @@ bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
         return reject_count(engine, count.all, &job->problem);
     if (!is_below(limits->max_queue_work_ns, work_ns, &share))
         return reject_work(engine, work_ns.all, &job->problem);
-    return is_soon_enough(engine, &share, &job->problem);
+    return is_soon_enough(engine, job, &share);
 }
 
 /* ---- announced jobs -------------------------------------------------------------------------- */
@@ -197,13 +216,20 @@ void bag_engine_stamp(const struct bag_engine *engine, struct bag_job *job)
     job->ahead_ns = load->announced_ns + load->waiting_ns + load->running_ns + job->cost_ns;
 }
 
-/* A body that takes longer than the target waits for its client, and keeps nobody else out. */
+/* Whether the body keeps nobody else out any more. */
+static bool is_slow(const struct bag_engine *engine, const struct bag_job *job, uint64_t now_ns)
+{
+    uint64_t time_ns = engine->limits.latency_target_ns;
+    uint64_t work_ns = SLOW_TIMES * expected_wait_ns(engine, job->cost_ns);
+    return now_ns - job->queued_ns > (work_ns > time_ns ? work_ns : time_ns);
+}
+
+/* The oldest ones that are: behind an enormous body that may take long others are not looked at. */
 static void forget_slow(struct bag_engine *engine)
 {
     uint64_t now_ns = engine->clock();
     struct bag_job *job;
-    while ((job = engine->queue.oldest) &&
-           now_ns - job->queued_ns > engine->limits.latency_target_ns)
+    while ((job = engine->queue.oldest) && is_slow(engine, job, now_ns))
         bag_engine_withdraw(engine, job);
 }
 
@@ -237,7 +263,7 @@ static bool is_too_late(const struct bag_engine *engine, const struct bag_job *j
     uint64_t target_ns = engine->limits.latency_target_ns;
     const struct bag_queue_share share = bag_queue_share(&engine->queue, job);
     return target_ns && waited_ns > target_ns / 100 * WAITED_PERCENT &&
-           !has_share(engine, target_ns / 100 * ADMITTED_PERCENT, &share);
+           !has_share(engine, job, target_ns / 100 * ADMITTED_PERCENT, &share);
 }
 
 bool bag_engine_is_overdue(struct bag_engine *engine, struct bag_job *job, uint64_t now_ns)

@@ -4,7 +4,6 @@
 #include "accept.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,11 +15,12 @@
  * sending. */
 #define LINGER_TICK_MS 5
 
-/* To let a client send the rest of a large body costs as much as to answer it. Where more than this
- * linger at once, nothing is dropped, and a connection is reset when its client has had this long
- * to read the answer. */
-#define MAX_DRAINED 64
-#define STORM_MS    25
+/* To let clients send the rest of large bodies takes the kernel as long as to answer them: so much
+ * is dropped of all each time. Where more than so many linger, nothing is, and a connection is
+ * reset when its client has had this long to read the answer. */
+#define DROPPED_A_TICK ((ssize_t)1 << 20)
+#define MAX_DRAINED    64
+#define STORM_MS       25
 
 struct bag_http_lingering {
     struct bag_http_lingering *next;
@@ -28,15 +28,15 @@ struct bag_http_lingering {
     uint64_t since_ms;
 };
 
-/* Drops what has come; false where no more will. TCP takes no memory for what it is asked to
- * truncate, and copies nothing (tcp(7)); a Unix socket wants to copy it. */
-static bool drop_bytes(int fd)
+/* Drops what has come, as recv does. TCP takes no memory for what it is asked to truncate, and
+ * copies nothing (tcp(7)); a Unix socket wants to copy it. */
+static ssize_t drop_bytes(int fd, size_t most)
 {
     char dropped[65536];
-    ssize_t count = recv(fd, NULL, INT_MAX, MSG_DONTWAIT | MSG_TRUNC);
+    ssize_t count = recv(fd, NULL, most, MSG_DONTWAIT | MSG_TRUNC);
     if (count < 0 && errno == EFAULT)
         count = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
-    return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
+    return count;
 }
 
 static void end_lingering(struct bag_http_connections *connections,
@@ -51,21 +51,31 @@ static void end_lingering(struct bag_http_connections *connections,
     connections->num_lingering--;
 }
 
-/* The oldest come first. */
+/* Drops what the oldest have sent. */
+static void drain(struct bag_http_connections *connections, uint64_t now_ms)
+{
+    struct bag_http_lingering **link = &connections->lingering;
+    ssize_t left = DROPPED_A_TICK;
+    while (*link && left > 0) {
+        ssize_t count = drop_bytes((*link)->fd, (size_t)left);
+        bool has_ended = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+        left -= count > 0 ? count : 0;
+        if (has_ended || now_ms >= (*link)->since_ms + LINGER_MS)
+            end_lingering(connections, link);
+        else
+            link = &(*link)->next;
+    }
+}
+
 static void on_linger(uv_timer_t *timer)
 {
     struct bag_http_connections *connections = timer->data;
-    struct bag_http_lingering **link = &connections->lingering;
     const uint64_t now_ms = uv_now(timer->loop);
-    while (*link && connections->num_lingering > MAX_DRAINED &&
-           now_ms >= (*link)->since_ms + STORM_MS)
-        end_lingering(connections, link);
-    while (*link && connections->num_lingering <= MAX_DRAINED) {
-        if (drop_bytes((*link)->fd) && now_ms < (*link)->since_ms + LINGER_MS)
-            link = &(*link)->next;
-        else
-            end_lingering(connections, link);
-    }
+    while (connections->num_lingering > MAX_DRAINED &&
+           now_ms >= connections->lingering->since_ms + STORM_MS)
+        end_lingering(connections, &connections->lingering);
+    if (connections->num_lingering <= MAX_DRAINED)
+        drain(connections, now_ms);
     if (!connections->lingering)
         uv_timer_stop(timer);
 }

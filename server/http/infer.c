@@ -61,18 +61,19 @@ static bool is_surely_expensive(const struct bag_http_request *request)
     return request->expected_ns / SURELY_EXPENSIVE > request->context->inline_cost_ns;
 }
 
-static void identify(struct bag_http_request *request)
+/* What the engine decides by. Of IPv6 one /64 is a client; those behind a proxy that does not say
+ * who they are are one. */
+static void identify(struct bag_http_request *request, uint64_t cost_ns)
 {
-    /* Of IPv6 one /64 is a client; those behind a proxy that does not say who they are are one. */
     request->job.client = bag_http_peer_client(request->line.peer);
     request->job.model_slot = request->job.infer.input.model->slot;
+    request->job.cost_ns = cost_ns;
 }
 
 /* Whether the queue has room for the work that the head announces; otherwise the reply says so. */
 static bool announce(struct bag_http_request *request)
 {
-    identify(request);
-    request->job.cost_ns = request->expected_ns;
+    identify(request, request->expected_ns);
     if (bag_engine_announce(&request->context->engine, &request->job))
         return true;
     bag_http_reply_problem(&request->reply, &request->job.problem);
@@ -84,7 +85,8 @@ static bool has_room(struct bag_http_request *request)
 {
     if (request->job.announced)
         return true;
-    identify(request);
+    identify(request, request->job.planned ? bag_infer_cost_ns(&request->job.infer)
+                                           : bag_infer_whole_cost_ns(&request->job.infer));
     if (bag_engine_has_room(&request->context->engine, &request->job))
         return true;
     bag_http_reply_problem(&request->reply, &request->job.problem);

@@ -37,9 +37,15 @@ static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
     assert_string_equal(job.problem.text,
                         "the queue is full: a request would wait 65 ms; 65 % of the target "
                         "(latency_target_ms), which is 100 ms, are allowed");
-    assert_true(has_room(1)); /* another client's, up to twice as much */
+    assert_true(has_room(1)); /* another client's, up to twice as much, of each the limit at most */
     world.engine.wait_scale = 130.1e6 / cost_ns;
+    assert_true(has_room(1));
+    struct bag_job others = {.client = 2, .cost_ns = world.jobs[0].cost_ns};
+    bag_queue_announce(&world.engine.queue, &others);
     assert_false(has_room(1));
+    bag_queue_withdraw(&world.engine.queue, &others);
+    struct bag_job large = {.client = 1, .cost_ns = world.jobs[0].cost_ns / 2};
+    assert_false(bag_engine_has_room(&world.engine, &large)); /* nobody's share */
     world.engine.wait_scale = 40e6 / cost_ns;
     world.engine.queue.load.running_ns = world.jobs[0].cost_ns;
     assert_false(has_room(0));
@@ -146,8 +152,12 @@ static void test_announced_work_counts(void **state)
     bag_engine_submit(&world.engine, make_job(4, 5));
     assert_int_equal(world.jobs[4].queued_ns, announced_ns);
     assert_int_equal(world.jobs[4].ahead_ns, 42000001);
-    fake_ns += 50000001;
-    assert_true(announce(5, 0, 1)); /* jobs 0 and 2 have had their time */
+    fake_ns += 110000000;
+    assert_true(announce(5, 0, 1));
+    bag_engine_withdraw(&world.engine, &world.jobs[5]);
+    assert_true(world.jobs[0].announced); /* it may take four times its 40 ms */
+    fake_ns++;
+    assert_true(announce(5, 0, 1));
     assert_false(world.jobs[0].announced || world.jobs[2].announced);
     bag_engine_withdraw(&world.engine, &world.jobs[5]);
     fake_ns = announced_ns;
