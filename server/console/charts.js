@@ -41,21 +41,36 @@ function markBytes(axis) {
   for (let value = 0; value <= axis.max; value += step) axis.ticks.push({value});
 }
 
-function optionsOf(format, end, isBytes) {
+// Durations from microseconds to seconds: one mark for each power of ten.
+function markPowers(axis) {
+  axis.ticks = [];
+  for (let power = Math.ceil(Math.log10(axis.min)); 10 ** power <= axis.max; power++) axis.ticks.push({value: 10 ** power});
+}
+
+const scales = {
+  linear: {beginAtZero: true},
+  bytes: {beginAtZero: true, afterBuildTicks: markBytes},
+  powers: {type: "logarithmic", afterBuildTicks: markPowers},
+};
+
+// A second or two that the server was too busy to sample are no gap.
+const MOST_GAP = 5;
+
+function optionsOf(format, end, scale) {
   return {
     animation: false,
     responsive: true,
     maintainAspectRatio: false,
     parsing: false,
     normalized: true,
-    spanGaps: false,
+    spanGaps: MOST_GAP,
     interaction: {mode: "index", intersect: false, axis: "x"},
     elements: {point: {radius: 0, hitRadius: 4}, line: {borderWidth: 1.5}},
     scales: {
       x: {type: "linear", max: 0, grid: {display: false},
         ticks: {maxRotation: 0, autoSkip: true, autoSkipPadding: 12,
           callback(seconds) { return clock(end() + seconds * 1000, this.min > -240); }}},
-      y: {beginAtZero: true, grid: {}, ...(isBytes && {afterBuildTicks: markBytes}),
+      y: {...scales[scale], grid: {},
         ticks: {maxTicksLimit: 5, callback: (value) => format(value)}},
     },
     plugins: {
@@ -70,7 +85,9 @@ function optionsOf(format, end, isBytes) {
 
 // A second alone between others that are not known has no line: it is shown as a point.
 function radii(values) {
-  return values.map((value, i) => value !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null ? 2 : 0);
+  const isNear = (i) => values.slice(Math.max(0, i - MOST_GAP), i).some((value) => value !== null) ||
+    values.slice(i + 1, i + 1 + MOST_GAP).some((value) => value !== null);
+  return values.map((value, i) => value !== null && !isNear(i) ? 2 : 0);
 }
 
 // A young server's minutes take the whole width.
@@ -82,11 +99,11 @@ function setSpan(scale, seconds) {
 
 // A plot of some columns, each a number or null for each second. `describe` says in words what it shows.
 // show({name: values, ...}, endMs, summary). One that is `named` names its column though it is the only one.
-export function plot(title, format, {filled = false, isBytes = false, named = false} = {}) {
+export function plot(title, format, {filled = false, scale = "linear", named = false} = {}) {
   const canvas = h("canvas", {role: "img", "aria-label": title});
   const element = h("section", {class: "card plot"}, h("h2", {}, title), h("div", {class: "canvas"}, canvas));
   let endMs = Date.now();
-  const chart = new Chart(canvas, {type: "line", data: {datasets: []}, options: optionsOf(format, () => endMs, isBytes)});
+  const chart = new Chart(canvas, {type: "line", data: {datasets: []}, options: optionsOf(format, () => endMs, scale)});
   all.add(chart);
   return {
     element,

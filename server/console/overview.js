@@ -43,7 +43,7 @@ function showTiles(tiles, answer) {
   const [state, kind] = states[answer.state];
   const uptime = span((answer.until_ms - answer.started_ms) / 1000);
   const target = answer.latency_target_ms;
-  tiles.State.show(state, `version ${answer.version}, up ${uptime}`, kind);
+  tiles.State.show(state, `${answer.version}, up ${uptime}`, kind);
   tiles.Models.show(count(answer.models_ready), answer.models > answer.models_ready
     ? `ready, ${count(answer.models - answer.models_ready)} not` : "all ready",
   answer.models > answer.models_ready ? "warn" : "");
@@ -53,12 +53,11 @@ function showTiles(tiles, answer) {
   tiles.p99.show(duration(recent.p99_ns), target ? `target ${target} ms` : "99 of 100 are faster",
     target && recent.p99_ns > target * 1e6 ? "bad" : "");
   tiles.Waiting.show(count(last(columns.waiting)), "for a worker");
-  tiles.Rejected.show(rate(recent.rejected / seconds), "answered with an error", recent.rejected ? "warn" : "");
+  tiles.Rejected.show(rate(recent.rejected / seconds), "with an error", recent.rejected ? "warn" : "");
   tiles["Busy workers"].show(`${count(last(columns.busy_workers))} of ${answer.workers}`, "pool large requests");
   tiles.Processors.show(percent(recent.cpu_ms, recent.span_ms), `of one; there ${answer.processors === 1 ? "is" : "are"} ${answer.processors}`);
   const requestBytes = last(columns.request_bytes), tableBytes = last(columns.table_bytes);
-  tiles["Request memory"].show(bytes(requestBytes), answer.max_request_bytes
-    ? `${percent(requestBytes, answer.max_request_bytes)} of ${bytes(answer.max_request_bytes)}` : "no limit",
+  tiles["Request memory"].show(bytes(requestBytes), answer.max_request_bytes ? `of ${bytes(answer.max_request_bytes)}` : "no limit",
   requestBytes > 0.9 * answer.max_request_bytes ? "bad" : "");
   tiles["Table memory"].show(bytes(tableBytes), answer.max_table_bytes
     ? `of ${bytes(answer.max_table_bytes)}` : `process: ${bytes(last(columns.resident_bytes))}`);
@@ -72,11 +71,11 @@ export function show() {
   const tiles = Object.fromEntries(names.map((name) => [name, tile(name)]));
   const plots = {
     requests: plot("Requests per second", count, {filled: true}),
-    latency: plot("Latency", duration),
+    latency: plot("Latency", duration, {scale: "powers"}),
     queue: plot("Waiting requests and busy workers", count),
     rejected: plot("Rejected per second, by reason", count, {named: true}),
     rows: plot("Rows per second", count, {filled: true}),
-    memory: plot("Memory", bytes, {isBytes: true}),
+    memory: plot("Memory", bytes, {scale: "bytes"}),
   };
   const none = h("p", {class: "note"}, "None in these 15 minutes.");
   plots.rejected.element.append(none);

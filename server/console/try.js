@@ -10,8 +10,15 @@ const MOST_TEXT = 200000; // numbers that are shown as text
 
 // ---- the form -------------------------------------------------------------------------------------------------
 
+// Numbers that are copied from a column would run together: a field of one line drops its breaks.
+function paste(event) {
+  const text = event.clipboardData.getData("text"), {target} = event;
+  event.preventDefault();
+  target.setRangeText(text.replace(/\s+/g, " "), target.selectionStart, target.selectionEnd, "end");
+}
+
 function textField(label, name, placeholder, hint) {
-  return field(label, h("input", {name, placeholder, autocomplete: "off", spellcheck: "false", inputmode: "text"}), hint);
+  return field(label, h("input", {name, placeholder, autocomplete: "off", spellcheck: "false", onpaste: paste}), hint);
 }
 
 function rangeOf(table) {
@@ -46,17 +53,23 @@ function weightTypeOf(metadata) {
   return metadata.inputs.find((input) => input.name === "per_sample_weights")?.datatype ?? "FP32";
 }
 
+// Whether the model's own offsets end with the number of all indices: the form's do not.
+function hasLastOffset(config) {
+  return Object.entries(config.parameters).some(([key, value]) => key.endsWith("include_last_offset") && value.string_value === "true");
+}
+
 // The request as the form has it.
-function read(form, metadata, session) {
+function read(form, {metadata, config}, session) {
   const get = (name) => form.elements.namedItem(name).value.trim();
   const tables = tablesOf(metadata);
   const asked = tables.filter(({prefix}) => !prefix || ["indices", "offsets", "weights"].some((name) => get(prefix + name)));
   if (!asked.length) throw new Mistake("no feature has indices");
   const inputs = asked.flatMap(({prefix}) => inputsOf({indices: get(`${prefix}indices`), offsets: get(`${prefix}offsets`),
     weights: get(`${prefix}weights`)}, prefix, prefix ? "FP32" : weightTypeOf(metadata)));
-  const explains = session.options?.find((option) => option.key === "explain")?.value !== "off";
+  const explains = session.options?.find((option) => option.key === "explain")?.value === "on";
   const reduction = get("reduction");
-  return requestOf(inputs, {...(reduction && {reduction}), ...(explains && {explain: true})});
+  return requestOf(inputs, {...(reduction && {reduction}), ...(hasLastOffset(config) && {include_last_offset: false}),
+    ...(explains && {explain: true})});
 }
 
 // An example that any table with rows answers.
@@ -144,11 +157,11 @@ export function show(session, wanted) {
   const reduction = h("select", {name: "reduction"}, h("option", {value: ""}, "as configured"),
     ["sum", "mean", "max", "sqrtn"].map((name) => h("option", {value: name}, name)));
   const button = h("button", {name: "ask", class: "main"}, "Ask");
-  const example = h("button", {type: "button", onclick: () => fillIn(form, metadata)}, "Fill in an example");
+  const example = h("button", {type: "button", onclick: () => fillIn(form, chosen.metadata)}, "Fill in an example");
   const form = h("form", {class: "card", onsubmit: submit}, field("Model", model), fields, field("Reduction", reduction),
     h("div", {class: "bar"}, button, example));
   const element = h("div", {}, h("h1", {tabindex: "-1"}, "Try a bag"), form, error.element, answer);
-  let metadata = null, turn = 0;
+  let chosen = null, turn = 0; // the model's metadata and configuration
 
   async function choose() {
     const mine = ++turn;
@@ -156,11 +169,11 @@ export function show(session, wanted) {
     error.clear();
     button.disabled = example.disabled = true;
     try {
-      const found = await askJson(modelPath(model.value));
+      const [metadata, config] = await Promise.all([askJson(modelPath(model.value)), askJson(modelPath(model.value, "config"))]);
       if (mine !== turn) return;
-      metadata = found;
-      fields.replaceChildren(...formFields(found).flat());
-      example.disabled = tablesOf(found).every(({facts}) => facts.keyed);
+      chosen = {metadata, config};
+      fields.replaceChildren(...formFields(metadata).flat());
+      example.disabled = tablesOf(metadata).every(({facts}) => facts.keyed || !facts.rows);
       button.disabled = false;
     } catch (failure) {
       if (!(failure instanceof Failure)) throw failure;
@@ -174,7 +187,7 @@ export function show(session, wanted) {
     error.clear();
     button.disabled = true;
     try {
-      const body = read(form, metadata, session), begun = performance.now();
+      const body = read(form, chosen, session), begun = performance.now();
       const text = await ask(modelPath(model.value, "infer"), {method: "POST", body, timeoutMs: 60000});
       answer.replaceChildren(...answerCards(model.value, text, body, (performance.now() - begun) * 1e6, session).flat().filter(Boolean));
     } catch (failure) {

@@ -36,6 +36,7 @@ def serve_tables(shared_directory):
     np.save(users / "values.npy", USERS)
     config = write_json(shared_directory / "bagserve.json", {"models": [
         {"name": "items", "path": "items.npy"}, {"name": "users", "path": "users"},
+        {"name": "ends", "path": "items.npy", "include_last_offset": True},
         {"name": "ranker", "features": [{"name": "history", "model": "items", "reduction": "mean"},
                                         {"name": "user", "model": "users"}]}]})
     with Server("--config", config, "--idle-timeout-s", 70, variables={"BAGSERVE_LOG_LEVEL": "debug"}) as server:
@@ -73,8 +74,8 @@ def test_pages(browser, server, size, dark):
 def test_overview(browser, server):
     browser.open(server.url)
     browser.wait_text("[data-tile=State]", "Ready")
-    expect("version" in browser.text("[data-tile=State]"), "the version")
-    expect_equal(browser.text("[data-tile=Models] .value"), "3")
+    expect(", up " in browser.text("[data-tile=State]"), "the version")
+    expect_equal(browser.text("[data-tile=Models] .value"), "4")
     browser.wait(lambda: "at most" in (browser.attribute("canvas", "aria-label") or ""), "no plot is described")
     browser.wait(lambda: any("bad request" in c.get_attribute("aria-label") for c in browser.all("canvas")),
                  "what was rejected is not shown")
@@ -150,6 +151,20 @@ def test_bag(browser, server):
     browser.wait(lambda: embeddings(browser).shape == (1, 8), "the second answer")
     expect_equal(embeddings(browser)[0].tolist(),
                  ((ITEMS[1] + ITEMS[2] + ITEMS[3]) / np.float32(3)).tolist())
+
+
+def test_offsets_that_end(browser, server):
+    """The form's say where bags begin, whatever the model's own do; a column is pasted as it is."""
+    browser.open(server.url, "#/try/ends")
+    browser.wait(lambda: browser.all("[name=indices]") and browser.one("[name=ask]").is_enabled(), "no form")
+    browser.fill("[name=offsets]", "0, 2")
+    browser.script("""
+        const input = document.querySelector("[name=indices]"), data = new DataTransfer();
+        data.setData("text", "1\\n2\\n3");
+        input.focus();
+        input.dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true}));""")
+    browser.press("button[name=ask]")
+    expect_equal(embeddings(browser).tolist(), [(ITEMS[1] + ITEMS[2]).tolist(), ITEMS[3].tolist()])
 
 
 def test_collection(browser, server):
