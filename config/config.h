@@ -24,6 +24,7 @@
     X(convert, "[flags] IN OUT", "Convert a table to a safetensors file, quantised if you like.") \
     X(inspect, "[flags] FILE|DIR", "Say what is in a table's file, and how to serve it.")         \
     X(verify, "[flags] FILE|DIR", "Read all of a table and say whether it is valid.")             \
+    X(bench, "[flags] URL [MODEL]", "Measure how much a server holds, and how fast it answers.")  \
     X(completion, "bash|zsh|fish", "Print what completes commands and flags in a shell.")         \
     X(manual, "", "Print the manual page, for man.")                                              \
     X(version, "", "Print the version.")                                                          \
@@ -56,6 +57,69 @@
     X(verify, FINITE, "--finite", "",                                    \
       "Values must be finite: NaN and infinities make a table invalid.") \
     X(verify, HELP, "--help", "", "Prints this.")
+
+#define BAG_BENCH_FLAGS(X)                                                                         \
+    X(bench, PRESET, "--preset", "small|candidates|mlperf-dlrm-v2",                                \
+      "What is asked: 1 bag of 10 ids; a user's bag and 2,000 candidates of 10 ids each; the 26 "  \
+      "features of MLPerf's DLRM-v2. small by default.")                                           \
+    X(bench, BAGS, "--bags", "N", "Bags of a request; of each feature of a collection.")           \
+    X(bench, IDS, "--ids", "IDS",                                                                  \
+      "Ids of a bag: N, LOW-HIGH, lognormal:MEDIAN,SIGMA, N,N,... (for each feature, or bag "      \
+      "after "                                                                                     \
+      "bag, another number), or a file of numbers (text or .npy), any of which a bag has.")        \
+    X(bench, ZIPF, "--zipf", "S",                                                                  \
+      "Ids by Zipf's law with that exponent, the frequent ones scattered over the table; equally " \
+      "often by default.")                                                                         \
+    X(bench, KEYS, "--keys", "PATH",                                                               \
+      "The keys of a keyed table: a .npy file, or the table's folder; FEATURE=PATH of a "          \
+      "collection's "                                                                              \
+      "feature, and may be repeated.")                                                             \
+    X(bench, ROWS, "--rows", "ROWS",                                                               \
+      "Ids are below ROWS: for a server that does not say how many it has, or for a part of "      \
+      "them. "                                                                                     \
+      "N,N,...: of each feature; or of a table, bag after bag, the rows behind those before.")     \
+    X(bench, WEIGHTS, "--weights", "", "Sends a weight with each id.")                             \
+    X(bench, BODY, "--body", "binary|json", "How tensors are sent, both ways. binary by default.") \
+    X(bench, REDUCTION, "--reduction", "sum|mean|max|sqrtn",                                       \
+      "How bags are pooled; as the model says by default.")                                        \
+    X(bench, BODIES, "--bodies", "N",                                                              \
+      "Different requests, sent in turn; as many as 64 MiB hold, up to 16384, by default.")        \
+    X(bench, SEED, "--seed", "N", "Of ids and times; 1 by default.")                               \
+    X(bench, GET, "--get", "PATH", "Asks GET PATH in place of inference.")                         \
+    X(bench, CONNECTIONS, "--connections", "N",                                                    \
+      "Connections, at the most; 64 by default. A request that is due while all are busy waits "   \
+      "for one, and is timed from when it was due.")                                               \
+    X(bench, UNIX, "--unix", "PATH", "Asks over a Unix-domain socket, in place of URL's host.")    \
+    X(bench, TOKEN_FILE, "--token-file", "FILE",                                                   \
+      "The file's first line that is a token goes with "                                           \
+      "each request.")                                                                             \
+    X(bench, RATE, "--rate", "R",                                                                  \
+      "Requests are due at that many a second, whatever became of those before; "                  \
+      "R:SECONDS,R:SECONDS "                                                                       \
+      "and so on: several rates follow each other without a pause.")                               \
+    X(bench, CONSTANT, "--constant", "",                                                           \
+      "With --rate and --sweep: due at equal distances; at random times (Poisson) by default.")    \
+    X(bench, CLOSED, "--closed", "", "Each connection asks again as soon as it has its answer.")   \
+    X(bench, SWEEP, "--sweep", "",                                                                 \
+      "Finds the highest rate whose p99 stays within --slo-ms: the default, in half a minute.")    \
+    X(bench, SLO, "--slo-ms", "MS", "The objective of a sweep; 10 by default.")                    \
+    X(bench, DURATION, "--duration", "SECONDS",                                                    \
+      "How long a step takes; 10 by default, 1.5 of a sweep.")                                     \
+    X(bench, REQUESTS, "--requests", "N", "With --closed: so many, and no more.")                  \
+    X(bench, WARMUP, "--warmup", "SECONDS", "Asked before, and not counted; 1 by default.")        \
+    X(bench, REPORT, "--report", "FILE",                                                           \
+      "Writes what was measured as JSON; - is standard output.")                                   \
+    X(bench, COMPARE, "--compare", "FILE", "Puts an earlier --report beside this one.")            \
+    X(bench, LOG, "--log", "FILE",                                                                 \
+      "Writes a line for each request: when it was due (s), how late it was sent and when the "    \
+      "answer came after it was due (us), and the status, 0 for none.")                            \
+    X(bench, CHECK, "--check", "N",                                                                \
+      "Compares so many answers with pooling of its own, from the tables of --table, before "      \
+      "measuring; a difference ends it with exit code 1.")                                         \
+    X(bench, TABLE, "--table", "NAME=PATH",                                                        \
+      "The .npy file of a model's table, or its folder with keys.npy and values.npy; may be "      \
+      "repeated.")                                                                                 \
+    X(bench, HELP, "--help", "", "Prints this.")
 
 /* How a table takes the place of another version. */
 enum bag_reload { BAG_RELOADS(BAG_ID) };

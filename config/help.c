@@ -217,6 +217,8 @@ static void put_commands(FILE *stream)
     BAG_INSPECT_FLAGS(BAG_X)
     fputs(".SS Flags of verify\n", stream);
     BAG_VERIFY_FLAGS(BAG_X)
+    fputs(".SS Flags of bench\n", stream);
+    BAG_BENCH_FLAGS(BAG_X)
 #undef BAG_X
 }
 

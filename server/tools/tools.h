@@ -4,41 +4,15 @@
 #define BAG_TOOLS_H
 
 #include "proto/formats.h"
+#include "server/system/arguments.h"
 #include "server/tables/progress.h"
 #include "server/tables/source.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* ---- arguments (arguments.c) ----------------------------------------------------------------- */
-
-/* The command line of the commands that work on files: flags from one table each, and operands. */
-
-struct bag_tool_flag {
-    const char *name;  /* "--force" */
-    const char *value; /* what stands for its value in the help; "": it has none */
-    const char *sentence;
-};
-
-/* The places of a command's flags in such a list, and the list, from BAG_CONVERT_FLAGS or its like
- * in config/config.h. */
-#define BAG_TOOL_ID(command, id, ...)                       FLAG_##id,
-#define BAG_TOOL_FLAG(command, id, name, follows, sentence) {name, follows, sentence},
-
-/* What a command takes. */
-struct bag_tool {
-    const char *usage, *about; /* of the help */
-    const struct bag_tool_flag *flags;
-    size_t num_flags;
-    size_t min_operands, max_operands;
-};
-
-/* Sets values[i] to what flag i was given, "" where it takes none, NULL where it is not there; and
- * operands[]. All are borrowed from argv. */
-bool bag_tool_parse(const struct bag_tool *tool, int argc, char *argv[], const char **values,
-                    const char **operands, struct bag_problem *problem);
-
-void bag_tool_print_help(FILE *stream, const struct bag_tool *tool);
+/* ---- a whole command (run.c) ------------------------------------------------------------------
+ */
 
 /* What a command does with the table `in`, whose files are not open yet. */
 typedef bool bag_tool_run_fn(struct bag_source *source, const char *in, const char *const *values,
@@ -48,10 +22,6 @@ typedef bool bag_tool_run_fn(struct bag_source *source, const char *in, const ch
  * `values` has room for all flags. Returns the exit code; a failure is told on standard error. */
 int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
                  bag_tool_run_fn *run);
-
-/* A whole number from `minimum` to `maximum` in the text of that flag. */
-bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t maximum,
-                     size_t *number, struct bag_problem *problem);
 
 /* The table that `--table NAME=IN` would serve, whose files are not open yet
  * (bag_source_open_table); NULL with the problem set. The caller frees it. */

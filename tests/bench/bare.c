@@ -1,12 +1,12 @@
 /* The yardstick: libmicrohttpd on a libuv loop, with nothing behind it.
  *
- *   bare REPLY_BYTES HEADER_BYTES [POOL_BYTES]
+ *   bare REPLY_BYTES HEADER_BYTES POOL_BYTES METADATA
  *
  * It reads any body, looks at none, and answers REPLY_BYTES fixed bytes under the headers that
  * bagserve sends: with HEADER_BYTES above 0 those of a binary reply whose JSON has that length,
  * with 0 those of a JSON reply. So both move the same bytes through the same libraries, and what
  * bagserve takes beyond this is what bagserve costs. POOL_BYTES is the library's memory for one
- * connection, which it clears after each request: 16384, as bagserve has, unless said otherwise.
+ * connection, which it clears after each request. GET is answered with METADATA, for the client.
  * Prints its port; ends on SIGTERM and SIGINT.
  *
  * Uses nothing of the project. */
@@ -15,12 +15,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <uv.h>
 
 /* Rounds of MHD_run before the loop gets its turn again. */
 #define MAX_ROUNDS 16
-
-#define DEFAULT_POOL_BYTES 16384
 
 struct bare {
     struct MHD_Daemon *daemon;
@@ -29,16 +28,18 @@ struct bare {
     uv_signal_t terminate, interrupt;
     char *reply;
     size_t reply_bytes;
+    char *metadata;
     char header_bytes[24]; /* of the JSON in front; empty: all is JSON */
 };
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* A response of its own for every request: no server that computes its answers can do with less. */
-static enum MHD_Result answer(struct bare *bare, struct MHD_Connection *connection)
+static enum MHD_Result answer(struct bare *bare, struct MHD_Connection *connection, bool is_get)
 {
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(bare->reply_bytes, bare->reply, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        is_get ? strlen(bare->metadata) : bare->reply_bytes, is_get ? bare->metadata : bare->reply,
+        MHD_RESPMEM_PERSISTENT);
     if (!response)
         return MHD_NO;
     if (bare->header_bytes[0]) {
@@ -58,7 +59,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
                                   size_t *upload_bytes, void **state)
 {
     struct bare *bare = context;
-    (void)url, (void)method, (void)version, (void)upload;
+    (void)url, (void)version, (void)upload;
     if (!*state) {
         *state = bare;
         return MHD_YES;
@@ -67,7 +68,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         *upload_bytes = 0;
         return MHD_YES;
     }
-    return answer(bare, connection);
+    return answer(bare, connection, method[0] == 'G');
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -136,16 +137,16 @@ static void serve(struct bare *bare, uv_loop_t *loop)
 int main(int count, char **arguments)
 {
     static struct bare bare;
-    if (count < 3 || count > 4) {
-        fprintf(stderr, "Usage: %s REPLY_BYTES HEADER_BYTES [POOL_BYTES]\n", arguments[0]);
+    if (count != 5) {
+        fprintf(stderr, "Usage: %s REPLY_BYTES HEADER_BYTES POOL_BYTES METADATA\n", arguments[0]);
         return 2;
     }
     bare.reply_bytes = strtoull(arguments[1], NULL, 10);
     if (strtoull(arguments[2], NULL, 10))
         snprintf(bare.header_bytes, sizeof bare.header_bytes, "%s", arguments[2]);
     bare.reply = calloc(1, bare.reply_bytes + 1);
-    size_t pool_bytes = count > 3 ? strtoull(arguments[3], NULL, 10) : DEFAULT_POOL_BYTES;
-    if (!bare.reply || !start(&bare, pool_bytes)) {
+    bare.metadata = arguments[4];
+    if (!bare.reply || !start(&bare, strtoull(arguments[3], NULL, 10))) {
         fprintf(stderr, "%s: cannot start\n", arguments[0]);
         return 1;
     }

@@ -1,12 +1,15 @@
 """The clients that load the servers, and what one measurement is."""
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
 import resource
 import subprocess
+import tempfile
 import time
+import typing
 
 from servers import HERE, TICKS_PER_S, Unusable, end_with_parent, on_cpus
 
@@ -21,17 +24,21 @@ class Query:
     bags: int
     ids: int  # per bag
     json: bool = False
-    varied: bool = False  # ids is the most, and each request has an id of its own; loadgen only
+    varied: bool = False  # ids is the most; not with wrk
     features: tuple = ()  # (rows, ids) of each; then `rows` and `ids` are those of all together
     collection: bool = False
 
-    def for_loadgen(self):
-        features = ",".join(f"{rows}:{ids}" for rows, ids in self.features)
-        return ["--model", self.model, "--rows", self.rows, "--bags", self.bags,
-                "--ids", self.ids, *(["--json"] if self.json else []),
-                *(["--vary", "--bodies", "1000"] if self.varied else []),
-                *(["--features", features] if features else []),
-                *(["--collection"] if self.collection else [])]
+    def for_bench(self):
+        """Arguments of `bagserve bench`. The bags of one table that holds the rows of several are asked
+        for in turn."""
+        bags, ids, rows = self.bags, f"1-{self.ids}" if self.varied else f"{self.ids}", []
+        if self.features:
+            ids = ",".join(str(ids) for _, ids in self.features)
+            if not self.collection:
+                bags *= len(self.features)
+                rows = ["--rows", ",".join(str(rows) for rows, _ in self.features)]
+        return ["--bags", bags, "--ids", ids, *rows, "--body", "json" if self.json else "binary",
+                "--bodies", "1000" if self.varied else "64"]
 
     def for_wrk(self):
         return [f"model={self.model}", f"rows={self.rows}", f"bags={self.bags}",
@@ -81,11 +88,69 @@ def run_json(command, cpus, timeout_s=300):
         raise Unusable(f"{command[0]} failed: {errors[-500:]}{out[-500:]}") from None
 
 
-class Clients:
-    """wrk and loadgen, kept on processors of their own where there are enough."""
+def percentile(values, share):
+    """Of sorted values; 0 where there are none."""
+    return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
-    def __init__(self, loadgen_program, cpus):
-        self.loadgen_program = loadgen_program
+
+def normal_after_ms(requests, start, end, normal_ms):
+    """Milliseconds from the start until 99 % of answers were in time, for half a second; -1: never."""
+    count = int((end - start) / WINDOW_S) + 1
+    due, normal = [0] * count, [0] * count
+    for request in requests:
+        window = int((request.due - start) / WINDOW_S)
+        due[window] += 1
+        normal[window] += request.status == 200 and request.took_us <= normal_ms * 1e3
+    needed, run = min(5, count), 0
+    for window in range(count):
+        run = run + 1 if normal[window] >= 0.99 * due[window] else 0
+        if run == needed:
+            return (window + 1 - needed) * WINDOW_S * 1e3
+    return -1
+
+
+WINDOW_S = 0.1
+
+
+class Request(typing.NamedTuple):
+    """A line of --log: due in seconds, the rest in microseconds after that; status 0: no answer."""
+
+    due: float
+    sent_us: float
+    took_us: float
+    status: int
+
+
+def phase_of(run, requests, start, normal_ms):
+    """What is reported of one rate, from all requests' times."""
+    end = start + run["seconds"]
+    mine = [request for request in requests if start <= request.due < end]
+    took = sorted(request.took_us for request in mine if request.status == 200)
+    rejected = [request for request in mine if request.status == 503]
+    answered = sum(start <= request.due + request.took_us / 1e6 < end
+                   for request in requests if request.status == 200)
+    unanswered = sum(error["count"] for error in run["errors"].values()
+                     if "in time" in error["first"])
+    lost = sum(request.status == 0 for request in mine)
+    return {"rate": run["rate"], "seconds": run["seconds"], "due": run["sent"], "ok": len(took),
+            "answered_per_s": answered / run["seconds"], "rejected": len(rejected),
+            **{f"{name}_us": percentile(took, share) for name, share in
+               (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1))},
+            "rejected_p99_us": percentile(sorted(one.took_us for one in rejected), 0.99),
+            "rejected_once_sent_p99_us":
+                percentile(sorted(one.took_us - one.sent_us for one in rejected), 0.99),
+            "lost": lost - min(lost, unanswered), "unanswered": unanswered,
+            "other": len(mine) - len(took) - len(rejected) - lost,
+            "in_time_per_s": sum(us <= normal_ms * 1e3 for us in took) / run["seconds"],
+            "late_p99_us": run["generator_late_ms"]["p99"] * 1e3,
+            "normal_after_ms": normal_after_ms(mine, start, end, normal_ms)}
+
+
+class Clients:
+    """wrk and `bagserve bench`, kept on processors of their own where there are enough."""
+
+    def __init__(self, program, cpus):
+        self.program = program
         self.cpus = cpus
 
     def wrk(self, server, query, connections, seconds):
@@ -94,9 +159,10 @@ class Clients:
                          "-s", HERE / "binary.lua", f"http://127.0.0.1:{server.port}", "--",
                          *query.for_wrk()], self.cpus)
 
-    def loadgen(self, server, query, *arguments):
-        return run_json([self.loadgen_program, "--port", server.port, *query.for_loadgen(),
-                         *arguments], self.cpus)
+    def bench(self, server, asked, *arguments):
+        """The runs of its report."""
+        return run_json([self.program, "bench", "--report", "-", "--warmup", "0", *arguments, *asked[1:],
+                         f"http://127.0.0.1:{server.port}", *asked[:1]], self.cpus)["runs"]
 
     def closed(self, tool, server, query, connections, seconds):
         """A closed loop by either client, as a Sample."""
@@ -105,30 +171,37 @@ class Clients:
             result = self.wrk(server, query, connections, seconds)
             requests, bad = result["requests"], result["not_200"] + result["lost"]
             per_s, elapsed = result["per_s"], result["seconds"]
+            p50_us, p99_us = result["p50_us"], result["p99_us"]
         else:
-            result = self.loadgen(server, query, "--connections", connections, "--seconds",
-                                  seconds)["phases"][0]
-            requests = result["ok"]
-            bad = result["rejected"] + result["lost"] + result["other"]
-            per_s, elapsed = result["answered_per_s"], result["seconds"]
+            result, = self.bench(server, [query.model, *query.for_bench()], "--closed",
+                                 "--connections", connections, "--duration", seconds)
+            requests = result["answered"]
+            bad = sum(error["count"] for error in result["errors"].values())
+            per_s, elapsed = result["requests_per_s"], result["seconds"]
+            p50_us, p99_us = (result["latency_ms"][key] * 1e3 for key in ("p50", "p99"))
         cpu, client, busy = server.cpu_s() - cpu, _children_s() - client, _busy_s() - busy
         if not requests:
             raise Unusable(f"{server.name} answered nothing to {query.name}: {result}; its log: "
                            f"{server.last_words()}")
         wall = time.monotonic() - started
-        return Sample(requests=requests, per_s=per_s, p50_us=result["p50_us"],
-                      p99_us=result["p99_us"],
+        return Sample(requests=requests, per_s=per_s, p50_us=p50_us, p99_us=p99_us,
                       cpu_us=cpu * 1e6 / requests, busy=cpu / elapsed,
                       client_cpu_us=client * 1e6 / requests, bad=bad,
                       others=max(0, busy - cpu - client) / wall / os.cpu_count())
 
+    def _phases(self, server, asked, phases, connections, normal_ms):
+        rates = ",".join(f"{rate:.1f}:{seconds}" for rate, seconds in phases)
+        with tempfile.NamedTemporaryFile("r") as log:
+            runs = self.bench(server, asked, "--rate", rates, "--connections", connections, "--log",
+                              log.name)
+            requests = [Request(*map(float, line.split())) for line in log]
+        starts = itertools.accumulate([0.0, *(seconds for _, seconds in phases)])
+        return [phase_of(run, requests, start, normal_ms) for run, start in zip(runs, starts)]
+
     def open(self, server, query, phases, connections, normal_ms):
-        """An open loop through phases of (rate, seconds); loadgen's phases."""
-        text = ",".join(f"{rate:.1f}:{seconds}" for rate, seconds in phases)
-        return self.loadgen(server, query, "--open", text, "--connections", connections,
-                            "--normal-ms", normal_ms)["phases"]
+        """An open loop through phases of (rate, seconds); a dict of figures of each."""
+        return self._phases(server, [query.model, *query.for_bench()], phases, connections, normal_ms)
 
     def get(self, server, path, rate, seconds):
-        """GET at random times, timed from when it was due; loadgen's phase."""
-        return run_json([self.loadgen_program, "--port", server.port, "--get", path, "--open",
-                         f"{rate}:{seconds}"], self.cpus)["phases"][0]
+        """GET at random times, timed from when it was due; the figures."""
+        return self._phases(server, ["", "--get", path], [(rate, seconds)], 64, 10)[0]

@@ -47,6 +47,21 @@ def reply_to(name, header, rows):
                     headers={"Inference-Header-Content-Length": str(len(header))})
 
 
+@app.get("/v2/models")
+async def list_models():
+    return {"models": list(tables)}
+
+
+@app.get("/v2/models/{name}")
+async def describe(name: str):
+    rows, columns = tables[name].shape
+    integers = {"datatype": "INT64", "shape": [-1]}
+    return {"name": name, "versions": ["1"],
+            "inputs": [{"name": "indices", **integers}, {"name": "offsets", **integers}],
+            "outputs": [{"name": "embeddings", "datatype": "FP32", "shape": [-1, columns]}],
+            "parameters": {"rows": rows, "bytes": rows * columns * 4}}
+
+
 @app.post("/v2/models/{name}/infer")
 async def infer(name: str, request: Request):
     # bytearray: torch takes views of writable memory only, without a complaint.

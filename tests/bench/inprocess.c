@@ -8,8 +8,8 @@
  * result over the loopback interface to a process that reads it, both on processor CPU: what no
  * server can do without. The CPU time is that of pooling alone. Prints one line of JSON. */
 #include "kernels/pool.h"
-#include "query.h"
 #include "send.h"
+#include "server/bench/draw.h"
 #include "server/tables/load.h"
 
 #include <stdio.h>
@@ -17,16 +17,18 @@
 #include <string.h>
 #include <time.h>
 
-#define QUERIES 64
+#define QUERIES    64
+#define MAX_TABLES 32
 
 struct inprocess {
-    struct bench_query query;
+    size_t bags, num_parts;
     struct part {
+        size_t ids_per_bag;
         struct bag_table_memory memory;
         struct bag_pool_plan plan;
         int64_t *offsets;
-    } parts[BENCH_MAX_FEATURES]; /* of each feature */
-    int64_t *ids[QUERIES];
+    } parts[MAX_TABLES];
+    int64_t *ids[QUERIES]; /* of all bags, table by table */
     size_t result_bytes;
     void *result;
     struct bench_send *send; /* NULL: results stay here */
@@ -66,25 +68,43 @@ static void load(struct part *part, const char *path)
 
 static void add_table(struct inprocess *run, const char *path, unsigned ids_per_bag)
 {
-    if (run->query.num_features == BENCH_MAX_FEATURES)
+    if (run->num_parts == MAX_TABLES)
         die("too many tables");
-    struct part *part = &run->parts[run->query.num_features];
+    struct part *part = &run->parts[run->num_parts++];
     load(part, path);
     const struct bag_table *table = &part->memory.table;
-    run->query.features[run->query.num_features++] =
-        (struct bench_feature){table->num_rows, ids_per_bag};
-    part->offsets = allocate(run->query.bags * sizeof *part->offsets);
-    for (unsigned bag = 0; bag < run->query.bags; bag++)
-        part->offsets[bag] = (int64_t)bag * ids_per_bag;
-    run->result_bytes += run->query.bags * table->row_elements * bag_dtypes[table->dtype].bytes;
+    part->ids_per_bag = ids_per_bag;
+    part->offsets = allocate(run->bags * sizeof *part->offsets);
+    for (size_t bag = 0; bag < run->bags; bag++)
+        part->offsets[bag] = (int64_t)(bag * ids_per_bag);
+    run->result_bytes += run->bags * table->row_elements * bag_dtypes[table->dtype].bytes;
+}
+
+static size_t count_ids(const struct inprocess *run)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < run->num_parts; i++)
+        count += run->bags * run->parts[i].ids_per_bag;
+    return count;
+}
+
+static void draw_ids(const struct inprocess *run, uint64_t *seed, int64_t *ids)
+{
+    for (size_t i = 0; i < run->num_parts; i++) {
+        const struct part *part = &run->parts[i];
+        const struct bag_bench_ids range =
+            bag_bench_ids_of((uint64_t)part->memory.table.num_rows, 0);
+        for (size_t k = 0; k < run->bags * part->ids_per_bag; k++)
+            *ids++ = (int64_t)bag_bench_id(&range, seed);
+    }
 }
 
 static void prepare(struct inprocess *run)
 {
     uint64_t seed = 1;
     for (int i = 0; i < QUERIES; i++) {
-        run->ids[i] = allocate(bench_query_count(&run->query) * sizeof *run->ids[i]);
-        bench_query_ids(&run->query, &seed, run->ids[i]);
+        run->ids[i] = allocate(count_ids(run) * sizeof *run->ids[i]);
+        draw_ids(run, &seed, run->ids[i]);
     }
     run->result = allocate(run->result_bytes);
 }
@@ -93,13 +113,13 @@ static void prepare(struct inprocess *run)
 static char *pool_part(const struct inprocess *run, size_t i, const int64_t *ids, char *result)
 {
     const struct part *part = &run->parts[i];
-    size_t count = (size_t)run->query.bags * run->query.features[i].ids_per_bag;
+    size_t count = run->bags * part->ids_per_bag;
     struct bag_tensor indices = {
         .dtype = BAG_I64, .rank = 1, .shape = {(int64_t)count}, .count = count, .data = ids};
     struct bag_tensor offsets = {.dtype = BAG_I64,
                                  .rank = 1,
-                                 .shape = {run->query.bags},
-                                 .count = run->query.bags,
+                                 .shape = {(int64_t)run->bags},
+                                 .count = run->bags,
                                  .data = part->offsets};
     struct bag_inputs inputs = {.tensor = {[BAG_INDICES] = &indices, [BAG_OFFSETS] = &offsets}};
     struct bag_pool_args args;
@@ -113,9 +133,9 @@ static char *pool_part(const struct inprocess *run, size_t i, const int64_t *ids
 static void pool_once(const struct inprocess *run, const int64_t *ids)
 {
     char *result = run->send ? bench_send_buffer(run->send) : run->result;
-    for (size_t i = 0; i < run->query.num_features; i++) {
+    for (size_t i = 0; i < run->num_parts; i++) {
         result = pool_part(run, i, ids, result);
-        ids += (size_t)run->query.bags * run->query.features[i].ids_per_bag;
+        ids += run->bags * run->parts[i].ids_per_bag;
     }
     if (run->send)
         bench_send_result(run->send);
@@ -132,7 +152,7 @@ static void measure(const struct inprocess *run, double seconds)
     cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu;
     printf("{\"queries\":%llu,\"cpu_us_per_query\":%.3f,\"rows_per_s\":%.0f}\n",
            (unsigned long long)queries, cpu * 1e6 / (double)queries,
-           (double)queries * (double)bench_query_count(&run->query) / elapsed);
+           (double)queries * (double)count_ids(run) / elapsed);
 }
 
 int main(int count, char **arguments)
@@ -147,8 +167,7 @@ int main(int count, char **arguments)
     if (count < 5 || count % 2 == 0)
         die("Usage: inprocess [--send CPU] BAGS SECONDS TABLE.npy IDS_PER_BAG "
             "[TABLE.npy IDS_PER_BAG]...");
-    run.query.bags = (unsigned)strtoul(arguments[1], NULL, 10);
-    run.query.collection = true;
+    run.bags = strtoul(arguments[1], NULL, 10);
     double seconds = strtod(arguments[2], NULL);
     bag_isa_use(bag_isa_best());
     for (int i = 3; i < count; i += 2)

@@ -18,6 +18,7 @@ PLAIN_MEMORY = ("glibc.cpu.x86_rep_stosb_threshold=0x7fffffff:"
                 "glibc.cpu.x86_rep_movsb_threshold=0x7fffffff")
 # What connections cost is in both runs of a turn, and so not in their difference.
 FEW, MANY = 500, 2500
+MODEL = "items"
 TURN_S = 60
 
 
@@ -48,17 +49,18 @@ class Counted(Bagserve):
         return int(re.search(r"^totals: (\d+)$", dumps[0].read_text(), re.MULTILINE).group(1))
 
 
-def ask(server, loadgen, asked, requests):
+def ask(server, client, asked, requests):
     """Instructions for so many requests."""
     server.instructions()
-    done = subprocess.run([loadgen, "--port", str(server.port), "--seconds", str(TURN_S), *asked,
-                           "--requests", str(requests)], capture_output=True,
+    done = subprocess.run([client, "bench", "--closed", "--warmup", "0", "--report", "-", "--duration",
+                           str(TURN_S), "--requests", str(requests), *asked,
+                           f"http://127.0.0.1:{server.port}", MODEL], capture_output=True,
                           text=True, check=True, preexec_fn=end_with_parent)
-    phase = json.loads(done.stdout.splitlines()[-1])["phases"][0]
-    if phase["ok"] != requests:
-        raise Unusable(f"requests failed: {phase}")
+    run, = json.loads(done.stdout)["runs"]
+    if run["answered"] != requests:
+        raise Unusable(f"requests failed: {run}")
     return server.instructions()
 
 
-def per_request(server, loadgen, asked):
-    return (ask(server, loadgen, asked, MANY) - ask(server, loadgen, asked, FEW)) / (MANY - FEW)
+def per_request(server, client, asked):
+    return (ask(server, client, asked, MANY) - ask(server, client, asked, FEW)) / (MANY - FEW)

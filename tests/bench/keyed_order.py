@@ -32,7 +32,7 @@ BLOCK = 1 << 20  # keys counted at a time
 
 
 def count_log(rng, rows, zipf):
-    """How often each key stands in a log, by the law that bench_loadgen has."""
+    """How often each key stands in a log, by the law of `bagserve bench --zipf`."""
     counts = np.zeros(rows, np.int64)
     for _ in range(0, LOGGED_PER_ROW * rows, BLOCK):
         unit, power = rng.random(BLOCK), 1 - zipf

@@ -11,7 +11,7 @@ from queries import (BINARY, COLLECTION, CRITEO, HUGE, JSON, LARGE, LARGE_COPY, 
                      VARIED, WORK_US, call_in_process, call_tables_in_process, query_of_work)
 from report import (OPEN_LEGEND, median, paired, print_heading, print_open_heading, print_phase,
                     print_row, quartiles, ratio)
-from servers import Bagserve, Bare, FastApi, Unusable, reply_size, same_answer
+from servers import Bagserve, Bare, FastApi, Unusable, metadata_of, reply_size, same_answer
 from tables import make_collection, make_projection
 
 # Open loop: the most connections, below bagserve's own limit.
@@ -51,7 +51,8 @@ def start_with_workers(stack, bench, count, *arguments, name="bagserve"):
 def start_bare(stack, bench, like, query):
     """A bare server that answers `query` with as many bytes as the server `like` does."""
     return stack.enter_context(Bare(bench.programs / "bench_bare", *reply_size(like, query),
-                                    bench.bare_pool_bytes, bench.server_cpus))
+                                    bench.bare_pool_bytes, metadata_of(like, query.model),
+                                    bench.server_cpus))
 
 
 def measure(bench, tool, server, query, connections):
@@ -75,12 +76,12 @@ def take_turns(bench, servers, rounds, tool, query, connections):
 def plan_closed(bench):
     """(query, client, connections) in the order they are printed."""
     if bench.quick:
-        return [(SMALL, "loadgen", 8), (SMALL, "loadgen", 64), (SMALL, "wrk", 64),
-                (VARIED, "loadgen", 64), (MEDIUM, "loadgen", 64), (MLPERF, "loadgen", 8),
-                (JSON, "loadgen", 64)]
+        return [(SMALL, "bench", 8), (SMALL, "bench", 64), (SMALL, "wrk", 64),
+                (VARIED, "bench", 64), (MEDIUM, "bench", 64), (MLPERF, "bench", 8),
+                (JSON, "bench", 64)]
     return [(query, tool, connections) for query in (SMALL, VARIED, MEDIUM, MLPERF, JSON)
-            for connections in (1, 8, 64, 200) for tool in ("loadgen", "wrk")
-            if tool == "loadgen" or (connections == 64 and not query.varied)]
+            for connections in (1, 8, 64, 200) for tool in ("bench", "wrk")
+            if tool == "bench" or (connections == 64 and not query.varied)]
 
 
 def print_ceiling(tool, bare):
@@ -107,7 +108,7 @@ def closed(bench):
                     raise Unusable(f"FastAPI and bagserve differ on {query.name}")
             servers = [bares[query], bagserve]
             # FastAPI is far from the limits that other numbers of connections would show.
-            if fastapi and tool == "loadgen" and connections in (1, 64):
+            if fastapi and tool == "bench" and connections in (1, 64):
                 servers.append(fastapi)
             samples = take_turns(bench, servers, bench.rounds, tool, query, connections)
             print_heading(f"{query.name}; {tool}, {connections} connections", "bare")
@@ -187,7 +188,7 @@ def inprocess(bench):
         for _ in range(bench.rounds):
             called.append(call_in_process(bench, MLPERF, bench.server_cpus, bench.seconds))
             before = server.workers_cpu_s()
-            asked.append(measure(bench, "loadgen", server, MLPERF, 4))
+            asked.append(measure(bench, "bench", server, MLPERF, 4))
             worker_us.append((server.workers_cpu_s() - before) * 1e6 / asked[-1].requests)
     rates = [call["rows_per_s"] for call in called]
     costs = [call["cpu_us_per_query"] for call in called]
@@ -254,7 +255,7 @@ def collection(bench):
                         bench.client_cpus))
             for query in list(asked)[::-1] if turn % 2 else asked:
                 before = server.workers_cpu_s()
-                sample = measure(bench, "loadgen", server, query, 4)
+                sample = measure(bench, "bench", server, query, 4)
                 used = (server.workers_cpu_s() - before) * 1e6 / sample.requests
                 asked[query].append((sample, used))
     for query, taken in asked.items():
@@ -281,7 +282,7 @@ def projection(bench):
         for turn in range(max(6, bench.rounds)):
             for name in sorted(ways, reverse=turn % 2):
                 before = server.workers_cpu_s()
-                samples[name].append(measure(bench, "loadgen", server, PROJECTED, ways[name]))
+                samples[name].append(measure(bench, "bench", server, PROJECTED, ways[name]))
                 used[name].append((server.workers_cpu_s() - before) * 1e6 / samples[name][-1].requests)
     print_heading(PROJECTED.name, "one by one")
     for name, taken in samples.items():
@@ -308,7 +309,7 @@ def workers(bench):
         with contextlib.ExitStack() as stack:
             servers = [start_with_workers(stack, bench, count, name=f"workers={count}")
                        for count in (1, 2)]
-            samples = take_turns(bench, servers, bench.rounds, "loadgen", query, 64)
+            samples = take_turns(bench, servers, bench.rounds, "bench", query, 64)
         one, two = samples["workers=1"], samples["workers=2"]
         print_heading(query.name, "workers=1")
         print_row("workers=1", one, one)
@@ -322,7 +323,7 @@ def workers(bench):
 
 def peak_of(bench, server, query, connections=8):
     """So few that none is rejected, and enough to keep the server busy."""
-    return measure(bench, "loadgen", server, query, connections).per_s
+    return measure(bench, "bench", server, query, connections).per_s
 
 
 def open_at_70(bench, query):
@@ -413,8 +414,8 @@ def many(bench):
         server = start_bagserve(stack, bench, cpus=sorted(os.sched_getaffinity(0)))
         for turn in range(bench.rounds):
             for connections in list(samples)[::-1 if turn % 2 else 1]:
-                samples[connections].append(measure(bench, "loadgen", server, MANY, connections))
-    print_heading(f"{MANY.name}; loadgen", "64 connections")
+                samples[connections].append(measure(bench, "bench", server, MANY, connections))
+    print_heading(f"{MANY.name}; bagserve bench", "64 connections")
     for connections, taken in samples.items():
         print_row(f"{connections}", taken, samples[64])
     print(f"512 / 64 connections: {quartiles(paired(samples[512], samples[64], 'per_s'))} of 200s a "
@@ -430,8 +431,8 @@ def json_beside_binary(bench):
         server = start_bagserve(stack, bench)
         for turn in range(2 * bench.rounds):
             for query in list(samples)[::-1 if turn % 2 else 1]:
-                samples[query].append(measure(bench, "loadgen", server, query, 8))
-    print_heading("1000 ids, dim 64; loadgen, 8 connections", BINARY.name)
+                samples[query].append(measure(bench, "bench", server, query, 8))
+    print_heading("1000 ids, dim 64; bagserve bench, 8 connections", BINARY.name)
     for query, taken in samples.items():
         print_row(query.name.partition(",")[0], taken, samples[BINARY])
     for figure, unit in (("cpu_us", "CPU of a request"), ("per_s", "requests/s")):
@@ -457,7 +458,7 @@ def health(bench):
         server = start_bagserve(stack, bench, cpus=None)
         executor = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         seconds = 3 * bench.seconds
-        busy = executor.submit(bench.clients.closed, "loadgen", server, HUGE, 64, seconds)
+        busy = executor.submit(bench.clients.closed, "bench", server, HUGE, 64, seconds)
         before = stats_of(server, HUGE.model)
         phase = bench.clients.get(server, "/v2/health/ready", HEALTH_PER_S, seconds)
         after = stats_of(server, HUGE.model)

@@ -16,7 +16,7 @@
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
-/* What a client reads at once: as bench_loadgen does. */
+/* What a client reads at once: as `bagserve bench` does. */
 #define READ_BYTES (256 * 1024)
 
 struct bench_send {

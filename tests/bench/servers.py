@@ -120,10 +120,10 @@ class Bagserve(Server):
 
 
 class Bare(Server):
-    """The yardstick, answering as many bytes as bagserve answered."""
+    """The yardstick, answering as many bytes as bagserve answered, and its metadata of a model."""
 
-    def __init__(self, program, reply_bytes, header_bytes, pool_bytes, cpus):
-        super().__init__("bare", [program, reply_bytes, header_bytes, pool_bytes], cpus)
+    def __init__(self, program, reply_bytes, header_bytes, pool_bytes, metadata, cpus):
+        super().__init__("bare", [program, reply_bytes, header_bytes, pool_bytes, metadata], cpus)
 
 
 class FastApi(Server):
@@ -165,6 +165,13 @@ def ask(server, query, first_id=0):
         return body, int(reply.headers.get("Inference-Header-Content-Length") or 0)
 
 
+def metadata_of(server, model):
+    """What a client may ask of the model, as a list of models, too."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v2/models/{model}",
+                                timeout=START_S) as reply:
+        return json.dumps({"models": [model]} | json.load(reply))
+
+
 def numbers_of(body, header_bytes):
     """The numbers of a reply."""
     if header_bytes:
@@ -189,7 +196,7 @@ def build(directory):
     """Builds what is measured."""
     for command in (["cmake", "--preset", "release", "-B", directory],
                     ["cmake", "--build", directory, "--parallel", str(os.cpu_count()), "--target",
-                     "bagserve", "bench_bare", "bench_loadgen", "bench_inprocess"]):
+                     "bagserve", "bench_bare", "bench_inprocess"]):
         built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if built.returncode:
             sys.exit(built.stdout[-3000:] + built.stderr[-3000:])

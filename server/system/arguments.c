@@ -1,8 +1,7 @@
-/* Flags and operands of the commands that work on files; see tools.h. */
-#include "tools.h"
+/* Flags and operands; see arguments.h. */
+#include "arguments.h"
 
 #include "proto/text.h"
-#include "server/commands.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -66,6 +65,22 @@ bool bag_tool_parse(const struct bag_tool *tool, int argc, char *argv[], const c
                            tool->usage);
 }
 
+const char *bag_tool_next(const struct bag_tool *tool, size_t flag, int argc, char *argv[], int *at)
+{
+    struct bag_problem ignored;
+    for (; *at < argc; ++*at) {
+        size_t found = find_flag(tool, argv[*at]);
+        const char *value = found < tool->num_flags
+                                ? take_value(&tool->flags[found], argc, argv, at, &ignored)
+                                : NULL;
+        if (value && found == flag) {
+            ++*at;
+            return value;
+        }
+    }
+    return NULL;
+}
+
 void bag_tool_print_help(FILE *stream, const struct bag_tool *tool)
 {
     fprintf(stream, "Usage: %s\n\n%s\n", tool->usage, tool->about);
@@ -87,41 +102,4 @@ bool bag_tool_number(const char *flag, const char *text, size_t minimum, size_t 
                                flag, bag_quote(text, strlen(text)).text, minimum, maximum);
     *number = (size_t)value;
     return true;
-}
-
-struct bag_source *bag_tool_find(const char *in, struct bag_problem *problem)
-{
-    struct bag_config config;
-    struct bag_source *source = NULL;
-    char *value = NULL, flag[] = "--table";
-    if (!bag_config_init(&config) || asprintf(&value, "table=%s", in) < 0) {
-        bag_problem_no_memory(problem);
-        value = NULL;
-    } else if (bag_config_apply_flags(&config, 2, (char *[]){flag, value}, problem) &&
-               !(source = bag_source_make(&config.models[0], true))) {
-        bag_problem_no_memory(problem);
-    }
-    if (source)
-        source->is_unnamed = true;
-    free(value);
-    bag_config_free(&config);
-    return source;
-}
-
-int bag_tool_run(const struct bag_tool *tool, int argc, char *argv[], const char **values,
-                 bag_tool_run_fn *run)
-{
-    const char *in;
-    struct bag_problem problem;
-    struct bag_source *source = NULL;
-    if (bag_arguments_ask_help(argc, argv)) {
-        bag_tool_print_help(stdout, tool);
-        return BAG_EXIT_OK;
-    }
-    bool ok = bag_tool_parse(tool, argc, argv, values, &in, &problem) &&
-              (source = bag_tool_find(in, &problem)) && run(source, in, values, &problem);
-    bag_source_free(source);
-    if (!ok)
-        fprintf(stderr, "bagserve: %s\n", problem.text);
-    return ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
 }

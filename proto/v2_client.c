@@ -1,0 +1,395 @@
+/* What a client reads of the V2 protocol; see v2_client.h. */
+#include "v2_client.h"
+
+#include "json.h"
+#include "kernels/rowformat.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+static const cJSON *member(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+/* The text of a member; NULL where it is none. */
+static const char *text_of(const cJSON *object, const char *key)
+{
+    return cJSON_GetStringValue(member(object, key));
+}
+
+/* A whole number from 0 to 2^53; -1 for anything else. */
+static int64_t number_of(const cJSON *item)
+{
+    double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
+    return value >= 0 && value <= 0x1p53 && value == (double)(int64_t)value ? (int64_t)value : -1;
+}
+
+static bool reject(struct bag_problem *problem, const char *what)
+{
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the answer is %s", what);
+}
+
+/* ---- the models ------------------------------------------------------------------------------ */
+
+static bool add_name(struct bag_client_names *names, const char *name, size_t room,
+                     struct bag_problem *problem)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], name) == 0)
+            return true;
+    }
+    if (names->count == room || !(names->names[names->count] = strdup(name)))
+        return bag_problem_no_memory(problem);
+    names->count++;
+    return true;
+}
+
+static bool read_names(const cJSON *list, bool is_index, struct bag_client_names *names,
+                       struct bag_problem *problem)
+{
+    size_t room = (size_t)cJSON_GetArraySize(list);
+    const cJSON *item;
+    if (!cJSON_IsArray(list))
+        return reject(problem, "no list of models");
+    if (!(names->names = calloc(room + 1, sizeof *names->names)))
+        return bag_problem_no_memory(problem);
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *name = is_index ? text_of(item, "name") : cJSON_GetStringValue(item);
+        const char *state = is_index ? text_of(item, "state") : "READY";
+        if (!name)
+            return reject(problem, "no list of models: a name is missing");
+        if (state && strcmp(state, "READY") == 0 && !add_name(names, name, room, problem))
+            return false;
+    }
+    return true;
+}
+
+bool bag_client_read_names(const char *text, size_t bytes, struct bag_client_names *names,
+                           struct bag_problem *problem)
+{
+    cJSON *tree = bag_json_parse(text, bytes, problem);
+    *names = (struct bag_client_names){NULL, 0};
+    bool is_index = cJSON_IsArray(tree);
+    bool ok =
+        tree && read_names(is_index ? tree : member(tree, "models"), is_index, names, problem);
+    bag_json_free(tree);
+    if (!ok)
+        bag_client_names_free(names);
+    return ok;
+}
+
+void bag_client_names_free(struct bag_client_names *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        free(names->names[i]);
+    free(names->names);
+    *names = (struct bag_client_names){NULL, 0};
+}
+
+/* ---- one model ------------------------------------------------------------------------------- */
+
+static const cJSON *find_tensor(const cJSON *list, const char *name)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *text = text_of(item, "name");
+        if (text && strcmp(text, name) == 0)
+            return item;
+    }
+    return NULL;
+}
+
+/* The elements of a bag's row, of the shape [-1, a, b]: a * b; 0 where that is not said. */
+static size_t output_elements(const cJSON *outputs, const char *name)
+{
+    const cJSON *shape = member(find_tensor(outputs, name), "shape"), *size;
+    size_t elements = 1, axis = 0;
+    cJSON_ArrayForEach(size, shape)
+    {
+        int64_t number = number_of(size);
+        if (axis++ > 0 &&
+            (number <= 0 || __builtin_mul_overflow(elements, (size_t)number, &elements)))
+            return 0;
+    }
+    return axis > 1 ? elements : 0;
+}
+
+static bool read_table(const cJSON *facts, const char *name, const cJSON *outputs,
+                       struct bag_client_table *table, struct bag_problem *problem)
+{
+    const char *owner = text_of(facts, "model");
+    int64_t bytes = number_of(member(facts, "bytes"));
+    int64_t elements = number_of(member(facts, "row_elements"));
+    table->name = strdup(name);
+    table->model = owner ? strdup(owner) : NULL;
+    if (!table->name || (owner && !table->model))
+        return bag_problem_no_memory(problem);
+    table->rows = number_of(member(facts, "rows"));
+    table->row_elements = elements > 0 ? (size_t)elements : 0;
+    table->bytes = bytes > 0 ? (uint64_t)bytes : 0;
+    table->keyed = cJSON_IsTrue(member(facts, "keyed"));
+    table->output_elements = output_elements(outputs, name);
+    return true;
+}
+
+static bool read_features(const cJSON *list, const cJSON *outputs, struct bag_client_model *model,
+                          struct bag_problem *problem)
+{
+    int count = cJSON_GetArraySize(list);
+    const cJSON *item;
+    if (!cJSON_IsArray(list) || count < 1 || count > BAG_CLIENT_MAX_TABLES)
+        return reject(problem, "no collection with a list of features");
+    if (!(model->tables = calloc((size_t)count, sizeof *model->tables)))
+        return bag_problem_no_memory(problem);
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *name = text_of(item, "name");
+        if (!name)
+            return reject(problem, "no collection: a feature has no name");
+        if (!read_table(item, name, outputs, &model->tables[model->num_tables++], problem))
+            return false;
+    }
+    return true;
+}
+
+/* The names of the inputs that a model takes, for a message. */
+static void list_inputs(const cJSON *inputs, char *text, size_t room)
+{
+    const cJSON *item;
+    size_t used = 0;
+    *text = 0;
+    cJSON_ArrayForEach(item, inputs)
+    {
+        const char *name = text_of(item, "name");
+        if (name && used < room)
+            used += (size_t)snprintf(text + used, room - used, "%s'%s'", used ? ", " : "",
+                                     bag_quote(name, strlen(name)).text);
+    }
+}
+
+static bool reject_inputs(const cJSON *inputs, struct bag_problem *problem)
+{
+    char names[256];
+    list_inputs(inputs, names, sizeof names);
+    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "it takes %s; bags are 'indices' and 'offsets', or 'values' and "
+                           "'lengths'",
+                           *names ? names : "no inputs");
+}
+
+/* A model of bagserve takes every form, whichever its metadata shows. */
+static bool read_inputs(const cJSON *tree, struct bag_client_model *model,
+                        struct bag_problem *problem)
+{
+    const cJSON *inputs = member(tree, "inputs"), *facts = member(tree, "parameters");
+    bool takes_forms = cJSON_IsArray(member(facts, "forms"));
+    const cJSON *ids = find_tensor(inputs, "values");
+    model->is_collection = ids && find_tensor(inputs, "lengths");
+    if (!model->is_collection) {
+        ids = find_tensor(inputs, "indices");
+        if (!ids || (!takes_forms && !find_tensor(inputs, "offsets")))
+            return reject_inputs(inputs, problem);
+    }
+    const char *type = text_of(ids, "datatype");
+    model->ids_dtype = type && strcmp(type, "UINT64") == 0 ? BAG_U64 : BAG_I64;
+    model->takes_weights =
+        takes_forms || find_tensor(inputs, model->is_collection ? "weights" : "per_sample_weights");
+    return true;
+}
+
+static bool read_model(const cJSON *tree, struct bag_client_model *model,
+                       struct bag_problem *problem)
+{
+    const cJSON *facts = member(tree, "parameters"), *outputs = member(tree, "outputs");
+    const char *name = text_of(tree, "name");
+    const char *version = cJSON_GetStringValue(cJSON_GetArrayItem(member(tree, "versions"), 0));
+    if (!name)
+        return reject(problem, "no metadata of a model");
+    model->name = strdup(name);
+    model->version = strdup(version ? version : "");
+    if (!model->name || !model->version)
+        return bag_problem_no_memory(problem);
+    if (!read_inputs(tree, model, problem))
+        return false;
+    if (model->is_collection)
+        return read_features(member(facts, "features"), outputs, model, problem);
+    if (!(model->tables = calloc(1, sizeof *model->tables)))
+        return bag_problem_no_memory(problem);
+    model->num_tables = 1;
+    return read_table(facts, "embeddings", outputs, model->tables, problem);
+}
+
+bool bag_client_read_model(const char *text, size_t bytes, struct bag_client_model *model,
+                           struct bag_problem *problem)
+{
+    cJSON *tree = bag_json_parse(text, bytes, problem);
+    memset(model, 0, sizeof *model);
+    bool ok = tree && read_model(tree, model, problem);
+    bag_json_free(tree);
+    if (!ok)
+        bag_client_model_free(model);
+    return ok;
+}
+
+void bag_client_model_free(struct bag_client_model *model)
+{
+    for (size_t i = 0; i < model->num_tables; i++) {
+        free(model->tables[i].name);
+        free(model->tables[i].model);
+    }
+    free(model->tables);
+    free(model->name);
+    free(model->version);
+    memset(model, 0, sizeof *model);
+}
+
+/* ---- how it pools ---------------------------------------------------------------------------- */
+
+/* {"string_value": text} under "KEY", or in a collection "FEATURE.KEY". */
+static const char *rule_of(const cJSON *parameters, const struct bag_client_model *model,
+                           const struct bag_client_table *table, const char *key)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s%s%s", model->is_collection ? table->name : "",
+             model->is_collection ? "." : "", key);
+    return text_of(member(parameters, name), "string_value");
+}
+
+bool bag_client_read_rules(const char *text, size_t bytes, struct bag_client_model *model,
+                           struct bag_problem *problem)
+{
+    cJSON *tree = bag_json_parse(text, bytes, problem);
+    const cJSON *parameters = member(tree, "parameters");
+    bool ok = tree != NULL;
+    for (size_t i = 0; ok && i < model->num_tables; i++) {
+        struct bag_client_table *table = &model->tables[i];
+        const char *reduction = rule_of(parameters, model, table, "reduction");
+        const char *padding = rule_of(parameters, model, table, "padding_idx");
+        const char *weighted = rule_of(parameters, model, table, "weighted_mean");
+        table->reduction =
+            reduction ? bag_reduction_find(reduction, strlen(reduction)) : BAG_REDUCTION_COUNT;
+        if (table->reduction == BAG_REDUCTION_COUNT)
+            ok = reject(problem, "no configuration that names a reduction");
+        table->weighted_mean = weighted && strcmp(weighted, "true") == 0;
+        table->has_padding = padding && bag_key_parse(padding, &table->padding);
+    }
+    bag_json_free(tree);
+    return ok;
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_t room)
+{
+    struct bag_problem problem;
+    cJSON *tree = bag_json_parse(text, bytes, &problem);
+    const char *error = text_of(tree, "error");
+    size_t used = 0;
+    if (!error) {
+        error = text;
+    } else {
+        bytes = strlen(error);
+    }
+    for (size_t i = 0; i < bytes && used + 1 < room; i++) {
+        unsigned char byte = (unsigned char)error[i];
+        sentence[used++] = byte >= ' ' && byte < 127 ? (char)byte : '?';
+    }
+    sentence[used] = 0;
+    bag_json_free(tree);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static double element(const unsigned char *at, enum bag_dtype dtype)
+{
+    union {
+        uint8_t u8;
+        int8_t i8;
+        uint16_t u16;
+        int16_t i16;
+        uint32_t u32;
+        int32_t i32;
+        uint64_t u64;
+        int64_t i64;
+        float f32;
+        double f64;
+    } value = {0};
+    memcpy(&value, at, bag_dtypes[dtype].bytes);
+    switch (dtype) {
+    case BAG_U8:
+        return value.u8;
+    case BAG_I8:
+        return value.i8;
+    case BAG_U16:
+        return value.u16;
+    case BAG_I16:
+        return value.i16;
+    case BAG_U32:
+        return value.u32;
+    case BAG_I32:
+        return value.i32;
+    case BAG_U64:
+        return (double)value.u64;
+    case BAG_I64:
+        return (double)value.i64;
+    case BAG_F16:
+        return (double)bag_f32_from_f16(value.u16);
+    case BAG_BF16:
+        return (double)bag_f32_from_bf16(value.u16);
+    case BAG_F32:
+        return (double)value.f32;
+    default:
+        return value.f64;
+    }
+}
+
+/* Finds the tensor's bytes behind the JSON: those of all binary tensors before it come first. */
+static bool find_output(const cJSON *outputs, const char *name, enum bag_dtype *dtype, size_t *at,
+                        size_t *bytes)
+{
+    const cJSON *item;
+    *at = 0;
+    cJSON_ArrayForEach(item, outputs)
+    {
+        const char *text = text_of(item, "name"), *type = text_of(item, "datatype");
+        int64_t size = number_of(member(member(item, "parameters"), "binary_data_size"));
+        *dtype = type ? bag_dtype_find(type, strlen(type)) : BAG_DTYPE_COUNT;
+        *bytes = (size_t)size;
+        if (text && strcmp(text, name) == 0)
+            return size >= 0;
+        if (size > 0 && __builtin_add_overflow(*at, (size_t)size, at))
+            return false;
+    }
+    return false;
+}
+
+bool bag_client_read_output(const char *body, size_t bytes, size_t json_bytes, const char *name,
+                            size_t count, enum bag_dtype *dtype, double *values,
+                            struct bag_problem *problem)
+{
+    size_t at, size;
+    cJSON *tree = json_bytes <= bytes ? bag_json_parse(body, json_bytes, problem) : NULL;
+    bool found = find_output(member(tree, "outputs"), name, dtype, &at, &size);
+    bag_json_free(tree);
+    if (!found)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the answer has no binary output '%s'", name);
+    if (*dtype == BAG_DTYPE_COUNT || *dtype == BAG_BOOL || *dtype == BAG_BYTES)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the output '%s' is not of numbers",
+                               name);
+    if (at > bytes - json_bytes || size > bytes - json_bytes - at ||
+        size != count * bag_dtypes[*dtype].bytes)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the output '%s' has %zu bytes; %zu elements were expected", name,
+                               size, count);
+    for (size_t i = 0; i < count; i++)
+        values[i] = element(
+            (const unsigned char *)body + json_bytes + at + i * bag_dtypes[*dtype].bytes, *dtype);
+    return true;
+}

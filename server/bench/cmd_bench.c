@@ -1,0 +1,160 @@
+/* `bagserve bench`: measures how much a server holds, and how fast it answers. */
+#include "check.h"
+#include "query.h"
+#include "server/commands.h"
+#include "server/system/files.h"
+#include "session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPORT_BYTES ((size_t)64 << 20)
+
+static bool read_before(struct bag_bench_session *session, struct bag_problem *problem)
+{
+    const char *path = session->options->compare;
+    size_t bytes;
+    if (!path)
+        return true;
+    char *text = bag_file_read(path, REPORT_BYTES, &bytes, problem);
+    if (!text)
+        return false;
+    session->has_before = bag_bench_report_parse(text, bytes, &session->before, problem);
+    free(text);
+    if (!session->has_before)
+        bag_problem_prefix(problem, "--compare %s", path);
+    return session->has_before;
+}
+
+/* ---- files that are written ------------------------------------------------------------------ */
+
+static FILE *open_file(const char *path, struct bag_problem *problem)
+{
+    FILE *stream = fopen(path, "we");
+    if (!stream)
+        bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s: %s", path, strerror(errno));
+    return stream;
+}
+
+static bool close_file(FILE *stream, const char *path, bool ok, struct bag_problem *problem)
+{
+    ok = !ferror(stream) && ok;
+    return (fclose(stream) == 0 && ok) ||
+           bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s: it cannot be written: %s", path,
+                           strerror(errno));
+}
+
+static bool write_report(const struct bag_bench_session *session, struct bag_problem *problem)
+{
+    const char *path = session->options->report;
+    char *text = bag_bench_report_print(&session->report);
+    if (!text)
+        return bag_problem_no_memory(problem);
+    FILE *stream = strcmp(path, "-") == 0 ? stdout : open_file(path, problem);
+    bool ok = stream && fprintf(stream, "%s\n", text) > 0;
+    free(text);
+    if (stream == stdout)
+        return (fflush(stdout) == 0 && ok) ||
+               bag_problem_set(problem, BAG_ERROR_SYSTEM, "standard output: %s", strerror(errno));
+    return stream && close_file(stream, path, ok, problem);
+}
+
+/* The table is standard output's, unless the report is. */
+static bool publish(const struct bag_bench_session *session, struct bag_problem *problem)
+{
+    const struct bag_bench_options *options = session->options;
+    bool taken = options->report && strcmp(options->report, "-") == 0;
+    if (session->report.num_runs == 0)
+        return true;
+    bag_bench_tell_end(session, taken ? stderr : stdout);
+    return !options->report || write_report(session, problem);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+/* Measures, and publishes what was measured, also where that was cut short. */
+static bool measure(struct bag_bench_session *session, const struct bag_bench_request *requests,
+                    size_t num_requests, FILE *log, struct bag_problem *problem)
+{
+    struct bag_problem cut;
+    session->load = bag_bench_load_make(session->options, &session->target->address, requests,
+                                        num_requests, log, problem);
+    if (!session->load)
+        return false;
+    bag_bench_tell_start(session, num_requests, requests);
+    bool ok = bag_bench_measure(session, &cut);
+    bag_bench_load_free(session->load);
+    session->changed = !bag_bench_target_is_same(session->target);
+    if (!publish(session, problem))
+        return false;
+    if (!ok)
+        *problem = cut;
+    return ok;
+}
+
+static bool run_query(struct bag_bench_session *session, struct bag_bench_target *target,
+                      struct bag_bench_query *query, struct bag_problem *problem)
+{
+    const struct bag_bench_options *options = session->options;
+    struct bag_problem unsaid; /* one is told of already */
+    size_t num_requests;
+    if (options->checks && !bag_bench_check(query, &target->model, problem))
+        return false;
+    struct bag_bench_request *requests = bag_bench_requests_make(query, &num_requests, problem);
+    if (!requests)
+        return false;
+    FILE *log = options->log ? open_file(options->log, problem) : NULL;
+    bool ok = (!options->log || log) && measure(session, requests, num_requests, log, problem);
+    if (log)
+        ok = close_file(log, options->log, true, ok ? problem : &unsaid) && ok;
+    bag_bench_requests_free(requests, num_requests);
+    return ok;
+}
+
+static bool run(struct bag_bench_session *session, struct bag_bench_target *target,
+                struct bag_problem *problem)
+{
+    struct bag_bench_query query = {.num_sources = 0};
+    session->target = target;
+    bool ok = read_before(session, problem) &&
+              bag_bench_target_find(target, session->options, problem) &&
+              bag_bench_query_init(&query, session->options, target, problem);
+    if (ok && !(session->report.model = strdup(target->model.name ? target->model.name : "")))
+        ok = bag_problem_no_memory(problem);
+    ok = ok && run_query(session, target, &query, problem);
+    bag_bench_query_free(&query);
+    return ok;
+}
+
+int bag_cmd_bench(int argc, char *argv[])
+{
+    struct bag_bench_options options;
+    struct bag_bench_target target = {.metadata = NULL};
+    struct bag_bench_session session = {.options = &options};
+    struct bag_problem problem;
+    if (bag_arguments_ask_help(argc, argv)) {
+        bag_bench_print_help();
+        return BAG_EXIT_OK;
+    }
+    bool ok = bag_bench_options_read(&options, argc, argv, &problem);
+    if (ok) {
+        session.report = (struct bag_bench_report){.seed = options.seed,
+                                                   .mode = options.mode,
+                                                   .highest_rate = -1,
+                                                   .slo_ms = options.slo_ms};
+        session.report.url = strdup(options.unix_path ? options.unix_path : options.url_text);
+        ok =
+            session.report.url ? run(&session, &target, &problem) : bag_problem_no_memory(&problem);
+    }
+    if (!ok)
+        fprintf(stderr, "bagserve: %s\n", problem.text);
+    int exit_code = ok ? BAG_EXIT_OK : bag_commands_exit_code(problem.kind);
+    bag_bench_report_free(&session.report);
+    free(session.measured);
+    bag_bench_report_free(&session.before);
+    bag_bench_target_free(&target);
+    bag_bench_options_free(&options);
+    return exit_code;
+}

@@ -1,0 +1,101 @@
+/* What is counted; see count.h. */
+#include "count.h"
+
+#include "proto/v2_client.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void bag_bench_count_begin(struct bag_bench_count *count, double rate, double seconds,
+                           uint64_t start_ns)
+{
+    memset(count, 0, sizeof *count);
+    count->rate = rate;
+    count->seconds = seconds;
+    count->start_ns = start_ns;
+    count->end_ns = start_ns + (uint64_t)(seconds * 1e9);
+}
+
+static size_t window_of(const struct bag_bench_count *count, uint64_t due_ns)
+{
+    double share = (double)(due_ns - count->start_ns) / (double)(count->end_ns - count->start_ns);
+    size_t window = due_ns <= count->start_ns ? 0 : (size_t)(share * BAG_BENCH_WINDOWS);
+    return window < BAG_BENCH_WINDOWS ? window : BAG_BENCH_WINDOWS - 1;
+}
+
+void bag_bench_count_answer(struct bag_bench_count *count, uint64_t due_ns, uint64_t ns)
+{
+    count->sent++;
+    count->answered++;
+    bag_bench_latency_add(&count->times, ns);
+    bag_bench_latency_add(&count->windows[window_of(count, due_ns)], ns);
+}
+
+static struct bag_bench_error *find_error(struct bag_bench_count *count, const char *kind)
+{
+    for (size_t i = 0; i < count->num_errors; i++) {
+        if (strcmp(count->errors[i].kind, kind) == 0)
+            return &count->errors[i];
+    }
+    if (count->num_errors == BAG_BENCH_MAX_ERRORS)
+        return &count->errors[BAG_BENCH_MAX_ERRORS - 1];
+    struct bag_bench_error *error = &count->errors[count->num_errors++];
+    snprintf(error->kind, sizeof error->kind, "%s", kind);
+    return error;
+}
+
+void bag_bench_count_error(struct bag_bench_count *count, uint64_t due_ns, int status,
+                           const char *text, size_t bytes)
+{
+    char kind[8] = "lost";
+    if (status)
+        snprintf(kind, sizeof kind, "%d", status % 1000);
+    struct bag_bench_error *error = find_error(count, kind);
+    if (error->count++ == 0)
+        bag_client_read_error(text, bytes, error->first, sizeof error->first);
+    count->sent++;
+    count->window_errors[window_of(count, due_ns)]++;
+}
+
+static void finish_windows(const struct bag_bench_count *count, struct bag_bench_measured *measured)
+{
+    measured->window_s = count->seconds / BAG_BENCH_WINDOWS;
+    for (size_t i = 0; i < BAG_BENCH_WINDOWS; i++) {
+        const struct bag_bench_latency *times = &count->windows[i];
+        measured->windows[i] =
+            (struct bag_bench_window){.answered = times->total,
+                                      .errors = count->window_errors[i],
+                                      .p50_ms = bag_bench_latency_ms(times, 0.5),
+                                      .p99_ms = bag_bench_latency_ms(times, 0.99),
+                                      .max_ms = bag_bench_latency_ms(times, 1)};
+    }
+    for (size_t i = 0; i < BAG_BENCH_CURVE; i++)
+        measured->curve_ms[i] = bag_bench_latency_ms(&count->times, 1 - pow(10, -(double)i / 8));
+}
+
+void bag_bench_count_finish(const struct bag_bench_count *count, double cpu_share,
+                            struct bag_bench_measured *measured)
+{
+    struct bag_bench_run *run = &measured->run;
+    double seconds = count->seconds > 0 ? count->seconds : 1;
+    memset(measured, 0, sizeof *measured);
+    run->rate = count->rate;
+    run->seconds = count->seconds;
+    run->sent = count->sent;
+    run->answered = count->answered;
+    memcpy(run->errors, count->errors, sizeof run->errors);
+    run->num_errors = count->num_errors;
+    run->requests_per_s = (double)count->arrived / seconds;
+    run->bags_per_s = (double)count->bags / seconds;
+    run->rows_per_s = (double)count->rows / seconds;
+    run->bytes_gathered_per_s = (double)count->bytes / seconds;
+#define BAG_X(member, key, share) \
+    run->latency_ms.member = bag_bench_latency_ms(&count->times, share);
+    BAG_BENCH_PERCENTILES(BAG_X)
+#undef BAG_X
+    run->late_p50_ms = bag_bench_latency_ms(&count->late, 0.5);
+    run->late_p99_ms = bag_bench_latency_ms(&count->late, 0.99);
+    measured->cpu_share = cpu_share;
+    finish_windows(count, measured);
+}

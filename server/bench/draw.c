@@ -1,0 +1,159 @@
+/* Random numbers; see draw.h. They are SplitMix64: a counter, well mixed. */
+#include "draw.h"
+
+#include "proto/text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t bag_bench_random(uint64_t *state)
+{
+    uint64_t mixed = *state += UINT64_C(0x9e3779b97f4a7c15);
+    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return mixed ^ (mixed >> 31);
+}
+
+double bag_bench_random_unit(uint64_t *state)
+{
+    return (double)(bag_bench_random(state) >> 11) * 0x1p-53;
+}
+
+/* A number below `count`. */
+static uint64_t below(uint64_t count, uint64_t *state)
+{
+    return (uint64_t)(((unsigned __int128)bag_bench_random(state) * count) >> 64);
+}
+
+/* ---- how many ids a bag has ------------------------------------------------------------------ */
+
+/* The number that `bytes` bytes are, up to the most ids of a bag. */
+static bool parse_count(const char *text, size_t bytes, uint64_t *count)
+{
+    char digits[16];
+    int64_t value;
+    if (bytes >= sizeof digits)
+        return false;
+    memcpy(digits, text, bytes);
+    digits[bytes] = 0;
+    if (!bag_integer_parse(digits, &value) || value < 0 || value > BAG_BENCH_MAX_IDS)
+        return false;
+    *count = (uint64_t)value;
+    return true;
+}
+
+/* MEDIAN,SIGMA */
+static bool parse_lognormal(const char *text, struct bag_bench_lengths *lengths)
+{
+    char *end;
+    lengths->kind = BAG_BENCH_LOGNORMAL;
+    lengths->median = strtod(text, &end);
+    if (end == text || *end != ',')
+        return false;
+    text = end + 1;
+    lengths->sigma = strtod(text, &end);
+    return end != text && !*end && lengths->median >= 1 && lengths->median <= BAG_BENCH_MAX_IDS &&
+           lengths->sigma >= 0 && lengths->sigma <= 10;
+}
+
+/* N,N,... */
+static bool parse_list(const char *text, struct bag_bench_lengths *lengths)
+{
+    size_t room = strlen(text);
+    lengths->kind = BAG_BENCH_EACH;
+    if (!(lengths->list = calloc(room + 1, sizeof *lengths->list)))
+        return false;
+    for (;; text++) {
+        size_t bytes = strcspn(text, ",");
+        if (!parse_count(text, bytes, &lengths->list[lengths->count++]))
+            break;
+        text += bytes;
+        if (!*text)
+            return true;
+    }
+    free(lengths->list);
+    lengths->list = NULL;
+    lengths->count = 0;
+    return false;
+}
+
+bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths)
+{
+    static const char lognormal[] = "lognormal:";
+    size_t bytes = strcspn(text, "-");
+    *lengths = (struct bag_bench_lengths){.kind = BAG_BENCH_RANGE};
+    if (strncmp(text, lognormal, sizeof lognormal - 1) == 0)
+        return parse_lognormal(text + sizeof lognormal - 1, lengths);
+    if (strchr(text, ','))
+        return parse_list(text, lengths);
+    const char *high = text[bytes] ? text + bytes + 1 : text;
+    return parse_count(text, bytes, &lengths->low) &&
+           parse_count(high, strlen(high), &lengths->high) && lengths->low <= lengths->high;
+}
+
+/* By Box and Muller's transform of two random numbers. */
+static double normal(uint64_t *state)
+{
+    double radius = sqrt(-2 * log1p(-bag_bench_random_unit(state)));
+    return radius * cos(2 * M_PI * bag_bench_random_unit(state));
+}
+
+static size_t lognormal_length(const struct bag_bench_lengths *lengths, uint64_t *state)
+{
+    double length = round(lengths->median * exp(lengths->sigma * normal(state)));
+    return length < 1 ? 1 : length > BAG_BENCH_MAX_IDS ? BAG_BENCH_MAX_IDS : (size_t)length;
+}
+
+size_t bag_bench_length(const struct bag_bench_lengths *lengths, size_t place, uint64_t *state)
+{
+    switch (lengths->kind) {
+    case BAG_BENCH_LOGNORMAL:
+        return lognormal_length(lengths, state);
+    case BAG_BENCH_EACH:
+        return lengths->list[place % lengths->count];
+    case BAG_BENCH_SAMPLE:
+        return lengths->list[below(lengths->count, state)];
+    case BAG_BENCH_RANGE:
+        break;
+    }
+    return lengths->low + below(lengths->high - lengths->low + 1, state);
+}
+
+/* ---- which ids ------------------------------------------------------------------------------- */
+
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The frequent rows lie apart, as in tables in the order of first appearance or of a hash. */
+struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf)
+{
+    struct bag_bench_ids ids = {rows, zipf, (uint64_t)((double)rows * 0.6180339887)};
+    ids.stride += ids.stride == 0;
+    while (common_divisor(ids.stride, rows) != 1)
+        ids.stride++;
+    return ids;
+}
+
+/* By the continuous form of Zipf's law over 1 to rows + 1, whose integral has an inverse. */
+static uint64_t zipf_rank(double exponent, uint64_t rows, uint64_t *state)
+{
+    double power = 1 - exponent, unit = bag_bench_random_unit(state), end = (double)rows + 1;
+    double rank = exponent == 1 ? pow(end, unit) : pow(1 + unit * (pow(end, power) - 1), 1 / power);
+    return rank < end ? (uint64_t)rank - 1 : rows - 1;
+}
+
+uint64_t bag_bench_id(const struct bag_bench_ids *ids, uint64_t *state)
+{
+    if (ids->zipf <= 0)
+        return below(ids->rows, state);
+    uint64_t rank = zipf_rank(ids->zipf, ids->rows, state);
+    return (uint64_t)((unsigned __int128)rank * ids->stride % ids->rows);
+}

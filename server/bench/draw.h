@@ -1,0 +1,57 @@
+/* Random numbers by seed: how many ids a bag has, and which. */
+#ifndef BAG_BENCH_DRAW_H
+#define BAG_BENCH_DRAW_H
+
+#include "proto/problem.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The most ids of a bag. */
+#define BAG_BENCH_MAX_IDS 10000000
+
+/* A number from 0 to 2^64 - 1; `state` may start anywhere. */
+uint64_t bag_bench_random(uint64_t *state);
+
+/* A number from 0, included, to 1, excluded. */
+double bag_bench_random_unit(uint64_t *state);
+
+/* ---- how many ids a bag has ------------------------------------------------------------------ */
+
+enum bag_bench_lengths_kind {
+    BAG_BENCH_RANGE,     /* from low to high, equally often */
+    BAG_BENCH_LOGNORMAL, /* rounded, at least 1 */
+    BAG_BENCH_EACH,      /* list[i] for the i-th feature, or bag, and around again */
+    BAG_BENCH_SAMPLE,    /* any of the list */
+};
+
+struct bag_bench_lengths {
+    enum bag_bench_lengths_kind kind;
+    uint64_t low, high;
+    double median, sigma;
+    uint64_t *list; /* owned */
+    size_t count;
+};
+
+/* Reads N, LOW-HIGH, lognormal:MEDIAN,SIGMA or N,N,... False for another text, which may name a
+ * file, or without memory. */
+bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths);
+
+/* The length of a bag; `place` is that of its feature, or its own. */
+size_t bag_bench_length(const struct bag_bench_lengths *lengths, size_t place, uint64_t *state);
+
+/* ---- which ids ------------------------------------------------------------------------------- */
+
+/* Of `rows` rows. */
+struct bag_bench_ids {
+    uint64_t rows;
+    double zipf;     /* 0: all equally often */
+    uint64_t stride; /* has no divisor in common with rows: ranks go to rows by it */
+};
+
+struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf);
+
+uint64_t bag_bench_id(const struct bag_bench_ids *ids, uint64_t *state);
+
+#endif

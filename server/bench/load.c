@@ -1,0 +1,492 @@
+/* The generator of load; see load.h. */
+#include "load.h"
+
+#include "draw.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_EVENTS 256
+#define NS_PER_S   UINT64_C(1000000000)
+/* So many requests in a row go out before answers are read. */
+#define BURST 32
+/* Where all that was asked for so long failed, the server has gone. */
+#define GONE_NS NS_PER_S
+
+struct bag_bench_load {
+    const struct bag_bench_options *options;
+    const struct bag_bench_address *address;
+    const struct bag_bench_request *requests;
+    size_t num_requests, next_request;
+    FILE *log;
+    uint64_t random;
+    int epoll_fd;
+    struct bag_bench_connection *connections;
+    size_t opened; /* of the connections, ever */
+    struct bag_bench_connection *idle;
+    uint64_t freed_ns; /* when one became idle after all were busy */
+    uint64_t pending;  /* answers that are due */
+
+    /* Of the run that is under way. */
+    const struct bag_bench_plan *plan;
+    struct bag_bench_count *counts; /* the first is the warm-up, where there is one */
+    size_t num_counts, step;        /* that requests become due in */
+    size_t at;                      /* that answers arrive in; num_counts after the last */
+    uint64_t begun;                 /* requests of the step that is counted */
+    uint64_t first_ns, last_reply_ns, failed_in_a_row;
+    uint64_t told_ns, told_arrived;
+    char last_failure[200];
+    bool gone; /* the server has */
+};
+
+static volatile sig_atomic_t stopped;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* The step that is under way at that time; NULL after the last. */
+static struct bag_bench_count *count_at(struct bag_bench_load *load, uint64_t now)
+{
+    while (load->at < load->num_counts && now >= load->counts[load->at].end_ns)
+        load->at++;
+    return load->at < load->num_counts ? &load->counts[load->at] : NULL;
+}
+
+static void write_log(const struct bag_bench_load *load,
+                      const struct bag_bench_connection *connection, uint64_t now, int status)
+{
+    const struct bag_bench_count *first = &load->counts[load->plan->warmup_s > 0];
+    if (!load->log || &load->counts[connection->step] < first)
+        return;
+    fprintf(load->log, "%.6f %.1f %.1f %d\n",
+            ((double)connection->due_ns - (double)first->start_ns) / 1e9,
+            (double)(connection->sent_ns - connection->due_ns) / 1e3,
+            (double)(now - connection->due_ns) / 1e3, status);
+}
+
+static void count_reply(struct bag_bench_load *load, const struct bag_bench_connection *connection,
+                        uint64_t now)
+{
+    struct bag_bench_count *step = &load->counts[connection->step],
+                           *under_way = count_at(load, now);
+    load->last_reply_ns = now;
+    load->failed_in_a_row = 0;
+    write_log(load, connection, now, connection->reply.status);
+    if (connection->reply.status != 200) {
+        bag_bench_count_error(step, connection->due_ns, connection->reply.status, connection->error,
+                              connection->error_bytes);
+        return;
+    }
+    bag_bench_count_answer(step, connection->due_ns, now - connection->due_ns);
+    if (under_way) {
+        under_way->arrived++;
+        under_way->bags += connection->request->bags;
+        under_way->rows += connection->request->rows;
+        under_way->bytes += connection->request->gathered_bytes;
+    }
+}
+
+static void count_lost(struct bag_bench_load *load, const struct bag_bench_connection *connection,
+                       uint64_t now)
+{
+    load->failed_in_a_row++;
+    snprintf(load->last_failure, sizeof load->last_failure, "%.*s", (int)connection->error_bytes,
+             connection->error);
+    write_log(load, connection, now, 0);
+    bag_bench_count_error(&load->counts[connection->step], connection->due_ns, 0, connection->error,
+                          connection->error_bytes);
+}
+
+static void make_idle(struct bag_bench_load *load, struct bag_bench_connection *connection,
+                      uint64_t now)
+{
+    if (!load->idle && load->opened == load->options->connections)
+        load->freed_ns = now;
+    connection->next_idle = load->idle;
+    load->idle = connection;
+}
+
+static void start_request(struct bag_bench_load *load, struct bag_bench_connection *connection,
+                          uint64_t due_ns, uint64_t now);
+
+/* Whether a connection of the closed loop goes on. One that never got through does not: it would
+ * try without a pause. */
+static bool goes_on(struct bag_bench_load *load, const struct bag_bench_connection *connection,
+                    uint64_t now)
+{
+    if (load->plan->open || stopped || !connection->connected)
+        return false;
+    while (load->step + 1 < load->num_counts && now >= load->counts[load->step].end_ns)
+        load->step++;
+    return now < load->counts[load->step].end_ns && load->begun < load->plan->requests;
+}
+
+/* Something came of a connection's request; the connection is free, perhaps closed. */
+static void finish(struct bag_bench_load *load, struct bag_bench_connection *connection,
+                   enum bag_bench_outcome outcome)
+{
+    uint64_t now = now_ns();
+    if (outcome == BAG_BENCH_ENDED)
+        return; /* it is among the idle ones, and opened again when its turn comes */
+    load->pending--;
+    if (outcome == BAG_BENCH_REPLIED)
+        count_reply(load, connection, now);
+    else
+        count_lost(load, connection, now);
+    if (goes_on(load, connection, now))
+        start_request(load, connection, now, now);
+    else
+        make_idle(load, connection, now);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void start_request(struct bag_bench_load *load, struct bag_bench_connection *connection,
+                          uint64_t due_ns, uint64_t now)
+{
+    struct bag_bench_count *step = &load->counts[load->step];
+    const struct bag_bench_request *request = &load->requests[load->next_request];
+    load->next_request = (load->next_request + 1) % load->num_requests;
+    connection->due_ns = due_ns;
+    connection->sent_ns = now;
+    connection->step = (unsigned)load->step;
+    load->begun += load->step + 1 == load->num_counts;
+    load->pending++;
+    if (load->plan->open) /* waiting for a connection is not the generator's fault */
+        bag_bench_latency_add(&step->late,
+                              now - (due_ns > load->freed_ns ? due_ns : load->freed_ns));
+    enum bag_bench_outcome outcome = BAG_BENCH_LOST;
+    if (connection->fd >= 0 || bag_bench_connection_open(connection, load->epoll_fd, load->address))
+        outcome = bag_bench_connection_begin(connection, load->epoll_fd, request);
+    if (outcome != BAG_BENCH_PENDING)
+        finish(load, connection, outcome);
+}
+
+/* A connection that is free, or a new one; NULL where all that may be are busy. */
+static struct bag_bench_connection *free_connection(struct bag_bench_load *load)
+{
+    struct bag_bench_connection *connection = load->idle;
+    if (connection) {
+        load->idle = connection->next_idle;
+        return connection;
+    }
+    if (load->opened == load->options->connections)
+        return NULL;
+    connection = &load->connections[load->opened++];
+    connection->fd = -1;
+    return connection;
+}
+
+/* Once a second; the warm-up is told of by nobody. */
+static void tell_progress(struct bag_bench_load *load, uint64_t now)
+{
+    const struct bag_bench_count *step = &load->counts[load->step];
+    if (!load->plan->tell || now < load->told_ns + NS_PER_S)
+        return;
+    bool warms = load->plan->warmup_s > 0 && load->step == 0;
+    struct bag_bench_progress progress = {.rate = step->rate,
+                                          .elapsed_s = (double)(now - load->first_ns) / 1e9,
+                                          .requests_per_s =
+                                              (double)(step->arrived - load->told_arrived) /
+                                              ((double)(now - load->told_ns) / 1e9),
+                                          .p99_ms = bag_bench_latency_ms(&step->times, 0.99)};
+    for (size_t i = 0; i < step->num_errors; i++)
+        progress.errors += step->errors[i].count;
+    if (!warms && step->arrived >= load->told_arrived)
+        load->plan->tell(&progress);
+    load->told_ns = now;
+    load->told_arrived = step->arrived;
+}
+
+/* epoll_pwait2 came with Linux 5.11. */
+static int wait_for_events(int epoll_fd, struct epoll_event *events, uint64_t wait_ns)
+{
+    static bool is_old;
+    struct timespec timeout = {(time_t)(wait_ns / NS_PER_S), (long)(wait_ns % NS_PER_S)};
+    int count = is_old ? -1 : epoll_pwait2(epoll_fd, events, MAX_EVENTS, &timeout, NULL);
+    if (count >= 0 || (!is_old && errno != ENOSYS))
+        return count;
+    is_old = true;
+    struct pollfd readable = {.fd = epoll_fd, .events = POLLIN};
+    return ppoll(&readable, 1, &timeout, NULL) > 0 ? epoll_wait(epoll_fd, events, MAX_EVENTS, 0)
+                                                   : 0;
+}
+
+/* Waits until `until_ns`, or until sockets are ready, and serves those. */
+static void serve(struct bag_bench_load *load, uint64_t until_ns)
+{
+    struct epoll_event events[MAX_EVENTS];
+    uint64_t now = now_ns();
+    tell_progress(load, now);
+    uint64_t wait_ns = until_ns > now ? until_ns - now : 0;
+    if (load->plan->tell && wait_ns > NS_PER_S)
+        wait_ns = NS_PER_S;
+    int count = wait_for_events(load->epoll_fd, events, wait_ns);
+    for (int i = 0; i < count; i++) {
+        struct bag_bench_connection *connection = events[i].data.ptr;
+        if (connection->fd < 0)
+            continue; /* it was closed by what an event before did */
+        enum bag_bench_outcome outcome =
+            bag_bench_connection_move(connection, load->epoll_fd, events[i].events);
+        if (outcome != BAG_BENCH_PENDING)
+            finish(load, connection, outcome);
+    }
+}
+
+/* ---- the loops ------------------------------------------------------------------------------- */
+
+static bool has_gone(const struct bag_bench_load *load, uint64_t now)
+{
+    return load->failed_in_a_row >= 8 && now - load->last_reply_ns > GONE_NS;
+}
+
+static void run_closed(struct bag_bench_load *load)
+{
+    uint64_t end_ns = load->counts[load->num_counts - 1].end_ns;
+    for (size_t i = 0; i < load->options->connections && load->begun < load->plan->requests; i++) {
+        uint64_t now = now_ns();
+        start_request(load, free_connection(load), now, now);
+    }
+    while (load->pending && !stopped && now_ns() < end_ns)
+        serve(load, end_ns);
+    load->gone = load->begun < load->plan->requests && now_ns() < end_ns;
+}
+
+/* The distance to the next request: of a Poisson process exponential. */
+static double gap_ns(struct bag_bench_load *load, double rate)
+{
+    double mean = 1e9 / rate;
+    return load->options->constant ? mean : -log1p(-bag_bench_random_unit(&load->random)) * mean;
+}
+
+/* Waits for a request's time, and for a connection. NULL after `last_ns`. */
+static struct bag_bench_connection *wait_for_turn(struct bag_bench_load *load, uint64_t due_ns,
+                                                  uint64_t last_ns, unsigned *burst)
+{
+    uint64_t now;
+    while ((now = now_ns()) < due_ns && !stopped) {
+        serve(load, due_ns);
+        *burst = 0;
+    }
+    if (++*burst == BURST) {
+        serve(load, now);
+        *burst = 0;
+    }
+    struct bag_bench_connection *connection;
+    while (!(connection = free_connection(load)) && !stopped && now_ns() < last_ns)
+        serve(load, last_ns);
+    return connection;
+}
+
+/* False where the server has gone, or a signal came. */
+static bool run_open_step(struct bag_bench_load *load, uint64_t last_ns)
+{
+    struct bag_bench_count *step = &load->counts[load->step];
+    static const char late[] = "no connection was free for it in time";
+    double due = (double)step->start_ns;
+    unsigned burst = 0;
+    while ((due += gap_ns(load, step->rate)) < (double)step->end_ns) {
+        uint64_t due_ns = (uint64_t)due;
+        struct bag_bench_connection *connection = wait_for_turn(load, due_ns, last_ns, &burst);
+        uint64_t now = now_ns();
+        load->gone = has_gone(load, now);
+        if (stopped || load->gone)
+            return false;
+        if (connection)
+            start_request(load, connection, due_ns, now);
+        else
+            bag_bench_count_error(step, due_ns, 0, late, sizeof late - 1);
+    }
+    return true;
+}
+
+static void run_open(struct bag_bench_load *load)
+{
+    uint64_t drain_ns = (uint64_t)(load->plan->drain_s * 1e9);
+    uint64_t end_ns = load->counts[load->num_counts - 1].end_ns, last_ns = end_ns + drain_ns;
+    for (load->step = 0; load->step < load->num_counts; load->step++) {
+        if (!run_open_step(load, last_ns))
+            return;
+    }
+    load->step--;
+    for (uint64_t now; (now = now_ns()) < (load->pending ? last_ns : end_ns) && !stopped;)
+        serve(load, now < end_ns ? end_ns : last_ns);
+}
+
+/* What has no answer by now gets none. In a closed loop it is as if it had not been asked. */
+static void drop_pending(struct bag_bench_load *load)
+{
+    static const char late[] = "no answer in time";
+    for (size_t i = 0; i < load->opened; i++) {
+        struct bag_bench_connection *connection = &load->connections[i];
+        if (!connection->busy)
+            continue;
+        if (load->plan->open && !stopped) {
+            connection->error_bytes = sizeof late - 1;
+            memcpy(connection->error, late, sizeof late - 1);
+            count_lost(load, connection, now_ns());
+        }
+        bag_bench_connection_close(connection);
+        make_idle(load, connection, now_ns());
+    }
+    load->pending = 0;
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+static bool begin_run(struct bag_bench_load *load, const struct bag_bench_plan *plan,
+                      struct bag_problem *problem)
+{
+    size_t warms = plan->warmup_s > 0;
+    uint64_t at_ns = now_ns();
+    load->plan = plan;
+    load->num_counts = plan->num_steps + warms;
+    load->counts = calloc(load->num_counts, sizeof *load->counts);
+    if (!load->counts)
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < load->num_counts; i++) {
+        const struct bag_bench_step *step = &plan->steps[i < warms ? 0 : i - warms];
+        bag_bench_count_begin(&load->counts[i], step->rate,
+                              i < warms ? plan->warmup_s : step->seconds, at_ns);
+        at_ns = load->counts[i].end_ns;
+    }
+    load->step = load->at = 0;
+    load->gone = false;
+    load->begun = load->failed_in_a_row = load->told_arrived = 0;
+    load->last_reply_ns = load->freed_ns = load->counts[0].start_ns;
+    load->first_ns = load->told_ns = load->counts[warms].start_ns;
+    return true;
+}
+
+/* How a run ended before its time; false with *problem. */
+static bool judge_end(const struct bag_bench_load *load, uint64_t end_ns,
+                      struct bag_problem *problem)
+{
+    if (stopped)
+        return bag_problem_set(problem, BAG_ERROR_CANCELLED, "stopped by a signal");
+    if (!load->gone)
+        return true;
+    double seconds = ((double)end_ns - (double)load->first_ns) / 1e9;
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "the server has gone after %.1f s: %s",
+                           seconds > 0 ? seconds : 0, load->last_failure);
+}
+
+bool bag_bench_load_run(struct bag_bench_load *load, const struct bag_bench_plan *plan,
+                        struct bag_bench_measured *measured, size_t *ran,
+                        struct bag_problem *problem)
+{
+    size_t warms = plan->warmup_s > 0;
+    double cpu = cpu_seconds();
+    *ran = 0;
+    if (!begin_run(load, plan, problem))
+        return false;
+    uint64_t start_ns = load->counts[0].start_ns;
+    if (plan->open)
+        run_open(load);
+    else
+        run_closed(load);
+    uint64_t end_ns = now_ns();
+    cpu = (cpu_seconds() - cpu) / ((double)(end_ns - start_ns) / 1e9);
+    drop_pending(load);
+    for (size_t i = warms; i < load->num_counts; i++) {
+        struct bag_bench_count *count = &load->counts[i];
+        if (end_ns <= count->start_ns)
+            break;
+        if (end_ns < count->end_ns)
+            count->seconds = (double)(end_ns - count->start_ns) / 1e9;
+        bag_bench_count_finish(count, cpu, &measured[(*ran)++]);
+    }
+    free(load->counts);
+    load->counts = NULL;
+    return judge_end(load, end_ns, problem);
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static bool raise_descriptors(size_t connections, struct bag_problem *problem)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    return connections + 16 <= files.rlim_cur ||
+           bag_problem_set(problem, BAG_ERROR_USAGE,
+                           "--connections %zu: the system allows a process %llu descriptors",
+                           connections, (unsigned long long)files.rlim_cur);
+}
+
+struct bag_bench_load *bag_bench_load_make(const struct bag_bench_options *options,
+                                           const struct bag_bench_address *address,
+                                           const struct bag_bench_request *requests,
+                                           size_t num_requests, FILE *log,
+                                           struct bag_problem *problem)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    struct bag_bench_load *load;
+    if (!raise_descriptors(options->connections, problem))
+        return NULL;
+    if (!(load = calloc(1, sizeof *load))) {
+        bag_problem_no_memory(problem);
+        return NULL;
+    }
+    *load = (struct bag_bench_load){.options = options,
+                                    .address = address,
+                                    .requests = requests,
+                                    .num_requests = num_requests,
+                                    .log = log,
+                                    .random = options->seed};
+    load->connections = calloc(options->connections, sizeof *load->connections);
+    load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (!load->connections || load->epoll_fd < 0) {
+        bag_problem_no_memory(problem);
+        bag_bench_load_free(load);
+        return NULL;
+    }
+    /* The kernel may wake a sleeper 50 us late by default; arrivals are closer than that. */
+    prctl(PR_SET_TIMERSLACK, 1000);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    return load;
+}
+
+void bag_bench_load_free(struct bag_bench_load *load)
+{
+    if (!load)
+        return;
+    for (size_t i = 0; load->connections && i < load->opened; i++) {
+        if (load->connections[i].fd >= 0)
+            bag_bench_connection_close(&load->connections[i]);
+    }
+    if (load->epoll_fd >= 0)
+        close(load->epoll_fd);
+    free(load->connections);
+    free(load);
+}

@@ -1,0 +1,298 @@
+/* The command line of `bagserve bench`; see options.h. */
+#include "options.h"
+
+#include "config/synthetic.h"
+#include "files.h"
+#include "server/system/arguments.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SECONDS     86400.0
+#define MAX_RATE        1e8
+#define MAX_CONNECTIONS 65536
+#define MAX_BAGS        ((size_t)1 << 24)
+
+enum { BAG_BENCH_FLAGS(BAG_TOOL_ID) FLAG_COUNT };
+
+static const struct bag_tool_flag flags[] = {BAG_BENCH_FLAGS(BAG_TOOL_FLAG)};
+
+static const struct bag_tool tool = {"bagserve bench [flags] URL [MODEL]",
+                                     "Asks a server as many users would, and says how many "
+                                     "requests it holds and how fast it answers\n"
+                                     "them. What can be asked it learns from the server's "
+                                     "metadata; MODEL may be left out where there\n"
+                                     "is one model, or one collection. Exit code 0: it was "
+                                     "measured; 1: it was not, or --check found a\n"
+                                     "difference; 2: wrong usage.\n",
+                                     flags,
+                                     FLAG_COUNT,
+                                     0,
+                                     2};
+
+void bag_bench_print_help(void)
+{
+    bag_tool_print_help(stdout, &tool);
+}
+
+static const struct bag_bench_options defaults = {.bags = 1,
+                                                  .lengths = {.low = 10, .high = 10},
+                                                  .seed = 1,
+                                                  .connections = 64,
+                                                  .mode = BAG_BENCH_SWEEP,
+                                                  .num_steps = 1,
+                                                  .steps = {{0, 1.5}},
+                                                  .requests = SIZE_MAX,
+                                                  .warmup_s = 1,
+                                                  .slo_ms = 10};
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+static bool reject(const char *const *values, int flag, const char *right,
+                   struct bag_problem *problem)
+{
+    return bag_problem_set(problem, BAG_ERROR_USAGE, "%s is '%s'; it must be %s", flags[flag].name,
+                           bag_quote(values[flag], strlen(values[flag])).text, right);
+}
+
+/* A number of that flag, where it is given, from `least` to `most`. */
+static bool read_real(const char *const *values, int flag, double least, double most,
+                      double *number, struct bag_problem *problem)
+{
+    char *end, right[64];
+    if (!values[flag])
+        return true;
+    double value = strtod(values[flag], &end);
+    if (end != values[flag] && !*end && value >= least && value <= most) {
+        *number = value;
+        return true;
+    }
+    snprintf(right, sizeof right, "a number from %g to %g", least, most);
+    return reject(values, flag, right, problem);
+}
+
+static bool read_count(const char *const *values, int flag, size_t least, size_t most,
+                       size_t *number, struct bag_problem *problem)
+{
+    return !values[flag] ||
+           bag_tool_number(flags[flag].name, values[flag], least, most, number, problem);
+}
+
+/* ---- what is asked --------------------------------------------------------------------------- */
+
+static bool read_preset(struct bag_bench_options *options, const char *const *values,
+                        struct bag_problem *problem)
+{
+    static const uint64_t ids[] = {
+#define BAG_X(rows, ids) ids,
+        BAG_MLPERF_DLRM_V2(BAG_X)
+#undef BAG_X
+    };
+    const char *name = values[FLAG_PRESET];
+    if (!name || strcmp(name, "small") == 0)
+        return true;
+    if (strcmp(name, "candidates") == 0) {
+        options->bags = 2001;
+        return true;
+    }
+    if (strcmp(name, BAG_MLPERF_DLRM_V2_NAME) != 0)
+        return reject(values, FLAG_PRESET, flags[FLAG_PRESET].value, problem);
+    options->is_mlperf = true;
+    options->lengths = (struct bag_bench_lengths){
+        .kind = BAG_BENCH_EACH, .list = malloc(sizeof ids), .count = sizeof ids / sizeof *ids};
+    if (!options->lengths.list)
+        return bag_problem_no_memory(problem);
+    memcpy(options->lengths.list, ids, sizeof ids);
+    return true;
+}
+
+static bool read_lengths(struct bag_bench_options *options, const char *const *values,
+                         struct bag_problem *problem)
+{
+    const char *text = values[FLAG_IDS];
+    if (!text)
+        return true;
+    free(options->lengths.list);
+    if (bag_bench_lengths_parse(text, &options->lengths))
+        return true;
+    if (bag_bench_read_lengths(text, &options->lengths, problem))
+        return true;
+    problem->kind = BAG_ERROR_USAGE;
+    bag_problem_prefix(problem,
+                       "--ids is neither N, LOW-HIGH, lognormal:MEDIAN,SIGMA nor N,N,..., and as a "
+                       "file");
+    return false;
+}
+
+static bool read_rows(struct bag_bench_options *options, const char *const *values,
+                      struct bag_problem *problem)
+{
+    const char *text = values[FLAG_ROWS];
+    char *end;
+    if (!text)
+        return true;
+    if (!(options->rows = calloc(strlen(text) + 1, sizeof *options->rows)))
+        return bag_problem_no_memory(problem);
+    do {
+        errno = 0;
+        long long rows = strtoll(text, &end, 10);
+        if (end == text || errno || rows < 1 || (*end && *end != ','))
+            return reject(values, FLAG_ROWS, "numbers of rows with commas between them", problem);
+        options->rows[options->num_rows++] = rows;
+        text = end + 1;
+    } while (*end);
+    return true;
+}
+
+/* NAME=PATH and PATH alone, of a flag that may be repeated. */
+static bool read_files(int flag, bool is_named, int argc, char *argv[],
+                       struct bag_bench_files *files, struct bag_problem *problem)
+{
+    const char *value;
+    int at = 0;
+    if (!(files->files = calloc((size_t)argc + 1, sizeof *files->files)))
+        return bag_problem_no_memory(problem);
+    while ((value = bag_tool_next(&tool, (size_t)flag, argc, argv, &at))) {
+        struct bag_bench_file *file = &files->files[files->count++];
+        const char *equals = strchr(value, '=');
+        file->path = equals ? equals + 1 : value;
+        if (equals)
+            file->name = (struct bag_text){value, (size_t)(equals - value)};
+        if (!*file->path || (is_named && (!equals || equals == value)))
+            return bag_problem_set(problem, BAG_ERROR_USAGE, "%s '%s': write NAME=PATH",
+                                   flags[flag].name, bag_quote(value, strlen(value)).text);
+    }
+    return true;
+}
+
+static bool read_body(struct bag_bench_options *options, const char *const *values,
+                      struct bag_problem *problem)
+{
+    const char *body = values[FLAG_BODY];
+    options->json = body && strcmp(body, "json") == 0;
+    if (body && !options->json && strcmp(body, "binary") != 0)
+        return reject(values, FLAG_BODY, "binary or json", problem);
+    options->reduction = values[FLAG_REDUCTION];
+    if (options->reduction &&
+        bag_reduction_find(options->reduction, strlen(options->reduction)) == BAG_REDUCTION_COUNT)
+        return reject(values, FLAG_REDUCTION, flags[FLAG_REDUCTION].value, problem);
+    return true;
+}
+
+static bool read_query(struct bag_bench_options *options, const char *const *values, int argc,
+                       char *argv[], struct bag_problem *problem)
+{
+    size_t seed = options->seed;
+    bool ok = read_preset(options, values, problem) &&
+              read_count(values, FLAG_BAGS, 1, MAX_BAGS, &options->bags, problem) &&
+              read_lengths(options, values, problem) && read_rows(options, values, problem) &&
+              read_real(values, FLAG_ZIPF, 0, 20, &options->zipf, problem) &&
+              read_body(options, values, problem) &&
+              read_count(values, FLAG_BODIES, 1, 1 << 20, &options->bodies, problem) &&
+              read_count(values, FLAG_SEED, 0, SIZE_MAX, &seed, problem) &&
+              read_files(FLAG_KEYS, false, argc, argv, &options->keys, problem) &&
+              read_files(FLAG_TABLE, true, argc, argv, &options->tables, problem);
+    options->seed = seed;
+    options->weights = values[FLAG_WEIGHTS];
+    options->get_path = values[FLAG_GET];
+    if (ok && options->get_path && options->get_path[0] != '/')
+        return reject(values, FLAG_GET, "a path, from its first slash on", problem);
+    return ok;
+}
+
+/* ---- how ------------------------------------------------------------------------------------- */
+
+/* R[:SECONDS][,R[:SECONDS]]... */
+static bool read_rates(struct bag_bench_options *options, const char *const *values,
+                       struct bag_problem *problem)
+{
+    double seconds = options->steps[0].seconds;
+    const char *text = values[FLAG_RATE];
+    char *end;
+    options->num_steps = 0;
+    do {
+        struct bag_bench_step step = {.seconds = seconds};
+        step.rate = strtod(text, &end);
+        bool ok = end != text && step.rate > 0 && step.rate <= MAX_RATE;
+        if (ok && *end == ':') {
+            text = end + 1;
+            step.seconds = strtod(text, &end);
+            ok = end != text && step.seconds > 0 && step.seconds <= MAX_SECONDS;
+        }
+        if (!ok || (*end && *end != ',') || options->num_steps == BAG_BENCH_MAX_STEPS)
+            return reject(values, FLAG_RATE,
+                          "requests a second, R or R:SECONDS, with commas between several",
+                          problem);
+        options->steps[options->num_steps++] = step;
+        text = end + 1;
+    } while (*end);
+    return true;
+}
+
+static bool read_mode(struct bag_bench_options *options, const char *const *values,
+                      struct bag_problem *problem)
+{
+    if (!!values[FLAG_RATE] + !!values[FLAG_CLOSED] + !!values[FLAG_SWEEP] > 1)
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "only one of --rate, --closed and --sweep can be measured at once");
+    options->constant = values[FLAG_CONSTANT];
+    options->mode = values[FLAG_RATE]     ? BAG_BENCH_OPEN
+                    : values[FLAG_CLOSED] ? BAG_BENCH_CLOSED
+                                          : BAG_BENCH_SWEEP;
+    if (options->mode != BAG_BENCH_SWEEP)
+        options->steps[0].seconds = 10;
+    if (values[FLAG_REQUESTS] && options->mode != BAG_BENCH_CLOSED)
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "--requests is for --closed");
+    return read_real(values, FLAG_DURATION, 0.01, MAX_SECONDS, &options->steps[0].seconds,
+                     problem) &&
+           (options->mode != BAG_BENCH_OPEN || read_rates(options, values, problem)) &&
+           read_count(values, FLAG_REQUESTS, 1, SIZE_MAX - 1, &options->requests, problem) &&
+           read_count(values, FLAG_CONNECTIONS, 1, MAX_CONNECTIONS, &options->connections,
+                      problem) &&
+           read_real(values, FLAG_WARMUP, 0, MAX_SECONDS, &options->warmup_s, problem) &&
+           read_real(values, FLAG_SLO, 0.001, 1e6, &options->slo_ms, problem) &&
+           read_count(values, FLAG_CHECK, 1, 1 << 20, &options->checks, problem);
+}
+
+/* Over a Unix-domain socket URL may be left out: its host is not asked. */
+static bool read_target(struct bag_bench_options *options, const char *const *values,
+                        const char *const *operands, struct bag_problem *problem)
+{
+    options->unix_path = values[FLAG_UNIX];
+    bool is_url = operands[0] && (!options->unix_path || operands[1] || strstr(operands[0], "://"));
+    options->url_text = is_url ? operands[0] : "http://localhost";
+    options->model = is_url ? operands[1] : operands[0];
+    if (!is_url && !options->unix_path)
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "an argument is missing; usage: %s",
+                               tool.usage);
+    return bag_url_parse(options->url_text, &options->url, problem);
+}
+
+bool bag_bench_options_read(struct bag_bench_options *options, int argc, char *argv[],
+                            struct bag_problem *problem)
+{
+    const char *values[FLAG_COUNT], *operands[2];
+    *options = defaults;
+    if (!bag_tool_parse(&tool, argc, argv, values, operands, problem) ||
+        !read_target(options, values, operands, problem) ||
+        !read_query(options, values, argc, argv, problem) || !read_mode(options, values, problem))
+        return false;
+    options->token_file = values[FLAG_TOKEN_FILE];
+    options->report = values[FLAG_REPORT];
+    options->compare = values[FLAG_COMPARE];
+    options->log = values[FLAG_LOG];
+    if (options->checks && !options->tables.count)
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "--check needs the tables' files: --table NAME=PATH");
+    return true;
+}
+
+void bag_bench_options_free(struct bag_bench_options *options)
+{
+    free(options->lengths.list);
+    free(options->rows);
+    free(options->keys.files);
+    free(options->tables.files);
+}

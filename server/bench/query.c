@@ -1,0 +1,421 @@
+/* The requests that are sent; see query.h. */
+#include "query.h"
+
+#include "proto/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* All requests of a run together, unless --bodies says how many there are; and one alone. */
+#define REQUESTS_BYTES ((size_t)64 << 20)
+#define MAX_REQUESTS   16384
+#define MIN_REQUESTS   16
+#define MAX_IDS        ((size_t)1 << 27)
+
+/* A number with its sign and a comma; of a weight as well. */
+#define NUMBER_BYTES 22
+#define JSON_BYTES   1024
+
+/* ---- what is asked of each table ------------------------------------------------------------- */
+
+static bool is_named(const struct bag_bench_file *file, const struct bag_client_model *model,
+                     const struct bag_client_table *table)
+{
+    return !file->name.data || bag_text_is(file->name, table->name) ||
+           (table->model && bag_text_is(file->name, table->model)) ||
+           (!model->is_collection && bag_text_is(file->name, model->name));
+}
+
+const char *bag_bench_find_file(const struct bag_bench_files *files,
+                                const struct bag_client_model *model,
+                                const struct bag_client_table *table)
+{
+    const char *path = NULL;
+    for (size_t i = 0; i < files->count; i++) {
+        if (is_named(&files->files[i], model, table))
+            path = files->files[i].path;
+    }
+    return path;
+}
+
+static bool read_keys(const struct bag_bench_options *options, const struct bag_client_model *model,
+                      const struct bag_client_table *table, struct bag_bench_source *source,
+                      struct bag_problem *problem)
+{
+    const char *path = bag_bench_find_file(&options->keys, model, table);
+    if (!table->keyed)
+        return true;
+    if (!path)
+        path = bag_bench_find_file(&options->tables, model, table);
+    return path ? bag_bench_keys_read(path, &source->keys, problem)
+                : bag_problem_set(problem, BAG_ERROR_USAGE,
+                                  "the rows of '%s' have keys: --keys FILE names them, or the "
+                                  "table's folder",
+                                  model->is_collection ? table->name : model->name);
+}
+
+/* The rows of a table that are asked; of --rows those of a feature, or one range after the other.
+ */
+static bool make_ranges(const struct bag_bench_options *options,
+                        const struct bag_client_model *model, size_t place,
+                        struct bag_bench_source *source, struct bag_problem *problem)
+{
+    const struct bag_client_table *table = &model->tables[place];
+    bool splits = !model->is_collection && options->num_rows > 1;
+    int64_t held = source->keys.data ? (int64_t)source->keys.npy.count : table->rows, first = 0;
+    source->num_ranges = splits ? options->num_rows : 1;
+    if (!(source->ranges = calloc(source->num_ranges, sizeof *source->ranges)))
+        return bag_problem_no_memory(problem);
+    for (size_t i = 0; i < source->num_ranges; i++) {
+        int64_t rows = held;
+        if (options->num_rows)
+            rows = options->rows[(splits ? i : place) % options->num_rows];
+        if (rows < 1)
+            return bag_problem_set(problem, BAG_ERROR_USAGE,
+                                   rows ? "'%s' does not say how many rows it has: --rows N does"
+                                        : "'%s' has no rows",
+                                   table->name);
+        if (held >= 0 && rows > held - first)
+            return bag_problem_set(problem, BAG_ERROR_USAGE,
+                                   "--rows: '%s' has %lld rows, fewer than are to be asked",
+                                   table->name, (long long)held);
+        source->ranges[i] = (struct bag_bench_range){
+            (uint64_t)first, bag_bench_ids_of((uint64_t)rows, options->zipf)};
+        first += splits ? rows : 0;
+    }
+    return true;
+}
+
+static bool init_source(struct bag_bench_query *query, size_t place, struct bag_problem *problem)
+{
+    const struct bag_client_model *model = &query->target->model;
+    const struct bag_client_table *table = &model->tables[place];
+    struct bag_bench_source *source = &query->sources[place];
+    source->row_bytes = table->bytes && table->rows > 0
+                            ? (double)table->bytes / (double)table->rows
+                            : (double)(table->output_elements * sizeof(float));
+    return read_keys(query->options, model, table, source, problem) &&
+           make_ranges(query->options, model, place, source, problem);
+}
+
+bool bag_bench_query_init(struct bag_bench_query *query, const struct bag_bench_options *options,
+                          const struct bag_bench_target *target, struct bag_problem *problem)
+{
+    const struct bag_client_model *model = &target->model;
+    *query = (struct bag_bench_query){.options = options, .target = target};
+    if (options->get_path)
+        return true;
+    if (options->is_mlperf && model->num_tables != options->lengths.count)
+        return bag_problem_set(problem, BAG_ERROR_USAGE,
+                               "model '%s' has %zu features; the preset's has %zu, as 'bagserve "
+                               "serve --synthetic mlperf-dlrm-v2' serves it",
+                               model->name, model->num_tables, options->lengths.count);
+    if (options->weights && !model->takes_weights)
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "model '%s' takes no weights",
+                               model->name);
+    if (!(query->sources = calloc(model->num_tables, sizeof *query->sources)))
+        return bag_problem_no_memory(problem);
+    query->num_sources = model->num_tables;
+    for (size_t i = 0; i < query->num_sources; i++) {
+        if (!init_source(query, i, problem))
+            return false;
+    }
+    return true;
+}
+
+void bag_bench_query_free(struct bag_bench_query *query)
+{
+    for (size_t i = 0; i < query->num_sources; i++) {
+        bag_bench_array_free(&query->sources[i].keys);
+        free(query->sources[i].ranges);
+    }
+    free(query->sources);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static uint64_t draw_id(const struct bag_bench_source *source, size_t bag, uint64_t *state)
+{
+    const struct bag_bench_range *range = &source->ranges[bag % source->num_ranges];
+    uint64_t key, row = range->first_row + bag_bench_id(&range->ids, state);
+    if (!source->keys.data)
+        return row;
+    memcpy(&key, source->keys.data + row * sizeof key, sizeof key);
+    return key;
+}
+
+static bool draw_lengths(const struct bag_bench_query *query, uint64_t *state,
+                         struct bag_bench_tensors *tensors, struct bag_problem *problem)
+{
+    size_t bags = query->options->bags, place = 0;
+    for (size_t table = 0; table < query->num_sources; table++) {
+        for (size_t bag = 0; bag < bags; bag++, place++) {
+            size_t length = bag_bench_length(&query->options->lengths,
+                                             query->num_sources > 1 ? table : bag, state);
+            tensors->lengths[place] = length;
+            tensors->num_ids += length;
+            if (tensors->num_ids > MAX_IDS)
+                return bag_problem_set(problem, BAG_ERROR_USAGE,
+                                       "a request would have more than %zu ids", MAX_IDS);
+        }
+    }
+    return true;
+}
+
+static void draw_ids(const struct bag_bench_query *query, uint64_t *state,
+                     struct bag_bench_tensors *tensors)
+{
+    size_t at = 0, place = 0;
+    for (size_t table = 0; table < query->num_sources; table++) {
+        for (size_t bag = 0; bag < query->options->bags; bag++, place++) {
+            for (size_t i = 0; i < tensors->lengths[place]; i++)
+                tensors->ids[at++] = draw_id(&query->sources[table], bag, state);
+        }
+    }
+    for (size_t i = 0; tensors->weights && i < tensors->num_ids; i++)
+        tensors->weights[i] = 0.5f + (float)bag_bench_random_unit(state);
+}
+
+bool bag_bench_tensors_draw(const struct bag_bench_query *query, uint64_t *state,
+                            struct bag_bench_tensors *tensors, struct bag_problem *problem)
+{
+    bool weights = query->options->weights;
+    *tensors = (struct bag_bench_tensors){.num_bags = query->num_sources * query->options->bags};
+    tensors->lengths = calloc(tensors->num_bags + 1, sizeof *tensors->lengths);
+    bool ok = tensors->lengths ? draw_lengths(query, state, tensors, problem)
+                               : bag_problem_no_memory(problem);
+    if (ok) {
+        tensors->ids = calloc(tensors->num_ids + 1, sizeof *tensors->ids);
+        tensors->weights = weights ? calloc(tensors->num_ids + 1, sizeof *tensors->weights) : NULL;
+        ok = (tensors->ids && (!weights || tensors->weights)) || bag_problem_no_memory(problem);
+    }
+    if (ok)
+        draw_ids(query, state, tensors);
+    else
+        bag_bench_tensors_free(tensors);
+    return ok;
+}
+
+void bag_bench_tensors_free(struct bag_bench_tensors *tensors)
+{
+    free(tensors->ids);
+    free(tensors->weights);
+    free(tensors->lengths);
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+/* One input of a body: 8-byte integers, or weights. */
+struct input {
+    const char *name;
+    enum bag_dtype dtype;
+    const void *data;
+    size_t count;
+};
+
+static size_t input_bytes(const struct input *input)
+{
+    return input->count * bag_dtypes[input->dtype].bytes;
+}
+
+static char *put_number(char *out, const struct input *input, size_t i)
+{
+    uint64_t value;
+    float weight;
+    if (input->dtype == BAG_F32) {
+        memcpy(&weight, (const char *)input->data + i * sizeof weight, sizeof weight);
+        return out + sprintf(out, "%.9g", (double)weight);
+    }
+    memcpy(&value, (const char *)input->data + i * sizeof value, sizeof value);
+    if (input->dtype == BAG_I64 && (int64_t)value < 0) {
+        *out++ = '-';
+        value = -value;
+    }
+    return bag_digits_put(out, value);
+}
+
+/* One input of the JSON: its numbers, or how many bytes they take behind it. */
+static char *put_input(char *out, const struct input *input, bool json)
+{
+    out += sprintf(out, "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[%zu],", input->name,
+                   bag_dtypes[input->dtype].name, input->count);
+    if (!json)
+        return out + sprintf(out, "\"parameters\":{\"binary_data_size\":%zu}}", input_bytes(input));
+    out = stpcpy(out, "\"data\":[");
+    for (size_t i = 0; i < input->count; i++) {
+        if (i)
+            *out++ = ',';
+        out = put_number(out, input, i);
+    }
+    return stpcpy(out, "]}");
+}
+
+static char *put_parameters(char *out, const struct bag_bench_query *query)
+{
+    const char *reduction = query->options->reduction;
+    bool binary = !query->options->json || query->binary_replies;
+    if (!reduction && !binary)
+        return out;
+    out = stpcpy(out, ",\"parameters\":{");
+    if (reduction)
+        out += sprintf(out, "\"reduction\":\"%s\"%s", reduction, binary ? "," : "");
+    return stpcpy(out, binary ? "\"binary_data_output\":true}" : "}");
+}
+
+/* Where bags begin; in a collection how long they are. The caller frees it. */
+static int64_t *make_bags(const struct bag_bench_query *query,
+                          const struct bag_bench_tensors *tensors)
+{
+    int64_t *bags = malloc((tensors->num_bags + 1) * sizeof *bags), begin = 0;
+    for (size_t i = 0; bags && i < tensors->num_bags; i++) {
+        bags[i] = query->target->model.is_collection ? (int64_t)tensors->lengths[i] : begin;
+        begin += (int64_t)tensors->lengths[i];
+    }
+    return bags;
+}
+
+static char *put_body(char *out, const struct bag_bench_query *query, const struct input *inputs,
+                      size_t num_inputs, size_t *json_bytes)
+{
+    const char *start = out;
+    out = stpcpy(out, "{\"inputs\":[");
+    for (size_t i = 0; i < num_inputs; i++) {
+        if (i)
+            *out++ = ',';
+        out = put_input(out, &inputs[i], query->options->json);
+    }
+    *out++ = ']';
+    out = put_parameters(out, query);
+    *out++ = '}';
+    *json_bytes = (size_t)(out - start);
+    for (size_t i = 0; !query->options->json && i < num_inputs; i++) {
+        memcpy(out, inputs[i].data, input_bytes(&inputs[i]));
+        out += input_bytes(&inputs[i]);
+    }
+    return out;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* Puts the head before the body. */
+static bool join(const struct bag_bench_query *query, const char *body, size_t body_bytes,
+                 size_t json_bytes, struct bag_bench_request *request)
+{
+    char *path = bag_bench_model_path(query->target->model.name, "/infer");
+    char *head = path ? bag_bench_head(query->target, "POST", path) : NULL, *lines = NULL;
+    char length[64] = "";
+    if (!query->options->json)
+        snprintf(length, sizeof length, "Inference-Header-Content-Length: %zu\r\n", json_bytes);
+    int bytes =
+        head ? asprintf(&lines, "%sContent-Length: %zu\r\n%s\r\n", head, body_bytes, length) : -1;
+    request->bytes = bytes < 0 ? NULL : malloc((size_t)bytes + body_bytes);
+    if (request->bytes) {
+        memcpy(request->bytes, lines, (size_t)bytes);
+        memcpy(request->bytes + bytes, body, body_bytes);
+        request->count = (size_t)bytes + body_bytes;
+    }
+    if (bytes >= 0)
+        free(lines);
+    free(head);
+    free(path);
+    return request->bytes != NULL;
+}
+
+static void count_work(const struct bag_bench_query *query, const struct bag_bench_tensors *tensors,
+                       struct bag_bench_request *request)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < tensors->num_bags; i++)
+        bytes += (double)tensors->lengths[i] * query->sources[i / query->options->bags].row_bytes;
+    request->bags = tensors->num_bags;
+    request->rows = tensors->num_ids;
+    request->gathered_bytes = (uint64_t)bytes;
+}
+
+bool bag_bench_request_make(const struct bag_bench_query *query,
+                            const struct bag_bench_tensors *tensors,
+                            struct bag_bench_request *request, struct bag_problem *problem)
+{
+    bool is_collection = query->target->model.is_collection;
+    int64_t *bags = make_bags(query, tensors);
+    const struct input inputs[] = {
+        {is_collection ? "values" : "indices", query->target->model.ids_dtype, tensors->ids,
+         tensors->num_ids},
+        {is_collection ? "lengths" : "offsets", BAG_I64, bags, tensors->num_bags},
+        {is_collection ? "weights" : "per_sample_weights", BAG_F32, tensors->weights,
+         tensors->num_ids}};
+    size_t numbers = tensors->num_bags + tensors->num_ids * (tensors->weights ? 2 : 1), json_bytes;
+    char *body = malloc(JSON_BYTES + numbers * (query->options->json ? NUMBER_BYTES : 8));
+    bool ok = false;
+    if (body && bags) {
+        const char *end = put_body(body, query, inputs, tensors->weights ? 3 : 2, &json_bytes);
+        ok = join(query, body, (size_t)(end - body), json_bytes, request);
+        count_work(query, tensors, request);
+    }
+    free(body);
+    free(bags);
+    return ok || bag_problem_no_memory(problem);
+}
+
+static bool draw_request(const struct bag_bench_query *query, uint64_t *state,
+                         struct bag_bench_request *request, struct bag_problem *problem)
+{
+    struct bag_bench_tensors tensors;
+    if (!bag_bench_tensors_draw(query, state, &tensors, problem))
+        return false;
+    bool ok = bag_bench_request_make(query, &tensors, request, problem);
+    bag_bench_tensors_free(&tensors);
+    return ok;
+}
+
+static bool make_get(const struct bag_bench_query *query, struct bag_bench_request *request,
+                     struct bag_problem *problem)
+{
+    char *head = bag_bench_head(query->target, "GET", query->options->get_path);
+    int bytes = head ? asprintf(&request->bytes, "%s\r\n", head) : -1;
+    request->count = bytes < 0 ? 0 : (size_t)bytes;
+    free(head);
+    return bytes >= 0 || bag_problem_no_memory(problem);
+}
+
+static size_t choose_count(const struct bag_bench_query *query, size_t first_bytes)
+{
+    size_t fitting = REQUESTS_BYTES / first_bytes;
+    if (query->options->get_path)
+        return 1;
+    if (query->options->bodies)
+        return query->options->bodies;
+    return fitting < MIN_REQUESTS ? MIN_REQUESTS : fitting > MAX_REQUESTS ? MAX_REQUESTS : fitting;
+}
+
+struct bag_bench_request *bag_bench_requests_make(const struct bag_bench_query *query,
+                                                  size_t *count, struct bag_problem *problem)
+{
+    uint64_t state = query->options->seed;
+    struct bag_bench_request first = {0}, *requests;
+    *count = 0;
+    if (!(query->options->get_path ? make_get(query, &first, problem)
+                                   : draw_request(query, &state, &first, problem)))
+        return NULL;
+    size_t wanted = choose_count(query, first.count);
+    if (!(requests = calloc(wanted, sizeof *requests))) {
+        free(first.bytes);
+        bag_problem_no_memory(problem);
+        return NULL;
+    }
+    requests[(*count)++] = first;
+    while (*count < wanted && draw_request(query, &state, &requests[*count], problem))
+        ++*count;
+    if (*count == wanted)
+        return requests;
+    bag_bench_requests_free(requests, *count);
+    return NULL;
+}
+
+void bag_bench_requests_free(struct bag_bench_request *requests, size_t count)
+{
+    for (size_t i = 0; requests && i < count; i++)
+        free(requests[i].bytes);
+    free(requests);
+}

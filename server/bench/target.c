@@ -1,0 +1,408 @@
+/* The server that is measured; see target.h. */
+#include "target.h"
+
+#include "files.h"
+#include "server/system/sockets.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIMEOUT_S      10
+#define DOCUMENT_BYTES ((size_t)64 << 20)
+
+/* ---- connecting ------------------------------------------------------------------------------ */
+
+static bool find_unix(struct bag_bench_target *target, const char *path,
+                      struct bag_problem *problem)
+{
+    struct sockaddr_un *address = (struct sockaddr_un *)&target->address.address;
+    int fd = bag_unix_connect(path, problem);
+    if (fd < 0)
+        return false;
+    close(fd);
+    address->sun_family = AF_UNIX;
+    strcpy(address->sun_path, path); /* which fits: it could be connected to */
+    target->address.bytes = sizeof *address;
+    return true;
+}
+
+/* The first address of the host that somebody listens at. */
+static bool find_tcp(struct bag_bench_target *target, const struct bag_url *url,
+                     struct bag_problem *problem)
+{
+    struct addrinfo *list = bag_address_find(url->host, url->port, 0, problem);
+    int error = 0;
+    bool found = false;
+    if (!list)
+        return false;
+    for (const struct addrinfo *at = list; at && !found; at = at->ai_next) {
+        int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        found = fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0;
+        error = found ? 0 : errno;
+        if (found) {
+            memcpy(&target->address.address, at->ai_addr, at->ai_addrlen);
+            target->address.bytes = at->ai_addrlen;
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+    freeaddrinfo(list);
+    return found || bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s port %d: %s", url->host,
+                                    url->port, strerror(error));
+}
+
+static int connect_waiting(const struct bag_bench_target *target, struct bag_problem *problem)
+{
+    const struct timeval timeout = {.tv_sec = TIMEOUT_S};
+    int fd = socket(target->address.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0 &&
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) == 0 &&
+        connect(fd, (const struct sockaddr *)&target->address.address, target->address.bytes) == 0)
+        return fd;
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s: %s", target->authority, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* ---- one request ----------------------------------------------------------------------------- */
+
+static bool reject_silence(ssize_t got, struct bag_problem *problem)
+{
+    bool late = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    return bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s",
+                           got == 0 ? "the connection was closed without an answer"
+                           : late   ? "no answer within 10 seconds"
+                                    : strerror(errno));
+}
+
+static bool send_all(int fd, const char *bytes, size_t count, struct bag_problem *problem)
+{
+    while (count > 0) {
+        ssize_t sent = send(fd, bytes, count, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return reject_silence(sent, problem);
+        bytes += sent;
+        count -= (size_t)sent;
+    }
+    return true;
+}
+
+/* Reads until the head is complete; *used is how much of `text` is filled. */
+static bool receive_head(int fd, char *text, size_t room, size_t *used, size_t *head_bytes,
+                         struct bag_problem *problem)
+{
+    const char *end = NULL;
+    for (*used = 0; !end; end = memmem(text, *used, "\r\n\r\n", 4)) {
+        if (*used == room)
+            return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                                   "the reply's head is longer than %zu bytes", room);
+        ssize_t got = recv(fd, text + *used, room - *used, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return reject_silence(got, problem);
+        *used += (size_t)got;
+    }
+    *head_bytes = (size_t)(end + 4 - text);
+    return true;
+}
+
+static bool receive_body(int fd, struct bag_bench_answer *answer, size_t have,
+                         struct bag_problem *problem)
+{
+    while (have < answer->bytes) {
+        ssize_t got = recv(fd, answer->body + have, answer->bytes - have, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return reject_silence(got, problem);
+        have += (size_t)got;
+    }
+    answer->body[answer->bytes] = 0;
+    return true;
+}
+
+static bool receive(int fd, size_t max_bytes, struct bag_bench_answer *answer,
+                    struct bag_problem *problem)
+{
+    char text[BAG_REPLY_HEAD_BYTES];
+    size_t used, head_bytes;
+    if (!receive_head(fd, text, sizeof text, &used, &head_bytes, problem) ||
+        !bag_reply_head_parse(text, head_bytes, &answer->head, problem))
+        return false;
+    if (answer->head.body_bytes > max_bytes || used - head_bytes > answer->head.body_bytes)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the reply says it has %llu bytes; at most %zu are read",
+                               (unsigned long long)answer->head.body_bytes, max_bytes);
+    answer->bytes = (size_t)answer->head.body_bytes;
+    if (!(answer->body = malloc(answer->bytes + 1)))
+        return bag_problem_no_memory(problem);
+    memcpy(answer->body, text + head_bytes, used - head_bytes);
+    if (receive_body(fd, answer, used - head_bytes, problem))
+        return true;
+    free(answer->body);
+    return false;
+}
+
+bool bag_bench_ask(const struct bag_bench_target *target, const void *request, size_t bytes,
+                   size_t max_bytes, struct bag_bench_answer *answer, struct bag_problem *problem)
+{
+    int fd = connect_waiting(target, problem);
+    bool ok =
+        fd >= 0 && send_all(fd, request, bytes, problem) && receive(fd, max_bytes, answer, problem);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+char *bag_bench_head(const struct bag_bench_target *target, const char *method, const char *path)
+{
+    char *text = NULL;
+    const char *token = target->token;
+    if (asprintf(&text, "%s %s%s HTTP/1.1\r\nHost: %s\r\n%s%s%s", method, target->path, path,
+                 target->authority, token ? "Authorization: Bearer " : "", token ? token : "",
+                 token ? "\r\n" : "") < 0)
+        return NULL;
+    return text;
+}
+
+/* ---- documents ------------------------------------------------------------------------------- */
+
+/* Asks for a document, whatever its status. */
+static bool ask_document(const struct bag_bench_target *target, const char *method,
+                         const char *path, struct bag_bench_answer *answer,
+                         struct bag_problem *problem)
+{
+    char *head = bag_bench_head(target, method, path), *request = NULL;
+    int bytes = head ? asprintf(&request, "%sContent-Length: 0\r\n\r\n", head) : -1;
+    bool ok = bytes >= 0
+                  ? bag_bench_ask(target, request, (size_t)bytes, DOCUMENT_BYTES, answer, problem)
+                  : bag_problem_no_memory(problem);
+    if (!ok)
+        bag_problem_prefix(problem, "%s %s%s", method, target->path, path);
+    free(head);
+    if (bytes >= 0)
+        free(request);
+    return ok;
+}
+
+/* Says what the server said in place of a document. */
+static bool reject_status(const char *method, const char *path,
+                          const struct bag_bench_answer *answer, struct bag_problem *problem)
+{
+    char sentence[300];
+    bag_client_read_error(answer->body, answer->bytes, sentence, sizeof sentence);
+    bool is_token = answer->head.status == 401 || answer->head.status == 403;
+    return bag_problem_set(problem, BAG_ERROR_NOT_FOUND, "%s %s: %d %s%s", method, path,
+                           answer->head.status, sentence,
+                           is_token ? "; --token-file names a file with a token" : "");
+}
+
+char *bag_bench_model_path(const char *name, const char *what)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    static const char prefix[] = "/v2/models/";
+    char *path = malloc(sizeof prefix + 3 * strlen(name) + strlen(what));
+    char *out = path ? stpcpy(path, prefix) : NULL;
+    for (; out && *name; name++) {
+        unsigned char byte = (unsigned char)*name;
+        if ((byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') ||
+            (byte >= 'a' && byte <= 'z') || strchr("._-~", byte)) {
+            *out++ = *name;
+        } else {
+            *out++ = '%';
+            *out++ = digits[byte >> 4];
+            *out++ = digits[byte & 15];
+        }
+    }
+    if (out)
+        strcpy(out, what);
+    return path;
+}
+
+/* The body of GET of a model's document; NULL with the problem set. */
+static char *get_model(const struct bag_bench_target *target, const char *name, const char *what,
+                       struct bag_problem *problem)
+{
+    struct bag_bench_answer answer;
+    char *path = bag_bench_model_path(name, what);
+    if (!path) {
+        bag_problem_no_memory(problem);
+        return NULL;
+    }
+    bool ok = ask_document(target, "GET", path, &answer, problem);
+    if (ok && answer.head.status != 200) {
+        ok = reject_status("GET", path, &answer, problem);
+        free(answer.body);
+    }
+    free(path);
+    return ok ? answer.body : NULL;
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static bool ask_names(const struct bag_bench_target *target, struct bag_client_names *names,
+                      struct bag_problem *problem)
+{
+    static const char *const ways[][2] = {{"GET", "/v2/models"},
+                                          {"POST", "/v2/repository/index"}}; /* Triton's */
+    struct bag_bench_answer answer;
+    for (size_t i = 0; i < 2; i++) {
+        if (!ask_document(target, ways[i][0], ways[i][1], &answer, problem))
+            return false;
+        bool ok = answer.head.status == 200
+                      ? bag_client_read_names(answer.body, answer.bytes, names, problem)
+                      : reject_status(ways[i][0], ways[i][1], &answer, problem);
+        bool is_last = answer.head.status == 401 || answer.head.status == 403;
+        free(answer.body);
+        if (ok || is_last)
+            return ok;
+    }
+    return bag_problem_set(problem, BAG_ERROR_NOT_FOUND,
+                           "%s is no server of the Open Inference Protocol: neither GET /v2/models "
+                           "nor POST /v2/repository/index lists models",
+                           target->authority);
+}
+
+static bool read_model(struct bag_bench_target *target, const char *name,
+                       struct bag_client_model *model, char **metadata, struct bag_problem *problem)
+{
+    char *text = get_model(target, name, "", problem);
+    bool ok = text && bag_client_read_model(text, strlen(text), model, problem);
+    if (text && !ok)
+        bag_problem_prefix(problem, "model '%s'", bag_quote(name, strlen(name)).text);
+    if (ok)
+        *metadata = text;
+    else
+        free(text);
+    return ok;
+}
+
+static void list_names(const struct bag_client_names *names, char *text, size_t room)
+{
+    size_t used = 0;
+    *text = 0;
+    for (size_t i = 0; i < names->count && used < room; i++) {
+        if (used + strlen(names->names[i]) + 8 > room) {
+            snprintf(text + used, room - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
+                                 bag_quote(names->names[i], strlen(names->names[i])).text);
+    }
+}
+
+/* The only model; or the only collection, whose tables are the others. */
+static bool choose_model(struct bag_bench_target *target, const struct bag_client_names *names,
+                         struct bag_problem *problem)
+{
+    char list[300];
+    size_t collections = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        struct bag_client_model model;
+        char *metadata = NULL;
+        if (!read_model(target, names->names[i], &model, &metadata, problem)) {
+            if (names->count == 1)
+                return false;
+            continue; /* it takes no bags */
+        }
+        collections += model.is_collection;
+        if (names->count == 1 || (model.is_collection && collections == 1)) {
+            target->model = model;
+            target->metadata = metadata;
+        } else {
+            bag_client_model_free(&model);
+            free(metadata);
+        }
+    }
+    if (target->metadata && (names->count == 1 || collections == 1))
+        return true;
+    list_names(names, list, sizeof list);
+    return bag_problem_set(problem, BAG_ERROR_USAGE,
+                           names->count ? "name one of the %zu models that are served: %s"
+                                        : "no model is served (%zu)%s",
+                           names->count, list);
+}
+
+static bool reject_name(const char *name, const struct bag_client_names *names,
+                        struct bag_problem *problem)
+{
+    struct bag_suggestion suggestion = {.written = name};
+    char list[256];
+    for (size_t i = 0; i < names->count; i++)
+        bag_suggest_offer(&suggestion, names->names[i]);
+    list_names(names, list, sizeof list);
+    if (!names->count)
+        return bag_problem_set(problem, BAG_ERROR_NOT_FOUND, "there is no model '%s', nor another",
+                               bag_quote(name, strlen(name)).text);
+    return bag_problem_set(problem, BAG_ERROR_NOT_FOUND,
+                           "there is no model '%s'; did you mean %s? There are: %s",
+                           bag_quote(name, strlen(name)).text,
+                           bag_quote(suggestion.nearest, strlen(suggestion.nearest)).text, list);
+}
+
+static bool find_named(struct bag_bench_target *target, const char *name,
+                       const struct bag_client_names *names, struct bag_problem *problem)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], name) == 0)
+            return read_model(target, name, &target->model, &target->metadata, problem);
+    }
+    return reject_name(name, names, problem);
+}
+
+static bool find_model(struct bag_bench_target *target, const char *name,
+                       struct bag_problem *problem)
+{
+    struct bag_client_names names;
+    if (!ask_names(target, &names, problem))
+        return false;
+    bool ok =
+        name ? find_named(target, name, &names, problem) : choose_model(target, &names, problem);
+    bag_client_names_free(&names);
+    return ok;
+}
+
+bool bag_bench_target_find(struct bag_bench_target *target, const struct bag_bench_options *options,
+                           struct bag_problem *problem)
+{
+    const struct bag_url *url = &options->url;
+    memset(target, 0, sizeof *target);
+    target->authority = strdup(url->authority);
+    target->path = strndup(url->path.data, url->path.bytes);
+    if (!target->authority || !target->path)
+        return bag_problem_no_memory(problem);
+    if (options->token_file &&
+        !(target->token = bag_bench_read_token(options->token_file, problem)))
+        return false;
+    return (options->unix_path ? find_unix(target, options->unix_path, problem)
+                               : find_tcp(target, url, problem)) &&
+           (options->get_path || find_model(target, options->model, problem));
+}
+
+void bag_bench_target_free(struct bag_bench_target *target)
+{
+    free(target->authority);
+    free(target->path);
+    free(target->token);
+    free(target->metadata);
+    bag_client_model_free(&target->model);
+}
+
+bool bag_bench_target_is_same(const struct bag_bench_target *target)
+{
+    struct bag_problem problem;
+    char *now = target->metadata ? get_model(target, target->model.name, "", &problem) : NULL;
+    bool is_same = !now || strcmp(now, target->metadata) == 0;
+    free(now);
+    return is_same;
+}

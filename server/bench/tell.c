@@ -1,0 +1,179 @@
+/* What people are told of a measurement, in text; see session.h. */
+#include "session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define GIGA 1e9
+
+struct bag_bench_text bag_bench_digits(double value)
+{
+    static const char prefixes[] = " kMGT";
+    struct bag_bench_text text;
+    size_t prefix = 0;
+    while (value >= 999.5 && prefixes[prefix + 1]) {
+        value /= 1000;
+        prefix++;
+    }
+    int decimals = value >= 99.95 || value == 0 ? 0 : value >= 9.995 ? 1 : value >= 0.9995 ? 2 : 3;
+    snprintf(text.text, sizeof text.text, "%.*f%.*s", decimals, value, prefix > 0,
+             &prefixes[prefix]);
+    return text;
+}
+
+static uint64_t num_errors(const struct bag_bench_run *run)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < run->num_errors; i++)
+        count += run->errors[i].count;
+    return count;
+}
+
+/* ---- while it runs --------------------------------------------------------------------------- */
+
+void bag_bench_tell_start(const struct bag_bench_session *session, size_t num_requests,
+                          const struct bag_bench_request *request)
+{
+    const struct bag_bench_options *options = session->options;
+    const struct bag_client_model *model = &session->target->model;
+    if (options->get_path)
+        fprintf(stderr, "GET %s of %s\n", options->get_path, session->report.url);
+    else
+        fprintf(stderr,
+                "%s of %s: %s%s%s, %zu table%s; %zu different requests, the first of %llu bags and "
+                "%llu ids, %zu bytes\n",
+                model->name, session->report.url, model->is_collection ? "collection" : "table",
+                *model->version ? ", version " : "", model->version, model->num_tables,
+                model->num_tables == 1 ? "" : "s", num_requests, (unsigned long long)request->bags,
+                (unsigned long long)request->rows, request->count);
+}
+
+void bag_bench_tell_progress(const struct bag_bench_progress *progress)
+{
+    fprintf(stderr, "%6.0f s", progress->elapsed_s);
+    if (progress->rate > 0)
+        fprintf(stderr, "  %9s/s wanted", bag_bench_digits(progress->rate).text);
+    fprintf(stderr, "  %9s requests/s  p99 %s ms", bag_bench_digits(progress->requests_per_s).text,
+            bag_bench_digits(progress->p99_ms).text);
+    if (progress->errors)
+        fprintf(stderr, "  %llu errors", (unsigned long long)progress->errors);
+    fputc('\n', stderr);
+}
+
+void bag_bench_tell_run(const struct bag_bench_run *run, const char *what)
+{
+    if (run->rate > 0)
+        fprintf(stderr, "%9s/s wanted", bag_bench_digits(run->rate).text);
+    else
+        fprintf(stderr, "%18s", "");
+    fprintf(stderr, "  %9s requests/s  p99 %7s ms  %s\n",
+            bag_bench_digits(run->requests_per_s).text, bag_bench_digits(run->latency_ms.p99).text,
+            what);
+}
+
+/* ---- at the end ------------------------------------------------------------------------------ */
+
+static void tell_heading(FILE *stream)
+{
+    fprintf(stream, "%9s %10s %9s %9s %7s %8s %8s %8s %8s %8s %7s %9s\n", "wanted/s", "requests/s",
+            "bags/s", "rows/s", "GB/s", "p50 ms", "p90", "p99", "p99.9", "max", "errors",
+            "late p99");
+}
+
+static void tell_row(const struct bag_bench_run *run, FILE *stream)
+{
+    fprintf(stream, "%9s %10s %9s %9s %7s", run->rate > 0 ? bag_bench_digits(run->rate).text : "-",
+            bag_bench_digits(run->requests_per_s).text, bag_bench_digits(run->bags_per_s).text,
+            bag_bench_digits(run->rows_per_s).text,
+            bag_bench_digits(run->bytes_gathered_per_s / GIGA).text);
+#define BAG_X(member, key, share) \
+    fprintf(stream, " %8s", bag_bench_digits(run->latency_ms.member).text);
+    BAG_BENCH_PERCENTILES(BAG_X)
+#undef BAG_X
+    fprintf(stream, " %7llu %9s\n", (unsigned long long)num_errors(run),
+            run->rate > 0 ? bag_bench_digits(run->late_p99_ms).text : "-");
+}
+
+static void tell_errors(const struct bag_bench_report *report, FILE *stream)
+{
+    for (size_t i = 0; i < report->num_runs; i++) {
+        const struct bag_bench_run *run = &report->runs[i];
+        for (size_t k = 0; k < run->num_errors; k++) {
+            const struct bag_bench_error *error = &run->errors[k];
+            fprintf(stream, "%s: %llu", error->kind, (unsigned long long)error->count);
+            if (run->rate > 0)
+                fprintf(stream, " at %s/s", bag_bench_digits(run->rate).text);
+            fprintf(stream, ", the first: %s\n", error->first);
+        }
+    }
+}
+
+static void tell_limit(const struct bag_bench_session *session, FILE *stream)
+{
+    const struct bag_bench_report *report = &session->report;
+    if (report->generator_limited)
+        fputs("The generator was the limit, not the server: it was late itself, or used all of its "
+              "processor. Ask from another machine, or give it a processor of its own (taskset).\n",
+              stream);
+    if (session->changed)
+        fputs("The model's metadata changed while it was asked: the figures are of two tables.\n",
+              stream);
+    if (report->mode != BAG_BENCH_SWEEP)
+        return;
+    if (report->highest_rate >= 0)
+        fprintf(stream, "The highest rate that holds, with p99 within %g ms: %s requests/s\n",
+                report->slo_ms, bag_bench_digits(report->highest_rate).text);
+    else
+        fprintf(stream, "No rate was found that holds, with p99 within %g ms\n", report->slo_ms);
+}
+
+/* Of the run before that was wanted at the same rate. */
+static const struct bag_bench_run *find_before(const struct bag_bench_report *before,
+                                               const struct bag_bench_run *run)
+{
+    for (size_t i = 0; i < before->num_runs; i++) {
+        if (fabs(before->runs[i].rate - run->rate) <= 0.001 * run->rate)
+            return &before->runs[i];
+    }
+    return NULL;
+}
+
+static double ratio(double now, double before)
+{
+    return before > 0 ? now / before : 0;
+}
+
+static void tell_before(const struct bag_bench_session *session, FILE *stream)
+{
+    const struct bag_bench_report *before = &session->before, *report = &session->report;
+    fprintf(stream, "\nBefore, %s of %s:\n", before->model, before->url);
+    tell_heading(stream);
+    for (size_t i = 0; i < before->num_runs; i++)
+        tell_row(&before->runs[i], stream);
+    if (before->highest_rate > 0 && report->highest_rate > 0)
+        fprintf(stream, "The highest rate that holds: %.3f of the one before (%s/s)\n",
+                ratio(report->highest_rate, before->highest_rate),
+                bag_bench_digits(before->highest_rate).text);
+    for (size_t i = 0; i < report->num_runs; i++) {
+        const struct bag_bench_run *run = &report->runs[i], *old = find_before(before, run);
+        if (old)
+            fprintf(stream, "At %s: requests/s %.3f, p50 %.3f, p99 %.3f of those before\n",
+                    run->rate > 0 ? bag_bench_digits(run->rate).text : "no rate",
+                    ratio(run->requests_per_s, old->requests_per_s),
+                    ratio(run->latency_ms.p50, old->latency_ms.p50),
+                    ratio(run->latency_ms.p99, old->latency_ms.p99));
+    }
+}
+
+void bag_bench_tell_end(const struct bag_bench_session *session, FILE *stream)
+{
+    const struct bag_bench_report *report = &session->report;
+    tell_heading(stream);
+    for (size_t i = 0; i < report->num_runs; i++)
+        tell_row(&report->runs[i], stream);
+    tell_errors(report, stream);
+    if (session->has_before)
+        tell_before(session, stream);
+    tell_limit(session, stream);
+}

@@ -1,0 +1,461 @@
+"""`bagserve bench`: what it asks, counts and reports, against servers whose answers are known."""
+
+import contextlib
+import http.server
+import json
+import signal
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+from harness import PROGRAM, Server, environment, expect, expect_equal, run
+
+RUN_KEYS = ["rate", "seconds", "sent", "answered", "errors", "requests_per_s", "bags_per_s", "rows_per_s",
+            "bytes_gathered_per_s", "latency_ms", "generator_late_ms"]
+REPORT_KEYS = ["url", "model", "seed", "mode", "highest_rate", "slo_ms", "limited_by", "runs"]
+SHORT = ["--duration", 0.3, "--warmup", 0]
+
+
+@pytest.fixture(scope="module", name="tables")
+def make_tables(tmp_path_factory):
+    """Files of the tables that `server` serves."""
+    folder, rng = tmp_path_factory.mktemp("tables"), np.random.default_rng(1)
+    (folder / "users").mkdir()
+    np.save(folder / "items.npy", rng.standard_normal((1000, 8)).astype(np.float32))
+    np.save(folder / "halves.npy", rng.standard_normal((50, 3)).astype(np.float16))
+    np.save(folder / "users" / "values.npy", rng.standard_normal((200, 4)).astype(np.float32))
+    np.save(folder / "users" / "keys.npy", rng.permutation(np.arange(-100, 100)) * 10**15)
+    (folder / "bagserve.json").write_text(json.dumps({"models": [
+        {"name": "items", "path": "items.npy", "padding_idx": 7},
+        {"name": "means", "path": "items.npy", "reduction": "mean", "weighted_mean": True},
+        {"name": "halves", "path": "halves.npy", "reduction": "max"},
+        {"name": "users", "path": "users"},
+        {"name": "all", "features": [{"name": "user", "model": "users"}, {"name": "item", "model": "items"}]}]}))
+    return folder
+
+
+@pytest.fixture(scope="module", name="server")
+def start_server(tables):
+    with Server("--config", tables / "bagserve.json") as server:
+        yield server
+
+
+def bench(url, *arguments, code=0):
+    """The report."""
+    ended = run("bench", "--report", "-", *arguments, url)
+    expect_equal(ended.returncode, code, ended.stderr)
+    return json.loads(ended.stdout) if ended.stdout else ended.stderr
+
+
+def bench_model(server, model, *arguments, code=0):
+    ended = run("bench", "--report", "-", *arguments, server.url, model)
+    expect_equal(ended.returncode, code, ended.stderr)
+    return json.loads(ended.stdout) if ended.stdout else ended.stderr
+
+
+def only(report):
+    expect_equal(len(report["runs"]), 1)
+    return report["runs"][0]
+
+
+def wait_for_line(process, text):
+    """Reads progress until a line has the text."""
+    lines = []
+    while not lines or text not in lines[-1]:
+        lines.append(process.stderr.readline())
+        expect(lines[-1], f"no line with {text!r} came: {lines}")
+
+
+# ---- what is asked --------------------------------------------------------------------------------
+
+def test_report(server):
+    """Keys, and figures that follow from what was asked: 5 bags of 4 ids of 32 bytes."""
+    report = bench_model(server, "items", "--closed", "--requests", 30, "--warmup", 0, "--bags", 5, "--ids", 4,
+                         "--seed", 9, "--connections", 3)
+    expect_equal(list(report), REPORT_KEYS)
+    expect_equal({key: report[key] for key in REPORT_KEYS[:6]},
+                 {"url": server.url, "model": "items", "seed": 9, "mode": "closed", "highest_rate": None,
+                  "slo_ms": 10})
+    figures = only(report)
+    expect_equal(list(figures), RUN_KEYS)
+    expect_equal((figures["rate"], figures["sent"], figures["answered"], figures["errors"]),
+                 (None, 30, 30, {}))
+    for key, factor in (("bags_per_s", 5), ("rows_per_s", 20), ("bytes_gathered_per_s", 640)):
+        expect(abs(figures[key] / figures["requests_per_s"] / factor - 1) < 1e-4, f"{key}: {figures}")
+    times = list(figures["latency_ms"].values())
+    expect_equal(list(figures["latency_ms"]), ["p50", "p90", "p99", "p99.9", "max"])
+    expect(times == sorted(times) and times[0] > 0, f"{times}")
+
+
+@pytest.mark.parametrize("model, bags, arguments", [
+    ("items", 2, ["--bags", 2, "--ids", "0-7"]),
+    ("items", 3, ["--bags", 3, "--ids", "lognormal:5,1", "--zipf", 1.1]),
+    ("items", 3, ["--bags", 3, "--ids", "1,0,9", "--rows", "100,1,800"]),
+    ("items", 1, ["--weights", "--body", "json"]),
+    ("items", 1, ["--body", "json", "--reduction", "max"]),
+    ("halves", 1, ["--rows", 50]),
+    ("means", 1, ["--weights"]),
+    ("items", 2001, ["--preset", "candidates", "--bodies", 3])])
+def test_forms(server, model, bags, arguments):
+    """Every request is a valid one."""
+    figures = only(bench_model(server, model, *arguments, "--closed", *SHORT))
+    expect(figures["answered"] > 0 and figures["errors"] == {}, f"{figures}")
+    expect(abs(figures["bags_per_s"] / figures["requests_per_s"] / bags - 1) < 1e-4, f"{figures}")
+
+
+@pytest.mark.parametrize("body", ["binary", "json"])
+def test_keyed(server, tables, body):
+    """Keys from a file or a folder, of a table and of one feature of a collection; all are found."""
+    for model, keys in (("users", tables / "users" / "keys.npy"), ("users", tables / "users"),
+                        ("all", f"user={tables / 'users'}")):
+        figures = only(bench_model(server, model, "--keys", keys, "--body", body, "--weights", "--closed", *SHORT))
+        expect(figures["answered"] > 0 and figures["errors"] == {}, f"{figures}")
+    said = bench_model(server, "users", code=2)
+    expect("--keys FILE" in said, said)
+
+
+def test_lengths_from_a_file(server, directory):
+    """Text and .npy: bags have 3 or 5 ids, 4 on average."""
+    (directory / "lengths.txt").write_text("3 5\n")
+    np.save(directory / "lengths.npy", np.array([3, 5], np.int32))
+    for name in ("lengths.txt", "lengths.npy"):
+        figures = only(bench_model(server, "items", "--bags", 1000, "--ids", directory / name, "--closed", *SHORT))
+        expect(3.8 < figures["rows_per_s"] / figures["bags_per_s"] < 4.2, f"{figures}")
+    for text in ("", "3 x", "-1", "99999999999"):
+        (directory / "lengths.txt").write_text(text)
+        said = bench_model(server, "items", "--ids", directory / "lengths.txt", code=2)
+        expect("whole numbers from 0 to 10000000" in said, said)
+
+
+def test_same_seed_asks_the_same(server, directory):
+    """Bodies are those of the seed: a server that keeps them sees them again."""
+    class Handler(Foreign):
+        seen = []
+
+        def infer(self, body):
+            self.seen.append(body)
+            self.answer(200, {})
+
+    Handler.metadata = "/v2/models/t", foreign_metadata(rows=100)
+    bodies = []
+    with foreign(Handler) as url:
+        for seed in (5, 5, 6):
+            Handler.seen.clear()
+            bench(url, "--closed", "--requests", 20, "--warmup", 0, "--connections", 1, "--seed", seed)
+            bodies.append(list(Handler.seen))
+    expect(bodies[0] == bodies[1] and bodies[0] != bodies[2], "seeds do not decide")
+
+
+# ---- how it is asked ------------------------------------------------------------------------------
+
+def test_rates(server, directory):
+    """Two rates; each request is due by itself, and has its line in the log."""
+    log = directory / "log"
+    report = bench_model(server, "items", "--rate", "200:0.5,400:0.5", "--constant", "--warmup", 0, "--log", log)
+    expect_equal(report["mode"], "open")
+    expect_equal([figures["rate"] for figures in report["runs"]], [200, 400])
+    expect_equal([figures["sent"] for figures in report["runs"]], [99, 199])
+    lines = [list(map(float, line.split())) for line in log.read_text().splitlines()]
+    due = sorted(line[0] for line in lines)
+    expect_equal(len(lines), 298)
+    expect(np.allclose(due[:99], np.arange(1, 100) / 200), f"{due[:99]}")
+    expect(all(line[1] <= line[2] and line[3] == 200 for line in lines), "a line is wrong")
+
+
+def test_poisson(server):
+    """Arrivals at random times: as many as the rate says, but for chance."""
+    figures = only(bench_model(server, "items", "--rate", 2000, "--duration", 1, "--warmup", 0))
+    expect(1700 < figures["sent"] < 2300, f"{figures}")
+
+
+def test_sweep(server):
+    """The highest rate that holds was measured, and held."""
+    report = bench_model(server, "items", "--sweep", "--slo-ms", 1000, "--duration", 0.1, "--warmup", 0)
+    expect_equal(report["mode"], "sweep")
+    expect_equal(report["runs"][0]["rate"], None)
+    rates = [figures["rate"] for figures in report["runs"][1:]]
+    expect(any(abs(rate / report["highest_rate"] - 1) < 1e-4 for rate in rates), f"{report}")
+
+
+def paused(server, *arguments):
+    """The figures of three seconds in which the server stood still for half a second."""
+    ended = subprocess.Popen([PROGRAM, "bench", "--report", "-", "--warmup", "0", "--duration", "3", *arguments,
+                              server.url, "items"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=environment())
+    with ended:
+        wait_for_line(ended, "1 s")
+        server.send(signal.SIGSTOP)
+        resume = threading.Timer(0.5, server.send, [signal.SIGCONT])
+        resume.start()
+        out, _ = ended.communicate()
+        resume.join()
+    return only(json.loads(out))["latency_ms"]
+
+
+def test_pause():
+    """A server that is stopped for half a second: seen by all that were due meanwhile, at a rate."""
+    with Server("--demo") as server:
+        at_rate = paused(server, "--rate", "500")
+        closed = paused(server, "--closed", "--connections", "4")
+    expect(at_rate["max"] >= 450 and at_rate["p99"] >= 300, f"{at_rate}")
+    expect(closed["max"] >= 450 and closed["p99"] < 300, f"{closed}")
+
+
+def test_unix_and_token(directory):
+    """Over a Unix-domain socket, with a token of the server's own file."""
+    tokens, path = directory / "tokens", directory / "socket"
+    tokens.touch(0o600)
+    tokens.write_text("# comment\ninfer abcdefghijklmnop\nread abcdefghijklmnop\n")
+    with Server("--demo", "--unix", path, "--token-file", tokens):
+        arguments = ["bench", "--report", "-", "--unix", path, "--closed", *SHORT]
+        ended = run(*arguments, "--token-file", tokens, "items")
+        expect_equal(ended.returncode, 0, ended.stderr)
+        expect(only(json.loads(ended.stdout))["answered"] > 0, ended.stdout)
+        ended = run(*arguments, "items")
+        expect(ended.returncode == 1 and "401" in ended.stderr and "--token-file" in ended.stderr, ended.stderr)
+        wrong = directory / "wrong"
+        wrong.touch(0o600)
+        wrong.write_text("infer bcdefghijklmnopq\n")
+        ended = run(*arguments, "--token-file", wrong, "items")
+        expect(ended.returncode == 1 and "401" in ended.stderr, ended.stderr)
+
+
+def test_synthetic_preset():
+    """The preset and the tables that it is for."""
+    with Server("--synthetic", "mlperf-dlrm-v2", "--synthetic-bytes", "16MiB") as server:
+        figures = only(bench(server.url, "--preset", "mlperf-dlrm-v2", "--closed", *SHORT, "--bodies", 16))
+        expect(figures["errors"] == {}, f"{figures}")
+        expect(abs(figures["rows_per_s"] / figures["requests_per_s"] / 214 - 1) < 1e-4, f"{figures}")
+        expect(abs(figures["bags_per_s"] / figures["requests_per_s"] / 26 - 1) < 1e-4, f"{figures}")
+    with Server("--synthetic", "a=10x2") as server:
+        said = bench(server.url, "--preset", "mlperf-dlrm-v2", code=2)
+        expect("1 features; the preset's has 26" in said, said)
+
+
+# ---- answers compared -----------------------------------------------------------------------------
+
+@pytest.mark.parametrize("arguments", [[], ["--weights"], ["--reduction", "mean"], ["--body", "json"],
+                                       ["--reduction", "sqrtn", "--weights"]])
+def test_check(server, tables, arguments):
+    """Answers are what the files give: of dense and keyed tables, halves, padding, collections."""
+    files = [f"--table={name}={tables / path}" for name, path in (("items", "items.npy"), ("users", "users"))]
+    for model in ("items", "users", "all"):
+        report = bench_model(server, model, "--check", 10, "--bags", 20, "--ids", "0-30", *files, *arguments,
+                             "--closed", *SHORT)
+        expect_equal(only(report)["errors"], {})
+    bench_model(server, "halves", "--check", 10, "--table", f"halves={tables / 'halves.npy'}", "--closed", *SHORT)
+
+
+def test_check_finds_a_difference(server, tables, directory):
+    """One element of a file that is not what is served."""
+    values = np.load(tables / "items.npy")
+    values[500, 3] += 1e-4
+    np.save(directory / "other.npy", values)
+    arguments = ["--check", 200, "--bags", 10, "--closed", *SHORT]
+    said = bench_model(server, "items", *arguments, "--table", f"items={directory / 'other.npy'}", code=1)
+    expect("'embeddings', bag" in said and "element 3" in said, said)
+    np.save(directory / "narrow.npy", values[:, :5].copy())
+    said = bench_model(server, "items", *arguments, "--table", f"items={directory / 'narrow.npy'}", code=1)
+    expect("8 elements in the answer and 5 in" in said, said)
+    said = bench_model(server, "items", *arguments, code=2)
+    expect("--table NAME=PATH" in said, said)
+
+
+# ---- servers that are not as they should be -------------------------------------------------------
+
+def foreign_metadata(rows=None):
+    integers = {"datatype": "INT64", "shape": [-1]}
+    return {"name": "t", "versions": ["1"], "platform": "python",
+            "inputs": [{"name": "indices", **integers}, {"name": "offsets", **integers}],
+            "outputs": [{"name": "embeddings", "datatype": "FP32", "shape": [-1, 2]}],
+            **({"parameters": {"rows": rows}} if rows else {})}
+
+
+class Foreign(http.server.BaseHTTPRequestHandler):
+    """Triton's way: no GET /v2/models, an index of the repository, metadata without rows."""
+
+    protocol_version = "HTTP/1.1"
+    metadata = "/v2/models/t", foreign_metadata()
+    answers = 10**9  # before it closes connections without an answer
+    lock = threading.Lock()
+
+    def answer(self, status, document):
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        path, metadata = self.metadata
+        if self.path == path:
+            self.answer(200, metadata)
+        else:
+            self.answer(404, {"error": "no"})
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v2/repository/index":
+            self.answer(200, [{"name": "t", "version": "1", "state": "READY"}])
+        else:
+            self.infer(body)
+
+    def infer(self, _):
+        with self.lock:
+            type(self).answers -= 1
+        if self.answers < 0:
+            self.close_connection = True
+        elif self.answers % 4 == 0:
+            self.answer(503, {"error": "come back later"})
+        else:
+            self.answer(200, {"outputs": []})
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def foreign(handler):
+    class Listener(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_):
+            pass
+
+    with Listener(("127.0.0.1", 0), handler) as listener:
+        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.server_port}"
+        finally:
+            listener.shutdown()
+            thread.join()
+
+
+def test_foreign_server():
+    """Works where it can, and says what it needs; errors are counted by status with their text."""
+    with foreign(Foreign) as url:
+        said = bench(url, code=2)
+        expect("does not say how many rows it has: --rows" in said, said)
+        figures = only(bench(url, "--rows", 10, "--closed", "--requests", 40, "--warmup", 0, "--connections", 2))
+        expect_equal((figures["sent"], figures["answered"]), (40, 30))
+        expect_equal(figures["errors"], {"503": {"count": 10, "first": "come back later"}})
+        said = bench(url, "--weights", "--rows", 10, code=2)
+        expect("takes no weights" in said, said)
+    class Other(Foreign):
+        metadata = "/v2/models/t", {"name": "t", "inputs": [{"name": "INPUT0"}]}
+    with foreign(Other) as url:
+        said = bench(url, code=1)
+        expect("model 't': it takes 'INPUT0'; bags are 'indices' and 'offsets'" in said, said)
+
+
+def test_lost_answers():
+    """A server that closes connections in place of answers."""
+    class Closing(Foreign):
+        answers = 20
+    with foreign(Closing) as url:
+        ended = run("bench", "--report", "-", "--rows", 10, "--rate", 200, "--duration", 0.5, "--warmup", 0, url)
+    figures = only(json.loads(ended.stdout))
+    expect_equal(figures["answered"], 15)
+    expect_equal(figures["errors"]["lost"]["first"], "the connection was closed without an answer")
+
+
+@pytest.mark.parametrize("arguments", [["--rate", "300"], ["--closed"]])
+def test_server_dies(arguments, directory):
+    """What was measured until then is reported, and the exit code is 1."""
+    with Server("--demo") as server:
+        asking = subprocess.Popen([PROGRAM, "bench", "--report", directory / "report", "--warmup", "0",
+                                   "--duration", "60", *arguments, server.url, "items"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        with asking:
+            wait_for_line(asking, "1 s")
+            server.send(signal.SIGKILL)
+            _, said = asking.communicate()
+        server.check_end(-signal.SIGKILL)
+    expect_equal(asking.returncode, 1, said)
+    expect("the server has gone after" in said, said)
+    figures = only(json.loads((directory / "report").read_text()))
+    expect(figures["answered"] > 0 and figures["seconds"] < 50, f"{figures}")
+
+
+def test_interrupted(server, directory):
+    """SIGINT ends it early, with what was measured."""
+    asking = subprocess.Popen([PROGRAM, "bench", "--report", directory / "report", "--warmup", "0", "--duration",
+                               "60", "--closed", server.url, "items"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, env=environment())
+    with asking:
+        wait_for_line(asking, "1 s")
+        asking.send_signal(signal.SIGINT)
+        _, said = asking.communicate()
+    expect(asking.returncode == 1 and "stopped by a signal" in said, said)
+    expect(only(json.loads((directory / "report").read_text()))["answered"] > 0, "nothing was counted")
+
+
+def test_table_that_changes(directory):
+    """A reload while it is asked: fewer rows are errors with their text, and the end says so."""
+    np.save(directory / "t.npy", np.ones((1000, 2), np.float32))
+    with Server("--table", f"t={directory / 't.npy'}", "--model-control", "explicit", "--admin-socket",
+                directory / "admin") as server:
+        asking = subprocess.Popen([PROGRAM, "bench", "--warmup", "0", "--duration", "60", "--closed", "--connections",
+                                   "2", server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env=environment())
+        with asking:
+            wait_for_line(asking, "1 s")
+            np.save(directory / "new.npy", np.ones((10, 2), np.float32))
+            (directory / "new.npy").rename(directory / "t.npy")
+            server.send(signal.SIGHUP)
+            wait_for_line(asking, "errors")
+            asking.send_signal(signal.SIGINT)
+            out, _ = asking.communicate()
+    expect("400: " in out and "must be from 0 to 9" in out, out)
+    expect("changed while it was asked" in out, out)
+
+
+# ---- the command line -----------------------------------------------------------------------------
+
+@pytest.mark.parametrize("arguments, code, words", [
+    ([], 2, "an argument is missing"), (["https://x"], 2, "https is not spoken"), (["http://x:99999"], 2, "URL"),
+    (["http://127.0.0.1:1"], 1, "Connection refused"), (["http://no-such-host.invalid"], 1, "no-such-host"),
+    (["--rate", "0", "x"], 2, "--rate is '0'"), (["--rate", "5:", "x"], 2, "--rate"),
+    (["--rate", "5", "--closed", "x"], 2, "only one of"), (["--ids", "no-file", "x"], 2, "no-file"),
+    (["--body", "xml", "x"], 2, "binary or json"), (["--preset", "large", "x"], 2, "small|candidates"),
+    (["--reduction", "avg", "x"], 2, "sum|mean"), (["--bags", "0", "x"], 2, "--bags"),
+    (["--duration", "0", "x"], 2, "--duration"), (["--connections", "x", "x"], 2, "--connections"),
+    (["--nonsense", "x"], 2, "unknown flag"), (["--check", "5", "x"], 2, "--table NAME=PATH"),
+    (["--requests", "5", "x"], 2, "--closed"), (["--compare", "/nowhere", "x"], 2, "/nowhere"),
+    (["--token-file", "/nowhere", "x"], 2, "/nowhere"), (["--get", "x", "x"], 2, "slash")])
+def test_wrong_usage(arguments, code, words):
+    ended = run("bench", *arguments)
+    expect(ended.returncode == code and words in ended.stderr, f"{arguments}: {ended}")
+
+
+def test_models_by_name(server):
+    for model, words in (("item", "there is no model 'item'; did you mean items?"), ("\x1b[0m", "\\x1b[0m")):
+        said = bench_model(server, model, code=1)
+        expect(words in said, said)
+    report = bench(server.url, "--closed", *SHORT, "--rows", 100, code=2)
+    expect("--keys" in report, report)  # the only collection was chosen
+    with Server("--synthetic", "a=10x2", "--synthetic", "b=10x2") as other:
+        said = bench(other.url, code=2)
+        expect("name one of the 2 models that are served: a, b" in said, said)
+
+
+def test_compare(server, directory):
+    """An earlier report beside this one; files that are none are rejected."""
+    for _ in range(2):
+        ended = run("bench", "--closed", *SHORT, "--report", directory / "before", server.url, "items",
+                    *(["--compare", directory / "before"] if (directory / "before").exists() else []))
+        expect_equal(ended.returncode, 0, ended.stderr)
+    expect(f"Before, items of {server.url}:" in ended.stdout and "of those before" in ended.stdout, ended.stdout)
+    (directory / "before").write_text("{}")
+    ended = run("bench", "--compare", directory / "before", server.url, "items")
+    expect(ended.returncode == 2 and "it is no report" in ended.stderr, ended.stderr)
+
+
+def test_get(server):
+    figures = only(bench(server.url, "--get", "/v2/health/ready", "--closed", *SHORT))
+    expect(figures["answered"] > 0 and figures["rows_per_s"] == 0, f"{figures}")
+    figures = bench(server.url, "--get", "/nothing", "--closed", *SHORT, code=1)
+    expect(only(figures)["errors"]["404"]["count"] > 0, f"{figures}")

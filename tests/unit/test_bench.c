@@ -1,0 +1,276 @@
+/* The parts of `bagserve bench` that need no server: what is drawn, counted and reported. */
+#include "testing.h"
+
+#include "server/bench/count.h"
+#include "server/bench/draw.h"
+
+#include <math.h>
+
+/* ---- lengths of bags ------------------------------------------------------------------------- */
+
+static void reads_lengths(void **state)
+{
+    struct bag_bench_lengths lengths;
+    (void)state;
+    assert_true(bag_bench_lengths_parse("10", &lengths));
+    assert_int_equal(lengths.kind, BAG_BENCH_RANGE);
+    assert_int_equal(lengths.low, 10);
+    assert_int_equal(lengths.high, 10);
+    assert_true(bag_bench_lengths_parse("0-7", &lengths));
+    assert_int_equal(lengths.low, 0);
+    assert_int_equal(lengths.high, 7);
+    assert_true(bag_bench_lengths_parse("lognormal:20,0.5", &lengths));
+    assert_int_equal(lengths.kind, BAG_BENCH_LOGNORMAL);
+    assert_true(lengths.median == 20 && lengths.sigma == 0.5);
+    assert_true(bag_bench_lengths_parse("3,0,100", &lengths));
+    assert_int_equal(lengths.kind, BAG_BENCH_EACH);
+    assert_int_equal(lengths.count, 3);
+    assert_int_equal(lengths.list[2], 100);
+    uint64_t seed = 1;
+    assert_int_equal(bag_bench_length(&lengths, 0, &seed), 3);
+    assert_int_equal(bag_bench_length(&lengths, 4, &seed), 0);
+    free(lengths.list);
+    static const char *const wrong[] = {"",
+                                        "-",
+                                        "7-3",
+                                        "-3",
+                                        "3-",
+                                        "x",
+                                        "10000001",
+                                        "1,",
+                                        ",1",
+                                        "1,x",
+                                        "1.5",
+                                        "lognormal:",
+                                        "lognormal:0.5,1",
+                                        "lognormal:5",
+                                        "1 - 2",
+                                        "lognormal:5,-1",
+                                        "lengths.npy"};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        if (bag_bench_lengths_parse(wrong[i], &lengths))
+            fail_msg("'%s' was taken", wrong[i]);
+    }
+}
+
+static void draws_lengths(void **state)
+{
+    struct bag_bench_lengths range, lognormal;
+    uint64_t seed = 7;
+    size_t seen[4] = {0}, below = 0;
+    (void)state;
+    assert_true(bag_bench_lengths_parse("2-5", &range));
+    assert_true(bag_bench_lengths_parse("lognormal:20,1", &lognormal));
+    for (size_t i = 0; i < 40000; i++) {
+        size_t length = bag_bench_length(&range, 0, &seed);
+        assert_in_range(length, 2, 5);
+        seen[length - 2]++;
+        length = bag_bench_length(&lognormal, 0, &seed);
+        assert_in_range(length, 1, BAG_BENCH_MAX_IDS);
+        below += length < 20;
+    }
+    for (size_t i = 0; i < 4; i++)
+        assert_in_range(seen[i], 9700, 10300);
+    assert_in_range(below, 19000, 20200); /* the median, but for those that are rounded to it */
+}
+
+/* ---- ids ------------------------------------------------------------------------------------- */
+
+static void draws_ids(void **state)
+{
+    const struct bag_bench_ids even = bag_bench_ids_of(10, 0);
+    uint64_t seed = 3;
+    size_t seen[10] = {0};
+    (void)state;
+    for (size_t i = 0; i < 100000; i++)
+        seen[bag_bench_id(&even, &seed)]++;
+    for (size_t i = 0; i < 10; i++)
+        assert_in_range(seen[i], 9600, 10400);
+}
+
+/* The frequent ranks go to rows that lie apart, each rank to another row. */
+static void scatters_hot_ids(void **state)
+{
+    enum { ROWS = 1000 };
+    const struct bag_bench_ids ids = bag_bench_ids_of(ROWS, 1.2);
+    static size_t seen[ROWS];
+    uint64_t seed = 3;
+    size_t first = 0, second = 0, rows = 0;
+    (void)state;
+    for (size_t i = 0; i < 1000000; i++)
+        seen[bag_bench_id(&ids, &seed)]++;
+    for (size_t row = 0; row < ROWS; row++) {
+        rows += seen[row] > 0;
+        if (seen[row] > seen[first])
+            first = row;
+    }
+    for (size_t row = 0; row < ROWS; row++) {
+        if (row != first && (second == first || seen[row] > seen[second]))
+            second = row;
+    }
+    assert_int_equal(rows, ROWS);
+    assert_int_equal(first, 0);
+    assert_int_equal(second, ids.stride);
+    assert_in_range(second, 300, 700);
+    assert_in_range(seen[first] * 100 / seen[second], 170, 230);
+}
+
+/* Whatever the number of rows, an id is one of them. */
+static void keeps_ids_in_range(void **state)
+{
+    static const uint64_t rows[] = {1, 2, 3, 26, 65536, UINT64_C(1) << 40};
+    uint64_t seed = 9;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        for (double zipf = 0; zipf <= 20; zipf = zipf * 4 + 0.5) {
+            const struct bag_bench_ids ids = bag_bench_ids_of(rows[i], zipf);
+            for (size_t k = 0; k < 1000; k++)
+                assert_true(bag_bench_id(&ids, &seed) < rows[i]);
+        }
+    }
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+static void counts_times(void **state)
+{
+    static struct bag_bench_latency times;
+    (void)state;
+    assert_true(bag_bench_latency_ms(&times, 0.5) == 0);
+    for (uint64_t us = 1; us <= 1000; us++)
+        bag_bench_latency_add(&times, us * 1000);
+    for (double share = 0.1; share < 1; share += 0.1) {
+        double got = bag_bench_latency_ms(&times, share);
+        if (fabs(got - share) > 0.016 * share)
+            fail_msg("the time of %g is %g ms", share, got);
+    }
+    assert_true(bag_bench_latency_ms(&times, 1) == 1);
+    bag_bench_latency_add(&times, UINT64_MAX);
+    assert_true(bag_bench_latency_ms(&times, 1) == (double)UINT64_MAX / 1e6);
+}
+
+static void counts_a_step(void **state)
+{
+    static struct bag_bench_count count;
+    static struct bag_bench_measured measured;
+    const uint64_t start = 5000000000, ms = 1000000;
+    (void)state;
+    bag_bench_count_begin(&count, 100, 2, start);
+    assert_int_equal(count.end_ns, start + 2000 * ms);
+    bag_bench_count_answer(&count, start, 3 * ms);
+    bag_bench_count_answer(&count, start + 1999 * ms, 4 * ms);
+    count.arrived = 2;
+    count.rows = 30;
+    bag_bench_count_error(&count, start + 40 * ms, 503, "{\"error\": \"full\"}", 17);
+    bag_bench_count_error(&count, start + 41 * ms, 503, "later", 5);
+    bag_bench_count_error(&count, start + 80 * ms, 0, "refused", 7);
+    bag_bench_count_finish(&count, 0.5, &measured);
+    const struct bag_bench_run *run = &measured.run;
+    assert_int_equal(run->sent, 5);
+    assert_int_equal(run->answered, 2);
+    assert_true(run->requests_per_s == 1 && run->rows_per_s == 15);
+    assert_int_equal(run->num_errors, 2);
+    assert_string_equal(run->errors[0].kind, "503");
+    assert_int_equal(run->errors[0].count, 2);
+    assert_string_equal(run->errors[0].first, "full");
+    assert_string_equal(run->errors[1].kind, "lost");
+    assert_string_equal(run->errors[1].first, "refused");
+    assert_true(run->latency_ms.max == 4);
+    assert_int_equal(measured.windows[0].answered, 1);
+    assert_int_equal(measured.windows[1].errors, 2);
+    assert_int_equal(measured.windows[2].errors, 1);
+    assert_int_equal(measured.windows[BAG_BENCH_WINDOWS - 1].answered, 1);
+}
+
+/* More kinds of errors than are kept are counted with the last. */
+static void bounds_errors(void **state)
+{
+    static struct bag_bench_count count;
+    (void)state;
+    bag_bench_count_begin(&count, 0, 1, 0);
+    for (int status = 400; status < 420; status++)
+        bag_bench_count_error(&count, 0, status, "", 0);
+    assert_int_equal(count.num_errors, BAG_BENCH_MAX_ERRORS);
+    assert_int_equal(count.errors[BAG_BENCH_MAX_ERRORS - 1].count, 20 - BAG_BENCH_MAX_ERRORS + 1);
+}
+
+/* ---- the report ------------------------------------------------------------------------------ */
+
+static const char report_text[] =
+    "{\"url\":\"http://h:1\",\"model\":\"m\",\"seed\":18446744073709551615,\"mode\":\"sweep\","
+    "\"highest_rate\":null,\"slo_ms\":10,\"limited_by\":\"generator\",\"runs\":[{\"rate\":null,"
+    "\"seconds\":1.5,\"sent\":3,\"answered\":2,\"errors\":{\"503\":{\"count\":1,\"first\":\"full\"}"
+    "},"
+    "\"requests_per_s\":1.33333,\"bags_per_s\":2,\"rows_per_s\":20,\"bytes_gathered_per_s\":"
+    "12345678,\"latency_ms\":{\"p50\":0.1,\"p90\":0.2,\"p99\":0.3,\"p99.9\":0.4,\"max\":0.5},"
+    "\"generator_late_ms\":{\"p50\":0,\"p99\":0.01}}]}";
+
+static void prints_the_report(void **state)
+{
+    struct bag_bench_run run = {.seconds = 1.5,
+                                .sent = 3,
+                                .answered = 2,
+                                .errors = {{"503", 1, "full"}},
+                                .num_errors = 1,
+                                .requests_per_s = 4.0 / 3,
+                                .bags_per_s = 2,
+                                .rows_per_s = 20,
+                                .bytes_gathered_per_s = 12345678,
+                                .latency_ms = {0.1, 0.2, 0.3, 0.4, 0.5},
+                                .late_p99_ms = 0.01};
+    char url[] = "http://h:1", model[] = "m";
+    struct bag_bench_report report = {.url = url,
+                                      .model = model,
+                                      .seed = UINT64_MAX,
+                                      .mode = BAG_BENCH_SWEEP,
+                                      .highest_rate = -1,
+                                      .slo_ms = 10,
+                                      .generator_limited = true,
+                                      .runs = &run,
+                                      .num_runs = 1};
+    (void)state;
+    char *text = bag_bench_report_print(&report);
+    assert_string_equal(text, report_text);
+    free(text);
+}
+
+static void reads_the_report(void **state)
+{
+    struct bag_bench_report report;
+    struct bag_problem problem;
+    char *copy = exact_copy(report_text, sizeof report_text - 1);
+    (void)state;
+    assert_true(bag_bench_report_parse(copy, sizeof report_text - 1, &report, &problem));
+    free(copy);
+    assert_string_equal(report.url, "http://h:1");
+    assert_int_equal(report.mode, BAG_BENCH_SWEEP);
+    assert_true(report.highest_rate == -1);
+    assert_true(report.generator_limited);
+    assert_int_equal(report.num_runs, 1);
+    assert_true(report.runs[0].rate == 0);
+    assert_int_equal(report.runs[0].answered, 2);
+    assert_string_equal(report.runs[0].errors[0].first, "full");
+    assert_true(report.runs[0].latency_ms.p999 == 0.4);
+    bag_bench_report_free(&report);
+    static const char *const wrong[] = {"{}", "[]",
+                                        "{\"url\":\"\",\"model\":\"\",\"mode\":\"\","
+                                        "\"runs\":[]}"};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        assert_false(bag_bench_report_parse(wrong[i], strlen(wrong[i]), &report, &problem));
+        assert_string_equal(problem.text, "it is no report of 'bagserve bench --report'");
+        assert_int_equal(problem.kind, BAG_ERROR_FILE);
+    }
+    assert_false(bag_bench_report_parse("{", 1, &report, &problem));
+    assert_int_equal(problem.kind, BAG_ERROR_FILE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_lengths),      cmocka_unit_test(draws_lengths),
+        cmocka_unit_test(draws_ids),          cmocka_unit_test(scatters_hot_ids),
+        cmocka_unit_test(keeps_ids_in_range), cmocka_unit_test(counts_times),
+        cmocka_unit_test(counts_a_step),      cmocka_unit_test(bounds_errors),
+        cmocka_unit_test(prints_the_report),  cmocka_unit_test(reads_the_report)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

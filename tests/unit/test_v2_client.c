@@ -1,0 +1,193 @@
+/* What a client reads of servers of the V2 protocol: ours, Triton's, and what neither says. */
+#include "testing.h"
+
+#include "proto/v2_client.h"
+
+static struct bag_problem problem;
+
+static bool read_names(const char *text, struct bag_client_names *names)
+{
+    char *copy = exact_copy(text, strlen(text));
+    bool ok = bag_client_read_names(copy, strlen(text), names, &problem);
+    free(copy);
+    return ok;
+}
+
+static void reads_names(void **state)
+{
+    struct bag_client_names names;
+    (void)state;
+    assert_true(read_names("{\"models\": [\"b\", \"a\"]}", &names));
+    assert_int_equal(names.count, 2);
+    assert_string_equal(names.names[0], "b");
+    bag_client_names_free(&names);
+    assert_true(read_names("{\"models\": []}", &names));
+    assert_int_equal(names.count, 0);
+    bag_client_names_free(&names);
+    assert_true(read_names("[{\"name\": \"a\", \"version\": \"1\", \"state\": \"READY\"},"
+                           " {\"name\": \"b\", \"state\": \"UNAVAILABLE\"}, {\"name\": \"c\"},"
+                           " {\"name\": \"a\", \"version\": \"2\", \"state\": \"READY\"}]",
+                           &names));
+    assert_int_equal(names.count, 1);
+    assert_string_equal(names.names[0], "a");
+    bag_client_names_free(&names);
+    assert_false(read_names("{\"models\": 3}", &names));
+    assert_string_equal(problem.text, "the answer is no list of models");
+    assert_false(read_names("[3]", &names));
+    assert_string_equal(problem.text, "the answer is no list of models: a name is missing");
+    assert_false(read_names("<html>", &names));
+}
+
+static bool read_model(const char *text, struct bag_client_model *model)
+{
+    char *copy = exact_copy(text, strlen(text));
+    bool ok = bag_client_read_model(copy, strlen(text), model, &problem);
+    free(copy);
+    return ok;
+}
+
+static void reads_a_table(void **state)
+{
+    struct bag_client_model model;
+    (void)state;
+    assert_true(read_model(
+        "{\"name\": \"t\", \"versions\": [\"7\"], \"inputs\": [{\"name\": \"indices\", "
+        "\"datatype\": "
+        "\"UINT64\", \"shape\": [-1, -1]}], \"outputs\": [{\"name\": \"embeddings\", \"shape\": "
+        "[-1, "
+        "3, 4]}], \"parameters\": {\"rows\": 5, \"row_elements\": 12, \"bytes\": 100, \"keyed\": "
+        "true, \"forms\": [\"packed\"]}}",
+        &model));
+    assert_string_equal(model.name, "t");
+    assert_string_equal(model.version, "7");
+    assert_false(model.is_collection);
+    assert_true(model.takes_weights);
+    assert_int_equal(model.ids_dtype, BAG_U64);
+    assert_int_equal(model.num_tables, 1);
+    assert_string_equal(model.tables[0].name, "embeddings");
+    assert_int_equal(model.tables[0].rows, 5);
+    assert_int_equal(model.tables[0].row_elements, 12);
+    assert_int_equal(model.tables[0].bytes, 100);
+    assert_true(model.tables[0].keyed);
+    assert_int_equal(model.tables[0].output_elements, 12);
+    bag_client_model_free(&model);
+}
+
+/* Triton says no rows, and takes what it names. */
+static void reads_a_foreign_model(void **state)
+{
+    struct bag_client_model model;
+    (void)state;
+    assert_true(
+        read_model("{\"name\": \"t\", \"inputs\": [{\"name\": \"indices\", \"datatype\": "
+                   "\"INT64\", \"shape\": "
+                   "[-1]}, {\"name\": \"offsets\", \"datatype\": \"INT64\", \"shape\": [-1]}]}",
+                   &model));
+    assert_string_equal(model.version, "");
+    assert_false(model.takes_weights);
+    assert_int_equal(model.tables[0].rows, -1);
+    assert_int_equal(model.tables[0].output_elements, 0);
+    bag_client_model_free(&model);
+    assert_false(read_model("{\"name\": \"t\", \"inputs\": [{\"name\": \"INPUT0\"}, {\"name\": "
+                            "\"a\\u0007b\"}]}",
+                            &model));
+    assert_string_equal(problem.text, "it takes 'INPUT0', 'a\\x07b'; bags are 'indices' and "
+                                      "'offsets', or 'values' and 'lengths'");
+    assert_false(read_model("{\"inputs\": []}", &model));
+    assert_string_equal(problem.text, "the answer is no metadata of a model");
+    assert_false(read_model("{\"name\": \"t\", \"inputs\": [{\"name\": \"values\"}, {\"name\": "
+                            "\"lengths\"}], \"parameters\": {\"features\": []}}",
+                            &model));
+    assert_string_equal(problem.text, "the answer is no collection with a list of features");
+}
+
+static const char collection[] =
+    "{\"name\": \"c\", \"versions\": [\"1\"], \"inputs\": [{\"name\": \"values\", \"datatype\": "
+    "\"INT64\"}, {\"name\": \"lengths\"}, {\"name\": \"weights\"}], \"outputs\": [{\"name\": "
+    "\"a\", "
+    "\"shape\": [-1, 2]}, {\"name\": \"b\", \"shape\": [-1, -1]}], \"parameters\": {\"features\": "
+    "[{\"name\": \"a\", \"model\": \"x\", \"rows\": 1e300}, {\"name\": \"b\", \"model\": \"y\", "
+    "\"rows\": 2}]}}";
+
+static void reads_a_collection(void **state)
+{
+    struct bag_client_model model;
+    const char *rules =
+        "{\"parameters\": {\"a.reduction\": {\"string_value\": \"mean\"}, "
+        "\"a.weighted_mean\": {\"string_value\": \"true\"}, \"b.reduction\": "
+        "{\"string_value\": \"max\"}, \"b.padding_idx\": {\"string_value\": \"-3\"}}}";
+    (void)state;
+    assert_true(read_model(collection, &model));
+    assert_true(model.is_collection);
+    assert_true(model.takes_weights);
+    assert_int_equal(model.num_tables, 2);
+    assert_int_equal(model.tables[0].rows, -1);
+    assert_string_equal(model.tables[1].model, "y");
+    assert_int_equal(model.tables[1].rows, 2);
+    assert_int_equal(model.tables[0].output_elements, 2);
+    assert_int_equal(model.tables[1].output_elements, 0);
+    assert_true(bag_client_read_rules(rules, strlen(rules), &model, &problem));
+    assert_int_equal(model.tables[0].reduction, BAG_MEAN);
+    assert_true(model.tables[0].weighted_mean);
+    assert_false(model.tables[0].has_padding);
+    assert_int_equal(model.tables[1].reduction, BAG_MAX);
+    assert_true(model.tables[1].has_padding);
+    assert_int_equal(model.tables[1].padding, -3);
+    assert_false(bag_client_read_rules("{}", 2, &model, &problem));
+    assert_string_equal(problem.text, "the answer is no configuration that names a reduction");
+    bag_client_model_free(&model);
+}
+
+static void reads_errors(void **state)
+{
+    char sentence[12];
+    (void)state;
+    static const char error[] = "{\"error\": \"too\\nmany\"}";
+    bag_client_read_error(error, sizeof error - 1, sentence, sizeof sentence);
+    assert_string_equal(sentence, "too?many");
+    bag_client_read_error("<html>\x1b[0m, no JSON", 20, sentence, sizeof sentence);
+    assert_string_equal(sentence, "<html>?[0m,");
+    bag_client_read_error("", 0, sentence, sizeof sentence);
+    assert_string_equal(sentence, "");
+}
+
+/* Two tensors behind the JSON. */
+static void reads_outputs(void **state)
+{
+    const char json[] =
+        "{\"outputs\":[{\"name\":\"a\",\"datatype\":\"FP16\",\"parameters\":{\"binary_data_size\":"
+        "4}},"
+        "{\"name\":\"b\",\"datatype\":\"INT32\",\"parameters\":{\"binary_data_size\":8}},"
+        "{\"name\":\"c\",\"datatype\":\"FP32\",\"parameters\":{\"binary_data_size\":99}},"
+        "{\"name\":\"d\",\"datatype\":\"FP32\",\"data\":[1]}]}";
+    const unsigned char tensors[] = {0x00, 0x3c, 0x00, 0xc0, 5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff};
+    size_t json_bytes = sizeof json - 1, bytes = json_bytes + sizeof tensors;
+    char whole[sizeof json + sizeof tensors];
+    double values[2];
+    enum bag_dtype dtype;
+    (void)state;
+    memcpy(whole, json, json_bytes);
+    memcpy(whole + json_bytes, tensors, sizeof tensors);
+    char *body = exact_copy(whole, bytes);
+    assert_true(bag_client_read_output(body, bytes, json_bytes, "a", 2, &dtype, values, &problem));
+    assert_int_equal(dtype, BAG_F16);
+    assert_true(values[0] == 1 && values[1] == -2);
+    assert_true(bag_client_read_output(body, bytes, json_bytes, "b", 2, &dtype, values, &problem));
+    assert_true(values[0] == 5 && values[1] == -1);
+    assert_false(bag_client_read_output(body, bytes, json_bytes, "b", 1, &dtype, values, &problem));
+    assert_string_equal(problem.text, "the output 'b' has 8 bytes; 1 elements were expected");
+    assert_false(bag_client_read_output(body, bytes, json_bytes, "c", 2, &dtype, values, &problem));
+    assert_false(bag_client_read_output(body, bytes, json_bytes, "d", 1, &dtype, values, &problem));
+    assert_string_equal(problem.text, "the answer has no binary output 'd'");
+    assert_false(bag_client_read_output(body, bytes, bytes + 1, "a", 2, &dtype, values, &problem));
+    free(body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_names),           cmocka_unit_test(reads_a_table),
+        cmocka_unit_test(reads_a_foreign_model), cmocka_unit_test(reads_a_collection),
+        cmocka_unit_test(reads_errors),          cmocka_unit_test(reads_outputs)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
