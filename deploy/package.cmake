@@ -26,6 +26,15 @@ add_custom_target(deb COMMAND ${CMAKE_CPACK_COMMAND} -G DEB DEPENDS bagserve pac
     WORKING_DIRECTORY ${CMAKE_BINARY_DIR} VERBATIM)
 
 install(TARGETS bagserve RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET bagserve-feed)
+    add_custom_command(OUTPUT ${generated}/bagserve-feed.1.gz
+        COMMAND gzip -9nc ${CMAKE_SOURCE_DIR}/deploy/debian/bagserve-feed.1 > ${generated}/bagserve-feed.1.gz
+        DEPENDS deploy/debian/bagserve-feed.1 VERBATIM)
+    add_custom_target(feed_manual ALL DEPENDS ${generated}/bagserve-feed.1.gz)
+    add_dependencies(deb bagserve-feed feed_manual)
+    install(TARGETS bagserve-feed RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(FILES ${generated}/bagserve-feed.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
 install(FILES ${generated}/bagserve.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${generated}/bagserve
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)

@@ -1,0 +1,211 @@
+#include "feed.h"
+
+#include "proto/json.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* What decoding a message may take, beside some of its own size. */
+enum { ARENA_BASE_BYTES = 1 << 20, ARENA_FACTOR = 16 };
+
+/* Of a batch of several messages: less than any server's max_body_bytes is by default. */
+#define MAX_BYTES ((size_t)4 << 20)
+
+void bag_feed_batch_init(struct bag_feed_batch *batch)
+{
+    *batch = (struct bag_feed_batch){.messages = 0};
+    bag_arena_init(&batch->arena, ARENA_BASE_BYTES);
+}
+
+void bag_feed_batch_free(struct bag_feed_batch *batch)
+{
+    bag_arena_free(&batch->arena);
+    free(batch->ids);
+    free(batch->rows);
+}
+
+void bag_feed_batch_begin(struct bag_feed_batch *batch, uint64_t first_sequence)
+{
+    batch->messages = batch->count = batch->ids_bytes = batch->rows_bytes = 0;
+    batch->first_sequence = first_sequence;
+    batch->sequence = first_sequence - 1;
+    batch->is_alone = false;
+}
+
+/* ---- a message ------------------------------------------------------------------------------- */
+
+/* The value of a message's header, ended with a NUL in `text`; "" where there is none. */
+static const char *header_of(const rd_kafka_message_t *message, const char *wanted, char *text,
+                             size_t room)
+{
+    rd_kafka_headers_t *headers;
+    const char *name;
+    const void *value;
+    size_t bytes;
+    text[0] = 0;
+    if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return text;
+    for (size_t i = 0; !rd_kafka_header_get_all(headers, i, &name, &value, &bytes); i++) {
+        if (strcasecmp(name, wanted) == 0 && value && bytes < room) {
+            memcpy(text, value, bytes);
+            text[bytes] = 0;
+        }
+    }
+    return text;
+}
+
+static bool decode(struct bag_feed_batch *batch, const rd_kafka_message_t *message,
+                   struct bag_v2_rows *rows, struct bag_problem *problem)
+{
+    char json_length[32], coding[32];
+    size_t header_bytes = message->len;
+    bag_arena_reset(&batch->arena, ARENA_BASE_BYTES + ARENA_FACTOR * message->len);
+    if (!message->payload)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "the message has no value");
+    if (*header_of(message, "Content-Encoding", coding, sizeof coding))
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the message has a Content-Encoding; batches of rows are not "
+                               "compressed (Kafka's own compression is fine)");
+    header_of(message, "Inference-Header-Content-Length", json_length, sizeof json_length);
+    if (*json_length && !bag_v2_header_length(json_length, message->len, &header_bytes, problem))
+        return false;
+    if (!bag_v2_rows_decode(message->payload, message->len, header_bytes, &bag_json_default_limits,
+                            &batch->arena, rows, problem))
+        return false;
+    return !rows->sequence ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "the message has a sequence; its offset + 1 is its number");
+}
+
+/* ---- merging --------------------------------------------------------------------------------- */
+
+static bool is_of_kind(const struct bag_feed_batch *batch, const struct bag_v2_rows *rows)
+{
+    if (batch->has_keys != rows->has_keys || batch->deletes != rows->deletes ||
+        batch->id_dtype != rows->ids.dtype)
+        return false;
+    if (rows->deletes)
+        return true;
+    if (batch->row_dtype != rows->rows.dtype || batch->row_rank != rows->rows.rank)
+        return false;
+    for (uint32_t i = 1; i < rows->rows.rank; i++) {
+        if (batch->row_shape[i] != rows->rows.shape[i])
+            return false;
+    }
+    return true;
+}
+
+/* Whether there is a row for each id, so that those of the next message may follow. */
+static bool is_whole(const struct bag_v2_rows *rows)
+{
+    return rows->ids.rank == 1 &&
+           (rows->deletes || (rows->rows.rank > 0 && rows->rows.shape[0] == rows->ids.shape[0]));
+}
+
+static bool append(char **memory, size_t *used, size_t *room, const void *data, size_t bytes)
+{
+    if (bytes > *room - *used) {
+        size_t wanted = *used + bytes > 2 * *room ? *used + bytes : 2 * *room;
+        char *grown = realloc(*memory, wanted);
+        if (!grown)
+            return false;
+        *memory = grown;
+        *room = wanted;
+    }
+    if (bytes)
+        memcpy(*memory + *used, data, bytes);
+    *used += bytes;
+    return true;
+}
+
+/* What the first message is, the others must be. */
+static void take_kind(struct bag_feed_batch *batch, const struct bag_v2_rows *rows)
+{
+    batch->has_keys = rows->has_keys;
+    batch->deletes = rows->deletes;
+    batch->is_alone = !is_whole(rows);
+    batch->id_dtype = rows->ids.dtype;
+    batch->row_dtype = rows->rows.dtype;
+    batch->row_rank = rows->deletes ? 0 : rows->rows.rank;
+    memcpy(batch->row_shape, rows->rows.shape, sizeof batch->row_shape);
+}
+
+enum bag_feed_added bag_feed_batch_add(struct bag_feed_batch *batch,
+                                       const rd_kafka_message_t *message, size_t max_rows,
+                                       struct bag_problem *problem)
+{
+    struct bag_v2_rows rows;
+    if (!decode(batch, message, &rows, problem))
+        return BAG_FEED_IS_WRONG;
+    size_t ids_bytes = rows.ids.count * bag_dtypes[rows.ids.dtype].bytes;
+    size_t rows_bytes = rows.deletes ? 0 : rows.rows.count * bag_dtypes[rows.rows.dtype].bytes;
+    if (batch->messages &&
+        (batch->is_alone || !is_whole(&rows) || !is_of_kind(batch, &rows) ||
+         batch->count + rows.ids.count > max_rows ||
+         batch->ids_bytes + batch->rows_bytes + ids_bytes + rows_bytes > MAX_BYTES))
+        return BAG_FEED_IS_FULL;
+    if (!batch->messages)
+        take_kind(batch, &rows);
+    if (!append(&batch->ids, &batch->ids_bytes, &batch->ids_room, rows.ids.data, ids_bytes) ||
+        !append(&batch->rows, &batch->rows_bytes, &batch->rows_room, rows.rows.data, rows_bytes)) {
+        bag_problem_no_memory(problem);
+        return BAG_FEED_IS_WRONG;
+    }
+    batch->messages++;
+    batch->count += rows.ids.count;
+    batch->row_shape[0] = batch->is_alone ? rows.rows.shape[0] : (int64_t)batch->count;
+    batch->sequence = (uint64_t)message->offset + 1;
+    batch->last_ms = rd_kafka_message_timestamp(message, NULL);
+    return BAG_FEED_ADDED;
+}
+
+/* ---- the body -------------------------------------------------------------------------------- */
+
+struct writer {
+    char *text;
+    size_t room, used; /* used > room: it did not fit */
+};
+
+static void __attribute__((format(printf, 2, 3)))
+put(struct writer *writer, const char *format, ...)
+{
+    va_list arguments;
+    size_t left = writer->used < writer->room ? writer->room - writer->used : 0;
+    va_start(arguments, format);
+    int bytes = vsnprintf(left ? writer->text + writer->used : NULL, left, format, arguments);
+    va_end(arguments);
+    writer->used += (size_t)(bytes > 0 ? bytes : 0);
+}
+
+static void put_input(struct writer *writer, const char *name, const int64_t *shape, uint32_t rank,
+                      enum bag_dtype dtype, size_t bytes)
+{
+    put(writer, "{\"name\":\"%s\",\"shape\":[", name);
+    for (uint32_t i = 0; i < rank; i++)
+        put(writer, "%s%" PRId64, i ? "," : "", shape[i]);
+    put(writer, "],\"datatype\":\"%s\",\"parameters\":{\"binary_data_size\":%zu}}",
+        bag_dtypes[dtype].name, bytes);
+}
+
+size_t bag_feed_batch_header(const struct bag_feed_batch *batch, char *text, size_t room)
+{
+    struct writer writer = {text, room, 0};
+    int64_t count = (int64_t)batch->count;
+    put(&writer, "{\"inputs\":[");
+    if (batch->messages)
+        put_input(&writer, batch->has_keys ? "keys" : "indices", &count, 1, batch->id_dtype,
+                  batch->ids_bytes);
+    if (batch->messages && !batch->deletes) {
+        put(&writer, ",");
+        put_input(&writer, "rows", batch->row_shape, batch->row_rank, batch->row_dtype,
+                  batch->rows_bytes);
+    }
+    put(&writer, "],\"parameters\":{\"first_sequence\":%" PRIu64 ",\"sequence\":%" PRIu64 "%s}}",
+        batch->first_sequence, batch->sequence,
+        batch->messages && batch->deletes ? ",\"delete\":true" : "");
+    return writer.used < room ? writer.used : 0;
+}

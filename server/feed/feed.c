@@ -1,0 +1,271 @@
+/* The loop: messages become batches, batches are sent, and what the server says decides where it
+ * goes on. */
+#include "feed.h"
+
+#include "server/system/log.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+volatile sig_atomic_t bag_feed_stopping;
+
+enum { IDLE_MS = 200, FIRST_WAIT_MS = 50, LONGEST_WAIT_MS = 2000 };
+
+struct feed {
+    const struct bag_feed_options *options;
+    struct bag_feed_metrics *metrics;
+    struct bag_feed_kafka kafka;
+    struct bag_feed_server server;
+    struct bag_feed_batch batch;
+    rd_kafka_message_t *next; /* was read, and is not in the batch; owned */
+    rd_kafka_message_t *only; /* the batch's message while it has one alone; owned */
+    uint64_t flush_at_ms;     /* when a batch that is not full is sent */
+    uint64_t singly_through;  /* up to this number messages are sent one by one: a batch of them was
+                                 rejected */
+    int wait_ms;              /* before the next try; 0: nothing is away */
+};
+
+/* ---- where it stands ------------------------------------------------------------------------- */
+
+static void forget(rd_kafka_message_t **message)
+{
+    if (*message)
+        rd_kafka_message_destroy(*message);
+    *message = NULL;
+}
+
+/* Begins a batch behind what the server has. */
+static void begin_batch(struct feed *feed, uint64_t sequence)
+{
+    int64_t lag = feed->kafka.end - (int64_t)sequence;
+    bool knows_age = lag > 0 && feed->batch.last_ms > 0;
+    forget(&feed->only);
+    bag_feed_batch_begin(&feed->batch, sequence + 1);
+    feed->metrics->sequence = (int64_t)sequence;
+    feed->metrics->lag_messages = lag > 0 ? lag : 0;
+    feed->metrics->lag_ms = knows_age ? (int64_t)bag_epoch_ms() - feed->batch.last_ms : 0;
+}
+
+/* Says once that the server is waited for, and waits longer each time. */
+static void wait_for_server(struct feed *feed, const struct bag_problem *problem)
+{
+    if (!feed->wait_ms) {
+        bag_log(BAG_LOG_LEVEL_WARNING, "waiting", BAG_LOG_TEXT("for", "server"),
+                BAG_LOG_TEXT("message", problem->text));
+        feed->metrics->waits_total++;
+    }
+    feed->wait_ms = feed->wait_ms ? 2 * feed->wait_ms : FIRST_WAIT_MS;
+    if (feed->wait_ms > LONGEST_WAIT_MS)
+        feed->wait_ms = LONGEST_WAIT_MS;
+    poll(NULL, 0, feed->wait_ms); /* which a signal ends */
+}
+
+static void server_is_there(struct feed *feed)
+{
+    if (feed->wait_ms)
+        bag_log(BAG_LOG_LEVEL_INFO, "going_on", BAG_LOG_TEXT("server", feed->options->server));
+    feed->wait_ms = 0;
+}
+
+/* Asks the server where it is, and reads on from there. */
+static bool find_place(struct feed *feed, struct bag_problem *problem)
+{
+    uint64_t sequence = 0;
+    enum bag_feed_outcome outcome;
+    forget(&feed->next);
+    while ((outcome = bag_feed_server_ask(&feed->server, &sequence, problem)) == BAG_FEED_AWAY) {
+        if (bag_feed_stopping)
+            return true;
+        wait_for_server(feed, problem);
+    }
+    if (outcome != BAG_FEED_DONE)
+        return false;
+    if (!bag_feed_kafka_seek(&feed->kafka, (int64_t)sequence, problem))
+        return bag_feed_stopping;
+    bag_log(BAG_LOG_LEVEL_INFO, "reading", BAG_LOG_TEXT("topic", feed->options->topic),
+            BAG_LOG_NUMBER("partition", feed->kafka.partition), BAG_LOG_NUMBER("offset", sequence),
+            BAG_LOG_NUMBER("end", feed->kafka.end));
+    begin_batch(feed, sequence);
+    return true;
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* The server has the batch, or more. */
+static bool on_done(struct feed *feed, uint64_t sequence, struct bag_problem *problem)
+{
+    uint64_t last = feed->batch.sequence;
+    feed->metrics->messages_total += (int64_t)feed->batch.messages;
+    feed->metrics->rows_total += (int64_t)feed->batch.count;
+    feed->metrics->batches_total++;
+    server_is_there(feed);
+    begin_batch(feed, last);
+    /* More: somebody else feeds it, too, or it has loaded a newer table. */
+    return sequence <= last || find_place(feed, problem);
+}
+
+/* Sends what there is, until it is known what became of it; REJECTED is for the caller. */
+static enum bag_feed_outcome send_batch(struct feed *feed, struct bag_problem *problem)
+{
+    uint64_t sequence = 0;
+    enum bag_feed_outcome outcome;
+    while ((outcome = bag_feed_server_send(&feed->server, &feed->batch, &sequence, problem)) ==
+           BAG_FEED_AWAY) {
+        if (bag_feed_stopping)
+            return BAG_FEED_DONE;
+        wait_for_server(feed, problem);
+    }
+    bool goes_on = true;
+    if (outcome == BAG_FEED_DONE)
+        goes_on = on_done(feed, sequence, problem);
+    if (outcome == BAG_FEED_MISFIT) {
+        bag_log(BAG_LOG_LEVEL_WARNING, "out_of_step", BAG_LOG_TEXT("message", problem->text));
+        wait_for_server(feed, problem);
+        goes_on = find_place(feed, problem);
+    }
+    if (outcome == BAG_FEED_REJECTED)
+        return outcome;
+    return goes_on && outcome != BAG_FEED_REFUSED ? BAG_FEED_DONE : BAG_FEED_REFUSED;
+}
+
+/* *problem says why a message was rejected: that is the end, or it is passed over. The server is
+ * then told that its number is used up. Owns the message. */
+static bool pass_over(struct feed *feed, rd_kafka_message_t *message, struct bag_problem *problem)
+{
+    struct bag_problem why = *problem;
+    int64_t offset = message->offset;
+    bool ok = feed->options->skips;
+    if (!ok)
+        bag_problem_prefix(problem, "topic %s [%" PRId32 "], offset %" PRId64, feed->options->topic,
+                           feed->kafka.partition, offset);
+    else if (feed->options->dead_letter)
+        ok = bag_feed_kafka_pass_on(&feed->kafka, message, why.text, problem);
+    rd_kafka_message_destroy(message);
+    if (!ok)
+        return false;
+    bag_log(BAG_LOG_LEVEL_WARNING, "skipped", BAG_LOG_NUMBER("offset", offset),
+            BAG_LOG_TEXT("message", why.text));
+    feed->metrics->rejected_total++;
+    bag_feed_batch_begin(&feed->batch, feed->batch.first_sequence);
+    feed->batch.sequence = (uint64_t)offset + 1;
+    return send_batch(feed, problem) == BAG_FEED_DONE;
+}
+
+/* Sends the batch. One of several messages that is rejected is read again, and sent one by one. */
+static bool flush(struct feed *feed, struct bag_problem *problem)
+{
+    enum bag_feed_outcome outcome = send_batch(feed, problem);
+    if (outcome != BAG_FEED_REJECTED)
+        return outcome == BAG_FEED_DONE;
+    if (feed->batch.messages > 1) {
+        feed->singly_through = feed->batch.sequence;
+        return find_place(feed, problem);
+    }
+    rd_kafka_message_t *message = feed->only;
+    feed->only = NULL;
+    return pass_over(feed, message, problem);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* Takes the next message into the batch, or sends the batch first: then the message stays. */
+static bool take_next(struct feed *feed, struct bag_problem *problem)
+{
+    rd_kafka_message_t *message = feed->next;
+    enum bag_feed_added added =
+        bag_feed_batch_add(&feed->batch, message, feed->options->max_rows, problem);
+    if (added != BAG_FEED_ADDED && feed->batch.messages)
+        return flush(feed, problem);
+    feed->next = NULL;
+    if (added != BAG_FEED_ADDED)
+        return pass_over(feed, message, problem);
+    if (feed->batch.messages > 1) {
+        forget(&feed->only);
+        rd_kafka_message_destroy(message);
+    } else {
+        feed->only = message;
+        feed->flush_at_ms = bag_epoch_ms() + (uint64_t)feed->options->max_wait_ms;
+    }
+    bool is_full = feed->batch.count >= feed->options->max_rows ||
+                   feed->batch.sequence <= feed->singly_through;
+    return !is_full || flush(feed, problem);
+}
+
+static int wait_for_more_ms(const struct feed *feed)
+{
+    uint64_t now = bag_epoch_ms();
+    if (!feed->batch.messages)
+        return IDLE_MS;
+    return feed->flush_at_ms > now ? (int)(feed->flush_at_ms - now) : 0;
+}
+
+static bool run(struct feed *feed, struct bag_problem *problem)
+{
+    if (!find_place(feed, problem))
+        return false;
+    while (!bag_feed_stopping) {
+        if (!feed->next)
+            feed->next = bag_feed_kafka_next(&feed->kafka, wait_for_more_ms(feed), problem);
+        bool ok = true;
+        if (feed->next)
+            ok = take_next(feed, problem);
+        else if (problem->text[0])
+            ok = problem->kind == BAG_ERROR_CONFLICT && find_place(feed, problem);
+        else if (feed->batch.messages)
+            ok = flush(feed, problem);
+        else
+            begin_batch(feed, feed->batch.first_sequence - 1); /* the end may have moved */
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+/* ---- main ------------------------------------------------------------------------------------ */
+
+static void on_signal(int number)
+{
+    (void)number;
+    bag_feed_stopping = 1;
+}
+
+static bool open_all(struct feed *feed, struct bag_problem *problem)
+{
+    const struct bag_feed_options *options = feed->options;
+    return (!options->metrics_port ||
+            bag_feed_metrics_serve(feed->metrics, options->metrics_port, problem)) &&
+           bag_feed_server_open(&feed->server, options, problem) &&
+           bag_feed_kafka_open(&feed->kafka, options, problem);
+}
+
+int main(int argc, char *argv[])
+{
+    static struct bag_feed_metrics metrics; /* read until the process ends */
+    struct bag_feed_options options;
+    struct bag_problem problem = {.text = ""};
+    struct feed feed = {.options = &options, .metrics = &metrics};
+    struct sigaction action = {.sa_handler = on_signal};
+    int exit_code;
+    if (!bag_feed_options_read(&options, argc, argv, &exit_code))
+        return exit_code;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    bag_log_configure(BAG_LOG_FORMAT_TEXT, BAG_LOG_LEVEL_INFO);
+    bag_feed_batch_init(&feed.batch);
+    bool ok = open_all(&feed, &problem) && run(&feed, &problem);
+    if (bag_feed_stopping)
+        bag_log(BAG_LOG_LEVEL_INFO, "stopped", BAG_LOG_NUMBER("sequence", metrics.sequence));
+    else if (!ok)
+        fprintf(stderr, "bagserve-feed: %s\n", problem.text);
+    forget(&feed.next);
+    forget(&feed.only);
+    bag_feed_kafka_close(&feed.kafka);
+    bag_feed_server_close(&feed.server);
+    bag_feed_batch_free(&feed.batch);
+    curl_global_cleanup();
+    return ok || bag_feed_stopping ? 0 : problem.kind == BAG_ERROR_CONFIGURATION ? 2 : 1;
+}

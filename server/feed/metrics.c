@@ -1,0 +1,62 @@
+#include "feed.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <string.h>
+
+static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, const char *type,
+                              const char *text)
+{
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    enum MHD_Result result = MHD_queue_response(connection, status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* On libmicrohttpd's thread. */
+static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *body,
+                                  size_t *body_bytes, void **state)
+{
+    const struct bag_feed_metrics *metrics = context;
+    char text[4096];
+    size_t used = 0;
+    (void)version, (void)body, (void)state;
+    if (strcmp(url, "/metrics") != 0)
+        return answer(connection, 404, "text/plain", "there is only /metrics\n");
+    if (strcmp(method, "GET") != 0 || *body_bytes)
+        return answer(connection, 405, "text/plain", "use GET\n");
+#define BAG_X(name, type, help)                                                                 \
+    used +=                                                                                     \
+        (size_t)snprintf(text + used, sizeof text - used,                                       \
+                         "# HELP bagserve_feed_" #name " " help "\n# TYPE bagserve_feed_" #name \
+                         " " type "\nbagserve_feed_" #name " %lld\n",                           \
+                         (long long)metrics->name);
+    BAG_FEED_METRICS(BAG_X)
+#undef BAG_X
+    return answer(connection, 200, "text/plain; version=0.0.4", text);
+}
+
+bool bag_feed_metrics_serve(const struct bag_feed_metrics *metrics, int port,
+                            struct bag_problem *problem)
+{
+    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
+    void *context = (void *)(uintptr_t)metrics;
+    struct MHD_Daemon *daemon = NULL;
+    /* Of both families; of IPv4 alone where there is no other. */
+    daemon = MHD_start_daemon(flags | MHD_USE_DUAL_STACK, (uint16_t)port, NULL, NULL, on_request,
+                              context, MHD_OPTION_CONNECTION_TIMEOUT, 10U,
+                              MHD_OPTION_CONNECTION_LIMIT, 16U, MHD_OPTION_END);
+    if (!daemon && errno != EADDRINUSE)
+        daemon = MHD_start_daemon(flags, (uint16_t)port, NULL, NULL, on_request, context,
+                                  MHD_OPTION_CONNECTION_TIMEOUT, 10U, MHD_OPTION_CONNECTION_LIMIT,
+                                  16U, MHD_OPTION_END);
+    return daemon ||
+           bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                           "cannot listen on port %d (--metrics-port): %s", port, strerror(errno));
+}

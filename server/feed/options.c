@@ -1,0 +1,168 @@
+#include "feed.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "Usage: bagserve-feed --brokers HOST:PORT[,...] --topic T --model M --server URL [flags]\n"
+    "\n"
+    "Brings the messages of one partition of a Kafka topic to one model of a bagserve server, "
+    "which\n"
+    "runs with --updates on. A message's value is the body that POST /v2/models/M/rows takes, "
+    "JSON\n"
+    "or binary (then with the header Inference-Header-Content-Length); its offset + 1 is its "
+    "number.\n"
+    "It begins behind the last number that the server has, and goes on where it was whatever is\n"
+    "restarted.\n"
+    "\n"
+    "  --brokers HOST:PORT[,...]  where the cluster is\n"
+    "  --topic T                  the topic\n"
+    "  --partition P              its partition; to be said where the topic has several\n"
+    "  --model M                  the model whose rows change\n"
+    "  --server URL               http://HOST:PORT, https://..., or unix:PATH; of the second "
+    "listener\n"
+    "                             where the server has one\n"
+    "  --token-file F             the server's file of tokens; the first of scope admin is used\n"
+    "  --on-error stop|skip       what becomes of a message that the server rejects (stop): stop "
+    "with\n"
+    "                             its offset and the server's sentence, or pass it over\n"
+    "  --dead-letter T2           passes skipped messages on to this topic\n"
+    "  --max-rows N               merges messages to batches of so many rows (10000)\n"
+    "  --max-wait-ms N            waits so long for more messages once there is one (10)\n"
+    "  --metrics-port P           answers GET /metrics on this port\n"
+    "  --librdkafka KEY=VALUE     sets a property of librdkafka, as security.protocol=ssl; "
+    "repeatable\n"
+    "  --help, --version\n"
+    "\n"
+    "SIGTERM ends it with exit code 0. Exit code 1: a message was rejected, or the topic does not\n"
+    "have what follows the server's rows; 2: wrong usage.\n";
+
+static const struct option flags[] = {{"brokers", required_argument, NULL, 'b'},
+                                      {"topic", required_argument, NULL, 't'},
+                                      {"partition", required_argument, NULL, 'p'},
+                                      {"model", required_argument, NULL, 'm'},
+                                      {"server", required_argument, NULL, 's'},
+                                      {"token-file", required_argument, NULL, 'f'},
+                                      {"on-error", required_argument, NULL, 'e'},
+                                      {"dead-letter", required_argument, NULL, 'd'},
+                                      {"max-rows", required_argument, NULL, 'r'},
+                                      {"max-wait-ms", required_argument, NULL, 'w'},
+                                      {"metrics-port", required_argument, NULL, 'P'},
+                                      {"librdkafka", required_argument, NULL, 'k'},
+                                      {"help", no_argument, NULL, 'h'},
+                                      {"version", no_argument, NULL, 'v'},
+                                      {NULL, 0, NULL, 0}};
+
+static bool reject(const char *what, const char *value, const char *right)
+{
+    fprintf(stderr, "bagserve-feed: %s %s%s%s%s\n", what, value ? "is \"" : "", value ? value : "",
+            value ? "\"; it must be " : "", right);
+    return false;
+}
+
+static bool read_number(const char *flag, const char *text, long low, long high, long *number)
+{
+    char *end, right[64];
+    errno = 0;
+    *number = strtol(text, &end, 10);
+    snprintf(right, sizeof right, "a number from %ld to %ld", low, high);
+    return (*text && !*end && !errno && *number >= low && *number <= high) ||
+           reject(flag, text, right);
+}
+
+static bool read_flag(struct bag_feed_options *options, int flag, char *value)
+{
+    long number = 0;
+    bool ok = true;
+    switch (flag) {
+    case 'b':
+        options->brokers = value;
+        return true;
+    case 't':
+        options->topic = value;
+        return true;
+    case 'm':
+        options->model = value;
+        return true;
+    case 's':
+        options->server = value;
+        return true;
+    case 'f':
+        options->token_file = value;
+        return true;
+    case 'd':
+        options->dead_letter = value;
+        return true;
+    case 'e':
+        options->skips = strcmp(value, "skip") == 0;
+        return options->skips || strcmp(value, "stop") == 0 ||
+               reject("--on-error", value, "stop or skip");
+    case 'p':
+        ok = read_number("--partition", value, 0, INT32_MAX, &number);
+        options->partition = (int32_t)number;
+        return ok;
+    case 'r':
+        ok = read_number("--max-rows", value, 1, 10000000, &number);
+        options->max_rows = (size_t)number;
+        return ok;
+    case 'w':
+        ok = read_number("--max-wait-ms", value, 0, 60000, &number);
+        options->max_wait_ms = (int)number;
+        return ok;
+    case 'P':
+        ok = read_number("--metrics-port", value, 1, 65535, &number);
+        options->metrics_port = (int)number;
+        return ok;
+    case 'k':
+        if (!strchr(value, '='))
+            return reject("--librdkafka", value, "KEY=VALUE");
+        if (options->num_settings == BAG_FEED_MAX_SETTINGS)
+            return reject("--librdkafka", NULL, "is there too often");
+        options->settings[options->num_settings++] = value;
+        return true;
+    default: /* getopt has said what is wrong */
+        fputs("bagserve-feed: --help lists the flags\n", stderr);
+        return false;
+    }
+}
+
+static bool check(const struct bag_feed_options *options)
+{
+    const struct {
+        const char *flag, *value;
+    } needed[] = {{"--brokers", options->brokers},
+                  {"--topic", options->topic},
+                  {"--model", options->model},
+                  {"--server", options->server}};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        if (!needed[i].value || !*needed[i].value)
+            return reject(needed[i].flag, NULL, "is missing; --help says what it is");
+    }
+    if (strncmp(options->server, "http://", 7) != 0 &&
+        strncmp(options->server, "https://", 8) != 0 && strncmp(options->server, "unix:", 5) != 0)
+        return reject("--server", options->server, "http://HOST:PORT, https://... or unix:PATH");
+    return !options->dead_letter || options->skips ||
+           reject("--dead-letter", NULL, "needs --on-error skip");
+}
+
+bool bag_feed_options_read(struct bag_feed_options *options, int argc, char *argv[], int *exit_code)
+{
+    int flag;
+    *options = (struct bag_feed_options){.partition = -1, .max_rows = 10000, .max_wait_ms = 10};
+    *exit_code = 2;
+    while ((flag = getopt_long(argc, argv, "h", flags, NULL)) != -1) {
+        if (flag == 'h' || flag == 'v') {
+            fputs(flag == 'h' ? help : "bagserve-feed " BAG_VERSION "\n", stdout);
+            *exit_code = 0;
+            return false;
+        }
+        if (!read_flag(options, flag, optarg))
+            return false;
+    }
+    if (optind < argc)
+        return reject("the argument", argv[optind], "a flag");
+    return check(options);
+}

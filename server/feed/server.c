@@ -1,0 +1,272 @@
+#include "feed.h"
+
+#include "proto/tokens.h"
+#include "proto/v2_answers.h"
+#include "server/system/files.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An answer may be no longer, a call may take no longer. A call that was cut off is sent again: its
+ * numbers make that harmless. */
+#define ANSWER_MAX_BYTES ((size_t)1 << 20)
+#define TIMEOUT_MS       30000L
+#define CONNECT_MS       5000L
+
+enum { TOKENS_MAX_BYTES = 1 << 20, HEADER_ROOM = 2048 };
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* The first token of scope admin, as the server's file has it; NULL with *problem. Owned. */
+static char *find_token(const char *path, struct bag_problem *problem)
+{
+    size_t bytes;
+    char *found = NULL;
+    char *text = bag_file_read_private(path, TOKENS_MAX_BYTES, &bytes, problem);
+    struct bag_tokens *tokens = text ? bag_tokens_parse(text, bytes, problem) : NULL;
+    if (!tokens) {
+        free(text);
+        return NULL;
+    }
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\n", &rest); line && !found;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char *inside = NULL, *scope = strtok_r(line, " \t\r", &inside);
+        char *token = scope && *scope != '#' ? strtok_r(NULL, " \t\r", &inside) : NULL;
+        if (token && strcmp(scope, bag_scope_names[BAG_SCOPE_ADMIN]) == 0)
+            found = strdup(token);
+    }
+    if (!found)
+        bag_problem_set(problem, BAG_ERROR_FILE, "%s has no token of scope admin", path);
+    explicit_bzero(text, bytes);
+    free(text);
+    bag_tokens_free(tokens);
+    return found;
+}
+
+static bool add_header(struct bag_feed_server *server, const char *header)
+{
+    struct curl_slist *longer = curl_slist_append(server->headers, header);
+    if (longer)
+        server->headers = longer;
+    return longer;
+}
+
+static bool add_token(struct bag_feed_server *server, const char *path, struct bag_problem *problem)
+{
+    char header[BAG_TOKEN_MAX_BYTES + 64];
+    char *token = find_token(path, problem);
+    if (!token)
+        return false;
+    snprintf(header, sizeof header, "Authorization: Bearer %s", token);
+    bool ok = add_header(server, header) || bag_problem_no_memory(problem);
+    explicit_bzero(header, sizeof header);
+    explicit_bzero(token, strlen(token));
+    free(token);
+    return ok;
+}
+
+static size_t on_answer(char *data, size_t size, size_t count, void *context)
+{
+    struct bag_feed_server *server = context;
+    size_t bytes = size * count;
+    char *longer = bytes <= ANSWER_MAX_BYTES - server->answer_bytes
+                       ? realloc(server->answer, server->answer_bytes + bytes + 1)
+                       : NULL;
+    if (!longer)
+        return 0;
+    memcpy(longer + server->answer_bytes, data, bytes);
+    server->answer = longer;
+    server->answer_bytes += bytes;
+    server->answer[server->answer_bytes] = 0;
+    return bytes;
+}
+
+static int on_progress(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    (void)context, (void)a, (void)b, (void)c, (void)d;
+    return bag_feed_stopping;
+}
+
+static bool set_urls(struct bag_feed_server *server, const struct bag_feed_options *options)
+{
+    bool is_unix = strncmp(options->server, "unix:", 5) == 0;
+    const char *base = is_unix ? "http://localhost" : options->server;
+    size_t base_bytes = strlen(base);
+    char *model = curl_easy_escape(server->curl, options->model, 0);
+    while (base_bytes && base[base_bytes - 1] == '/')
+        base_bytes--;
+    bool ok = model &&
+              asprintf(&server->model_url, "%.*s/v2/models/%s", (int)base_bytes, base, model) >= 0;
+    curl_free(model);
+    /* unix:PATH, and unix://PATH as other clients have it. */
+    const char *path = options->server + (strncmp(options->server, "unix://", 7) == 0 ? 7 : 5);
+    return ok &&
+           (!is_unix || curl_easy_setopt(server->curl, CURLOPT_UNIX_SOCKET_PATH, path) == CURLE_OK);
+}
+
+bool bag_feed_server_open(struct bag_feed_server *server, const struct bag_feed_options *options,
+                          struct bag_problem *problem)
+{
+    *server = (struct bag_feed_server){.curl = curl_easy_init()};
+    if (!server->curl || !set_urls(server, options) || !add_header(server, "Expect:"))
+        return bag_problem_no_memory(problem);
+    if (options->token_file && !add_token(server, options->token_file, problem))
+        return false;
+    curl_easy_setopt(server->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(server->curl, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
+    curl_easy_setopt(server->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    curl_easy_setopt(server->curl, CURLOPT_WRITEFUNCTION, on_answer);
+    curl_easy_setopt(server->curl, CURLOPT_WRITEDATA, server);
+    curl_easy_setopt(server->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(server->curl, CURLOPT_NOPROGRESS, 0L);
+    return true;
+}
+
+void bag_feed_server_close(struct bag_feed_server *server)
+{
+    curl_easy_cleanup(server->curl);
+    curl_slist_free_all(server->headers);
+    free(server->model_url);
+    free(server->answer);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+/* Which outcome a status is. */
+static enum bag_feed_outcome outcome_of(long status)
+{
+    switch (status) {
+    case 200:
+        return BAG_FEED_DONE;
+    case 400:
+    case 411:
+    case 413:
+    case 415:
+        return BAG_FEED_REJECTED;
+    case 409:
+        return BAG_FEED_MISFIT;
+    case 401:
+    case 403:
+    case 405:
+    case 421:
+        return BAG_FEED_REFUSED;
+    default: /* 404, too: a model that is not loaded may be loaded later */
+        return BAG_FEED_AWAY;
+    }
+}
+
+/* Sends what the handle is set to. */
+static enum bag_feed_outcome call(struct bag_feed_server *server, const char *url,
+                                  struct curl_slist *headers, struct bag_problem *problem)
+{
+    char error[CURL_ERROR_SIZE] = "", sentence[BAG_PROBLEM_TEXT_BYTES - 64];
+    long status = 0;
+    server->answer_bytes = 0;
+    curl_easy_setopt(server->curl, CURLOPT_URL, url);
+    curl_easy_setopt(server->curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(server->curl, CURLOPT_ERRORBUFFER, error);
+    CURLcode code = curl_easy_perform(server->curl);
+    curl_easy_setopt(server->curl, CURLOPT_ERRORBUFFER, NULL);
+    if (code != CURLE_OK) {
+        bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s", *error ? error : curl_easy_strerror(code));
+        return BAG_FEED_AWAY;
+    }
+    curl_easy_getinfo(server->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status == 200)
+        return BAG_FEED_DONE;
+    bag_v2_answer_error(server->answer_bytes ? server->answer : "", server->answer_bytes, sentence,
+                        sizeof sentence);
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "%ld: %s", status, sentence);
+    return outcome_of(status);
+}
+
+static bool read_number(const struct bag_feed_server *server, const char *within, const char *name,
+                        uint64_t *number)
+{
+    return server->answer_bytes &&
+           bag_v2_answer_number(server->answer, server->answer_bytes, within, name, number);
+}
+
+enum bag_feed_outcome bag_feed_server_ask(struct bag_feed_server *server, uint64_t *sequence,
+                                          struct bag_problem *problem)
+{
+    curl_easy_setopt(server->curl, CURLOPT_HTTPGET, 1L);
+    enum bag_feed_outcome outcome = call(server, server->model_url, server->headers, problem);
+    if (outcome != BAG_FEED_DONE || read_number(server, "parameters", "updates_through", sequence))
+        return outcome == BAG_FEED_REJECTED || outcome == BAG_FEED_MISFIT ? BAG_FEED_REFUSED
+                                                                          : outcome;
+    bag_problem_set(problem, BAG_ERROR_SYSTEM,
+                    "the model's metadata has no updates_through: it takes no updates of rows; "
+                    "start the server with --updates on, and load a table, not mapped");
+    return BAG_FEED_REFUSED;
+}
+
+/* The body's three parts, as libcurl takes them. */
+struct body {
+    const char *parts[3];
+    size_t bytes[3], at; /* of all */
+};
+
+static size_t on_send(char *out, size_t size, size_t count, void *context)
+{
+    struct body *body = context;
+    size_t room = size * count, done = 0, before = 0;
+    for (size_t i = 0; i < 3; before += body->bytes[i++]) {
+        if (body->at < before || body->at >= before + body->bytes[i])
+            continue;
+        size_t from = body->at - before, left = body->bytes[i] - from;
+        size_t bytes = left < room - done ? left : room - done;
+        memcpy(out + done, body->parts[i] + from, bytes);
+        done += bytes;
+        body->at += bytes;
+    }
+    return done;
+}
+
+/* Where a kept connection turns out to be closed, it begins again. */
+static int on_rewind(void *context, curl_off_t offset, int origin)
+{
+    struct body *body = context;
+    body->at = (size_t)offset;
+    return origin == SEEK_SET ? CURL_SEEKFUNC_OK : CURL_SEEKFUNC_CANTSEEK;
+}
+
+static enum bag_feed_outcome post(struct bag_feed_server *server, struct body *body,
+                                  struct bag_problem *problem)
+{
+    char url[4096], length[80];
+    struct curl_slist own = {length, server->headers};
+    snprintf(url, sizeof url, "%s/rows", server->model_url);
+    snprintf(length, sizeof length, "Inference-Header-Content-Length: %zu", body->bytes[0]);
+    curl_easy_setopt(server->curl, CURLOPT_POST, 1L);
+    curl_easy_setopt(server->curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                     (curl_off_t)(body->bytes[0] + body->bytes[1] + body->bytes[2]));
+    curl_easy_setopt(server->curl, CURLOPT_READFUNCTION, on_send);
+    curl_easy_setopt(server->curl, CURLOPT_READDATA, body);
+    curl_easy_setopt(server->curl, CURLOPT_SEEKFUNCTION, on_rewind);
+    curl_easy_setopt(server->curl, CURLOPT_SEEKDATA, body);
+    return call(server, url, &own, problem);
+}
+
+enum bag_feed_outcome bag_feed_server_send(struct bag_feed_server *server,
+                                           const struct bag_feed_batch *batch, uint64_t *sequence,
+                                           struct bag_problem *problem)
+{
+    char header[HEADER_ROOM];
+    struct body body = {
+        {header, batch->ids, batch->rows},
+        {bag_feed_batch_header(batch, header, sizeof header), batch->ids_bytes, batch->rows_bytes},
+        0};
+    if (!body.bytes[0]) {
+        bag_problem_set(problem, BAG_ERROR_INTERNAL, "the header of a batch is too long");
+        return BAG_FEED_REFUSED;
+    }
+    enum bag_feed_outcome outcome = post(server, &body, problem);
+    if (outcome != BAG_FEED_DONE || read_number(server, NULL, "sequence", sequence))
+        return outcome;
+    bag_problem_set(problem, BAG_ERROR_SYSTEM, "the answer has no sequence");
+    return BAG_FEED_AWAY;
+}

@@ -1,0 +1,312 @@
+"""bagserve-feed: messages of a topic become rows of a table, once each and in order, whatever is restarted."""
+
+import json
+import os
+import subprocess
+import urllib.request
+
+import numpy as np
+import pytest
+
+from feeding import FEED, MOCK_KAFKA, TOPIC, Feed, Kafka, reaches, updates_through
+from harness import Server, expect, expect_equal, expect_words, wait_until
+from updates import AUTHORIZED, COLUMNS, ROWS, TOKEN, World, keys, rows_of, table
+from v2 import Client
+
+pytestmark = pytest.mark.skipif(not os.path.exists(FEED) or not os.path.exists(MOCK_KAFKA),
+                                reason="built without librdkafka")
+
+
+@pytest.fixture(name="world")
+def make_world(directory):
+    return World(directory)
+
+
+@pytest.fixture(name="kafka")
+def start_kafka():
+    with Kafka() as kafka:
+        yield kafka
+
+
+def client_of(server):
+    return Client(server, headers=AUTHORIZED)
+
+
+def feed_of(world, kafka, server, *arguments, **options):
+    return Feed(kafka, server, "--token-file", world.tokens, *arguments, **options)
+
+
+def value(number):
+    return np.full((1, COLUMNS), number, np.float32)
+
+
+def test_rows_arrive_in_order(world, kafka):
+    """JSON and binary; of a row that comes several times the last one counts."""
+    want = table()
+    for number in range(1, 101):
+        row = number % 7
+        kafka.batch([row], value(number), binary=number % 2 == 0)
+        want[row] = number
+    kafka.flush()
+    with world.server() as server, client_of(server) as client:
+        with feed_of(world, kafka, server) as feed:
+            reaches(client, 100)
+            expect_equal(rows_of(client, "dense", range(ROWS)).tolist(), want.tolist())
+            kafka.batch([3], value(1000))
+            kafka.flush()
+            reaches(client, 101)
+            expect_equal(rows_of(client, "dense", [3]).tolist(), value(1000).tolist())
+            feed.stop()
+
+
+def test_merged_to_few_batches(world, kafka):
+    for number in range(1000):
+        kafka.batch([number % ROWS], value(number))
+    kafka.flush()
+    with world.server() as server, client_of(server) as client, feed_of(world, kafka, server, "--max-rows", 300):
+        reaches(client, 1000)
+        applied = int(client.metrics()['bagserve_updates_applied_total{model="dense"}'])
+        expect(4 <= applied <= 100, f"{applied} batches")
+
+
+def test_keys_and_deletes(world, kafka):
+    """Kinds that cannot be merged are sent one after the other."""
+    new = np.array([5], np.uint64)
+    kafka.batch(new, value(1))
+    kafka.batch(keys()[:2], delete=True)
+    kafka.batch(keys()[1:2], value(2))
+    kafka.batch(np.array([5, 6], np.uint64), np.concatenate([value(3), value(4)]))
+    kafka.flush()
+    with world.server() as server, client_of(server) as client, feed_of(world, kafka, server, model="keyed"):
+        reaches(client, 4, "keyed")
+        got = rows_of(client, "keyed", np.array([5, 6, *keys()[:3]], np.uint64))
+        want = np.concatenate([value(3), value(4), value(0), value(2), table()[2:3]])
+        expect_equal(got.tolist(), want.tolist())
+
+
+def test_goes_on_where_the_server_is(world, kafka):
+    """The feed remembers nothing: the server's journal does."""
+    for number in range(1, 6):
+        kafka.batch([0], value(number))
+    kafka.flush()
+    with world.server() as server, client_of(server) as client:
+        with feed_of(world, kafka, server) as feed:
+            reaches(client, 5)
+            feed.stop()
+        kafka.batch([0], value(6))
+        kafka.flush()
+    with world.server() as server, client_of(server) as client, feed_of(world, kafka, server) as feed:
+        feed.wait_for("offset=5")
+        reaches(client, 6)
+        expect_equal(client.metrics()['bagserve_updates_ignored_total{model="dense"}'], "0")
+
+
+def test_server_comes_back_with_less(world, kafka):
+    """Without a journal it starts with its file's rows; the feed begins again."""
+    arguments = ("--config", world.config, "--updates", "on", "--token-file", world.tokens)
+    for number in range(1, 6):
+        kafka.batch([number], value(number))
+    kafka.flush()
+    server = Server(*arguments)
+    port = server.port
+    with client_of(server) as client:
+        feed = feed_of(world, kafka, server)
+        reaches(client, 5)
+    server.kill()
+    with feed:
+        kafka.batch([6], value(6))
+        kafka.flush()
+        feed.wait_for("waiting")
+        with Server(*arguments, "--port", port) as again, client_of(again) as client:
+            reaches(client, 6)
+            expect_equal(rows_of(client, "dense", range(1, 7))[:, 0].tolist(), [1, 2, 3, 4, 5, 6])
+            feed.stop()
+
+
+def test_brokers_go_away_and_leaders_move(world, kafka):
+    kafka.batch([1], value(1))
+    kafka.flush()
+    with world.server() as server, client_of(server) as client, feed_of(world, kafka, server) as feed:
+        reaches(client, 1)
+        kafka.ask("down 1")
+        kafka.ask("down 2")
+        kafka.ask("up 1")
+        kafka.ask("up 2")
+        kafka.ask(f"leader {TOPIC} 0 2")
+        kafka.batch([1], value(2))
+        kafka.flush()
+        reaches(client, 2)
+        kafka.ask(f"leader {TOPIC} 0 1")
+        kafka.batch([1], value(3))
+        kafka.flush()
+        reaches(client, 3)
+        feed.stop()
+
+
+def test_waits_for_brokers(world, kafka):
+    kafka.batch([1], value(1))
+    kafka.flush()
+    kafka.ask("down 1")
+    kafka.ask("down 2")
+    with world.server() as server, client_of(server) as client, feed_of(world, kafka, server) as feed:
+        feed.wait_for("waiting")
+        kafka.ask("up 1")
+        kafka.ask("up 2")
+        reaches(client, 1)
+        feed.stop()
+
+
+# ---- what is rejected ---------------------------------------------------------------------------
+WRONG = [(b"", "the body is empty"), (b"no JSON", "JSON"), (b'{"inputs": []}', "missing"),
+         (b'{"inputs": [], "parameters": {"sequence": 3}}', "has a sequence")]
+
+
+@pytest.mark.parametrize("body, words", WRONG)
+def test_a_message_that_is_no_batch_stops_it(world, kafka, body, words):
+    kafka.batch([1], value(1))
+    kafka.produce(body)
+    kafka.batch([2], value(2))
+    kafka.flush()
+    with world.server() as server, client_of(server) as client, feed_of(world, kafka, server) as feed:
+        said = feed.ends_with(1).splitlines()[-1]
+        expect_words(said, [TOPIC, "offset", "1"])
+        expect(words in said, said)
+        expect_equal(updates_through(client), 1)
+
+
+def test_what_the_server_rejects(world, kafka):
+    """One message of a merged batch: those before it are applied, those behind it are not."""
+    kafka.batch([1], value(1))
+    kafka.batch([ROWS], value(2))
+    kafka.batch([2], value(3))
+    kafka.flush()
+    kafka.ask("topic dead 1")
+    with world.server() as server, client_of(server) as client:
+        with feed_of(world, kafka, server) as feed:
+            expect_words(feed.ends_with(1).splitlines()[-1], ["offset", "1", str(ROWS)])
+            expect_equal(updates_through(client), 1)
+        with feed_of(world, kafka, server, "--on-error", "skip", "--dead-letter", "dead") as feed:
+            reaches(client, 3)
+            feed.wait_for("skipped")
+            expect_equal(rows_of(client, "dense", [1, 2])[:, 0].tolist(), [1, 3])
+            body, error = kafka.read("dead", 0, 0)
+            expect(str(ROWS) in error, error)
+            expect(b'"indices"' in body, repr(body))
+            feed.stop()
+
+
+def test_skips_without_a_dead_letter(world, kafka):
+    for body, _ in WRONG:
+        kafka.produce(body)
+    kafka.batch([0], np.zeros((1, COLUMNS + 1)))
+    kafka.batch([0], value(9))
+    kafka.flush()
+    with world.server() as server, client_of(server) as client, \
+            feed_of(world, kafka, server, "--on-error", "skip"):
+        reaches(client, len(WRONG) + 2)
+        expect_equal(rows_of(client, "dense", [0]).tolist(), value(9).tolist())
+
+
+# ---- what cannot be ------------------------------------------------------------------------------
+def test_several_partitions(world):
+    with Kafka(partitions=3) as kafka, world.server() as server, client_of(server) as client:
+        with feed_of(world, kafka, server) as feed:
+            expect_words(feed.ends_with(2), ["3", "partitions", "--partition"])
+        with feed_of(world, kafka, server, "--partition", 3) as feed:
+            expect_words(feed.ends_with(2), ["3", "partition"])
+        kafka.batch([1], value(5), partition=2)
+        kafka.flush()
+        with feed_of(world, kafka, server, "--partition", 2) as feed:
+            reaches(client, 1)
+            feed.stop()
+
+
+def test_a_topic_that_ends_before_the_table(world, kafka):
+    """It was made anew; nobody may guess what its numbers mean."""
+    config = json.loads(world.config.read_text())
+    config["models"][0]["updates_through"] = 7
+    world.config.write_text(json.dumps(config))
+    kafka.batch([1], value(1))
+    kafka.flush()
+    with world.server() as server, feed_of(world, kafka, server) as feed:
+        expect_words(feed.ends_with(1), ["7", "ends", "1", "made anew"])
+
+
+def test_messages_that_are_no_longer_kept(world, kafka):
+    """The mock's brokers keep 5 MiB."""
+    noise = np.random.default_rng(1).random((400, 1000, COLUMNS), np.float32)
+    for rows in noise:
+        kafka.batch(np.arange(1000) % ROWS, rows)
+    kafka.flush()
+    with world.server() as server, feed_of(world, kafka, server) as feed:
+        said = feed.ends_with(1).splitlines()[-1]
+        expect_words(said, ["through", "0", "snapshot", "updates_through"])
+        first = int(said.split("keeps offsets from ")[1].split()[0])
+    expect(0 < first < 400, said)
+    config = json.loads(world.config.read_text())
+    config["models"][0]["updates_through"] = first
+    world.config.write_text(json.dumps(config))
+    with world.server() as server, client_of(server) as client, feed_of(world, kafka, server):
+        reaches(client, 400)
+        expect_equal(rows_of(client, "dense", [0]).tolist(), noise[-1, -ROWS:][:1].tolist())
+
+
+def test_updates_switched_off(world, kafka):
+    kafka.batch([1], value(1))
+    kafka.flush()
+    with Server("--config", world.config) as server, Feed(kafka, server) as feed:
+        expect_words(feed.ends_with(1), ["--updates", "on"])
+
+
+def test_tokens(world, kafka):
+    kafka.batch([1], value(1))
+    kafka.flush()
+    with world.server() as server:
+        with Feed(kafka, server) as feed:
+            expect_words(feed.ends_with(1), ["401"])
+        (world.directory / "infer").touch(0o600)
+        (world.directory / "infer").write_text("infer 0123456789abcdefgh\n")
+        with Feed(kafka, server, "--token-file", world.directory / "infer") as feed:
+            said = feed.ends_with(1)
+            expect_words(said, ["no", "token", "admin"])
+            expect(TOKEN not in said and "0123456789abcdefgh" not in said, said)
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--topic", "t"], ["--brokers"]),
+    (["--brokers", "b", "--topic", "t", "--model", "m", "--server", "ftp://x"], ["--server", "unix:PATH"]),
+    (["--brokers", "b", "--topic", "t", "--model", "m", "--server", "http://x", "--dead-letter", "d"],
+     ["--on-error", "skip"]),
+    (["--max-rows", "0"], ["--max-rows", "10000000"]),
+    (["--librdkafka", "x"], ["KEY=VALUE"]),
+    (["--what"], ["--help"])])
+def test_usage(flags, words):
+    ended = subprocess.run([FEED, *flags], capture_output=True, text=True, timeout=30, check=False)
+    expect_equal(ended.returncode, 2, ended.stderr)
+    expect_words(ended.stderr, words)
+
+
+# ---- seen from outside ---------------------------------------------------------------------------
+def test_metrics_and_a_unix_socket(world, kafka):
+    path = world.directory / "admin.sock"
+    for number in range(3):
+        kafka.batch([number], value(number))
+    kafka.flush()
+    with world.server("--admin-socket", path) as server, client_of(server) as client:
+        with Kafka(1) as port_holder:  # its port is free again once it has gone
+            port = int(port_holder.bootstrap.rpartition(":")[2])
+        with feed_of(world, kafka, f"unix:{path}", "--metrics-port", port) as feed:
+            reaches(client, 3)
+
+            def metrics():
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+                    lines = reply.read().decode().splitlines()
+                return {line.split()[0].removeprefix("bagserve_feed_"): int(line.split()[1])
+                        for line in lines if not line.startswith("#")}
+
+            wait_until(lambda: metrics()["sequence"] == 3, "the metrics follow")
+            got = metrics()
+            expect_equal({k: got[k] for k in ("messages_total", "rows_total", "rejected_total", "lag_messages",
+                                              "lag_ms")},
+                         {"messages_total": 3, "rows_total": 3, "rejected_total": 0, "lag_messages": 0, "lag_ms": 0})
+            feed.stop()
