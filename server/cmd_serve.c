@@ -260,12 +260,12 @@ static bool configure(struct serve *serve, int argc, char *argv[], struct bag_pr
         return false;
     if (config->demo && !bag_configure_demo(config, problem))
         return false;
-    struct bag_http_networks proxies;
+    struct bag_networks proxies;
     bag_blas_prepare();
     choose_threads(&config->options);
     place_tables(&config->options);
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
-           bag_http_networks_parse(&proxies, config->options.trusted_proxies, problem) &&
+           bag_networks_parse(&proxies, config->options.trusted_proxies, problem) &&
            bag_loader_open(&serve->loader, config, &serve->service.registry, bag_blas_load,
                            problem);
 }

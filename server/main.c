@@ -1,8 +1,9 @@
 /* The program's entry: finds the command. `serve` is in cmd_serve.c, the others are here. */
 #include "commands.h"
 #include "config/config.h"
+#include "proto/network.h"
 #include "proto/proxy.h"
-#include "server/http/accept.h"
+#include "server/http/message.h"
 #include "server/system/crew.h"
 #include "server/system/sockets.h"
 
@@ -105,16 +106,16 @@ static bool receive(int fd, char *text, size_t room)
 static bool introduce(int fd, const struct bag_option_values *options, struct bag_problem *problem)
 {
     static const char local[] = BAG_PROXY_SIGNATURE "\x20\0\0";
-    struct bag_http_networks proxies;
+    struct bag_networks proxies;
     struct sockaddr_storage own = {0};
     socklen_t bytes = sizeof own;
     if (options->proxy_protocol != BAG_PROXY_PROTOCOL_V2)
         return true;
-    if (!bag_http_networks_parse(&proxies, options->trusted_proxies, problem))
+    if (!bag_networks_parse(&proxies, options->trusted_proxies, problem))
         return false;
     getsockname(fd, (struct sockaddr *)&own, &bytes);
     struct bag_http_peer peer = bag_http_peer_of(&own);
-    return !bag_http_networks_have(&proxies, &peer) ||
+    return !(peer.known && bag_networks_have(&proxies, peer.address)) ||
            send(fd, local, sizeof local, MSG_NOSIGNAL) == (ssize_t)sizeof local ||
            bag_problem_set(problem, BAG_ERROR_SYSTEM, "the server has closed the connection");
 }

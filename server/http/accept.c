@@ -5,9 +5,7 @@
 #include "server/engine/engine.h"
 #include "server/system/log.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,97 +24,6 @@
 
 /* In this time a client whose connection has begun completes it. */
 #define HANDSHAKE_MS 100
-
-/* ---- addresses ------------------------------------------------------------------------------- */
-
-struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address)
-{
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
-    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
-    struct bag_http_peer peer = {.known = true};
-    if (address->ss_family == AF_INET6) {
-        memcpy(peer.address, &six->sin6_addr, 16);
-        peer.port = ntohs(six->sin6_port);
-    } else if (address->ss_family == AF_INET) {
-        memcpy(peer.address, bag_http_ipv4_prefix, sizeof bag_http_ipv4_prefix);
-        memcpy(peer.address + sizeof bag_http_ipv4_prefix, &four->sin_addr, 4);
-        peer.port = ntohs(four->sin_port);
-    } else {
-        peer.known = false;
-    }
-    return peer;
-}
-
-static bool is_in(const struct bag_http_network *network, const uint8_t address[16])
-{
-    unsigned bytes = network->bits / 8, bits = network->bits % 8;
-    uint8_t mask = (uint8_t)(0xFF00 >> bits);
-    return memcmp(network->address, address, bytes) == 0 &&
-           (bits == 0 || ((network->address[bytes] ^ address[bytes]) & mask) == 0);
-}
-
-bool bag_http_networks_have(const struct bag_http_networks *networks,
-                            const struct bag_http_peer *peer)
-{
-    for (size_t i = 0; peer->known && i < networks->count; i++) {
-        if (is_in(&networks->list[i], peer->address))
-            return true;
-    }
-    return false;
-}
-
-bool bag_http_peer_is_loopback(const struct bag_http_peer *peer)
-{
-    static const struct bag_http_networks loopback = {
-        .list = {{.address = {[10] = 0xFF, [11] = 0xFF, [12] = 127}, .bits = 104},
-                 {.address = {[15] = 1}, .bits = 128}},
-        .count = 2};
-    return bag_http_networks_have(&loopback, peer);
-}
-
-/* "10.0.0.0/8", "::1". */
-static bool parse_network(struct bag_http_network *network, char *text)
-{
-    char *length = strchr(text, '/'), *end;
-    if (length)
-        *length++ = 0;
-    memcpy(network->address, bag_http_ipv4_prefix, sizeof bag_http_ipv4_prefix);
-    bool four = inet_pton(AF_INET, text, network->address + sizeof bag_http_ipv4_prefix) == 1;
-    if (!four && inet_pton(AF_INET6, text, network->address) != 1)
-        return false;
-    unsigned long most = four ? 32 : 128, bits = most;
-    if (length) {
-        bits = *length >= '0' && *length <= '9' ? strtoul(length, &end, 10) : most + 1;
-        if (bits > most || *end)
-            return false;
-    }
-    network->bits = (unsigned)(bits + 128 - most);
-    return true;
-}
-
-bool bag_http_networks_parse(struct bag_http_networks *networks, const char *text,
-                             struct bag_problem *problem)
-{
-    const size_t most = sizeof networks->list / sizeof networks->list[0];
-    networks->count = 0;
-    while (text && *text) {
-        char word[INET6_ADDRSTRLEN + 8];
-        size_t bytes = strcspn(text, ", ");
-        if (networks->count == most)
-            return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                                   "trusted_proxies has more than %zu entries", most);
-        memcpy(word, text, bytes < sizeof word ? bytes : 0);
-        word[bytes < sizeof word ? bytes : 0] = 0;
-        if (!parse_network(&networks->list[networks->count++], word))
-            return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                                   "trusted_proxies: '%s' is neither an address nor a network such "
-                                   "as 10.0.0.0/8",
-                                   bag_quote(text, bytes).text);
-        text += bytes;
-        text += strspn(text, ", ");
-    }
-    return true;
-}
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
@@ -173,7 +80,7 @@ static bool has_share(struct bag_http_acceptor *acceptor, const struct bag_http_
 {
     uint8_t address[16];
     *client = NULL;
-    if (!peer->known || bag_http_networks_have(&acceptor->proxies, peer))
+    if (!peer->known || bag_networks_have(&acceptor->proxies, peer->address))
         return true;
     memcpy(address, peer->address, sizeof address);
     if (!bag_http_peer_is_ipv4(peer))
@@ -315,8 +222,8 @@ void bag_http_arrivals_take(struct bag_http_connections *connections)
     }
     for (; oldest; oldest = next) {
         next = oldest->next;
-        if (acceptor->limits.reads_proxy_headers &&
-            bag_http_networks_have(&acceptor->proxies, &oldest->peer))
+        if (acceptor->limits.reads_proxy_headers && oldest->peer.known &&
+            bag_networks_have(&acceptor->proxies, oldest->peer.address))
             await_header(connections, oldest);
         else
             admit(connections, oldest);
@@ -437,7 +344,7 @@ bool bag_http_acceptor_init(struct bag_http_acceptor *acceptor, uv_loop_t *loop,
     *acceptor = (struct bag_http_acceptor){.loop = loop, .listener = listener, .limits = *limits};
     acceptor->poll.data = acceptor->retry.data = acceptor->drain.data = acceptor;
     acceptor->loops = calloc(loops, sizeof(struct bag_http_connections *));
-    if (!bag_http_networks_parse(&acceptor->proxies, proxies, problem))
+    if (!bag_networks_parse(&acceptor->proxies, proxies, problem))
         return false;
     return (acceptor->loops && uv_mutex_init(&acceptor->lock) == 0) ||
            bag_problem_no_memory(problem);

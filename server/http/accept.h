@@ -14,32 +14,8 @@
 #define BAG_HTTP_ACCEPT_H
 
 #include "connection.h"
-#include "proto/problem.h"
+#include "proto/network.h"
 #include "server/system/sockets.h"
-
-/* ---- addresses ------------------------------------------------------------------------------- */
-
-/* Networks of proxies, which bring the connections of many clients. */
-struct bag_http_networks {
-    struct bag_http_network {
-        uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
-        unsigned bits;       /* that count, from the first one on */
-    } list[64];
-    size_t count;
-};
-
-bool bag_http_networks_have(const struct bag_http_networks *networks,
-                            const struct bag_http_peer *peer);
-
-/* Reads addresses and networks ("10.0.0.0/8, ::1") with commas between them; NULL: none. */
-bool bag_http_networks_parse(struct bag_http_networks *networks, const char *text,
-                             struct bag_problem *problem);
-
-/* The peer of an address. */
-struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address);
-
-/* Whether it is of this machine alone. */
-bool bag_http_peer_is_loopback(const struct bag_http_peer *peer);
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
@@ -57,7 +33,7 @@ struct bag_http_acceptor {
     struct bag_http_connections **loops; /* to whom it hands over; owned */
     size_t num_loops;
     struct bag_http_acceptor_limits limits;
-    struct bag_http_networks proxies;
+    struct bag_networks proxies;
     atomic_size_t total;                  /* connections that count among limits.connections */
     uv_mutex_t lock;                      /* of `clients` */
     struct bag_http_client *clients[256]; /* owned; chains of those who are connected, by hash */

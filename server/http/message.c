@@ -2,6 +2,7 @@
 #include "message.h"
 
 #include "proto/cors.h"
+#include "proto/network.h"
 #include "proto/text.h"
 #include "proto/v2_documents.h"
 #include "server/metrics/metrics.h"
@@ -21,11 +22,27 @@
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
-const uint8_t bag_http_ipv4_prefix[12] = {[10] = 0xFF, [11] = 0xFF};
+struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+    struct bag_http_peer peer = {.known = true};
+    if (address->ss_family == AF_INET6) {
+        memcpy(peer.address, &six->sin6_addr, 16);
+        peer.port = ntohs(six->sin6_port);
+    } else if (address->ss_family == AF_INET) {
+        memcpy(peer.address, bag_ipv4_prefix, sizeof bag_ipv4_prefix);
+        memcpy(peer.address + sizeof bag_ipv4_prefix, &four->sin_addr, 4);
+        peer.port = ntohs(four->sin_port);
+    } else {
+        peer.known = false;
+    }
+    return peer;
+}
 
 bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer)
 {
-    return memcmp(peer->address, bag_http_ipv4_prefix, sizeof bag_http_ipv4_prefix) == 0;
+    return memcmp(peer->address, bag_ipv4_prefix, sizeof bag_ipv4_prefix) == 0;
 }
 
 uint64_t bag_http_peer_client(const struct bag_http_peer *peer)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 /* ---- heads ----------------------------------------------------------------------------------- */
 
@@ -27,8 +28,8 @@ struct bag_http_peer {
     char text[BAG_HTTP_PEER_BYTES]; /* see bag_http_peer_text; empty: nobody has asked for it */
 };
 
-/* The first bytes of an IPv4 address among IPv6's. */
-extern const uint8_t bag_http_ipv4_prefix[12];
+/* The peer of an address. */
+struct bag_http_peer bag_http_peer_of(const struct sockaddr_storage *address);
 
 bool bag_http_peer_is_ipv4(const struct bag_http_peer *peer);
 

@@ -164,7 +164,7 @@ static bool is_on_loopback(const struct bag_listener *listener)
     socklen_t bytes = sizeof own;
     getsockname(listener->fd, (struct sockaddr *)&own, &bytes);
     struct bag_http_peer address = bag_http_peer_of(&own);
-    return bag_http_peer_is_loopback(&address);
+    return address.known && bag_address_is_loopback(address.address);
 }
 
 static struct bag_engine_limits engine_limits(const struct bag_option_values *options)

@@ -1,0 +1,31 @@
+/* IP addresses, and networks of them as an operator writes them. An address has 16 bytes; IPv4's is
+ * ::ffff:a.b.c.d. */
+#ifndef BAG_NETWORK_H
+#define BAG_NETWORK_H
+
+#include "problem.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The first bytes of an IPv4 address among IPv6's. */
+extern const uint8_t bag_ipv4_prefix[12];
+
+struct bag_networks {
+    struct bag_network {
+        uint8_t address[16];
+        unsigned bits; /* that count, from the first one on */
+    } list[64];
+    size_t count;
+};
+
+/* Reads addresses and networks ("10.0.0.0/8, ::1") with commas between them; NULL: none. */
+bool bag_networks_parse(struct bag_networks *networks, const char *text,
+                        struct bag_problem *problem);
+
+bool bag_networks_have(const struct bag_networks *networks, const uint8_t address[16]);
+
+/* Whether it is of this machine alone. */
+bool bag_address_is_loopback(const uint8_t address[16]);
+
+#endif

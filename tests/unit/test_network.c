@@ -1,0 +1,105 @@
+/* Networks as an operator writes them, and which addresses are in them. */
+#include "testing.h"
+
+#include "proto/network.h"
+
+#include <arpa/inet.h>
+
+static void address_of(const char *text, uint8_t address[16])
+{
+    memcpy(address, bag_ipv4_prefix, sizeof bag_ipv4_prefix);
+    if (inet_pton(AF_INET, text, address + 12) != 1)
+        assert_int_equal(inet_pton(AF_INET6, text, address), 1);
+}
+
+static bool have(const char *networks, const char *text)
+{
+    struct bag_networks parsed;
+    struct bag_problem problem;
+    uint8_t address[16];
+    address_of(text, address);
+    assert_true(bag_networks_parse(&parsed, networks, &problem));
+    return bag_networks_have(&parsed, address);
+}
+
+static void test_addresses_in_networks(void **state)
+{
+    (void)state;
+    assert_false(have(NULL, "10.0.0.1"));
+    assert_false(have("", "::"));
+    assert_true(have("10.0.0.1", "10.0.0.1"));
+    assert_false(have("10.0.0.1", "10.0.0.2"));
+    assert_true(have("10.0.0.0/8, ::1", "10.255.255.255"));
+    assert_true(have("10.0.0.0/8, ::1", "::1"));
+    assert_false(have("10.0.0.0/8 ::1", "11.0.0.0"));
+    assert_true(have("192.168.4.0/23", "192.168.5.255"));
+    assert_false(have("192.168.4.0/23", "192.168.6.0"));
+    assert_true(have("10.0.0.7/0", "203.0.113.9"));
+    assert_false(have("10.0.0.7/0", "2001:db8::1"));
+    assert_true(have("::/0", "203.0.113.9"));
+    assert_true(have("2001:db8:0:8000::/49", "2001:db8:0:ffff::1"));
+    assert_false(have("2001:db8:0:8000::/49", "2001:db8:0:7fff::1"));
+}
+
+static void test_what_is_no_network(void **state)
+{
+    static const char *const texts[] = {"10.0.0", "10.0.0.0/33", "::/129",      "10.0.0.0/",
+                                        "/8",     "10.0.0.0/-1", "10.0.0.0/8x", "proxy"};
+    struct bag_networks networks;
+    struct bag_problem problem;
+    char message[200], long_text[400];
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        assert_false(bag_networks_parse(&networks, texts[i], &problem));
+        assert_int_equal(problem.kind, BAG_ERROR_CONFIGURATION);
+        snprintf(message, sizeof message,
+                 "trusted_proxies: '%s' is neither an address nor a network such as 10.0.0.0/8",
+                 texts[i]);
+        assert_string_equal(problem.text, message);
+    }
+    memset(long_text, '1', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = 0;
+    assert_false(bag_networks_parse(&networks, long_text, &problem));
+}
+
+static void test_how_many(void **state)
+{
+    struct bag_networks networks;
+    struct bag_problem problem;
+    char text[65 * 4 + 1] = "";
+    (void)state;
+    for (int i = 0; i < 64; i++)
+        strcat(text, "::1,");
+    assert_true(bag_networks_parse(&networks, text, &problem));
+    assert_int_equal(networks.count, 64);
+    strcat(text, "::1");
+    assert_false(bag_networks_parse(&networks, text, &problem));
+    assert_string_equal(problem.text, "trusted_proxies has more than 64 entries");
+}
+
+static void test_loopback(void **state)
+{
+    static const struct {
+        const char *text;
+        bool is_loopback;
+    } cases[] = {{"127.0.0.1", true},  {"127.255.0.9", true}, {"126.255.255.255", false},
+                 {"128.0.0.0", false}, {"::1", true},         {"::2", false},
+                 {"::", false}};
+    uint8_t address[16];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        address_of(cases[i].text, address);
+        assert_int_equal(bag_address_is_loopback(address), cases[i].is_loopback);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_addresses_in_networks),
+        cmocka_unit_test(test_what_is_no_network),
+        cmocka_unit_test(test_how_many),
+        cmocka_unit_test(test_loopback),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
