@@ -158,7 +158,7 @@ export function show(session, name) {
     replace(live, columns(
       [card("Where the time goes", stageTable(samples)), card("Batches", batchTable(samples)),
         updates ? card("Updates of rows", updates) : null],
-      [card("Table", factsOf(entry)), card("So far", countTable(samples))]));
+      [card(entry.main.collection ? "Collection" : "Table", factsOf(entry)), card("So far", countTable(samples))]));
   }
 
   return {title: name, element, refresh, everyMs: 2000, failed: (text) => text && error.show(text)};

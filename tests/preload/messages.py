@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 INFER = "/v2/models/items/infer"
-VARYING = ("metrics", "statistics")
+VARYING = ("metrics", "statistics", "history", "list", "model metrics")
 
 
 def get(path):
@@ -67,6 +67,8 @@ def requests_of_every_kind():
                      ).encode() + bytes(1000),
         # What these say changes by itself: only their form is compared.
         "metrics": get("/metrics"), "statistics": get("/v2/models/stats"),
+        "history": get("/v2/server/history"), "list": get("/v2/server/models"), "options": get("/v2/server/options"),
+        "model metrics": get("/v2/models/items/metrics"), "page": get("/console"),
     }
 
 

@@ -39,13 +39,16 @@ static void expect_short(const char *path, int status, const char *body)
 
 static void test_documents(void **state)
 {
-    static const char *const paths[] = {"/v2/health/ready",       "/v2",
-                                        "/v2/models/items",       "/v2/models/items/config",
-                                        "/v2/models/stats",       "/metrics",
-                                        "/openapi.json",          "/v2/models",
-                                        "/v2/models/wide",        "/",
-                                        "/v2/models/wide/config", "/v2/models/m7",
-                                        "/v2/models/wide/ready",  "/v2/models/wide/stats"};
+    static const char *const paths[] = {"/v2/health/ready",        "/v2",
+                                        "/v2/models/items",        "/v2/models/items/config",
+                                        "/v2/models/stats",        "/metrics",
+                                        "/openapi.json",           "/v2/models",
+                                        "/v2/models/wide",         "/",
+                                        "/v2/models/wide/config",  "/v2/models/m7",
+                                        "/v2/models/wide/ready",   "/v2/models/wide/stats",
+                                        "/v2/server/models",       "/v2/server/options",
+                                        "/v2/models/wide/metrics", "/console",
+                                        "/console/chart.min.js"};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(paths); i++)
         expect_short(paths[i], 200, NULL);
