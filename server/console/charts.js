@@ -63,7 +63,6 @@ function optionsOf(format, end, scale) {
     maintainAspectRatio: false,
     parsing: false,
     normalized: true,
-    spanGaps: MOST_GAP,
     interaction: {mode: "index", intersect: false, axis: "x"},
     elements: {point: {radius: 0, hitRadius: 4}, line: {borderWidth: 1.5}},
     scales: {
@@ -83,11 +82,13 @@ function optionsOf(format, end, scale) {
   };
 }
 
-// A second alone between others that are not known has no line: it is shown as a point.
-function radii(values) {
-  const isNear = (i) => values.slice(Math.max(0, i - MOST_GAP), i).some((value) => value !== null) ||
-    values.slice(i + 1, i + 1 + MOST_GAP).some((value) => value !== null);
-  return values.map((value, i) => value !== null && !isNear(i) ? 2 : 0);
+function pointsOf(values) {
+  return values.flatMap((y, i) => y === null ? [] : [{x: i + 1 - values.length, y}]);
+}
+
+// A second between others that are not known has no line: it is shown as a point.
+function isAlone(points, i) {
+  return [i - 1, i + 1].every((j) => !points[j] || Math.abs(points[j].x - points[i].x) > MOST_GAP);
 }
 
 // A young server's minutes take the whole width.
@@ -116,8 +117,9 @@ export function plot(title, format, {filled = false, scale = "linear", named = f
         const values = columns[name];
         const set = before.get(name) ?? {label: name, filled};
         set.fill = set.filled;
-        set.data = values.map((y, i) => ({x: i + 1 - values.length, y}));
-        set.pointRadius = radii(values);
+        set.data = pointsOf(values);
+        set.pointRadius = set.data.map((point, i) => isAlone(set.data, i) ? 2 : 0);
+        set.spanGaps = MOST_GAP;
         return set;
       });
       setSpan(chart.options.scales.x, names.length ? columns[names[0]].length : 900);
