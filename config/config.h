@@ -109,6 +109,7 @@
     X(bench, WARMUP, "--warmup", "SECONDS", "Asked before, and not counted; 1 by default.")        \
     X(bench, REPORT, "--report", "FILE",                                                           \
       "Writes what was measured as JSON; - is standard output.")                                   \
+    X(bench, HTML, "--html", "FILE", "Writes one page with plots, which needs nothing else.")      \
     X(bench, COMPARE, "--compare", "FILE", "Puts an earlier --report beside this one.")            \
     X(bench, LOG, "--log", "FILE",                                                                 \
       "Writes a line for each request: when it was due (s), how late it was sent and when the "    \

@@ -61,6 +61,13 @@ static bool write_report(const struct bag_bench_session *session, struct bag_pro
     return stream && close_file(stream, path, ok, problem);
 }
 
+static bool write_page(const struct bag_bench_session *session, struct bag_problem *problem)
+{
+    FILE *stream = open_file(session->options->html, problem);
+    return stream && close_file(stream, session->options->html,
+                                bag_bench_write_page(session, stream), problem);
+}
+
 /* The table is standard output's, unless the report is. */
 static bool publish(const struct bag_bench_session *session, struct bag_problem *problem)
 {
@@ -69,7 +76,8 @@ static bool publish(const struct bag_bench_session *session, struct bag_problem 
     if (session->report.num_runs == 0)
         return true;
     bag_bench_tell_end(session, taken ? stderr : stdout);
-    return !options->report || write_report(session, problem);
+    return (!options->report || write_report(session, problem)) &&
+           (!options->html || write_page(session, problem));
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */

@@ -281,6 +281,7 @@ bool bag_bench_options_read(struct bag_bench_options *options, int argc, char *a
         return false;
     options->token_file = values[FLAG_TOKEN_FILE];
     options->report = values[FLAG_REPORT];
+    options->html = values[FLAG_HTML];
     options->compare = values[FLAG_COMPARE];
     options->log = values[FLAG_LOG];
     if (options->checks && !options->tables.count)

@@ -49,7 +49,7 @@ struct bag_bench_options {
     size_t requests; /* of CLOSED; SIZE_MAX: any number */
     double warmup_s, slo_ms;
 
-    const char *report, *compare, *log;
+    const char *report, *html, *compare, *log;
     size_t checks;
 };
 

@@ -1,4 +1,4 @@
-/* What is measured, run by run, and what becomes of it: a table, a report. */
+/* What is measured, run by run, and what becomes of it: a table, a page, a report. */
 #ifndef BAG_BENCH_SESSION_H
 #define BAG_BENCH_SESSION_H
 
@@ -38,11 +38,16 @@ void bag_bench_tell_run(const struct bag_bench_run *run, const char *what);
 /* The table at the end, on `stream`. */
 void bag_bench_tell_end(const struct bag_bench_session *session, FILE *stream);
 
-/* A number in as few digits as say enough, with its unit's prefix: "41.2 k"; and with commas. By
+/* A number in as few digits as say enough, with the prefix of its unit: "41.2k". By
  * value, to stand in an argument list. */
 struct bag_bench_text {
     char text[32];
 };
 struct bag_bench_text bag_bench_digits(double value);
+
+/* ---- one page (page.c) ----------------------------------------------------------------------- */
+
+/* The page with plots, of a report with at least one run. False without memory. */
+bool bag_bench_write_page(const struct bag_bench_session *session, FILE *stream);
 
 #endif

@@ -311,9 +311,9 @@ static bool choose_model(struct bag_bench_target *target, const struct bag_clien
         struct bag_client_model model;
         char *metadata = NULL;
         if (!read_model(target, names->names[i], &model, &metadata, problem)) {
-            if (names->count == 1)
-                return false;
-            continue; /* it takes no bags */
+            if (names->count == 1 || problem->kind != BAG_ERROR_BAD_REQUEST)
+                return false; /* it is still being loaded, or the like */
+            continue;         /* it takes no bags */
         }
         collections += model.is_collection;
         if (names->count == 1 || (model.is_collection && collections == 1)) {

@@ -1,6 +1,7 @@
 """`bagserve bench`: what it asks, counts and reports, against servers whose answers are known."""
 
 import contextlib
+import html.parser
 import http.server
 import json
 import signal
@@ -452,6 +453,55 @@ def test_compare(server, directory):
     (directory / "before").write_text("{}")
     ended = run("bench", "--compare", directory / "before", server.url, "items")
     expect(ended.returncode == 2 and "it is no report" in ended.stderr, ended.stderr)
+
+
+class Page(html.parser.HTMLParser):
+    """What a page has: figures' titles, what it would load, and elements that were not closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.captions, self.loads = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.loads += [value for name, value in attrs if name in ("src", "href", "xlink:href", "data")]
+        if tag not in ("meta",):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        expect_equal(self.open.pop(), tag, "an element that ends")
+
+    def handle_data(self, data):
+        if self.open[-1:] == ["figcaption"]:
+            self.captions.append(data)
+
+
+def test_page(server, directory):
+    """One file that loads nothing, with plots and figures, and another server's texts as text."""
+    page, report = directory / "page.html", directory / "report"
+    over_time = ["Percentiles", "Latency over time", "Requests over time, by when due"]
+    run("bench", "--closed", *SHORT, "--html", page, "--report", report, server.url, "items")
+    parsed = Page(page.read_text())
+    expect_equal((parsed.captions, parsed.loads, parsed.open), (over_time, [], []))
+    run("bench", "--rate", "100:0.2,200:0.2", "--warmup", 0, "--html", page, "--compare", report, server.url, "items")
+    text = page.read_text()
+    parsed = Page(text)
+    expect_equal((parsed.captions, parsed.loads), (["Latency against rate", *over_time], []))
+    expect("<h2>Before</h2>" in text and "url(" not in text and "<script" not in text, text)
+
+    class Hostile(Foreign):
+        def infer(self, _):
+            self.answer(500, {"error": "<script>alert(1)</script>&"})
+
+    with foreign(Hostile) as url:
+        run("bench", "--rows", 10, "--closed", *SHORT, "--html", page, url)
+    text = page.read_text()
+    expect("<script" not in text and "&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in text, text)
+    ended = run("bench", "--closed", *SHORT, "--html", directory / "no" / "page", server.url, "items")
+    expect(ended.returncode == 1 and "No such file" in ended.stderr, ended.stderr)
 
 
 def test_get(server):
