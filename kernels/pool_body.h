@@ -332,14 +332,14 @@ BAG_LANE void V(take_some)(const struct bag_rows *rows, enum bag_row_kind kind, 
  * Elements that take long to widen have one loop for all. */
 BAG_LANE void V(take_rows)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                            enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                           struct V(place) * place, size_t end, BODY *sums)
+                           bool fetches, struct V(place) * place, size_t end, BODY *sums)
 {
     const bool one_loop = kind == BAG_KIND_OF_E4M3 || kind == BAG_KIND_OF_E5M2;
     const bool short_rows = (size_t)vectors * V(lanes) * bag_kind_bits(kind) <= 512;
     const size_t turn = short_rows && !bag_kind_converts(kind) && vectors > 0 ? 4 : 1;
     const size_t fetch_end = rows->fetch.end < end ? rows->fetch.end : end;
-    while (place->entry < (one_loop ? end : fetch_end)) {
-        if (!one_loop || place->entry < fetch_end)
+    while ((fetches || one_loop) && place->entry < (one_loop ? end : fetch_end)) {
+        if (fetches && (!one_loop || place->entry < fetch_end))
             V(fetch)(rows, kind, mode, vectors, tile, place->id, place->entry);
         V(take_some)(rows, kind, half, mode, vectors, tile, place, 1, sums);
     }
@@ -388,7 +388,7 @@ BAG_LANE void V(pool_tile)(const struct bag_rows *rows, enum bag_row_kind kind, 
     if (mode == BAG_MODE_GENERAL)
         V(take_kept)(rows, kind, vectors, tile, bounds[0], bounds[1], sums);
     else
-        V(take_rows)(rows, kind, half, mode, vectors, tile, &place, bounds[1], sums);
+        V(take_rows)(rows, kind, half, mode, vectors, tile, true, &place, bounds[1], sums);
     if (rows->divides)
         V(divide_sums)(rows, mode, vectors, bounds, kept, sums);
     V(store_result)(rows, kind, mode, vectors, tile, out, sums);
@@ -415,10 +415,11 @@ BAG_LANE void V(pool_bag)(const struct bag_rows *rows, enum bag_row_kind kind, b
 }
 
 /* Pools bags of one tile whose entries all stay, from `bag` on, until one is empty; returns that
- * bag. As nothing is called, what each bag needs stays in registers. */
+ * bag. As nothing is called, what each bag needs stays in registers. Prefetches where `fetches` and
+ * there are rows to prefetch. */
 BAG_LANE size_t V(pool_full)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                              enum bag_mode mode, int vectors, const struct V(tile) * tile,
-                             size_t bag)
+                             bool fetches, size_t bag)
 {
     const size_t *bounds = rows->bounds + bag, *last = rows->bounds + rows->num_bags;
     struct V(place) place = {*bounds, rows->ids + *bounds * rows->id_bytes};
@@ -428,9 +429,9 @@ BAG_LANE size_t V(pool_full)(const struct bag_rows *rows, enum bag_row_kind kind
         if (bounds[1] == place.entry)
             break;
         V(clear)(sums, vectors);
-        if (rows->fetch.end > 0)
+        if (fetches && rows->fetch.end > 0)
             V(fetch_result)(kind, vectors, out + rows->out_bytes);
-        V(take_rows)(rows, kind, half, mode, vectors, tile, &place, bounds[1], sums);
+        V(take_rows)(rows, kind, half, mode, vectors, tile, fetches, &place, bounds[1], sums);
         if (rows->divides)
             V(divide_sums)(rows, mode, vectors, bounds, bounds[1] - bounds[0], sums);
         V(store_result)(rows, kind, mode, vectors, tile, out, sums);
@@ -438,17 +439,43 @@ BAG_LANE size_t V(pool_full)(const struct bag_rows *rows, enum bag_row_kind kind
     return (size_t)(bounds - rows->bounds);
 }
 
+/* Every bag of one tile. */
+BAG_LANE void V(pool_tiles)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
+                            enum bag_mode mode, int vectors, const struct V(tile) * tile,
+                            bool fetches)
+{
+    size_t bag = 0;
+    while ((bag = V(pool_full)(rows, kind, half, mode, vectors, tile, fetches, bag)) <
+           rows->num_bags)
+        bag_ref_empty(rows->block, bag++);
+}
+
 BAG_LANE void V(pool_all)(const struct bag_rows *rows, enum bag_row_kind kind, bool half,
                           enum bag_mode mode, int vectors, const struct V(tile) * only)
 {
-    size_t bag = 0;
     if (mode == BAG_MODE_GENERAL || !only) {
-        for (; bag < rows->num_bags; bag++)
+        for (size_t bag = 0; bag < rows->num_bags; bag++)
             V(pool_bag)(rows, kind, half, mode, vectors, only, bag);
         return;
     }
-    while ((bag = V(pool_full)(rows, kind, half, mode, vectors, only, bag)) < rows->num_bags)
-        bag_ref_empty(rows->block, bag++);
+#if BAG_NARROW_ROWS
+    /* What is done for a row of a few columns is so little that a loop for each width pays. */
+    struct V(tile) narrow = *only;
+    if (vectors == 0 && mode == BAG_MODE_PLAIN && only->some.part > 1) {
+        narrow.some.part = 4;
+        if (only->some.part == 4)
+            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow, true);
+        narrow.some.part = 2;
+        if (only->some.part == 2)
+            V(pool_tiles)(rows, kind, half, mode, vectors, &narrow, true);
+        return;
+    }
+#endif
+    /* So does one for short rows that are not widened, in the nearest caches. */
+    if (!bag_kind_converts(kind) && vectors <= 2 && mode == BAG_MODE_PLAIN && rows->fetch.end == 0)
+        V(pool_tiles)(rows, kind, half, mode, vectors, only, false);
+    else
+        V(pool_tiles)(rows, kind, half, mode, vectors, only, true);
 }
 
 BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind,
