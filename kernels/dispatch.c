@@ -48,6 +48,31 @@ static bool has_avx512(void)
 }
 #endif
 
+/* What the processor says of its caches, each of which leaf 4 describes by a number of its own;
+ * AMD's leave it empty and have the same in another leaf. */
+struct bag_caches bag_caches_of_processor(void)
+{
+    struct bag_caches caches = BAG_CACHES_USUAL;
+#if defined(__x86_64__)
+    static const unsigned leaves[] = {4, 0x8000001d};
+    unsigned a, b, c, d;
+    for (size_t i = 0; i < 2; i++) {
+        for (unsigned n = 0; __get_cpuid_count(leaves[i], n, &a, &b, &c, &d) && (a & 31); n++) {
+            unsigned level = a >> 5 & 7;
+            size_t ways = (b >> 22) + 1, parts = (b >> 12 & 1023) + 1, line = (b & 4095) + 1;
+            size_t bytes = ways * parts * line * ((size_t)c + 1);
+            if (level == 2)
+                caches.second = caches.third = bytes;
+            if (level == 3)
+                caches.third = bytes;
+        }
+    }
+#endif
+    return caches;
+}
+
+struct bag_caches bag_caches = BAG_CACHES_USUAL;
+
 bool bag_isa_usable(enum bag_isa isa)
 {
     switch (isa) {
@@ -78,6 +103,7 @@ enum bag_isa bag_isa_best(void)
 void bag_isa_use(enum bag_isa isa)
 {
     bag_kernels_used = kernels_of[isa];
+    bag_caches = bag_caches_of_processor();
 }
 
 enum bag_isa bag_isa_used(void)

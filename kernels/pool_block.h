@@ -78,6 +78,24 @@ extern const struct bag_kernels bag_generic_kernels, bag_neon_kernels, bag_avx2_
 /* Those in use. Written before there are threads. */
 extern const struct bag_kernels *bag_kernels_used;
 
+/* Bytes of the second and the third cache, the same where there is no third; by these it is decided
+ * which tables' rows are prefetched, and how. */
+struct bag_caches {
+    size_t second, third;
+};
+
+/* Where the processor does not say. */
+#define BAG_CACHES_USUAL                  \
+    {                                     \
+        (size_t)1 << 20, (size_t)32 << 20 \
+    }
+
+/* As the processor says. */
+struct bag_caches bag_caches_of_processor(void);
+
+/* Those of this machine, from when an instruction set was chosen on. */
+extern struct bag_caches bag_caches;
+
 /* Whether all ids are within the bounds. */
 static inline bool bag_ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
 {

@@ -13,12 +13,7 @@
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/* Table sizes at which prefetching changes, and how far ahead; measured with tests/bench/kernels.
- */
-#define FETCH_NONE_BYTES       ((size_t)2 << 20)
-#define FETCH_NONE_SHORT       ((size_t)1 << 20)   /* half a line of two-byte elements */
-#define FETCH_NONE_NARROW      ((size_t)256 << 10) /* where elements are widened as they are loaded */
-#define FETCH_NEAR_BYTES       ((size_t)24 << 20)
+/* How far ahead rows are prefetched; measured with tests/bench/kernels. */
 #define FETCH_NEAR_AHEAD_BYTES 4096
 #define FETCH_NEAR_AHEAD_CODES 1536 /* of quantised rows, */
 #define FETCH_NEAR_AHEAD_ROWS  32   /* and the most of them */
@@ -28,14 +23,20 @@ static size_t clamp(size_t value, size_t low, size_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* Widening takes so many instructions that few rows are loaded at once, but for the shortest. */
-static size_t fetch_none_bytes(const struct bag_table *table, size_t row_bytes)
+/* The largest table whose rows are not prefetched. Widening takes so many instructions that few
+ * rows are loaded at once, but for the shortest. */
+static size_t unfetched_bytes(const struct bag_table *table, size_t row_bytes)
 {
-    if (table->row_format != BAG_ROWS_PLAIN)
-        return FETCH_NONE_NARROW;
-    if (bag_dtypes[table->dtype].bytes > 2)
-        return FETCH_NONE_BYTES;
-    return row_bytes <= LINE_BYTES / 2 ? FETCH_NONE_SHORT : FETCH_NONE_NARROW;
+    bool is_plain = table->row_format == BAG_ROWS_PLAIN;
+    if (is_plain && bag_dtypes[table->dtype].bytes > 2)
+        return 2 * bag_caches.second;
+    return is_plain && row_bytes <= LINE_BYTES / 2 ? bag_caches.second : bag_caches.second / 4;
+}
+
+/* The largest one that other rows leave in the third cache. */
+static size_t near_bytes(void)
+{
+    return bag_caches.third / 4 * 3;
 }
 
 /* Whether a row may lie in one more line than its bytes fill. */
@@ -63,10 +64,10 @@ static struct bag_row_walk walk_of(const struct bag_table *table)
         .row_bytes = places.bytes,
         .codes_at = places.codes_at,
         .params_at = places.params_at,
-        .ahead = rows_ahead(table, places.bytes, table_bytes <= FETCH_NEAR_BYTES),
+        .ahead = rows_ahead(table, places.bytes, table_bytes <= near_bytes()),
         .kind = (uint8_t)bag_row_kind(table),
-        .is_far = table_bytes > fetch_none_bytes(table, places.bytes),
-        .is_near = table_bytes <= FETCH_NEAR_BYTES,
+        .is_far = table_bytes > unfetched_bytes(table, places.bytes),
+        .is_near = table_bytes <= near_bytes(),
         .straddles = straddles(table, places.bytes),
         .has_params = layout->num_params > 0,
         .half_params = layout->param_dtype == BAG_F16,
@@ -108,12 +109,13 @@ void bag_pool_widen(struct bag_pool_args *args)
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
 /* The most indices of a call whose rows are prefetched before it runs, and the longest rows: more
- * of them gain nothing. A call that is alone loses by more bytes than these, unless the table has
- * so many rows. */
-#define EARLY_INDICES     32
-#define EARLY_ROW_BYTES   512
-#define EARLY_ALONE_BYTES 3072
-#define EARLY_ALONE_ROWS  (1 << 16)
+ * of them gain nothing. A call that is alone gains where the table is as large as so many
+ * second caches, and loses by more bytes than these, unless the table has so many rows. */
+#define EARLY_INDICES      32
+#define EARLY_ROW_BYTES    512
+#define EARLY_ALONE_BYTES  3072
+#define EARLY_ALONE_ROWS   (1 << 16)
+#define EARLY_ALONE_CACHES 2
 
 static bool prefetched_early(const struct bag_pool_args *args)
 {
@@ -122,8 +124,10 @@ static bool prefetched_early(const struct bag_pool_args *args)
 
 static bool gains_alone(const struct bag_pool_args *args)
 {
-    return args->indices.count * args->walk.row_bytes <= EARLY_ALONE_BYTES ||
-           args->table.num_rows >= EARLY_ALONE_ROWS;
+    size_t row_bytes = args->walk.row_bytes;
+    return (size_t)args->table.num_rows * row_bytes > EARLY_ALONE_CACHES * bag_caches.second &&
+           (args->indices.count * row_bytes <= EARLY_ALONE_BYTES ||
+            args->table.num_rows >= EARLY_ALONE_ROWS);
 }
 
 /* Other rows than those of the table do no harm: these are hints. */

@@ -1,5 +1,8 @@
 /* The tables of words: names, sizes, look-up. */
+#include "kernels/pool_block.h"
 #include "pool_fixture.h"
+
+#include <stdio.h>
 
 static void finds_every_dtype_by_its_name(void **state)
 {
@@ -46,6 +49,45 @@ static void every_status_has_a_keyword_of_its_own(void **state)
     assert_string_equal(bag_input_names[BAG_PER_SAMPLE_WEIGHTS], "per_sample_weights");
 }
 
+/* KiB of the first processor's cache of that level, as the operating system says; 0: it does not.
+ */
+static size_t told_kib(int wanted)
+{
+    size_t found = 0;
+    for (int i = 0; i < 8; i++) {
+        char path[80];
+        int level = 0;
+        size_t kib = 0;
+        for (int of_size = 0; of_size < 2; of_size++) {
+            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", i,
+                     of_size ? "size" : "level");
+            FILE *file = fopen(path, "r");
+            if (file && (of_size ? fscanf(file, "%zu", &kib) : fscanf(file, "%d", &level)) != 1)
+                level = 0;
+            if (file)
+                fclose(file);
+        }
+        found = level == wanted ? kib : found;
+    }
+    return found;
+}
+
+static void knows_the_caches_of_the_processor(void **state)
+{
+    (void)state;
+    struct bag_caches caches = bag_caches_of_processor();
+    assert_true(caches.second > 0 && caches.third >= caches.second);
+#if defined(__x86_64__)
+    if (told_kib(2))
+        assert_int_equal(caches.second, told_kib(2) << 10);
+    if (told_kib(3))
+        assert_int_equal(caches.third, told_kib(3) << 10);
+#endif
+    bag_isa_use(BAG_ISA_GENERIC);
+    assert_int_equal(bag_caches.second, caches.second);
+    assert_int_equal(bag_caches.third, caches.third);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -53,6 +95,7 @@ int main(void)
         cmocka_unit_test(knows_sizes_and_kinds),
         cmocka_unit_test(finds_every_reduction_by_its_name),
         cmocka_unit_test(every_status_has_a_keyword_of_its_own),
+        cmocka_unit_test(knows_the_caches_of_the_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
