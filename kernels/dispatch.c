@@ -38,7 +38,8 @@ static bool has_f16c(void)
 /* The builtin reports AVX and AVX-512 only where the operating system saves their registers. */
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
 }
 
 static bool has_avx512(void)
