@@ -1,0 +1,3 @@
+module bagserve
+
+go 1.19
