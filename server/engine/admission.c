@@ -179,8 +179,8 @@ static bool is_soon_enough(const struct bag_engine *engine, struct bag_job *job,
     uint64_t limit_ns = engine->limits.latency_target_ns / 100 * ADMITTED_PERCENT;
     if (limit_ns == 0)
         return true;
-    uint64_t wait_ns =
-        engine->clock() - arrived_ns(engine) + whole_wait_ns(engine, &engine->queue.load);
+    uint64_t wait_ns = job->unseen_ns + engine->clock() - arrived_ns(engine) +
+                       whole_wait_ns(engine, &engine->queue.load);
     return wait_ns < limit_ns || has_share(engine, job, limit_ns, share) ||
            reject_wait(wait_ns, engine, &job->problem);
 }

@@ -185,9 +185,10 @@ struct bag_engine_limits {
  * `done` is called. */
 struct bag_job {
     struct bag_infer infer;
-    uint64_t client;   /* whose turn it waits for: equal for all that one client asks */
-    size_t model_slot; /* what it asks of that client's turns */
-    bool planned;      /* infer has a plan; otherwise the worker makes it */
+    uint64_t client;    /* whose turn it waits for: equal for all that one client asks */
+    size_t model_slot;  /* what it asks of that client's turns */
+    uint64_t unseen_ns; /* it has waited for the loop before the loop knew of it */
+    bool planned;       /* infer has a plan; otherwise the worker makes it */
     void (*done)(struct bag_job *job);
     bool (*is_connected)(struct bag_job *job); /* false: its client has gone */
 
@@ -247,7 +248,8 @@ void bag_engine_free(struct bag_engine *engine);
  * for a model that has less than its share of his: those who fill it do not lock out others. */
 bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job);
 
-/* The same for a job whose body is on its way, of which client, model and cost_ns are set. With a
+/* The same for a job whose body is on its way, of which client, model, cost_ns and unseen_ns
+ * are set. With a
  * latency target its work counts from here on, so that no more bodies are let in than can be worked
  * at in time, and it is let in for good if all of it comes within the target. */
 bool bag_engine_announce(struct bag_engine *engine, struct bag_job *job);

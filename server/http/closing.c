@@ -19,7 +19,7 @@
  * is dropped of all each time. Where more than so many linger, nothing is, and a connection is
  * reset when its client has had this long to read the answer. */
 #define DROPPED_A_TICK ((ssize_t)1 << 20)
-#define MAX_DRAINED    64
+#define MAX_DRAINED    16
 #define STORM_MS       25
 
 struct bag_http_lingering {

@@ -101,6 +101,14 @@ static bool is_still(const struct bag_http_connections *connections,
            info.tcpi_last_data_recv >= idle_ms && info.tcpi_last_data_sent >= idle_ms;
 }
 
+uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connection)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes);
+    return info.tcpi_last_data_recv * UINT64_C(1000000);
+}
+
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
 static void end_late(struct bag_http_connections *connections, enum bag_http_connection_stage stage,

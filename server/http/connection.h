@@ -120,6 +120,10 @@ void bag_http_connection_end(struct bag_http_connections *connections,
  * itself. */
 bool bag_http_connection_is_open(const struct bag_http_connection *connection);
 
+/* How long ago the last bytes came, to some milliseconds; 0 of a Unix socket. They may have waited
+ * in it since. */
+uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connection);
+
 /* A request has begun on it, and has ended. */
 void bag_http_connection_on_request(struct bag_http_connections *connections,
                                     struct bag_http_connection *connection);

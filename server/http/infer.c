@@ -68,12 +68,15 @@ static void identify(struct bag_http_request *request, uint64_t cost_ns)
     request->job.client = bag_http_peer_client(request->line.peer);
     request->job.model_slot = request->job.infer.input.model->slot;
     request->job.cost_ns = cost_ns;
+    request->job.unseen_ns = 0;
 }
 
 /* Whether the queue has room for the work that the head announces; otherwise the reply says so. */
 static bool announce(struct bag_http_request *request)
 {
     identify(request, request->expected_ns);
+    if (request->context->engine.limits.latency_target_ns)
+        request->job.unseen_ns = request->calls->quiet_ns(request);
     if (bag_engine_announce(&request->context->engine, &request->job))
         return true;
     bag_http_reply_problem(&request->reply, &request->job.problem);

@@ -124,7 +124,12 @@ static bool is_connected(const struct bag_http_request *request)
     return bag_http_connection_is_open(request->connection);
 }
 
-const struct bag_http_connection_calls bag_http_mhd_calls = {resume, is_connected};
+static uint64_t quiet_ns(const struct bag_http_request *request)
+{
+    return bag_http_connection_quiet_ns(request->connection);
+}
+
+const struct bag_http_connection_calls bag_http_mhd_calls = {resume, is_connected, quiet_ns};
 
 /* ---- requests -------------------------------------------------------------------------------- */
 

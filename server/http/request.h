@@ -45,6 +45,8 @@ struct bag_http_connection_calls {
     void (*resume)(struct bag_http_request *request);
     /* False where the client has left. */
     bool (*is_connected)(const struct bag_http_request *request);
+    /* How long ago what the client sent last has come. */
+    uint64_t (*quiet_ns)(const struct bag_http_request *request);
 };
 
 /* What the connection does next. */

@@ -48,7 +48,13 @@ static bool is_connected(const struct bag_http_request *request)
     return world.connected;
 }
 
-static const struct bag_http_connection_calls calls = {on_resume, is_connected};
+static uint64_t quiet_ns(const struct bag_http_request *request)
+{
+    (void)request;
+    return 0;
+}
+
+static const struct bag_http_connection_calls calls = {on_resume, is_connected, quiet_ns};
 
 static void on_publish(void *context)
 {
