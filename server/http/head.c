@@ -176,7 +176,7 @@ static bool keep_line(struct bag_http_head *head, const char *name, size_t name_
     else if (is(name, name_bytes, "Accept-Encoding"))
         head->accept = value;
     else if (is(name, name_bytes, "Accept"))
-        head->wants_html = lists_html(value);
+        head->wants_html |= lists_html(value);
     else if (is(name, name_bytes, "Expect"))
         head->expects_continue = true;
     else if (is(name, name_bytes, "Authorization"))

@@ -1,9 +1,8 @@
-"""The console, used in a browser as people do: each of its pages is opened, a bag is asked and compared with
-NumPy, an error shown, a load watched, a token asked for."""
+"""The console as it is used in a browser: bags are asked and compared with NumPy, errors shown, what can be
+copied is run, tokens are asked for, loads made and watched."""
 
 import json
 import os
-import signal
 import subprocess
 import threading
 
@@ -13,115 +12,20 @@ import pytest
 pytest.importorskip("selenium")
 
 from control import READER, TOKEN, publish, rows_of, serve, tokens  # noqa: E402
-from harness import Server, expect, expect_equal, free_port, write_json  # noqa: E402
-from page import NARROW, WIDE, Keys  # noqa: E402
-from v2 import Client  # noqa: E402
-
-PAGES = {"overview": ("#/overview", "Overview", ".tile"), "models": ("#/models", "Models", "[data-model=items]"),
-         "model": ("#/models/items", "items", "[aria-label='Stages of time'] td"),
-         "collection": ("#/models/ranker", "ranker", "[aria-label='Features'] td"),
-         "try": ("#/try", "Try a bag", "[name=indices]"), "settings": ("#/settings", "Settings", "[data-option=port]")}
-ITEMS = (np.arange(400, dtype=np.float32).reshape(50, 8) % 37 - 18) / 8
-# Neither fits in a double, nor, the last one, in 63 bits.
-KEYS = np.array([7, 2**53 + 1, 2**53 + 3, 2**63 + 5], np.uint64)
-USERS = np.array([[1, 2], [3, 5], [7, 11], [13, 17]], np.float32)
+from harness import Server, expect, expect_equal  # noqa: E402
+from page import NARROW, Keys  # noqa: E402
+from tables import ITEMS, KEYS, USERS, alert, save_items, serve_tables  # noqa: E402
 
 
 @pytest.fixture(scope="module", name="server")
-def serve_tables(shared_directory):
-    np.save(shared_directory / "items.npy", ITEMS)
-    users = shared_directory / "users"
-    users.mkdir()
-    np.save(users / "keys.npy", KEYS)
-    np.save(users / "values.npy", USERS)
-    config = write_json(shared_directory / "bagserve.json", {"models": [
-        {"name": "items", "path": "items.npy"}, {"name": "users", "path": "users"},
-        {"name": "ends", "path": "items.npy", "include_last_offset": True},
-        {"name": "ranker", "features": [{"name": "history", "model": "items", "reduction": "mean"},
-                                        {"name": "user", "model": "users"}]}]})
-    with Server("--config", config, "--idle-timeout-s", 70, variables={"BAGSERVE_LOG_LEVEL": "debug"}) as server:
-        with Client(server) as client:
-            for indices in ([0, 3], [5], [49, 1, 1], [50]):
-                client.request("POST", "/v2/models/items/infer", json.dumps({"inputs": [
-                    {"name": "indices", "datatype": "INT64", "shape": [1, len(indices)], "data": indices}]}))
+def serve_all(shared_directory):
+    with serve_tables(shared_directory) as server:
         yield server
-
-
-def alert(browser):
-    return browser.text("main [role=alert]")
 
 
 def embeddings(browser, output="embeddings"):
     browser.wait_for(f"[data-role=embeddings][data-output={output}]")
     return np.array(json.loads(browser.text(f"[data-role=embeddings][data-output={output}]")), np.float32)
-
-
-# ---- pages ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_pages(browser, server, size, dark):
-    browser.look(size, dark)
-    browser.open(server.url)
-    for name, (place, heading, part) in PAGES.items():
-        browser.go(place)
-        browser.wait_for(part)
-        expect_equal(browser.text("h1").split("\n")[0].split(" ready")[0], heading)
-        expect_equal(browser.script("return document.title"), f"{heading} – bagserve")
-        browser.wait(lambda: not browser.all("main[aria-busy]"), "the page is still made")
-        browser.check(f"{name}-{'dark' if dark else 'light'}-{'narrow' if size == NARROW else 'wide'}")
-
-
-def test_overview(browser, server):
-    browser.open(server.url)
-    browser.wait_text("[data-tile=State]", "Ready")
-    expect(", up " in browser.text("[data-tile=State]"), "the version")
-    expect_equal(browser.text("[data-tile=Models] .value"), "4")
-    browser.wait(lambda: "at most" in (browser.attribute("canvas", "aria-label") or ""), "no plot is described")
-    browser.wait(lambda: any("bad request" in c.get_attribute("aria-label") for c in browser.all("canvas")),
-                 "what was rejected is not shown")
-
-
-def test_models(browser, server):
-    browser.open(server.url, "#/models")
-    browser.wait_for("[data-model=users]")
-    row = browser.text("[data-model=items]")
-    expect("50 × 8" in row and "FP32" in row and "1.56 KiB" in row, row)
-    expect_equal({e.get_attribute("data-state") for e in browser.all("[data-model]")}, {"ready"})
-    browser.wait_text("[data-model=items]", "0/s")
-    browser.fill("[name=search]", "user")
-    browser.wait(lambda: browser.count("[data-model]") == 1, "the list is not searched")
-    browser.press("[data-model=users] a")
-    browser.wait_text("h1", "users")
-
-
-def test_settings(browser, server):
-    browser.open(server.url, "#/settings")
-    browser.wait_for("[data-option=idle_timeout_s]")
-    browser.press("[name=changed]")
-    browser.wait(lambda: len(browser.all("[data-option]")) < 8, "all options are shown")
-    shown = {e.get_attribute("data-option"): browser.script("return arguments[0].closest('tr').innerText", e)
-             for e in browser.all("[data-option]")}
-    expect("70 seconds" in shown["idle_timeout_s"] and "flag" in shown["idle_timeout_s"], f"{shown}")
-    expect("variable" in shown["log_level"] and "bagserve.json" in shown["config"], f"{shown}")
-    expect(str(server.url) not in shown["config"] and "/" not in shown["config"].split("\t")[1], f"{shown}")
-
-
-def test_keyboard(browser, server):
-    """Pages are reached, and a bag is asked, without a mouse."""
-    browser.open(server.url)
-    browser.wait_for(".tile")
-    focused = lambda: browser.script("return document.activeElement.innerText ?? ''")  # noqa: E731
-    browser.keys(Keys.TAB)
-    expect_equal(focused(), "Skip to the page")
-    for name in ("bagserve", "Overview", "Models", "Try a bag"):
-        browser.keys(Keys.TAB)
-        expect_equal(focused(), name)
-    browser.keys(Keys.ENTER)
-    browser.wait_for("[name=indices]")
-    expect_equal(focused(), "Try a bag")
-    browser.keys(Keys.TAB, Keys.TAB, "1 2", Keys.ENTER)
-    browser.wait(lambda: browser.all("[data-role=embeddings]"), "Enter does not ask")
-    expect_equal(embeddings(browser).tolist(), [(ITEMS[1] + ITEMS[2]).tolist()])
 
 
 # ---- a bag ------------------------------------------------------------------------------------
@@ -236,9 +140,8 @@ def test_snippets(browser, server, directory):
 
 
 def test_snippets_with_a_token(browser, directory):
-    np.save(directory / "items.npy", ITEMS)
     browser.expected = (401,)
-    with Server("--table", f"items={directory}/items.npy", "--token-file", tokens(directory)) as server:
+    with Server("--table", save_items(directory), "--token-file", tokens(directory)) as server:
         browser.open(server.url, "#/try")
         browser.fill("[name=token]", TOKEN, enter=True)
         ask(browser, "items", indices="4")
@@ -248,9 +151,8 @@ def test_snippets_with_a_token(browser, directory):
 
 # ---- tokens -----------------------------------------------------------------------------------
 def test_token(browser, directory):
-    np.save(directory / "items.npy", ITEMS)
     browser.expected = (401, 403)
-    with Server("--table", f"items={directory}/items.npy", "--token-file", tokens(directory)) as server:
+    with Server("--table", save_items(directory), "--token-file", tokens(directory)) as server:
         browser.open(server.url)
         browser.wait_for("[name=token]")
         browser.check("token-light-wide")
@@ -355,59 +257,3 @@ def test_a_load_is_watched(browser, directory):
         browser.check("loading-light-wide")
         browser.wait_for("[data-model=large][data-state=ready]")
         thread.join()
-
-
-# ---- a server that does not answer, and one of many models --------------------------------------
-def test_a_server_that_stops_answering(browser, directory):
-    np.save(directory / "items.npy", ITEMS)
-    with Server("--table", f"items={directory}/items.npy") as server:
-        browser.open(server.url)
-        browser.wait_text("[data-tile=State]", "Ready")
-        server.send(signal.SIGSTOP)
-        try:
-            browser.wait_text("#link", "The server does not answer since")
-            browser.check("silent-light-wide")
-            expect("Ready" in browser.text("[data-tile=State]"), "what was shown has gone")
-        finally:
-            server.send(signal.SIGCONT)
-        browser.wait(lambda: browser.text("#link") == "", "the answer is not seen")
-
-
-def many(directory, count):
-    folder = directory / "models"
-    folder.mkdir()
-    table = np.ones((4, 2), np.float32)
-    for i in range(count):
-        np.save(folder / f"table_of_rows_{i:04}.npy", table)
-    return folder
-
-
-@pytest.mark.parametrize("count", [200, 2000])
-def test_many_models(browser, directory, count):
-    with Server("--models", many(directory, count)) as server:
-        browser.open(server.url, "#/models")
-        browser.wait(lambda: browser.count("[data-model]") == count, "not all models are listed")
-        browser.picture(f"models-{count}-light-wide")
-        if count == 200: # of more the tree of all names alone takes half a minute
-            browser.check(f"models-{count}-light-wide")
-            browser.look(NARROW, True)
-            browser.check(f"models-{count}-dark-narrow")
-            browser.look()
-        browser.fill("[name=search]", f"{count - 1:04}")
-        browser.wait(lambda: browser.count("[data-model]") == 1, "the list is not searched")
-        browser.press("[data-model] a")
-        browser.wait_text("[data-facts=Table]", "4 × 2")
-        browser.go("#/try")
-        browser.wait(lambda: browser.count("[name=model] option") == count, "not all can be tried")
-
-
-def test_without_metrics(browser, directory):
-    np.save(directory / "items.npy", ITEMS)
-    browser.expected = (404,)
-    with Server("--table", f"items={directory}/items.npy", "--metrics", "off", "--admin-port", free_port()) as server:
-        browser.open(server.url)
-        browser.wait(lambda: "metrics are switched off" in alert(browser), "nothing is said")
-        browser.go("#/models/items")
-        browser.wait_text("main", "Nothing is counted")
-
-
