@@ -331,8 +331,7 @@ static bool visit_directory(struct bag_scan *scan, const char *path, const char 
     struct model model = {.scan = scan, .name = name};
     if (asprintf(&model.settings, "%s/" SETTINGS_NAME, path) < 0)
         return no_memory(path, problem);
-    struct stat facts;
-    if (stat(model.settings, &facts) != 0) {
+    if (!bag_file_exists(model.settings)) {
         free(model.settings);
         model.settings = NULL;
     }

@@ -156,6 +156,12 @@ const struct bag_disk bag_system_disk = {.make_folder = make_folder,
 
 /* ---- reading files --------------------------------------------------------------------------- */
 
+bool bag_file_exists(const char *path)
+{
+    struct stat state;
+    return stat(path, &state) == 0;
+}
+
 /* A FIFO would block, a device has no size. */
 int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem)
 {

@@ -46,6 +46,9 @@ extern const struct bag_disk bag_system_disk;
 
 /* On any thread. */
 
+/* Whether there is a file, or a folder, of that path. */
+bool bag_file_exists(const char *path);
+
 /* Opens a regular file and no other for reading, and fills *state; -1 with *problem, which does not
  * name the path. */
 int bag_file_open(const char *path, struct stat *state, struct bag_problem *problem);

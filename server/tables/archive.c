@@ -119,8 +119,8 @@ static struct name_list list_names(const struct bag_file_names *names)
     return list;
 }
 
-bool bag_file_reject_name(const char *what, const char *name, const struct bag_file_names *names,
-                          struct bag_problem *problem)
+static bool reject_name(const char *what, const char *name, const struct bag_file_names *names,
+                        struct bag_problem *problem)
 {
     struct bag_suggestion suggestion = {.written = name};
     for (size_t i = 0; i < names->count; i++)
@@ -169,18 +169,6 @@ static bool read_tensors(int fd, uint64_t file_bytes, struct bag_safetensors *te
     return ok;
 }
 
-/* Opens the file for its header alone. On success the caller frees *tensors. */
-static bool open_tensors(const char *path, struct stat *state, struct bag_safetensors *tensors,
-                         struct bag_problem *problem)
-{
-    int fd = bag_file_open(path, state, problem);
-    if (fd < 0)
-        return bag_file_reject(path, problem);
-    bool ok = read_tensors(fd, (uint64_t)state->st_size, tensors, problem);
-    close(fd);
-    return ok || bag_file_reject(path, problem);
-}
-
 /* A number that the file notes of itself; 0 where it does not, and then *found is false. `what`
  * says what it must be. */
 static bool read_number(const struct bag_safetensors *tensors, const char *key, const char *what,
@@ -199,125 +187,21 @@ static bool read_number(const struct bag_safetensors *tensors, const char *key, 
                                  (long long)BAG_LARGEST_EXACT);
 }
 
-/* Which updates the file includes, and which of its rows are where its writer had them. */
-static bool read_facts(const struct bag_safetensors *tensors, struct bag_table_file *file,
-                       struct bag_problem *problem)
+/* Fills in what a tensor's description says, and what the file does of all: which updates it
+ * includes, and which of its rows are where its writer had them. */
+static bool take_tensor(const struct bag_archive *archive,
+                        const struct bag_safetensors_tensor *tensor, struct bag_table_file *file,
+                        struct bag_problem *problem)
 {
     bool found;
     file->has_notes = true;
-    return read_number(tensors, BAG_NOTE_UPDATES_THROUGH, "an update", &found,
-                       &file->updates_through, problem) &&
-           read_number(tensors, BAG_NOTE_FIXED_ROWS, "rows", &file->is_ordered, &file->fixed_rows,
-                       problem);
-}
-
-/* Fills in what a tensor's description says. */
-static void describe(struct bag_table_file *file, const struct bag_safetensors_tensor *tensor)
-{
     file->npy = tensor->layout;
     file->row_format = tensor->row_format;
     file->row_elements = tensor->row_elements;
-}
-
-/* `file` is remembered as the one that holds them. */
-static bool list_tensors(const struct bag_safetensors *tensors, struct bag_table_file *file,
-                         struct bag_file_names *names, struct bag_problem *problem)
-{
-    const struct cJSON *cursor = NULL;
-    struct bag_safetensors_tensor tensor;
-    struct bag_problem unsupported;
-    bool readable = read_facts(tensors, file, &unsupported);
-    for (const char *name; (name = bag_safetensors_next(tensors, &cursor));) {
-        bool ok = readable && bag_safetensors_describe_at(tensors, cursor, &tensor, &unsupported);
-        if (ok)
-            describe(file, &tensor);
-        if (!add_file(names, name, strlen(name), ok ? file : NULL, problem))
-            return false;
-    }
-    return sort_names(names, problem);
-}
-
-bool bag_file_list_tensors(const char *path, struct bag_file_names *names,
-                           struct bag_problem *problem)
-{
-    struct stat state;
-    struct bag_safetensors tensors;
-    struct bag_table_file file;
-    if (!open_tensors(path, &state, &tensors, problem))
-        return false;
-    bag_file_remember(&file, path, &state);
-    bool ok = list_tensors(&tensors, &file, names, problem);
-    bag_safetensors_free(&tensors);
-    return ok;
-}
-
-static bool reject_tensor(const struct bag_safetensors *tensors, const struct bag_table_file *file,
-                          const char *tensor, struct bag_problem *problem)
-{
-    struct bag_file_names names = {.count = 0};
-    struct bag_table_file any = *file;
-    if (list_tensors(tensors, &any, &names, problem))
-        bag_file_reject_name("tensor", tensor, &names, problem);
-    bag_file_names_free(&names);
-    return false;
-}
-
-bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
-                           struct bag_problem *problem)
-{
-    struct stat state;
-    struct bag_safetensors tensors;
-    struct bag_safetensors_tensor found;
-    if (!open_tensors(path, &state, &tensors, problem))
-        return false;
-    bag_file_remember(file, path, &state);
-    bool ok = bag_safetensors_has(&tensors, tensor)
-                  ? bag_safetensors_describe(&tensors, tensor, &found, problem)
-                  : reject_tensor(&tensors, file, tensor, problem);
-    ok = ok && read_facts(&tensors, file, problem);
-    if (ok)
-        describe(file, &found);
-    bag_safetensors_free(&tensors);
-    return ok || bag_file_reject(path, problem);
-}
-
-/* ---- notes ----------------------------------------------------------------------------------- */
-
-static bool add_note(struct bag_file_notes *notes, struct bag_safetensors_note note,
-                     struct bag_problem *problem)
-{
-    struct bag_safetensors_note *grown = grow(notes->notes, notes->count, sizeof *grown);
-    if (!grown)
-        return bag_problem_no_memory(problem);
-    notes->notes = grown;
-    grown[notes->count++] = note;
-    return true;
-}
-
-bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_notes *notes,
-                         struct bag_problem *problem)
-{
-    struct stat state;
-    struct bag_safetensors_note note;
-    const struct cJSON *cursor = NULL;
-    bool ok = true;
-    *notes = (struct bag_file_notes){.count = 0};
-    if (!file->has_notes)
-        return true;
-    if (!open_tensors(file->path, &state, &notes->tensors, problem))
-        return false;
-    while (ok && bag_safetensors_next_note(&notes->tensors, &cursor, &note))
-        ok = add_note(notes, note, problem);
-    if (!ok)
-        bag_file_notes_free(notes);
-    return ok;
-}
-
-void bag_file_notes_free(struct bag_file_notes *notes)
-{
-    bag_safetensors_free(&notes->tensors);
-    free(notes->notes);
-    *notes = (struct bag_file_notes){.count = 0};
+    return read_number(&archive->tensors, BAG_NOTE_UPDATES_THROUGH, "an update", &found,
+                       &file->updates_through, problem) &&
+           read_number(&archive->tensors, BAG_NOTE_FIXED_ROWS, "rows", &file->is_ordered,
+                       &file->fixed_rows, problem);
 }
 
 /* ---- files in parts -------------------------------------------------------------------------- */
@@ -367,7 +251,7 @@ static bool reject_indexed(const struct bag_safetensors_index *index, const char
 {
     struct bag_file_names names = {.count = 0};
     if (list_indexed(index, &names, problem))
-        bag_file_reject_name("tensor", tensor, &names, problem);
+        reject_name("tensor", tensor, &names, problem);
     bag_file_names_free(&names);
     return false;
 }
@@ -418,96 +302,149 @@ static bool read_directory(int fd, uint64_t file_bytes, struct bag_npz *npz, voi
 }
 
 /* Where the member is in the file, and what it holds. */
-static bool read_member(int fd, const struct bag_npz *npz, const struct bag_npz_member *member,
+static bool read_member(const struct bag_archive *archive, const struct bag_npz_member *member,
                         enum bag_dtype override_dtype, struct bag_table_file *file,
                         struct bag_problem *problem)
 {
     unsigned char header[BAG_NPZ_MEMBER_HEADER_BYTES];
     uint64_t offset;
-    if (!bag_file_read_at(fd, header, sizeof header, member->header_offset, problem) ||
-        !bag_npz_locate(npz, member, header, &offset, problem))
+    if (!bag_file_read_at(archive->fd, header, sizeof header, member->header_offset, problem) ||
+        !bag_npz_locate(&archive->npz, member, header, &offset, problem))
         return false;
     file->has_crc32 = true;
     file->crc32_from = offset;
     file->crc32 = member->crc32;
-    return bag_file_read_npy(fd, offset, offset + member->bytes, override_dtype, &file->npy,
-                             problem);
+    return bag_file_read_npy(archive->fd, offset, offset + member->bytes, override_dtype,
+                             &file->npy, problem);
 }
 
-/* `file` is remembered as the one that holds them. */
-static bool list_members(int fd, const struct bag_npz *npz, struct bag_table_file *file,
-                         struct bag_file_names *names, struct bag_problem *problem)
+/* ---- archives -------------------------------------------------------------------------------- */
+
+bool bag_archive_open(const char *path, struct bag_archive *archive, struct bag_problem *problem)
 {
+    struct stat state;
+    *archive = (struct bag_archive){.is_npz = bag_has_suffix(path, ".npz")};
+    archive->fd = bag_file_open(path, &state, problem);
+    if (archive->fd < 0)
+        return bag_file_reject(path, problem);
+    bag_file_remember(&archive->file, path, &state);
+    uint64_t bytes = archive->file.bytes;
+    if (archive->is_npz
+            ? read_directory(archive->fd, bytes, &archive->npz, &archive->directory, problem)
+            : read_tensors(archive->fd, bytes, &archive->tensors, problem))
+        return true;
+    close(archive->fd);
+    return bag_file_reject(path, problem);
+}
+
+void bag_archive_close(struct bag_archive *archive)
+{
+    close(archive->fd);
+    free(archive->directory);
+    bag_safetensors_free(&archive->tensors);
+}
+
+static bool list_arrays(const struct bag_archive *archive, struct bag_file_names *names,
+                        struct bag_problem *problem)
+{
+    const struct cJSON *cursor = NULL;
+    size_t place = 0;
     struct bag_npz_member member;
     struct bag_problem unsupported;
-    size_t cursor = 0;
-    while (bag_npz_next(npz, &cursor, &member)) {
-        bool ok = read_member(fd, npz, &member, BAG_DTYPE_COUNT, file, &unsupported);
-        if (!add_file(names, member.name.data, member.name.bytes, ok ? file : NULL, problem))
-            return false;
+    bool ok = true;
+    while (ok && archive->is_npz && bag_npz_next(&archive->npz, &place, &member)) {
+        struct bag_table_file file = archive->file;
+        bool is_array = read_member(archive, &member, BAG_DTYPE_COUNT, &file, &unsupported);
+        ok = add_file(names, member.name.data, member.name.bytes, is_array ? &file : NULL, problem);
     }
-    return sort_names(names, problem);
+    for (const char *name;
+         ok && !archive->is_npz && (name = bag_safetensors_next(&archive->tensors, &cursor));) {
+        struct bag_safetensors_tensor tensor;
+        struct bag_table_file file = archive->file;
+        bool is_array =
+            bag_safetensors_describe_at(&archive->tensors, cursor, &tensor, &unsupported) &&
+            take_tensor(archive, &tensor, &file, &unsupported);
+        ok = add_file(names, name, strlen(name), is_array ? &file : NULL, problem);
+    }
+    return ok && sort_names(names, problem);
 }
 
-static bool reject_member(int fd, const struct bag_npz *npz, const struct bag_table_file *file,
-                          const char *name, size_t found, struct bag_problem *problem)
+bool bag_archive_list(const struct bag_archive *archive, struct bag_file_names *names,
+                      struct bag_problem *problem)
+{
+    return list_arrays(archive, names, problem) || bag_file_reject(archive->file.path, problem);
+}
+
+static bool find_array(const struct bag_archive *archive, const char *name,
+                       enum bag_dtype override_dtype, struct bag_table_file *file,
+                       struct bag_problem *problem)
 {
     struct bag_file_names names = {.count = 0};
-    struct bag_table_file any = *file;
+    struct bag_npz_member member;
+    struct bag_safetensors_tensor tensor;
+    size_t found = archive->is_npz ? bag_npz_find(&archive->npz, name, &member)
+                                   : bag_safetensors_has(&archive->tensors, name);
+    if (found == 1)
+        return archive->is_npz
+                   ? read_member(archive, &member, override_dtype, file, problem)
+                   : bag_safetensors_describe(&archive->tensors, name, &tensor, problem) &&
+                         take_tensor(archive, &tensor, file, problem);
     if (found > 1)
         return bag_problem_set(problem, BAG_ERROR_FILE, "the archive has two members '%s'",
                                bag_quote(name, strlen(name)).text);
-    if (list_members(fd, npz, &any, &names, problem))
-        bag_file_reject_name("array", name, &names, problem);
+    if (list_arrays(archive, &names, problem))
+        reject_name(archive->is_npz ? "array" : "tensor", name, &names, problem);
     bag_file_names_free(&names);
     return false;
 }
 
-static bool find_member(int fd, const struct bag_npz *npz, const char *name,
-                        enum bag_dtype override_dtype, struct bag_table_file *file,
-                        struct bag_problem *problem)
+bool bag_archive_array(const struct bag_archive *archive, const char *name,
+                       enum bag_dtype override_dtype, struct bag_table_file *file,
+                       struct bag_problem *problem)
 {
-    struct bag_npz_member member;
-    size_t found = bag_npz_find(npz, name, &member);
-    return found == 1 ? read_member(fd, npz, &member, override_dtype, file, problem)
-                      : reject_member(fd, npz, file, name, found, problem);
+    *file = archive->file;
+    return find_array(archive, name, override_dtype, file, problem) ||
+           bag_file_reject(archive->file.path, problem);
 }
 
-bool bag_table_member_open(const char *path, const char *member, enum bag_dtype override_dtype,
-                           struct bag_table_file *file, struct bag_problem *problem)
+/* ---- notes ----------------------------------------------------------------------------------- */
+
+static bool add_note(struct bag_file_notes *notes, struct bag_safetensors_note note,
+                     struct bag_problem *problem)
 {
-    struct stat state;
-    struct bag_npz npz;
-    void *directory;
-    int fd = bag_file_open(path, &state, problem);
-    if (fd < 0)
-        return bag_file_reject(path, problem);
-    bag_file_remember(file, path, &state);
-    bool ok = read_directory(fd, (uint64_t)state.st_size, &npz, &directory, problem);
-    if (ok) {
-        ok = find_member(fd, &npz, member, override_dtype, file, problem);
-        free(directory);
-    }
-    close(fd);
-    return ok || bag_file_reject(path, problem);
+    struct bag_safetensors_note *grown = grow(notes->notes, notes->count, sizeof *grown);
+    if (!grown)
+        return bag_problem_no_memory(problem);
+    notes->notes = grown;
+    grown[notes->count++] = note;
+    return true;
 }
 
-bool bag_file_list_members(const char *path, struct bag_file_names *names,
-                           struct bag_problem *problem)
+bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_notes *notes,
+                         struct bag_problem *problem)
 {
-    struct stat state;
-    struct bag_npz npz;
-    struct bag_table_file file;
-    void *directory;
-    int fd = bag_file_open(path, &state, problem);
-    if (fd < 0)
-        return bag_file_reject(path, problem);
-    bag_file_remember(&file, path, &state);
-    bool ok = read_directory(fd, (uint64_t)state.st_size, &npz, &directory, problem);
-    if (ok) {
-        ok = list_members(fd, &npz, &file, names, problem);
-        free(directory);
-    }
-    close(fd);
-    return ok || bag_file_reject(path, problem);
+    struct bag_archive archive;
+    struct bag_safetensors_note note;
+    const struct cJSON *cursor = NULL;
+    bool ok = true;
+    *notes = (struct bag_file_notes){.count = 0};
+    if (!file->has_notes)
+        return true;
+    if (!bag_archive_open(file->path, &archive, problem))
+        return false;
+    notes->tensors = archive.tensors;
+    archive.tensors = (struct bag_safetensors){0};
+    bag_archive_close(&archive);
+    while (ok && bag_safetensors_next_note(&notes->tensors, &cursor, &note))
+        ok = add_note(notes, note, problem);
+    if (!ok)
+        bag_file_notes_free(notes);
+    return ok;
+}
+
+void bag_file_notes_free(struct bag_file_notes *notes)
+{
+    bag_safetensors_free(&notes->tensors);
+    free(notes->notes);
+    *notes = (struct bag_file_notes){.count = 0};
 }

@@ -89,14 +89,6 @@ struct bag_table_file {
 bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
                          struct bag_table_file *file, struct bag_problem *problem);
 
-/* The same of a tensor in a safetensors file; a scalar is opened, too. */
-bool bag_table_tensor_open(const char *path, const char *tensor, struct bag_table_file *file,
-                           struct bag_problem *problem);
-
-/* The same of an array in an .npz file, a scalar, too; `override_dtype` as above. */
-bool bag_table_member_open(const char *path, const char *member, enum bag_dtype override_dtype,
-                           struct bag_table_file *file, struct bag_problem *problem);
-
 /* The same of a file without a header: little-endian elements in C order. The first of the `rank`
  * dimensions may be -1, for as many as the file holds. */
 bool bag_table_raw_open(const char *path, enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
@@ -253,8 +245,7 @@ bool bag_file_reject_scalar(struct bag_problem *problem);
 /* Reads `bytes` at a place; fewer are a failure. */
 bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_problem *problem);
 
-/* Names of the tensors of a safetensors file, of its index of parts, or of the members of an .npz
- * file. */
+/* Names of the arrays of an archive, or of the tensors of an index of parts. */
 struct bag_file_names {
     char **names;                 /* owned; in the file's order */
     char **sorted;                /* owned; the same ones */
@@ -262,10 +253,6 @@ struct bag_file_names {
                                      pooled; NULL: of an index of parts */
     size_t count;
 };
-bool bag_file_list_tensors(const char *path, struct bag_file_names *names,
-                           struct bag_problem *problem);
-bool bag_file_list_members(const char *path, struct bag_file_names *names,
-                           struct bag_problem *problem);
 bool bag_file_list_index(const char *path, struct bag_file_names *names,
                          struct bag_problem *problem);
 void bag_file_names_free(struct bag_file_names *names);
@@ -273,6 +260,28 @@ void bag_file_names_free(struct bag_file_names *names);
 /* The name that is the first `bytes` of `base`, and the suffix; NULL: there is none. */
 const char *bag_file_names_find(const struct bag_file_names *names, const char *base, size_t bytes,
                                 const char *suffix);
+
+/* An open archive of named arrays: a safetensors file, or, by its name, an .npz file. */
+struct bag_archive {
+    struct bag_table_file file; /* that holds them, without an array */
+    bool is_npz;
+    int fd;
+    struct bag_safetensors tensors; /* its header, owned; */
+    struct bag_npz npz;             /* or its directory, */
+    void *directory;                /* owned */
+};
+bool bag_archive_open(const char *path, struct bag_archive *archive, struct bag_problem *problem);
+void bag_archive_close(struct bag_archive *archive);
+
+/* Lists its arrays. In any case bag_file_names_free is due. */
+bool bag_archive_list(const struct bag_archive *archive, struct bag_file_names *names,
+                      struct bag_problem *problem);
+
+/* Opens one of them, a scalar, too; `override_dtype` is for .npz files, as in bag_npy_parse. Where
+ * there is none of that name, *problem says which there are. */
+bool bag_archive_array(const struct bag_archive *archive, const char *name,
+                       enum bag_dtype override_dtype, struct bag_table_file *file,
+                       struct bag_problem *problem);
 
 /* All that __metadata__ of a file says; none where it has none. */
 struct bag_file_notes {
@@ -290,9 +299,5 @@ char *bag_file_find_part(const char *index_path, const char *tensor, struct bag_
 
 /* Says which names there are, where none was said; returns false. */
 bool bag_file_reject_choice(const struct bag_file_names *names, struct bag_problem *problem);
-
-/* Says that a name is not among those, and which are; returns false. `what` is "tensor". */
-bool bag_file_reject_name(const char *what, const char *name, const struct bag_file_names *names,
-                          struct bag_problem *problem);
 
 #endif

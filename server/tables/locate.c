@@ -1,6 +1,7 @@
 /* Which files a configured table is made of: one file of some format, files in parts, or what
  * is in a folder; with keys or without. See bag_source_locate in source.h. */
 #include "load.h"
+#include "server/system/files.h"
 #include "source.h"
 
 #include <dirent.h>
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- paths and files of a source ------------------------------------------------------------- */
 
@@ -60,11 +60,6 @@ static struct bag_table_file *add_keys(struct bag_source *source, struct bag_pro
     return add_file(&source->key_files, &source->num_key_files, problem);
 }
 
-static bool exists(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
-
 static bool is_set(const char *text)
 {
     return text && *text;
@@ -75,27 +70,12 @@ static bool is_set(const char *text)
 #define VALUES "values"
 #define KEYS   "keys"
 
-/* An archive of named arrays: a safetensors file or an .npz file. */
-struct archive {
-    const char *path;
-    bool tensors; /* safetensors */
-};
-
-static bool list_archive(const struct archive *archive, struct bag_file_names *names,
-                         struct bag_problem *problem)
-{
-    return archive->tensors ? bag_file_list_tensors(archive->path, names, problem)
-                            : bag_file_list_members(archive->path, names, problem);
-}
-
-static bool open_array(const struct archive *archive, const char *name, enum bag_dtype dtype,
+static bool open_array(const struct bag_archive *archive, const char *name, enum bag_dtype dtype,
                        struct bag_table_file *file, struct bag_problem *problem)
 {
-    if (!(archive->tensors ? bag_table_tensor_open(archive->path, name, file, problem)
-                           : bag_table_member_open(archive->path, name, dtype, file, problem)))
-        return false;
-    return file->npy.rank > 0 || bag_file_reject_scalar(problem) ||
-           bag_file_reject(archive->path, problem);
+    return bag_archive_array(archive, name, dtype, file, problem) &&
+           (file->npy.rank > 0 || bag_file_reject_scalar(problem) ||
+            bag_file_reject(file->path, problem));
 }
 
 static bool has_name(const struct bag_file_names *names, const char *name)
@@ -119,27 +99,22 @@ static const char *find_only_table(const struct bag_file_names *names)
 }
 
 /* torch.save writes a zip archive, which reads as an .npz file of other arrays. */
-static bool is_torch_archive(const struct archive *archive, const struct bag_file_names *names)
-{
-    bool found = false;
-    for (size_t i = 0; !archive->tensors && i < names->count; i++)
-        found |= bag_has_suffix(names->names[i], "/data.pkl");
-    return found;
-}
-
-static bool reject_choice(const struct archive *archive, const struct bag_file_names *names,
+static bool reject_choice(const struct bag_archive *archive, const struct bag_file_names *names,
                           struct bag_problem *problem)
 {
     struct bag_table_file file;
-    if (is_torch_archive(archive, names))
-        return bag_problem_set(problem, BAG_ERROR_FILE,
-                               "%s: it looks like what torch.save wrote: export it with "
-                               "proto/clients/python/bagserve_export.py",
-                               archive->path);
+    for (size_t i = 0; archive->is_npz && i < names->count; i++) {
+        if (bag_has_suffix(names->names[i], "/data.pkl"))
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "%s: it looks like what torch.save wrote: export it with "
+                                   "proto/clients/python/bagserve_export.py",
+                                   archive->file.path);
+    }
     if (names->count == 1 && !open_array(archive, names->names[0], BAG_DTYPE_COUNT, &file, problem))
         return false;
     bag_file_reject_choice(names, problem);
-    bag_problem_prefix(problem, "%s: name the table, as PATH#TENSOR or \"tensor\"", archive->path);
+    bag_problem_prefix(problem, "%s: name the table, as PATH#TENSOR or \"tensor\"",
+                       archive->file.path);
     return false;
 }
 
@@ -155,7 +130,7 @@ static const char *choose_keys(const struct bag_model_config *model,
 }
 
 /* The array that is the table, and that of its keys or NULL: as configured, or by their names. */
-static bool choose_arrays(const struct bag_model_config *model, const struct archive *archive,
+static bool choose_arrays(const struct bag_model_config *model, const struct bag_archive *archive,
                           const struct bag_file_names *names, const char **values,
                           const char **keys, struct bag_problem *problem)
 {
@@ -168,20 +143,23 @@ static bool choose_arrays(const struct bag_model_config *model, const struct arc
     return true;
 }
 
-static bool open_archive(struct bag_source *source, const struct archive *archive,
-                         struct bag_problem *problem)
+static bool open_archive(struct bag_source *source, const char *path, struct bag_problem *problem)
 {
+    struct bag_archive archive;
     struct bag_file_names names = {.count = 0};
     const char *values, *keys;
     struct bag_table_file *file;
-    bool ok = list_archive(archive, &names, problem) &&
-              choose_arrays(source->model, archive, &names, &values, &keys, problem) &&
+    if (!bag_archive_open(path, &archive, problem))
+        return false;
+    bool ok = bag_archive_list(&archive, &names, problem) &&
+              choose_arrays(source->model, &archive, &names, &values, &keys, problem) &&
               (file = add_values(source, problem)) &&
-              open_array(archive, values, source->model->datatype, file, problem) &&
-              bag_split_open(source, &names, values, archive->tensors, problem) &&
+              open_array(&archive, values, source->model->datatype, file, problem) &&
+              bag_split_open(source, &archive, &names, values, problem) &&
               (!keys || ((file = add_keys(source, problem)) &&
-                         open_array(archive, keys, BAG_DTYPE_COUNT, file, problem)));
+                         open_array(&archive, keys, BAG_DTYPE_COUNT, file, problem)));
     bag_file_names_free(&names);
+    bag_archive_close(&archive);
     return ok;
 }
 
@@ -189,9 +167,13 @@ static bool open_archive(struct bag_source *source, const struct archive *archiv
 static bool open_part(struct bag_source *source, const char *index, const char *tensor,
                       struct bag_table_file *file, struct bag_problem *problem)
 {
+    struct bag_archive archive;
     const char *path = keep(source, bag_file_find_part(index, tensor, problem), problem);
-    return path &&
-           open_array(&(struct archive){path, true}, tensor, BAG_DTYPE_COUNT, file, problem);
+    if (!path || !bag_archive_open(path, &archive, problem))
+        return false;
+    bool ok = open_array(&archive, tensor, BAG_DTYPE_COUNT, file, problem);
+    bag_archive_close(&archive);
+    return ok;
 }
 
 /* A table and its keys, which may be in another part. */
@@ -230,10 +212,8 @@ static bool open_file(struct bag_source *source, const char *path, struct bag_pr
         return open_raw(source, path, problem);
     if (bag_has_suffix(path, ".index.json"))
         return open_parts(source, path, problem);
-    if (bag_has_suffix(path, ".safetensors"))
-        return open_archive(source, &(struct archive){path, true}, problem);
-    if (bag_has_suffix(path, ".npz"))
-        return open_archive(source, &(struct archive){path, false}, problem);
+    if (bag_has_suffix(path, ".safetensors") || bag_has_suffix(path, ".npz"))
+        return open_archive(source, path, problem);
     return (file = add_values(source, problem)) &&
            bag_table_file_open(path, source->model->datatype, file, problem);
 }
@@ -428,15 +408,15 @@ static bool open_folder(struct bag_source *source, const char *folder, struct ba
         return false;
     if (index)
         return open_parts(source, index, problem);
-    if (!exists(keys) && exists(values))
+    if (!bag_file_exists(keys) && bag_file_exists(values))
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "%s: the folder holds values.npy without keys.npy; put that there, "
                                "too, or name the file in place of the folder",
                                folder);
-    if (exists(keys))
+    if (bag_file_exists(keys))
         return find_beside(source, folder, problem) && open_keys(source, keys, problem) &&
                open_file(source, values, problem);
-    if (exists(key) || exists(vector))
+    if (bag_file_exists(key) || bag_file_exists(vector))
         return find_beside(source, folder, problem) && open_raw_pair(source, key, vector, problem);
     if (!find_dump(source, folder, table, &ranks, problem))
         return false;

@@ -132,8 +132,9 @@ bool bag_split_is_scale(const struct bag_file_names *names, const char *name);
 
 /* Opens the scales, and biases, of the array `values` of an archive, the source's first file, where
  * it has some: unless the source imports, this is an error that says how to convert them. */
-bool bag_split_open(struct bag_source *source, const struct bag_file_names *names,
-                    const char *values, bool tensors, struct bag_problem *problem);
+bool bag_split_open(struct bag_source *source, const struct bag_archive *archive,
+                    const struct bag_file_names *names, const char *values,
+                    struct bag_problem *problem);
 
 /* Rejects a tensor of a file in parts, the source's first file, that has scales in any part, whose
  * tensors are `names`: they are not put together. */

@@ -88,21 +88,20 @@ static bool check_shape(const struct bag_source *source, const struct bag_table_
                            is_signed ? ", or one number for all" : "");
 }
 
-static bool open_one(struct bag_source *source, const char *name, const char *values, bool tensors,
-                     struct bag_problem *problem)
+static bool open_one(struct bag_source *source, const struct bag_archive *archive, const char *name,
+                     const char *values, struct bag_problem *problem)
 {
     struct bag_table_file *file = &source->scales[source->num_scales];
-    const char *path = source->files[0].path;
-    if (!(tensors ? bag_table_tensor_open(path, name, file, problem)
-                  : bag_table_member_open(path, name, BAG_DTYPE_COUNT, file, problem)) ||
+    if (!bag_archive_array(archive, name, BAG_DTYPE_COUNT, file, problem) ||
         !check_shape(source, file, name, values, problem))
         return false;
     source->num_scales++;
     return true;
 }
 
-bool bag_split_open(struct bag_source *source, const struct bag_file_names *names,
-                    const char *values, bool tensors, struct bag_problem *problem)
+bool bag_split_open(struct bag_source *source, const struct bag_archive *archive,
+                    const struct bag_file_names *names, const char *values,
+                    struct bag_problem *problem)
 {
     const struct bag_npy *npy = &source->files[0].npy;
     const char *scale = find_scale(names, values, npy->dtype);
@@ -127,8 +126,8 @@ bool bag_split_open(struct bag_source *source, const struct bag_file_names *name
     source->scales = calloc(2, sizeof *source->scales);
     if (!source->scales)
         return bag_problem_no_memory(problem);
-    return open_one(source, scale, values, tensors, problem) &&
-           (!bias || open_one(source, bias, values, tensors, problem));
+    return open_one(source, archive, scale, values, problem) &&
+           (!bias || open_one(source, archive, bias, values, problem));
 }
 
 bool bag_split_check_parts(const struct bag_source *source, const char *index,

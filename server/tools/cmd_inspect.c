@@ -258,17 +258,19 @@ static bool add_tensor(struct tensors *tensors, const char *name, const struct b
     return true;
 }
 
-static bool list_archive(struct tensors *tensors, const char *path, bool safetensors,
-                         struct bag_problem *problem)
+static bool list_archive(struct tensors *tensors, const char *path, struct bag_problem *problem)
 {
+    struct bag_archive archive;
     struct bag_file_names names = {.count = 0};
-    bool ok = (safetensors ? bag_file_list_tensors(path, &names, problem)
-                           : bag_file_list_members(path, &names, problem)) &&
-              make_room(tensors, names.count, problem);
+    if (!bag_archive_open(path, &archive, problem))
+        return false;
+    bool ok =
+        bag_archive_list(&archive, &names, problem) && make_room(tensors, names.count, problem);
     for (size_t i = 0; ok && i < names.count; i++)
         ok = add_tensor(tensors, names.names[i], names.files[i].path ? &names.files[i] : NULL,
                         problem);
     bag_file_names_free(&names);
+    bag_archive_close(&archive);
     return ok;
 }
 
@@ -289,7 +291,7 @@ static bool list_tensors(struct tensors *tensors, const struct bag_source *sourc
 {
     const char *path = source->model->path;
     if (bag_has_suffix(path, ".safetensors") || bag_has_suffix(path, ".npz"))
-        return list_archive(tensors, path, bag_has_suffix(path, ".safetensors"), problem);
+        return list_archive(tensors, path, problem);
     return !opened || list_files(tensors, source, problem);
 }
 

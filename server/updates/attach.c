@@ -72,7 +72,7 @@ static bool needs_journal(const struct bag_updates *updates, const struct bag_up
     if (!dir || !table->memory->map)
         return dir;
     int length = snprintf(folder, sizeof folder, "%s/%s", dir, table->name);
-    return length < 0 || (size_t)length >= sizeof folder || access(folder, F_OK) == 0;
+    return length < 0 || (size_t)length >= sizeof folder || bag_file_exists(folder);
 }
 
 /* The stream of a model's name, with its journal; NULL with *problem. */

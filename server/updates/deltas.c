@@ -30,12 +30,6 @@ struct delta {
     struct bag_arena arena;
 };
 
-static bool exists(const char *path)
-{
-    struct stat status;
-    return stat(path, &status) == 0;
-}
-
 /* Reads a file of the folder. */
 static bool load(const struct delta *delta, const char *name, struct bag_table_memory *memory,
                  struct bag_problem *problem)
@@ -51,7 +45,7 @@ static bool has_file(const struct delta *delta, const char *name)
 {
     char path[DELTA_PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s", delta->folder, name);
-    return exists(path);
+    return bag_file_exists(path);
 }
 
 static struct bag_tensor tensor_of(const struct bag_table_memory *memory)
@@ -122,7 +116,7 @@ static bool name_delta(struct delta *delta, const char *folder, uint64_t number)
 bool bag_updates_has_delta(const char *folder, uint64_t number)
 {
     struct delta delta;
-    return folder && name_delta(&delta, folder, number) && exists(delta.folder);
+    return folder && name_delta(&delta, folder, number) && bag_file_exists(delta.folder);
 }
 
 /* ---- while a table is loaded ----------------------------------------------------------------- */
@@ -144,7 +138,7 @@ bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, ui
 {
     while (folder && live->through + 1 < end) {
         struct delta delta;
-        if (!name_delta(&delta, folder, live->through + 1) || !exists(delta.folder))
+        if (!name_delta(&delta, folder, live->through + 1) || !bag_file_exists(delta.folder))
             break;
         if (!load_and_apply(&delta, live, live->through + 1, problem))
             return false;
