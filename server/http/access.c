@@ -111,3 +111,13 @@ void bag_http_access_end(const struct bag_http_access *access, const struct bag_
     if (slow || options->access_log == BAG_SWITCH_ON)
         log_request(access, job, reply, took_us, slow);
 }
+
+void bag_http_access_reject(const struct bag_option_values *options, struct bag_recorder *recorder,
+                            int status, const char *reason)
+{
+    bag_metrics_on_answer(recorder, status, 0, 0);
+    bag_metrics_on_rejection(recorder, NULL, bag_http_status_reason(status), NULL);
+    if (options->access_log == BAG_SWITCH_ON)
+        bag_log_often(BAG_LOG_LEVEL_INFO, "request", BAG_LOG_NUMBER("status", status),
+                      BAG_LOG_TEXT("error", reason));
+}

@@ -31,4 +31,9 @@ void bag_http_access_keep_id(struct bag_http_access *access, const struct bag_in
 void bag_http_access_end(const struct bag_http_access *access, const struct bag_job *job,
                          const struct bag_http_reply *reply, uint64_t now_ms);
 
+/* Counts and logs what the library answered with this status, for this reason, before there was a
+ * request: it says neither to whom nor what was asked. */
+void bag_http_access_reject(const struct bag_option_values *options, struct bag_recorder *recorder,
+                            int status, const char *reason);
+
 #endif

@@ -117,7 +117,7 @@ void bag_http_connection_end(struct bag_http_connections *connections,
                              struct bag_http_connection *connection);
 
 /* False where the client has ended its side, or has gone; a suspended connection does not notice by
- * itself. */
+ * itself. Of such a one, any thread. */
 bool bag_http_connection_is_open(const struct bag_http_connection *connection);
 
 /* How long ago the last bytes came, to some milliseconds; 0 of a Unix socket. They may have waited

@@ -17,9 +17,6 @@
 /* So many requests in the queue are not worth finding out whose client has gone. */
 #define FEW_WAITING 4
 
-/* Nor is it for one that has waited for less than this. */
-#define QUICK_NS 1000000000u
-
 static const struct bag_option_values *options_of(const struct bag_http_request *request)
 {
     return &request->context->service->config->options;
@@ -252,7 +249,7 @@ static bool is_client_connected(struct bag_job *job)
 {
     const struct bag_http_request *request = request_of(job);
     bool is_quick = request->context->engine.queue.load.waiting <= FEW_WAITING &&
-                    uv_hrtime() - job->queued_ns < QUICK_NS;
+                    uv_hrtime() - job->queued_ns < BAG_HTTP_QUICK_NS;
     return is_quick || request->calls->is_connected(request);
 }
 

@@ -333,6 +333,6 @@ void bag_http_mhd_on_log(void *context, const char *format, va_list arguments)
     const char *status = strstr(text, status_is);
     bag_log(BAG_LOG_LEVEL_DEBUG, "http", BAG_LOG_TEXT("message", text));
     if (status)
-        bag_http_count_rejection(mhd->context,
-                                 (int)strtol(status + sizeof status_is - 1, NULL, 10));
+        bag_http_access_reject(&mhd->context->service->config->options, mhd->context->recorder,
+                               (int)strtol(status + sizeof status_is - 1, NULL, 10), text);
 }

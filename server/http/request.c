@@ -88,6 +88,7 @@ static enum bag_http_outcome push(struct bag_http_request *request,
         return BAG_HTTP_LATER;
     request->work.run = run;
     request->work.client = bag_http_peer_client(request->line.peer);
+    request->pushed_ns = uv_hrtime();
     prepare_return(request);
     bag_workers_push(request->context->engine.workers, &request->work, order);
     return BAG_HTTP_SUSPEND;
@@ -110,11 +111,17 @@ void bag_http_request_made(struct bag_http_request *request)
     bag_job_push_finished(&request->context->engine, &request->job);
 }
 
+/* Its connection is suspended: nobody else touches the socket. */
 static void run_on_worker(struct bag_work *work)
 {
     struct bag_http_request *request =
         (void *)((char *)work - offsetof(struct bag_http_request, work));
-    request->make_reply(request);
+    bool is_quick = uv_hrtime() - request->pushed_ns < BAG_HTTP_QUICK_NS;
+    if (is_quick || request->calls->is_connected(request))
+        request->make_reply(request);
+    else
+        bag_http_reply_error(&request->reply, BAG_ERROR_CANCELLED,
+                             "the client has closed the connection");
     bag_http_request_made(request);
 }
 
@@ -376,10 +383,4 @@ void bag_http_requests_free(struct bag_http_context *context)
         free(context->spare);
         context->spare = next;
     }
-}
-
-void bag_http_count_rejection(const struct bag_http_context *context, int status)
-{
-    bag_metrics_on_answer(context->recorder, status, 0, 0);
-    bag_metrics_on_rejection(context->recorder, NULL, bag_http_status_reason(status), NULL);
 }

@@ -21,8 +21,9 @@
 
 struct bag_http_context;
 
-/* Counts what was answered with this status before there was a request. */
-void bag_http_count_rejection(const struct bag_http_context *context, int status);
+/* A request that has waited for less than this is not worth finding out whether its client has
+ * gone; one whose client has ended his side is answered by then. */
+#define BAG_HTTP_QUICK_NS UINT64_C(1000000000)
 
 /* What the requests of one server share. A member of the server, which owns it. */
 struct bag_http_context {
@@ -91,6 +92,7 @@ struct bag_http_request {
     enum bag_coding coding; /* of the body */
     uint64_t expected_ns;   /* work that the announced body lets expect; 0: not known */
     struct bag_work work;   /* of bag_http_request_elsewhere */
+    uint64_t pushed_ns;     /* when it was given to the workers, on uv_hrtime's clock */
     void (*make_reply)(struct bag_http_request *request);
     struct bag_http_reply reply;
 };

@@ -143,3 +143,15 @@ def test_slow_requests(directory):
         expect_equal([(e["level"], e["event"], e["request_id"]) for e in lines],
                      [("warning", "slow request", "late")])
         expect(lines[0]["duration_us"] >= 200_000, f"{lines}")
+
+
+def test_what_the_library_rejects(directory):
+    """It says the status and why, and not of whom."""
+    with Server("--table", f"items={save(directory / 'items.npy')}", "--access-log", "on") as server, \
+            Raw(server) as raw:
+        raw.send(b"GET / HTTP/2.0\r\n\r\n")
+        expect_equal(raw.reply().status, 505)
+        (line,) = request_lines(server, 1)
+        expect_equal(line["status"], 505)
+        expect("505" in line["error"], line)
+        expect("client" not in line and "path" not in line, line)

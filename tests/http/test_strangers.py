@@ -1,14 +1,17 @@
 """Whoever has not sent all of a request, or has no business here, keeps nobody else from anything; and
 what becomes of requests is counted as it was."""
 
+import contextlib
 import re
 import socket
+import time
 
 import numpy as np
 import pytest
 
 import control
 from harness import Server, expect, expect_equal, wait_until
+from held import held_workers, wait_until_queued
 from lifecycle import TABLE, check_table, save
 from v2 import Client, Raw, Tensor, head, infer_body
 
@@ -168,3 +171,25 @@ def test_half_closed_clients_are_answered(directory):
         check_table(client)
         for raw in idle:
             raw.close()
+
+
+def test_documents_for_nobody(directory):
+    """Of those who have waited for a second, who has left gets none; who asks and listens does."""
+    with Server("--table", f"items={save(directory / 'items.npy')}", "--workers", 1) as server, \
+            contextlib.ExitStack() as stack:
+        with held_workers(server):
+            kept, *gone = [stack.enter_context(Raw(server)) for _ in range(31)]
+            for raw in [kept] + gone:
+                raw.send(head("GET", "/metrics"))
+            wait_until_queued(server, [kept] + gone)
+            for raw in gone:
+                raw.close()
+            long_s = time.monotonic() + 1.1
+            wait_until(lambda: time.monotonic() > long_s, "time stands still")
+        kept.reply().expect(200)
+        with Client(server) as client:
+            wait_until(lambda: rejected(client, "cancelled") == len(gone), "made for nobody")
+        with Raw(server) as raw:
+            raw.send(head("GET", "/metrics"))
+            raw.socket.shutdown(socket.SHUT_WR)
+            raw.reply().expect(200)
