@@ -139,8 +139,8 @@ def fastapi_is_missing():
     return found.stderr.strip().splitlines()[-1] if found.returncode else ""
 
 
-def ask(server, query, first_id=0):
-    """One request of that shape: the reply's bytes, and those of the JSON in front of tensors."""
+def request_of(server, query, first_id=0):
+    """One request of that shape."""
     ids = [(first_id + 7919 * i) % query.rows for i in range(query.bags * query.ids)]
     offsets = [bag * query.ids for bag in range(query.bags)]
     inputs, binary = [], b""
@@ -158,9 +158,13 @@ def ask(server, query, first_id=0):
         header["parameters"] = {"binary_data_output": True}
     head = json.dumps(header).encode()
     headers = {} if query.json else {"Inference-Header-Content-Length": str(len(head))}
-    request = urllib.request.Request(
+    return urllib.request.Request(
         f"http://127.0.0.1:{server.port}/v2/models/{query.model}/infer", head + binary, headers)
-    with urllib.request.urlopen(request, timeout=START_S) as reply:
+
+
+def ask(server, query, first_id=0):
+    """One request of that shape: the reply's bytes, and those of the JSON in front of tensors."""
+    with urllib.request.urlopen(request_of(server, query, first_id), timeout=START_S) as reply:
         body = reply.read()
         return body, int(reply.headers.get("Inference-Header-Content-Length") or 0)
 
