@@ -3,6 +3,7 @@
 #include "config/config.h"
 #include "proto/network.h"
 #include "proto/proxy.h"
+#include "proto/text.h"
 #include "server/http/message.h"
 #include "server/system/crew.h"
 #include "server/system/sockets.h"
@@ -271,12 +272,17 @@ static bool open_standard_streams(void)
 static int run_command(int argc, char *argv[])
 {
     const char *command = argc > 1 ? argv[1] : "";
+    struct bag_quoted written = bag_quote(command, strlen(command));
+    struct bag_suggestion suggestion = {.written = written.text};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        bag_suggest_offer(&suggestion, commands[i].name);
         if (strcmp(commands[i].name, command) == 0)
             return commands[i].run(argc - 2, argv + 2);
     }
     if (*command)
-        fprintf(stderr, "bagserve: unknown command '%s'; 'bagserve help' lists them\n", command);
+        fprintf(stderr,
+                "bagserve: unknown command '%s'; did you mean '%s'? 'bagserve help' lists them\n",
+                written.text, suggestion.nearest);
     else
         print_help(stderr);
     return BAG_EXIT_USAGE;

@@ -28,6 +28,7 @@ def test_help_and_version():
     for arguments in ([], ["servee"]):
         ended = run(*arguments)
         expect(ended.returncode != 0 and "serve" in ended.stderr, f"{arguments}: {ended}")
+    expect("unknown command 'inspct'; did you mean 'inspect'?" in run("inspct").stderr, "no suggestion")
 
 
 COMPLETERS = {
