@@ -231,7 +231,7 @@ struct bag_tile_set {
     /* Rows of several tiles of so many vectors each; NULL: those of the next larger are taken. */
     bag_block_fn *split[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
     /* Rows of one tile in bags of one entry that nothing divides; NULL: there is none. */
-    bag_singles_fn *singles[BAG_TILE_VECTORS + 1];
+    bag_singles_fn *singles[BAG_MODE_COUNT][BAG_TILE_VECTORS + 1];
     size_t largest_tile; /* vectors of the largest of them */
     size_t bits;         /* of an element */
     size_t lanes;        /* of a vector */

@@ -493,9 +493,9 @@ BAG_LANE void V(pool_bags)(const struct bag_block *block, enum bag_row_kind kind
 
 /* Pools a block of bags of one tile and one entry each, that nothing divides; returns false at one
  * of another length. So few instructions let many rows be loaded at once. */
-BAG_LANE bool V(pool_singles)(const struct bag_block *block, enum bag_row_kind kind, int vectors)
+BAG_LANE bool V(pool_singles)(const struct bag_block *block, enum bag_row_kind kind,
+                              enum bag_mode mode, int vectors)
 {
-    const enum bag_mode mode = BAG_MODE_PLAIN;
     const struct bag_rows copy = bag_rows_of(block, bag_kind_bits(kind)), *rows = &copy;
     const struct V(tile) tile = V(only_tile)(rows, kind, vectors);
     const size_t ahead = rows->out_bytes * (vectors <= 4 ? 8 : 2);

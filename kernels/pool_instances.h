@@ -212,10 +212,10 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
         vector##_pool_bags(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors, false); \
     }
 
-#define SINGLES(vector, kind, mode, vectors)                              \
-    static bool kind##_singles_##vectors(const struct bag_block *block)   \
-    {                                                                     \
-        return vector##_pool_singles(block, BAG_KIND_OF_##kind, vectors); \
+#define SINGLES(vector, kind, mode, vectors)                                               \
+    static bool kind##_##mode##_singles_##vectors(const struct bag_block *block)           \
+    {                                                                                      \
+        return vector##_pool_singles(block, BAG_KIND_OF_##kind, BAG_MODE_##mode, vectors); \
     }
 
 #define SPLIT(vector, kind, mode, vectors)                                             \
@@ -231,7 +231,7 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
 #endif
 
 #define WHOLE_NAME(vector, kind, mode, vectors)   [vectors] = kind##_##mode##_##vectors,
-#define SINGLES_NAME(vector, kind, mode, vectors) [vectors] = kind##_singles_##vectors,
+#define SINGLES_NAME(vector, kind, mode, vectors) [vectors] = kind##_##mode##_singles_##vectors,
 #define SPLIT_NAME(vector, kind, mode, vectors)   [vectors] = kind##_##mode##_split_##vectors,
 #define COUNT(vector, kind, mode, vectors)        vectors
 
@@ -256,6 +256,16 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
 #define OTHER_TILES_F32(X, ...)
 #define OTHER_TILES_F64(X, ...)
 
+/* Kinds that have bags of one entry with a weight, too: where these are as short as the rest. */
+#define WEIGHTED_SINGLES_INT8(X, ...)
+#define WEIGHTED_SINGLES_INT4(X, ...)
+#define WEIGHTED_SINGLES_E4M3(X, ...)
+#define WEIGHTED_SINGLES_E5M2(X, ...)
+#define WEIGHTED_SINGLES_F16(X, ...)
+#define WEIGHTED_SINGLES_BF16(X, ...)
+#define WEIGHTED_SINGLES_F32(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
+#define WEIGHTED_SINGLES_F64(X, ...) BAG_WHOLE_TILES(X, __VA_ARGS__)
+
 #define SPLIT_TILES(X, vector, kind, mode) \
     BAG_SPLIT_TILES(X, vector, kind, mode) OTHER_TILES_##kind(X, vector, kind, mode)
 #define WIDE_TILES(X, vector, kind, mode) WIDE_TILES_##kind(X, vector, kind, mode)
@@ -265,34 +275,35 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
 #define ONE_TILE(X, vector, kind, mode) \
     NARROW(X, vector, kind, mode) BAG_WHOLE_TILES(X, vector, kind, mode)
 
-#define KERNEL(vector, kind, element_bits)                                \
-    ONE_TILE(WHOLE, vector, kind, PLAIN)                                  \
-    ONE_TILE(WHOLE, vector, kind, WEIGHTED)                               \
-    ONE_TILE(WHOLE, vector, kind, GENERAL)                                \
-    ONE_TILE(SINGLES, vector, kind, PLAIN)                                \
-    WIDE_TILES(WHOLE, vector, kind, PLAIN)                                \
-    WIDE_TILES(WHOLE, vector, kind, WEIGHTED)                             \
-    WIDE_TILES(SINGLES, vector, kind, PLAIN)                              \
-    SPLIT_TILES(SPLIT, vector, kind, PLAIN)                               \
-    BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)                        \
-    BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                        \
-                                                                          \
-    static const struct bag_tile_set set_##kind = {                       \
-        .whole = {{ONE_TILE(WHOLE_NAME, vector, kind, PLAIN)},            \
-                  {ONE_TILE(WHOLE_NAME, vector, kind, WEIGHTED)},         \
-                  {ONE_TILE(WHOLE_NAME, vector, kind, GENERAL)}},         \
-        .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},           \
-                 {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},       \
-        .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},         \
-                  {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},  \
-                  {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}}, \
-        .singles = {ONE_TILE(SINGLES_NAME, vector, kind, PLAIN)           \
-                        WIDE_TILES(SINGLES_NAME, vector, kind, PLAIN)},   \
-        .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),     \
-        .bits = element_bits,                                             \
-        .lanes = vector##_lanes,                                          \
-        .lane_shift = __builtin_ctz(vector##_lanes),                      \
-        .far = BAG_FAR,                                                   \
+#define KERNEL(vector, kind, element_bits)                                                        \
+    ONE_TILE(WHOLE, vector, kind, PLAIN)                                                          \
+    ONE_TILE(WHOLE, vector, kind, WEIGHTED)                                                       \
+    ONE_TILE(WHOLE, vector, kind, GENERAL)                                                        \
+    ONE_TILE(SINGLES, vector, kind, PLAIN)                                                        \
+    WIDE_TILES(WHOLE, vector, kind, PLAIN)                                                        \
+    WIDE_TILES(WHOLE, vector, kind, WEIGHTED)                                                     \
+    WIDE_TILES(SINGLES, vector, kind, PLAIN)                                                      \
+    WEIGHTED_SINGLES_##kind(SINGLES, vector, kind, WEIGHTED)                                      \
+        SPLIT_TILES(SPLIT, vector, kind, PLAIN) BAG_SPLIT_TILES(SPLIT, vector, kind, WEIGHTED)    \
+            BAG_LARGEST_TILE(SPLIT, vector, kind, GENERAL)                                        \
+                                                                                                  \
+                static const struct bag_tile_set set_##kind = {                                   \
+                    .whole = {{ONE_TILE(WHOLE_NAME, vector, kind, PLAIN)},                        \
+                              {ONE_TILE(WHOLE_NAME, vector, kind, WEIGHTED)},                     \
+                              {ONE_TILE(WHOLE_NAME, vector, kind, GENERAL)}},                     \
+                    .wide = {{WIDE_TILES(WHOLE_NAME, vector, kind, PLAIN)},                       \
+                             {WIDE_TILES(WHOLE_NAME, vector, kind, WEIGHTED)}},                   \
+                    .split = {{SPLIT_TILES(SPLIT_NAME, vector, kind, PLAIN)},                     \
+                              {BAG_SPLIT_TILES(SPLIT_NAME, vector, kind, WEIGHTED)},              \
+                              {BAG_LARGEST_TILE(SPLIT_NAME, vector, kind, GENERAL)}},             \
+                    .singles = {{ONE_TILE(SINGLES_NAME, vector, kind, PLAIN)                      \
+                                     WIDE_TILES(SINGLES_NAME, vector, kind, PLAIN)},              \
+                                {WEIGHTED_SINGLES_##kind(SINGLES_NAME, vector, kind, WEIGHTED)}}, \
+                    .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),                 \
+                    .bits = element_bits,                                                         \
+                    .lanes = vector##_lanes,                                                      \
+                    .lane_shift = __builtin_ctz(vector##_lanes),                                  \
+                    .far = BAG_FAR,                                                               \
     };
 
 #define BAG_X(id, bits, vector) KERNEL(vector, id, bits)

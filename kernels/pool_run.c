@@ -182,8 +182,8 @@ BAG_LANE bag_block_fn *choose(struct bag_block *block, const struct bag_tile_set
     size_t vectors = columns < set->lanes ? 0 : (columns + set->lanes - 1) >> set->lane_shift;
     block->num_tiles = 1;
     if (vectors <= BAG_TILE_VECTORS) {
-        if (mode == BAG_MODE_PLAIN)
-            *singles = set->singles[vectors];
+        if (mode == BAG_MODE_PLAIN || !block->args->divides)
+            *singles = set->singles[mode][vectors];
         if (set->whole[mode][vectors])
             return set->whole[mode][vectors];
         if (wide_pays(block) && set->wide[mode][vectors])
