@@ -353,8 +353,7 @@ static bool init_handles(struct serve *serve, struct bag_problem *problem)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
                                uv_strerror(error));
     start_watchdog(serve);
-    return catch_signals(serve, problem) &&
-           bag_recording_start(&serve->recording, &serve->loop, &serve->service, problem);
+    return catch_signals(serve, problem);
 }
 
 static bool start_loops(struct serve *serve, struct bag_problem *problem)
@@ -405,8 +404,10 @@ static bool start(struct serve *serve, struct bag_problem *problem)
     return bag_log_start(problem) && start_workers(serve, problem) &&
            init_updates(serve, problem) &&
            bag_loops_check_descriptors((size_t)serve->config.options.loops, problem) &&
-           init_loop(serve, problem) && start_loops(serve, problem) &&
-           init_handles(serve, problem) && start_loader(serve, problem);
+           init_loop(serve, problem) &&
+           bag_recording_start(&serve->recording, &serve->loop, &serve->service, problem) &&
+           start_loops(serve, problem) && init_handles(serve, problem) &&
+           start_loader(serve, problem);
 }
 
 /* libuv aborts without a message where a system call that it relies on fails. */

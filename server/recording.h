@@ -12,8 +12,8 @@ struct bag_recording {
     struct bag_service *service; /* borrowed */
 };
 
-/* Begins on the loop, once its workers run; where the console or metrics are off, keeps nothing.
- * False with *problem without memory. */
+/* Begins on the loop, once the workers run and before any loop answers; where the console or
+ * metrics are off, keeps nothing. False with *problem without memory. */
 bool bag_recording_start(struct bag_recording *recording, uv_loop_t *loop,
                          struct bag_service *service, struct bag_problem *problem);
 
