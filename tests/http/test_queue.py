@@ -140,6 +140,29 @@ def test_full_queue_needs_no_body():
         wait_until(lambda: queued(server) == 0, "the queue forgets those who have gone")
 
 
+def test_announced_bodies_count():
+    """With a latency target bodies that are on their way leave no room for others of their client, who
+    are told so before they send theirs, until their clients go. Another client has his share."""
+    def announced(stack, server, source=None):
+        raw = stack.enter_context(Raw(server, source=source))
+        raw.send(head("POST", INFER, {"Expect": "100-continue", "Content-Length": "60000000"}))
+        return raw.reply()
+
+    with Server("--demo", "--workers", 1, "--latency-target-ms", 20_000) as server:
+        with contextlib.ExitStack() as stack:
+            replies = [announced(stack, server) for _ in range(38)]
+            expect_equal({reply.status for reply in replies[:30]}, {100})
+            refused = replies[37].expect(503)  # 37 take 0.36 s each, of 13 that are allowed
+            expect("the queue is full: a request would wait 13" in refused.error(), refused.error())
+            expect_equal(refused.headers["connection"].lower(), "close")
+            expect_equal(announced(stack, server, "127.0.0.2").status, 100)
+
+        def has_room():
+            with contextlib.ExitStack() as stack:
+                return announced(stack, server).status == 100
+        wait_until(has_room, "those who have gone leave room")
+
+
 def test_timeout():
     """A request's own time-out shortens the server's."""
     late, want = question(1, 100_000, parameters={"timeout": 1})
