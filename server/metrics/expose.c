@@ -331,25 +331,17 @@ static struct bag_model_counters *sum_models(const struct bag_metrics *metrics,
 static char *expose(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,
                     const char *version)
 {
-    char *text = NULL;
-    size_t bytes;
+    struct bag_prometheus out = {0};
     struct bag_model_counters *counters = sum_models(metrics, snapshot);
-    struct bag_prometheus out = {counters ? open_memstream(&text, &bytes) : NULL, false};
-    if (!out.stream) {
-        free(counters);
+    if (!counters)
         return NULL;
-    }
     write_models(&out, metrics, snapshot, counters, version ? metrics->max_histograms : SIZE_MAX);
     if (version) {
         write_loops(&out, metrics);
         write_process(&out, metrics, version);
     }
     free(counters);
-    bool ok = !ferror(out.stream);
-    if (fclose(out.stream) == 0 && ok)
-        return text;
-    free(text);
-    return NULL;
+    return bag_prometheus_end(&out);
 }
 
 char *bag_expose_prometheus(const struct bag_metrics *metrics, const struct bag_snapshot *snapshot,

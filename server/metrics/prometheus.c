@@ -3,28 +3,57 @@
 
 #include "proto/text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static void put(struct bag_prometheus *out, const char *text)
+/* Memory that a text begins with; it doubles when it is full. */
+#define FIRST_BYTES 16384
+
+/* Makes room for so many more bytes; false without memory, now or before. */
+static bool reserve(struct bag_prometheus *out, size_t bytes)
 {
-    fputs_unlocked(text, out->stream);
+    if (out->failed || bytes <= out->room - out->bytes)
+        return !out->failed;
+    size_t room = out->room ? 2 * out->room : FIRST_BYTES;
+    while (room - out->bytes < bytes)
+        room *= 2;
+    char *text = realloc(out->text, room);
+    out->failed = !text;
+    if (text) {
+        out->text = text;
+        out->room = room;
+    }
+    return !out->failed;
+}
+
+static void add_bytes(struct bag_prometheus *out, const char *bytes, size_t count)
+{
+    if (!reserve(out, count))
+        return;
+    memcpy(out->text + out->bytes, bytes, count);
+    out->bytes += count;
+}
+
+static void add(struct bag_prometheus *out, const char *text)
+{
+    add_bytes(out, text, strlen(text));
 }
 
 /* The characters that the format gives a meaning are written with a backslash. */
-static void put_escaped(struct bag_prometheus *out, const char *text, const char *special)
+static void add_escaped(struct bag_prometheus *out, const char *text, const char *special)
 {
     for (size_t plain; *text; text += plain + (text[plain] != 0)) {
         plain = strcspn(text, special);
-        fwrite_unlocked(text, 1, plain, out->stream);
+        add_bytes(out, text, plain);
         if (text[plain] == '\n')
-            put(out, "\\n");
+            add(out, "\\n");
         else if (text[plain])
-            put(out, (char[]){'\\', text[plain], 0});
+            add_bytes(out, (char[]){'\\', text[plain]}, 2);
     }
 }
 
 /* 1500000 ns -> 0.0015 */
-static void put_value(struct bag_prometheus *out, uint64_t value, bool ns)
+static void add_value(struct bag_prometheus *out, uint64_t value, bool ns)
 {
     char digits[BAG_DIGITS_BYTES + 11];
     char *end = bag_digits_put(digits, ns ? value / 1000000000 : value);
@@ -35,52 +64,66 @@ static void put_value(struct bag_prometheus *out, uint64_t value, bool ns)
         *end++ = (char)('0' + rest / unit);
         rest %= unit;
     }
-    *end = 0;
-    put(out, digits);
+    add_bytes(out, digits, (size_t)(end - digits));
 }
 
 void bag_prometheus_family(struct bag_prometheus *out, const char *name, const char *type,
                            const char *sentence, const char *unit)
 {
-    fprintf(out->stream, "# HELP %s ", name);
-    put_escaped(out, sentence, "\\\n");
-    put(out, " Unit: ");
-    put_escaped(out, unit, "\\\n");
-    fprintf(out->stream, ".\n# TYPE %s %s\n", name, type);
+    add(out, "# HELP ");
+    add(out, name);
+    add(out, " ");
+    add_escaped(out, sentence, "\\\n");
+    add(out, " Unit: ");
+    add_escaped(out, unit, "\\\n");
+    add(out, ".\n# TYPE ");
+    add(out, name);
+    add(out, " ");
+    add(out, type);
+    add(out, "\n");
 }
 
 void bag_prometheus_sample(struct bag_prometheus *out, const char *name, const char *suffix)
 {
-    put(out, name);
-    put(out, suffix);
+    add(out, name);
+    add(out, suffix);
     out->labelled = false;
 }
 
 static void begin_label(struct bag_prometheus *out, const char *key)
 {
-    put(out, out->labelled ? "," : "{");
+    add(out, out->labelled ? "," : "{");
     out->labelled = true;
-    put(out, key);
-    put(out, "=\"");
+    add(out, key);
+    add(out, "=\"");
 }
 
 void bag_prometheus_label(struct bag_prometheus *out, const char *key, const char *value)
 {
     begin_label(out, key);
-    put_escaped(out, value, "\\\n\"");
-    put(out, "\"");
+    add_escaped(out, value, "\\\n\"");
+    add(out, "\"");
 }
 
 void bag_prometheus_bound(struct bag_prometheus *out, uint64_t bound, bool ns)
 {
     begin_label(out, "le");
-    put_value(out, bound, ns);
-    put(out, "\"");
+    add_value(out, bound, ns);
+    add(out, "\"");
 }
 
 void bag_prometheus_value(struct bag_prometheus *out, uint64_t value, bool ns)
 {
-    put(out, out->labelled ? "} " : " ");
-    put_value(out, value, ns);
-    put(out, "\n");
+    add(out, out->labelled ? "} " : " ");
+    add_value(out, value, ns);
+    add(out, "\n");
+}
+
+char *bag_prometheus_end(struct bag_prometheus *out)
+{
+    add_bytes(out, "", 1);
+    if (!out->failed)
+        return out->text;
+    free(out->text);
+    return NULL;
 }

@@ -3,11 +3,14 @@
 #define BAG_PROMETHEUS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
+/* Its own room, and not libc's stream, which takes three times as long for a line. */
 struct bag_prometheus {
-    FILE *stream;  /* borrowed; of one thread */
+    char *text; /* owned */
+    size_t bytes, room;
+    bool failed;
     bool labelled; /* the sample that is being written has a label already */
 };
 
@@ -23,5 +26,8 @@ void bag_prometheus_value(struct bag_prometheus *out, uint64_t value, bool ns);
 
 /* The label `le`: a histogram's bound. */
 void bag_prometheus_bound(struct bag_prometheus *out, uint64_t bound, bool ns);
+
+/* The whole text, which is the caller's from then on (free); NULL without memory. */
+char *bag_prometheus_end(struct bag_prometheus *out);
 
 #endif

@@ -274,9 +274,7 @@ static void test_nothing_is_counted_when_off(void **state)
 
 static void test_writes_the_text_format(void **state)
 {
-    char *text = NULL;
-    size_t bytes;
-    struct bag_prometheus out = {.stream = open_memstream(&text, &bytes)};
+    struct bag_prometheus out = {0};
     (void)state;
     bag_prometheus_family(&out, "x_total", "counter", "One\nline \\ here.", "things");
     bag_prometheus_sample(&out, "x", "_total");
@@ -290,7 +288,7 @@ static void test_writes_the_text_format(void **state)
     bag_prometheus_value(&out, UINT64_C(1234567890123), true);
     bag_prometheus_sample(&out, "z", "");
     bag_prometheus_value(&out, UINT64_C(7000000000), true);
-    assert_int_equal(fclose(out.stream), 0);
+    char *text = bag_prometheus_end(&out);
     assert_string_equal(text, "# HELP x_total One\\nline \\\\ here. Unit: things.\n"
                               "# TYPE x_total counter\n"
                               "x_total{path=\"C:\\\\dir \\\"q\\\"\\nend\",empty=\"\"} "
@@ -298,6 +296,26 @@ static void test_writes_the_text_format(void **state)
                               "y{le=\"0.0000025\"} 0\n"
                               "z 1234.567890123\n"
                               "z 7\n");
+    free(text);
+}
+
+/* Longer than any first room. */
+static void test_text_grows(void **state)
+{
+    struct bag_prometheus out = {0};
+    (void)state;
+    for (unsigned i = 0; i < 20000; i++) {
+        bag_prometheus_sample(&out, "n", "");
+        bag_prometheus_value(&out, i, false);
+    }
+    char *text = bag_prometheus_end(&out), line[16];
+    const char *at = text;
+    for (unsigned i = 0; i < 20000; i++) {
+        int bytes = snprintf(line, sizeof line, "n %u\n", i);
+        assert_memory_equal(at, line, (size_t)bytes);
+        at += bytes;
+    }
+    assert_string_equal(at, "");
     free(text);
 }
 
@@ -382,12 +400,19 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_bounds_are_inclusive),         TEST(test_histograms_keep_every_value),
-        TEST(test_stopwatch_adds_laps),          TEST(test_loops_add_up),
-        TEST(test_slots_begin_at_zero),          TEST(test_levels_of_loops_add_up),
-        TEST(test_rejections_have_reasons),      TEST(test_statuses_are_counted),
-        TEST(test_nothing_is_counted_when_off),  TEST(test_writes_the_text_format),
-        TEST(test_exposes_every_loop_and_model), TEST(test_statistics),
+        TEST(test_bounds_are_inclusive),
+        TEST(test_histograms_keep_every_value),
+        TEST(test_stopwatch_adds_laps),
+        TEST(test_loops_add_up),
+        TEST(test_slots_begin_at_zero),
+        TEST(test_levels_of_loops_add_up),
+        TEST(test_rejections_have_reasons),
+        TEST(test_statuses_are_counted),
+        TEST(test_nothing_is_counted_when_off),
+        TEST(test_writes_the_text_format),
+        TEST(test_text_grows),
+        TEST(test_exposes_every_loop_and_model),
+        TEST(test_statistics),
         TEST(test_statistics_are_integers),
     };
 #undef TEST
