@@ -24,27 +24,25 @@
 
 /* ---- how far loading is ---------------------------------------------------------------------- */
 
+/* What a reader sees; of NULL zeros. */
+struct bag_load_view {
+    char name[129];      /* of the model whose table is being read; empty: none is */
+    char version[21];    /* its */
+    size_t done_bytes;   /* of all tables of the change */
+    size_t total_bytes;  /* 0: nothing is being loaded */
+    uint64_t num_done;   /* changes that were made, */
+    uint64_t num_failed; /* and that were not */
+    uint64_t done_at_ms; /* when the last one was made, since 1970; 0: none was */
+    size_t num_kept;     /* versions that are held though they are not served */
+    size_t kept_bytes;   /* of their tables */
+    double left_s;       /* an estimate; 0 where none can be made */
+};
+
 /* Written by the changing thread, read by any. */
 struct bag_load_status {
     pthread_mutex_t lock; /* guards what follows */
-    char name[129];       /* of the model whose table is being read; empty: none is */
-    char version[21];     /* its */
-    size_t done_bytes;    /* of all tables of the change */
-    size_t total_bytes;   /* 0: nothing is being loaded */
-    uint64_t begun_ns;    /* of CLOCK_MONOTONIC */
-    uint64_t num_done;    /* changes that were made, */
-    uint64_t num_failed;  /* and that were not */
-    uint64_t done_at_ms;  /* when the last one was made, since 1970; 0: none was */
-    size_t num_kept;      /* versions that are held though they are not served */
-    size_t kept_bytes;    /* of their tables */
-};
-
-/* A copy for a reader; of NULL zeros. `left_s` is an estimate, 0 where none can be made. */
-struct bag_load_view {
-    char name[129], version[21];
-    size_t done_bytes, total_bytes, num_kept, kept_bytes;
-    uint64_t num_done, num_failed, done_at_ms;
-    double left_s;
+    struct bag_load_view view;
+    uint64_t begun_ns; /* of CLOCK_MONOTONIC */
 };
 void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *view);
 

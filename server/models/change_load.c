@@ -118,15 +118,7 @@ void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *
     if (!status)
         return;
     pthread_mutex_lock(&status->lock);
-    *view = (struct bag_load_view){.done_bytes = status->done_bytes,
-                                   .total_bytes = status->total_bytes,
-                                   .num_done = status->num_done,
-                                   .num_failed = status->num_failed,
-                                   .done_at_ms = status->done_at_ms,
-                                   .num_kept = status->num_kept,
-                                   .kept_bytes = status->kept_bytes};
-    memcpy(view->name, status->name, sizeof view->name);
-    memcpy(view->version, status->version, sizeof view->version);
+    *view = status->view;
     uint64_t begun_ns = status->begun_ns;
     pthread_mutex_unlock(&status->lock);
     if (view->done_bytes && view->total_bytes > view->done_bytes)
@@ -137,8 +129,8 @@ void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *
 static void begin_status(struct bag_load_status *status, size_t total_bytes)
 {
     pthread_mutex_lock(&status->lock);
-    status->done_bytes = 0;
-    status->total_bytes = total_bytes;
+    status->view.done_bytes = 0;
+    status->view.total_bytes = total_bytes;
     status->begun_ns = uv_hrtime();
     pthread_mutex_unlock(&status->lock);
 }
@@ -146,15 +138,15 @@ static void begin_status(struct bag_load_status *status, size_t total_bytes)
 static void enter_status(struct bag_load_status *status, const char *name, const char *version)
 {
     pthread_mutex_lock(&status->lock);
-    snprintf(status->name, sizeof status->name, "%s", name);
-    snprintf(status->version, sizeof status->version, "%s", version);
+    snprintf(status->view.name, sizeof status->view.name, "%s", name);
+    snprintf(status->view.version, sizeof status->view.version, "%s", version);
     pthread_mutex_unlock(&status->lock);
 }
 
 static void move_status(struct bag_load_status *status, size_t done_bytes)
 {
     pthread_mutex_lock(&status->lock);
-    status->done_bytes = done_bytes;
+    status->view.done_bytes = done_bytes;
     pthread_mutex_unlock(&status->lock);
 }
 
@@ -162,10 +154,10 @@ static void end_status(struct bag_load_status *status, bool ok)
 {
     enter_status(status, "", "");
     pthread_mutex_lock(&status->lock);
-    status->done_bytes = status->total_bytes = 0;
-    status->num_done += ok;
+    status->view.done_bytes = status->view.total_bytes = 0;
+    status->view.num_done += ok;
     if (ok)
-        status->done_at_ms = bag_epoch_ms();
+        status->view.done_at_ms = bag_epoch_ms();
     pthread_mutex_unlock(&status->lock);
 }
 
@@ -484,7 +476,7 @@ void bag_change_begin_loading(struct bag_change_plan *plan)
 void bag_changer_count_failure(struct bag_changer *changer)
 {
     pthread_mutex_lock(&changer->status->lock);
-    changer->status->num_failed++;
+    changer->status->view.num_failed++;
     pthread_mutex_unlock(&changer->status->lock);
 }
 

@@ -240,8 +240,8 @@ void bag_change_keep_versions(struct bag_change_plan *plan)
             bytes += bag_source_bytes(record->held[j].model->source);
     }
     pthread_mutex_lock(&status->lock);
-    status->num_kept = count;
-    status->kept_bytes = bytes;
+    status->view.num_kept = count;
+    status->view.kept_bytes = bytes;
     pthread_mutex_unlock(&status->lock);
 }
 

@@ -1,8 +1,6 @@
 /* Tables whose rows change; see snapshot.h. */
 #include "live_rows.h"
 
-#include "kernels/rowformat.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -202,54 +200,6 @@ size_t bag_live_rows_spare(const struct bag_live_rows *live)
     return (size_t)(live->end_spare - live->next_spare) + live->num_freed;
 }
 
-/* ---- converting rows ------------------------------------------------------------------------- */
-
-bool bag_live_rows_same(const struct bag_table *a, const struct bag_table *b)
-{
-    return a->dtype == b->dtype && a->row_format == b->row_format &&
-           a->row_elements == b->row_elements;
-}
-
-/* Whether rows can be taken for f32 values. */
-static bool has_f32(const struct bag_table *table)
-{
-    return table->dtype == BAG_F32 || table->dtype == BAG_F16 || table->dtype == BAG_BF16;
-}
-
-bool bag_live_rows_converts(const struct bag_table *from, const struct bag_table *to)
-{
-    bool takes_f32 = has_f32(to) || to->dtype == BAG_F64;
-    return from->row_elements == to->row_elements &&
-           (bag_live_rows_same(from, to) || (has_f32(from) && takes_f32));
-}
-
-static void widen(const float *values, size_t count, void *out)
-{
-    for (size_t i = 0; i < count; i++) {
-        double value = values[i];
-        memcpy((char *)out + i * sizeof value, &value, sizeof value);
-    }
-}
-
-bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_t count,
-                           const struct bag_table *to, void *out, size_t *position)
-{
-    struct bag_table source = *from;
-    size_t row_bytes = bag_row_bytes(to);
-    float *values = malloc((from->row_elements + 1) * sizeof *values);
-    bool ok = values != NULL;
-    source.rows = rows;
-    for (*position = 0; ok && *position < count; *position += ok) {
-        bag_row_decode(&source, (int64_t)*position, 0, from->row_elements, values);
-        if (to->dtype == BAG_F64)
-            widen(values, to->row_elements, (char *)out + *position * row_bytes);
-        else
-            ok = bag_row_encode(to, values, (unsigned char *)out + *position * row_bytes);
-    }
-    free(values);
-    return ok;
-}
-
 /* ---- checking -------------------------------------------------------------------------------- */
 
 /* Keys are shown as their file's type has them. */
@@ -283,19 +233,24 @@ static bool check_indices(const struct bag_live_rows *live, const struct bag_row
     return true;
 }
 
-/* Room to remember the rows of removed keys. */
+/* Room for so many rows in one of the writer's lists. */
+static bool reserve(int64_t **rows, size_t *room, size_t needed, struct bag_problem *problem)
+{
+    if (needed <= *room)
+        return true;
+    size_t more = 2 * *room > needed ? 2 * *room : needed;
+    int64_t *grown = reallocarray(*rows, more, sizeof *grown);
+    if (!grown)
+        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %zu keys", needed);
+    *rows = grown;
+    *room = more;
+    return true;
+}
+
+/* Room to remember the rows of so many removed keys more. */
 static bool reserve_freed(struct bag_live_rows *live, size_t count, struct bag_problem *problem)
 {
-    size_t needed = live->num_freed + count;
-    if (needed <= live->freed_room)
-        return true;
-    size_t room = 2 * live->freed_room > needed ? 2 * live->freed_room : needed;
-    int64_t *freed = realloc(live->freed, room * sizeof *freed);
-    if (!freed)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory to remove %zu keys", count);
-    live->freed = freed;
-    live->freed_room = room;
-    return true;
+    return reserve(&live->freed, &live->freed_room, live->num_freed + count, problem);
 }
 
 /* The reader that has this key as its default. */
@@ -335,46 +290,26 @@ static bool check_removed(struct bag_live_rows *live, const struct bag_rows_batc
            reserve_freed(live, batch->count, problem);
 }
 
-static size_t count_new(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                        size_t *first)
+/* Looks up the rows of the batch's keys, -1 for new ones, for which there must be room. */
+static bool find_rows(struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                      size_t *num_new, struct bag_problem *problem)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        bool is_new = bag_keys_find_one(&live->memory->index.keys, batch->ids[i]) < 0;
-        if (is_new && count++ == 0)
-            *first = i;
-    }
-    return count;
-}
-
-/* Room to look up the rows of keys. */
-static bool reserve_found(struct bag_live_rows *live, size_t count, struct bag_problem *problem)
-{
-    if (count <= live->found_room)
-        return true;
-    int64_t *found = realloc(live->found, count * sizeof *found);
-    if (!found)
-        return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory to look up %zu keys",
-                               count);
-    live->found = found;
-    live->found_room = count;
-    return true;
-}
-
-static bool check_new(struct bag_live_rows *live, const struct bag_rows_batch *batch,
-                      bool *changes_keys, struct bag_problem *problem)
-{
-    size_t first = 0, count = count_new(live, batch, &first);
-    *changes_keys = count > 0;
-    if (count <= bag_live_rows_spare(live))
-        return reserve_found(live, batch->count, problem) && reserve_freed(live, count, problem);
+    struct bag_ids ids = {batch->ids, batch->count, true};
+    if (!reserve(&live->found, &live->found_room, batch->count, problem))
+        return false;
+    *num_new = bag_keys_find(&live->memory->index.keys, &ids, live->found);
+    if (*num_new <= bag_live_rows_spare(live))
+        return reserve_freed(live, *num_new, problem);
+    size_t first = 0;
+    while (live->found[first] >= 0)
+        first++;
     if (live->memory->spare_rows == 0)
         return reject_key(live, first, batch->ids[first],
                           "the table does not have it, and has no room for new keys (spare_rows)",
                           problem);
     return bag_problem_set(problem, BAG_ERROR_STORAGE,
                            "%zu of the keys are new, and the table has room for %zu (spare_rows)",
-                           count, bag_live_rows_spare(live));
+                           *num_new, bag_live_rows_spare(live));
 }
 
 bool bag_live_rows_check(struct bag_live_rows *live, const struct bag_rows_batch *batch,
@@ -383,8 +318,12 @@ bool bag_live_rows_check(struct bag_live_rows *live, const struct bag_rows_batch
     *changes_keys = batch->deletes;
     if (!bag_table_is_keyed(live->memory))
         return check_indices(live, batch, problem);
-    return batch->deletes ? check_removed(live, batch, problem)
-                          : check_new(live, batch, changes_keys, problem);
+    if (batch->deletes)
+        return check_removed(live, batch, problem);
+    size_t num_new = 0;
+    bool ok = find_rows(live, batch, &num_new, problem);
+    *changes_keys = num_new > 0;
+    return ok;
 }
 
 /* ---- applying -------------------------------------------------------------------------------- */
@@ -494,20 +433,11 @@ static bool put_rows_of(struct bag_live_rows *live, const struct bag_rows_batch 
 static bool put_keys(struct bag_live_rows *live, const struct bag_rows_batch *batch,
                      struct bag_problem *problem)
 {
-    struct bag_ids ids = {batch->ids, batch->count, true};
-    if (!reserve_found(live, batch->count, problem))
-        return false;
-    int64_t *rows = live->found;
-    size_t missing = bag_keys_find(&live->memory->index.keys, &ids, rows);
-    bool ok = reserve_freed(live, missing, problem);
-    if (ok && missing > bag_live_rows_spare(live))
-        ok = bag_problem_set(problem, BAG_ERROR_STORAGE,
-                             "%zu keys are new, and the table has room for %zu (spare_rows)",
-                             missing, bag_live_rows_spare(live));
-    if (ok && !put_rows_of(live, batch, rows))
-        ok = bag_problem_set(problem, BAG_ERROR_INTERNAL,
-                             "the index has no place for a new key; are the keys chosen?");
-    return ok;
+    size_t num_new;
+    return find_rows(live, batch, &num_new, problem) &&
+           (put_rows_of(live, batch, live->found) ||
+            bag_problem_set(problem, BAG_ERROR_INTERNAL,
+                            "the index has no place for a new key; are the keys chosen?"));
 }
 
 static bool remove_all(struct bag_live_rows *live, const struct bag_rows_batch *batch,

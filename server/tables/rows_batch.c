@@ -1,9 +1,60 @@
-/* Batches of rows from tensors; see snapshot.h. */
+/* Batches of rows from tensors, and rows of one table as another stores them; see live_rows.h. */
 #include "live_rows.h"
+
+#include "kernels/rowformat.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- converting rows ------------------------------------------------------------------------- */
+
+bool bag_live_rows_same(const struct bag_table *a, const struct bag_table *b)
+{
+    return a->dtype == b->dtype && a->row_format == b->row_format &&
+           a->row_elements == b->row_elements;
+}
+
+/* Whether rows can be taken for f32 values. */
+static bool has_f32(const struct bag_table *table)
+{
+    return table->dtype == BAG_F32 || table->dtype == BAG_F16 || table->dtype == BAG_BF16;
+}
+
+bool bag_live_rows_converts(const struct bag_table *from, const struct bag_table *to)
+{
+    bool takes_f32 = has_f32(to) || to->dtype == BAG_F64;
+    return from->row_elements == to->row_elements &&
+           (bag_live_rows_same(from, to) || (has_f32(from) && takes_f32));
+}
+
+static void widen(const float *values, size_t count, void *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        double value = values[i];
+        memcpy((char *)out + i * sizeof value, &value, sizeof value);
+    }
+}
+
+bool bag_live_rows_convert(const struct bag_table *from, const void *rows, size_t count,
+                           const struct bag_table *to, void *out, size_t *position)
+{
+    struct bag_table source = *from;
+    size_t row_bytes = bag_row_bytes(to);
+    float *values = malloc((from->row_elements + 1) * sizeof *values);
+    bool ok = values != NULL;
+    source.rows = rows;
+    for (*position = 0; ok && *position < count; *position += ok) {
+        bag_row_decode(&source, (int64_t)*position, 0, from->row_elements, values);
+        if (to->dtype == BAG_F64)
+            widen(values, to->row_elements, (char *)out + *position * row_bytes);
+        else
+            ok = bag_row_encode(to, values, (unsigned char *)out + *position * row_bytes);
+    }
+    free(values);
+    return ok;
+}
 
 static bool no_memory(struct bag_problem *problem)
 {

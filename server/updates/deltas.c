@@ -2,6 +2,7 @@
  *
  * DELTAS/NUMBER/ holds update NUMBER: indices.npy or keys.npy, and rows.npy; or deleted_keys.npy,
  * keys to remove, alone. Keys without rows are a folder that is half there. */
+#include "proto/text.h"
 #include "server/system/log.h"
 #include "updates.h"
 
@@ -215,16 +216,14 @@ static uint64_t hash_state(uint64_t hash, const char *path)
         state = (struct stat){.st_size = -1};
     const uint64_t words[] = {(uint64_t)state.st_ino, (uint64_t)state.st_size,
                               (uint64_t)state.st_mtim.tv_sec, (uint64_t)state.st_mtim.tv_nsec};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        hash = (hash ^ words[i]) * UINT64_C(1099511628211);
-    return hash;
+    return bag_hash_bytes(hash, words, sizeof words);
 }
 
 /* Differs where the folder or a file in it does. */
 static uint64_t hash_delta(const struct delta *delta)
 {
     static const char *const names[] = {"", INDICES, KEYS, ROWS, DELETED};
-    uint64_t hash = 0;
+    uint64_t hash = BAG_HASH_START;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[DELTA_PATH_BYTES];
         snprintf(path, sizeof path, "%s/%s", delta->folder, names[i]);
