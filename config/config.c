@@ -2,9 +2,12 @@
 #include "config.h"
 
 #include "proto/cors.h"
+#include "proto/http_client.h"
+#include "proto/otlp.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 bool bag_config_init(struct bag_config *config)
 {
@@ -58,6 +61,28 @@ void bag_config_free(struct bag_config *config)
     memset(config, 0, sizeof *config);
 }
 
+static bool check_trace(const struct bag_option_values *options, struct bag_problem *problem)
+{
+    struct bag_url url;
+    double sample;
+    const char *endpoint = options->otlp_endpoint;
+    if (!bag_fraction_parse(options->trace_sample, &sample))
+        return bag_problem_set(
+            problem, BAG_ERROR_CONFIGURATION,
+            "trace_sample '%s': must be a fraction from 0 to 1, such as 0.01",
+            bag_quote(options->trace_sample, strlen(options->trace_sample)).text);
+    if (endpoint && strncasecmp(endpoint, "https:", 6) == 0)
+        return bag_problem_set(
+            problem, BAG_ERROR_CONFIGURATION,
+            "otlp_endpoint: https is not spoken; run a collector on this machine, "
+            "name it by http, and let it pass spans on");
+    if (!endpoint || bag_url_parse(endpoint, &url, problem))
+        return true;
+    problem->kind = BAG_ERROR_CONFIGURATION;
+    bag_problem_prefix(problem, "otlp_endpoint");
+    return false;
+}
+
 bool bag_config_validate(const struct bag_config *config, struct bag_problem *problem)
 {
     for (size_t i = 0; i < bag_num_options; i++) {
@@ -75,6 +100,8 @@ bool bag_config_validate(const struct bag_config *config, struct bag_problem *pr
             problem, BAG_ERROR_CONFIGURATION,
             "proxy_protocol v2 needs trusted_proxies: the addresses that may say "
             "whose connections they bring");
+    if (!check_trace(&config->options, problem))
+        return false;
     /* Features may be of tables in a folder of models, which is read later. */
     if (!config->models_dir && !bag_config_check_models(config, problem))
         return false;

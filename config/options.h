@@ -306,7 +306,13 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "Whether every request is logged, at level info.")                                           \
     X(slow_request_ms, "log", "slow_request_ms", COUNT, "0", 0, 86400000, "milliseconds",          \
       "Requests that take as long from their head to their answer are logged at level warning; "   \
-      "0: none.")
+      "0: none.")                                                                                  \
+    X(otlp_endpoint, "log", "otlp_endpoint", TEXT, NULL, 1, 1023, "url",                           \
+      "OpenTelemetry collector that spans of sampled requests are posted to, at URL/v1/traces, in " \
+      "JSON; http alone. Absent: nothing is traced.")                                              \
+    X(trace_sample, "log", "trace_sample", TEXT, "0.01", 1, 15, "fraction",                        \
+      "Which part of the requests is traced, from 0 to 1, of those whose traceparent does not say " \
+      "whether they are.")
 
 /* Other names that are accepted for an option, as a flag, a variable and a key: Triton's, and those
  * of earlier versions. X("name", "key") */

@@ -393,6 +393,19 @@ static bool start_registry(struct serve *serve, struct bag_problem *problem)
     return bag_loader_announce(&serve->loader, problem);
 }
 
+static bool start_trace(struct serve *serve, struct bag_problem *problem)
+{
+    const struct bag_option_values *options = &serve->config.options;
+    double sample;
+    if (!options->otlp_endpoint)
+        return true;
+    bag_fraction_parse(options->trace_sample, &sample); /* which was validated */
+    serve->service.trace = bag_trace_start(options->otlp_endpoint, sample, BAG_VERSION, problem);
+    if (serve->service.trace)
+        serve->service.metrics.spans_dropped = bag_trace_dropped(serve->service.trace);
+    return serve->service.trace != NULL;
+}
+
 static bool start(struct serve *serve, struct bag_problem *problem)
 {
     bag_loops_raise_descriptors();
@@ -401,7 +414,7 @@ static bool start(struct serve *serve, struct bag_problem *problem)
                     serve->loader.first_bytes);
     serve->service.metrics.budget = &serve->service.budget;
     serve->service.metrics.loading = &serve->loader.status;
-    return bag_log_start(problem) && start_workers(serve, problem) &&
+    return bag_log_start(problem) && start_trace(serve, problem) && start_workers(serve, problem) &&
            init_updates(serve, problem) &&
            bag_loops_check_descriptors((size_t)serve->config.options.loops, problem) &&
            init_loop(serve, problem) &&
@@ -444,6 +457,8 @@ static void run(struct serve *serve)
     bag_log(BAG_LOG_LEVEL_INFO, "stopped");
     uv_loop_close(&serve->loop);
     bag_history_free(&serve->service.history);
+    serve->service.metrics.spans_dropped = NULL;
+    bag_trace_stop(serve->service.trace);
     bag_metrics_free(&serve->service.metrics);
     bag_registry_free(&serve->service.registry);
     bag_loader_close(&serve->loader);

@@ -5,12 +5,14 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <uv.h>
 
 void bag_http_access_begin(struct bag_http_access *access)
 {
     const struct bag_option_values *options = access->options;
-    bool logged = options->access_log == BAG_SWITCH_ON || options->slow_request_ms > 0;
+    bool logged =
+        options->access_log == BAG_SWITCH_ON || options->slow_request_ms > 0 || access->trace;
     access->received_bytes = 0;
     access->id[0] = 0;
     access->begun_ns = logged ? uv_hrtime() : 0;
@@ -98,13 +100,60 @@ static void log_request(const struct bag_http_access *access, const struct bag_j
         BAG_LOG_TEXT("traceparent", text_of(access->head->traceparent)), error);
 }
 
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+/* What the stopwatch knows of an inference; reading is what came before it, too, and writing what
+ * came behind it. */
+static void set_stages(const struct bag_job *job, uint64_t took_ns, struct bag_span *span)
+{
+    const struct bag_stopwatch *watch = &job->infer.watch;
+    uint64_t watched_ns = bag_stopwatch_ns(watch);
+    span->pooled = watch->runs;
+    span->bags = job->infer.plan.work.bags;
+    span->ids = job->infer.plan.work.rows;
+    span->read_ns =
+        (took_ns > watched_ns ? took_ns - watched_ns : 0) + watch->stage_ns[BAG_STAGE_INPUT];
+    span->wait_ns = watch->stage_ns[BAG_STAGE_QUEUE];
+    span->pool_ns = watch->stage_ns[BAG_STAGE_INFER];
+    uint64_t before_ns = span->read_ns + span->wait_ns + span->pool_ns;
+    span->write_ns = took_ns > before_ns ? took_ns - before_ns : 0;
+}
+
+static void trace_request(const struct bag_http_access *access, const struct bag_job *job,
+                          const struct bag_http_reply *reply, const char *route)
+{
+    struct bag_span span = {.status = reply->status,
+                            .bytes_in = access->received_bytes,
+                            .bytes_out = reply->body_bytes};
+    struct timespec now;
+    if (!bag_trace_wants(access->trace, access->head->traceparent, &span))
+        return;
+    uint64_t took_ns = uv_hrtime() - access->begun_ns;
+    clock_gettime(CLOCK_REALTIME, &now);
+    span.end_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    span.begin_ns = span.end_ns - took_ns;
+    const struct bag_model *model = job->infer.input.model;
+    snprintf(span.method, sizeof span.method, "%s", access->line->method);
+    snprintf(span.path, sizeof span.path, "%s", bag_http_head_path(access->line->target));
+    snprintf(span.route, sizeof span.route, "%s", route);
+    snprintf(span.client, sizeof span.client, "%s", bag_http_peer_text(access->line->peer));
+    snprintf(span.model, sizeof span.model, "%s", model ? model->name : "");
+    if (reply->status >= 500)
+        snprintf(span.error, sizeof span.error, "%d", reply->status);
+    if (model && reply->status == 200)
+        set_stages(job, took_ns, &span);
+    bag_trace_add(access->trace, &span);
+}
+
 void bag_http_access_end(const struct bag_http_access *access, const struct bag_job *job,
-                         const struct bag_http_reply *reply, uint64_t now_ms)
+                         const struct bag_http_reply *reply, const char *route, uint64_t now_ms)
 {
     const struct bag_option_values *options = access->options;
     count(access, job, reply, now_ms);
     if (!access->begun_ns)
         return;
+    if (access->trace)
+        trace_request(access, job, reply, route);
     uint64_t took_us = (uv_hrtime() - access->begun_ns) / 1000;
     bool slow =
         options->slow_request_ms > 0 && took_us >= (uint64_t)options->slow_request_ms * 1000;

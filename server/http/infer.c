@@ -169,7 +169,7 @@ static bool set_body(struct bag_http_request *request)
 {
     struct bag_infer *infer = &request->job.infer;
     bag_infer_reset(infer);
-    bag_stopwatch_start(&infer->watch, request->context->recorder != NULL);
+    bag_stopwatch_start(&infer->watch, request->context->recorder || request->access.trace);
     infer->input.body = request->body ? request->body : "";
     infer->input.body_bytes = infer->input.header_bytes = request->body_bytes;
     infer->input.limits = &request->context->infer_limits;

@@ -48,6 +48,7 @@ void bag_http_request_finish(struct bag_http_request *request)
         request->rejected || request->head.chunked || state == BAG_SERVICE_DRAINING;
     hold_models(request);
     bag_http_access_end(&request->access, &request->job, &request->reply,
+                        request->route ? request->route->pattern : "",
                         uv_now(request->context->engine.loop));
     release_models(request);
     bag_http_reply_to(&request->reply, &request->head, options_of(request)->cors_origins);
@@ -350,6 +351,7 @@ struct bag_http_request *bag_http_request_begin(struct bag_http_context *context
     request->reply.status = 0;
     request->access.options = options_of(request);
     request->access.recorder = context->recorder;
+    request->access.trace = context->service->trace;
     request->access.line = &request->line;
     request->access.head = &request->head;
     bag_http_access_begin(&request->access);

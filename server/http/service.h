@@ -9,6 +9,7 @@
 #include "server/memory/memory.h"
 #include "server/metrics/history.h"
 #include "server/models/snapshot.h"
+#include "server/trace/trace.h"
 
 #include <stdatomic.h>
 
@@ -32,6 +33,7 @@ struct bag_service {
     struct bag_metrics metrics;     /* of all loops */
     struct bag_history history;     /* of them, where metrics and the console are on */
     struct bag_http_tokens *tokens; /* borrowed; NULL: requests need none */
+    struct bag_trace *trace;        /* owned; NULL: nothing is traced */
 };
 
 #endif

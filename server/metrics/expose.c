@@ -300,6 +300,7 @@ static void write_process(struct bag_prometheus *out, const struct bag_metrics *
     counters.huge_refusals = bag_pages_huge_refusals();
     counters.node_refusals = bag_pages_node_refusals();
     counters.latency_target_ms = metrics->latency_target_ms;
+    counters.spans_dropped = metrics->spans_dropped ? atomic_load(metrics->spans_dropped) : 0;
     if (budget) {
         counters.request_bytes = atomic_load(&budget->used_bytes);
         counters.max_request_bytes = budget->max_bytes;

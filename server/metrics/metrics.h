@@ -132,10 +132,11 @@ static inline void bag_observe_size(bag_counter *histogram, uint64_t size)
 struct bag_load_status;
 struct bag_metrics {
     bool on;
-    size_t max_histograms;           /* slots from this one on are exposed without histograms */
-    uint64_t latency_target_ms;      /* 0: there is none */
-    const struct bag_budget *budget; /* borrowed; of requests' memory; NULL: none is shown */
-    struct bag_load_status *loading; /* borrowed; of tables; NULL: none is shown */
+    size_t max_histograms;              /* slots from this one on are exposed without histograms */
+    uint64_t latency_target_ms;         /* 0: there is none */
+    const struct bag_budget *budget;    /* borrowed; of requests' memory; NULL: none is shown */
+    struct bag_load_status *loading;    /* borrowed; of tables; NULL: none is shown */
+    const atomic_ullong *spans_dropped; /* borrowed; NULL: nothing is traced */
     atomic_uint busy_workers;   /* when /metrics was last asked for, before a worker makes it */
     size_t num_slots;           /* that have begun */
     uint64_t epoch_ms;          /* when uv_now was 0, since 1970 */

@@ -134,6 +134,8 @@
       "Blocks of tables that could not be had in huge pages (hugepages).")                         \
     X(node_refusals, "counter", WHOLE, "bagserve_numa_refusals_total", "blocks",                   \
       "Blocks of tables that could not be spread over memory nodes (numa).")                       \
+    X(spans_dropped, "counter", WHOLE, "bagserve_trace_spans_dropped_total", "spans",              \
+      "Spans of traced requests that were not delivered (otlp_endpoint).")                         \
     X(latency_target_ms, "gauge", MS, "bagserve_latency_target_seconds", "seconds",                \
       "In which requests should be answered (latency_target_ms); 0: there is no target.")          \
     X(open_fds, "gauge", WHOLE, "process_open_fds", "descriptors", "Open file descriptors.")       \

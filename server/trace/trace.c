@@ -1,0 +1,270 @@
+/* Spans on their way to a collector; see trace.h. */
+#include "trace.h"
+
+#include "proto/http_client.h"
+#include "server/system/crew.h"
+#include "server/system/sockets.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BATCH      512
+#define INTERVAL_S 1
+#define TIMEOUT_S  1 /* of each call to the collector, of which there are a few */
+
+struct bag_trace {
+    struct bag_url url;
+    char *endpoint, *path, *version; /* owned; url's path is in the first */
+    double sample;
+    pthread_t thread;
+    atomic_ullong dropped;
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    bool stops;
+    uint64_t random;
+    time_t second; /* in which so many were taken */
+    unsigned taken;
+    struct bag_span *waiting; /* owned; room for BAG_TRACE_WAITING */
+    size_t count;
+
+    struct bag_span *sending; /* owned, as large; the thread's alone, which swaps both */
+};
+
+/* ---- the collector --------------------------------------------------------------------------- */
+
+static int connect_to(const struct bag_url *url)
+{
+    const struct timeval timeout = {.tv_sec = TIMEOUT_S};
+    struct bag_problem problem;
+    struct addrinfo *list = bag_address_find(url->host, url->port, 0, &problem);
+    int fd = -1;
+    for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
+        fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0 ||
+                        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0 ||
+                        connect(fd, at->ai_addr, at->ai_addrlen) != 0)) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    if (list)
+        freeaddrinfo(list);
+    return fd;
+}
+
+static bool send_all(int fd, const char *bytes, size_t count)
+{
+    while (count > 0) {
+        ssize_t sent = send(fd, bytes, count, MSG_NOSIGNAL);
+        if (sent <= 0)
+            return false;
+        bytes += sent;
+        count -= (size_t)sent;
+    }
+    return true;
+}
+
+/* Whether the answer, whose head comes in at most a few parts, is a success. */
+static bool is_accepted(int fd)
+{
+    char text[BAG_REPLY_HEAD_BYTES];
+    size_t used = 0;
+    struct bag_reply_head head;
+    struct bag_problem problem;
+    for (int parts = 0; parts < 8 && used < sizeof text; parts++) {
+        ssize_t got = recv(fd, text + used, sizeof text - used, 0);
+        if (got <= 0)
+            return false;
+        used += (size_t)got;
+        /* A status without a length is one all the same: the body is not read. */
+        if (used >= 12 && memmem(text, used, "\r\n\r\n", 4))
+            return bag_reply_head_parse(text, used, &head, &problem) ? head.status / 100 == 2
+                                                                     : text[9] == '2';
+    }
+    return false;
+}
+
+static bool post(const struct bag_trace *trace, const char *body)
+{
+    char *head = NULL;
+    int bytes = asprintf(&head,
+                         "POST %s" BAG_OTLP_PATH " HTTP/1.1\r\nHost: %s\r\nContent-Type: "
+                         "application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+                         trace->path, trace->url.authority, strlen(body));
+    int fd = bytes < 0 ? -1 : connect_to(&trace->url);
+    bool ok = fd >= 0 && send_all(fd, head, (size_t)bytes) && send_all(fd, body, strlen(body)) &&
+              is_accepted(fd);
+    if (fd >= 0)
+        close(fd);
+    if (bytes >= 0)
+        free(head);
+    return ok;
+}
+
+static void deliver(struct bag_trace *trace, const struct bag_span *spans, size_t count)
+{
+    char *body = bag_otlp_print(spans, count, trace->version);
+    if (!body || !post(trace, body))
+        atomic_fetch_add(&trace->dropped, count);
+    free(body);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Waits for an interval, or until there is a batch, or the end. */
+static void wait_for_spans(struct bag_trace *trace)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += INTERVAL_S;
+    while (!trace->stops && trace->count < BATCH &&
+           pthread_cond_timedwait(&trace->changed, &trace->lock, &until) == 0)
+        ;
+}
+
+static void *run(void *context)
+{
+    struct bag_trace *trace = context;
+    pthread_mutex_lock(&trace->lock);
+    for (;;) {
+        wait_for_spans(trace);
+        struct bag_span *spans = trace->waiting;
+        size_t count = trace->count;
+        bool stops = trace->stops;
+        trace->waiting = trace->sending;
+        trace->sending = spans;
+        trace->count = 0;
+        pthread_mutex_unlock(&trace->lock);
+        for (size_t i = 0; i < count; i += BATCH)
+            deliver(trace, spans + i, count - i < BATCH ? count - i : BATCH);
+        if (stops)
+            return NULL;
+        pthread_mutex_lock(&trace->lock);
+    }
+}
+
+static void free_trace(struct bag_trace *trace)
+{
+    free(trace->endpoint);
+    free(trace->path);
+    free(trace->version);
+    free(trace->waiting);
+    free(trace->sending);
+    pthread_mutex_destroy(&trace->lock);
+    pthread_cond_destroy(&trace->changed);
+    free(trace);
+}
+
+struct bag_trace *bag_trace_start(const char *endpoint, double sample, const char *version,
+                                  struct bag_problem *problem)
+{
+    struct bag_trace *trace = calloc(1, sizeof *trace);
+    pthread_condattr_t attributes;
+    if (!trace) {
+        bag_problem_no_memory(problem);
+        return NULL;
+    }
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&trace->lock, NULL);
+    pthread_cond_init(&trace->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    trace->sample = sample;
+    trace->endpoint = strdup(endpoint);
+    trace->version = strdup(version);
+    trace->waiting = calloc(BAG_TRACE_WAITING, sizeof *trace->waiting);
+    trace->sending = calloc(BAG_TRACE_WAITING, sizeof *trace->sending);
+    if (getrandom(&trace->random, sizeof trace->random, 0) != (ssize_t)sizeof trace->random)
+        trace->random = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
+    bool ok = trace->endpoint && trace->version && trace->waiting && trace->sending
+                  ? bag_url_parse(trace->endpoint, &trace->url, problem)
+                  : bag_problem_no_memory(problem);
+    if (ok && !(trace->path = strndup(trace->url.path.data, trace->url.path.bytes)))
+        ok = bag_problem_no_memory(problem);
+    int error = ok ? bag_thread_start(&trace->thread, run, trace) : 0;
+    if (error)
+        ok = bag_problem_set(problem, BAG_ERROR_SYSTEM, "a thread cannot be started: %s",
+                             strerror(error));
+    if (ok)
+        return trace;
+    free_trace(trace);
+    return NULL;
+}
+
+void bag_trace_stop(struct bag_trace *trace)
+{
+    if (!trace)
+        return;
+    pthread_mutex_lock(&trace->lock);
+    trace->stops = true;
+    pthread_cond_signal(&trace->changed);
+    pthread_mutex_unlock(&trace->lock);
+    pthread_join(trace->thread, NULL);
+    free_trace(trace);
+}
+
+/* ---- the loops' side ------------------------------------------------------------------------- */
+
+/* SplitMix64; not 0, which no id may be. */
+static uint64_t draw(struct bag_trace *trace)
+{
+    uint64_t mixed;
+    do {
+        mixed = trace->random += UINT64_C(0x9e3779b97f4a7c15);
+        mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
+        mixed ^= mixed >> 31;
+    } while (mixed == 0);
+    return mixed;
+}
+
+bool bag_trace_wants(struct bag_trace *trace, const char *traceparent, struct bag_span *span)
+{
+    struct bag_traceparent parent;
+    bool is_told = traceparent && bag_traceparent_parse(traceparent, &parent);
+    if (is_told && !parent.sampled)
+        return false;
+    pthread_mutex_lock(&trace->lock);
+    bool wanted = is_told || (double)(draw(trace) >> 11) * 0x1p-53 < trace->sample;
+    if (wanted) {
+        span->trace = is_told ? parent.trace : (struct bag_trace_id){draw(trace), draw(trace)};
+        span->parent = is_told ? parent.parent : 0;
+        span->id = draw(trace);
+    }
+    pthread_mutex_unlock(&trace->lock);
+    return wanted;
+}
+
+void bag_trace_add(struct bag_trace *trace, const struct bag_span *span)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pthread_mutex_lock(&trace->lock);
+    if (now.tv_sec != trace->second) {
+        trace->second = now.tv_sec;
+        trace->taken = 0;
+    }
+    bool fits = trace->count < BAG_TRACE_WAITING && trace->taken < BAG_TRACE_PER_SECOND;
+    if (fits) {
+        trace->taken++;
+        trace->waiting[trace->count++] = *span;
+        if (trace->count == BATCH)
+            pthread_cond_signal(&trace->changed);
+    }
+    pthread_mutex_unlock(&trace->lock);
+    if (!fits)
+        atomic_fetch_add(&trace->dropped, 1);
+}
+
+const atomic_ullong *bag_trace_dropped(const struct bag_trace *trace)
+{
+    return &trace->dropped;
+}

@@ -1,0 +1,36 @@
+/* Sampled requests as spans, sent to a collector by a thread of its own: OTLP over HTTP, in JSON.
+ *
+ * Loops add spans, which wait in a bounded list; what does not fit, or cannot be delivered, is
+ * dropped and counted. A slow or dead collector costs nothing else. */
+#ifndef BAG_TRACE_H
+#define BAG_TRACE_H
+
+#include "proto/otlp.h"
+#include "proto/problem.h"
+
+#include <stdatomic.h>
+
+/* Spans that wait, and the most that are taken in one second, whoever asks for them. */
+#define BAG_TRACE_WAITING    2048
+#define BAG_TRACE_PER_SECOND 1000
+
+struct bag_trace;
+
+/* Starts the thread; the endpoint is a valid URL, and is copied. NULL with *problem. */
+struct bag_trace *bag_trace_start(const char *endpoint, double sample, const char *version,
+                                  struct bag_problem *problem);
+
+/* Sends what waits, for a second or two at the most, and ends the thread. NULL is ignored. */
+void bag_trace_stop(struct bag_trace *trace);
+
+/* Whether a request is traced, and then sets the span's ids: as its traceparent says (NULL: it has
+ * none), or by chance. Any thread. */
+bool bag_trace_wants(struct bag_trace *trace, const char *traceparent, struct bag_span *span);
+
+/* Any thread. */
+void bag_trace_add(struct bag_trace *trace, const struct bag_span *span);
+
+/* Spans that were dropped so far. */
+const atomic_ullong *bag_trace_dropped(const struct bag_trace *trace);
+
+#endif

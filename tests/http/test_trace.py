@@ -1,0 +1,206 @@
+"""Traces: spans as a recording collector gets them, whose callers' headers decide, and collectors that fail."""
+
+import contextlib
+import http.server
+import json
+import re
+import socket
+import threading
+import time
+
+import pytest
+
+from example import INFER, INPUTS
+from harness import Server, expect, expect_equal, run, wait_until
+from v2 import Client
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+# Of the published schema (opentelemetry/proto/trace/v1, in protobuf's JSON): what a span may have, and of
+# which form each must be.
+DIGITS = r"\d+"
+FORMS = {"traceId": "[0-9a-f]{32}", "spanId": "[0-9a-f]{16}", "parentSpanId": "[0-9a-f]{16}",
+         "startTimeUnixNano": DIGITS, "endTimeUnixNano": DIGITS, "timeUnixNano": DIGITS, "name": ".+"}
+SPAN = {"traceId", "spanId", "parentSpanId", "name", "kind", "startTimeUnixNano", "endTimeUnixNano",
+        "attributes", "events", "status"}
+
+
+def check_keys(found, allowed, needed=()):
+    expect(set(needed) <= set(found) <= set(allowed), f"{sorted(found)}")
+    for key, form in FORMS.items():
+        expect(key not in found or re.fullmatch(form, found[key]), f"{key}: {found.get(key)!r}")
+
+
+def attributes(of):
+    """By their keys, after their form was checked."""
+    found = {}
+    for attribute in of.get("attributes", []):
+        check_keys(attribute, {"key", "value"}, {"key", "value"})
+        (kind, value), = attribute["value"].items()
+        expect(isinstance(value, str) and (kind == "stringValue" or re.fullmatch(DIGITS, value)), f"{attribute}")
+        expect(kind in ("stringValue", "intValue"), f"{attribute}")
+        found[attribute["key"]] = value if kind == "stringValue" else int(value)
+    return found
+
+
+def spans_of(document):
+    check_keys(document, {"resourceSpans"}, {"resourceSpans"})
+    for resource in document["resourceSpans"]:
+        check_keys(resource, {"resource", "scopeSpans"}, {"resource", "scopeSpans"})
+        expect_equal(attributes(resource["resource"])["service.name"], "bagserve")
+        for scope in resource["scopeSpans"]:
+            check_keys(scope, {"scope", "spans"}, {"scope", "spans"})
+            for span in scope["spans"]:
+                check_keys(span, SPAN, SPAN - {"parentSpanId", "events"})
+                expect_equal(span["kind"], 2)
+                expect(int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]), f"{span}")
+                for event in span.get("events", []):
+                    check_keys(event, {"timeUnixNano", "name", "attributes"}, {"timeUnixNano", "name"})
+                yield span
+
+
+class Collector:
+    """Keeps the spans that are posted, and answers with `status`."""
+
+    def __init__(self, status=200):
+        collector, self.spans, self.posts = self, [], 0
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                expect_equal((self.path, self.headers["Content-Type"]), ("/x/v1/traces", "application/json"))
+                collector.spans += spans_of(body)
+                collector.posts += 1
+                self.send_response(status)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_):
+                pass
+
+        self.listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.listener.server_port}/x/"
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.listener.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown()
+        self.thread.join()
+        self.listener.server_close()
+
+    def span(self, span_id):
+        found, = (span for span in self.spans if span.get("parentSpanId") == span_id)
+        return found
+
+
+def dropped(client):
+    text = client.request("GET", "/metrics").body.decode()
+    return int(re.search(r"^bagserve_trace_spans_dropped_total (\d+)", text, re.MULTILINE).group(1))
+
+
+def infer(client, parent=PARENT, flags="01"):
+    return client.infer("example", INPUTS, headers={"traceparent": f"00-{TRACE}-{parent}-{flags}"})
+
+
+def test_spans():
+    """One for each request whose caller wants it: ids, times, attributes and stages; none for others."""
+    with Collector() as collector:
+        with Server("--demo", "--otlp-endpoint", collector.url, "--trace-sample", "0") as server:
+            client = Client(server)
+            before_ns = time.time_ns()
+            expect_equal(infer(client).status, 200)
+            after_ns = time.time_ns()
+            expect_equal(infer(client, flags="00").status, 200)
+            expect_equal(client.infer("example", INPUTS).status, 200)
+            expect_equal(client.infer("example", INPUTS, headers={"traceparent": "00-x"}).status, 200)
+            expect_equal(client.request("GET", "/nothing?secret=1", headers={
+                "traceparent": f"00-{TRACE}-{'1' * 16}-01"}).status, 404)
+            wait_until(lambda: len(collector.spans) >= 2 or not client.request("GET", "/v2"), "two spans")
+    expect_equal(len(collector.spans), 2)
+    span = collector.span(PARENT)
+    expect_equal((span["traceId"], span["name"], span["status"]), (TRACE, f"POST /v2/models/{{model}}/infer", {}))
+    expect(before_ns <= int(span["startTimeUnixNano"]) and int(span["endTimeUnixNano"]) <= after_ns, f"{span}")
+    found = attributes(span)
+    expect(re.fullmatch(r"127\.0\.0\.1:\d+", found.pop("client.address")), f"{found}")
+    expect(found.pop("http.request.body.size") > 0 and found.pop("http.response.body.size") > 0, f"{found}")
+    expect_equal({key: found.pop(key) for key in list(found) if key not in ("bagserve.bags", "bagserve.ids")},
+                 {"http.request.method": "POST", "url.path": INFER.replace("items", "example"),
+                  "url.scheme": "http", "http.route": "/v2/models/{model}/infer",
+                  "http.response.status_code": 200, "bagserve.model": "example"})
+    expect(found["bagserve.bags"] > 0 and found["bagserve.ids"] > 0, f"{found}")
+    expect_equal([event["name"] for event in span["events"]], ["read", "wait", "pool", "write"])
+    times = [int(span["startTimeUnixNano"]), *(int(event["timeUnixNano"]) for event in span["events"]),
+             int(span["endTimeUnixNano"])]
+    expect(times == sorted(times) and times[0] == times[1], f"{times}")
+    other = collector.span("1" * 16)
+    expect("events" not in other and attributes(other)["url.path"] == "/nothing", f"{other}")
+
+
+@pytest.mark.parametrize("sample", ["0", "1"])
+def test_sample(sample):
+    """By chance where no caller says: none of them, or all, each with ids of its own, on metrics off, too."""
+    with Collector() as collector:
+        with Server("--demo", "--otlp-endpoint", collector.url, "--trace-sample", sample, "--metrics", "off") as server:
+            client = Client(server)
+            for _ in range(50):
+                expect_equal(client.infer("example", INPUTS).status, 200)
+        # the server's end sends what waits
+    expect_equal(len(collector.spans), 50 * int(sample))
+    expect_equal(len({span["spanId"] for span in collector.spans}), 50 * int(sample))
+    expect_equal(len({span["traceId"] for span in collector.spans}), 50 * int(sample))
+    expect(all("parentSpanId" not in span and len(span["events"]) == 4 for span in collector.spans), "a span is wrong")
+
+
+def silent(stack):
+    """A collector that takes connections and never answers."""
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    return f"http://127.0.0.1:{listener.getsockname()[1]}/x"
+
+
+def refusing(stack):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/x"
+
+
+def failing(stack):
+    return stack.enter_context(Collector(503)).url
+
+
+@pytest.mark.parametrize("collector", [silent, refusing, failing])
+def test_collectors_that_fail(collector):
+    """Requests are answered, and their spans counted."""
+    with contextlib.ExitStack() as stack:
+        with Server("--demo", "--otlp-endpoint", collector(stack), "--trace-sample", "0") as server:
+            client = Client(server)
+            for _ in range(5):
+                expect_equal(infer(client).status, 200)
+            wait_until(lambda: dropped(client) == 5, "five spans were not counted")
+
+
+def test_more_than_are_taken():
+    """Callers who trace everything: at most 1,000 a second, the rest is counted."""
+    with Collector() as collector:
+        with Server("--demo", "--otlp-endpoint", collector.url, "--trace-sample", "0") as server:
+            client = Client(server)
+            started = time.monotonic()
+            for _ in range(3000):
+                expect_equal(infer(client).status, 200)
+            seconds = time.monotonic() - started
+            lost = dropped(client)
+    expect_equal(len(collector.spans) + lost, 3000)
+    expect(len(collector.spans) <= 1000 * (seconds + 2), f"{len(collector.spans)} in {seconds:.1f} s")
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--otlp-endpoint", "https://c:4318"], "run a collector on this machine"),
+    (["--otlp-endpoint", "http://"], "otlp_endpoint: URL"), (["--trace-sample", "1.5"], "a fraction from 0 to 1"),
+    (["--trace-sample", "x"], "a fraction from 0 to 1")])
+def test_wrong_options(arguments, words):
+    ended = run("serve", "--demo", "--port", "0", *arguments)
+    expect(ended.returncode == 1 and words in ended.stderr, f"{ended}")
