@@ -72,7 +72,7 @@ def test_named_flags_exist():
                                    timeout=BLOCK_TIMEOUT_S).stdout
                     for command in ("serve --help-all", "health --help", "convert --help", "inspect --help",
                                     "verify --help"))
-    scripts = "".join(path.read_text(errors="replace") for folder in ("tests", "deploy", "proto/clients")
+    scripts = "".join(path.read_text(errors="replace") for folder in ("tests", "deploy", "proto/clients", "server/feed")
                       for path in (ROOT / folder).rglob("*")
                       if path.is_file() and path.suffix in ("", ".py", ".c", ".sh"))
     flag = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
@@ -92,6 +92,9 @@ def test_named_metrics_exist(server):
     # Those that are written only where rows may change.
     table = (ROOT / "server" / "metrics" / "table.h").read_text()
     families |= set(re.findall(r'"(bagserve_\w+)"', table.split("#define BAG_UPDATE_METRICS")[1].split("#define")[0]))
+    # Those of bagserve-feed, whose table has their names without the beginning.
+    families |= {f"bagserve_feed_{name}" for path in (ROOT / "server" / "feed").glob("*.[ch]")
+                 for name in re.findall(r"\bX\((\w+), \"", path.read_text())}
     for name in PAGES:
         named = set(re.findall(r"\b(?:bagserve|nv_inference)_[a-z0-9_]+\b(?!-)", (ROOT / name).read_text()))
         expect_equal((name, {re.sub(r"_(bucket|count|sum)$", "", metric) if metric not in families else metric
