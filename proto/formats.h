@@ -159,6 +159,8 @@ struct cJSON; /* which only the parser knows */
 
 struct bag_safetensors {
     struct cJSON *tree; /* of the header; owned */
+    const struct cJSON
+        *metadata;      /* in it; NULL: none. Found once: it may stand behind all tensors */
     size_t data_offset; /* of the first tensor in the file */
 };
 

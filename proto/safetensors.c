@@ -331,6 +331,7 @@ bool bag_safetensors_parse(const void *bytes, size_t count, uint64_t file_bytes,
     file->tree = parse_header(bytes, count, file->data_offset, problem);
     if (!file->tree)
         return false;
+    file->metadata = member(file->tree, BAG_SAFETENSORS_METADATA);
     uint64_t data_bytes = file_bytes > file->data_offset ? file_bytes - file->data_offset : 0;
     if (check_tensors(file->tree, data_bytes, problem))
         return true;
@@ -342,6 +343,7 @@ void bag_safetensors_free(struct bag_safetensors *file)
 {
     bag_json_free(file->tree);
     file->tree = NULL;
+    file->metadata = NULL;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -357,14 +359,14 @@ const char *bag_safetensors_next(const struct bag_safetensors *file, const struc
 
 const char *bag_safetensors_metadata(const struct bag_safetensors *file, const char *key)
 {
-    return cJSON_GetStringValue(member(member(file->tree, BAG_SAFETENSORS_METADATA), key));
+    return cJSON_GetStringValue(member(file->metadata, key));
 }
 
 bool bag_safetensors_next_note(const struct bag_safetensors *file, const struct cJSON **cursor,
                                struct bag_safetensors_note *note)
 {
-    const cJSON *metadata = member(file->tree, BAG_SAFETENSORS_METADATA);
-    const cJSON *item = *cursor ? (*cursor)->next : metadata ? metadata->child : NULL;
+    const cJSON *first = file->metadata ? file->metadata->child : NULL;
+    const cJSON *item = *cursor ? (*cursor)->next : first;
     *cursor = item;
     if (item)
         *note = (struct bag_safetensors_note){item->string, item->valuestring};
