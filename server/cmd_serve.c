@@ -110,15 +110,6 @@ static void leave(struct serve *serve)
     uv_timer_start(&serve->drain_timer, on_delay_passed, delay_s * 1000, 0);
 }
 
-/* As many loops and workers as the machine has use for, where the options do not say. */
-static void choose_threads(struct bag_option_values *options)
-{
-    if (options->workers == 0)
-        options->workers = uv_available_parallelism();
-    if (options->loops == 0)
-        options->loops = bag_loops_default(uv_available_parallelism());
-}
-
 static void on_configuration(struct bag_change *change)
 {
     free(change);
@@ -128,11 +119,9 @@ static void on_configuration(struct bag_change *change)
 static bool read_again(void *context, struct bag_config *config, struct bag_problem *problem)
 {
     struct serve *serve = context;
-    if (!bag_configure(config, serve->argc, serve->argv, problem) ||
-        (config->demo && !bag_configure_demo(config, problem)) ||
+    if (!bag_configure_serve(config, serve->argc, serve->argv, problem) ||
         !bag_config_validate(config, problem))
         return false;
-    choose_threads(&config->options);
     if (!bag_config_same_options(&serve->config, config))
         bag_log(BAG_LOG_LEVEL_WARNING, "options unchanged",
                 BAG_LOG_TEXT("reason", "only models are read again; restart the server for "
@@ -253,16 +242,13 @@ static void place_tables(const struct bag_option_values *options)
 static bool configure(struct serve *serve, int argc, char *argv[], struct bag_problem *problem)
 {
     struct bag_config *config = &serve->config;
-    if (!bag_configure(config, argc, argv, problem))
+    if (!bag_configure_serve(config, argc, argv, problem))
         return false;
     bag_log_configure(config->options.log_format, config->options.log_level);
     if (!bag_isa_choose(config->options.isa, problem))
         return false;
-    if (config->demo && !bag_configure_demo(config, problem))
-        return false;
     struct bag_networks proxies;
     bag_blas_prepare();
-    choose_threads(&config->options);
     place_tables(&config->options);
     return bag_config_validate(config, problem) && load_tokens(serve, problem) &&
            bag_networks_parse(&proxies, config->options.trusted_proxies, problem) &&
@@ -289,13 +275,6 @@ static bool init_updates(struct serve *serve, struct bag_problem *problem)
         return bag_problem_no_memory(problem);
     serve->service.updates = serve->loader.changer.updates = &serve->updates;
     return bag_updates_start(&serve->updates, problem);
-}
-
-static bool start_workers(struct serve *serve, struct bag_problem *problem)
-{
-    const struct bag_option_values *options = &serve->config.options;
-    serve->service.workers = &serve->workers;
-    return bag_workers_start(&serve->workers, (unsigned)options->workers, WORKER_NICE, problem);
 }
 
 /* Signals that would end the process with all requests in flight; SIGHUP until it is caught. A
@@ -327,15 +306,6 @@ static void on_watchdog(uv_timer_t *timer)
     bag_systemd_notify("WATCHDOG=1");
 }
 
-/* What is watched is the first loop: it answers, and so does the process. */
-static void start_watchdog(struct serve *serve)
-{
-    uint64_t interval_ms = bag_systemd_watchdog_ms();
-    uv_timer_init(&serve->loop, &serve->watchdog);
-    if (interval_ms)
-        uv_timer_start(&serve->watchdog, on_watchdog, 0, interval_ms);
-}
-
 static bool init_loop(struct serve *serve, struct bag_problem *problem)
 {
     int error = uv_loop_init(&serve->loop);
@@ -346,13 +316,17 @@ static bool init_loop(struct serve *serve, struct bag_problem *problem)
 /* What the first loop watches besides its server. */
 static bool init_handles(struct serve *serve, struct bag_problem *problem)
 {
+    uint64_t watchdog_ms = bag_systemd_watchdog_ms();
     uv_timer_init(&serve->loop, &serve->drain_timer);
+    uv_timer_init(&serve->loop, &serve->watchdog);
     serve->drain_timer.data = serve->loaded.data = serve;
     int error = uv_async_init(&serve->loop, &serve->loaded, on_loaded);
     if (error)
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started: %s",
                                uv_strerror(error));
-    start_watchdog(serve);
+    /* What it watches is the first loop: it answers, and so does the process. */
+    if (watchdog_ms)
+        uv_timer_start(&serve->watchdog, on_watchdog, 0, watchdog_ms);
     return catch_signals(serve, problem);
 }
 
@@ -412,9 +386,12 @@ static bool start(struct serve *serve, struct bag_problem *problem)
     mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
     bag_budget_init(&serve->service.budget, (size_t)serve->config.options.max_memory,
                     serve->loader.first_bytes);
+    serve->service.workers = &serve->workers;
     serve->service.metrics.budget = &serve->service.budget;
     serve->service.metrics.loading = &serve->loader.status;
-    return bag_log_start(problem) && start_trace(serve, problem) && start_workers(serve, problem) &&
+    return bag_log_start(problem) && start_trace(serve, problem) &&
+           bag_workers_start(&serve->workers, (unsigned)serve->config.options.workers, WORKER_NICE,
+                             problem) &&
            init_updates(serve, problem) &&
            bag_loops_check_descriptors((size_t)serve->config.options.loops, problem) &&
            init_loop(serve, problem) &&

@@ -38,8 +38,10 @@ bool bag_arguments_have(int argc, char *argv[], const char *flag);
 /* Whether one of them is --help or -h. */
 bool bag_arguments_ask_help(int argc, char *argv[]);
 
-/* Adds the tables and the collection of `--demo`. */
-bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem);
+/* The same for a server: with the tables and the collection of `--demo`, and as many loops and
+ * workers as the machine has use for where the options do not say. */
+bool bag_configure_serve(struct bag_config *config, int argc, char *argv[],
+                         struct bag_problem *problem);
 
 /* ---- what computes --------------------------------------------------------------------------- */
 

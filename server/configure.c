@@ -2,6 +2,7 @@
  * of the kernels; see commands.h. */
 #include "commands.h"
 #include "kernels/pool.h"
+#include "loops.h"
 #include "server/system/files.h"
 #include "server/tables/source.h"
 
@@ -54,7 +55,7 @@ bool bag_arguments_ask_help(int argc, char *argv[])
 /* ---- the demo ----------------------------------------------------------------------------------
  */
 
-bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem)
+static bool add_demo(struct bag_config *config, struct bag_problem *problem)
 {
 #define BAG_X(name, ...)                                                         \
     if (!bag_config_add_model(config, name, BAG_DEMO_PREFIX name, "1", problem)) \
@@ -64,6 +65,18 @@ bool bag_configure_demo(struct bag_config *config, struct bag_problem *problem)
     return bag_config_add_model(config, BAG_DEMO_COLLECTION, NULL, "1", problem) &&
            bag_config_apply_model_file(config, config->num_models - 1, "--demo", BAG_DEMO_FEATURES,
                                        strlen(BAG_DEMO_FEATURES), false, problem);
+}
+
+bool bag_configure_serve(struct bag_config *config, int argc, char *argv[],
+                         struct bag_problem *problem)
+{
+    if (!bag_configure(config, argc, argv, problem) || (config->demo && !add_demo(config, problem)))
+        return false;
+    if (config->options.workers == 0)
+        config->options.workers = uv_available_parallelism();
+    if (config->options.loops == 0)
+        config->options.loops = bag_loops_default(uv_available_parallelism());
+    return true;
 }
 
 /* ---- instruction sets ------------------------------------------------------------------------ */
