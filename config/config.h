@@ -118,8 +118,9 @@
       "Compares so many answers with pooling of its own, from the tables of --table, before "      \
       "measuring; a difference ends it with exit code 1.")                                         \
     X(bench, TABLE, "--table", "NAME=PATH",                                                        \
-      "The .npy file of a model's table, or its folder with keys.npy and values.npy; may be "      \
-      "repeated.")                                                                                 \
+      "The file of a model's table: FILE.npy, FILE.safetensors or FILE.npz, with #ARRAY or "       \
+      "without, or a folder with keys.npy and values.npy; rows as the server says that they are. " \
+      "May be repeated.")                                                                          \
     X(bench, HELP, "--help", "", "Prints this.")
 
 /* How a table takes the place of another version. */
@@ -232,6 +233,10 @@ bool bag_config_add_copy(struct bag_config *config, const struct bag_model_confi
  * --table NAME=PATH,key=value does. Rejects an unknown key, naming the nearest one. */
 bool bag_config_set_model_key(struct bag_config *config, size_t index, const char *key,
                               const char *value, struct bag_problem *problem);
+
+/* Where "#TENSOR" begins: at the first '#' behind a known extension, or behind a folder, whose name
+ * has no dot; NULL: nowhere. */
+char *bag_path_find_tensor(char *path);
 
 /* Applies the text of a model's own config.json (the same keys as an entry of "models", without
  * name, path and version, which its folder says) to the model at config->models[index]. That of a

@@ -209,9 +209,7 @@ static bool reject_form(const struct flag *flag, struct bag_problem *problem)
                            reason.text);
 }
 
-/* Where "#TENSOR" begins: at the first '#' behind a known extension, or behind a folder, whose name
- * has no dot; NULL: nowhere. */
-static char *find_tensor(char *path)
+char *bag_path_find_tensor(char *path)
 {
     static const char *const extensions[] = {".safetensors", ".index.json", ".npz"};
     for (char *at = strchr(path, '#'); at; at = strchr(at + 1, '#')) {
@@ -251,7 +249,7 @@ static bool apply_table_keys(struct bag_config *config, char *path, size_t index
         if (!bag_config_set_model_key(config, index, comma + 1, equals + 1, problem))
             return false;
     }
-    char *tensor = find_tensor(path);
+    char *tensor = bag_path_find_tensor(path);
     if (!tensor)
         return true;
     *tensor = 0;

@@ -2,7 +2,6 @@
 #include "v2_client.h"
 
 #include "json.h"
-#include "kernels/rowformat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,9 +105,9 @@ static const cJSON *find_tensor(const cJSON *list, const char *name)
 }
 
 /* The elements of a bag's row, of the shape [-1, a, b]: a * b; 0 where that is not said. */
-static size_t output_elements(const cJSON *outputs, const char *name)
+static size_t output_elements(const cJSON *output)
 {
-    const cJSON *shape = member(find_tensor(outputs, name), "shape"), *size;
+    const cJSON *shape = member(output, "shape"), *size;
     size_t elements = 1, axis = 0;
     cJSON_ArrayForEach(size, shape)
     {
@@ -117,13 +116,15 @@ static size_t output_elements(const cJSON *outputs, const char *name)
             (number <= 0 || __builtin_mul_overflow(elements, (size_t)number, &elements)))
             return 0;
     }
-    return axis > 1 ? elements : 0;
+    return axis > 0 ? elements : 0;
 }
 
 static bool read_table(const cJSON *facts, const char *name, const cJSON *outputs,
                        struct bag_client_table *table, struct bag_problem *problem)
 {
-    const char *owner = text_of(facts, "model");
+    const cJSON *output = find_tensor(outputs, name);
+    const char *owner = text_of(facts, "model"), *format = text_of(facts, "row_format");
+    const char *type = text_of(output, "datatype");
     int64_t bytes = number_of(member(facts, "bytes"));
     int64_t elements = number_of(member(facts, "row_elements"));
     table->name = strdup(name);
@@ -134,7 +135,9 @@ static bool read_table(const cJSON *facts, const char *name, const cJSON *output
     table->row_elements = elements > 0 ? (size_t)elements : 0;
     table->bytes = bytes > 0 ? (uint64_t)bytes : 0;
     table->keyed = cJSON_IsTrue(member(facts, "keyed"));
-    table->output_elements = output_elements(outputs, name);
+    table->row_format = format ? bag_row_format_find(format, strlen(format)) : BAG_ROWS_PLAIN;
+    table->output_elements = output_elements(output);
+    table->output_dtype = type ? bag_dtype_find(type, strlen(type)) : BAG_DTYPE_COUNT;
     return true;
 }
 
@@ -251,6 +254,18 @@ void bag_client_model_free(struct bag_client_model *model)
 
 /* ---- how it pools ---------------------------------------------------------------------------- */
 
+/* A key; or a row, which counts from the end where it is negative and `from_end`, and else is none.
+ */
+static bool read_id(const char *text, const struct bag_client_table *table, bool from_end,
+                    int64_t *id)
+{
+    if (!text || !bag_key_parse(text, id))
+        return false;
+    if (!table->keyed && *id < 0 && from_end)
+        *id += table->rows;
+    return table->keyed || *id >= 0;
+}
+
 /* {"string_value": text} under "KEY", or in a collection "FEATURE.KEY". */
 static const char *rule_of(const cJSON *parameters, const struct bag_client_model *model,
                            const struct bag_client_table *table, const char *key)
@@ -271,13 +286,15 @@ bool bag_client_read_rules(const char *text, size_t bytes, struct bag_client_mod
         struct bag_client_table *table = &model->tables[i];
         const char *reduction = rule_of(parameters, model, table, "reduction");
         const char *padding = rule_of(parameters, model, table, "padding_idx");
+        const char *instead = rule_of(parameters, model, table, "default_index");
         const char *weighted = rule_of(parameters, model, table, "weighted_mean");
         table->reduction =
             reduction ? bag_reduction_find(reduction, strlen(reduction)) : BAG_REDUCTION_COUNT;
         if (table->reduction == BAG_REDUCTION_COUNT)
             ok = reject(problem, "no configuration that names a reduction");
         table->weighted_mean = weighted && strcmp(weighted, "true") == 0;
-        table->has_padding = padding && bag_key_parse(padding, &table->padding);
+        table->has_padding = read_id(padding, table, true, &table->padding);
+        table->has_default = read_id(instead, table, false, &table->default_id);
     }
     bag_json_free(tree);
     return ok;
@@ -306,52 +323,9 @@ void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static double element(const unsigned char *at, enum bag_dtype dtype)
-{
-    union {
-        uint8_t u8;
-        int8_t i8;
-        uint16_t u16;
-        int16_t i16;
-        uint32_t u32;
-        int32_t i32;
-        uint64_t u64;
-        int64_t i64;
-        float f32;
-        double f64;
-    } value = {0};
-    memcpy(&value, at, bag_dtypes[dtype].bytes);
-    switch (dtype) {
-    case BAG_U8:
-        return value.u8;
-    case BAG_I8:
-        return value.i8;
-    case BAG_U16:
-        return value.u16;
-    case BAG_I16:
-        return value.i16;
-    case BAG_U32:
-        return value.u32;
-    case BAG_I32:
-        return value.i32;
-    case BAG_U64:
-        return (double)value.u64;
-    case BAG_I64:
-        return (double)value.i64;
-    case BAG_F16:
-        return (double)bag_f32_from_f16(value.u16);
-    case BAG_BF16:
-        return (double)bag_f32_from_bf16(value.u16);
-    case BAG_F32:
-        return (double)value.f32;
-    default:
-        return value.f64;
-    }
-}
-
 /* Finds the tensor's bytes behind the JSON: those of all binary tensors before it come first. */
-static bool find_output(const cJSON *outputs, const char *name, enum bag_dtype *dtype, size_t *at,
-                        size_t *bytes)
+static bool place_output(const cJSON *outputs, const char *name, enum bag_dtype *dtype, size_t *at,
+                         size_t *bytes)
 {
     const cJSON *item;
     *at = 0;
@@ -369,13 +343,13 @@ static bool find_output(const cJSON *outputs, const char *name, enum bag_dtype *
     return false;
 }
 
-bool bag_client_read_output(const char *body, size_t bytes, size_t json_bytes, const char *name,
-                            size_t count, enum bag_dtype *dtype, double *values,
+bool bag_client_find_output(const char *body, size_t bytes, size_t json_bytes, const char *name,
+                            size_t count, enum bag_dtype *dtype, const void **data,
                             struct bag_problem *problem)
 {
     size_t at, size;
     cJSON *tree = json_bytes <= bytes ? bag_json_parse(body, json_bytes, problem) : NULL;
-    bool found = find_output(member(tree, "outputs"), name, dtype, &at, &size);
+    bool found = place_output(member(tree, "outputs"), name, dtype, &at, &size);
     bag_json_free(tree);
     if (!found)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
@@ -388,8 +362,6 @@ bool bag_client_read_output(const char *body, size_t bytes, size_t json_bytes, c
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "the output '%s' has %zu bytes; %zu elements were expected", name,
                                size, count);
-    for (size_t i = 0; i < count; i++)
-        values[i] = element(
-            (const unsigned char *)body + json_bytes + at + i * bag_dtypes[*dtype].bytes, *dtype);
+    *data = body + json_bytes + at;
     return true;
 }

@@ -3,7 +3,7 @@
 #ifndef BAG_V2_CLIENT_H
 #define BAG_V2_CLIENT_H
 
-#include "kernels/bag.h"
+#include "kernels/pool.h"
 #include "problem.h"
 #include "text.h"
 
@@ -32,15 +32,18 @@ struct bag_client_table {
     char *model;         /* owned; whose table it is; NULL: the model's own */
     int64_t rows;        /* -1: not said */
     size_t row_elements; /* 0: not said */
-    uint64_t bytes;      /* of all rows; 0: not said */
+    enum bag_row_format
+        row_format; /* BAG_ROW_FORMAT_COUNT: one that is not known; PLAIN: not said */
+    uint64_t bytes; /* of all rows; 0: not said */
     bool keyed;
-    size_t output_elements; /* of a bag's row in the reply; 0: not said */
+    size_t output_elements;      /* of a bag's row in the reply; 0: not said */
+    enum bag_dtype output_dtype; /* of these; BAG_DTYPE_COUNT: not said */
 
     /* How it pools, after bag_client_read_rules. */
     enum bag_reduction reduction;
     bool weighted_mean;
-    bool has_padding;
-    int64_t padding;
+    bool has_padding, has_default;
+    int64_t padding, default_id; /* rows from 0, or keys; the default is of empty bags */
 };
 
 struct bag_client_model {
@@ -69,10 +72,10 @@ void bag_client_model_free(struct bag_client_model *model);
  * with the NUL, without control characters. */
 void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_t room);
 
-/* Reads the binary output of that name, `count` floats or integers of *dtype, from a reply whose
- * first `json_bytes` are JSON. */
-bool bag_client_read_output(const char *body, size_t bytes, size_t json_bytes, const char *name,
-                            size_t count, enum bag_dtype *dtype, double *values,
+/* Finds the binary output of that name, `count` floats or integers of *dtype at *data, which is in
+ * `body`, at any alignment, in a reply whose first `json_bytes` are JSON. */
+bool bag_client_find_output(const char *body, size_t bytes, size_t json_bytes, const char *name,
+                            size_t count, enum bag_dtype *dtype, const void **data,
                             struct bag_problem *problem);
 
 #endif

@@ -1,115 +1,14 @@
 /* Files that are read; see files.h. */
 #include "files.h"
 
+#include "array.h"
 #include "server/system/files.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MAX_TEXT_BYTES  ((size_t)64 << 20) /* of lengths */
 #define MAX_TOKEN_BYTES ((size_t)1 << 20)
-
-/* ---- .npy ------------------------------------------------------------------------------------ */
-
-/* False where the file ends before. */
-static bool read_at(int fd, void *out, size_t bytes, size_t at, struct bag_problem *problem)
-{
-    for (size_t have = 0; have < bytes;) {
-        ssize_t got = pread(fd, (char *)out + have, bytes - have, (off_t)(at + have));
-        if (got > 0)
-            have += (size_t)got;
-        else if (got == 0)
-            return bag_problem_set(problem, BAG_ERROR_FILE, "the file is truncated");
-        else if (errno != EINTR)
-            return bag_problem_set(problem, BAG_ERROR_FILE, "%s", strerror(errno));
-    }
-    return true;
-}
-
-static bool read_header(int fd, size_t file_bytes, struct bag_npy *npy, struct bag_problem *problem)
-{
-    unsigned char preamble[BAG_NPY_PREAMBLE_BYTES];
-    size_t count = file_bytes < sizeof preamble ? file_bytes : sizeof preamble;
-    if (!read_at(fd, preamble, count, 0, problem))
-        return false;
-    size_t header_bytes = bag_npy_header_bytes(preamble, count);
-    if (header_bytes == 0 || header_bytes > file_bytes) /* which the parser explains */
-        return bag_npy_parse(preamble, count, BAG_DTYPE_COUNT, npy, problem) &&
-               bag_problem_set(problem, BAG_ERROR_FILE, "the file is truncated");
-    unsigned char *header = malloc(header_bytes);
-    bool ok = header ? read_at(fd, header, header_bytes, 0, problem) &&
-                           bag_npy_parse(header, header_bytes, BAG_DTYPE_COUNT, npy, problem)
-                     : bag_problem_no_memory(problem);
-    free(header);
-    return ok;
-}
-
-static bool read_elements(int fd, const struct bag_npy *npy, unsigned char **data,
-                          struct bag_problem *problem)
-{
-    unsigned char *block = malloc(npy->data_bytes + 1);
-    *data = block;
-    if (!block)
-        return bag_problem_no_memory(problem);
-    if (!read_at(fd, block, npy->data_bytes, npy->data_offset, problem))
-        return false;
-    if (bag_npy_is_plain(npy) || npy->count == 0)
-        return true;
-    struct bag_npy_tile all = {.num_columns = npy->num_columns, .count = npy->column_elements};
-    if (!(*data = malloc(npy->data_bytes + 1))) {
-        free(block);
-        return bag_problem_no_memory(problem);
-    }
-    bag_npy_place(npy, all, block, *data);
-    free(block);
-    return true;
-}
-
-bool bag_bench_array_read(const char *path, struct bag_bench_array *array,
-                          struct bag_problem *problem)
-{
-    struct stat state;
-    *array = (struct bag_bench_array){.data = NULL};
-    int fd = bag_file_open(path, &state, problem);
-    bool ok = fd >= 0 && read_header(fd, (size_t)state.st_size, &array->npy, problem) &&
-              read_elements(fd, &array->npy, &array->data, problem);
-    if (fd >= 0)
-        close(fd);
-    if (ok)
-        return true;
-    bag_bench_array_free(array);
-    bag_problem_prefix(problem, "%s", path);
-    return false;
-}
-
-void bag_bench_array_free(struct bag_bench_array *array)
-{
-    free(array->data);
-    array->data = NULL;
-}
-
-bool bag_bench_keys_read(const char *path, struct bag_bench_array *keys,
-                         struct bag_problem *problem)
-{
-    struct stat state;
-    char *inside = NULL;
-    if (stat(path, &state) == 0 && S_ISDIR(state.st_mode) &&
-        asprintf(&inside, "%s/keys.npy", path) < 0)
-        return bag_problem_no_memory(problem);
-    bool ok = bag_bench_array_read(inside ? inside : path, keys, problem);
-    free(inside);
-    if (!ok)
-        return false;
-    if (keys->npy.rank == 1 && keys->npy.count > 0 &&
-        (keys->npy.dtype == BAG_I64 || keys->npy.dtype == BAG_U64))
-        return true;
-    bag_bench_array_free(keys);
-    return bag_problem_set(problem, BAG_ERROR_FILE,
-                           "%s: keys are INT64 or UINT64 of one dimension, at least one", path);
-}
 
 /* ---- lengths of bags ------------------------------------------------------------------------- */
 
@@ -157,7 +56,7 @@ static bool read_array_lengths(const char *path, struct bag_bench_lengths *lengt
                                struct bag_problem *problem)
 {
     struct bag_bench_array array;
-    if (!bag_bench_array_read(path, &array, problem))
+    if (!bag_bench_array_read(path, BAG_BENCH_ROWS, BAG_DTYPE_COUNT, &array, problem))
         return false;
     lengths->list = calloc(array.npy.count + 1, sizeof *lengths->list);
     bool ok =

@@ -44,11 +44,12 @@ static bool read_keys(const struct bag_bench_options *options, const struct bag_
                       struct bag_problem *problem)
 {
     const char *path = bag_bench_find_file(&options->keys, model, table);
+    enum bag_bench_part part = path ? BAG_BENCH_KEYS : BAG_BENCH_KEYS_BESIDE;
     if (!table->keyed)
         return true;
     if (!path)
         path = bag_bench_find_file(&options->tables, model, table);
-    return path ? bag_bench_keys_read(path, &source->keys, problem)
+    return path ? bag_bench_keys_read(path, part, &source->keys, problem)
                 : bag_problem_set(problem, BAG_ERROR_USAGE,
                                   "the rows of '%s' have keys: --keys FILE names them, or the "
                                   "table's folder",

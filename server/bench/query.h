@@ -3,7 +3,7 @@
 #ifndef BAG_BENCH_QUERY_H
 #define BAG_BENCH_QUERY_H
 
-#include "files.h"
+#include "array.h"
 #include "target.h"
 
 /* The ids of a bag are of one of these. */

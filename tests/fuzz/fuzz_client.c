@@ -36,12 +36,15 @@ static void read_names(const char *text, size_t bytes)
 
 static void read_output(const char *text, size_t bytes)
 {
-    double values[2];
+    const void *data;
     enum bag_dtype dtype;
     struct bag_problem problem;
     char sentence[20];
-    for (size_t json_bytes = 0; json_bytes <= bytes + 1; json_bytes += 1 + bytes / 4)
-        bag_client_read_output(text, bytes, json_bytes, "a", 2, &dtype, values, &problem);
+    for (size_t json_bytes = 0; json_bytes <= bytes + 1; json_bytes += 1 + bytes / 4) {
+        if (bag_client_find_output(text, bytes, json_bytes, "a", 2, &dtype, &data, &problem))
+            require((const char *)data >= text + json_bytes &&
+                    (const char *)data + 2 * bag_dtypes[dtype].bytes <= text + bytes);
+    }
     bag_client_read_error(text, bytes, sentence, sizeof sentence);
     require(strlen(sentence) < sizeof sentence);
 }

@@ -1,8 +1,6 @@
 """`bagserve bench`: what it asks, counts and reports, against servers whose answers are known."""
 
-import contextlib
 import html.parser
-import http.server
 import json
 import signal
 import subprocess
@@ -11,54 +9,13 @@ import threading
 import numpy as np
 import pytest
 
+from benching import (  # noqa: F401, fixtures
+    SHORT, Foreign, bench, bench_model, foreign, foreign_metadata, make_tables, only, start_server)
 from harness import PROGRAM, Server, environment, expect, expect_equal, run
 
 RUN_KEYS = ["rate", "seconds", "sent", "answered", "errors", "requests_per_s", "bags_per_s", "rows_per_s",
             "bytes_gathered_per_s", "latency_ms", "generator_late_ms"]
 REPORT_KEYS = ["url", "model", "seed", "mode", "highest_rate", "slo_ms", "limited_by", "runs"]
-SHORT = ["--duration", 0.3, "--warmup", 0]
-
-
-@pytest.fixture(scope="module", name="tables")
-def make_tables(tmp_path_factory):
-    """Files of the tables that `server` serves."""
-    folder, rng = tmp_path_factory.mktemp("tables"), np.random.default_rng(1)
-    (folder / "users").mkdir()
-    np.save(folder / "items.npy", rng.standard_normal((1000, 8)).astype(np.float32))
-    np.save(folder / "halves.npy", rng.standard_normal((50, 3)).astype(np.float16))
-    np.save(folder / "users" / "values.npy", rng.standard_normal((200, 4)).astype(np.float32))
-    np.save(folder / "users" / "keys.npy", rng.permutation(np.arange(-100, 100)) * 10**15)
-    (folder / "bagserve.json").write_text(json.dumps({"models": [
-        {"name": "items", "path": "items.npy", "padding_idx": 7},
-        {"name": "means", "path": "items.npy", "reduction": "mean", "weighted_mean": True},
-        {"name": "halves", "path": "halves.npy", "reduction": "max"},
-        {"name": "users", "path": "users"},
-        {"name": "all", "features": [{"name": "user", "model": "users"}, {"name": "item", "model": "items"}]}]}))
-    return folder
-
-
-@pytest.fixture(scope="module", name="server")
-def start_server(tables):
-    with Server("--config", tables / "bagserve.json") as server:
-        yield server
-
-
-def bench(url, *arguments, code=0):
-    """The report."""
-    ended = run("bench", "--report", "-", *arguments, url)
-    expect_equal(ended.returncode, code, ended.stderr)
-    return json.loads(ended.stdout) if ended.stdout else ended.stderr
-
-
-def bench_model(server, model, *arguments, code=0):
-    ended = run("bench", "--report", "-", *arguments, server.url, model)
-    expect_equal(ended.returncode, code, ended.stderr)
-    return json.loads(ended.stdout) if ended.stdout else ended.stderr
-
-
-def only(report):
-    expect_equal(len(report["runs"]), 1)
-    return report["runs"][0]
 
 
 def wait_for_line(process, text):
@@ -235,105 +192,7 @@ def test_synthetic_preset():
         expect("1 features; the preset's has 26" in said, said)
 
 
-# ---- answers compared -----------------------------------------------------------------------------
-
-@pytest.mark.parametrize("arguments", [[], ["--weights"], ["--reduction", "mean"], ["--body", "json"],
-                                       ["--reduction", "sqrtn", "--weights"]])
-def test_check(server, tables, arguments):
-    """Answers are what the files give: of dense and keyed tables, halves, padding, collections."""
-    files = [f"--table={name}={tables / path}" for name, path in (("items", "items.npy"), ("users", "users"))]
-    for model in ("items", "users", "all"):
-        report = bench_model(server, model, "--check", 10, "--bags", 20, "--ids", "0-30", *files, *arguments,
-                             "--closed", *SHORT)
-        expect_equal(only(report)["errors"], {})
-    bench_model(server, "halves", "--check", 10, "--table", f"halves={tables / 'halves.npy'}", "--closed", *SHORT)
-
-
-def test_check_finds_a_difference(server, tables, directory):
-    """One element of a file that is not what is served."""
-    values = np.load(tables / "items.npy")
-    values[500, 3] += 1e-4
-    np.save(directory / "other.npy", values)
-    arguments = ["--check", 200, "--bags", 10, "--closed", *SHORT]
-    said = bench_model(server, "items", *arguments, "--table", f"items={directory / 'other.npy'}", code=1)
-    expect("'embeddings', bag" in said and "element 3" in said, said)
-    np.save(directory / "narrow.npy", values[:, :5].copy())
-    said = bench_model(server, "items", *arguments, "--table", f"items={directory / 'narrow.npy'}", code=1)
-    expect("8 elements in the answer and 5 in" in said, said)
-    said = bench_model(server, "items", *arguments, code=2)
-    expect("--table NAME=PATH" in said, said)
-
-
 # ---- servers that are not as they should be -------------------------------------------------------
-
-def foreign_metadata(rows=None):
-    integers = {"datatype": "INT64", "shape": [-1]}
-    return {"name": "t", "versions": ["1"], "platform": "python",
-            "inputs": [{"name": "indices", **integers}, {"name": "offsets", **integers}],
-            "outputs": [{"name": "embeddings", "datatype": "FP32", "shape": [-1, 2]}],
-            **({"parameters": {"rows": rows}} if rows else {})}
-
-
-class Foreign(http.server.BaseHTTPRequestHandler):
-    """Triton's way: no GET /v2/models, an index of the repository, metadata without rows."""
-
-    protocol_version = "HTTP/1.1"
-    metadata = "/v2/models/t", foreign_metadata()
-    answers = 10**9  # before it closes connections without an answer
-    lock = threading.Lock()
-
-    def answer(self, status, document):
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        path, metadata = self.metadata
-        if self.path == path:
-            self.answer(200, metadata)
-        else:
-            self.answer(404, {"error": "no"})
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.path == "/v2/repository/index":
-            self.answer(200, [{"name": "t", "version": "1", "state": "READY"}])
-        else:
-            self.infer(body)
-
-    def infer(self, _):
-        with self.lock:
-            type(self).answers -= 1
-        if self.answers < 0:
-            self.close_connection = True
-        elif self.answers % 4 == 0:
-            self.answer(503, {"error": "come back later"})
-        else:
-            self.answer(200, {"outputs": []})
-
-    def log_message(self, *_):
-        pass
-
-
-@contextlib.contextmanager
-def foreign(handler):
-    class Listener(http.server.ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_):
-            pass
-
-    with Listener(("127.0.0.1", 0), handler) as listener:
-        thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.server_port}"
-        finally:
-            listener.shutdown()
-            thread.join()
-
 
 def test_foreign_server():
     """Works where it can, and says what it needs; errors are counted by status with their text."""

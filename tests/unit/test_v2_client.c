@@ -70,6 +70,7 @@ static void reads_a_table(void **state)
     assert_int_equal(model.tables[0].bytes, 100);
     assert_true(model.tables[0].keyed);
     assert_int_equal(model.tables[0].output_elements, 12);
+    assert_int_equal(model.tables[0].row_format, BAG_ROWS_PLAIN);
     bag_client_model_free(&model);
 }
 
@@ -105,9 +106,11 @@ static const char collection[] =
     "{\"name\": \"c\", \"versions\": [\"1\"], \"inputs\": [{\"name\": \"values\", \"datatype\": "
     "\"INT64\"}, {\"name\": \"lengths\"}, {\"name\": \"weights\"}], \"outputs\": [{\"name\": "
     "\"a\", "
-    "\"shape\": [-1, 2]}, {\"name\": \"b\", \"shape\": [-1, -1]}], \"parameters\": {\"features\": "
-    "[{\"name\": \"a\", \"model\": \"x\", \"rows\": 1e300}, {\"name\": \"b\", \"model\": \"y\", "
-    "\"rows\": 2}]}}";
+    "\"datatype\": \"FP16\", \"shape\": [-1, 2]}, {\"name\": \"b\", \"shape\": [-1, -1]}], "
+    "\"parameters\": {\"features\": "
+    "[{\"name\": \"a\", \"model\": \"x\", \"rows\": 1e300, \"row_format\": \"int4\"}, {\"name\": "
+    "\"b\", \"model\": \"y\", "
+    "\"rows\": 2, \"row_format\": \"int3\"}]}}";
 
 static void reads_a_collection(void **state)
 {
@@ -115,7 +118,9 @@ static void reads_a_collection(void **state)
     const char *rules =
         "{\"parameters\": {\"a.reduction\": {\"string_value\": \"mean\"}, "
         "\"a.weighted_mean\": {\"string_value\": \"true\"}, \"b.reduction\": "
-        "{\"string_value\": \"max\"}, \"b.padding_idx\": {\"string_value\": \"-3\"}}}";
+        "{\"string_value\": \"max\"}, \"b.padding_idx\": {\"string_value\": \"-1\"}, "
+        "\"a.default_index\": {\"string_value\": \"-1\"}, \"b.default_index\": "
+        "{\"string_value\": \"1\"}}}";
     (void)state;
     assert_true(read_model(collection, &model));
     assert_true(model.is_collection);
@@ -126,13 +131,20 @@ static void reads_a_collection(void **state)
     assert_int_equal(model.tables[1].rows, 2);
     assert_int_equal(model.tables[0].output_elements, 2);
     assert_int_equal(model.tables[1].output_elements, 0);
+    assert_int_equal(model.tables[0].output_dtype, BAG_F16);
+    assert_int_equal(model.tables[1].output_dtype, BAG_DTYPE_COUNT);
+    assert_int_equal(model.tables[0].row_format, BAG_ROWS_INT4);
+    assert_int_equal(model.tables[1].row_format, BAG_ROW_FORMAT_COUNT);
     assert_true(bag_client_read_rules(rules, strlen(rules), &model, &problem));
     assert_int_equal(model.tables[0].reduction, BAG_MEAN);
     assert_true(model.tables[0].weighted_mean);
     assert_false(model.tables[0].has_padding);
     assert_int_equal(model.tables[1].reduction, BAG_MAX);
     assert_true(model.tables[1].has_padding);
-    assert_int_equal(model.tables[1].padding, -3);
+    assert_int_equal(model.tables[1].padding, 1);
+    assert_false(model.tables[0].has_default);
+    assert_true(model.tables[1].has_default);
+    assert_int_equal(model.tables[1].default_id, 1);
     assert_false(bag_client_read_rules("{}", 2, &model, &problem));
     assert_string_equal(problem.text, "the answer is no configuration that names a reduction");
     bag_client_model_free(&model);
@@ -163,23 +175,24 @@ static void reads_outputs(void **state)
     const unsigned char tensors[] = {0x00, 0x3c, 0x00, 0xc0, 5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff};
     size_t json_bytes = sizeof json - 1, bytes = json_bytes + sizeof tensors;
     char whole[sizeof json + sizeof tensors];
-    double values[2];
+    const void *data;
     enum bag_dtype dtype;
     (void)state;
     memcpy(whole, json, json_bytes);
     memcpy(whole + json_bytes, tensors, sizeof tensors);
     char *body = exact_copy(whole, bytes);
-    assert_true(bag_client_read_output(body, bytes, json_bytes, "a", 2, &dtype, values, &problem));
+    assert_true(bag_client_find_output(body, bytes, json_bytes, "a", 2, &dtype, &data, &problem));
     assert_int_equal(dtype, BAG_F16);
-    assert_true(values[0] == 1 && values[1] == -2);
-    assert_true(bag_client_read_output(body, bytes, json_bytes, "b", 2, &dtype, values, &problem));
-    assert_true(values[0] == 5 && values[1] == -1);
-    assert_false(bag_client_read_output(body, bytes, json_bytes, "b", 1, &dtype, values, &problem));
+    assert_ptr_equal(data, body + json_bytes);
+    assert_true(bag_client_find_output(body, bytes, json_bytes, "b", 2, &dtype, &data, &problem));
+    assert_int_equal(dtype, BAG_I32);
+    assert_ptr_equal(data, body + json_bytes + 4);
+    assert_false(bag_client_find_output(body, bytes, json_bytes, "b", 1, &dtype, &data, &problem));
     assert_string_equal(problem.text, "the output 'b' has 8 bytes; 1 elements were expected");
-    assert_false(bag_client_read_output(body, bytes, json_bytes, "c", 2, &dtype, values, &problem));
-    assert_false(bag_client_read_output(body, bytes, json_bytes, "d", 1, &dtype, values, &problem));
+    assert_false(bag_client_find_output(body, bytes, json_bytes, "c", 2, &dtype, &data, &problem));
+    assert_false(bag_client_find_output(body, bytes, json_bytes, "d", 1, &dtype, &data, &problem));
     assert_string_equal(problem.text, "the answer has no binary output 'd'");
-    assert_false(bag_client_read_output(body, bytes, bytes + 1, "a", 2, &dtype, values, &problem));
+    assert_false(bag_client_find_output(body, bytes, bytes + 1, "a", 2, &dtype, &data, &problem));
     free(body);
 }
 
