@@ -185,8 +185,33 @@ static bool is_soon_enough(const struct bag_engine *engine, struct bag_job *job,
            reject_wait(wait_ns, engine, &job->problem);
 }
 
-bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job)
+void bag_engine_withdraw(struct bag_engine *engine, struct bag_job *job)
 {
+    if (job->announced)
+        bag_queue_withdraw(&engine->queue, job);
+    job->announced = false;
+}
+
+/* Whether the body keeps nobody else out any more. */
+static bool is_slow(const struct bag_engine *engine, const struct bag_job *job, uint64_t now_ns)
+{
+    uint64_t time_ns = engine->limits.latency_target_ns;
+    uint64_t work_ns = SLOW_TIMES * expected_wait_ns(engine, job->cost_ns);
+    return now_ns - job->queued_ns > (work_ns > time_ns ? work_ns : time_ns);
+}
+
+/* The oldest ones that are: behind an enormous body that may take long others are not looked at. */
+static void forget_slow(struct bag_engine *engine)
+{
+    uint64_t now_ns = engine->clock();
+    struct bag_job *job;
+    while ((job = engine->queue.oldest) && is_slow(engine, job, now_ns))
+        bag_engine_withdraw(engine, job);
+}
+
+bool bag_engine_has_room(struct bag_engine *engine, struct bag_job *job)
+{
+    forget_slow(engine);
     const struct bag_engine_limits *limits = &engine->limits;
     const struct bag_workers *workers = engine->workers;
     const struct bag_queue_share share = bag_queue_share(&engine->queue, job);
@@ -216,26 +241,8 @@ void bag_engine_stamp(const struct bag_engine *engine, struct bag_job *job)
     job->ahead_ns = load->announced_ns + load->waiting_ns + load->running_ns + job->cost_ns;
 }
 
-/* Whether the body keeps nobody else out any more. */
-static bool is_slow(const struct bag_engine *engine, const struct bag_job *job, uint64_t now_ns)
-{
-    uint64_t time_ns = engine->limits.latency_target_ns;
-    uint64_t work_ns = SLOW_TIMES * expected_wait_ns(engine, job->cost_ns);
-    return now_ns - job->queued_ns > (work_ns > time_ns ? work_ns : time_ns);
-}
-
-/* The oldest ones that are: behind an enormous body that may take long others are not looked at. */
-static void forget_slow(struct bag_engine *engine)
-{
-    uint64_t now_ns = engine->clock();
-    struct bag_job *job;
-    while ((job = engine->queue.oldest) && is_slow(engine, job, now_ns))
-        bag_engine_withdraw(engine, job);
-}
-
 bool bag_engine_announce(struct bag_engine *engine, struct bag_job *job)
 {
-    forget_slow(engine);
     if (!bag_engine_has_room(engine, job))
         return false;
     if (engine->limits.latency_target_ns == 0)
@@ -244,13 +251,6 @@ bool bag_engine_announce(struct bag_engine *engine, struct bag_job *job)
     job->announced = true;
     bag_queue_announce(&engine->queue, job);
     return true;
-}
-
-void bag_engine_withdraw(struct bag_engine *engine, struct bag_job *job)
-{
-    if (job->announced)
-        bag_queue_withdraw(&engine->queue, job);
-    job->announced = false;
 }
 
 /* ---- jobs that have waited too long ---------------------------------------------------------- */

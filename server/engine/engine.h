@@ -246,7 +246,7 @@ void bag_engine_free(struct bag_engine *engine);
 /* Whether the queue has room for a job, of which client and model are set; otherwise says in the
  * job which limit it is. A client who has less than his share of a full queue still has room, and
  * for a model that has less than its share of his: those who fill it do not lock out others. */
-bool bag_engine_has_room(const struct bag_engine *engine, struct bag_job *job);
+bool bag_engine_has_room(struct bag_engine *engine, struct bag_job *job);
 
 /* The same for a job whose body is on its way, of which client, model, cost_ns and unseen_ns
  * are set. With a

@@ -40,7 +40,8 @@ static void test_a_job_that_would_wait_too_long_is_rejected(void **state)
     assert_true(has_room(1)); /* another client's, up to twice as much, of each the limit at most */
     world.engine.wait_scale = 130.1e6 / cost_ns;
     assert_true(has_room(1));
-    struct bag_job others = {.client = 2, .cost_ns = world.jobs[0].cost_ns};
+    struct bag_job others = {
+        .client = 2, .cost_ns = world.jobs[0].cost_ns, .queued_ns = fake_ns, .announced = true};
     bag_queue_announce(&world.engine.queue, &others);
     assert_false(has_room(1));
     bag_queue_withdraw(&world.engine.queue, &others);
@@ -172,6 +173,26 @@ static void test_announced_work_counts(void **state)
     tear_down(0);
 }
 
+/* Whoever comes next looks for bodies that take too long, though his own is here already. */
+static void test_slow_bodies_keep_nobody_out(void **state)
+{
+    (void)state;
+    set_up_target();
+    assert_true(announce(0, 1, 30000000));
+    assert_true(announce(1, 2, 30000000));
+    assert_true(announce(2, 1, 60000000));
+    assert_true(announce(3, 2, 60000000));
+    assert_false(has_room(4));
+    fake_ns += 120000000;
+    assert_false(has_room(4));
+    fake_ns += 120000001;
+    assert_true(has_room(4));
+    expect_empty();
+    bag_engine_stop(&world.engine);
+    run(0);
+    tear_down(0);
+}
+
 /* A job that is dropped took as long as it waited, at least. */
 static void test_dropped_jobs_raise_the_wait_scale(void **state)
 {
@@ -286,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_waiting_for_the_loop_counts),
         cmocka_unit_test(test_a_job_that_has_waited_too_long_is_dropped),
         cmocka_unit_test(test_announced_work_counts),
+        cmocka_unit_test(test_slow_bodies_keep_nobody_out),
         cmocka_unit_test(test_dropped_jobs_raise_the_wait_scale),
         cmocka_unit_test(test_others_work_that_runs_keeps_nobody_out),
         cmocka_unit_test(test_the_wait_scale_follows),
