@@ -17,14 +17,22 @@ static bool is_path(const struct bag_setting *setting)
     return setting->is_path || strcmp(setting->unit, "path") == 0;
 }
 
+/* Keeps the last part of a path, with the slashes at its end. */
+static void keep_name(char *path)
+{
+    size_t from = strlen(path);
+    while (from && path[from - 1] == '/')
+        from--;
+    while (from && path[from - 1] != '/')
+        from--;
+    memmove(path, path + from, strlen(path + from) + 1);
+}
+
 static cJSON *describe_text(const struct bag_setting *setting, const char *text, bool shows_folders)
 {
     cJSON *node = text ? cJSON_CreateString(text) : cJSON_CreateNull();
-    if (node && text && !shows_folders && is_path(setting)) {
-        const char *slash = strrchr(node->valuestring, '/');
-        if (slash && slash[1])
-            memmove(node->valuestring, slash + 1, strlen(slash));
-    }
+    if (node && text && !shows_folders && is_path(setting))
+        keep_name(node->valuestring);
     return node;
 }
 

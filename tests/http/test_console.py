@@ -232,6 +232,15 @@ def test_options_and_their_sources(directory):
         expect_equal((document["listener"], document["infers"]), ("admin", False))
 
 
+def test_folders_are_shown_to_admin_alone(directory):
+    (directory / "served").mkdir()
+    models, port = f"{directory}/served//", free_port()
+    with Server("--demo", "--models", models, "--admin-port", port) as server, Client(server) as client, \
+            Client(second(server, port)) as admin:
+        expect_equal(options_of(client)[1]["models"]["value"], "served//")
+        expect_equal(options_of(admin)[1]["models"]["value"], models)
+
+
 # ---- changes ----------------------------------------------------------------------------------
 def test_admin_infers_on_the_second_listener(directory):
     publish(directory / "models", "t", 1)
