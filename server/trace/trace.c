@@ -18,6 +18,7 @@
 #define BATCH      512
 #define INTERVAL_S 1
 #define TIMEOUT_S  1 /* of each call to the collector, of which there are a few */
+#define STOP_S     2 /* until the last spans are given up */
 
 struct bag_trace {
     struct bag_url url;
@@ -28,7 +29,7 @@ struct bag_trace {
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
-    bool stops;
+    bool stops, has_ended;
     uint64_t random;
     time_t second; /* in which so many were taken */
     unsigned taken;
@@ -145,10 +146,14 @@ static void *run(void *context)
         pthread_mutex_unlock(&trace->lock);
         for (size_t i = 0; i < count; i += BATCH)
             deliver(trace, spans + i, count - i < BATCH ? count - i : BATCH);
-        if (stops)
-            return NULL;
         pthread_mutex_lock(&trace->lock);
+        if (stops)
+            break;
     }
+    trace->has_ended = true;
+    pthread_cond_signal(&trace->changed);
+    pthread_mutex_unlock(&trace->lock);
+    return NULL;
 }
 
 static void free_trace(struct bag_trace *trace)
@@ -199,14 +204,23 @@ struct bag_trace *bag_trace_start(const char *endpoint, double sample, const cha
     return NULL;
 }
 
+/* A collector that hangs, or a name that nobody resolves, does not keep the process. */
 void bag_trace_stop(struct bag_trace *trace)
 {
+    struct timespec until;
     if (!trace)
         return;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += STOP_S;
     pthread_mutex_lock(&trace->lock);
     trace->stops = true;
     pthread_cond_signal(&trace->changed);
+    while (!trace->has_ended && pthread_cond_timedwait(&trace->changed, &trace->lock, &until) == 0)
+        ;
+    bool has_ended = trace->has_ended;
     pthread_mutex_unlock(&trace->lock);
+    if (!has_ended)
+        return;
     pthread_join(trace->thread, NULL);
     free_trace(trace);
 }

@@ -20,7 +20,8 @@ struct bag_trace;
 struct bag_trace *bag_trace_start(const char *endpoint, double sample, const char *version,
                                   struct bag_problem *problem);
 
-/* Sends what waits, for a second or two at the most, and ends the thread. NULL is ignored. */
+/* Sends what waits and ends the thread, when nobody adds spans any more. Where that takes more than
+ * two seconds, it is left to the end of the process. NULL is ignored. */
 void bag_trace_stop(struct bag_trace *trace);
 
 /* Whether a request is traced, and then sets the span's ids: as its traceparent says (NULL: it has

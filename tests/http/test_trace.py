@@ -183,6 +183,29 @@ def test_collectors_that_fail(collector):
             wait_until(lambda: dropped(client) == 5, "five spans were not counted")
 
 
+def test_collector_that_answers_too_slowly():
+    """The server does not wait with its end for all that a collector may still say, a byte at a time."""
+    begun, finished = threading.Event(), threading.Event()
+
+    def answer(listener):
+        with listener.accept()[0] as connection, contextlib.suppress(OSError):
+            begun.set()
+            for byte in b"HTTP/1.1":
+                time.sleep(0.8)
+                connection.sendall(bytes([byte]))
+            finished.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=[listener])
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Server("--demo", "--otlp-endpoint", url) as server:
+            expect_equal(infer(Client(server)).status, 200)
+            wait_until(begun.is_set, "no span came")
+        expect(not finished.is_set(), "the server has waited for all of the answer")
+        thread.join()
+
+
 def test_more_than_are_taken():
     """Callers who trace everything: at most 1,000 a second, the rest is counted."""
     with Collector() as collector:
