@@ -34,8 +34,6 @@ static struct bag_http_client **chain_of(struct bag_http_acceptor *acceptor,
     return &acceptor->clients[(hash ^ hash >> 32) % 256];
 }
 
-/* The client of an address, counted once more; NULL where it has as many as it may, or no memory.
- */
 /* The client of the address, with one connection more; NULL where it has as many as it may, or
  * there is no memory. */
 static struct bag_http_client *acquire_client(struct bag_http_acceptor *acceptor,

@@ -258,8 +258,7 @@ bool bag_http_head_check(const struct bag_http_head *head, const struct bag_http
     return !head->codings || !http_1_0 || reject(problem, "HTTP/1.0 has no Transfer-Encoding");
 }
 
-/* ---- hosts and origins
- * ----------------------------------------------------------------------------------- */
+/* ---- hosts and origins ----------------------------------------------------------------------- */
 
 bool bag_http_host_is_ours(const char *host, const char *names)
 {
