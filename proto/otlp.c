@@ -149,6 +149,19 @@ static bool add_span(cJSON *spans, const struct bag_span *span)
            (span->status < 500 || cJSON_AddNumberToObject(status, "code", FAILED));
 }
 
+/* Puts '?' for bytes that are no UTF-8, which strangers send and truncating leaves: a collector
+ * refuses the whole body for one of them. */
+static void make_utf8(char *text)
+{
+    const char *end = text + strlen(text);
+    for (char *at = text; at < end;) {
+        size_t bytes = (unsigned char)*at < 0x80 ? 1 : bag_utf8_bytes(at, end);
+        if (bytes == 0)
+            *at = '?';
+        at += bytes ? bytes : 1;
+    }
+}
+
 char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *version)
 {
     cJSON *tree = cJSON_CreateObject(), *of = NULL, *resource = NULL, *list = NULL, *scope = NULL;
@@ -161,7 +174,12 @@ char *bag_otlp_print(const struct bag_span *spans, size_t count, const char *ver
               (scope = cJSON_AddObjectToObject(of, "scope")) &&
               cJSON_AddStringToObject(scope, "name", "bagserve") &&
               (list = cJSON_AddArrayToObject(of, "spans"));
-    for (size_t i = 0; ok && i < count; i++)
-        ok = add_span(list, &spans[i]);
+    for (size_t i = 0; ok && i < count; i++) {
+        struct bag_span span = spans[i];
+        make_utf8(span.method);
+        make_utf8(span.path);
+        make_utf8(span.model);
+        ok = add_span(list, &span);
+    }
     return bag_v2_print_tree(tree, ok);
 }

@@ -32,7 +32,7 @@ bool bag_traceparent_parse(const char *text, struct bag_traceparent *parent);
     X(pool, "pool")        \
     X(write, "write")
 
-/* One request. Texts are truncated. */
+/* One request. Texts are truncated, and may be any bytes. */
 struct bag_span {
     struct bag_trace_id trace;
     uint64_t id, parent;        /* parent 0: none */

@@ -137,10 +137,23 @@ static void prints_spans(void **state)
     free(text);
 }
 
+static void prints_utf8(void **state)
+{
+    const struct bag_span span = {.method = "G\xff", .path = "/\xc3\xa9\xe2\x82", .model = "\x80"};
+    (void)state;
+    char *text = bag_otlp_print(&span, 1, "1.2");
+    assert_non_null(strstr(text, "\"name\":\"G?\""));
+    assert_non_null(strstr(text, ATTRIBUTE("http.request.method", "stringValue", "G?")));
+    assert_non_null(strstr(text, ATTRIBUTE("url.path", "stringValue", "/\xc3\xa9??")));
+    assert_non_null(strstr(text, ATTRIBUTE("bagserve.model", "stringValue", "?")));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_traceparents), cmocka_unit_test(rejects_traceparents),
-        cmocka_unit_test(reads_fractions), cmocka_unit_test(prints_spans)};
+        cmocka_unit_test(reads_fractions), cmocka_unit_test(prints_spans),
+        cmocka_unit_test(prints_utf8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
