@@ -37,6 +37,8 @@ bool bag_url_parse(const char *text, struct bag_url *url, struct bag_problem *pr
 {
     static const char scheme[] = "http://";
     const char *at = text;
+    if (strchr(text, '@')) /* what may be a password is told to no log */
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "the URL must not have a user");
     if (strncasecmp(at, "https://", 8) == 0)
         return reject_url(text,
                           "https is not spoken; ask a proxy on this machine that speaks it with "
@@ -50,8 +52,8 @@ bool bag_url_parse(const char *text, struct bag_url *url, struct bag_problem *pr
                               problem);
     }
     size_t bytes = strcspn(at, "/");
-    if (at[strcspn(at, "?#@")])
-        return reject_url(text, "it must not have a user, a query or a fragment", problem);
+    if (at[strcspn(at, "?#")])
+        return reject_url(text, "it must not have a query or a fragment", problem);
     if (bytes == 0 || bytes >= sizeof url->authority)
         return reject_url(text, "write http://HOST:PORT", problem);
     memcpy(url->authority, at, bytes);
