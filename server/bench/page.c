@@ -16,20 +16,24 @@ static const char style[] =
     "--bad:#ff7b72}}\n"
     "@media print{:root{--page:#fff;--text:#000;--soft:#444;--rule:#ccc;--card:#fff;--a:#0b6bcb;"
     "--b:#c2410c;--c:#6d28d9;--old:#777;--bad:#b42318}figure,table{break-inside:avoid}}\n"
-    "*{box-sizing:border-box}body{margin:0 auto;max-width:1040px;padding:24px 16px 48px;"
+    "*{box-sizing:border-box}body{margin:0 auto;max-width:1180px;padding:24px 16px 48px;"
     "background:var(--page);color:var(--text);font:16px/1.5 system-ui,sans-serif}\n"
     "h1{font-size:1.5rem;margin:0 0 4px}h2{font-size:1.1rem;margin:32px 0 8px}"
-    "p.about,figcaption,.legend{color:var(--soft)}p.about{margin:0 0 20px;overflow-wrap:anywhere}\n"
+    "p.about,figcaption,.legend{color:var(--soft)}p.about{margin:0 0 16px;overflow-wrap:anywhere}\n"
     ".facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px}"
     ".facts div{background:var(--card);border:1px solid var(--rule);border-radius:8px;"
     "padding:12px}.facts b{display:block;font-size:1.5rem;font-weight:600}\n"
     ".facts span,.scroll caption{color:var(--soft);font-size:.85rem}"
     ".note{border-left:4px solid var(--bad);background:var(--card);padding:8px 12px}\n"
-    "figure{margin:20px 0;padding:0}figcaption{font-weight:600;color:var(--text)}"
+    ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:"
+    "16px}"
+    ".plots,.facts,.note{margin:0 0 16px}figure{min-width:0;margin:0;padding:12px;"
+    "border:1px solid var(--rule);border-radius:8px}figcaption{font-weight:600;color:var(--text)}"
     "svg{display:block;width:100%;height:auto}.legend{margin:0;font-size:.85rem}"
     ".legend span{margin-right:16px;white-space:nowrap}.legend i{display:inline-block;width:18px;"
     "border-top:3px solid;margin-right:6px;vertical-align:middle}\n"
-    ".tick{font-size:11px;fill:var(--soft)}.name{font-size:12px;fill:var(--soft)}"
+    ".tick,.name{font-size:15px;fill:var(--soft)}"
+    ".halo{paint-order:stroke;stroke:var(--page);stroke-width:4px}"
     ".grid{stroke:var(--rule)}.mark{stroke:var(--bad);stroke-dasharray:6 4}"
     ".line{fill:none;stroke-width:2}.line.a{stroke:var(--a)}.line.b{stroke:var(--b)}"
     ".line.c{stroke:var(--c)}.line.old{stroke:var(--old);stroke-dasharray:3 3}"
@@ -38,8 +42,8 @@ static const char style[] =
     ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.85rem;"
     "font-variant-numeric:tabular-nums}th,td{padding:4px 8px;text-align:right;white-space:nowrap;"
     "border-bottom:1px solid var(--rule)}th{color:var(--soft);font-weight:600}"
-    "td.text{text-align:left;white-space:normal}tr.best{background:var(--card);font-weight:600}\n"
-    "@media(max-width:640px){.tick,.name{font-size:19px}}\n";
+    ".text{text-align:left;white-space:normal}tr.best{background:var(--card);font-weight:600}\n"
+    "@media(max-width:640px){.tick,.name{font-size:21px}}\n";
 
 /* ---- which runs ------------------------------------------------------------------------------ */
 
@@ -56,13 +60,28 @@ static const struct bag_bench_measured *find_best(const struct bag_bench_session
     return &session->measured[report->num_runs - 1];
 }
 
-static int compare_x(const void *a, const void *b)
+static int compare_points(const void *a, const void *b)
 {
     const struct bag_bench_point *left = a, *right = b;
-    return left->x < right->x ? -1 : left->x > right->x;
+    if (left->x != right->x)
+        return left->x < right->x ? -1 : 1;
+    return left->y < right->y ? -1 : left->y > right->y;
 }
 
-/* One number of each run that had a rate, by rate. The caller frees *points. */
+/* Of the points at each place the median: a rate may have been measured again. */
+static size_t take_medians(struct bag_bench_point *points, size_t count)
+{
+    size_t kept = 0;
+    qsort(points, count, sizeof *points, compare_points);
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && points[end].x == points[first].x;)
+            end++;
+        points[kept++] = points[first + (end - first) / 2];
+    }
+    return kept;
+}
+
+/* One number of the runs that had a rate, by rate. The caller frees *points. */
 static size_t take_points(const struct bag_bench_report *report, size_t offset,
                           struct bag_bench_point **points)
 {
@@ -74,9 +93,7 @@ static size_t take_points(const struct bag_bench_report *report, size_t offset,
             (*points)[count++] = (struct bag_bench_point){
                 run->rate, *(const double *)((const char *)&run->latency_ms + offset)};
     }
-    if (count > 0)
-        qsort(*points, count, sizeof **points, compare_x);
-    return count;
+    return count > 0 ? take_medians(*points, count) : 0;
 }
 
 /* ---- plots ----------------------------------------------------------------------------------- */
@@ -210,7 +227,7 @@ static void write_errors(const struct bag_bench_report *report, FILE *stream)
     if (count == 0)
         return;
     fputs("<h2>Errors</h2>\n<div class=\"scroll\"><table><tr><th>wanted/s</th><th>status</th>"
-          "<th>count</th><th>the first</th></tr>\n",
+          "<th>count</th><th class=\"text\">the first</th></tr>\n",
           stream);
     for (size_t i = 0; i < report->num_runs; i++) {
         const struct bag_bench_run *run = &report->runs[i];
@@ -229,9 +246,10 @@ static void write_errors(const struct bag_bench_report *report, FILE *stream)
 
 /* ---- the page -------------------------------------------------------------------------------- */
 
-static void write_fact(FILE *stream, const char *value, const char *what)
+static void write_fact(FILE *stream, double value, const char *unit, const char *what)
 {
-    fprintf(stream, "<div><b>%s</b><span>%s</span></div>\n", value, what);
+    fprintf(stream, "<div><b>%s%s</b><span>%s</span></div>\n", bag_bench_digits(value).text, unit,
+            what);
 }
 
 static void write_head(const struct bag_bench_session *session, FILE *stream)
@@ -243,7 +261,7 @@ static void write_head(const struct bag_bench_session *session, FILE *stream)
           "'unsafe-inline'\"><title>bagserve bench: ",
           stream);
     bag_bench_write_text(stream, report->model);
-    fprintf(stream, "</title>\n<style>%s</style></head><body>\n<h1>", style);
+    fprintf(stream, "</title>\n<style>%s</style></head><body>\n<h1>bagserve bench: ", style);
     bag_bench_write_text(stream, *report->model ? report->model : session->options->get_path);
     fputs("</h1>\n<p class=\"about\">", stream);
     bag_bench_write_text(stream, report->url);
@@ -258,12 +276,11 @@ static void write_facts(const struct bag_bench_session *session,
     const struct bag_bench_run *run = &best->run;
     fputs("<div class=\"facts\">\n", stream);
     if (report->highest_rate > 0)
-        write_fact(stream, bag_bench_digits(report->highest_rate).text,
-                   "requests a second hold: the highest rate");
-    write_fact(stream, bag_bench_digits(run->requests_per_s).text, "requests a second");
-    write_fact(stream, bag_bench_digits(run->rows_per_s).text, "rows a second");
-    write_fact(stream, bag_bench_digits(run->latency_ms.p50).text, "ms, p50");
-    write_fact(stream, bag_bench_digits(run->latency_ms.p99).text, "ms, p99");
+        write_fact(stream, report->highest_rate, "/s", "the highest rate that holds");
+    write_fact(stream, run->requests_per_s, "/s", "requests answered");
+    write_fact(stream, run->rows_per_s, "/s", "rows gathered");
+    write_fact(stream, run->latency_ms.p50, " ms", "p50: half are faster");
+    write_fact(stream, run->latency_ms.p99, " ms", "p99: 99 of 100 are faster");
     fputs("</div>\n", stream);
     if (report->mode == BAG_BENCH_SWEEP && report->highest_rate < 0)
         fprintf(stream,
@@ -282,12 +299,16 @@ bool bag_bench_write_page(const struct bag_bench_session *session, FILE *stream)
     const struct bag_bench_run *run = &report->runs[best - session->measured];
     write_head(session, stream);
     write_facts(session, best, stream);
-    bool ok = write_rates(session, stream);
     if (report->num_runs > 1)
-        fprintf(stream, "<h2>At %s requests a second</h2>\n",
+        fprintf(stream,
+                "<p class=\"about\">These, percentiles and times are of the run at %s requests a "
+                "second.</p>\n",
                 bag_bench_digits(run->rate > 0 ? run->rate : run->requests_per_s).text);
+    fputs("<div class=\"plots\">\n", stream);
+    bool ok = write_rates(session, stream);
     write_percentiles(best, stream);
     write_over_time(best, stream);
+    fputs("</div>\n", stream);
     write_runs(report, run, "All runs", stream);
     if (session->has_before)
         write_runs(&session->before, NULL, "Before", stream);

@@ -9,10 +9,10 @@
 /* In units of the drawing. */
 #define WIDTH  720.0
 #define HEIGHT 300.0
-#define LEFT   64.0
-#define RIGHT  16.0
+#define LEFT   72.0
+#define RIGHT  28.0
 #define TOP    16.0
-#define BOTTOM 44.0
+#define BOTTOM 52.0
 
 void bag_bench_write_text(FILE *stream, const char *text)
 {
@@ -135,7 +135,7 @@ static void write_y_tick(FILE *stream, const struct axes *axes, double y)
 static void write_x_tick(FILE *stream, const struct axes *axes, double x, const char *name)
 {
     fprintf(stream, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
-            place_x(axes, x), HEIGHT - BOTTOM + 16, name);
+            place_x(axes, x), HEIGHT - BOTTOM + 20, name);
 }
 
 static void write_axes(FILE *stream, const struct bag_bench_plot *plot, const struct axes *axes)
@@ -189,8 +189,8 @@ static void write_mark(FILE *stream, const struct axes *axes, const struct bag_b
     double at = place_y(axes, plot->mark);
     fprintf(stream,
             "<line class=\"mark\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>"
-            "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">",
-            LEFT, WIDTH - RIGHT, at, at, WIDTH - RIGHT - 4, at - 5);
+            "<text class=\"tick halo\" x=\"%.1f\" y=\"%.1f\">",
+            LEFT, WIDTH - RIGHT, at, at, LEFT + 4, at - 6);
     bag_bench_write_text(stream, plot->mark_name);
     fputs("</text>\n", stream);
 }
@@ -216,10 +216,10 @@ void bag_bench_write_plot(FILE *stream, const struct bag_bench_plot *plot)
     bag_bench_write_text(stream, plot->title);
     fputs("\">\n", stream);
     write_axes(stream, plot, &axes);
-    if (plot->mark > 0)
-        write_mark(stream, &axes, plot);
     for (size_t i = 0; i < plot->count; i++)
         write_line(stream, &axes, &plot->lines[i]);
+    if (plot->mark > 0)
+        write_mark(stream, &axes, plot);
     fputs("</svg>\n", stream);
     write_legend(stream, plot);
     fputs("</figure>\n", stream);

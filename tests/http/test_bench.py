@@ -345,10 +345,11 @@ def test_page(server, directory):
     run("bench", "--closed", *SHORT, "--html", page, "--report", report, server.url, "items")
     parsed = Page(page.read_text())
     expect_equal((parsed.captions, parsed.loads, parsed.open), (over_time, [], []))
-    run("bench", "--rate", "100:0.2,200:0.2", "--warmup", 0, "--html", page, "--compare", report, server.url, "items")
+    run("bench", "--rate", "100:0.2,200:0.2,100:0.2", "--warmup", 0, "--html", page, "--compare", report, server.url, "items")
     text = page.read_text()
     parsed = Page(text)
     expect_equal((parsed.captions, parsed.loads), (["Latency against rate", *over_time], []))
+    expect_equal(text.count("<circle"), 4, "a place of p50 and of p99 for each rate")
     expect("<h2>Before</h2>" in text and "url(" not in text and "<script" not in text, text)
 
     class Hostile(Foreign):
