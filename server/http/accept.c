@@ -302,11 +302,13 @@ static void hand_over(struct bag_http_connections *connections, int fd,
     connection->fd = fd;
     connection->peer = bag_http_peer_of(from);
     atomic_fetch_add(&connections->count, 1);
-    connection->next = atomic_load(&connections->handed);
-    while (!atomic_compare_exchange_weak(&connections->handed, &connection->next, connection))
-        ;
-    /* The loop takes all that are there, so that it is woken by the first alone. */
-    if (!connection->next)
+    struct bag_http_connection *others = atomic_load(&connections->handed);
+    do
+        connection->next = others;
+    while (!atomic_compare_exchange_weak(&connections->handed, &others, connection));
+    /* From here on it is the loop's, which may have ended it. The loop takes all that are there, so
+     * that it is woken by the first alone. */
+    if (!others)
         bag_engine_wake(connections->engine);
 }
 
