@@ -292,6 +292,7 @@ bool bag_client_read_rules(const char *text, size_t bytes, struct bag_client_mod
             reduction ? bag_reduction_find(reduction, strlen(reduction)) : BAG_REDUCTION_COUNT;
         if (table->reduction == BAG_REDUCTION_COUNT)
             ok = reject(problem, "no configuration that names a reduction");
+        table->projected = rule_of(parameters, model, table, "projected") != NULL;
         table->weighted_mean = weighted && strcmp(weighted, "true") == 0;
         table->has_padding = read_id(padding, table, true, &table->padding);
         table->has_default = read_id(instead, table, false, &table->default_id);

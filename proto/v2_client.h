@@ -41,7 +41,7 @@ struct bag_client_table {
 
     /* How it pools, after bag_client_read_rules. */
     enum bag_reduction reduction;
-    bool weighted_mean;
+    bool weighted_mean, projected;
     bool has_padding, has_default;
     int64_t padding, default_id; /* rows from 0, or keys; the default is of empty bags */
 };

@@ -61,6 +61,7 @@ struct bag_v2_feature {
     const int64_t *row_shape;  /* the output's dimensions after the first */
     uint32_t row_rank;
     size_t row_elements; /* their product */
+    bool projected;      /* they are those of a matrix that pooled rows are multiplied with */
     const struct bag_rules *rules;
 };
 

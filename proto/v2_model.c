@@ -336,6 +336,7 @@ static bool add_rules(cJSON *facts, const struct bag_v2_feature *feature)
             add_index(facts, "padding_idx", feature, rules->padding_idx)) &&
            cJSON_AddBoolToObject(facts, "include_last_offset", rules->include_last_offset) &&
            cJSON_AddBoolToObject(facts, "weighted_mean", rules->weighted_mean) &&
+           (!feature->projected || cJSON_AddTrueToObject(facts, "projected")) &&
            cJSON_AddBoolToObject(facts, "prune_invalid", rules->prune_invalid) &&
            cJSON_AddBoolToObject(facts, "unsorted_segments", rules->unsorted_segments) &&
            cJSON_AddBoolToObject(facts, "require_zero_first_offset",

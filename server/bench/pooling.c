@@ -105,11 +105,10 @@ static bool describe_rows(const struct bag_client_table *facts, struct bag_bench
 static bool check_elements(const struct bag_client_table *facts,
                            const struct bag_bench_table *table, struct bag_problem *problem)
 {
-    if (facts->row_elements && facts->row_elements != facts->output_elements)
+    if (facts->projected)
         return bag_problem_set(problem, BAG_ERROR_CONFLICT,
-                               "rows of %zu elements are answered as %zu, by a projection: what "
-                               "that makes of them is not compared",
-                               facts->row_elements, facts->output_elements);
+                               "the server multiplies pooled rows with a matrix: what that makes "
+                               "of them is not compared");
     return facts->output_elements == table->rows.row_elements ||
            bag_problem_set(problem, BAG_ERROR_CONFLICT,
                            "its rows have %zu elements, those of the answer %zu",

@@ -198,6 +198,7 @@ struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *featur
                                                     : &feature->memory->shape[1],
                                    .row_rank = feature->projection ? 1 : feature->memory->rank - 1,
                                    .row_elements = bag_feature_columns(feature),
+                                   .projected = feature->projection != NULL,
                                    .rules = &feature->rules};
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 from benching import (  # noqa: F401, fixtures
     SHORT, Foreign, bench_model, foreign, foreign_metadata, make_tables, only, start_server)
-from harness import Server, expect, expect_equal, run, write_json
+from harness import Server, expect, expect_equal, has_openblas, run, write_json
 from table_files import random_rows, write_safetensors
 
 
@@ -181,6 +181,16 @@ def test_check_refuses(forms_server, directory):
             ("i4", folder / "u4.npy", "the output 'embeddings' is of INT32, the rows of the file are of UINT32")):
         ended = run("bench", "--check", 1, "--table", f"{model}={path}", *FEW, server.url, model)
         expect(ended.returncode in (1, 2) and words in ended.stderr, f"{path}: {ended}")
+
+
+@pytest.mark.skipif(not has_openblas(), reason="libopenblas0-pthread is not installed")
+def test_check_of_a_projection(directory):
+    """Even where its rows are as wide as the table's."""
+    np.save(directory / "t.npy", np.ones((12, 3), np.float32))
+    np.save(directory / "m.npy", np.full((3, 3), 2, np.float32))
+    with Server("--table", f"t={directory / 't.npy'},projection={directory / 'm.npy'}") as server:
+        said = bench_model(server, "t", "--check", 1, *FEW, "--table", f"t={directory / 't.npy'}", code=1)
+    expect("the server multiplies pooled rows with a matrix" in said, said)
 
 
 def test_check_of_a_file_that_is_cut_short(directory):

@@ -117,7 +117,8 @@ static void reads_a_collection(void **state)
     struct bag_client_model model;
     const char *rules =
         "{\"parameters\": {\"a.reduction\": {\"string_value\": \"mean\"}, "
-        "\"a.weighted_mean\": {\"string_value\": \"true\"}, \"b.reduction\": "
+        "\"a.weighted_mean\": {\"string_value\": \"true\"}, \"b.projected\": {\"string_value\": "
+        "\"true\"}, \"b.reduction\": "
         "{\"string_value\": \"max\"}, \"b.padding_idx\": {\"string_value\": \"-1\"}, "
         "\"a.default_index\": {\"string_value\": \"-1\"}, \"b.default_index\": "
         "{\"string_value\": \"1\"}}}";
@@ -139,6 +140,8 @@ static void reads_a_collection(void **state)
     assert_int_equal(model.tables[0].reduction, BAG_MEAN);
     assert_true(model.tables[0].weighted_mean);
     assert_false(model.tables[0].has_padding);
+    assert_false(model.tables[0].projected);
+    assert_true(model.tables[1].projected);
     assert_int_equal(model.tables[1].reduction, BAG_MAX);
     assert_true(model.tables[1].has_padding);
     assert_int_equal(model.tables[1].padding, 1);
