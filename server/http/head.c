@@ -182,7 +182,7 @@ static bool keep_line(struct bag_http_head *head, const char *name, size_t name_
     else if (is(name, name_bytes, "Authorization"))
         head->authorization = head->authorization ? "" : value;
     else if (is(name, name_bytes, "Origin"))
-        head->origin = value;
+        head->origin = head->origin ? "several headers" : value;
     else if (is(name, name_bytes, "Access-Control-Request-Method"))
         head->preflight = true;
     else if (is(name, name_bytes, BAG_HEADER_REQUEST_ID))

@@ -12,7 +12,7 @@ import pytest
 from control import BEARER, READER, TOKEN, publish, serve, tokens
 from example import BODY, EXAMPLE, INFER
 from harness import ROOT, Server, expect, expect_equal, free_port, wait_until, write_json
-from v2 import Client
+from v2 import Client, Raw, head
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 DOCUMENTS = ("/v2/server/history", "/v2/server/models", "/v2/server/options")
@@ -263,6 +263,10 @@ def test_pages_of_others_change_nothing(directory):
             for path in ("models/t/unload", "models/t/load", "load"):
                 reply = admin.request("POST", f"/v2/repository/{path}", "{}", BEARER | {"Origin": origin})
                 expect("pages of other origins" in reply.expect(403).error(), origin)
+        with Raw(admin.server) as raw:
+            twice = {"Host": own, **BEARER, "Origin": "http://evil.example", "origin": f"http://{own}"}
+            raw.send(head("POST", "/v2/repository/models/t/unload", twice).replace(b"Host: localhost\r\n", b"", 1))
+            raw.reply().expect(403)
         admin.request("POST", "/v2/repository/models/t/unload", "", {"Origin": f"http://{own}"}).expect(401)
         admin.request("POST", "/v2/repository/models/t/unload", "", BEARER | {"Origin": f"http://{own}"}).expect()
 
