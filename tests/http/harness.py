@@ -66,7 +66,8 @@ def environment(**changes):
     leaves threads behind on purpose, of which ThreadSanitizer would report those that have just
     ended."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("BAGSERVE")}
-    clean["TSAN_OPTIONS"] = "report_thread_leaks=0 " + clean.get("TSAN_OPTIONS", "")
+    clean["TSAN_OPTIONS"] = (f"report_thread_leaks=0 suppressions={ROOT}/tests/http/tsan.supp "
+                             + clean.get("TSAN_OPTIONS", ""))
     return clean | changes
 
 
