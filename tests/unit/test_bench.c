@@ -253,8 +253,7 @@ static void reads_the_report(void **state)
     assert_true(report.runs[0].latency_ms.p999 == 0.4);
     bag_bench_report_free(&report);
     static const char *const wrong[] = {"{}", "[]",
-                                        "{\"url\":\"\",\"model\":\"\",\"mode\":\"\","
-                                        "\"runs\":[]}"};
+                                        "{\"url\":\"\",\"model\":\"\",\"mode\":\"\",\"runs\":[]}"};
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         assert_false(bag_bench_report_parse(wrong[i], strlen(wrong[i]), &report, &problem));
         assert_string_equal(problem.text, "it is no report of 'bagserve bench --report'");
