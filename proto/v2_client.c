@@ -2,6 +2,7 @@
 #include "v2_client.h"
 
 #include "json.h"
+#include "v2_reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,11 @@ static const char *text_of(const cJSON *object, const char *key)
     return cJSON_GetStringValue(member(object, key));
 }
 
-/* A whole number from 0 to 2^53; -1 for anything else. */
+/* A whole number from 0 to 2^53 - 1; -1 for anything else. */
 static int64_t number_of(const cJSON *item)
 {
-    double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
-    return value >= 0 && value <= 0x1p53 && value == (double)(int64_t)value ? (int64_t)value : -1;
+    int64_t value;
+    return bag_v2_integer(item, 0, BAG_V2_LARGEST_EXACT, &value) ? value : -1;
 }
 
 static bool reject(struct bag_problem *problem, const char *what)
@@ -301,7 +302,19 @@ bool bag_client_read_rules(const char *text, size_t bytes, struct bag_client_mod
     return ok;
 }
 
-/* ---- errors ---------------------------------------------------------------------------------- */
+/* ---- numbers and errors ---------------------------------------------------------------------- */
+
+bool bag_client_read_number(const char *text, size_t bytes, const char *within, const char *name,
+                            uint64_t *number)
+{
+    struct bag_problem problem;
+    cJSON *tree = bag_json_parse(text, bytes, &problem);
+    int64_t value = number_of(member(within ? member(tree, within) : tree, name));
+    if (value >= 0)
+        *number = (uint64_t)value;
+    bag_json_free(tree);
+    return value >= 0;
+}
 
 void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_t room)
 {
@@ -309,11 +322,10 @@ void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_
     cJSON *tree = bag_json_parse(text, bytes, &problem);
     const char *error = text_of(tree, "error");
     size_t used = 0;
-    if (!error) {
-        error = text;
-    } else {
+    if (error)
         bytes = strlen(error);
-    }
+    else
+        error = text;
     for (size_t i = 0; i < bytes && used + 1 < room; i++) {
         unsigned char byte = (unsigned char)error[i];
         sentence[used++] = byte >= ' ' && byte < 127 ? (char)byte : '?';

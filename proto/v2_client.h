@@ -68,6 +68,11 @@ void bag_client_model_free(struct bag_client_model *model);
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
+/* The whole number `name` of a JSON object, or of the object `within` inside it where that is not
+ * NULL: from 0 to 2^53 - 1. False where there is none. */
+bool bag_client_read_number(const char *text, size_t bytes, const char *within, const char *name,
+                            uint64_t *number);
+
 /* The sentence of {"error": sentence}, or what was sent in its place, shortened to `room` bytes
  * with the NUL, without control characters. */
 void bag_client_read_error(const char *text, size_t bytes, char *sentence, size_t room);

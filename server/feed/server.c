@@ -1,7 +1,7 @@
 #include "feed.h"
 
 #include "proto/tokens.h"
-#include "proto/v2_answers.h"
+#include "proto/v2_client.h"
 #include "server/system/files.h"
 
 #include <inttypes.h>
@@ -177,8 +177,8 @@ static enum bag_feed_outcome call(struct bag_feed_server *server, const char *ur
     curl_easy_getinfo(server->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status == 200)
         return BAG_FEED_DONE;
-    bag_v2_answer_error(server->answer_bytes ? server->answer : "", server->answer_bytes, sentence,
-                        sizeof sentence);
+    bag_client_read_error(server->answer_bytes ? server->answer : "", server->answer_bytes,
+                          sentence, sizeof sentence);
     bag_problem_set(problem, BAG_ERROR_SYSTEM, "%ld: %s", status, sentence);
     return outcome_of(status);
 }
@@ -187,7 +187,7 @@ static bool read_number(const struct bag_feed_server *server, const char *within
                         uint64_t *number)
 {
     return server->answer_bytes &&
-           bag_v2_answer_number(server->answer, server->answer_bytes, within, name, number);
+           bag_client_read_number(server->answer, server->answer_bytes, within, name, number);
 }
 
 enum bag_feed_outcome bag_feed_server_ask(struct bag_feed_server *server, uint64_t *sequence,

@@ -40,6 +40,7 @@ static void read_output(const char *text, size_t bytes)
     enum bag_dtype dtype;
     struct bag_problem problem;
     char sentence[20];
+    uint64_t number = 0;
     for (size_t json_bytes = 0; json_bytes <= bytes + 1; json_bytes += 1 + bytes / 4) {
         if (bag_client_find_output(text, bytes, json_bytes, "a", 2, &dtype, &data, &problem))
             require((const char *)data >= text + json_bytes &&
@@ -47,6 +48,9 @@ static void read_output(const char *text, size_t bytes)
     }
     bag_client_read_error(text, bytes, sentence, sizeof sentence);
     require(strlen(sentence) < sizeof sentence);
+    if (bag_client_read_number(text, bytes, "parameters", "a", &number) ||
+        bag_client_read_number(text, bytes, NULL, "a", &number))
+        require(number < (uint64_t)1 << 53);
 }
 
 /* What is printed again is the same. */

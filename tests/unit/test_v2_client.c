@@ -166,6 +166,63 @@ static void reads_errors(void **state)
     assert_string_equal(sentence, "");
 }
 
+static bool number(const char *text, const char *within, uint64_t *value)
+{
+    return bag_client_read_number(text, strlen(text), within, "sequence", value);
+}
+
+static void reads_numbers(void **state)
+{
+    uint64_t value;
+    (void)state;
+    assert_true(number("{\"sequence\":17,\"applied\":true}", NULL, &value));
+    assert_int_equal(value, 17);
+    assert_true(number("{\"parameters\":{\"sequence\":0}}", "parameters", &value));
+    assert_int_equal(value, 0);
+    assert_true(number("{\"sequence\":9007199254740991}", NULL, &value));
+    assert_int_equal(value, 9007199254740991);
+}
+
+static void reads_no_numbers(void **state)
+{
+    static const char *const texts[] = {"",
+                                        "{",
+                                        "[]",
+                                        "17",
+                                        "null",
+                                        "{\"sequence\":-1}",
+                                        "{\"sequence\":1.5}",
+                                        "{\"sequence\":9007199254740992}",
+                                        "{\"sequence\":\"17\"}",
+                                        "{\"parameters\":{\"sequence\":1}}"};
+    uint64_t value = 99;
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_false(number(texts[i], NULL, &value));
+    assert_false(number("{\"sequence\":17}", "parameters", &value));
+    assert_false(number("{\"parameters\":17}", "parameters", &value));
+    assert_int_equal(value, 99);
+}
+
+static const char *error(const char *text, size_t room)
+{
+    static char sentence[64];
+    bag_client_read_error(text, strlen(text), sentence, room);
+    return sentence;
+}
+
+static void cuts_errors(void **state)
+{
+    (void)state;
+    assert_string_equal(error("{\"error\":\"no such row\"}", 64), "no such row");
+    assert_string_equal(error("{\"error\":\"no such row\"}", 8), "no such");
+    assert_string_equal(error("{\"error\":\"a\\nb\\u001bc\\u007f\"}", 64), "a?b?c?");
+    assert_string_equal(error("{\"error\":17}", 64), "{\"error\":17}");
+    assert_string_equal(error("<html>\r\n", 64), "<html>??");
+    assert_string_equal(error("<html>", 4), "<ht");
+    assert_string_equal(error("", 64), "");
+}
+
 /* Two tensors behind the JSON. */
 static void reads_outputs(void **state)
 {
@@ -204,6 +261,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_names),           cmocka_unit_test(reads_a_table),
         cmocka_unit_test(reads_a_foreign_model), cmocka_unit_test(reads_a_collection),
-        cmocka_unit_test(reads_errors),          cmocka_unit_test(reads_outputs)};
+        cmocka_unit_test(reads_errors),          cmocka_unit_test(reads_numbers),
+        cmocka_unit_test(reads_no_numbers),      cmocka_unit_test(cuts_errors),
+        cmocka_unit_test(reads_outputs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
