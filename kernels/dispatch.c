@@ -1,5 +1,6 @@
 /* The kernels of every instruction set, the choice among them, and the names behind the lists of
  * bag.h and pool.h. */
+#include "part.h"
 #include "pool.h"
 #include "pool_block.h"
 
@@ -159,6 +160,12 @@ const char *const bag_row_format_names[BAG_ROW_FORMAT_COUNT] = {
 #undef BAG_X
 };
 
+const char *const bag_part_way_names[BAG_PART_WAY_COUNT] = {
+#define BAG_X(id, name) [BAG_PART_##id] = name,
+    BAG_PART_WAYS(BAG_X)
+#undef BAG_X
+};
+
 const char *const bag_isa_names[BAG_ISA_COUNT] = {
 #define BAG_X(id, name) [BAG_ISA_##id] = name,
     BAG_ISAS(BAG_X)
@@ -195,6 +202,11 @@ enum bag_reduction bag_reduction_find(const char *name, size_t name_bytes)
 enum bag_row_format bag_row_format_find(const char *name, size_t name_bytes)
 {
     return (enum bag_row_format)find(bag_row_format_names, BAG_ROW_FORMAT_COUNT, name, name_bytes);
+}
+
+enum bag_part_by bag_part_way_find(const char *name, size_t name_bytes)
+{
+    return (enum bag_part_by)find(bag_part_way_names, BAG_PART_WAY_COUNT, name, name_bytes);
 }
 
 enum bag_isa bag_isa_find(const char *name, size_t name_bytes)

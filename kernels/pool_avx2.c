@@ -70,12 +70,12 @@ BAG_LANE f32v f32v_load_f16(const char *from)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
 }
 
-BAG_LANE f32v f32v_load_bf16(enum bag_part part, const char *from)
+BAG_LANE f32v f32v_load_bf16(enum bag_parity part, const char *from)
 {
     const __m256i *two = (const __m256i *)(const void *)from;
-    if (part == BAG_PART_EVEN)
+    if (part == BAG_PARITY_EVEN)
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(two), 16));
-    if (part == BAG_PART_ODD)
+    if (part == BAG_PARITY_ODD)
         return _mm256_castsi256_ps(
             _mm256_and_si256(_mm256_loadu_si256(two), _mm256_set1_epi32((int)0xffff0000)));
     __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)from);
@@ -109,10 +109,10 @@ BAG_LANE __m256i load_u4_part(bool high, const char *from)
     return high ? _mm256_srli_epi32(bytes, 4) : _mm256_and_si256(bytes, _mm256_set1_epi32(15));
 }
 
-BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_part part, const char *from)
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_parity part, const char *from)
 {
-    if (part != BAG_PART_WHOLE) {
-        f32v values = _mm256_cvtepi32_ps(load_u4_part(part == BAG_PART_ODD, from));
+    if (part != BAG_PARITY_BOTH) {
+        f32v values = _mm256_cvtepi32_ps(load_u4_part(part == BAG_PARITY_ODD, from));
         return f32v_fused(values, row->scale, row->bias);
     }
     const __m256i places = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);

@@ -85,11 +85,11 @@ BAG_LANE f32v f32v_load_f16(const char *from)
     return _mm512_cvtph_ps(load_16_halves(from));
 }
 
-BAG_LANE f32v f32v_load_bf16(enum bag_part part, const char *from)
+BAG_LANE f32v f32v_load_bf16(enum bag_parity part, const char *from)
 {
-    if (part == BAG_PART_EVEN)
+    if (part == BAG_PARITY_EVEN)
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(from), 16));
-    if (part == BAG_PART_ODD)
+    if (part == BAG_PARITY_ODD)
         return _mm512_castsi512_ps(
             _mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi32((int)0xffff0000)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_16_halves(from)), 16));
@@ -122,7 +122,7 @@ BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
 
 /* The values of 8 bytes, those of the first four bytes in the even lanes: f32v_u4_in_order puts
  * what becomes of them in order. The selection takes no notice of bits above a code's. */
-BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_part part, const char *from)
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_parity part, const char *from)
 {
     (void)part;
     const __m512i places =

@@ -242,7 +242,7 @@ struct bag_tile_set {
 
 /* Which columns a vector has: those from one on, or every other one of twice as many: some kinds
  * are widened with fewer instructions by these. Columns are put in order once per bag. */
-enum bag_part { BAG_PART_WHOLE, BAG_PART_EVEN, BAG_PART_ODD };
+enum bag_parity { BAG_PARITY_BOTH, BAG_PARITY_EVEN, BAG_PARITY_ODD };
 
 BAG_LANE unsigned bag_kind_bits(enum bag_row_kind kind)
 {

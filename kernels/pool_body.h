@@ -127,7 +127,7 @@ BAG_LANE void V(fetch)(const struct bag_rows *rows, enum bag_row_kind kind, enum
 }
 
 /* A vector of a row, from `column` on. */
-BAG_LANE BODY V(columns_of)(enum bag_row_kind kind, bool scaled, enum bag_part part, int vectors,
+BAG_LANE BODY V(columns_of)(enum bag_row_kind kind, bool scaled, enum bag_parity part, int vectors,
                             const struct V(tile) * tile, const struct V(row) * row, size_t column)
 {
 #if BAG_NARROW_ROWS
@@ -147,8 +147,10 @@ BAG_LANE void V(take_columns)(enum bag_row_kind kind, bool scaled, enum bag_mode
     const int paired = V(paired)(kind, vectors);
 #pragma GCC unroll 16
     for (int i = 0; i < V(sums_of)(vectors); i++) {
-        enum bag_part part = i >= paired ? BAG_PART_WHOLE : i % 2 ? BAG_PART_ODD : BAG_PART_EVEN;
-        int first = part == BAG_PART_ODD ? i - 1 : i;
+        enum bag_parity part = i >= paired ? BAG_PARITY_BOTH
+                               : i % 2     ? BAG_PARITY_ODD
+                                           : BAG_PARITY_EVEN;
+        int first = part == BAG_PARITY_ODD ? i - 1 : i;
         size_t column = V(column)(tile, paired, vectors, first);
         BODY values = V(columns_of)(kind, scaled, part, vectors, tile, row, column);
         if (takes_larger)

@@ -53,7 +53,7 @@ BAG_LANE struct f32v_row f32v_open(enum bag_row_kind kind, bool half, const stru
 
 /* The values from `column` on, counted from where the row was opened; even for four-bit codes.
  * Of kinds that are not summed in pairs the part is the whole. */
-BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, enum bag_part part,
+BAG_LANE f32v f32v_columns(enum bag_row_kind kind, bool scaled, enum bag_parity part,
                            const struct f32v_row *row, size_t column)
 {
     switch (kind) {
@@ -85,7 +85,7 @@ BAG_LANE f32v f32v_narrow_columns(enum bag_row_kind kind, bool scaled, const str
     const __m128i codes = f32v_load_some(kind, row->codes, some);
     struct f32v_row padded = *row;
     padded.codes = (const char *)&codes;
-    f32v values = f32v_columns(kind, scaled, BAG_PART_WHOLE, &padded, 0);
+    f32v values = f32v_columns(kind, scaled, BAG_PARITY_BOTH, &padded, 0);
     return kind == BAG_KIND_OF_INT4 ? f32v_part(values, some) : values;
 }
 #endif
@@ -137,7 +137,7 @@ BAG_LANE struct f64v_row f64v_open(enum bag_row_kind kind, bool half, const stru
     return (struct f64v_row){at};
 }
 
-BAG_LANE f64v f64v_columns(enum bag_row_kind kind, bool scaled, enum bag_part part,
+BAG_LANE f64v f64v_columns(enum bag_row_kind kind, bool scaled, enum bag_parity part,
                            const struct f64v_row *row, size_t column)
 {
     (void)kind;

@@ -96,7 +96,7 @@ BAG_LANE f32v f32v_load_f16(const char *from)
     return from_halves(load_8_halves(from));
 }
 
-BAG_LANE f32v f32v_load_bf16(enum bag_part part, const char *from)
+BAG_LANE f32v f32v_load_bf16(enum bag_parity part, const char *from)
 {
     (void)part;
     uint16x8_t halves = load_8_halves(from);
@@ -125,7 +125,7 @@ BAG_LANE struct f32v_u4 f32v_u4_open(f32v scale, f32v bias)
     return (struct f32v_u4){scale, bias};
 }
 
-BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_part part, const char *from)
+BAG_LANE f32v f32v_u4_columns(const struct f32v_u4 *row, enum bag_parity part, const char *from)
 {
     (void)part;
     uint32_t four;
