@@ -63,33 +63,11 @@ static void limit_time(void)
     alarm(TIMEOUT_S);
 }
 
-static int connect_tcp(const char *host, int64_t port, struct bag_problem *problem)
-{
-    struct addrinfo *list = bag_address_find(host, port, 0, problem);
-    int fd = -1, error = 0;
-    if (!list)
-        return -1;
-    for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
-        fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0)
-            continue;
-        if (connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
-            error = errno;
-            close(fd);
-            fd = -1;
-        }
-    }
-    freeaddrinfo(list);
-    if (fd < 0)
-        bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s port %d: %s", host, (int)port,
-                        strerror(error));
-    return fd;
-}
-
 static int connect_to(const struct bag_option_values *options, struct bag_problem *problem)
 {
-    return options->unix_path ? bag_unix_connect(options->unix_path, problem)
-                              : connect_tcp(address_to_ask(options->host), options->port, problem);
+    return options->unix_path
+               ? bag_unix_connect(options->unix_path, problem)
+               : bag_tcp_connect(address_to_ask(options->host), options->port, 0, problem);
 }
 
 /* Reads until the server closes or `room` is full; what came is in `text`. */

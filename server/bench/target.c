@@ -8,12 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-#define TIMEOUT_S      10
+#define TIMEOUT_MS     10000
 #define DOCUMENT_BYTES ((size_t)64 << 20)
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -36,39 +35,16 @@ static bool find_unix(struct bag_bench_target *target, const char *path,
 static bool find_tcp(struct bag_bench_target *target, const struct bag_url *url,
                      struct bag_problem *problem)
 {
-    struct addrinfo *list = bag_address_find(url->host, url->port, 0, problem);
-    int error = 0;
-    bool found = false;
-    if (!list)
+    int fd = bag_tcp_connect(url->host, url->port, 0, problem);
+    if (fd < 0)
         return false;
-    for (const struct addrinfo *at = list; at && !found; at = at->ai_next) {
-        int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        found = fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0;
-        error = found ? 0 : errno;
-        if (found) {
-            memcpy(&target->address.address, at->ai_addr, at->ai_addrlen);
-            target->address.bytes = at->ai_addrlen;
-        }
-        if (fd >= 0)
-            close(fd);
-    }
-    freeaddrinfo(list);
-    return found || bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s port %d: %s", url->host,
-                                    url->port, strerror(error));
-}
-
-static int connect_waiting(const struct bag_bench_target *target, struct bag_problem *problem)
-{
-    const struct timeval timeout = {.tv_sec = TIMEOUT_S};
-    int fd = socket(target->address.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0 &&
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) == 0 &&
-        connect(fd, (const struct sockaddr *)&target->address.address, target->address.bytes) == 0)
-        return fd;
-    bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s: %s", target->authority, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    return -1;
+    target->address.bytes = sizeof target->address.address;
+    bool found =
+        getpeername(fd, (struct sockaddr *)&target->address.address, &target->address.bytes) == 0;
+    if (!found)
+        bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s: %s", target->authority, strerror(errno));
+    close(fd);
+    return found;
 }
 
 /* ---- one request ----------------------------------------------------------------------------- */
@@ -80,20 +56,6 @@ static bool reject_silence(ssize_t got, struct bag_problem *problem)
                            got == 0 ? "the connection was closed without an answer"
                            : late   ? "no answer within 10 seconds"
                                     : strerror(errno));
-}
-
-static bool send_all(int fd, const char *bytes, size_t count, struct bag_problem *problem)
-{
-    while (count > 0) {
-        ssize_t sent = send(fd, bytes, count, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0)
-            return reject_silence(sent, problem);
-        bytes += sent;
-        count -= (size_t)sent;
-    }
-    return true;
 }
 
 /* Reads until the head is complete; *used is how much of `text` is filled. */
@@ -156,11 +118,13 @@ static bool receive(int fd, size_t max_bytes, struct bag_bench_answer *answer,
 bool bag_bench_ask(const struct bag_bench_target *target, const void *request, size_t bytes,
                    size_t max_bytes, struct bag_bench_answer *answer, struct bag_problem *problem)
 {
-    int fd = connect_waiting(target, problem);
-    bool ok =
-        fd >= 0 && send_all(fd, request, bytes, problem) && receive(fd, max_bytes, answer, problem);
-    if (fd >= 0)
-        close(fd);
+    int fd = bag_address_connect(&target->address.address, target->address.bytes, TIMEOUT_MS);
+    if (fd < 0)
+        return bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s: %s", target->authority,
+                               strerror(errno));
+    bool ok = bag_send_all(fd, request, bytes) ? receive(fd, max_bytes, answer, problem)
+                                               : reject_silence(-1, problem);
+    close(fd);
     return ok;
 }
 

@@ -29,6 +29,48 @@ struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
     return NULL;
 }
 
+int bag_address_connect(const void *address, socklen_t bytes, int timeout_ms)
+{
+    const struct timeval timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+    sa_family_t family = ((const struct sockaddr *)address)->sa_family;
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0 &&
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) == 0 &&
+        connect(fd, address, bytes) == 0)
+        return fd;
+    int error = errno == EINPROGRESS ? ETIMEDOUT : errno; /* which a time-out says */
+    if (fd >= 0)
+        close(fd);
+    errno = error;
+    return -1;
+}
+
+int bag_tcp_connect(const char *host, int64_t port, int timeout_ms, struct bag_problem *problem)
+{
+    struct addrinfo *list = bag_address_find(host, port, 0, problem);
+    int fd = -1;
+    if (!list)
+        return -1;
+    for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next)
+        fd = bag_address_connect(at->ai_addr, at->ai_addrlen, timeout_ms);
+    if (fd < 0)
+        bag_problem_set(problem, BAG_ERROR_SYSTEM, "%s port %d: %s", host, (int)port,
+                        strerror(errno));
+    freeaddrinfo(list);
+    return fd;
+}
+
+bool bag_send_all(int fd, const void *bytes, size_t count)
+{
+    for (const char *at = bytes, *end = at + count; at < end;) {
+        ssize_t sent = send(fd, at, (size_t)(end - at), MSG_NOSIGNAL);
+        if (sent < 0 && errno != EINTR)
+            return false;
+        at += sent > 0 ? sent : 0;
+    }
+    return true;
+}
+
 /* libuv tells the kernel of the descriptor when the loop waits next. One that the kernel knows by
  * then it takes as its own, and that needs no memory. */
 bool bag_poll_start(uv_poll_t *poll, uv_poll_cb on_readable)
@@ -71,16 +113,12 @@ static bool make_address(const char *path, struct sockaddr_un *address, struct b
 int bag_unix_connect(const char *path, struct bag_problem *problem)
 {
     struct sockaddr_un address;
-    int fd = -1;
     if (!make_address(path, &address, problem))
         return -1;
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
-        return fd;
-    bag_problem_set(problem, BAG_ERROR_SYSTEM, "socket '%s': %s", path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    return -1;
+    int fd = bag_address_connect(&address, sizeof address, 0);
+    if (fd < 0)
+        bag_problem_set(problem, BAG_ERROR_SYSTEM, "socket '%s': %s", path, strerror(errno));
+    return fd;
 }
 
 /* The permissions are there from the first moment on: no other client slips in before a chmod. */

@@ -15,6 +15,16 @@
 struct addrinfo *bag_address_find(const char *host, int64_t port, int flags,
                                   struct bag_problem *problem);
 
+/* Connects to this address. Connecting, and each call on the socket later, gives up after
+ * `timeout_ms` (0: never). -1 with errno. */
+int bag_address_connect(const void *address, socklen_t bytes, int timeout_ms);
+
+/* The same to the first address of a host at which somebody listens. -1 with *problem. */
+int bag_tcp_connect(const char *host, int64_t port, int timeout_ms, struct bag_problem *problem);
+
+/* Sends all of it on a blocking socket. False with errno, which is EAGAIN after its time-out. */
+bool bag_send_all(int fd, const void *bytes, size_t count);
+
 /* Reads permissions in octal digits, such as "660". */
 bool bag_unix_mode_parse(const char *text, mode_t *mode, struct bag_problem *problem);
 

@@ -11,14 +11,13 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BATCH      512
 #define INTERVAL_S 1
-#define TIMEOUT_S  1 /* of each call to the collector, of which there are a few */
-#define STOP_S     2 /* until the last spans are given up */
+#define TIMEOUT_MS 1000 /* of each call to the collector, of which there are a few */
+#define STOP_S     2    /* until the last spans are given up */
 
 struct bag_trace {
     struct bag_url url;
@@ -40,38 +39,6 @@ struct bag_trace {
 };
 
 /* ---- the collector --------------------------------------------------------------------------- */
-
-static int connect_to(const struct bag_url *url)
-{
-    const struct timeval timeout = {.tv_sec = TIMEOUT_S};
-    struct bag_problem problem;
-    struct addrinfo *list = bag_address_find(url->host, url->port, 0, &problem);
-    int fd = -1;
-    for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
-        fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) != 0 ||
-                        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0 ||
-                        connect(fd, at->ai_addr, at->ai_addrlen) != 0)) {
-            close(fd);
-            fd = -1;
-        }
-    }
-    if (list)
-        freeaddrinfo(list);
-    return fd;
-}
-
-static bool send_all(int fd, const char *bytes, size_t count)
-{
-    while (count > 0) {
-        ssize_t sent = send(fd, bytes, count, MSG_NOSIGNAL);
-        if (sent <= 0)
-            return false;
-        bytes += sent;
-        count -= (size_t)sent;
-    }
-    return true;
-}
 
 /* Whether the answer, whose head comes in at most a few parts, is a success. */
 static bool is_accepted(int fd)
@@ -100,9 +67,11 @@ static bool post(const struct bag_trace *trace, const char *body)
                          "POST %s" BAG_OTLP_PATH " HTTP/1.1\r\nHost: %s\r\nContent-Type: "
                          "application/json\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
                          trace->path, trace->url.authority, strlen(body));
-    int fd = bytes < 0 ? -1 : connect_to(&trace->url);
-    bool ok = fd >= 0 && send_all(fd, head, (size_t)bytes) && send_all(fd, body, strlen(body)) &&
-              is_accepted(fd);
+    struct bag_problem problem;
+    int fd =
+        bytes < 0 ? -1 : bag_tcp_connect(trace->url.host, trace->url.port, TIMEOUT_MS, &problem);
+    bool ok = fd >= 0 && bag_send_all(fd, head, (size_t)bytes) &&
+              bag_send_all(fd, body, strlen(body)) && is_accepted(fd);
     if (fd >= 0)
         close(fd);
     if (bytes >= 0)

@@ -1,0 +1,101 @@
+#include "server/system/sockets.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct bag_problem problem;
+
+static void connects_to_whoever_listens(void **state)
+{
+    struct bag_listener listener;
+    (void)state;
+    assert_true(bag_listener_open(&listener, "127.0.0.1", 0, "--port", &problem));
+    int fd = bag_tcp_connect("localhost", listener.port, 0, &problem); /* ::1 may come first */
+    assert_true(fd >= 0);
+    close(fd);
+    bag_listener_close(&listener);
+    char sentence[64];
+    snprintf(sentence, sizeof sentence, "127.0.0.1 port %d: Connection refused", listener.port);
+    assert_int_equal(bag_tcp_connect("127.0.0.1", listener.port, 0, &problem), -1);
+    assert_string_equal(problem.text, sentence);
+    assert_int_equal(bag_tcp_connect("no..host", 1, 0, &problem), -1);
+    assert_non_null(strstr(problem.text, "host 'no..host': "));
+}
+
+/* A socket whose queue is full answers nobody. */
+static void gives_up_connecting(void **state)
+{
+    struct bag_listener listener;
+    char sentence[64];
+    int waiting[8], count = 0;
+    (void)state;
+    assert_true(bag_listener_open(&listener, "127.0.0.1", 0, "--port", &problem));
+    assert_int_equal(listen(listener.fd, 1), 0);
+    do {
+        assert_true(count < 8);
+        waiting[count] = bag_tcp_connect("127.0.0.1", listener.port, 30, &problem);
+    } while (waiting[count++] >= 0);
+    snprintf(sentence, sizeof sentence, "127.0.0.1 port %d: Connection timed out", listener.port);
+    assert_string_equal(problem.text, sentence);
+    while (--count > 0)
+        close(waiting[count - 1]);
+    bag_listener_close(&listener);
+}
+
+#define SENT_BYTES ((size_t)8 << 20) /* more than any socket keeps */
+
+static void *receive_all(void *context)
+{
+    const int *fd = context;
+    size_t *total = calloc(1, sizeof *total);
+    char bytes[4096];
+    ssize_t got;
+    while ((got = recv(*fd, bytes, sizeof bytes, 0)) > 0) {
+        for (ssize_t i = 0; i < got; i++)
+            *total += bytes[i] == 'x';
+    }
+    return total;
+}
+
+static void sends_all(void **state)
+{
+    const struct timeval soon = {.tv_usec = 1000};
+    char *bytes = malloc(SENT_BYTES);
+    int fds[2];
+    pthread_t thread;
+    void *total;
+    (void)state;
+    memset(bytes, 'x', SENT_BYTES);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    assert_int_equal(pthread_create(&thread, NULL, receive_all, &fds[1]), 0);
+    assert_true(bag_send_all(fds[0], bytes, SENT_BYTES));
+    shutdown(fds[0], SHUT_WR);
+    assert_int_equal(pthread_join(thread, &total), 0);
+    assert_int_equal(*(size_t *)total, SENT_BYTES);
+    free(total);
+    assert_int_equal(setsockopt(fds[1], SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon), 0);
+    assert_false(bag_send_all(fds[1], bytes, SENT_BYTES)); /* nobody reads */
+    assert_int_equal(errno, EAGAIN);
+    close(fds[0]);
+    assert_false(bag_send_all(fds[1], bytes, 1));
+    assert_int_equal(errno, EPIPE);
+    close(fds[1]);
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(connects_to_whoever_listens),
+                                       cmocka_unit_test(gives_up_connecting),
+                                       cmocka_unit_test(sends_all)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
