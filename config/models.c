@@ -5,6 +5,7 @@
 #include "json.h"
 #include "model_options.h"
 #include "names.h"
+#include "proto/arena.h"
 #include "proto/text.h"
 
 #include <stdlib.h>
@@ -163,13 +164,10 @@ void bag_model_config_free(struct bag_model_config *model)
     free(model->version);
 }
 
-/* Room for one more model, which doubles at powers of two, and for its names. */
+/* Room for one more model, and for its names. */
 static bool reserve(struct bag_config *config)
 {
-    size_t count = config->num_models;
-    struct bag_model_config *models = config->models;
-    if ((count & (count - 1)) == 0)
-        models = reallocarray(models, count ? 2 * count : 1, sizeof *models);
+    struct bag_model_config *models = bag_grow(config->models, config->num_models, sizeof *models);
     if (models)
         config->models = models;
     return models && bag_names_reserve(&config->names, 2);

@@ -6,6 +6,16 @@
 #define BAG_ARENA_H
 
 #include <stddef.h>
+#include <stdlib.h>
+
+/* Room for one element more than the `count` of an array of the heap that grows by this alone: it
+ * doubles at powers of two. NULL without memory; the array then stays as it was. */
+static inline void *bag_grow(void *elements, size_t count, size_t element_bytes)
+{
+    if (count & (count - 1))
+        return elements;
+    return reallocarray(elements, count ? 2 * count : 1, element_bytes);
+}
 
 /* Where large memory comes from: `get` gives `bytes`, aligned to 16, or NULL; `put` takes it
  * back. */

@@ -51,12 +51,6 @@ static struct listing make_listing(size_t room)
     return (struct listing){.models = calloc(room + 1, sizeof(struct bag_listed))};
 }
 
-static bool is_same(const struct bag_model *model, const struct bag_change_entry *entry)
-{
-    return strcmp(model->name, bag_entry_name(entry)) == 0 &&
-           strcmp(model->version, bag_entry_version(entry)) == 0;
-}
-
 static bool is_dropped(const struct bag_change_plan *plan, const struct bag_model *model)
 {
     for (size_t i = 0; i < plan->num_dropped; i++) {
@@ -70,12 +64,9 @@ static bool is_dropped(const struct bag_change_plan *plan, const struct bag_mode
 static bool needs_announcing(const struct bag_change_plan *plan,
                              const struct bag_change_entry *entry)
 {
-    for (size_t i = 0; i < plan->num_prior; i++) {
-        const struct bag_model *model = plan->prior[i].model;
-        if (is_same(model, entry) && model->state == BAG_MODEL_READY && !is_dropped(plan, model))
-            return false;
-    }
-    return entry->source != NULL;
+    const struct bag_model *ready =
+        bag_change_find_ready(plan, bag_entry_name(entry), bag_entry_version(entry));
+    return entry->source && (!ready || is_dropped(plan, ready));
 }
 
 /* Whether it is shown as LOADING. At the start, what is loaded already waits for the next plan as
@@ -88,11 +79,9 @@ static bool is_shown_loading(const struct bag_change_plan *plan,
 
 static bool has_announced(const struct bag_change_plan *plan, const struct bag_model *model)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        if (is_shown_loading(plan, &plan->entries[i]) && is_same(model, &plan->entries[i]))
-            return true;
-    }
-    return false;
+    const struct bag_change_entry *entry =
+        bag_change_find(plan->entries, plan->count, model->name, model->version);
+    return entry && is_shown_loading(plan, entry);
 }
 
 /* What was published, with `state` for the versions that were announced, and without what is
@@ -190,13 +179,11 @@ static bool replace_dropped(struct bag_change_plan *plan, struct bag_problem *pr
         struct bag_change_entry *entry = &plan->prior[i];
         if (!is_dropped(plan, entry->model))
             continue;
-        struct bag_model *gone = bag_model_without_table(
-            entry->model->name, entry->model->version, BAG_MODEL_UNAVAILABLE,
-            "was unloaded to make room for another version");
-        if (!gone)
-            return bag_problem_no_memory(problem);
-        bag_model_drop(entry->model);
-        entry->model = gone;
+        bool is_default = entry->is_default;
+        if (!bag_change_reject(entry, "was unloaded to make room for another version", false,
+                               problem))
+            return false;
+        entry->is_default = is_default;
     }
     return true;
 }
@@ -279,17 +266,10 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The READY model that the unloaded one was before; NULL: it was not served. */
-static struct bag_model *find_unloaded(const struct bag_change_plan *plan,
-                                       const struct bag_model *gone)
+/* Whether the model takes the place of one that served, and is unloaded. */
+static bool is_leaving(const struct bag_change_plan *plan, const struct bag_model *gone)
 {
-    for (size_t i = 0; gone->is_unloaded && i < plan->num_prior; i++) {
-        struct bag_model *model = plan->prior[i].model;
-        if (model->state == BAG_MODEL_READY && strcmp(model->name, gone->name) == 0 &&
-            strcmp(model->version, gone->version) == 0)
-            return model;
-    }
-    return NULL;
+    return gone->is_unloaded && bag_change_find_ready(plan, gone->name, gone->version);
 }
 
 /* Publishes what was planned; `leaving`: what is unloaded is UNLOADING, until it has left. */
@@ -301,7 +281,7 @@ static bool publish_entries(const struct bag_change_plan *plan, bool leaving,
     for (size_t i = 0; ok && i < plan->count; i++) {
         const struct bag_change_entry *entry = &plan->entries[i];
         const struct bag_model *model = entry->model;
-        if (leaving && find_unloaded(plan, model))
+        if (leaving && is_leaving(plan, model))
             ok = list_model(&listing,
                             bag_model_without_table(model->name, model->version,
                                                     BAG_MODEL_UNLOADING, "it is being unloaded"),
@@ -365,7 +345,7 @@ static bool unloads(const struct bag_change_plan *plan)
 {
     bool found = false;
     for (size_t i = 0; i < plan->count; i++)
-        found |= find_unloaded(plan, plan->entries[i].model) != NULL;
+        found |= is_leaving(plan, plan->entries[i].model);
     return found;
 }
 

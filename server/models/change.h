@@ -71,8 +71,8 @@ struct bag_held {
 struct bag_record {
     char name[129];
     struct bag_wish wish;           /* what was asked of it */
-    size_t wish_place;              /* in the last plan that has a wish of it */
-    uint64_t plan;                  /* the last one that has planned it */
+    struct bag_wish planned;        /* what that becomes, once the change is made: */
+    uint64_t wished_by, plan;       /* the last plan that has a wish of it, and that planned it */
     struct bag_sighting *sightings; /* owned; of the last poll */
     size_t num_sightings;
     struct bag_failed_version *failures; /* owned */
@@ -127,18 +127,14 @@ bool bag_change_is_needed(struct bag_changer *changer, struct bag_catalog *catal
 /* Whether the next snapshot differs from the current one. */
 bool bag_change_plan_changes(const struct bag_change_plan *plan);
 
-/* How many models it serves, and the bytes of the tables that it loads. */
+/* How many models it serves. */
 size_t bag_change_plan_count(const struct bag_change_plan *plan);
-size_t bag_change_plan_bytes(const struct bag_change_plan *plan);
 
 /* Says in the index what the last plan was refused for. */
 void bag_changer_tell_refusal(struct bag_changer *changer);
 
 /* Loads what multiplies, where a model that is to be loaded projects and none was before. */
 bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem *problem);
-
-/* Whether nothing in it is UNAVAILABLE; otherwise *problem says why. */
-bool bag_change_plan_check(const struct bag_change_plan *plan, struct bag_problem *problem);
 
 /* Remembers what was asked for as done: for later polls and changes. */
 void bag_change_plan_commit(struct bag_change_plan *plan);
@@ -175,12 +171,6 @@ struct bag_change_entry {
     bool is_announced;       /* as LOADING, until the change is made */
 };
 
-/* What a record's wish becomes, once the change is made. */
-struct bag_planned_wish {
-    struct bag_record *record;
-    struct bag_wish wish;
-};
-
 struct bag_change_plan {
     struct bag_changer *changer;
     enum bag_change_kind kind;
@@ -194,14 +184,11 @@ struct bag_change_plan {
     struct bag_change_entry *prior;    /* owned: what was published, in its order */
     size_t num_prior;
     struct bag_change_entry *entries; /* owned: what will be */
-    size_t count, room;
-    struct bag_planned_wish *wishes; /* owned */
-    size_t num_wishes;
-    struct bag_served_model *served; /* owned: the default versions among the entries, by name; the
-                                        names are borrowed until a change is announced */
+    size_t count;
+    struct bag_change_entry **served; /* owned: the default versions among the entries, by name */
     size_t num_served;
-    struct bag_model *
-        *dropped; /* owned, each held: of `prior`, unloaded before others are loaded */
+    struct bag_model **dropped; /* owned, each held: of `prior`, unloaded before others are loaded
+                                 */
     size_t num_dropped;
     size_t bytes;                    /* of what is to be loaded */
     struct bag_change_entry *failed; /* that could not be loaded; NULL: none */
@@ -244,6 +231,18 @@ bool bag_change_add_model(struct bag_change_plan *plan, struct bag_model *model,
 bool bag_change_add_published(struct bag_change_plan *plan, const struct bag_change_entry *prior,
                               struct bag_problem *problem);
 
+/* The entry of that name and version; NULL: there is none. */
+struct bag_change_entry *bag_change_find(struct bag_change_entry *entries, size_t count,
+                                         const char *name, const char *version);
+
+/* The published model of that name and version, if it is READY; otherwise NULL. */
+struct bag_model *bag_change_find_ready(const struct bag_change_plan *plan, const char *name,
+                                        const char *version);
+
+/* Makes of an entry one that is UNAVAILABLE for that reason. */
+bool bag_change_reject(struct bag_change_entry *entry, const char *reason, bool is_unloaded,
+                       struct bag_problem *problem);
+
 /* Notes something of an entry. */
 bool bag_change_note(struct bag_change_entry *entry, const char *text, struct bag_problem *problem);
 
@@ -259,8 +258,12 @@ struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name)
 const struct bag_control_item *bag_change_item(const struct bag_change_plan *plan,
                                                const char *name);
 
-/* The default version of that name among the entries of the plan, once its versions are planned;
- * NULL: none serves. */
+/* The entry that was planned as the default version of that name; NULL: there is none. It may have
+ * been rejected since. */
+struct bag_change_entry *bag_change_find_served(const struct bag_change_plan *plan,
+                                                const char *name);
+
+/* The same, where it serves. */
 struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,
                                                       const char *name);
 

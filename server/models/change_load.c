@@ -306,18 +306,13 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     ok = ok && check_table(model, problem);
     if (ok)
         return bag_model_follow_updates(model) || bag_problem_no_memory(problem);
+    if (may_start_without(plan, model, problem))
+        return bag_change_reject(entry, problem->text, false, problem);
+    entry->source = model->source;
     entry->model = NULL;
-    if (!may_start_without(plan, model, problem)) {
-        entry->source = model->source;
-        model->source = NULL;
-    } else {
-        entry->model = bag_model_without_table(model->name, model->version, BAG_MODEL_UNAVAILABLE,
-                                               problem->text);
-        entry->is_default = false;
-        ok = entry->model || bag_problem_no_memory(problem);
-    }
+    model->source = NULL;
     bag_model_drop(model);
-    return ok;
+    return false;
 }
 
 static bool is_asked(const struct bag_control *control, const char *name)
@@ -390,21 +385,6 @@ static bool load_table(struct loading *loading, struct bag_change_entry *entry,
                             : check_table(entry->model, problem);
 }
 
-/* The collection is not served after all. */
-static bool reject_collection(struct bag_change_entry *entry, const char *reason,
-                              struct bag_problem *problem)
-{
-    const struct bag_model_config *config = entry->source->model;
-    entry->model =
-        bag_model_without_table(config->name, config->version, BAG_MODEL_UNAVAILABLE, reason);
-    entry->is_default = false;
-    if (!entry->model)
-        return bag_problem_no_memory(problem);
-    bag_source_free(entry->source);
-    entry->source = NULL;
-    return true;
-}
-
 static bool load_collection(struct bag_change_plan *plan, struct bag_change_entry *entry,
                             struct bag_problem *problem)
 {
@@ -420,7 +400,7 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
             char reason[256];
             free(tables);
             snprintf(reason, sizeof reason, "its table '%s' is not served", features[i].model);
-            return reject_collection(entry, reason, problem);
+            return bag_change_reject(entry, reason, false, problem);
         }
         tables[i] = table->model;
     }
@@ -432,7 +412,7 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
     else if ((plan->kind == BAG_CHANGE_START && plan->changer->updates &&
               problem->kind == BAG_ERROR_CONFIGURATION) ||
              bag_change_goes_without(plan, entry, problem))
-        return reject_collection(entry, problem->text, problem);
+        return bag_change_reject(entry, problem->text, false, problem);
     return entry->model;
 }
 

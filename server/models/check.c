@@ -105,16 +105,19 @@ static bool add_catalog(struct check *check, const struct bag_catalog *catalog,
     return ok;
 }
 
-/* The features of collections that are served. */
+/* The features of collections that are served; nothing in the plan may be UNAVAILABLE. */
 static bool add_collections(struct check *check, const struct bag_change_plan *plan,
                             struct bag_problem *problem)
 {
-    bool ok = bag_change_plan_check(plan, problem);
-    for (size_t i = 0; ok && i < plan->count; i++) {
-        const struct bag_source *source = plan->entries[i].source;
-        ok = !source || !bag_source_is_collection(source) || add(check, source, problem);
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_change_entry *entry = &plan->entries[i];
+        if (!bag_entry_serves(entry))
+            return bag_problem_set(problem, BAG_ERROR_FILE, "%s", entry->model->reason);
+        if (entry->source && bag_source_is_collection(entry->source) &&
+            !add(check, entry->source, problem))
+            return false;
     }
-    return ok;
+    return true;
 }
 
 static bool check_tables(struct check *check, struct bag_problem *problem)

@@ -48,7 +48,7 @@ bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
     if (!loader->first)
         return false;
     loader->first_models = bag_change_plan_count(loader->first);
-    loader->first_bytes = bag_change_plan_bytes(loader->first);
+    loader->first_bytes = loader->first->bytes;
     return bag_change_plan_load_gemm(loader->first, problem) &&
            bag_pages_check(loader->first_bytes, 0, problem) &&
            bag_memory_check(loader->first_bytes, problem);

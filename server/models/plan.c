@@ -1,6 +1,7 @@
 /* What there is, what is published and what was asked for -> the next snapshot; see change.h. */
 #include "change.h"
 
+#include "proto/arena.h"
 #include "proto/text.h"
 
 #include <stdio.h>
@@ -9,22 +10,36 @@
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
+struct bag_change_entry *bag_change_find(struct bag_change_entry *entries, size_t count,
+                                         const char *name, const char *version)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(bag_entry_name(&entries[i]), name) == 0 &&
+            strcmp(bag_entry_version(&entries[i]), version) == 0)
+            return &entries[i];
+    }
+    return NULL;
+}
+
+struct bag_model *bag_change_find_ready(const struct bag_change_plan *plan, const char *name,
+                                        const char *version)
+{
+    const struct bag_change_entry *prior =
+        bag_change_find(plan->prior, plan->num_prior, name, version);
+    return prior && prior->model->state == BAG_MODEL_READY ? prior->model : NULL;
+}
+
 struct bag_change_entry *bag_change_add_entry(struct bag_change_plan *plan,
                                               struct bag_problem *problem)
 {
-    if (plan->count == plan->room) {
-        size_t room = plan->room ? 2 * plan->room : 64;
-        struct bag_change_entry *entries = reallocarray(plan->entries, room, sizeof *entries);
-        if (!entries) {
-            bag_problem_no_memory(problem);
-            return NULL;
-        }
-        plan->entries = entries;
-        plan->room = room;
+    struct bag_change_entry *entries = bag_grow(plan->entries, plan->count, sizeof *entries);
+    if (!entries) {
+        bag_problem_no_memory(problem);
+        return NULL;
     }
-    struct bag_change_entry *entry = &plan->entries[plan->count++];
-    *entry = (struct bag_change_entry){0};
-    return entry;
+    plan->entries = entries;
+    entries[plan->count] = (struct bag_change_entry){0};
+    return &entries[plan->count++];
 }
 
 bool bag_change_add_model(struct bag_change_plan *plan, struct bag_model *model, bool is_default,
@@ -53,17 +68,32 @@ bool bag_change_add_published(struct bag_change_plan *plan, const struct bag_cha
            (!prior->note || bag_change_note(&plan->entries[plan->count - 1], prior->note, problem));
 }
 
-/* One that does not answer; the one that was published where it says the same. */
+bool bag_change_reject(struct bag_change_entry *entry, const char *reason, bool is_unloaded,
+                       struct bag_problem *problem)
+{
+    struct bag_model *model = bag_model_without_table(
+        bag_entry_name(entry), bag_entry_version(entry), BAG_MODEL_UNAVAILABLE, reason);
+    if (!model)
+        return bag_problem_no_memory(problem);
+    model->is_unloaded = is_unloaded;
+    bag_source_free(entry->source);
+    bag_model_drop(entry->model);
+    free(entry->note);
+    entry->source = NULL;
+    entry->model = model;
+    entry->note = NULL;
+    entry->is_default = false;
+    return true;
+}
+
 bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, const char *version,
                                 const char *reason, bool is_unloaded, struct bag_problem *problem)
 {
-    for (size_t i = 0; i < plan->num_prior; i++) {
-        struct bag_model *model = plan->prior[i].model;
-        if (model->state == BAG_MODEL_UNAVAILABLE && model->is_unloaded == is_unloaded &&
-            strcmp(model->name, name) == 0 && strcmp(model->version, version) == 0 &&
-            strcmp(model->cause, reason) == 0)
-            return bag_change_add_model(plan, model, false, problem);
-    }
+    const struct bag_change_entry *prior =
+        bag_change_find(plan->prior, plan->num_prior, name, version);
+    if (prior && prior->model->state == BAG_MODEL_UNAVAILABLE &&
+        prior->model->is_unloaded == is_unloaded && strcmp(prior->model->cause, reason) == 0)
+        return bag_change_add_model(plan, prior->model, false, problem);
     struct bag_model *model = bag_model_without_table(name, version, BAG_MODEL_UNAVAILABLE, reason);
     if (!model)
         return bag_problem_no_memory(problem);
@@ -78,17 +108,12 @@ bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, 
 struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name)
 {
     struct bag_record *record = bag_record_make(plan->changer, name);
-    if (record && record->wish_place < plan->num_wishes &&
-        plan->wishes[record->wish_place].record == record)
-        return &plan->wishes[record->wish_place].wish;
-    struct bag_planned_wish *wishes =
-        record ? reallocarray(plan->wishes, plan->num_wishes + 1, sizeof *wishes) : NULL;
-    if (!wishes)
+    if (!record)
         return NULL;
-    plan->wishes = wishes;
-    record->wish_place = plan->num_wishes++;
-    wishes[record->wish_place] = (struct bag_planned_wish){record, record->wish};
-    return &wishes[record->wish_place].wish;
+    if (record->wished_by != plan->number)
+        record->planned = record->wish;
+    record->wished_by = plan->number;
+    return &record->planned;
 }
 
 const struct bag_control_item *bag_change_item(const struct bag_change_plan *plan, const char *name)
@@ -189,46 +214,43 @@ static bool add_all(struct bag_change_plan *plan, struct bag_problem *problem)
 
 /* ---- default versions ------------------------------------------------------------------------ */
 
-static int compare_served(const void *a, const void *b)
+static int compare_name(const void *name, const void *entry)
 {
-    return strcmp(((const struct bag_served_model *)a)->name,
-                  ((const struct bag_served_model *)b)->name);
+    return strcmp(name, bag_entry_name(*(struct bag_change_entry *const *)entry));
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return compare_name(bag_entry_name(*(struct bag_change_entry *const *)a), b);
 }
 
 static bool list_served(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    plan->served = calloc(plan->count + 1, sizeof *plan->served);
+    plan->served = calloc(plan->count + 1, sizeof(struct bag_change_entry *));
     for (size_t i = 0; plan->served && i < plan->count; i++) {
-        const struct bag_change_entry *entry = &plan->entries[i];
-        if (entry->is_default && bag_entry_serves(entry))
-            plan->served[plan->num_served++] = (struct bag_served_model){
-                .name = bag_entry_name(entry),
-                .is_collection = bag_source_is_collection(bag_entry_source(entry)),
-                .model = entry->model,
-                .position = i};
+        if (plan->entries[i].is_default && bag_entry_serves(&plan->entries[i]))
+            plan->served[plan->num_served++] = &plan->entries[i];
     }
     if (plan->num_served)
-        qsort(plan->served, plan->num_served, sizeof *plan->served, compare_served);
+        qsort(plan->served, plan->num_served, sizeof(struct bag_change_entry *), compare_names);
     return plan->served || bag_problem_no_memory(problem);
 }
 
-/* By the names of the entries: what lent its name to `served` may be freed by now. */
+struct bag_change_entry *bag_change_find_served(const struct bag_change_plan *plan,
+                                                const char *name)
+{
+    struct bag_change_entry **found =
+        plan->num_served
+            ? bsearch(name, plan->served, plan->num_served, sizeof *found, compare_name)
+            : NULL;
+    return found ? *found : NULL;
+}
+
 struct bag_change_entry *bag_change_plan_find_default(const struct bag_change_plan *plan,
                                                       const char *name)
 {
-    size_t low = 0, high = plan->num_served;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        struct bag_change_entry *entry = &plan->entries[plan->served[middle].position];
-        int order = strcmp(name, bag_entry_name(entry));
-        if (order == 0)
-            return entry->is_default && bag_entry_serves(entry) ? entry : NULL;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    struct bag_change_entry *entry = bag_change_find_served(plan, name);
+    return entry && bag_entry_serves(entry) ? entry : NULL;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -356,7 +378,6 @@ static void free_plan(struct bag_change_plan *plan)
         bag_model_drop(plan->dropped[i]);
     free(plan->dropped);
     free(plan->served);
-    free(plan->wishes);
 }
 
 void bag_change_plan_free(struct bag_change_plan *plan)
@@ -436,11 +457,6 @@ size_t bag_change_plan_count(const struct bag_change_plan *plan)
     return count;
 }
 
-size_t bag_change_plan_bytes(const struct bag_change_plan *plan)
-{
-    return plan->bytes;
-}
-
 bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     struct bag_changer *changer = plan->changer;
@@ -454,18 +470,11 @@ bool bag_change_plan_load_gemm(struct bag_change_plan *plan, struct bag_problem 
     return !projects || changer->gemm;
 }
 
-bool bag_change_plan_check(const struct bag_change_plan *plan, struct bag_problem *problem)
-{
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_change_entry *entry = &plan->entries[i];
-        if (!bag_entry_serves(entry))
-            return bag_problem_set(problem, BAG_ERROR_FILE, "%s", entry->model->reason);
-    }
-    return true;
-}
-
 void bag_change_plan_commit(struct bag_change_plan *plan)
 {
-    for (size_t i = 0; i < plan->num_wishes; i++)
-        plan->wishes[i].record->wish = plan->wishes[i].wish;
+    for (size_t i = 0; i < plan->changer->num_records; i++) {
+        struct bag_record *record = plan->changer->records[i];
+        if (record->wished_by == plan->number)
+            record->wish = record->planned;
+    }
 }

@@ -13,22 +13,6 @@ static bool is_collection(const struct bag_change_entry *entry)
 
 /* ---- what cannot be served ------------------------------------------------------------------- */
 
-/* Replaces an entry by a model that is UNAVAILABLE for that reason. */
-static bool reject_entry(struct bag_change_entry *entry, const char *reason, bool is_unloaded,
-                         struct bag_problem *problem)
-{
-    struct bag_model *model = bag_model_without_table(
-        bag_entry_name(entry), bag_entry_version(entry), BAG_MODEL_UNAVAILABLE, reason);
-    if (!model)
-        return bag_problem_no_memory(problem);
-    model->is_unloaded = is_unloaded;
-    bag_source_free(entry->source);
-    bag_model_drop(entry->model);
-    free(entry->note);
-    *entry = (struct bag_change_entry){.model = model};
-    return true;
-}
-
 /* A table that a published collection needs is not served any more. */
 static bool lose_table(struct bag_change_plan *plan, struct bag_change_entry *entry,
                        const char *table, struct bag_problem *problem)
@@ -46,20 +30,7 @@ static bool lose_table(struct bag_change_plan *plan, struct bag_change_entry *en
     if (!wish)
         return bag_problem_no_memory(problem);
     wish->is_unloaded = true;
-    return reject_entry(entry, "unloaded", true, problem);
-}
-
-/* The published READY model of the same name and version; NULL: none. */
-static struct bag_model *find_published(const struct bag_change_plan *plan,
-                                        const struct bag_change_entry *entry)
-{
-    for (size_t i = 0; i < plan->num_prior; i++) {
-        struct bag_model *model = plan->prior[i].model;
-        if (model->state == BAG_MODEL_READY && strcmp(model->name, bag_entry_name(entry)) == 0 &&
-            strcmp(model->version, bag_entry_version(entry)) == 0)
-            return model;
-    }
-    return NULL;
+    return bag_change_reject(entry, "unloaded", true, problem);
 }
 
 /* Whether a version in the folder of models is served of the name, or cannot be. */
@@ -82,7 +53,8 @@ bool bag_change_goes_without(const struct bag_change_plan *plan,
         return why->kind != BAG_ERROR_NO_MEMORY;
     bool reads_all = plan->kind == BAG_CHANGE_START || plan->kind == BAG_CHANGE_CONFIGURATION;
     if (!reads_all || !source->is_named || why->kind == BAG_ERROR_FILE ||
-        why->kind == BAG_ERROR_NO_MEMORY || find_published(plan, entry))
+        why->kind == BAG_ERROR_NO_MEMORY ||
+        bag_change_find_ready(plan, bag_entry_name(entry), bag_entry_version(entry)))
         return false;
     for (size_t i = 0; i < source->model->num_features; i++)
         found |= is_in_folder(plan, source->model->features[i].model);
@@ -97,7 +69,7 @@ static bool reject_collection(const struct bag_change_plan *plan, struct bag_cha
     bool is_asked = bag_change_item(plan, bag_entry_name(entry)) != NULL;
     bool is_found = !was_published && !is_asked && !bag_entry_source(entry)->is_named;
     if (is_found || bag_change_goes_without(plan, entry, why))
-        return reject_entry(entry, why->text, false, problem);
+        return bag_change_reject(entry, why->text, false, problem);
     *problem = *why;
     if (problem->kind == BAG_ERROR_CONFIGURATION || problem->kind == BAG_ERROR_FILE)
         problem->kind = plan->kind == BAG_CHANGE_START ? problem->kind : BAG_ERROR_BAD_REQUEST;
@@ -124,10 +96,12 @@ static bool renew_source(struct bag_change_entry *entry, struct bag_problem *pro
     return true;
 }
 
-static bool is_over(const struct bag_model *collection, const struct bag_collection_plan *over)
+/* Whether the collection is over the default versions of the models whose tables it pools. */
+static bool is_over(const struct bag_change_plan *plan, const struct bag_model *collection)
 {
-    for (size_t i = 0; i < over->count; i++) {
-        if (collection->features[i].model != over->found[i]->model)
+    const struct bag_feature_config *features = collection->source->model->features;
+    for (size_t i = 0; i < collection->num_features; i++) {
+        if (bag_change_find_served(plan, features[i].model)->model != collection->features[i].model)
             return false;
     }
     return true;
@@ -135,23 +109,17 @@ static bool is_over(const struct bag_model *collection, const struct bag_collect
 
 /* Opens the collection over its tables. One that turns out to be as it is published stays. */
 static bool make_collection(const struct bag_change_plan *plan, struct bag_change_entry *entry,
-                            const struct bag_collection_plan *over, struct bag_problem *problem)
+                            const struct bag_source *const *tables, struct bag_problem *problem)
 {
     if (!entry->source && !renew_source(entry, problem))
         return false;
-    struct bag_model *published = find_published(plan, entry);
+    struct bag_model *published =
+        bag_change_find_ready(plan, bag_entry_name(entry), bag_entry_version(entry));
     struct bag_problem why;
-    const struct bag_source **sources = calloc(over->count, sizeof *sources);
-    if (!sources)
-        return bag_problem_no_memory(problem);
-    for (size_t i = 0; i < over->count; i++)
-        sources[i] = bag_entry_source(&plan->entries[over->found[i]->position]);
-    bool ok = bag_source_open_collection(entry->source, sources, &why);
-    free(sources);
-    if (!ok)
+    if (!bag_source_open_collection(entry->source, tables, &why))
         return reject_collection(plan, entry, published != NULL, &why, problem);
     if (!published || !published->source ||
-        published->source->fingerprint != entry->source->fingerprint || !is_over(published, over))
+        published->source->fingerprint != entry->source->fingerprint || !is_over(plan, published))
         return true;
     bag_source_free(entry->source);
     entry->source = NULL;
@@ -161,36 +129,33 @@ static bool make_collection(const struct bag_change_plan *plan, struct bag_chang
 
 /* ---- all collections ------------------------------------------------------------------------- */
 
+/* A table that the collection needs is not served, or only a collection (`is_there`). */
+static bool lack_table(struct bag_change_plan *plan, struct bag_change_entry *entry,
+                       const char *table, bool is_there, struct bag_problem *problem)
+{
+    struct bag_problem why;
+    if (entry->model)
+        return lose_table(plan, entry, table, problem);
+    bag_problem_set(&why, BAG_ERROR_CONFLICT,
+                    "model '%s': model '%s', whose table it needs, is not served%s",
+                    bag_entry_name(entry), table, is_there ? " in a version that is a table" : "");
+    return reject_collection(plan, entry, false, &why, problem);
+}
+
+/* `tables` has room for the sources of its features' tables. */
 static bool resolve(struct bag_change_plan *plan, struct bag_change_entry *entry,
-                    const char **tables, const void **models, const struct bag_served_model **found,
-                    struct bag_problem *problem)
+                    const struct bag_source **tables, struct bag_problem *problem)
 {
     const struct bag_model_config *config = bag_entry_source(entry)->model;
-    struct bag_problem why;
-    struct bag_collection_plan over = {.served = plan->served,
-                                       .num_served = plan->num_served,
-                                       .tables = tables,
-                                       .over = entry->model ? models : NULL,
-                                       .count = config->num_features,
-                                       .found = found};
     for (size_t i = 0; i < config->num_features; i++) {
-        tables[i] = config->features[i].model;
-        models[i] = entry->model ? entry->model->features[i].model : NULL;
+        const char *name = config->features[i].model;
+        const struct bag_change_entry *table = bag_change_find_served(plan, name);
+        if (!table || !bag_entry_serves(table) || is_collection(table))
+            return lack_table(plan, entry, name, table != NULL, problem);
+        tables[i] = bag_entry_source(table);
     }
-    switch (bag_plan_collection(&over)) {
-    case BAG_COLLECTION_STAYS:
-        return true;
-    case BAG_COLLECTION_MADE:
-        return make_collection(plan, entry, &over, problem);
-    case BAG_COLLECTION_LACKS:
-        break;
-    }
-    if (entry->model)
-        return lose_table(plan, entry, over.missing, problem);
-    bag_problem_set(&why, BAG_ERROR_CONFLICT,
-                    "model '%s': model '%s', whose table it needs, is not served%s", config->name,
-                    over.missing, over.is_there ? " in a version that is a table" : "");
-    return reject_collection(plan, entry, false, &why, problem);
+    return (entry->model && is_over(plan, entry->model)) ||
+           make_collection(plan, entry, tables, problem);
 }
 
 bool bag_change_resolve_collections(struct bag_change_plan *plan, struct bag_problem *problem)
@@ -200,15 +165,10 @@ bool bag_change_resolve_collections(struct bag_change_plan *plan, struct bag_pro
         struct bag_change_entry *entry = &plan->entries[i];
         if (!is_collection(entry))
             continue;
-        size_t count = bag_entry_source(entry)->model->num_features;
-        const char **tables = calloc(count, sizeof *tables);
-        const void **models = calloc(count, sizeof *models);
-        const struct bag_served_model **found = calloc(count, sizeof *found);
-        ok = tables && models && found ? resolve(plan, entry, tables, models, found, problem)
-                                       : bag_problem_no_memory(problem);
+        const struct bag_source **tables =
+            calloc(bag_entry_source(entry)->model->num_features, sizeof *tables);
+        ok = tables ? resolve(plan, entry, tables, problem) : bag_problem_no_memory(problem);
         free(tables);
-        free(models);
-        free(found);
     }
     return ok;
 }

@@ -254,13 +254,11 @@ static bool add_unloaded(struct choosing *choosing, size_t first, struct bag_pro
     bool ok = true;
     for (size_t i = 0; ok && i < plan->num_prior; i++) {
         const struct bag_model *model = plan->prior[i].model;
-        bool is_there = false;
         if (strcmp(model->name, choosing->name) != 0 ||
             !bag_wish_unloads(choosing->steps.wish, model->version_number))
             continue;
-        for (size_t j = first; j < plan->count; j++)
-            is_there |= strcmp(bag_entry_version(&plan->entries[j]), model->version) == 0;
-        if (!is_there)
+        if (!bag_change_find(plan->entries + first, plan->count - first, model->name,
+                             model->version))
             ok = bag_change_add_placeholder(plan, model->name, model->version, "unloaded", true,
                                             problem);
     }

@@ -211,13 +211,9 @@ static void trim_held(const struct bag_change_plan *plan, struct bag_record *rec
 
 bool bag_change_is_to_unload(const struct bag_change_plan *plan, const struct bag_model *model)
 {
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_model *planned = plan->entries[i].model;
-        if (planned->is_unloaded && strcmp(planned->name, model->name) == 0 &&
-            strcmp(planned->version, model->version) == 0)
-            return true;
-    }
-    return false;
+    const struct bag_change_entry *entry =
+        bag_change_find(plan->entries, plan->count, model->name, model->version);
+    return entry && entry->model->is_unloaded;
 }
 
 void bag_change_keep_versions(struct bag_change_plan *plan)

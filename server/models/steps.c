@@ -224,29 +224,3 @@ enum bag_plan_outcome bag_plan_name(struct bag_name_plan *plan)
         return BAG_PLAN_STAYS;
     return BAG_PLAN_STEPS;
 }
-
-/* ---- collections ----------------------------------------------------------------------------- */
-
-static int compare_name(const void *name, const void *served)
-{
-    return strcmp(name, ((const struct bag_served_model *)served)->name);
-}
-
-enum bag_collection_step bag_plan_collection(struct bag_collection_plan *plan)
-{
-    bool is_over = plan->over != NULL;
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_served_model *found = NULL;
-        if (plan->num_served)
-            found = bsearch(plan->tables[i], plan->served, plan->num_served, sizeof *plan->served,
-                            compare_name);
-        if (!found || found->is_collection) {
-            plan->missing = plan->tables[i];
-            plan->is_there = found != NULL;
-            return BAG_COLLECTION_LACKS;
-        }
-        plan->found[i] = found;
-        is_over = is_over && found->model && found->model == plan->over[i];
-    }
-    return is_over ? BAG_COLLECTION_STAYS : BAG_COLLECTION_MADE;
-}

@@ -120,35 +120,4 @@ struct bag_name_plan {
 /* Plans the versions of one model. */
 enum bag_plan_outcome bag_plan_name(struct bag_name_plan *plan);
 
-/* ---- collections ----------------------------------------------------------------------------- */
-
-/* The default version of a model in the next snapshot. */
-struct bag_served_model {
-    const char *name;
-    bool is_collection;
-    const void *model; /* that serves already; NULL: it is to be made */
-    size_t position;   /* the caller's */
-};
-
-/* What becomes of a collection. */
-enum bag_collection_step {
-    BAG_COLLECTION_STAYS, /* it is over the same models */
-    BAG_COLLECTION_MADE,  /* it is made, or made anew */
-    BAG_COLLECTION_LACKS  /* a table that it needs is not served */
-};
-
-struct bag_collection_plan {
-    const struct bag_served_model *served; /* sorted by name */
-    size_t num_served;
-    const char *const *tables; /* the models whose tables its features are of */
-    const void *const *over;   /* those that it is over now; NULL: it is to be made */
-    size_t count;
-
-    const struct bag_served_model **found; /* out: of each */
-    const char *missing;                   /* out: where it LACKS one */
-    bool is_there;                         /* out: that one serves, but as a collection */
-};
-
-enum bag_collection_step bag_plan_collection(struct bag_collection_plan *plan);
-
 #endif

@@ -3,6 +3,7 @@
 #include "load.h"
 
 #include "config/config.h"
+#include "proto/arena.h"
 #include "proto/formats.h"
 #include "proto/text.h"
 #include "server/system/files.h"
@@ -14,20 +15,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Room for one more than `count`: it doubles at powers of two. NULL without memory. */
-static void *grow(void *elements, size_t count, size_t element_bytes)
-{
-    if (count & (count - 1))
-        return elements;
-    return reallocarray(elements, count ? 2 * count : 1, element_bytes);
-}
-
 /* ---- names ----------------------------------------------------------------------------------- */
 
 static bool add_name(struct bag_file_names *names, const char *name, size_t bytes,
                      struct bag_problem *problem)
 {
-    char **grown = grow(names->names, names->count, sizeof *grown);
+    char **grown = bag_grow(names->names, names->count, sizeof *grown);
     if (grown)
         names->names = grown;
     if (!grown || !(grown[names->count] = strndup(name, bytes)))
@@ -40,7 +33,7 @@ static bool add_name(struct bag_file_names *names, const char *name, size_t byte
 static bool add_file(struct bag_file_names *names, const char *name, size_t bytes,
                      const struct bag_table_file *file, struct bag_problem *problem)
 {
-    struct bag_table_file *grown = grow(names->files, names->count, sizeof *grown);
+    struct bag_table_file *grown = bag_grow(names->files, names->count, sizeof *grown);
     if (!grown)
         return bag_problem_no_memory(problem);
     names->files = grown;
@@ -412,7 +405,7 @@ bool bag_archive_array(const struct bag_archive *archive, const char *name,
 static bool add_note(struct bag_file_notes *notes, struct bag_safetensors_note note,
                      struct bag_problem *problem)
 {
-    struct bag_safetensors_note *grown = grow(notes->notes, notes->count, sizeof *grown);
+    struct bag_safetensors_note *grown = bag_grow(notes->notes, notes->count, sizeof *grown);
     if (!grown)
         return bag_problem_no_memory(problem);
     notes->notes = grown;

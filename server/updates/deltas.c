@@ -2,6 +2,7 @@
  *
  * DELTAS/NUMBER/ holds update NUMBER: indices.npy or keys.npy, and rows.npy; or deleted_keys.npy,
  * keys to remove, alone. Keys without rows are a folder that is half there. */
+#include "proto/arena.h"
 #include "proto/text.h"
 #include "server/system/log.h"
 #include "updates.h"
@@ -153,7 +154,7 @@ bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, ui
 /* Deltas that are newer than the last update, ascending, as a poll sees them. */
 struct listing {
     struct bag_delta_sighting *found; /* owned */
-    size_t count, room;
+    size_t count;
 };
 
 /* Without leading zeros, as folders are named; 0: it is no number. */
@@ -173,15 +174,11 @@ static int compare(const void *a, const void *b)
 
 static bool add_found(struct listing *listing, uint64_t number)
 {
-    if (listing->count == listing->room) {
-        size_t room = listing->room ? 2 * listing->room : 64;
-        struct bag_delta_sighting *found = reallocarray(listing->found, room, sizeof *found);
-        if (!found)
-            return false;
-        listing->found = found;
-        listing->room = room;
-    }
-    listing->found[listing->count++] = (struct bag_delta_sighting){.number = number};
+    struct bag_delta_sighting *found = bag_grow(listing->found, listing->count, sizeof *found);
+    if (!found)
+        return false;
+    listing->found = found;
+    found[listing->count++] = (struct bag_delta_sighting){.number = number};
     return true;
 }
 

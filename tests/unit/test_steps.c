@@ -337,53 +337,6 @@ static void test_room_for_unloaded_versions(void **state)
     assert_false(bag_wish_unloads(&wish, 1000));
 }
 
-/* ---- collections ----------------------------------------------------------------------------- */
-
-static void test_collections(void **state)
-{
-    int a, b, other;
-    const struct bag_served_model served[] = {{.name = "a", .model = &a, .position = 4},
-                                              {.name = "b", .model = &b, .position = 2},
-                                              {.name = "c", .is_collection = true, .model = &other},
-                                              {.name = "new", .position = 7}};
-    static const struct {
-        const char *tables[2];
-        int over; /* 0: it is to be made, 1: over a and b, 2: over others */
-        enum bag_collection_step want;
-        const char *missing;
-        bool is_there;
-    } collections[] = {
-        {{"a", "b"}, 0, BAG_COLLECTION_MADE, NULL, false},
-        {{"a", "b"}, 1, BAG_COLLECTION_STAYS, NULL, false},
-        {{"a", "b"}, 2, BAG_COLLECTION_MADE, NULL, false},
-        {{"a", "new"}, 1, BAG_COLLECTION_MADE, NULL, false},
-        {{"a", "x"}, 1, BAG_COLLECTION_LACKS, "x", false},
-        {{"c", "a"}, 0, BAG_COLLECTION_LACKS, "c", true},
-    };
-    const void *over[][2] = {{NULL, NULL}, {&a, &b}, {&a, &other}};
-    (void)state;
-    for (size_t i = 0; i < sizeof collections / sizeof *collections; i++) {
-        const struct bag_served_model *found[2];
-        struct bag_collection_plan plan = {.served = served,
-                                           .num_served = 4,
-                                           .tables = collections[i].tables,
-                                           .over = collections[i].over ? over[collections[i].over]
-                                                                       : NULL,
-                                           .count = 2,
-                                           .found = found};
-        assert_int_equal(bag_plan_collection(&plan), collections[i].want);
-        if (collections[i].missing) {
-            assert_string_equal(plan.missing, collections[i].missing);
-            assert_int_equal(plan.is_there, collections[i].is_there);
-        } else {
-            assert_ptr_equal(found[0], &served[0]);
-        }
-    }
-    struct bag_collection_plan none = {.tables = collections[0].tables, .count = 2};
-    assert_int_equal(bag_plan_collection(&none), BAG_COLLECTION_LACKS);
-    assert_string_equal(none.missing, "a");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,7 +345,6 @@ int main(void)
         cmocka_unit_test(test_looks_only_where_it_matters),
         cmocka_unit_test(test_wishes_remember_the_newest),
         cmocka_unit_test(test_room_for_unloaded_versions),
-        cmocka_unit_test(test_collections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
