@@ -165,6 +165,8 @@ struct bag_model_config {
     struct bag_version_policy version_policy;
     int64_t keep_versions;
     enum bag_reload reload;
+    char *reason; /* why it cannot be served, where a folder of models was searched; NULL: nothing
+                     is known against it */
 };
 
 /* Where names are (names.h). */

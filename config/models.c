@@ -162,6 +162,7 @@ void bag_model_config_free(struct bag_model_config *model)
     free(model->name);
     free(model->path);
     free(model->version);
+    free(model->reason);
 }
 
 /* Room for one more model, and for its names. */
@@ -374,6 +375,7 @@ bool bag_model_config_copy(struct bag_model_config *copy, const struct bag_model
     copy->path = model->path ? strdup(model->path) : NULL;
     copy->name = strdup(model->name);
     copy->version = strdup(model->version);
+    copy->reason = NULL;
     ok = copy_features(copy, model) && ok && copy->name && copy->version;
     if (ok && (copy->path || !model->path))
         return true;

@@ -11,14 +11,11 @@
 static bool add_named(struct bag_scan *scan, struct bag_problem *problem)
 {
     const struct bag_config *config = scan->config;
-    scan->reasons = calloc(config->num_models + 1, sizeof *scan->reasons);
-    if (!scan->reasons)
-        return bag_problem_no_memory(problem);
     for (size_t i = 0; i < config->num_models; i++) {
         if (!bag_config_add_copy(&scan->found, &config->models[i]))
             return bag_problem_no_memory(problem);
     }
-    scan->num_named = scan->num_reasons = config->num_models;
+    scan->num_named = config->num_models;
     return true;
 }
 
@@ -27,13 +24,14 @@ static bool check_models(struct bag_scan *scan, struct bag_problem *problem)
 {
     struct bag_problem why;
     for (size_t i = 0; i < scan->found.num_models; i++) {
-        if (scan->reasons[i] || bag_config_check_model(&scan->found, &scan->found.models[i], &why))
+        struct bag_model_config *model = &scan->found.models[i];
+        if (model->reason || bag_config_check_model(&scan->found, model, &why))
             continue;
         if (i < scan->num_named) {
             *problem = why;
             return false;
         }
-        if (!(scan->reasons[i] = strdup(why.text)))
+        if (!(model->reason = strdup(why.text)))
             return bag_problem_no_memory(problem);
     }
     return true;
@@ -49,21 +47,11 @@ static bool make_sources(struct bag_scan *scan, struct bag_catalog *catalog,
         if (!source)
             return bag_problem_no_memory(problem);
         catalog->sources[catalog->count++] = source;
-        source->reason = scan->reasons[i];
         enum bag_load load = source->model->load;
         source->is_alone = scan->config->options.updates == BAG_SWITCH_ON;
         source->maps = (load == BAG_LOAD_COUNT ? scan->config->options.load : load) == BAG_LOAD_MAP;
-        scan->reasons[i] = NULL;
     }
     return catalog->sources || bag_problem_no_memory(problem);
-}
-
-static void free_scan(struct bag_scan *scan)
-{
-    for (size_t i = 0; i < scan->num_reasons; i++)
-        free(scan->reasons[i]);
-    free(scan->reasons);
-    bag_config_free_models(&scan->found);
 }
 
 /* ---- by name --------------------------------------------------------------------------------- */
@@ -122,7 +110,7 @@ bool bag_catalog_scan(struct bag_catalog *catalog, const struct bag_config *conf
                              config->models_dir);
     ok = ok && check_models(&scan, problem) && make_sources(&scan, catalog, problem) &&
          sort_sources(catalog, problem);
-    free_scan(&scan);
+    bag_config_free_models(&scan.found);
     return ok;
 }
 

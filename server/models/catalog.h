@@ -46,8 +46,6 @@ const struct bag_named_source *bag_catalog_find(const struct bag_catalog *catalo
 struct bag_scan {
     const struct bag_config *config;
     struct bag_config found; /* models alone */
-    char **reasons;          /* owned; why the i-th of them cannot be served; NULL: it can */
-    size_t num_reasons;      /* one for each model, but for one that was just added */
     size_t num_named;        /* of them, at the beginning */
     bool is_first;
 };

@@ -97,8 +97,8 @@ static bool add_catalog(struct check *check, const struct bag_catalog *catalog,
     bool ok = true;
     for (size_t i = 0; ok && i < catalog->count; i++) {
         struct bag_source *source = catalog->sources[i];
-        if (source->reason)
-            ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", source->reason);
+        if (source->model->reason)
+            ok = bag_problem_set(problem, BAG_ERROR_FILE, "%s", source->model->reason);
         else if (!bag_source_is_collection(source))
             ok = bag_source_open_table(source, problem) && add(check, source, problem);
     }

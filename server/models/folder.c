@@ -22,32 +22,19 @@ static bool no_memory(const char *what, struct bag_problem *problem)
     return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", what);
 }
 
-/* Room for the reason of the model that was added last. */
-static bool grow_reasons(struct bag_scan *scan, struct bag_problem *problem)
+/* The version that was added last. */
+static struct bag_model_config *last_of(struct bag_scan *scan)
 {
-    size_t count = scan->found.num_models;
-    char **reasons = reallocarray(scan->reasons, count, sizeof *reasons);
-    if (!reasons)
-        return no_memory(scan->found.models[count - 1].name, problem);
-    scan->reasons = reasons;
-    reasons[count - 1] = NULL;
-    scan->num_reasons = count;
-    return true;
+    return &scan->found.models[scan->found.num_models - 1];
 }
 
 /* Keeps why a version cannot be served. */
-static bool reject(struct bag_scan *scan, size_t position, const struct bag_problem *why,
+static bool reject(struct bag_model_config *model, const struct bag_problem *why,
                    struct bag_problem *problem)
 {
-    if (!scan->reasons[position])
-        scan->reasons[position] = strdup(why->text);
-    return scan->reasons[position] || no_memory(scan->found.models[position].name, problem);
-}
-
-static bool reject_last(struct bag_scan *scan, const struct bag_problem *why,
-                        struct bag_problem *problem)
-{
-    return reject(scan, scan->found.num_models - 1, why, problem);
+    if (!model->reason)
+        model->reason = strdup(why->text);
+    return model->reason || no_memory(model->name, problem);
 }
 
 /* Adds a version under a name that is valid. One that is there already is rejected: which of the
@@ -58,27 +45,30 @@ static bool add(struct bag_scan *scan, const char *name, const char *path, const
     struct bag_problem why;
     *is_new = bag_config_add_model(&scan->found, name, path, version, &why);
     if (*is_new)
-        return grow_reasons(scan, problem);
+        return true;
     size_t other = bag_config_find_version(&scan->found, name, version);
     if (why.kind == BAG_ERROR_CONFIGURATION && other < scan->found.num_models)
-        return reject(scan, other, &why, problem);
+        return reject(&scan->found.models[other], &why, problem);
     *problem = why;
     return false;
 }
 
-static void tell_skipped(const struct bag_scan *scan, const char *path, const char *why)
+static void tell(const struct bag_scan *scan, enum bag_log_level level, const char *event,
+                 const char *path, const char *why)
 {
     if (scan->is_first)
-        bag_log(BAG_LOG_LEVEL_WARNING, "skipped", BAG_LOG_TEXT("path", path),
-                BAG_LOG_TEXT("reason", why));
+        bag_log(level, event, BAG_LOG_TEXT("path", path), BAG_LOG_TEXT("reason", why));
+}
+
+static void tell_skipped(const struct bag_scan *scan, const char *path, const char *why)
+{
+    tell(scan, BAG_LOG_LEVEL_WARNING, "skipped", path, why);
 }
 
 /* What was probably not meant to be served. */
 static void tell_ignored(const struct bag_scan *scan, const char *path, const char *why)
 {
-    if (scan->is_first)
-        bag_log(BAG_LOG_LEVEL_INFO, "ignored", BAG_LOG_TEXT("path", path),
-                BAG_LOG_TEXT("reason", why));
+    tell(scan, BAG_LOG_LEVEL_INFO, "ignored", path, why);
 }
 
 /* A folder below the first one that cannot be read, or that has just gone, is no reason to fail. */
@@ -217,11 +207,6 @@ static bool check_files(const struct version *version, const char *path,
                            "%s: no table (.npy, .npz, .safetensors) in it", path);
 }
 
-static struct bag_model_config *last_of(struct bag_scan *scan)
-{
-    return &scan->found.models[scan->found.num_models - 1];
-}
-
 static bool check_kind(const struct version *version, const struct bag_model_config *model,
                        const char *path, struct bag_problem *problem)
 {
@@ -273,7 +258,7 @@ static bool add_version(const struct model *model, const struct version *files, 
         return no_memory(path, problem);
     if (!ok && why.kind == BAG_ERROR_NO_MEMORY)
         *problem = why;
-    return ok || (why.kind != BAG_ERROR_NO_MEMORY && reject_last(scan, &why, problem));
+    return ok || (why.kind != BAG_ERROR_NO_MEMORY && reject(last_of(scan), &why, problem));
 }
 
 static bool is_version(const char *path, const char *name)
@@ -322,7 +307,7 @@ static bool add_without_version(const struct model *model, const char *path,
                     path, path, *model->other ? "; '" : "",
                     bag_quote(model->other, strlen(model->other)).text,
                     *model->other ? "' is no version: those are whole numbers from 1" : "");
-    return reject_last(model->scan, &why, problem);
+    return reject(last_of(model->scan), &why, problem);
 }
 
 static bool visit_directory(struct bag_scan *scan, const char *path, const char *name,

@@ -18,14 +18,15 @@
 
 /* ---- the first models ------------------------------------------------------------------------ */
 
-static struct bag_change_plan *make_first(struct bag_loader *loader, bool is_first,
-                                          struct bag_problem *problem)
+/* Plans a change by what there is now. */
+static struct bag_change_plan *make_plan(struct bag_loader *loader, enum bag_change_kind kind,
+                                         const struct bag_control *control, bool is_first,
+                                         struct bag_problem *problem)
 {
     struct bag_catalog catalog;
     struct bag_change_plan *plan = NULL;
-    if (bag_catalog_scan(&catalog, loader->config, is_first, problem))
-        plan =
-            bag_change_plan_make(&loader->changer, BAG_CHANGE_START, &catalog, NULL, NULL, problem);
+    if (bag_catalog_scan(&catalog, loader->changer.config, is_first, problem))
+        plan = bag_change_plan_make(&loader->changer, kind, &catalog, control, NULL, problem);
     bag_catalog_free(&catalog);
     return plan;
 }
@@ -44,7 +45,7 @@ bool bag_loader_open(struct bag_loader *loader, const struct bag_config *config,
                                            .cancelled = &loader->cancelled};
     if (pthread_mutex_init(&loader->status.lock, NULL) != 0)
         return bag_problem_no_memory(problem);
-    loader->first = make_first(loader, true, problem);
+    loader->first = make_plan(loader, BAG_CHANGE_START, NULL, true, problem);
     if (!loader->first)
         return false;
     loader->first_models = bag_change_plan_count(loader->first);
@@ -76,7 +77,7 @@ static bool load_first(struct bag_loader *loader, struct bag_problem *problem)
         bag_changer_count_failure(&loader->changer);
         bool again = bag_change_plan_may_go_without(plan, problem);
         bag_change_plan_free(plan);
-        plan = again ? make_first(loader, false, problem) : NULL;
+        plan = again ? make_plan(loader, BAG_CHANGE_START, NULL, false, problem) : NULL;
         if (plan && !bag_change_plan_announce(plan, problem)) {
             bag_change_plan_free(plan);
             plan = NULL;
@@ -94,11 +95,7 @@ static bool load_first(struct bag_loader *loader, struct bag_problem *problem)
 static bool make_change(struct bag_loader *loader, enum bag_change_kind kind,
                         const struct bag_control *control, struct bag_problem *problem)
 {
-    struct bag_catalog catalog;
-    struct bag_change_plan *plan = NULL;
-    if (bag_catalog_scan(&catalog, loader->changer.config, false, problem))
-        plan = bag_change_plan_make(&loader->changer, kind, &catalog, control, NULL, problem);
-    bag_catalog_free(&catalog);
+    struct bag_change_plan *plan = make_plan(loader, kind, control, false, problem);
     bool ok = plan != NULL;
     if (ok && bag_change_plan_changes(plan))
         ok = bag_change_plan_announce(plan, problem) && bag_change_plan_carry_out(plan, problem);

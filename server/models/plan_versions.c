@@ -142,7 +142,7 @@ static bool was_seen(struct choosing *choosing, const struct bag_source *source)
 static void open_files(struct choosing *choosing, struct bag_source *source)
 {
     struct bag_problem why;
-    if (source->is_open || source->reason)
+    if (source->is_open || source->model->reason)
         return;
     if (!bag_source_open_table(source, &why)) {
         bag_source_reject(source, why.text);
@@ -178,7 +178,7 @@ static void look(void *context, struct bag_version_plan *version)
     if (!is_collection)
         open_files(choosing, source);
     version->is_named = source->is_named;
-    if (source->reason)
+    if (source->model->reason)
         version->files = BAG_FILES_BAD;
     else if (is_collection)
         version->files = BAG_FILES_NEW;
@@ -220,9 +220,9 @@ static bool stay(struct choosing *choosing, const struct candidate *candidate, b
     char note[sizeof problem->text + 128];
     if (!bag_change_add_model(plan, candidate->ready, is_default, problem))
         return false;
-    if (!source || !source->reason)
+    if (!source || !source->model->reason)
         return true;
-    snprintf(note, sizeof note, BAG_LOADED_BEFORE "%s", source->reason);
+    snprintf(note, sizeof note, BAG_LOADED_BEFORE "%s", source->model->reason);
     return bag_change_note(&plan->entries[plan->count - 1], note, problem);
 }
 
@@ -244,7 +244,7 @@ static bool take_step(struct choosing *choosing, size_t i, struct bag_problem *p
     }
     return bag_change_add_placeholder(choosing->plan, choosing->name,
                                       (*candidate->place)->model->version,
-                                      (*candidate->place)->reason, false, problem);
+                                      (*candidate->place)->model->reason, false, problem);
 }
 
 /* Versions that were served, or stood there as unloaded, until they are loaded again. */
@@ -318,7 +318,7 @@ static bool refuse_bad(struct choosing *choosing, struct bag_problem *problem)
     size_t culprit = choosing->steps.culprit;
     const struct bag_source *source =
         culprit == SIZE_MAX ? NULL : *choosing->candidates[culprit].place;
-    const char *reason = source ? source->reason : "there are no files of it any more";
+    const char *reason = source ? source->model->reason : "there are no files of it any more";
     char start[160];
     int length = snprintf(start, sizeof start, "model '%s'", item->name);
     if (source)
@@ -364,7 +364,7 @@ static bool refuse(struct choosing *choosing, enum bag_plan_outcome outcome,
                                choosing->name, BAG_WISH_MAX_UNLOADED);
     case BAG_PLAN_NAMED_BAD:
         return bag_problem_set(problem, BAG_ERROR_FILE, "%s",
-                               (*choosing->candidates[steps->culprit].place)->reason);
+                               (*choosing->candidates[steps->culprit].place)->model->reason);
     case BAG_PLAN_BAD:
     case BAG_PLAN_STEPS:
     case BAG_PLAN_STAYS:
@@ -385,7 +385,7 @@ static void note_oldest(struct bag_change_plan *plan, const char *name, size_t f
     for (size_t i = 0; i < count; i++) {
         struct bag_source *source = *found[i].place;
         struct bag_problem why;
-        if (!source || source->reason || bag_source_is_collection(source))
+        if (!source || source->model->reason || bag_source_is_collection(source))
             continue;
         if (!source->is_open && !bag_source_open_table(source, &why))
             bag_source_reject(source, why.text);

@@ -42,8 +42,10 @@ void bag_model_drop(struct bag_model *model)
         free_model(model);
 }
 
-/* A READY model with room for features, and for the index of their names; NULL without memory. */
-static struct bag_model *make_model(const char *name, const char *version, size_t num_features)
+/* A model with room for features, and for the index of their names; NULL without memory. */
+static struct bag_model *make_model(const char *name, const char *version,
+                                    enum bag_model_state state, const char *cause,
+                                    size_t num_features)
 {
     struct bag_model *model = calloc(1, sizeof *model);
     if (!model)
@@ -51,19 +53,21 @@ static struct bag_model *make_model(const char *name, const char *version, size_
     *model = (struct bag_model){.name = strdup(name),
                                 .version = strdup(version),
                                 .version_number = strtoull(version, NULL, 10),
-                                .state = BAG_MODEL_READY,
-                                .reason = strdup(""),
-                                .cause = strdup(""),
+                                .state = state,
+                                .reason = strdup(cause),
+                                .cause = strdup(cause),
                                 .slot = SIZE_MAX,
                                 .features = calloc(num_features + 1, sizeof *model->features),
                                 .num_features = num_features,
                                 .sorted = calloc(num_features + 1, sizeof *model->sorted),
                                 .holders = 1};
-    if (model->name && model->version && model->reason && model->cause && model->features &&
-        model->sorted)
-        return model;
-    free_model(model);
-    return NULL;
+    if (!model->name || !model->version || !model->reason || !model->cause || !model->features ||
+        !model->sorted) {
+        free_model(model);
+        return NULL;
+    }
+    bag_text_hide_folders(model->reason);
+    return model;
 }
 
 void bag_feature_prepare(const struct bag_feature *feature, struct bag_rules rules,
@@ -74,34 +78,50 @@ void bag_feature_prepare(const struct bag_feature *feature, struct bag_rules rul
     bag_pool_prepare(&feature->memory->table, &rules, plan);
 }
 
+/* The model's feature `i` pools the table of `table`: itself, or another model, which it holds.
+ * False without memory. */
+static bool set_feature(struct bag_model *model, size_t i, const char *name,
+                        struct bag_model *table, const struct bag_rules *rules)
+{
+    struct bag_feature *feature = &model->features[i];
+    *feature = (struct bag_feature){
+        .name = strdup(name), .model = table, .rules = *rules, .memory = table->memory};
+    feature->reader = (struct bag_live_reader){.model = model->name,
+                                               .feature = table == model ? NULL : feature->name,
+                                               .rules = &feature->rules};
+    table->holders += table != model;
+    model->sorted[i] = feature;
+    model->typical_row_bytes += bag_row_bytes(&feature->memory->table) / model->num_features;
+    model->mapped |= feature->memory->map != NULL;
+    model->resolves |= bag_needs_rows(rules);
+    return feature->name;
+}
+
+/* The last step, which cannot fail. */
+static void take_projection(struct bag_model *model, size_t i,
+                            struct bag_projection_memory *projection)
+{
+    struct bag_feature *feature = &model->features[i];
+    feature->projection = projection;
+    model->projects |= projection != NULL;
+    bag_feature_prepare(feature, feature->rules, &feature->plan);
+}
+
 struct bag_model *bag_model_of_table(const char *name, const char *version,
                                      const struct bag_rules *rules, struct bag_stored_table *stored,
                                      struct bag_projection_memory *projection)
 {
-    struct bag_model *model = make_model(name, version, 1);
-    struct bag_table_memory *memory = &stored->memory;
-    char *output = strdup(BAG_EMBEDDINGS);
-    if (!model || !output) {
-        bag_model_drop(model);
-        free(output);
+    struct bag_model *model = make_model(name, version, BAG_MODEL_READY, "", 1);
+    if (!model)
         return NULL;
-    }
     stored->holders++;
     model->stored = stored;
-    model->memory = memory;
-    model->features[0] = (struct bag_feature){.name = output,
-                                              .model = model,
-                                              .rules = *rules,
-                                              .memory = memory,
-                                              .projection = projection};
-    model->features[0].reader =
-        (struct bag_live_reader){.model = model->name, .rules = &model->features[0].rules};
-    bag_feature_prepare(&model->features[0], *rules, &model->features[0].plan);
-    model->projects = projection != NULL;
-    model->mapped = memory->map != NULL;
-    model->resolves = bag_needs_rows(rules);
-    model->sorted[0] = &model->features[0];
-    model->typical_row_bytes = bag_row_bytes(&memory->table);
+    model->memory = &stored->memory;
+    if (!set_feature(model, 0, BAG_EMBEDDINGS, model, rules)) {
+        bag_model_drop(model);
+        return NULL;
+    }
+    take_projection(model, 0, projection);
     return model;
 }
 
@@ -138,46 +158,19 @@ static int compare_features(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Takes a copy of a feature without its projection, and holds its model. */
-static bool copy_feature(const struct bag_feature *feature, struct bag_feature *copy)
-{
-    *copy = (struct bag_feature){.name = strdup(feature->name),
-                                 .model = feature->model,
-                                 .rules = feature->rules,
-                                 .memory = feature->model->memory};
-    feature->model->holders++;
-    return copy->name;
-}
-
 struct bag_model *bag_model_of_features(const char *name, const char *version,
                                         const struct bag_feature *features, size_t count)
 {
-    struct bag_model *model = make_model(name, version, count);
-    if (!model)
-        return NULL;
-    for (size_t i = 0; i < count; i++) {
-        if (!copy_feature(&features[i], &model->features[i])) {
-            model->num_features = i + 1;
-            bag_model_drop(model);
-            return NULL;
-        }
-        model->features[i].reader = (struct bag_live_reader){.model = model->name,
-                                                             .feature = model->features[i].name,
-                                                             .rules = &model->features[i].rules};
-        model->sorted[i] = &model->features[i];
-        model->typical_row_bytes += bag_row_bytes(&model->features[i].memory->table) / count;
-    }
-    if (!bag_model_follow_updates(model)) {
+    struct bag_model *model = make_model(name, version, BAG_MODEL_READY, "", count);
+    bool ok = model != NULL;
+    for (size_t i = 0; ok && i < count; i++)
+        ok = set_feature(model, i, features[i].name, features[i].model, &features[i].rules);
+    if (!ok || !bag_model_follow_updates(model)) {
         bag_model_drop(model);
         return NULL;
     }
-    for (size_t i = 0; i < count; i++) {
-        model->features[i].projection = features[i].projection;
-        bag_feature_prepare(&model->features[i], features[i].rules, &model->features[i].plan);
-        model->projects |= features[i].projection != NULL;
-        model->mapped |= model->features[i].memory->map != NULL;
-        model->resolves |= bag_needs_rows(&features[i].rules);
-    }
+    for (size_t i = 0; i < count; i++)
+        take_projection(model, i, features[i].projection);
     qsort(model->sorted, count, sizeof *model->sorted, compare_features);
     return model;
 }
@@ -185,21 +178,7 @@ struct bag_model *bag_model_of_features(const char *name, const char *version,
 struct bag_model *bag_model_without_table(const char *name, const char *version,
                                           enum bag_model_state state, const char *cause)
 {
-    struct bag_model *model = make_model(name, version, 0);
-    char *reason = strdup(cause), *copy = strdup(cause);
-    if (!model || !reason || !copy) {
-        bag_model_drop(model);
-        free(reason);
-        free(copy);
-        return NULL;
-    }
-    free(model->reason);
-    free(model->cause);
-    bag_text_hide_folders(reason);
-    model->reason = reason;
-    model->cause = copy;
-    model->state = state;
-    return model;
+    return make_model(name, version, state, cause, 0);
 }
 
 /* As strcmp, of a name that need not end with a NUL. */

@@ -42,34 +42,24 @@ bool bag_wish_unloads(const struct bag_wish *wish, uint64_t number);
 
 /* ---- versions of one model ------------------------------------------------------------------- */
 
-/* X(FILES): those of a version, beside what is in memory of it. */
-#define BAG_FILES(X)                                                     \
-    X(GONE)    /* they are not there */                                  \
-    X(BAD)     /* they cannot be served */                               \
-    X(MOVING)  /* they may still be written to: not the same twice */    \
-    X(SERVING) /* they are those of the version that serves */           \
-    X(HELD)    /* or of the one that is held */                          \
-    X(NEW)     /* they are others, or those of a collection, over tables \
-                  that may be others */
-
+/* Those of a version, beside what is in memory of it. */
 enum bag_files {
-#define BAG_X(files) BAG_FILES_##files,
-    BAG_FILES(BAG_X)
-#undef BAG_X
+    BAG_FILES_GONE,    /* they are not there */
+    BAG_FILES_BAD,     /* they cannot be served */
+    BAG_FILES_MOVING,  /* they may still be written to: not the same twice */
+    BAG_FILES_SERVING, /* they are those of the version that serves */
+    BAG_FILES_HELD,    /* or of the one that is held */
+    BAG_FILES_NEW      /* they are others, or those of a collection, over tables that may be others
+                        */
 };
 
-/* X(STEP): what is done about a version. */
-#define BAG_STEPS(X)                                                            \
-    X(NONE)   /* it is not served, and nothing is said of it */                 \
-    X(STAY)   /* what serves goes on; where its files are bad, that is noted */ \
-    X(RETURN) /* what is held serves again */                                   \
-    X(MAKE)   /* a model is made of its files: its table is read, or shared */  \
-    X(REJECT) /* it is shown as UNAVAILABLE, with what is wrong with its files */
-
+/* What is done about a version. */
 enum bag_step {
-#define BAG_X(step) BAG_STEP_##step,
-    BAG_STEPS(BAG_X)
-#undef BAG_X
+    BAG_STEP_NONE,   /* it is not served, and nothing is said of it */
+    BAG_STEP_STAY,   /* what serves goes on; where its files are bad, that is noted */
+    BAG_STEP_RETURN, /* what is held serves again */
+    BAG_STEP_MAKE,   /* a model is made of its files: its table is read, or shared */
+    BAG_STEP_REJECT  /* it is shown as UNAVAILABLE, with what is wrong with its files */
 };
 
 struct bag_version_plan {

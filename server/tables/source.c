@@ -381,7 +381,6 @@ void bag_source_free(struct bag_source *source)
     free(source->files);
     free(source->key_files);
     free(source->scales);
-    free(source->reason);
     bag_model_config_free(source->model);
     free(source->model);
     free(source);
@@ -389,10 +388,10 @@ void bag_source_free(struct bag_source *source)
 
 void bag_source_reject(struct bag_source *source, const char *reason)
 {
-    free(source->reason);
-    source->reason = strdup(reason);
-    if (!source->reason)
-        source->reason = calloc(1, 1);
+    free(source->model->reason);
+    source->model->reason = strdup(reason);
+    if (!source->model->reason)
+        source->model->reason = calloc(1, 1);
 }
 
 static bool make_features(struct bag_source *source, size_t count, struct bag_problem *problem)

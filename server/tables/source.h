@@ -67,10 +67,9 @@ struct bag_feature_source {
 /* Lives from the moment its version is found to the end of the model that is made of it. */
 struct bag_source {
     struct bag_model_config *model; /* its name and version; owned */
-    bool is_named;        /* by a flag or in a configuration file, not found in a folder */
-    bool is_open;         /* what follows is set */
-    char *reason;         /* why it cannot be loaded; owned; NULL: it can, as far as is known */
-    uint64_t fingerprint; /* differs where the files or what is configured differ, */
+    bool is_named;              /* by a flag or in a configuration file, not found in a folder */
+    bool is_open;               /* what follows is set */
+    uint64_t fingerprint;       /* differs where the files or what is configured differ, */
     uint64_t table_fingerprint; /* and where its table in memory would: of files that are read */
     bool is_alone;   /* its table is for no other model: rows change by the model's name */
     bool is_unnamed; /* nobody has named the model: problems tell the path alone */

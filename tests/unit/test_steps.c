@@ -16,8 +16,8 @@
 
 #define MAX_VERSIONS 8
 
-static const char file_letters[] = "gbmshn"; /* as in BAG_FILES */
-static const char step_letters[] = ".SRMX";  /* as in BAG_STEPS */
+static const char file_letters[] = "gbmshn"; /* as in enum bag_files */
+static const char step_letters[] = ".SRMX";  /* as in enum bag_step */
 static const char *const outcome_names[] = {
 #define BAG_X(outcome) #outcome,
     BAG_PLAN_OUTCOMES(BAG_X)
