@@ -126,6 +126,12 @@
 /* How a table takes the place of another version. */
 enum bag_reload { BAG_RELOADS(BAG_ID) };
 
+/* When a model of shards is ready, what is done without one of them, and when one is asked twice.
+ */
+enum bag_shard_ready { BAG_SHARD_READIES(BAG_ID) };
+enum bag_shard_absent { BAG_SHARD_ABSENTS(BAG_ID) };
+enum bag_shard_hedge { BAG_SHARD_HEDGES(BAG_ID) };
+
 /* One feature of a collection as configured: the bags of another model's table. Strings are owned.
  */
 struct bag_feature_config {
@@ -141,22 +147,29 @@ struct bag_feature_config {
 /* One model as configured: a table, or a collection of features. All strings are owned by the
  * struct bag_config around it. */
 struct bag_model_config {
-    char *name;                          /* [A-Za-z0-9._-]{1,128}, no leading dot */
-    char *path;                          /* the table's file; NULL: a collection */
+    char *name; /* [A-Za-z0-9._-]{1,128}, no leading dot */
+    char *path; /* the table's file, or BAG_SHARDS_PREFIX and addresses (shards.h); NULL: a
+                   collection */
     struct bag_feature_config *features; /* owned; of a collection */
     size_t num_features;
     char *version;           /* a decimal number from 1, "1" where nothing says otherwise */
     enum bag_dtype datatype; /* of the file's elements; BAG_DTYPE_COUNT: what the file says */
-    enum bag_row_format row_format; /* of a file of bytes that stand for FP32 rows */
-    int64_t row_elements;           /* of its rows; 0: not said */
-    char *tensor, *keys_tensor;     /* names in the file; NULL or empty: not said */
-    char *keys;                     /* a file; NULL or empty: not said */
-    struct bag_shape shape;         /* of a file without a header */
-    struct bag_v2_shown shown;      /* by its metadata */
-    int64_t spare_rows;             /* for keys that updates add */
-    int64_t updates_through;        /* the last update that the file includes; -1: not said */
-    enum bag_load load;             /* BAG_LOAD_COUNT: as the option says */
-    bool warm, lock_pages;          /* of a mapped table */
+    enum bag_row_format row_format;       /* of a file of bytes that stand for FP32 rows */
+    int64_t row_elements;                 /* of its rows; 0: not said */
+    char *tensor, *keys_tensor;           /* names in the file; NULL or empty: not said */
+    char *keys;                           /* a file; NULL or empty: not said */
+    struct bag_shape shape;               /* of a file without a header */
+    struct bag_v2_shown shown;            /* by its metadata */
+    int64_t spare_rows;                   /* for keys that updates add */
+    int64_t updates_through;              /* the last update that the file includes; -1: not said */
+    enum bag_load load;                   /* BAG_LOAD_COUNT: as the option says */
+    bool warm, lock_pages;                /* of a mapped table */
+    char *shard_model, *shard_token_file; /* of shards; NULL or empty: not said */
+    enum bag_shard_ready shard_ready;
+    enum bag_shard_absent absent;
+    enum bag_shard_hedge hedge;
+    uint32_t set;                   /* of shards: bit i: the i-th of BAG_POOLING_KEYS is set here;
+                                       the others are as the shards say */
     enum bag_dtype output_datatype; /* BAG_DTYPE_COUNT: the table's */
     struct bag_rules rules; /* output_dtype, missing and keyed are not set: the table decides */
     enum bag_missing out_of_range, missing; /* of dense and of keyed tables; BAG_MISSING_COUNT: not

@@ -3,6 +3,7 @@
 #include "config.h"
 #include "json.h"
 #include "names.h"
+#include "shards.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,7 +130,15 @@ static bool apply_features(const struct bag_entry *entry, const cJSON *features,
 
 static bool apply_model(const struct bag_entry *entry, struct bag_model_config *model)
 {
-    const cJSON *features = bag_entry_member(entry, "features");
+    const cJSON *features = bag_entry_member(entry, "features"), *item;
+    cJSON_ArrayForEach(item, entry->object)
+    {
+        const char *why = bag_setting_misfit(bag_entry_setting(entry, item->string), model);
+        if (why && !features)
+            return bag_config_json_reject(entry->json, item, "key '%s'%s %s", item->string,
+                                          entry->where, why);
+    }
+    model->set |= find_set(entry);
     return features ? apply_features(entry, features, model)
                     : bag_entry_apply(entry, model, &model->rules);
 }
@@ -151,18 +160,55 @@ static const char *read_version(const struct bag_entry *entry, char *buffer, siz
     return NULL;
 }
 
+/* Of those that say what the model is made of, the first that is there beside `key`; NULL: none. */
+static const cJSON *find_other(const struct bag_entry *entry, const char *key)
+{
+    static const char *const keys[] = {"path", "features", "shards"};
+    const cJSON *found = NULL;
+    for (size_t i = 0; !found && i < sizeof keys / sizeof *keys; i++)
+        found = strcmp(keys[i], key) == 0 ? NULL : bag_entry_member(entry, keys[i]);
+    return found;
+}
+
+/* The addresses of shards, as a model's path. */
+static bool read_shards(const struct bag_entry *entry, const cJSON *shards, char **path)
+{
+    const cJSON *item = NULL;
+    bool ok = cJSON_IsArray(shards) && shards->child;
+    if (bag_entry_member(entry, "version"))
+        return bag_config_json_reject(entry->json, bag_entry_member(entry, "version"),
+                                      "key 'version'%s cannot be combined with 'shards', which say "
+                                      "their versions",
+                                      entry->where);
+    if (ok)
+        cJSON_ArrayForEach(item, shards) ok = ok && cJSON_IsString(item);
+    if (!ok)
+        return bag_config_json_reject(entry->json, shards,
+                                      "shards%s must be an array of addresses: "
+                                      "[\"http://HOST:PORT\", \"unix:PATH\"]",
+                                      entry->where);
+    *path = bag_shards_path(shards);
+    return *path || bag_problem_no_memory(entry->json->problem);
+}
+
 /* The table's path from the configuration file's folder; NULL for a collection. False where it is
  * rejected. */
 static bool read_path(const struct bag_entry *entry, const char *name, char **path)
 {
-    const cJSON *item = bag_entry_member(entry, "path");
+    const cJSON *features = bag_entry_member(entry, "features");
+    const cJSON *shards = bag_entry_member(entry, "shards");
+    const char *key = features ? "features" : "shards";
+    const cJSON *other = features || shards ? find_other(entry, key) : NULL;
     *path = NULL;
-    if (bag_entry_member(entry, "features"))
-        return !item ||
-               bag_config_json_reject(entry->json, item,
-                                      "key 'path'%s cannot be combined with 'features': a model "
-                                      "is a table or a collection",
-                                      entry->where);
+    if (other)
+        return bag_config_json_reject(entry->json, other,
+                                      "key '%s'%s cannot be combined with '%s': a model is a "
+                                      "table, a collection, or what its shards have",
+                                      other->string, entry->where, key);
+    if (features)
+        return true;
+    if (shards)
+        return read_shards(entry, shards, path);
     const char *text = bag_entry_required(entry, "path");
     if (!text)
         return false;
@@ -230,9 +276,16 @@ bool bag_config_set_model_key(struct bag_config *config, size_t index, const cha
     if (!setting)
         return bag_problem_set(problem, BAG_ERROR_USAGE, "unknown key '%s'; did you mean '%s'?",
                                bag_quote(key, strlen(key)).text, suggestion.nearest);
+    const char *misfit = bag_setting_misfit(setting, model);
+    if (misfit)
+        return bag_problem_set(problem, BAG_ERROR_USAGE, "key '%s' %s", key, misfit);
     if (!bag_setting_apply(setting, model, value, &reason))
         return bag_problem_set(problem, BAG_ERROR_USAGE, "%s %s: %s", key,
                                bag_quote(value, strlen(value)).text, reason.text);
+    for (size_t i = 0; i < bag_feature_keys.num_settings; i++) {
+        if (strcmp(bag_feature_keys.settings[i].key, key) == 0)
+            model->set |= UINT32_C(1) << i;
+    }
     model->rules.has_padding_idx |= strcmp(key, "padding_idx") == 0;
     model->rules.has_default_index |= strcmp(key, "default_index") == 0;
     return true;

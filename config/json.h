@@ -53,6 +53,12 @@ extern const struct bag_entry_keys bag_model_keys, bag_feature_keys;
 /* Whether a setting of a model is of its table, which a collection has none of; NULL is none. */
 bool bag_setting_is_of_table(const struct bag_setting *setting);
 
+struct bag_model_config;
+
+/* Why a model cannot have that setting, "needs ..."; NULL: it can. NULL is none. */
+const char *bag_setting_misfit(const struct bag_setting *setting,
+                               const struct bag_model_config *model);
+
 /* The object, and its name in messages: " in model 'items'". */
 struct bag_entry {
     const struct bag_config_json *json;

@@ -22,7 +22,9 @@
       "folder with keys.npy and values.npy; relative to the configuration file's folder. "         \
       "Required, or features.")                                                                                 \
     X("version", "A whole number from 1, as a number or a string; 1 if absent.")                   \
-    X("features", "In place of a path: a list of features, which make the model a collection.")
+    X("features", "In place of a path: a list of features, which make the model a collection.")    \
+    X("shards", "In place of a path: a list of addresses, http://HOST:PORT or unix:PATH, of "      \
+      "servers that have the parts of the table.")
 
 /* What a feature of a collection is. X("key", "sentence") */
 #define BAG_FEATURE_IDENTITY(X)                                                                    \
@@ -70,6 +72,22 @@
       "Read a mapped table once before it is served, as far as memory holds it.")                  \
     X(lock_pages, "mlock", BOOL, 0, 0,                                                        \
       "Keep a mapped table in memory (mlock); it is read before it is served.")
+
+/* How servers that have its parts are asked; beside shards alone. Columns as above. */
+#define BAG_SHARD_KEYS(X)                                                                          \
+    X(shard_model, "shard_model", TEXT, 0, 128,                                                    \
+      "The model's name on the shards; the same name if absent.")                                  \
+    X(shard_token_file, "shard_token_file", FILE, 0, 4095,                                         \
+      "A file whose first line is the access token that shards are sent, after a scope where it "  \
+      "has one, as in a token_file; read again when the shards are asked.")                        \
+    X(shard_ready, "ready", CHOICE_SHARD_READY, 0, 0,                                              \
+      "all, the default: the model is ready while all shards are; any: while one is.")             \
+    X(absent, "absent", CHOICE_SHARD_ABSENT, 0, 0,                                                 \
+      "error, the default: a request that needs a shard that is away fails; skip: its rows count " \
+      "as missing, and the reply names it.")                                                       \
+    X(hedge, "hedge", CHOICE_SHARD_HEDGE, 0, 0,                                                    \
+      "p95: a shard that takes longer than 95 of 100 answers lately is asked a second time; off, " \
+      "the default.")
 
 /* What metadata shows of it. Columns as above. */
 #define BAG_SHOWN_KEYS(X)                                                                          \
@@ -139,9 +157,20 @@
     X(BAG_RELOAD_LOAD_FIRST, "load_first") \
     X(BAG_RELOAD_UNLOAD_FIRST, "unload_first")
 
-/* Of a model of a table; a collection has the last group of them. */
+#define BAG_SHARD_READIES(X)     \
+    X(BAG_SHARD_READY_ALL, "all") \
+    X(BAG_SHARD_READY_ANY, "any")
+#define BAG_SHARD_ABSENTS(X)          \
+    X(BAG_SHARD_ABSENT_ERROR, "error") \
+    X(BAG_SHARD_ABSENT_SKIP, "skip")
+#define BAG_SHARD_HEDGES(X)     \
+    X(BAG_SHARD_HEDGE_OFF, "off") \
+    X(BAG_SHARD_HEDGE_P95, "p95")
+
+/* Of a model of a table; a collection has the last group of them. One of shards has all but the
+ * first. */
 #define BAG_MODEL_KEYS(X) \
-    BAG_FILE_KEYS(X) BAG_SHOWN_KEYS(X) BAG_POOLING_KEYS(X) BAG_PROJECTION_KEYS(X) BAG_SERVING_KEYS(X)
+    BAG_FILE_KEYS(X) BAG_SHARD_KEYS(X) BAG_SHOWN_KEYS(X) BAG_POOLING_KEYS(X) BAG_PROJECTION_KEYS(X) BAG_SERVING_KEYS(X)
 /* clang-format on */
 
 #endif

@@ -7,6 +7,7 @@
 #include "names.h"
 #include "proto/arena.h"
 #include "proto/text.h"
+#include "shards.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,9 @@
 #define BAG_TYPE_CHOICE_OUT_OF_RANGE    BAG_TYPE_CHOICE(BAG_OUT_OF_RANGE)
 #define BAG_TYPE_CHOICE_MISSING         BAG_TYPE_CHOICE(BAG_MISSINGS)
 #define BAG_TYPE_CHOICE_RELOAD          BAG_TYPE_CHOICE(BAG_RELOADS)
+#define BAG_TYPE_CHOICE_SHARD_READY     BAG_TYPE_CHOICE(BAG_SHARD_READIES)
+#define BAG_TYPE_CHOICE_SHARD_ABSENT    BAG_TYPE_CHOICE(BAG_SHARD_ABSENTS)
+#define BAG_TYPE_CHOICE_SHARD_HEDGE     BAG_TYPE_CHOICE(BAG_SHARD_HEDGES)
 #define BAG_TYPE_CHOICE_FORM            BAG_TYPE_CHOICE(BAG_FORMS)
 #define BAG_TYPE_CHOICE_OPTIONAL_INPUTS BAG_TYPE_CHOICE(BAG_V2_OPTIONAL_INPUTS)
 
@@ -71,13 +75,26 @@ const struct bag_entry_keys bag_model_keys = {model_identity, COUNT_OF(model_ide
  */
 enum {
     NUM_FILE_SETTINGS = BAG_FILE_KEYS(BAG_ONE),
-    NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_ONE) BAG_SHOWN_KEYS(BAG_ONE) BAG_POOLING_KEYS(BAG_ONE)
-        BAG_PROJECTION_KEYS(BAG_ONE)
+    NUM_STORED_SETTINGS = BAG_FILE_KEYS(BAG_ONE) BAG_SHARD_KEYS(BAG_ONE),
+    NUM_TABLE_SETTINGS = BAG_FILE_KEYS(BAG_ONE) BAG_SHARD_KEYS(BAG_ONE) BAG_SHOWN_KEYS(BAG_ONE)
+        BAG_POOLING_KEYS(BAG_ONE) BAG_PROJECTION_KEYS(BAG_ONE)
 };
 
 bool bag_setting_is_of_table(const struct bag_setting *setting)
 {
     return setting && (size_t)(setting - model_settings) < NUM_TABLE_SETTINGS;
+}
+
+const char *bag_setting_misfit(const struct bag_setting *setting,
+                               const struct bag_model_config *model)
+{
+    size_t place = setting ? (size_t)(setting - model_settings) : NUM_TABLE_SETTINGS;
+    bool is_front = bag_model_is_front(model);
+    if (is_front && place < NUM_FILE_SETTINGS)
+        return "is of a table's file, and the shards have the files";
+    return !is_front && place >= NUM_FILE_SETTINGS && place < NUM_STORED_SETTINGS
+               ? "needs 'shards' beside it"
+               : NULL;
 }
 
 /* ---- names and versions -----------------------------------------------------------------------
@@ -159,6 +176,8 @@ void bag_model_config_free(struct bag_model_config *model)
     free(model->tensor);
     free(model->keys_tensor);
     free(model->keys);
+    free(model->shard_model);
+    free(model->shard_token_file);
     free(model->name);
     free(model->path);
     free(model->version);
@@ -288,10 +307,22 @@ static bool check_bias(const char *model, const char *projection, const char *bi
                            "model '%s': 'bias' needs a 'projection' beside it", model);
 }
 
+static bool check_front(const struct bag_model_config *model, struct bag_problem *problem)
+{
+    const char *name = bag_shards_model(model);
+    return bag_shards_check(model, problem) &&
+           (bag_model_name_valid(name) ||
+            bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                            "model '%s': shard_model '%s' is no model's name", model->name,
+                            bag_quote(name, strlen(name)).text));
+}
+
 bool bag_config_check_model(const struct bag_config *config, const struct bag_model_config *model,
                             struct bag_problem *problem)
 {
     if (!check_bias(model->name, model->projection, model->bias, problem))
+        return false;
+    if (bag_model_is_front(model) && !check_front(model, problem))
         return false;
     for (size_t j = 0; j < model->num_features; j++) {
         const struct bag_feature_config *feature = &model->features[j];
@@ -432,7 +463,7 @@ static uint64_t hash_feature(uint64_t hash, const struct bag_feature_config *fea
 uint64_t bag_model_config_hash_files(const struct bag_model_config *model)
 {
     uint64_t hash = hash_text(BAG_HASH_START, model->path);
-    for (size_t i = 0; i < NUM_FILE_SETTINGS; i++)
+    for (size_t i = 0; i < NUM_STORED_SETTINGS; i++)
         hash = hash_setting(hash, &model_settings[i], model);
     return hash;
 }
@@ -440,7 +471,9 @@ uint64_t bag_model_config_hash_files(const struct bag_model_config *model)
 uint64_t bag_model_config_hash(const struct bag_model_config *model)
 {
     uint64_t hash = hash_rules(bag_model_config_hash_files(model), &model->rules);
-    for (size_t i = NUM_FILE_SETTINGS; i < COUNT_OF(model_settings); i++)
+    if (bag_model_is_front(model))
+        hash = bag_hash_bytes(hash, &model->set, sizeof model->set);
+    for (size_t i = NUM_STORED_SETTINGS; i < COUNT_OF(model_settings); i++)
         hash = hash_setting(hash, &model_settings[i], model);
     for (size_t i = 0; i < model->num_features; i++)
         hash = hash_feature(hash, &model->features[i]);

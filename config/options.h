@@ -254,6 +254,8 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
       "microseconds",                                                                              \
       "Most work that a request may be for each byte of its body as it was sent, or of 1000 bytes " \
       "where it is shorter, by estimate; more is answered 400. 0: any.")                           \
+    X(shard_timeout_ms, "engine", "shard_timeout_ms", COUNT, "5000", 1, 86400000, "milliseconds",  \
+      "How long a shard may take to answer, of a model with shards; 504 then.")                    \
     X(isa, "engine", "isa", TEXT, NULL, 1, 64, "name",                                             \
       "Instruction set of the kernels: avx512, avx2, neon or generic. Absent: the best one.")      \
     X(drain_delay_s, "engine", "drain_delay_s", COUNT, "0", 0, 86400, "seconds",                   \

@@ -7,6 +7,7 @@
 
 #include "live_rows.h"
 #include "proto/formats.h"
+#include "remote.h"
 #include "server/memory/memory.h"
 #include "server/system/crew.h"
 #include "server/system/log.h"
@@ -308,6 +309,7 @@ void bag_table_unload(struct bag_table_memory *memory)
     bag_pages_unmap(memory->mapping, memory->mapping_bytes);
     bag_map_free(memory->map);
     bag_keys_index_free(&memory->index);
+    bag_remote_free(memory->remote);
     memset(memory, 0, sizeof *memory);
 }
 

@@ -103,6 +103,7 @@ bool bag_table_files_check(const struct bag_table_file *files, size_t count,
 size_t bag_table_file_bytes(const struct bag_table_file *file);
 
 struct bag_live_rows;
+struct bag_remote;
 
 /* A loaded table with its whole shape. */
 struct bag_table_memory {
@@ -117,6 +118,8 @@ struct bag_table_memory {
     struct bag_keys_index index; /* owned; no lines: a dense table */
     enum bag_dtype keys_dtype;   /* of the keys' file: I64 or U64 */
     struct bag_live_rows *live;  /* owned by its stream (updates.h); NULL: rows never change */
+    struct bag_remote *remote;   /* owned; shards have the rows, and there are none here (remote.h);
+                                    NULL: they are here */
 };
 
 static inline size_t bag_table_rows_bytes(const struct bag_table_memory *memory)

@@ -74,8 +74,7 @@ static void test_rejections(void **state)
          "sqrtn"},
         {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"path\": \"y\"",
          "column 48: key 'path' in model 'c' cannot be combined with 'features': a model is a "
-         "table or a "
-         "collection"},
+         "table, a collection, or what its shards have"},
         {"\"features\": [{\"name\": \"a\", \"model\": \"items\"}], \"reduction\": \"max\"",
          "column 48: key 'reduction' in model 'c' cannot be combined with 'features'; each feature "
          "says "

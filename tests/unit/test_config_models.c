@@ -161,8 +161,12 @@ static void test_defaults_of_a_model(void **state)
 #define BAG_NOT_SET_FILE(member) assert_null(model->member);
 #define BAG_NOT_SET_TEXT(member) assert_null(model->member);
 #define BAG_NOT_SET_CHOICE_DTYPE(member)
-#define BAG_NOT_SET_CHOICE_RELOAD(member) assert_int_equal(model->member, BAG_RELOAD_LOAD_FIRST);
-#define BAG_NOT_SET_POLICY(member)        assert_int_equal(model->member.count, 0);
+#define BAG_NOT_SET_CHOICE_RELOAD(member)      assert_int_equal(model->member, BAG_RELOAD_LOAD_FIRST);
+#define BAG_NOT_SET_CHOICE_SHARD_READY(member) assert_int_equal(model->member, BAG_SHARD_READY_ALL);
+#define BAG_NOT_SET_CHOICE_SHARD_ABSENT(member) \
+    assert_int_equal(model->member, BAG_SHARD_ABSENT_ERROR);
+#define BAG_NOT_SET_CHOICE_SHARD_HEDGE(member) assert_int_equal(model->member, BAG_SHARD_HEDGE_OFF);
+#define BAG_NOT_SET_POLICY(member)             assert_int_equal(model->member.count, 0);
 #define BAG_NOT_SET_CHOICE_REDUCTION(member)
 #define BAG_NOT_SET_CHOICE_LOAD(member)       assert_int_equal(model->member, BAG_LOAD_COUNT);
 #define BAG_NOT_SET_CHOICE_ROW_FORMAT(member) assert_int_equal(model->member, BAG_ROWS_PLAIN);
@@ -199,6 +203,9 @@ static void test_switches(void **state)
 #define BAG_SWITCH_TEXT(member, key)
 #define BAG_SWITCH_CHOICE_DTYPE(member, key)
 #define BAG_SWITCH_CHOICE_RELOAD(member, key)
+#define BAG_SWITCH_CHOICE_SHARD_READY(member, key)
+#define BAG_SWITCH_CHOICE_SHARD_ABSENT(member, key)
+#define BAG_SWITCH_CHOICE_SHARD_HEDGE(member, key)
 #define BAG_SWITCH_POLICY(member, key)
 #define BAG_SWITCH_CHOICE_REDUCTION(member, key)
 #define BAG_SWITCH_CHOICE_LOAD(member, key)

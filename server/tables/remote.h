@@ -1,0 +1,35 @@
+/* A table whose parts other servers have: what is known of it here, in place of its rows.
+ *
+ * Made and freed by the thread that changes the tables; read by all. */
+#ifndef BAG_TABLES_REMOTE_H
+#define BAG_TABLES_REMOTE_H
+
+#include "kernels/part.h"
+#include "load.h"
+
+struct bag_shard_group;
+
+/* One version of it. struct bag_table_memory says of the whole table how many rows there are, of
+ * what. */
+struct bag_remote {
+    struct bag_part part; /* how it is divided, into num_shards; its index is not used */
+    size_t num_shards;    /* at least 1; shard i has part i */
+    bool is_keyed;
+    bool skips_absent;             /* rows of shards that are away count as missing */
+    char *model;                   /* its name on the shards; owned */
+    char *version;                 /* on all of them; owned */
+    size_t *addresses;             /* of part i the place among the group's addresses; owned */
+    struct bag_shard_group *group; /* held */
+    void (*drop_group)(struct bag_shard_group *group);
+};
+
+/* Whether keys, not rows, are asked for. */
+static inline bool bag_table_takes_keys(const struct bag_table_memory *memory)
+{
+    return memory->remote ? memory->remote->is_keyed : bag_table_is_keyed(memory);
+}
+
+/* NULL is ignored. */
+void bag_remote_free(struct bag_remote *remote);
+
+#endif

@@ -1,0 +1,97 @@
+/* Models of shards: their addresses, and which keys they have. */
+#include "config_fixture.h"
+
+#include "config/shards.h"
+
+static void rejected(struct fixture *fixture, const char *text, const char *expected)
+{
+    struct bag_problem problem;
+    bag_config_free_models(&fixture->config);
+    assert_false(bag_config_apply_file(&fixture->config, "f", text, strlen(text), &problem));
+    if (!strstr(problem.text, expected))
+        fail_msg("%s: %s", text, problem.text);
+}
+
+static void test_keys(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const cases[][2] = {
+        {"\"path\": \"x\", \"shards\": [\"http://a\"]",
+         "key 'path' in model 'a' cannot be combined with 'shards'"},
+        {"\"features\": [], \"shards\": [\"http://a\"]",
+         "key 'shards' in model 'a' cannot be combined with 'features'"},
+        {"\"shards\": \"http://a\"", "shards in model 'a' must be an array of addresses"},
+        {"\"shards\": []", "shards in model 'a' must be an array of addresses"},
+        {"\"shards\": [1]", "shards in model 'a' must be an array of addresses"},
+        {"\"version\": 2, \"shards\": [\"http://a\"]",
+         "key 'version' in model 'a' cannot be combined with 'shards', which say their versions"},
+        {"\"shards\": [\"http://a\"], \"tensor\": \"x\"",
+         "key 'tensor' in model 'a' is of a table's file, and the shards have the files"},
+        {"\"path\": \"x\", \"absent\": \"skip\"",
+         "key 'absent' in model 'a' needs 'shards' beside it"},
+        {"\"shards\": [\"http://a\"], \"hedge\": \"p99\"",
+         "hedge \"p99\" in model 'a': must be one of off, p95"},
+    };
+    char text[256];
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        snprintf(text, sizeof text, "{\"models\": [{\"name\": \"a\", %s}]}", cases[i][0]);
+        rejected(fixture, text, cases[i][1]);
+    }
+}
+
+static void test_addresses(void **state)
+{
+    struct fixture *fixture = *state;
+    struct bag_problem problem;
+    static const char *const addresses[][2] = {
+        {"a:1", "model 'a': shards: address 'a:1': write http://HOST:PORT or unix:PATH"},
+        {"https://a", "write http://HOST:PORT or unix:PATH"},
+        {"http://", "write http://HOST:PORT"},
+        {"http://a:0", "with a port from 1 to 65535"},
+        {"http://a http://a", "model 'a': shards: address 'http://a': it is there twice"},
+        {"unix:", "model 'a': shards: address 'unix:': a socket's path has 1 to 107 bytes"},
+        {"", "model 'a': shards: there is no address"},
+    };
+    char text[256];
+    for (size_t i = 0; i < COUNT_OF(addresses); i++) {
+        bag_config_free_models(&fixture->config);
+        snprintf(text, sizeof text, BAG_SHARDS_PREFIX "%s", addresses[i][0]);
+        assert_true(bag_config_add_model(&fixture->config, "a", text, "1", &problem));
+        assert_false(bag_config_check_models(&fixture->config, &problem));
+        assert_non_null(strstr(problem.text, addresses[i][1]));
+    }
+}
+
+static void test_a_front(void **state)
+{
+    struct fixture *fixture = *state;
+    struct bag_problem problem;
+    struct bag_shard_address address;
+    file(fixture,
+         "{\"models\": [{\"name\": \"a\", \"shards\": [\"http://h:81/p\", \"unix:/s\"], "
+         "\"absent\": \"skip\", \"reduction\": \"sum\"}]}",
+         NULL);
+    const struct bag_model_config *model = &fixture->config.models[0];
+    assert_true(bag_model_is_front(model) && bag_shards_check(model, &problem));
+    assert_string_equal(bag_shards_model(model), "a");
+    assert_int_equal(model->absent, BAG_SHARD_ABSENT_SKIP);
+    assert_int_equal(model->set, 1); /* the first of BAG_POOLING_KEYS */
+    const char *at = model->path;
+    assert_true(bag_shards_next(&at, &address, &problem));
+    assert_null(address.socket);
+    assert_string_equal(address.url.host, "h");
+    assert_int_equal(address.url.port, 81);
+    assert_true(bag_shards_next(&at, &address, &problem));
+    assert_string_equal(address.socket, "/s");
+    assert_false(bag_shards_next(&at, &address, &problem));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_keys),
+        TEST(test_addresses),
+        TEST(test_a_front),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
