@@ -1,6 +1,7 @@
 /* Building and changing the index of keys.h, and looking keys up in plain C. */
 #include "keys_line.h"
 #include "pool_block.h"
+#include "random.h"
 
 #define HIGH_BITS 8
 
@@ -32,10 +33,7 @@ struct bag_keys bag_keys_for(size_t max_keys)
 
 int64_t bag_keys_hashed_row(uint64_t key, int64_t num_rows)
 {
-    uint64_t z = key + UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    z ^= z >> 31;
+    uint64_t z = bag_mix(key + BAG_RANDOM_STEP);
     return (int64_t)(((unsigned __int128)z * (uint64_t)num_rows) >> 64);
 }
 

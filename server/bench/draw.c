@@ -1,4 +1,4 @@
-/* Random numbers; see draw.h. They are SplitMix64: a counter, well mixed. */
+/* What requests are drawn of; see draw.h. */
 #include "draw.h"
 
 #include "proto/text.h"
@@ -7,23 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t bag_bench_random(uint64_t *state)
-{
-    uint64_t mixed = *state += UINT64_C(0x9e3779b97f4a7c15);
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return mixed ^ (mixed >> 31);
-}
-
-double bag_bench_random_unit(uint64_t *state)
-{
-    return (double)(bag_bench_random(state) >> 11) * 0x1p-53;
-}
-
 /* A number below `count`. */
 static uint64_t below(uint64_t count, uint64_t *state)
 {
-    return (uint64_t)(((unsigned __int128)bag_bench_random(state) * count) >> 64);
+    return (uint64_t)(((unsigned __int128)bag_random(state) * count) >> 64);
 }
 
 /* ---- how many ids a bag has ------------------------------------------------------------------ */
@@ -95,8 +82,8 @@ bool bag_bench_lengths_parse(const char *text, struct bag_bench_lengths *lengths
 /* By Box and Muller's transform of two random numbers. */
 static double normal(uint64_t *state)
 {
-    double radius = sqrt(-2 * log1p(-bag_bench_random_unit(state)));
-    return radius * cos(2 * M_PI * bag_bench_random_unit(state));
+    double radius = sqrt(-2 * log1p(-bag_random_unit(state)));
+    return radius * cos(2 * M_PI * bag_random_unit(state));
 }
 
 static size_t lognormal_length(const struct bag_bench_lengths *lengths, uint64_t *state)
@@ -145,7 +132,7 @@ struct bag_bench_ids bag_bench_ids_of(uint64_t rows, double zipf)
 /* By the continuous form of Zipf's law over 1 to rows + 1, whose integral has an inverse. */
 static uint64_t zipf_rank(double exponent, uint64_t rows, uint64_t *state)
 {
-    double power = 1 - exponent, unit = bag_bench_random_unit(state), end = (double)rows + 1;
+    double power = 1 - exponent, unit = bag_random_unit(state), end = (double)rows + 1;
     double rank = exponent == 1 ? pow(end, unit) : pow(1 + unit * (pow(end, power) - 1), 1 / power);
     return rank < end ? (uint64_t)rank - 1 : rows - 1;
 }

@@ -1,7 +1,8 @@
-/* Random numbers by seed: how many ids a bag has, and which. */
+/* What is drawn at random, by seed: how many ids a bag has, and which. */
 #ifndef BAG_BENCH_DRAW_H
 #define BAG_BENCH_DRAW_H
 
+#include "kernels/random.h"
 #include "proto/problem.h"
 
 #include <stdbool.h>
@@ -10,12 +11,6 @@
 
 /* The most ids of a bag. */
 #define BAG_BENCH_MAX_IDS 10000000
-
-/* A number from 0 to 2^64 - 1; `state` may start anywhere. */
-uint64_t bag_bench_random(uint64_t *state);
-
-/* A number from 0, included, to 1, excluded. */
-double bag_bench_random_unit(uint64_t *state);
 
 /* ---- how many ids a bag has ------------------------------------------------------------------ */
 

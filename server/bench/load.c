@@ -284,7 +284,7 @@ static void run_closed(struct bag_bench_load *load)
 static double gap_ns(struct bag_bench_load *load, double rate)
 {
     double mean = 1e9 / rate;
-    return load->options->constant ? mean : -log1p(-bag_bench_random_unit(&load->random)) * mean;
+    return load->options->constant ? mean : -log1p(-bag_random_unit(&load->random)) * mean;
 }
 
 /* Waits for a request's time, and for a connection. NULL after `last_ns`. */

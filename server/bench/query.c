@@ -175,7 +175,7 @@ static void draw_ids(const struct bag_bench_query *query, uint64_t *state,
         }
     }
     for (size_t i = 0; tensors->weights && i < tensors->num_ids; i++)
-        tensors->weights[i] = 0.5f + (float)bag_bench_random_unit(state);
+        tensors->weights[i] = 0.5f + (float)bag_random_unit(state);
 }
 
 bool bag_bench_tensors_draw(const struct bag_bench_query *query, uint64_t *state,

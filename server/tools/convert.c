@@ -4,6 +4,7 @@
  * depend on the threads. */
 #include "tools.h"
 
+#include "kernels/random.h"
 #include "kernels/rowformat.h"
 #include "proto/formats.h"
 #include "server/system/crew.h"
@@ -276,20 +277,11 @@ static bool find_keys(const struct job *job, struct bag_worst_rows *worst,
 
 /* ---- bags ------------------------------------------------------------------------------------ */
 
-/* Of the same seed always the same numbers. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t value = *state += 0x9e3779b97f4a7c15;
-    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
-    value = (value ^ value >> 27) * 0x94d049bb133111eb;
-    return value ^ value >> 31;
-}
-
 /* Adds a random row to both sums, as the kernels do. */
 static bool add_random_row(const struct job *job, uint64_t *random, const struct buffers *buffers,
                            float *want, float *got, struct bag_problem *problem)
 {
-    size_t row = (size_t)(next_random(random) % job->reader.num_rows);
+    size_t row = (size_t)(bag_random(random) % job->reader.num_rows);
     size_t elements = job->conversion->to.row_elements;
     if (!read_rows(job, row, 1, buffers, problem) ||
         !bag_file_read_at(job->out.fd, buffers->to, job->to_bytes,

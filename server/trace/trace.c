@@ -1,6 +1,7 @@
 /* Spans on their way to a collector; see trace.h. */
 #include "trace.h"
 
+#include "kernels/random.h"
 #include "proto/http_client.h"
 #include "server/system/crew.h"
 #include "server/system/sockets.h"
@@ -196,17 +197,11 @@ void bag_trace_stop(struct bag_trace *trace)
 
 /* ---- the loops' side ------------------------------------------------------------------------- */
 
-/* SplitMix64; not 0, which no id may be. */
-static uint64_t draw(struct bag_trace *trace)
+/* Not 0, which no id may be, and which comes once in 2^64 numbers. */
+static uint64_t draw_id(struct bag_trace *trace)
 {
-    uint64_t mixed;
-    do {
-        mixed = trace->random += UINT64_C(0x9e3779b97f4a7c15);
-        mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-        mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-        mixed ^= mixed >> 31;
-    } while (mixed == 0);
-    return mixed;
+    uint64_t id = bag_random(&trace->random);
+    return id ? id : bag_random(&trace->random);
 }
 
 bool bag_trace_wants(struct bag_trace *trace, const char *traceparent, struct bag_span *span)
@@ -216,11 +211,12 @@ bool bag_trace_wants(struct bag_trace *trace, const char *traceparent, struct ba
     if (is_told && !parent.sampled)
         return false;
     pthread_mutex_lock(&trace->lock);
-    bool wanted = is_told || (double)(draw(trace) >> 11) * 0x1p-53 < trace->sample;
+    bool wanted = is_told || bag_random_unit(&trace->random) < trace->sample;
     if (wanted) {
-        span->trace = is_told ? parent.trace : (struct bag_trace_id){draw(trace), draw(trace)};
+        span->trace =
+            is_told ? parent.trace : (struct bag_trace_id){draw_id(trace), draw_id(trace)};
         span->parent = is_told ? parent.parent : 0;
-        span->id = draw(trace);
+        span->id = draw_id(trace);
     }
     pthread_mutex_unlock(&trace->lock);
     return wanted;

@@ -2,6 +2,7 @@
  *
  * All sides pool the same rows of one table from the same calls, in turn, round after round, on one
  * thread. Times are those of the processor, and the median of the rounds is shown. */
+#include "kernels/random.h"
 #include "server/memory/memory.h"
 #include "server/tables/load.h"
 
@@ -19,18 +20,6 @@
 #define ROUNDS     15
 
 static uint64_t random_state = 1;
-
-static uint64_t scramble(uint64_t x)
-{
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-static uint64_t next_random(void)
-{
-    return scramble(random_state += UINT64_C(0x9e3779b97f4a7c15));
-}
 
 static double seconds(clockid_t clock)
 {
@@ -113,7 +102,7 @@ static void make_table(struct bench *bench)
     bench->keys = map(bench->rows * sizeof *bench->keys);
     bench->sorted = map(bench->rows * sizeof *bench->sorted);
     for (size_t i = 0; i < bench->rows; i++) {
-        bench->keys[i] = scramble(i + 1);
+        bench->keys[i] = bag_mix(i + 1);
         bench->sorted[i] = (struct sorted){bench->keys[i], (uint32_t)i};
     }
     qsort(bench->sorted, bench->rows, sizeof *bench->sorted, compare_sorted);
@@ -138,15 +127,15 @@ static void make_index(struct bench *bench)
 /* Ranks by the continuous form of Zipf's law; hot rows are scattered. */
 static size_t zipf_row(size_t rows)
 {
-    double exponent = -0.05, u = (double)(next_random() >> 11) * 0x1p-53;
+    double exponent = -0.05, u = bag_random_unit(&random_state);
     double rank = pow(u * (pow((double)rows, exponent) - 1) + 1, 1 / exponent);
-    return scramble((uint64_t)rank) % rows;
+    return bag_mix((uint64_t)rank) % rows;
 }
 
 static void make_ids(const struct bench *bench, bool zipf, int64_t *rows, uint64_t *keys)
 {
     for (size_t i = 0; i < (size_t)CALLS * IDS; i++) {
-        rows[i] = (int64_t)(zipf ? zipf_row(bench->rows) : next_random() % bench->rows);
+        rows[i] = (int64_t)(zipf ? zipf_row(bench->rows) : bag_random(&random_state) % bench->rows);
         keys[i] = bench->keys[rows[i]];
     }
 }
@@ -269,7 +258,7 @@ static void measure(const struct bench *bench, const char *title, bool zipf)
 
 /* X(name, the i-th key) */
 #define PATTERNS(X)                 \
-    X("random", scramble(i))        \
+    X("random", bag_mix(i))         \
     X("sequential", i)              \
     X("multiples of 2^32", i << 32) \
     X("equal low 40 bits", i << 40 | 77)
@@ -281,7 +270,7 @@ static void measure_pattern(uint64_t *keys, size_t count, const char *name)
     build(keys, count, 2, &index);
     double built = seconds(CLOCK_PROCESS_CPUTIME_ID);
     for (size_t i = count - 1; i > 0; i--) {
-        size_t other = next_random() % (i + 1);
+        size_t other = bag_random(&random_state) % (i + 1);
         uint64_t key = keys[i];
         keys[i] = keys[other];
         keys[other] = key;

@@ -6,6 +6,7 @@
 
 #include "kernels/pool.h"
 #include "kernels/pool_block.h"
+#include "kernels/random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +35,7 @@ static uint64_t random_state;
 
 static uint64_t draw(void)
 {
-    random_state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = random_state;
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return bag_random(&random_state);
 }
 
 static size_t below(size_t limit)

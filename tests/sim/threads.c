@@ -4,6 +4,7 @@
  * next one, or an event that is due, by the seed; when nothing can run, time jumps. */
 #include "sim.h"
 
+#include "kernels/random.h"
 #include "server/http/connection.h"
 
 #include <errno.h>
@@ -113,10 +114,7 @@ void sim_fail(const char *format, ...)
 
 uint64_t sim_random(void)
 {
-    uint64_t z = world.state += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
-    return z ^ z >> 31;
+    return bag_random(&world.state);
 }
 
 uint64_t sim_below(uint64_t limit)

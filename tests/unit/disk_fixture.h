@@ -7,6 +7,7 @@
 #ifndef BAG_DISK_FIXTURE_H
 #define BAG_DISK_FIXTURE_H
 
+#include "kernels/random.h"
 #include "server/system/files.h"
 #include "testing.h"
 
@@ -24,10 +25,7 @@ struct rng {
 
 static inline uint64_t rng_next(struct rng *rng)
 {
-    uint64_t z = rng->state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    return bag_random(&rng->state);
 }
 
 static inline unsigned rng_below(struct rng *rng, unsigned count)

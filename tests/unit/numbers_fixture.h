@@ -2,6 +2,7 @@
 #ifndef BAG_NUMBERS_FIXTURE_H
 #define BAG_NUMBERS_FIXTURE_H
 
+#include "kernels/random.h"
 #include "proto/numbers.h"
 
 #include "testing.h"
@@ -10,14 +11,6 @@
 
 /* Numbers drawn at random follow from this one; a failure prints it with the value. */
 #define SEED UINT64_C(20240917)
-
-static inline uint64_t next_random(uint64_t *state)
-{
-    uint64_t x = *state += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return x ^ (x >> 31);
-}
 
 struct outcome {
     bool ok;

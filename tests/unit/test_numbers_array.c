@@ -265,7 +265,7 @@ static void test_integers_of_every_length(void **state)
     char number[32];
     (void)state;
     for (int i = 0; i < 20000; i++) {
-        uint64_t value = next_random(&random) >> (next_random(&random) % 64);
+        uint64_t value = bag_random(&random) >> (bag_random(&random) % 64);
         snprintf(number, sizeof number, "%llu", (unsigned long long)value);
         check_integer(BAG_U64, number, true, value);
         check_integer(BAG_U32, number, value <= UINT32_MAX, value);

@@ -177,7 +177,7 @@ static void test_random_bits(void **state)
     char text[64];
     (void)state;
     for (int i = 0; i < 30000; i++) {
-        uint64_t bits = next_random(&random);
+        uint64_t bits = bag_random(&random);
         float f32 = f32_from((uint32_t)bits);
         double f64 = f64_from(bits);
         if (isfinite(f32)) {
@@ -198,22 +198,22 @@ static void test_random_digits(void **state)
     char text[128];
     (void)state;
     for (int i = 0; i < 60000; i++) {
-        size_t whole = 1 + next_random(&random) % 24, fraction = next_random(&random) % 24;
+        size_t whole = 1 + bag_random(&random) % 24, fraction = bag_random(&random) % 24;
         size_t used = 0;
-        text[used++] = (char)('1' + next_random(&random) % 9);
+        text[used++] = (char)('1' + bag_random(&random) % 9);
         while (used < whole)
-            text[used++] = (char)('0' + next_random(&random) % 10);
-        if (next_random(&random) % 3 == 0) {
+            text[used++] = (char)('0' + bag_random(&random) % 10);
+        if (bag_random(&random) % 3 == 0) {
             text[0] = '0';
             used = 1;
         }
         if (fraction)
             text[used++] = '.';
         for (size_t j = 0; j < fraction; j++)
-            text[used++] = (char)('0' + next_random(&random) % 10);
+            text[used++] = (char)('0' + bag_random(&random) % 10);
         text[used] = 0;
-        if (next_random(&random) % 2)
-            sprintf(text + used, "e%d", (int)(next_random(&random) % 700) - 350);
+        if (bag_random(&random) % 2)
+            sprintf(text + used, "e%d", (int)(bag_random(&random) % 700) - 350);
         check_text(text);
     }
 }

@@ -154,7 +154,7 @@ static void test_prints_integers(void **state)
         }
         for (int i = 0; i < 5000; i++)
             check_integers((enum bag_dtype)dtype,
-                           next_random(&random) >> (next_random(&random) % 64));
+                           bag_random(&random) >> (bag_random(&random) % 64));
     }
 }
 
@@ -270,7 +270,7 @@ static void test_shortest_of_random_bits(void **state)
     (void)state;
     print_message("seed %llu\n", (unsigned long long)SEED);
     for (int i = 0; i < 50000; i++) {
-        uint64_t bits = next_random(&random);
+        uint64_t bits = bag_random(&random);
         check_f32((uint32_t)bits);
         check_f64(bits);
         check_f32((uint32_t)bits >> (9 + bits % 20));    /* subnormal */

@@ -1,0 +1,30 @@
+/* SplitMix64: a counter whose every step is mixed. For numbers that a seed repeats, and for the row
+ * that stands in for a missing key. */
+#ifndef BAG_RANDOM_H
+#define BAG_RANDOM_H
+
+#include <stdint.h>
+
+#define BAG_RANDOM_STEP UINT64_C(0x9e3779b97f4a7c15)
+
+/* One to one. */
+static inline uint64_t bag_mix(uint64_t z)
+{
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* A number from 0 to 2^64 - 1; `state` may start anywhere. */
+static inline uint64_t bag_random(uint64_t *state)
+{
+    return bag_mix(*state += BAG_RANDOM_STEP);
+}
+
+/* A number from 0, included, to 1, excluded. */
+static inline double bag_random_unit(uint64_t *state)
+{
+    return (double)(bag_random(state) >> 11) * 0x1p-53;
+}
+
+#endif
