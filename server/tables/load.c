@@ -270,6 +270,8 @@ void bag_table_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shap
     memory->table.row_elements = row_elements;
     memory->rank = rank;
     memcpy(memory->shape, shape, rank * sizeof *shape);
+    memory->whole_rows = (uint64_t)shape[0];
+    memory->whole_elements = row_elements;
 }
 
 static bool allocate(enum bag_dtype dtype, uint32_t rank, const int64_t *shape, size_t row_elements,

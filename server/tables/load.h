@@ -7,6 +7,7 @@
 #define BAG_TABLES_LOAD_H
 
 #include "kernels/keys.h"
+#include "kernels/part.h"
 #include "kernels/pool.h"
 #include "proto/formats.h"
 #include "proto/problem.h"
@@ -120,7 +121,43 @@ struct bag_table_memory {
     struct bag_live_rows *live;  /* owned by its stream (updates.h); NULL: rows never change */
     struct bag_remote *remote;   /* owned; shards have the rows, and there are none here (remote.h);
                                     NULL: they are here */
+
+    /* Which part of which table it is. Ids are those of the whole table everywhere but in `index`
+     * and the kernels, whose rows are counted from 0 in this memory. */
+    struct bag_part part;  /* of 0: all of it */
+    uint64_t whole_rows;   /* of the whole table; likewise */
+    size_t whole_elements; /* of a row of it */
+    uint64_t first_row;    /* of a part by rows: its own shape[0] rows begin here, */
+    size_t first_column;   /* of one by columns, the columns */
+    bool keeps_default; /* by rows, or by keys: the row, or the key, `kept_default` is here even */
+    int64_t kept_default; /* where it is of another part; of rows behind the part's own */
+    int64_t kept_rows;    /* by keys: the first so many rows are here whatever their keys are */
 };
+
+static inline bool bag_table_is_part(const struct bag_table_memory *memory)
+{
+    return memory->part.of > 0;
+}
+
+/* Whether a row, or a key, of the whole table is the part's own: its ids, and its updates, are for
+ * no other. Every part by columns has all. */
+static inline bool bag_table_owns(const struct bag_table_memory *memory, uint64_t id)
+{
+    if (!bag_table_is_part(memory) || memory->part.by == BAG_PART_COLUMNS)
+        return true;
+    if (memory->part.by == BAG_PART_KEYS)
+        return bag_part_of_key(id, memory->part.of) == memory->part.index;
+    return id - memory->first_row < (uint64_t)memory->shape[0];
+}
+
+/* Where a row of a dense table is in this memory; -1 where it is not. */
+static inline int64_t bag_table_local_row(const struct bag_table_memory *memory, uint64_t row)
+{
+    uint64_t local = row - memory->first_row;
+    if (local < (uint64_t)memory->shape[0])
+        return (int64_t)local;
+    return memory->keeps_default && row == (uint64_t)memory->kept_default ? memory->shape[0] : -1;
+}
 
 static inline size_t bag_table_rows_bytes(const struct bag_table_memory *memory)
 {
