@@ -188,6 +188,8 @@ struct bag_pool_args {
     bool divides;                 /* sums are divided: mean and sqrtn */
     bool streams;                 /* the result is written past the caches, where its bags have no
                                      gaps and are not too long; for the caller to set */
+    bool partial;                 /* the result is a part's, see partial.h; */
+    uint8_t whole_reduction;      /* of the whole: enum bag_reduction */
 };
 
 /* What a table and its rules settle of every call. It borrows the table's rows. */

@@ -125,24 +125,29 @@ size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end
 /* What the sum of a bag is divided by: the number of entries that stay or, with weights, the sum of
  * their weights (of the squares for sqrtn), added in index order by every kernel alike. Where it is
  * zero the result is zero, not a quotient. */
-#define BAG_DEFINE_DIVISOR(name, real, weight_of, fused, root)                                     \
-    static inline real name(const struct bag_pool_args *args, size_t first, size_t end,            \
-                            size_t kept)                                                           \
+#define BAG_DEFINE_DIVISOR(type, real, fused, root)                                                \
+    static inline real bag_weights_##type(const struct bag_pool_args *args, bool squared,          \
+                                          size_t first, size_t end)                                \
     {                                                                                              \
-        bool is_mean = args->reduction == BAG_MEAN;                                                \
-        if (!args->weights)                                                                        \
-            return is_mean ? (real)kept : root((real)kept);                                        \
         real sum = 0;                                                                              \
         for (size_t entry = first; entry < end; entry++) {                                         \
             if (!bag_keeps_all(args) && !bag_keeps(args, entry, bag_id_at(&args->indices, entry))) \
                 continue;                                                                          \
-            real weight = weight_of(args, entry);                                                  \
-            sum = is_mean ? sum + weight : fused(weight, weight, sum);                             \
+            real weight = bag_weight_##type(args, entry);                                          \
+            sum = squared ? fused(weight, weight, sum) : sum + weight;                             \
         }                                                                                          \
+        return sum;                                                                                \
+    }                                                                                              \
+                                                                                                   \
+    static inline real bag_divisor_##type(const struct bag_pool_args *args, size_t first,          \
+                                          size_t end, size_t kept)                                 \
+    {                                                                                              \
+        bool is_mean = args->reduction == BAG_MEAN;                                                \
+        real sum = args->weights ? bag_weights_##type(args, !is_mean, first, end) : (real)kept;    \
         return is_mean ? sum : root(sum);                                                          \
     }
 
-BAG_DEFINE_DIVISOR(bag_divisor_f32, float, bag_weight_f32, __builtin_fmaf, __builtin_sqrtf)
-BAG_DEFINE_DIVISOR(bag_divisor_f64, double, bag_weight_f64, __builtin_fma, __builtin_sqrt)
+BAG_DEFINE_DIVISOR(f32, float, __builtin_fmaf, __builtin_sqrtf)
+BAG_DEFINE_DIVISOR(f64, double, __builtin_fma, __builtin_sqrt)
 
 #endif

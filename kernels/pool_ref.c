@@ -1,5 +1,6 @@
 /* The plain C kernel: the definition of every result, for all element types. One loop goes bag by
  * bag, tile of columns by tile, entry by entry; a struct steps knows the elements. */
+#include "exact.h"
 #include "pool_block.h"
 
 /* Columns that are pooled at a time: their sums stay on the stack, in the fastest cache. */
@@ -209,7 +210,7 @@ static void max_integers(const struct bag_pool_args *args, union values *largest
             largest->u64[i] = values->u64[i];
 }
 
-/* Only for sums that are exact in signed 64 bits; exact_mean has the others. */
+/* Only for sums that are exact in signed 64 bits; store_exactly has the others. */
 static void divide_integers(const struct tile *tile, union values *sums)
 {
     for (size_t i = 0; i < tile->num_columns; i++)
@@ -225,95 +226,48 @@ static const struct steps steps_integer = {.load = load_integers,
 
 /* ---- exact means ----------------------------------------------------------------------------- */
 
-typedef unsigned __int128 u128;
-
-/* A sum in two's complement over 192 bits: 2^63 products of 64-bit factors fit. */
-struct wide {
-    u128 low;
-    int64_t high;
-};
-
-/* A 65-bit integer: what both signed and unsigned elements fit. */
-struct number {
-    uint64_t magnitude;
-    bool negative;
-};
-
-static struct number number_of(uint64_t value, bool is_signed)
-{
-    bool negative = is_signed && value >> 63;
-    return (struct number){negative ? -value : value, negative};
-}
-
-static void add_product(struct wide *sum, struct number a, struct number b)
-{
-    u128 product = (u128)a.magnitude * b.magnitude;
-    if (a.negative != b.negative) {
-        sum->high -= sum->low < product;
-        sum->low -= product;
-    } else {
-        sum->low += product;
-        sum->high += sum->low < product;
-    }
-}
-
-static struct wide magnitude_of(struct wide sum)
-{
-    if (sum.high < 0) {
-        sum.low = -sum.low;
-        sum.high = ~sum.high + (sum.low == 0);
-    }
-    return sum;
-}
-
-/* The low 64 bits of sum / divisor, rounded toward zero; 0 for a divisor of 0. By hand, bit by
- * bit: a divisor is below 2^127, so the remainder never loses a bit. */
-static uint64_t quotient_of(struct wide sum, struct wide divisor)
-{
-    bool negative = (sum.high < 0) != (divisor.high < 0);
-    struct wide left = magnitude_of(sum);
-    u128 by = magnitude_of(divisor).low;
-    u128 remainder = 0;
-    uint64_t quotient = 0;
-    if (by == 0)
-        return 0;
-    for (int bit = 191; bit >= 0; bit--) {
-        u128 digit = bit >= 128 ? (uint64_t)left.high >> (bit - 128) : left.low >> bit;
-        remainder = remainder << 1 | (digit & 1);
-        quotient = quotient << 1 | (remainder >= by);
-        remainder -= remainder >= by ? by : 0;
-    }
-    return negative ? -quotient : quotient;
-}
-
 static bool needs_exact_mean(const struct tile *tile)
 {
     enum bag_dtype dtype = tile->args->table.dtype;
     if (tile->args->reduction != BAG_MEAN || bag_dtypes[dtype].kind == BAG_KIND_FLOAT)
         return false;
-    return tile->args->weights || bag_dtypes[dtype].bytes == 8 || tile->num_kept > INT32_MAX;
+    return tile->args->partial || tile->args->weights || bag_dtypes[dtype].bytes == 8 ||
+           tile->num_kept > INT32_MAX;
 }
 
-static void exact_mean(const struct tile *tile, union values *means)
+/* The exact sums of the tile's columns, and that of the weights. */
+static void sum_exactly(const struct tile *tile, struct bag_wide *sums, struct bag_wide *divisor)
 {
     const struct bag_pool_args *args = tile->args;
     bool is_signed = bag_dtypes[args->table.dtype].kind == BAG_KIND_SIGNED;
-    struct wide sums[TILE_COLUMNS] = {{0}}, divisor = {0};
-    const struct number one = {1, false};
+    const struct bag_number one = {1, false};
     union values values;
     for (size_t entry = tile->first_entry; entry < tile->end_entry; entry++) {
         int64_t row = bag_id_at(&args->indices, entry);
         if (!bag_keeps(args, entry, row))
             continue;
-        struct number weight =
-            args->weights ? number_of(integer_weight(args, entry), is_signed) : one;
-        add_product(&divisor, weight, one);
+        struct bag_number weight = args->weights ? bag_weight_number(args, entry) : one;
+        bag_wide_add_product(divisor, weight, one);
         load_integers(args, row, tile->column, tile->num_columns, &values);
         for (size_t i = 0; i < tile->num_columns; i++)
-            add_product(&sums[i], number_of(values.u64[i], is_signed), weight);
+            bag_wide_add_product(&sums[i], bag_number_of(values.u64[i], is_signed), weight);
     }
-    for (size_t i = 0; i < tile->num_columns; i++)
-        means->u64[i] = quotient_of(sums[i], divisor);
+}
+
+/* Writes means, or of a partial call the sums themselves. */
+static void store_exactly(const struct steps *steps, const struct tile *tile, char *out)
+{
+    struct bag_wide sums[TILE_COLUMNS] = {{0}}, divisor = {0};
+    union values means BAG_UNSET;
+    sum_exactly(tile, sums, &divisor);
+    for (size_t i = 0; i < tile->num_columns; i++) {
+        if (tile->args->partial)
+            bag_wide_store(sums[i], out + i * BAG_WIDE_BYTES);
+        else
+            means.u64[i] = bag_wide_quotient(sums[i], divisor);
+    }
+    if (!tile->args->partial)
+        steps->store(tile->args, &means, tile->num_columns, out);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -349,17 +303,17 @@ static void combine(const struct steps *steps, const struct tile *tile, union va
     }
 }
 
-static void pool_tile(const struct steps *steps, const struct tile *tile, void *out)
+static void pool_tile(const struct steps *steps, const struct tile *tile, char *out)
 {
     union values result BAG_UNSET;
     bool divides = tile->args->reduction == BAG_MEAN || tile->args->reduction == BAG_SQRTN;
     if (needs_exact_mean(tile)) {
-        exact_mean(tile, &result);
-    } else {
-        combine(steps, tile, &result);
-        if (divides)
-            steps->divide(tile, &result);
+        store_exactly(steps, tile, out);
+        return;
     }
+    combine(steps, tile, &result);
+    if (divides)
+        steps->divide(tile, &result);
     steps->store(tile->args, &result, tile->num_columns, out);
 }
 
@@ -385,7 +339,7 @@ static void copy_default(const struct bag_pool_args *args, size_t column, size_t
 void bag_ref_empty(const struct bag_block *block, size_t bag)
 {
     const struct bag_pool_args *args = block->args;
-    size_t bytes = bag_dtypes[args->output_dtype].bytes;
+    size_t bytes = args->element_bytes;
     size_t count = block->end_column - block->first_column;
     char *out = block->out + bag * args->bag_stride + block->first_column * bytes;
     if (args->default_row < 0)
@@ -398,7 +352,7 @@ static void pool_bag(const struct bag_block *block, size_t bag)
 {
     const struct bag_pool_args *args = block->args;
     const struct steps *steps = steps_for(args->table.dtype);
-    size_t bytes = bag_dtypes[args->output_dtype].bytes;
+    size_t bytes = args->element_bytes;
     char *out = block->out + bag * args->bag_stride;
     struct tile tile = {
         .args = args, .first_entry = block->bounds[bag], .end_entry = block->bounds[bag + 1]};
