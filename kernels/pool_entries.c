@@ -4,6 +4,7 @@
 
 #include "keys.h"
 #include "pool_block.h"
+#include "sort_ids.h"
 
 #define BAG_ID_VECTOR_BYTES 16
 #include "simd_ids.h"
@@ -176,8 +177,7 @@ size_t bag_pool_entries_before(const struct bag_pool_args *args, size_t bag)
 
 /* ---- unsorted segments ----------------------------------------------------------------------- */
 
-/* A radix sort of (segment id, position). It is stable: entries of a segment keep their order. */
-struct keyed {
+struct placed_id {
     uint64_t id, position;
 };
 
@@ -187,26 +187,11 @@ size_t bag_pool_scratch_bytes(const struct bag_pool_args *args)
     size_t weight_bytes = args->weights ? bag_dtypes[args->weights_dtype].bytes : 0;
     if (!args->unsorted)
         return 0;
-    return args->groups.count * (2 * sizeof(struct keyed) + weight_bytes);
-}
-
-/* One pass: a stable sort by the byte of the id that `shift` selects. */
-static void sort_by_byte(const struct keyed *from, size_t count, unsigned shift, struct keyed *to)
-{
-    size_t starts[256] = {0};
-    for (size_t i = 0; i < count; i++)
-        starts[from[i].id >> shift & 255]++;
-    for (size_t byte = 0, sum = 0; byte < 256; byte++) {
-        size_t here = starts[byte];
-        starts[byte] = sum;
-        sum += here;
-    }
-    for (size_t i = 0; i < count; i++)
-        to[starts[from[i].id >> shift & 255]++] = from[i];
+    return args->groups.count * (2 * sizeof(struct placed_id) + weight_bytes);
 }
 
 /* Writes the tensors in the order of `sorted` and points `args` at them. */
-static void rearrange(struct bag_pool_args *args, const struct keyed *sorted, int64_t *indices,
+static void rearrange(struct bag_pool_args *args, const struct placed_id *sorted, int64_t *indices,
                       int64_t *ids, char *weights)
 {
     size_t count = args->groups.count;
@@ -229,18 +214,13 @@ void bag_pool_sort(struct bag_pool_args *args, void *scratch)
     size_t count = args->groups.count;
     if (!args->unsorted)
         return;
-    struct keyed *from = scratch;
-    struct keyed *to = from + count;
+    struct placed_id *ids = scratch;
     for (size_t i = 0; i < count; i++)
-        from[i] = (struct keyed){(uint64_t)bag_id_at(&args->groups, i), i};
-    for (unsigned shift = 0; shift < 64 && (args->num_bags - 1) >> shift; shift += 8) {
-        sort_by_byte(from, count, shift, to);
-        struct keyed *other = from;
-        from = to;
-        to = other;
-    }
-    char *weights = (char *)scratch + 2 * count * sizeof *from;
-    rearrange(args, from, (int64_t *)(void *)to, (int64_t *)(void *)to + count, weights);
+        ids[i] = (struct placed_id){(uint64_t)bag_id_at(&args->groups, i), i};
+    struct placed_id *sorted =
+        bag_sort_ids(ids, ids + count, count, sizeof *ids, args->num_bags - 1);
+    int64_t *rest = (int64_t *)(void *)(sorted == ids ? ids + count : ids);
+    rearrange(args, sorted, rest, rest + count, (char *)(ids + 2 * count));
 }
 
 /* ---- rows in place of keys, in a call that was checked; see keys.h --------------------------- */

@@ -2,6 +2,7 @@
 #include "live_rows.h"
 
 #include "kernels/rowformat.h"
+#include "kernels/sort_ids.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -96,35 +97,6 @@ static uint64_t id_at(const struct bag_tensor *ids, size_t position)
     return wide;
 }
 
-/* Sorts by one byte of the ids into another array; false where that byte is the same in all. */
-static bool sort_by_byte(const uint64_t *ids, uint64_t *sorted, size_t count, unsigned shift)
-{
-    size_t next[257] = {0};
-    for (size_t i = 0; i < count; i++)
-        next[1 + (ids[i] >> shift & 255)]++;
-    for (size_t byte = 0; byte < 256; byte++) {
-        if (next[1 + byte] == count)
-            return false;
-        next[1 + byte] += next[byte];
-    }
-    for (size_t i = 0; i < count; i++)
-        sorted[next[ids[i] >> shift & 255]++] = ids[i];
-    return true;
-}
-
-/* The ids, sorted: one of the two arrays. qsort takes memory that nobody counts. */
-static const uint64_t *sort_ids(uint64_t *ids, uint64_t *other, size_t count)
-{
-    for (unsigned shift = 0; shift < 64; shift += 8) {
-        if (sort_by_byte(ids, other, count, shift)) {
-            uint64_t *sorted = other;
-            other = ids;
-            ids = sorted;
-        }
-    }
-    return ids;
-}
-
 static bool reject_twice(const struct bag_table_memory *memory, const struct bag_rows_batch *batch,
                          uint64_t id, struct bag_problem *problem)
 {
@@ -192,7 +164,8 @@ static bool check_once(const struct bag_table_memory *memory, uint64_t *ids, boo
         return no_memory(problem);
     if (batch->count)
         memcpy(copy, ids, batch->count * sizeof *copy);
-    const uint64_t *sorted = sort_ids(copy, other, batch->count);
+    /* qsort takes memory that nobody counts. */
+    const uint64_t *sorted = bag_sort_ids(copy, other, batch->count, sizeof *copy, UINT64_MAX);
     while (at < batch->count && sorted[at] != sorted[at - 1])
         at++;
     if (at >= batch->count)
