@@ -267,17 +267,6 @@ static bool run_split_job(struct bag_task *task, struct bag_job *job)
     return true;
 }
 
-static void run_job(struct bag_task *task, struct bag_job *job)
-{
-    bool is_last = !job->next;
-    if (decode_job(task, job)) {
-        if (run_split_job(task, job))
-            return;
-        job->failed = !bag_infer_run(&job->infer, &task->engine->buffers, &job->problem);
-    }
-    end_job(task, job, is_last);
-}
-
 /* Jobs that are decoded, and whose mapped rows are prefetched: run one by one. */
 static void run_in_turn(struct bag_task *task, struct bag_job *const *jobs, size_t count,
                         bool is_last)
@@ -307,8 +296,8 @@ static void run_together(struct bag_task *task, struct bag_job *const *jobs, siz
     }
 }
 
-/* Groups of jobs: all of one are decoded before the first is pooled. */
-static void run_groups(struct bag_task *task)
+/* Jobs in groups of so many: all of one are decoded before the first is pooled. */
+static void run_groups(struct bag_task *task, size_t most)
 {
     bool projects = task->jobs->infer.input.model->projects;
     struct bag_job *jobs[BAG_INFER_TOGETHER];
@@ -319,7 +308,7 @@ static void run_groups(struct bag_task *task)
             end_job(task, job, !next && count == 0);
         else if (count > 0 || !run_split_job(task, job))
             jobs[count++] = job;
-        if (count == BAG_INFER_TOGETHER || (!next && count)) {
+        if (count == most || (!next && count)) {
             if (projects)
                 run_together(task, jobs, count, !next);
             else
@@ -337,12 +326,5 @@ void bag_task_run(struct bag_work *work)
     task->started_ns = cpu_now_ns();
     const struct bag_model *model = task->jobs->infer.input.model;
     bag_model_read(model);
-    if (model->projects || model->mapped) {
-        run_groups(task);
-        return;
-    }
-    for (struct bag_job *job = task->jobs, *next; job; job = next) {
-        next = job->next;
-        run_job(task, job);
-    }
+    run_groups(task, model->projects || model->mapped ? BAG_INFER_TOGETHER : 1);
 }

@@ -138,12 +138,6 @@ static struct bag_inputs inputs_of(const struct bag_planner *planner, size_t fea
                                                                : NULL}};
 }
 
-static bool no_memory(const struct bag_planner *planner)
-{
-    return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
-                           "not enough memory to decode the request");
-}
-
 /* Puts rows in place of keys. False with a problem, or a fault that the caller tells. */
 static bool resolve_keys(const struct bag_planner *planner, size_t i, const struct bag_rules *rules,
                          const struct bag_inputs *inputs, struct bag_fault *fault)
@@ -161,7 +155,7 @@ static bool resolve_keys(const struct bag_planner *planner, size_t i, const stru
     };
     fault->status = BAG_STATUS_OK;
     if (!resolving.rows || (explains && !resolving.replaced))
-        return no_memory(planner);
+        return bag_planner_no_memory(planner);
     if (bag_keys_resolve(&resolving, args, fault) != BAG_STATUS_OK)
         return false;
     if (rules->keyed)
@@ -285,7 +279,7 @@ static bool take_memory(struct bag_planner *planner)
         planner->args = bag_arena_array(planner->arena, count, sizeof *planner->args);
     }
     if (!planner->inputs || !planner->args)
-        return no_memory(planner);
+        return bag_planner_no_memory(planner);
     memset(planner->inputs, 0, count * sizeof *planner->inputs);
     return true;
 }

@@ -128,6 +128,13 @@ static inline bool bag_planner_has(const struct bag_planner *planner, size_t fea
     return any;
 }
 
+/* Says that the arena has no more; returns false. */
+static inline bool bag_planner_no_memory(const struct bag_planner *planner)
+{
+    return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
+                           "not enough memory to decode the request");
+}
+
 static inline enum bag_input bag_planner_input(struct bag_text name)
 {
     enum bag_input input = 0;

@@ -89,8 +89,7 @@ static bool read_tensors(struct bag_planner *planner)
     struct bag_tensor *tensors =
         bag_arena_array(planner->arena, request->num_inputs, sizeof *tensors);
     if (!tensors)
-        return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
-                               "not enough memory to decode the request");
+        return bag_planner_no_memory(planner);
     for (size_t i = 0; i < request->num_inputs; i++) {
         const struct bag_tensor **place = NULL;
         if (!find_place(planner, request->inputs[i].name, &place) ||
@@ -156,8 +155,7 @@ bool bag_planner_match_collection(struct bag_planner *planner)
     bool layout = false;
     planner->kjt = bag_arena_alloc(planner->arena, sizeof *planner->kjt);
     if (!planner->kjt)
-        return bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
-                               "not enough memory to decode the request");
+        return bag_planner_no_memory(planner);
     memset(planner->kjt, 0, sizeof *planner->kjt);
     if (!read_tensors(planner))
         return false;

@@ -251,9 +251,7 @@ static bool take_memory(struct bag_planner *planner, size_t outputs, size_t ops)
         plan->outputs = bag_arena_array(planner->arena, outputs, sizeof *plan->outputs);
         plan->ops = bag_arena_array(planner->arena, ops, sizeof *plan->ops);
     }
-    return (plan->outputs && plan->ops) ||
-           bag_problem_set(planner->problem, BAG_ERROR_NO_MEMORY,
-                           "not enough memory to decode the request");
+    return (plan->outputs && plan->ops) || bag_planner_no_memory(planner);
 }
 
 static bool add_asked(struct bag_planner *planner, const struct bag_v2_output *asked)
