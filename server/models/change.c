@@ -116,6 +116,39 @@ static bool publish_meanwhile(const struct bag_change_plan *plan, enum bag_model
     return publish(plan->changer->registry, &listing, ok, problem);
 }
 
+/* Whether the model takes the place of one that served, and is unloaded. */
+static bool is_leaving(const struct bag_change_plan *plan, const struct bag_model *gone)
+{
+    return gone->is_unloaded && bag_change_find_ready(plan, gone->name, gone->version);
+}
+
+/* Publishes what was planned, or what was published before; `leaving`: what is unloaded is
+ * UNLOADING, until it has left. */
+static bool publish_entries(const struct bag_change_plan *plan,
+                            const struct bag_change_entry *entries, size_t count, bool leaving,
+                            struct bag_problem *problem)
+{
+    struct listing listing = make_listing(count);
+    bool ok = listing.models != NULL;
+    for (size_t i = 0; ok && i < count; i++) {
+        const struct bag_model *model = entries[i].model;
+        if (leaving && is_leaving(plan, model))
+            ok = list_model(&listing,
+                            bag_model_without_table(model->name, model->version,
+                                                    BAG_MODEL_UNLOADING, "it is being unloaded"),
+                            entries[i].is_default, NULL);
+        else
+            list_entry(&listing, &entries[i]);
+    }
+    return publish(plan->changer->registry, &listing, ok, problem);
+}
+
+/* What was to be published for the index cannot be. */
+static void log_failure(const struct bag_problem *why)
+{
+    bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", why->text));
+}
+
 /* ---- what is unloaded first ------------------------------------------------------------------ */
 
 /* Whether a version of the name is to be read, whose configuration wants room first. */
@@ -210,17 +243,6 @@ static bool free_dropped(struct bag_change_plan *plan, struct bag_problem *probl
     return true;
 }
 
-/* What was published goes on. */
-static void restore_dropped(struct bag_change_plan *plan)
-{
-    struct listing listing = make_listing(plan->num_prior);
-    struct bag_problem why;
-    for (size_t i = 0; listing.models && i < plan->num_prior; i++)
-        list_entry(&listing, &plan->prior[i]);
-    if (!publish(plan->changer->registry, &listing, listing.models, &why))
-        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", why.text));
-}
-
 static size_t dropped_bytes(const struct bag_change_plan *plan)
 {
     size_t bytes = 0;
@@ -260,37 +282,13 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
         return false;
     if (plan->num_dropped == 0 || free_dropped(plan, problem))
         return true;
-    restore_dropped(plan);
+    struct bag_problem why;
+    if (!publish_entries(plan, plan->prior, plan->num_prior, false, &why))
+        log_failure(&why);
     return false;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
-
-/* Whether the model takes the place of one that served, and is unloaded. */
-static bool is_leaving(const struct bag_change_plan *plan, const struct bag_model *gone)
-{
-    return gone->is_unloaded && bag_change_find_ready(plan, gone->name, gone->version);
-}
-
-/* Publishes what was planned; `leaving`: what is unloaded is UNLOADING, until it has left. */
-static bool publish_entries(const struct bag_change_plan *plan, bool leaving,
-                            struct bag_problem *problem)
-{
-    struct listing listing = make_listing(plan->count);
-    bool ok = listing.models != NULL;
-    for (size_t i = 0; ok && i < plan->count; i++) {
-        const struct bag_change_entry *entry = &plan->entries[i];
-        const struct bag_model *model = entry->model;
-        if (leaving && is_leaving(plan, model))
-            ok = list_model(&listing,
-                            bag_model_without_table(model->name, model->version,
-                                                    BAG_MODEL_UNLOADING, "it is being unloaded"),
-                            entry->is_default, NULL);
-        else
-            list_entry(&listing, entry);
-    }
-    return publish(plan->changer->registry, &listing, ok, problem);
-}
 
 static void log_entry(const struct bag_change_plan *plan, const struct bag_model *model)
 {
@@ -355,7 +353,7 @@ static void give_up(struct bag_change_plan *plan, const struct bag_problem *why)
     struct bag_problem ignored;
     const char *reason = why->kind == BAG_ERROR_DRAINING ? "the server is stopping" : why->text;
     if (!publish_meanwhile(plan, BAG_MODEL_UNAVAILABLE, reason, &ignored))
-        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", ignored.text));
+        log_failure(&ignored);
 }
 
 /* Whether a version that is mapped from its file is the default one from here on, and was not. */
@@ -402,7 +400,8 @@ static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     bool leaving = unloads(plan);
     open_updates(plan->entries, plan->count);
-    if (!close_updates(plan, problem) || !publish_entries(plan, leaving, problem)) {
+    if (!close_updates(plan, problem) ||
+        !publish_entries(plan, plan->entries, plan->count, leaving, problem)) {
         open_updates(plan->prior, plan->num_prior);
         give_up(plan, problem);
         return false;
@@ -416,12 +415,11 @@ static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
     if (!leaving)
         return true;
     wait_for_unloaded(plan);
-    return publish_entries(plan, false, problem);
+    return publish_entries(plan, plan->entries, plan->count, false, problem);
 }
 
 bool bag_change_plan_carry_out(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    bag_change_begin_loading(plan);
     bool ok = bag_change_load(plan, problem);
     if (!ok)
         give_up(plan, problem);
@@ -460,5 +458,5 @@ void bag_changer_tell_refusal(struct bag_changer *changer)
                                                   BAG_MODEL_UNAVAILABLE, refusal->problem.text),
                           false, NULL));
     if (!publish(changer->registry, &listing, ok, &why))
-        bag_log(BAG_LOG_LEVEL_ERROR, "failed", BAG_LOG_TEXT("message", why.text));
+        log_failure(&why);
 }

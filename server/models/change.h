@@ -35,15 +35,16 @@ struct bag_load_view {
     uint64_t done_at_ms; /* when the last one was made, since 1970; 0: none was */
     size_t num_kept;     /* versions that are held though they are not served */
     size_t kept_bytes;   /* of their tables */
+    uint64_t begun_ns;   /* when loading began, of CLOCK_MONOTONIC */
     double left_s;       /* an estimate; 0 where none can be made */
 };
 
-/* Written by the changing thread, read by any. */
 struct bag_load_status {
-    pthread_mutex_t lock; /* guards what follows */
-    struct bag_load_view view;
-    uint64_t begun_ns; /* of CLOCK_MONOTONIC */
+    struct bag_load_view now; /* the changing thread's, which tells it to others */
+    pthread_mutex_t lock;     /* guards what follows */
+    struct bag_load_view told;
 };
+void bag_load_status_tell(struct bag_load_status *status);
 void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *view);
 
 /* ---- changes --------------------------------------------------------------------------------- */
@@ -254,9 +255,9 @@ bool bag_change_add_placeholder(struct bag_change_plan *plan, const char *name, 
  */
 struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name);
 
-/* What was asked of the model; NULL: nothing. */
-const struct bag_control_item *bag_change_item(const struct bag_change_plan *plan,
-                                               const char *name);
+/* What was asked of the model; NULL: nothing. `control` may be NULL. */
+const struct bag_control_item *bag_control_find(const struct bag_control *control,
+                                                const char *name);
 
 /* The entry that was planned as the default version of that name; NULL: there is none. It may have
  * been rejected since. */
@@ -286,8 +287,7 @@ bool bag_change_goes_without(const struct bag_change_plan *plan,
 /* ---- loading (change_load.c) ----------------------------------------------------------------- */
 
 /* Makes the models of all entries; plan->failed is the one that could not be made. The status says
- * how far that is, from the first call to the last. */
-void bag_change_begin_loading(struct bag_change_plan *plan);
+ * how far that is, until the second call. */
 bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem);
 void bag_change_end_loading(struct bag_change_plan *plan, bool ok);
 

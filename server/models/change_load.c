@@ -80,27 +80,24 @@ static bool enter_features(struct bag_model *model, struct bag_problem *problem)
     return true;
 }
 
-/* Makes a collection over the models of its features' tables, in their order; likewise. */
-static struct bag_model *make_collection(struct bag_source *source, struct bag_model *const *tables,
+/* Makes a collection of its features, whose models are set; likewise. */
+static struct bag_model *make_collection(struct bag_source *source, struct bag_feature *features,
                                          bag_gemm_fn *gemm, struct bag_problem *problem)
 {
     size_t count = source->num_features;
-    struct bag_feature *features = calloc(count, sizeof *features);
     struct bag_model *model = NULL;
-    bool ok = features != NULL;
+    bool ok = true;
     for (size_t i = 0; ok && i < count; i++) {
         features[i].name = source->model->features[i].name;
-        features[i].model = tables[i];
         features[i].rules = source->features[i].rules;
         ok = load_projection(&source->features[i], gemm, &features[i].projection, problem);
     }
     if (ok)
         model = bag_model_of_features(source->model->name, source->model->version, features, count);
-    if (!features || (ok && !model))
+    if (ok && !model)
         lacks_memory(source, problem);
-    for (size_t i = 0; features && !model && i < count; i++)
+    for (size_t i = 0; !model && i < count; i++)
         bag_projection_free(features[i].projection);
-    free(features);
     if (model && !enter_features(model, problem)) {
         bag_model_drop(model);
         model = NULL;
@@ -118,46 +115,17 @@ void bag_load_status_read(struct bag_load_status *status, struct bag_load_view *
     if (!status)
         return;
     pthread_mutex_lock(&status->lock);
-    *view = status->view;
-    uint64_t begun_ns = status->begun_ns;
+    *view = status->told;
     pthread_mutex_unlock(&status->lock);
     if (view->done_bytes && view->total_bytes > view->done_bytes)
-        view->left_s = (double)(uv_hrtime() - begun_ns) * 1e-9 / (double)view->done_bytes *
+        view->left_s = (double)(uv_hrtime() - view->begun_ns) * 1e-9 / (double)view->done_bytes *
                        (double)(view->total_bytes - view->done_bytes);
 }
 
-static void begin_status(struct bag_load_status *status, size_t total_bytes)
+void bag_load_status_tell(struct bag_load_status *status)
 {
     pthread_mutex_lock(&status->lock);
-    status->view.done_bytes = 0;
-    status->view.total_bytes = total_bytes;
-    status->begun_ns = uv_hrtime();
-    pthread_mutex_unlock(&status->lock);
-}
-
-static void enter_status(struct bag_load_status *status, const char *name, const char *version)
-{
-    pthread_mutex_lock(&status->lock);
-    snprintf(status->view.name, sizeof status->view.name, "%s", name);
-    snprintf(status->view.version, sizeof status->view.version, "%s", version);
-    pthread_mutex_unlock(&status->lock);
-}
-
-static void move_status(struct bag_load_status *status, size_t done_bytes)
-{
-    pthread_mutex_lock(&status->lock);
-    status->view.done_bytes = done_bytes;
-    pthread_mutex_unlock(&status->lock);
-}
-
-static void end_status(struct bag_load_status *status, bool ok)
-{
-    enter_status(status, "", "");
-    pthread_mutex_lock(&status->lock);
-    status->view.done_bytes = status->view.total_bytes = 0;
-    status->view.num_done += ok;
-    if (ok)
-        status->view.done_at_ms = bag_epoch_ms();
+    status->told = status->now;
     pthread_mutex_unlock(&status->lock);
 }
 
@@ -184,8 +152,10 @@ static void on_progress(void *context, size_t done_bytes, size_t total_bytes)
 {
     struct loading *loading = context;
     (void)total_bytes;
+    struct bag_load_status *status = loading->plan->changer->status;
     bag_progress_update(&loading->progress, done_bytes, uv_hrtime());
-    move_status(loading->plan->changer->status, loading->before_bytes + done_bytes);
+    status->now.done_bytes = loading->before_bytes + done_bytes;
+    bag_load_status_tell(status);
 }
 
 static struct bag_load_options options_of(struct loading *loading)
@@ -315,14 +285,6 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     return false;
 }
 
-static bool is_asked(const struct bag_control *control, const char *name)
-{
-    bool found = !control;
-    for (size_t i = 0; control && i < control->count; i++)
-        found |= strcmp(control->items[i].name, name) == 0;
-    return found;
-}
-
 bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_control *control,
                              bool polls, struct bag_problem *problem)
 {
@@ -332,7 +294,8 @@ bool bag_changer_take_deltas(struct bag_changer *changer, const struct bag_contr
     bool ok = true;
     for (size_t i = 0; changer->updates && current && i < current->count; i++) {
         const struct bag_model *model = current->listed[i];
-        if (!model->memory || !model->source || !is_asked(control, model->name))
+        if (!model->memory || !model->source ||
+            (control && !bag_control_find(control, model->name)))
             continue;
         struct bag_updates_table table = bag_change_updates_table(model);
         if (!bag_updates_take_deltas(changer->updates, &table, polls, &why) && ok) {
@@ -350,7 +313,9 @@ static bool read_stored(struct loading *loading, struct bag_change_entry *entry,
     const struct bag_source *source = entry->source;
     struct bag_load_options options = options_of(loading);
     size_t bytes = bag_source_read_bytes(source);
-    enter_status(status, source->model->name, source->model->version);
+    snprintf(status->now.name, sizeof status->now.name, "%s", source->model->name);
+    snprintf(status->now.version, sizeof status->now.version, "%s", source->model->version);
+    bag_load_status_tell(status);
     if (bytes)
         bag_progress_start(&loading->progress, source->model->name, bytes, uv_hrtime());
     entry->stored = bag_source_load(source, &options, problem);
@@ -358,8 +323,8 @@ static bool read_stored(struct loading *loading, struct bag_change_entry *entry,
         bag_progress_finish(&loading->progress, uv_hrtime());
     else if (bytes)
         bag_progress_abandon(&loading->progress);
-    loading->before_bytes += bytes;
-    move_status(status, loading->before_bytes);
+    status->now.done_bytes = loading->before_bytes += bytes;
+    bag_load_status_tell(status);
     return entry->stored;
 }
 
@@ -389,23 +354,22 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
                             struct bag_problem *problem)
 {
     struct bag_source *source = entry->source;
-    const struct bag_feature_config *features = source->model->features;
-    struct bag_model **tables = calloc(source->num_features, sizeof *tables);
-    if (!tables)
-        return bag_problem_no_memory(problem);
+    struct bag_feature *features = calloc(source->num_features, sizeof *features);
+    if (!features)
+        return lacks_memory(source, problem);
     for (size_t i = 0; i < source->num_features; i++) {
-        const struct bag_change_entry *table =
-            bag_change_plan_find_default(plan, features[i].model);
+        const char *name = source->model->features[i].model;
+        const struct bag_change_entry *table = bag_change_plan_find_default(plan, name);
         if (!table) {
             char reason[256];
-            free(tables);
-            snprintf(reason, sizeof reason, "its table '%s' is not served", features[i].model);
+            free(features);
+            snprintf(reason, sizeof reason, "its table '%s' is not served", name);
             return bag_change_reject(entry, reason, false, problem);
         }
-        tables[i] = table->model;
+        features[i].model = table->model;
     }
-    entry->model = make_collection(source, tables, plan->changer->gemm, problem);
-    free(tables);
+    entry->model = make_collection(source, features, plan->changer->gemm, problem);
+    free(features);
     if (entry->model)
         entry->source = NULL;
     /* Updates may have taken from its tables what it needs: that is no reason not to start. */
@@ -416,9 +380,25 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
     return entry->model;
 }
 
+static size_t bytes_to_read(const struct bag_change_plan *plan)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_change_entry *entry = &plan->entries[i];
+        bool reads = entry->source && !entry->stored && entry->same_as == SIZE_MAX;
+        bytes += reads ? bag_source_read_bytes(entry->source) : 0;
+    }
+    return bytes;
+}
+
 bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     struct loading loading = {.plan = plan};
+    struct bag_load_view *now = &plan->changer->status->now;
+    now->done_bytes = 0;
+    now->total_bytes = bytes_to_read(plan);
+    now->begun_ns = uv_hrtime();
+    bag_load_status_tell(plan->changer->status);
     if (!bag_change_plan_load_gemm(plan, problem))
         return false;
     bag_progress_init(&loading.progress, print_progress, &loading.progress, isatty(STDERR_FILENO));
@@ -437,32 +417,21 @@ bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem)
     return true;
 }
 
-static size_t bytes_to_read(const struct bag_change_plan *plan)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_change_entry *entry = &plan->entries[i];
-        bool reads = entry->source && !entry->stored && entry->same_as == SIZE_MAX;
-        bytes += reads ? bag_source_read_bytes(entry->source) : 0;
-    }
-    return bytes;
-}
-
-void bag_change_begin_loading(struct bag_change_plan *plan)
-{
-    begin_status(plan->changer->status, bytes_to_read(plan));
-}
-
 void bag_changer_count_failure(struct bag_changer *changer)
 {
-    pthread_mutex_lock(&changer->status->lock);
-    changer->status->view.num_failed++;
-    pthread_mutex_unlock(&changer->status->lock);
+    changer->status->now.num_failed++;
+    bag_load_status_tell(changer->status);
 }
 
 void bag_change_end_loading(struct bag_change_plan *plan, bool ok)
 {
-    end_status(plan->changer->status, ok);
+    struct bag_load_view *now = &plan->changer->status->now;
+    *now->name = *now->version = 0;
+    now->done_bytes = now->total_bytes = 0;
+    now->num_done += ok;
+    if (ok)
+        now->done_at_ms = bag_epoch_ms();
+    bag_load_status_tell(plan->changer->status);
     if (plan->kind != BAG_CHANGE_START)
         bag_systemd_notify("STATUS=Serving");
 }

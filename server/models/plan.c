@@ -116,18 +116,18 @@ struct bag_wish *bag_change_wish(struct bag_change_plan *plan, const char *name)
     return &record->planned;
 }
 
-const struct bag_control_item *bag_change_item(const struct bag_change_plan *plan, const char *name)
+const struct bag_control_item *bag_control_find(const struct bag_control *control, const char *name)
 {
-    for (size_t i = 0; plan->control && i < plan->control->count; i++) {
-        if (strcmp(plan->control->items[i].name, name) == 0)
-            return &plan->control->items[i];
+    for (size_t i = 0; control && i < control->count; i++) {
+        if (strcmp(control->items[i].name, name) == 0)
+            return &control->items[i];
     }
     return NULL;
 }
 
 static bool is_target(const struct bag_change_plan *plan, const char *name)
 {
-    return plan->control ? bag_change_item(plan, name) != NULL
+    return plan->control ? bag_control_find(plan->control, name) != NULL
                          : !plan->only || strcmp(plan->only, name) == 0;
 }
 
@@ -168,7 +168,7 @@ static bool is_retried(const struct bag_change_plan *plan, const char *name)
         const struct bag_source *source = *named[i].place;
         for (size_t j = 0; source && j < source->model->num_features; j++) {
             const struct bag_control_item *item =
-                bag_change_item(plan, source->model->features[j].model);
+                bag_control_find(plan->control, source->model->features[j].model);
             found |= item && !item->unload;
         }
     }

@@ -66,7 +66,7 @@ static bool reject_collection(const struct bag_change_plan *plan, struct bag_cha
                               bool was_published, const struct bag_problem *why,
                               struct bag_problem *problem)
 {
-    bool is_asked = bag_change_item(plan, bag_entry_name(entry)) != NULL;
+    bool is_asked = bag_control_find(plan->control, bag_entry_name(entry)) != NULL;
     bool is_found = !was_published && !is_asked && !bag_entry_source(entry)->is_named;
     if (is_found || bag_change_goes_without(plan, entry, why))
         return bag_change_reject(entry, why->text, false, problem);

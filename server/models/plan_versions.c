@@ -6,21 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What there is of a version. */
-struct candidate {
-    struct bag_source **place; /* in the catalog; NULL: its files are not there any more */
-    struct bag_model *ready;   /* that is published; NULL: none */
-    bool is_default;           /* as the default version */
-    struct bag_model *held;    /* NULL: none */
-};
-
 struct choosing {
     struct bag_change_plan *plan;
     const char *name;
     struct bag_record *record;
-    struct bag_name_plan steps;
-    struct candidate *candidates; /* owned; as steps.versions, which are owned, too */
-    bool lacks_memory;            /* to look at a version, which may be good */
+    struct bag_name_plan steps; /* whose versions are owned */
+    bool lacks_memory;          /* to look at a version, which may be good */
 };
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -30,68 +21,60 @@ static uint64_t number_of(const struct bag_source *source)
     return strtoull(source->model->version, NULL, 10);
 }
 
-/* The position of a version, which is made where it is not there and `makes`; SIZE_MAX: none. */
-static size_t find(struct choosing *choosing, uint64_t number, bool makes)
+/* The version of that number, which is made where it is not there and `makes`; NULL: none. */
+static struct bag_version_plan *find(struct choosing *choosing, uint64_t number, bool makes)
 {
     struct bag_name_plan *steps = &choosing->steps;
     size_t i = steps->count;
     while (i > 0 && steps->versions[i - 1].number >= number)
         i--;
-    if (i < steps->count && steps->versions[i].number == number)
-        return i;
+    struct bag_version_plan *version = &steps->versions[i];
+    if (i < steps->count && version->number == number)
+        return version;
     if (!makes)
-        return SIZE_MAX;
-    memmove(&steps->versions[i + 1], &steps->versions[i],
-            (steps->count - i) * sizeof *steps->versions);
-    memmove(&choosing->candidates[i + 1], &choosing->candidates[i],
-            (steps->count - i) * sizeof *choosing->candidates);
-    steps->versions[i] = (struct bag_version_plan){.number = number};
-    choosing->candidates[i] = (struct candidate){.place = NULL};
+        return NULL;
+    memmove(version + 1, version, (steps->count - i) * sizeof *version);
+    *version = (struct bag_version_plan){.number = number};
     steps->count++;
-    return i;
+    return version;
 }
 
-/* What is published or held is a candidate where its files are there, or it was asked for. */
-static void add_loaded(struct choosing *choosing, struct bag_model *model, bool is_ready,
-                       bool is_default)
+/* What is published or held counts where its files are there, or it was asked for. */
+static struct bag_version_plan *find_loaded(struct choosing *choosing, uint64_t number)
 {
     const struct bag_control_item *item = choosing->steps.item;
     uint64_t wanted =
         item ? strtoull(item->version, NULL, 10) : choosing->steps.wish->default_version;
-    size_t i = find(choosing, model->version_number, model->version_number == wanted);
-    if (i == SIZE_MAX)
-        return;
-    struct candidate *candidate = &choosing->candidates[i];
-    *(is_ready ? &candidate->ready : &candidate->held) = model;
-    candidate->is_default |= is_default;
-    choosing->steps.versions[i].serves = candidate->ready != NULL;
-    choosing->steps.versions[i].is_held = candidate->held != NULL;
+    return find(choosing, number, number == wanted);
 }
 
 static bool gather(struct choosing *choosing, struct bag_problem *problem)
 {
     struct bag_change_plan *plan = choosing->plan;
+    struct bag_version_plan *version;
     size_t count;
     const struct bag_named_source *found = bag_catalog_find(plan->catalog, choosing->name, &count);
-    choosing->candidates = calloc(count + 2, sizeof *choosing->candidates);
     choosing->steps.versions = calloc(count + 2, sizeof *choosing->steps.versions);
-    if (!choosing->candidates || !choosing->steps.versions)
+    if (!choosing->steps.versions)
         return bag_problem_no_memory(problem);
     for (size_t i = 0; i < count; i++) {
-        if (!*found[i].place)
-            continue;
-        size_t position = find(choosing, number_of(*found[i].place), true);
-        choosing->candidates[position].place = found[i].place;
-        choosing->steps.versions[position].has_files = true;
+        if (*found[i].place)
+            find(choosing, number_of(*found[i].place), true)->source = found[i].place;
     }
-    for (size_t i = 0; i < choosing->record->num_held; i++)
-        add_loaded(choosing, choosing->record->held[i].model, false, false);
+    for (size_t i = 0; i < choosing->record->num_held; i++) {
+        struct bag_model *model = choosing->record->held[i].model;
+        if ((version = find_loaded(choosing, model->version_number)))
+            version->held = model;
+    }
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (model->state != BAG_MODEL_READY || strcmp(model->name, choosing->name) != 0)
             continue;
-        add_loaded(choosing, model, true, plan->prior[i].is_default);
         choosing->steps.serves = true;
+        if ((version = find_loaded(choosing, model->version_number))) {
+            version->ready = model;
+            version->was_default = plan->prior[i].is_default;
+        }
     }
     return true;
 }
@@ -100,10 +83,10 @@ static bool gather(struct choosing *choosing, struct bag_problem *problem)
 static struct bag_version_policy find_policy(const struct choosing *choosing)
 {
     for (size_t i = choosing->steps.count; i-- > 0;) {
-        const struct candidate *candidate = &choosing->candidates[i];
-        const struct bag_source *source = candidate->place   ? *candidate->place
-                                          : candidate->ready ? candidate->ready->source
-                                                             : candidate->held->source;
+        const struct bag_version_plan *version = &choosing->steps.versions[i];
+        const struct bag_source *source = version->source  ? *version->source
+                                          : version->ready ? version->ready->source
+                                                           : version->held->source;
         if (source)
             return bag_source_policy(source);
     }
@@ -159,21 +142,19 @@ static bool is_of(const struct bag_model *model, const struct bag_source *source
 
 /* Whether what serves lacks updates; of the default version only where it is asked for by its
  * number. */
-static bool is_behind(const struct choosing *choosing, const struct bag_version_plan *version,
-                      const struct candidate *candidate)
+static bool is_behind(const struct choosing *choosing, const struct bag_version_plan *version)
 {
     const struct bag_control_item *item = choosing->steps.item;
     bool is_asked = item && !item->unload && version->number == strtoull(item->version, NULL, 10);
-    return (is_asked || !candidate->is_default) &&
-           bag_change_lacks_updates(choosing->plan->changer, candidate->ready);
+    return (is_asked || !version->was_default) &&
+           bag_change_lacks_updates(choosing->plan->changer, version->ready);
 }
 
 static void look(void *context, struct bag_version_plan *version)
 {
     struct choosing *choosing = context;
     const struct bag_change_plan *plan = choosing->plan;
-    const struct candidate *candidate = &choosing->candidates[version - choosing->steps.versions];
-    struct bag_source *source = *candidate->place;
+    struct bag_source *source = *version->source;
     bool is_collection = bag_source_is_collection(source);
     if (!is_collection)
         open_files(choosing, source);
@@ -182,20 +163,19 @@ static void look(void *context, struct bag_version_plan *version)
         version->files = BAG_FILES_BAD;
     else if (is_collection)
         version->files = BAG_FILES_NEW;
-    else if (is_of(candidate->ready, source))
+    else if (is_of(version->ready, source))
         version->files = BAG_FILES_SERVING;
     else if (plan->kind == BAG_CHANGE_POLL && !plan->changer->config->options.ready_file &&
              !was_seen(choosing, source))
         version->files = BAG_FILES_MOVING;
     else
-        version->files = is_of(candidate->held, source) ? BAG_FILES_HELD : BAG_FILES_NEW;
-    version->is_behind =
-        version->files == BAG_FILES_SERVING && is_behind(choosing, version, candidate);
+        version->files = is_of(version->held, source) ? BAG_FILES_HELD : BAG_FILES_NEW;
+    version->is_behind = version->files == BAG_FILES_SERVING && is_behind(choosing, version);
 }
 
 /* ---- steps become entries -------------------------------------------------------------------- */
 
-static bool make(struct choosing *choosing, const struct candidate *candidate, bool is_default,
+static bool make(struct choosing *choosing, const struct bag_version_plan *version, bool is_default,
                  struct bag_problem *problem)
 {
     struct bag_change_plan *plan = choosing->plan;
@@ -205,20 +185,20 @@ static bool make(struct choosing *choosing, const struct candidate *candidate, b
     struct bag_change_entry *entry = bag_change_add_entry(plan, problem);
     if (!entry)
         return false;
-    entry->source = *candidate->place;
+    entry->source = *version->source;
     entry->is_default = is_default;
-    *candidate->place = NULL;
+    *version->source = NULL;
     return true;
 }
 
 /* What serves, where its files are bad with a note of that. */
-static bool stay(struct choosing *choosing, const struct candidate *candidate, bool is_default,
+static bool stay(struct choosing *choosing, const struct bag_version_plan *version, bool is_default,
                  struct bag_problem *problem)
 {
     struct bag_change_plan *plan = choosing->plan;
-    const struct bag_source *source = candidate->place ? *candidate->place : NULL;
+    const struct bag_source *source = version->source ? *version->source : NULL;
     char note[sizeof problem->text + 128];
-    if (!bag_change_add_model(plan, candidate->ready, is_default, problem))
+    if (!bag_change_add_model(plan, version->ready, is_default, problem))
         return false;
     if (!source || !source->model->reason)
         return true;
@@ -228,23 +208,23 @@ static bool stay(struct choosing *choosing, const struct candidate *candidate, b
 
 static bool take_step(struct choosing *choosing, size_t i, struct bag_problem *problem)
 {
-    const struct candidate *candidate = &choosing->candidates[i];
+    const struct bag_version_plan *version = &choosing->steps.versions[i];
     bool is_default = i == choosing->steps.preferred;
-    switch (choosing->steps.versions[i].step) {
+    switch (version->step) {
     case BAG_STEP_NONE:
         return true;
     case BAG_STEP_STAY:
-        return stay(choosing, candidate, is_default, problem);
+        return stay(choosing, version, is_default, problem);
     case BAG_STEP_RETURN:
-        return bag_change_add_model(choosing->plan, candidate->held, is_default, problem);
+        return bag_change_add_model(choosing->plan, version->held, is_default, problem);
     case BAG_STEP_MAKE:
-        return make(choosing, candidate, is_default, problem);
+        return make(choosing, version, is_default, problem);
     case BAG_STEP_REJECT:
         break;
     }
     return bag_change_add_placeholder(choosing->plan, choosing->name,
-                                      (*candidate->place)->model->version,
-                                      (*candidate->place)->model->reason, false, problem);
+                                      (*version->source)->model->version,
+                                      (*version->source)->model->reason, false, problem);
 }
 
 /* Versions that were served, or stood there as unloaded, until they are loaded again. */
@@ -317,7 +297,7 @@ static bool refuse_bad(struct choosing *choosing, struct bag_problem *problem)
     const struct bag_control_item *item = choosing->steps.item;
     size_t culprit = choosing->steps.culprit;
     const struct bag_source *source =
-        culprit == SIZE_MAX ? NULL : *choosing->candidates[culprit].place;
+        culprit == SIZE_MAX ? NULL : *choosing->steps.versions[culprit].source;
     const char *reason = source ? source->model->reason : "there are no files of it any more";
     char start[160];
     int length = snprintf(start, sizeof start, "model '%s'", item->name);
@@ -364,7 +344,7 @@ static bool refuse(struct choosing *choosing, enum bag_plan_outcome outcome,
                                choosing->name, BAG_WISH_MAX_UNLOADED);
     case BAG_PLAN_NAMED_BAD:
         return bag_problem_set(problem, BAG_ERROR_FILE, "%s",
-                               (*choosing->candidates[steps->culprit].place)->model->reason);
+                               (*steps->versions[steps->culprit].source)->model->reason);
     case BAG_PLAN_BAD:
     case BAG_PLAN_STEPS:
     case BAG_PLAN_STAYS:
@@ -417,7 +397,7 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
                                 .name = name,
                                 .record = bag_record_make(plan->changer, name),
                                 .steps = {.kind = plan->kind,
-                                          .item = bag_change_item(plan, name),
+                                          .item = bag_control_find(plan->control, name),
                                           .wish = bag_change_wish(plan, name),
                                           .look = look,
                                           .context = &choosing}};
@@ -426,7 +406,6 @@ bool bag_change_add_versions(struct bag_change_plan *plan, const char *name,
     ok = ok && gather(&choosing, problem) && choose(&choosing, problem);
     if (ok && plan->changer->updates && !plan->peeks)
         note_oldest(plan, name, first);
-    free(choosing.candidates);
     free(choosing.steps.versions);
     return ok;
 }

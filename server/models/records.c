@@ -219,8 +219,7 @@ bool bag_change_is_to_unload(const struct bag_change_plan *plan, const struct ba
 void bag_change_keep_versions(struct bag_change_plan *plan)
 {
     struct bag_changer *changer = plan->changer;
-    struct bag_load_status *status = changer->status;
-    size_t count = 0, bytes = 0;
+    struct bag_load_view *now = &changer->status->now;
     for (size_t i = 0; i < plan->num_prior; i++) {
         struct bag_model *model = plan->prior[i].model;
         if (model->stored && max_held(plan, model->name) > 0 &&
@@ -228,17 +227,15 @@ void bag_change_keep_versions(struct bag_change_plan *plan)
             !keep(changer, model))
             break; /* it is loaded again when it is asked for */
     }
+    now->num_kept = now->kept_bytes = 0;
     for (size_t i = 0; i < changer->num_records; i++) {
         struct bag_record *record = changer->records[i];
         trim_held(plan, record);
-        count += record->num_held;
+        now->num_kept += record->num_held;
         for (size_t j = 0; j < record->num_held; j++)
-            bytes += bag_source_bytes(record->held[j].model->source);
+            now->kept_bytes += bag_source_bytes(record->held[j].model->source);
     }
-    pthread_mutex_lock(&status->lock);
-    status->view.num_kept = count;
-    status->view.kept_bytes = bytes;
-    pthread_mutex_unlock(&status->lock);
+    bag_load_status_tell(changer->status);
 }
 
 /* ---- versions that could not be loaded ------------------------------------------------------- */

@@ -65,7 +65,7 @@ bool bag_wish_apply(struct bag_wish *wish, const struct bag_control_item *item, 
 
 static void see(struct bag_name_plan *plan, struct bag_version_plan *version)
 {
-    if (!version->is_seen && version->has_files)
+    if (!version->is_seen && version->source)
         plan->look(plan->context, version);
     version->is_seen = true;
 }
@@ -76,7 +76,7 @@ static bool can_serve(struct bag_name_plan *plan, struct bag_version_plan *versi
 {
     see(plan, version);
     bool from_files = version->files >= BAG_FILES_SERVING;
-    return from_files || version->serves || (version->files == BAG_FILES_GONE && version->is_held);
+    return from_files || version->ready || (version->files == BAG_FILES_GONE && version->held);
 }
 
 static enum bag_step step_of(const struct bag_version_plan *version)
@@ -92,7 +92,7 @@ static enum bag_step step_of(const struct bag_version_plan *version)
     case BAG_FILES_SERVING:
         break;
     }
-    return version->serves ? BAG_STEP_STAY : BAG_STEP_RETURN;
+    return version->ready ? BAG_STEP_STAY : BAG_STEP_RETURN;
 }
 
 static const struct bag_version_plan *find(const struct bag_name_plan *plan, uint64_t number)
@@ -178,7 +178,7 @@ static bool is_bad(struct bag_name_plan *plan)
                                                : NULL;
     if (plan->item->unload)
         return false;
-    if (asked && asked->files == BAG_FILES_BAD && asked->has_files) {
+    if (asked && asked->files == BAG_FILES_BAD && asked->source) {
         plan->culprit = (size_t)(asked - plan->versions);
         return true;
     }

@@ -13,6 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct bag_model;
+struct bag_source;
+
 enum bag_change_kind {
     BAG_CHANGE_START,         /* everything that there is, for the first time */
     BAG_CHANGE_MODELS,        /* what `control` says */
@@ -64,13 +67,17 @@ enum bag_step {
 
 struct bag_version_plan {
     uint64_t number;
-    bool has_files, serves, is_held; /* what there is of it */
-    enum bag_files files;            /* set by `look`, or GONE */
-    bool is_seen;                    /* `files` is set */
-    bool is_named;                   /* BAD, and a configuration names it: the start ends */
-    bool is_behind;                  /* SERVING, but it lacks updates: it is read again to become
-                                        the default version, and goes on beside that */
-    enum bag_step step;              /* the outcome */
+    struct bag_source **source; /* what there is of it: its files, in the catalog, */
+    struct bag_model *ready;    /* the model that serves, */
+    struct bag_model *held;     /* and one that is held; borrowed, NULL: there is none. Nothing here
+                                   looks into them */
+    bool was_default;           /* the one that serves is the default version */
+    enum bag_files files;       /* set by `look`, or GONE */
+    bool is_seen;               /* `files` is set */
+    bool is_named;              /* BAD, and a configuration names it: the start ends */
+    bool is_behind;             /* SERVING, but it lacks updates: it is read again to become
+                                   the default version, and goes on beside that */
+    enum bag_step step;         /* the outcome */
 };
 
 /* X(OUTCOME): of planning the versions of a model. */

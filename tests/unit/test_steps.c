@@ -24,6 +24,10 @@ static const char *const outcome_names[] = {
 #undef BAG_X
 };
 
+/* Nothing looks into them. */
+static struct bag_source *some_source;
+static struct bag_model *const some_model = (struct bag_model *)(void *)&some_source;
+
 /* What looking at the versions finds, and how often each was looked at. */
 struct world {
     struct bag_version_plan versions[MAX_VERSIONS];
@@ -37,7 +41,7 @@ static void look(void *context, struct bag_version_plan *version)
 {
     struct world *world = context;
     size_t i = (size_t)(version - world->versions);
-    assert_true(version->has_files);
+    assert_non_null(version->source);
     version->files = world->files[i];
     version->is_named = world->is_named[i];
     version->is_behind = world->is_behind[i];
@@ -54,11 +58,13 @@ static struct world read_versions(const char *text)
         char letter = *end == 'B' ? 'b' : *end;
         world.is_named[world.count] = *end == 'B';
         world.files[world.count] = (enum bag_files)(strchr(file_letters, letter) - file_letters);
-        version->has_files = letter != 'g';
+        version->source = letter != 'g' ? &some_source : NULL;
         for (end++; *end && *end != ' '; end++) {
             world.is_behind[world.count] |= *end == '!';
-            version->serves |= *end == '+' || *end == '!';
-            version->is_held |= *end == '~';
+            if (*end == '+' || *end == '!')
+                version->ready = some_model;
+            if (*end == '~')
+                version->held = some_model;
         }
         text = end + strspn(end, " ");
         world.count++;
@@ -232,7 +238,7 @@ static void test_steps(void **state)
                                      .context = &world};
         char got[256];
         for (size_t j = 0; j < world.count; j++)
-            plan.serves |= world.versions[j].serves;
+            plan.serves |= world.versions[j].ready != NULL;
         write_plan(&plan, bag_plan_name(&plan), got);
         if (strcmp(got, given->want) != 0)
             fail_msg("case %zu (%s, '%s', '%s', %s): '%s' instead of '%s'", i, given->policy,
