@@ -140,6 +140,43 @@ size_t bag_tokens_count(const struct bag_tokens *tokens)
     return tokens->count;
 }
 
+static bool is_around(char c)
+{
+    return is_blank(c) || c == '\n';
+}
+
+/* The only word of a text, or an empty one. */
+static struct bag_text only_word(struct bag_text text)
+{
+    for (; text.bytes > 0 && is_around(text.data[0]); text.bytes--)
+        text.data++;
+    while (text.bytes > 0 && is_around(text.data[text.bytes - 1]))
+        text.bytes--;
+    return is_visible(text) ? text : (struct bag_text){0};
+}
+
+char *bag_token_choose(const char *text, size_t bytes, enum bag_scope scope,
+                       struct bag_problem *problem)
+{
+    struct bag_text word = only_word((struct bag_text){text, bytes});
+    struct bag_tokens *tokens = word.bytes ? NULL : bag_tokens_parse(text, bytes, problem);
+    unsigned wanted = scope == BAG_SCOPE_COUNT ? ~0u : 1u << scope;
+    if (!tokens && !word.bytes)
+        return NULL;
+    for (size_t i = 0; tokens && i < tokens->count && !word.bytes; i++) {
+        if (tokens->list[i].scopes & wanted)
+            word = tokens->list[i].text;
+    }
+    char *token = word.bytes ? strndup(word.data, word.bytes) : NULL;
+    if (!word.bytes)
+        bag_problem_set(problem, BAG_ERROR_FILE, "there is no token of scope %s in it",
+                        bag_scope_names[scope]);
+    else if (!token)
+        bag_problem_no_memory(problem);
+    bag_tokens_free(tokens);
+    return token;
+}
+
 /* ---- a request ------------------------------------------------------------------------------- */
 
 /* 1 where the texts are equal, otherwise 0; takes as long for every pair of these lengths. */

@@ -49,6 +49,12 @@ size_t bag_tokens_count(const struct bag_tokens *tokens);
  * lengths alone. */
 unsigned bag_tokens_find(const struct bag_tokens *tokens, struct bag_text token);
 
+/* What a client sends, of the text of its file: the first token that has the scope itself
+ * (BAG_SCOPE_COUNT: any), or the text's only word, of any length, as other servers have them. A
+ * copy, for the caller to clear and free; NULL with *problem. */
+char *bag_token_choose(const char *text, size_t bytes, enum bag_scope scope,
+                       struct bag_problem *problem);
+
 /* Whether a token of these scopes may do what needs `scope`. */
 bool bag_scopes_cover(unsigned scopes, enum bag_scope scope);
 

@@ -1,7 +1,7 @@
 /* The server that is measured; see target.h. */
 #include "target.h"
 
-#include "files.h"
+#include "server/system/files.h"
 #include "server/system/sockets.h"
 
 #include <errno.h>
@@ -346,7 +346,7 @@ bool bag_bench_target_find(struct bag_bench_target *target, const struct bag_ben
     if (!target->authority || !target->path)
         return bag_problem_no_memory(problem);
     if (options->token_file &&
-        !(target->token = bag_bench_read_token(options->token_file, problem)))
+        !(target->token = bag_file_read_token(options->token_file, BAG_SCOPE_COUNT, problem)))
         return false;
     return (options->unix_path ? find_unix(target, options->unix_path, problem)
                                : find_tcp(target, url, problem)) &&

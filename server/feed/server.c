@@ -1,6 +1,5 @@
 #include "feed.h"
 
-#include "proto/tokens.h"
 #include "proto/v2_client.h"
 #include "server/system/files.h"
 
@@ -15,36 +14,7 @@
 #define TIMEOUT_MS       30000L
 #define CONNECT_MS       5000L
 
-enum { TOKENS_MAX_BYTES = 1 << 20, HEADER_ROOM = 2048 };
-
 /* ---- opening --------------------------------------------------------------------------------- */
-
-/* The first token of scope admin, as the server's file has it; NULL with *problem. Owned. */
-static char *find_token(const char *path, struct bag_problem *problem)
-{
-    size_t bytes;
-    char *found = NULL;
-    char *text = bag_file_read_private(path, TOKENS_MAX_BYTES, &bytes, problem);
-    struct bag_tokens *tokens = text ? bag_tokens_parse(text, bytes, problem) : NULL;
-    if (!tokens) {
-        free(text);
-        return NULL;
-    }
-    char *rest = NULL;
-    for (char *line = strtok_r(text, "\n", &rest); line && !found;
-         line = strtok_r(NULL, "\n", &rest)) {
-        char *inside = NULL, *scope = strtok_r(line, " \t\r", &inside);
-        char *token = scope && *scope != '#' ? strtok_r(NULL, " \t\r", &inside) : NULL;
-        if (token && strcmp(scope, bag_scope_names[BAG_SCOPE_ADMIN]) == 0)
-            found = strdup(token);
-    }
-    if (!found)
-        bag_problem_set(problem, BAG_ERROR_FILE, "%s has no token of scope admin", path);
-    explicit_bzero(text, bytes);
-    free(text);
-    bag_tokens_free(tokens);
-    return found;
-}
 
 static bool add_header(struct bag_feed_server *server, const char *header)
 {
@@ -56,13 +26,15 @@ static bool add_header(struct bag_feed_server *server, const char *header)
 
 static bool add_token(struct bag_feed_server *server, const char *path, struct bag_problem *problem)
 {
-    char header[BAG_TOKEN_MAX_BYTES + 64];
-    char *token = find_token(path, problem);
+    char *token = bag_file_read_token(path, BAG_SCOPE_ADMIN, problem), *header = NULL;
     if (!token)
         return false;
-    snprintf(header, sizeof header, "Authorization: Bearer %s", token);
-    bool ok = add_header(server, header) || bag_problem_no_memory(problem);
-    explicit_bzero(header, sizeof header);
+    int bytes = asprintf(&header, "Authorization: Bearer %s", token);
+    bool ok = (bytes >= 0 && add_header(server, header)) || bag_problem_no_memory(problem);
+    if (bytes >= 0) {
+        explicit_bzero(header, (size_t)bytes);
+        free(header);
+    }
     explicit_bzero(token, strlen(token));
     free(token);
     return ok;
@@ -255,7 +227,7 @@ enum bag_feed_outcome bag_feed_server_send(struct bag_feed_server *server,
                                            const struct bag_feed_batch *batch, uint64_t *sequence,
                                            struct bag_problem *problem)
 {
-    char header[HEADER_ROOM];
+    char header[2048];
     struct body body = {
         {header, batch->ids, batch->rows},
         {bag_feed_batch_header(batch, header, sizeof header), batch->ids_bytes, batch->rows_bytes},

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TOKENS_MAX_BYTES ((size_t)64 << 10)
+
 static int make_folder(void *context, const char *path)
 {
     (void)context;
@@ -295,4 +297,18 @@ char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
                     "root owns it, as of a mounted secret",
                     path, (unsigned)state.st_mode & 0777);
     return NULL;
+}
+
+char *bag_file_read_token(const char *path, enum bag_scope scope, struct bag_problem *problem)
+{
+    size_t bytes;
+    char *text = bag_file_read_private(path, TOKENS_MAX_BYTES, &bytes, problem);
+    if (!text)
+        return NULL;
+    char *token = bag_token_choose(text, bytes, scope, problem);
+    if (!token)
+        bag_problem_prefix(problem, "%s", path);
+    explicit_bzero(text, bytes);
+    free(text);
+    return token;
 }

@@ -2,7 +2,7 @@
 #ifndef BAG_FILES_H
 #define BAG_FILES_H
 
-#include "proto/problem.h"
+#include "proto/tokens.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,5 +65,8 @@ char *bag_file_read(const char *path, size_t max_bytes, size_t *bytes, struct ba
  * the service's user) mount secrets with mode 0440. */
 char *bag_file_read_private(const char *path, size_t max_bytes, size_t *bytes,
                             struct bag_problem *problem);
+
+/* The token that bag_token_choose finds in such a file; for the caller to clear and free. */
+char *bag_file_read_token(const char *path, enum bag_scope scope, struct bag_problem *problem);
 
 #endif

@@ -29,6 +29,15 @@ static void check_file(const char *text, size_t bytes)
     bag_tokens_free(tokens);
 }
 
+static void check_choice(const char *text, size_t bytes)
+{
+    struct bag_problem problem = {.kind = BAG_ERROR_COUNT};
+    char *token = bag_token_choose(text, bytes, BAG_SCOPE_ADMIN, &problem);
+    require(token ? *token && strlen(token) <= bytes
+                  : problem.kind == BAG_ERROR_CONFIGURATION || problem.kind == BAG_ERROR_FILE);
+    free(token);
+}
+
 static void check_header(const char *text, size_t bytes)
 {
     struct bag_text token;
@@ -51,8 +60,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     const char *newline = memchr(text, '\n', count);
     size_t header_bytes = newline ? (size_t)(newline - text) : count;
     check_header(text, header_bytes);
-    if (newline)
+    if (newline) {
         check_file(newline + 1, count - header_bytes - 1);
+        check_choice(newline + 1, count - header_bytes - 1);
+    }
     free(text);
     return 0;
 }

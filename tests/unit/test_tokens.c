@@ -141,6 +141,43 @@ static void test_compares_every_byte(void **state)
     }
 }
 
+/* What a client sends. */
+static void test_chooses(void **state)
+{
+    static const char *const none = "there is no token of scope admin in it";
+    static const struct {
+        const char *text;
+        enum bag_scope scope;
+        const char *token, *wrong;
+    } cases[] = {
+        {"infer " A16 "\nadmin " B16 "\nadmin " C16, BAG_SCOPE_ADMIN, B16, NULL},
+        {"# x\ninfer " A16 "\nadmin " B16, BAG_SCOPE_COUNT, A16, NULL},
+        {"infer " A16 "\nread " B16 "\n", BAG_SCOPE_ADMIN, NULL, none},
+        {"\n\tshort \r\n\n", BAG_SCOPE_ADMIN, "short", NULL},
+        {"x", BAG_SCOPE_COUNT, "x", NULL},
+        {"x\ny", BAG_SCOPE_COUNT, NULL,
+         "line 1: the first word must be the scope infer, read or admin"},
+        {"\xc3\xa4", BAG_SCOPE_COUNT, NULL,
+         "line 1: the first word must be the scope infer, read or admin"},
+        {" \n", BAG_SCOPE_COUNT, NULL, "there is no token in it"},
+        {"", BAG_SCOPE_COUNT, NULL, "there is no token in it"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct bag_problem problem = {.text = ""};
+        size_t bytes = strlen(cases[i].text);
+        char *copy = exact_copy(cases[i].text, bytes);
+        char *token = bag_token_choose(copy, bytes, cases[i].scope, &problem);
+        if (cases[i].token)
+            assert_string_equal(token, cases[i].token);
+        else
+            assert_null(token);
+        assert_string_equal(problem.text, cases[i].wrong ? cases[i].wrong : "");
+        free(token);
+        free(copy);
+    }
+}
+
 static void test_scopes(void **state)
 {
     (void)state;
@@ -179,11 +216,9 @@ static void test_bearer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_files),
-        cmocka_unit_test(test_rejects_files),
-        cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_scopes),
-        cmocka_unit_test(test_compares_every_byte),
+        cmocka_unit_test(test_reads_files), cmocka_unit_test(test_rejects_files),
+        cmocka_unit_test(test_edges),       cmocka_unit_test(test_chooses),
+        cmocka_unit_test(test_scopes),      cmocka_unit_test(test_compares_every_byte),
         cmocka_unit_test(test_bearer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

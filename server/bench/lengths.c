@@ -1,5 +1,5 @@
-/* Files that are read; see files.h. */
-#include "files.h"
+/* Files of bags' lengths; see lengths.h. */
+#include "lengths.h"
 
 #include "array.h"
 #include "server/system/files.h"
@@ -7,10 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TEXT_BYTES  ((size_t)64 << 20) /* of lengths */
-#define MAX_TOKEN_BYTES ((size_t)1 << 20)
-
-/* ---- lengths of bags ------------------------------------------------------------------------- */
+#define MAX_TEXT_BYTES ((size_t)64 << 20)
 
 static bool reject_lengths(struct bag_problem *problem)
 {
@@ -68,9 +65,9 @@ static bool read_array_lengths(const char *path, struct bag_bench_lengths *lengt
 bool bag_bench_read_lengths(const char *path, struct bag_bench_lengths *lengths,
                             struct bag_problem *problem)
 {
-    size_t bytes = strlen(path);
+    size_t bytes;
     *lengths = (struct bag_bench_lengths){.kind = BAG_BENCH_SAMPLE};
-    if (bytes > 4 && strcmp(path + bytes - 4, ".npy") == 0)
+    if (bag_has_suffix(path, ".npy"))
         return read_array_lengths(path, lengths, problem);
     char *text = bag_file_read(path, MAX_TEXT_BYTES, &bytes, problem);
     if (!text)
@@ -80,37 +77,4 @@ bool bag_bench_read_lengths(const char *path, struct bag_bench_lengths *lengths,
         lengths->list ? lengths_of_text(text, lengths, problem) : bag_problem_no_memory(problem);
     free(text);
     return ok;
-}
-
-/* ---- tokens ---------------------------------------------------------------------------------- */
-
-/* A line of the server's own file has the scope before the token. */
-char *bag_bench_read_token(const char *path, struct bag_problem *problem)
-{
-    size_t bytes;
-    char *rest, *line, *last, *token = NULL;
-    char *text = bag_file_read_private(path, MAX_TOKEN_BYTES, &bytes, problem);
-    if (!text)
-        return NULL;
-    for (line = strtok_r(text, "\r\n", &rest); line && !token;
-         line = strtok_r(NULL, "\r\n", &rest)) {
-        char *word = strtok_r(line, " \t", &last);
-        for (char *next; word && (next = strtok_r(NULL, " \t", &last));)
-            word = word[0] == '#' ? word : next;
-        if (word && word[0] != '#' && !(token = strdup(word)))
-            bag_problem_no_memory(problem);
-    }
-    if (!token)
-        bag_problem_set(problem, BAG_ERROR_FILE, "%s: there is no token in it", path);
-    for (char *byte = token; byte && *byte; byte++) {
-        if (*byte < '!' || *byte > '~') {
-            free(token);
-            token = NULL;
-            bag_problem_set(problem, BAG_ERROR_FILE, "%s: a token is visible ASCII", path);
-        }
-        if (!token)
-            break;
-    }
-    free(text);
-    return token;
 }
