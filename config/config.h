@@ -160,6 +160,7 @@ struct bag_model_config {
     char *keys;                           /* a file; NULL or empty: not said */
     struct bag_shape shape;               /* of a file without a header */
     struct bag_v2_shown shown;            /* by its metadata */
+    struct bag_part part;                 /* that is loaded; of 0: the whole table */
     int64_t spare_rows;                   /* for keys that updates add */
     int64_t updates_through;              /* the last update that the file includes; -1: not said */
     enum bag_load load;                   /* BAG_LOAD_COUNT: as the option says */

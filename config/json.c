@@ -79,8 +79,8 @@ static bool join(const struct bag_config_json *json, char **path)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* A scalar, an array of numbers, or a version policy, as a text that settings read and messages
- * show. */
+/* A scalar, an array of numbers, a version policy or a part, as a text that settings read and
+ * messages show. */
 struct scalar {
     const char *text; /* NULL: not a scalar */
     char number[32];
@@ -145,11 +145,33 @@ static void write_policy(const cJSON *object, struct scalar *scalar)
     }
 }
 
-static void read_scalar(const cJSON *item, struct scalar *scalar)
+/* {"by": "rows", "index": 0, "of": 3} as "rows 0 of 3"; no text where a member is missing, or there
+ * is another. */
+static void write_part(const cJSON *object, struct scalar *scalar)
+{
+    static const char *const keys[] = {"index", "of"};
+    const char *by = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "by"));
+    struct scalar numbers[2] = {{.text = NULL}, {.text = NULL}};
+    for (int i = 0; i < 2; i++) {
+        const cJSON *number = cJSON_GetObjectItemCaseSensitive(object, keys[i]);
+        if (cJSON_IsNumber(number))
+            write_number(number->valuedouble, &numbers[i]);
+    }
+    if (!by || bag_part_way_find(by, strlen(by)) == BAG_PART_WAY_COUNT || !numbers[0].text ||
+        !numbers[1].text || cJSON_GetArraySize(object) != 3)
+        return;
+    snprintf(scalar->shape, sizeof scalar->shape, "%s %s of %s", by, numbers[0].text,
+             numbers[1].text);
+    scalar->text = scalar->shape;
+}
+
+static void read_scalar(const cJSON *item, enum bag_setting_type type, struct scalar *scalar)
 {
     scalar->text = NULL;
     if (cJSON_IsArray(item))
         write_shape(item, scalar);
+    else if (cJSON_IsObject(item) && type == BAG_SETTING_PART)
+        write_part(item, scalar);
     else if (cJSON_IsObject(item))
         write_policy(item, scalar);
     else if (cJSON_IsString(item))
@@ -177,6 +199,8 @@ static bool type_fits(const cJSON *item, enum bag_setting_type type)
     case BAG_SETTING_POLICY:
         return cJSON_IsObject(item) ||
                (cJSON_IsString(item) && strcmp(item->valuestring, "all") == 0);
+    case BAG_SETTING_PART:
+        return cJSON_IsObject(item);
     case BAG_SETTING_TEXT:
     case BAG_SETTING_CHOICE:
         break;
@@ -202,7 +226,7 @@ bool bag_config_json_apply(const struct bag_config_json *json, const cJSON *item
 {
     struct scalar scalar;
     struct bag_reason reason;
-    read_scalar(item, &scalar);
+    read_scalar(item, setting->type, &scalar);
     if (!type_fits(item, setting->type) || !scalar.text)
         bag_setting_describe(setting, &reason);
     else if (bag_setting_apply(setting, base, scalar.text, &reason))

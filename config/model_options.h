@@ -39,6 +39,7 @@
  *   TEXT      a text
  *   FILE      a path, relative to the document's folder
  *   SHAPE     an array of dimensions
+ *   PART      an object {"by", "index", "of"}
  *   CHOICE_*  one of the names of an enum
  */
 #define BAG_FILE_KEYS(X)                                                                           \
@@ -61,6 +62,9 @@
     X(shape, "shape", SHAPE, 0, 0,                                                                 \
       "Shape of a file without a header, little-endian, beside its datatype; the first may be -1, " \
       "for as many rows as there are.")                                                            \
+    X(part, "part", PART, 0, 0,                                                                    \
+      "The part of the table that is loaded: {\"by\": \"columns\", \"rows\" or \"keys\", "              \
+      "\"index\": I, \"of\": N}, I from 0. Other servers have the others.")                          \
     X(spare_rows, "spare_rows", COUNT, 0, BAG_LARGEST_EXACT,                                       \
       "Rows of memory for keys that updates add to a keyed table; 0 if absent.")                   \
     X(updates_through, "updates_through", COUNT, 0, BAG_LARGEST_EXACT,                             \

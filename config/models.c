@@ -424,6 +424,7 @@ static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, c
     const void *member = (const char *)base + setting->offset;
     const struct bag_shape *shape = member;
     const struct bag_version_policy *policy = member;
+    const struct bag_part *part = member;
     switch (setting->type) {
     case BAG_SETTING_COUNT:
     case BAG_SETTING_BYTES:
@@ -440,6 +441,8 @@ static uint64_t hash_setting(uint64_t hash, const struct bag_setting *setting, c
     case BAG_SETTING_POLICY:
         hash = bag_hash_bytes(hash, &policy->kind, sizeof policy->kind);
         return bag_hash_bytes(hash, policy->numbers, policy->count * sizeof *policy->numbers);
+    case BAG_SETTING_PART:
+        return bag_hash_bytes(hash, part, sizeof *part);
     }
     return hash;
 }

@@ -60,6 +60,12 @@ static void describe_form(enum bag_setting_type type, struct bag_reason *reason)
             "must be an array of 1 to %d whole numbers, such as [-1, 64]: only the first may be "
             "-1, for any",
             BAG_MAX_RANK);
+    else if (type == BAG_SETTING_PART)
+        snprintf(reason->text, sizeof reason->text,
+                 "must be {\"by\": WAY, \"index\": I, \"of\": N}: columns, rows or keys, N from 1 "
+                 "to %d, "
+                 "I from 0 to N - 1; as a text rows 0 of 3",
+                 BAG_MAX_PARTS);
     else
         snprintf(reason->text, sizeof reason->text,
                  "must be \"all\", {\"latest\": N} or {\"specific\": [1, 3]} with 1 to %d "
@@ -79,6 +85,7 @@ void bag_setting_describe(const struct bag_setting *setting, struct bag_reason *
     case BAG_SETTING_KEY:
     case BAG_SETTING_SHAPE:
     case BAG_SETTING_POLICY:
+    case BAG_SETTING_PART:
         describe_form(setting->type, reason);
         break;
     case BAG_SETTING_TEXT:
@@ -194,6 +201,23 @@ static bool apply_policy(const struct bag_setting *setting, struct bag_version_p
     return true;
 }
 
+/* "rows 0 of 3" */
+static bool apply_part(const struct bag_setting *setting, struct bag_part *member, const char *text,
+                       struct bag_reason *reason)
+{
+    char way[16], index[16], of[16];
+    int end = 0;
+    int64_t numbers[2] = {0, 0};
+    bool ok = sscanf(text, "%15[a-z] %15[0-9] of %15[0-9]%n", way, index, of, &end) == 3 &&
+              !text[end] && bag_integer_parse(index, &numbers[0]) &&
+              bag_integer_parse(of, &numbers[1]);
+    enum bag_part_by by = ok ? bag_part_way_find(way, strlen(way)) : BAG_PART_WAY_COUNT;
+    if (by == BAG_PART_WAY_COUNT || numbers[1] > BAG_MAX_PARTS || numbers[0] >= numbers[1])
+        return reject(setting, reason);
+    *member = (struct bag_part){by, (uint32_t)numbers[0], (uint32_t)numbers[1]};
+    return true;
+}
+
 static bool apply_text(const struct bag_setting *setting, char **member, const char *text,
                        struct bag_reason *reason)
 {
@@ -241,6 +265,8 @@ bool bag_setting_apply(const struct bag_setting *setting, void *base, const char
         return apply_text(setting, member, text, reason);
     case BAG_SETTING_POLICY:
         return apply_policy(setting, member, text, reason);
+    case BAG_SETTING_PART:
+        return apply_part(setting, member, text, reason);
     case BAG_SETTING_CHOICE:
     case BAG_SETTING_BOOL:
         break;

@@ -18,6 +18,7 @@
 #define BAG_OPTIONS_H
 
 #include "kernels/bag.h"
+#include "kernels/part.h"
 #include "proto/text.h"
 
 #include <stdbool.h>
@@ -38,7 +39,8 @@ enum bag_setting_type {
     BAG_SETTING_SHAPE,  /* struct bag_shape: "[100, 64]" */
     BAG_SETTING_CHOICE, /* an enum: the position among the words */
     BAG_SETTING_BOOL,   /* bool: true or false, which JSON has without quotes */
-    BAG_SETTING_POLICY  /* struct bag_version_policy: "all", "latest 2", "specific 1 3" */
+    BAG_SETTING_POLICY, /* struct bag_version_policy: "all", "latest 2", "specific 1 3" */
+    BAG_SETTING_PART    /* struct bag_part: "rows 0 of 3" */
 };
 
 /* Dimensions, of which the first may be -1 for any. */
@@ -80,6 +82,7 @@ struct bag_setting {
 #define BAG_TYPE_KEY    .type = BAG_SETTING_KEY
 #define BAG_TYPE_SHAPE  .type = BAG_SETTING_SHAPE
 #define BAG_TYPE_POLICY .type = BAG_SETTING_POLICY
+#define BAG_TYPE_PART   .type = BAG_SETTING_PART
 #define BAG_TYPE_BOOL   .type = BAG_SETTING_BOOL, .words = {bag_bool_words, 2}
 #define BAG_TYPE_CHOICE(LIST) \
     .type = BAG_SETTING_CHOICE, .words = {(const char *const[]){LIST(BAG_NAME)}, LIST(BAG_ONE)}

@@ -1,5 +1,9 @@
-/* Which part of a table a row, a column or a key is of; see part.h. */
+/* Which part of a table a row, a column or a key is of, and rows that are cut; see part.h. */
 #include "part.h"
+
+#include "rowformat.h"
+
+/* ---- who has what ---------------------------------------------------------------------------- */
 
 uint64_t bag_part_begin(uint64_t size, uint32_t index, uint32_t of)
 {
@@ -19,4 +23,38 @@ uint32_t bag_part_of_key(uint64_t key, uint32_t of)
     h = (h ^ h >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
     h ^= h >> 33;
     return (uint32_t)(((unsigned __int128)h * of) >> 64);
+}
+
+/* ---- cutting rows ---------------------------------------------------------------------------- */
+
+/* Codes of 4 bits from an odd one on: the low half of a byte comes first. What fills the last byte
+ * is zero. */
+static void copy_halves(const unsigned char *codes, size_t first, size_t count, unsigned char *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        unsigned code = codes[(first + i) / 2] >> (first + i) % 2 * 4 & 15;
+        out[i / 2] = (unsigned char)(i % 2 ? out[i / 2] | code << 4 : code);
+    }
+}
+
+void bag_part_cut_rows(const struct bag_table *whole, const void *rows, size_t num_rows,
+                       size_t first_column, size_t num_columns, void *out)
+{
+    struct bag_table cut = *whole;
+    cut.row_elements = num_columns;
+    const struct bag_row_places from = bag_row_places(whole), to = bag_row_places(&cut);
+    const bool halves = bag_row_kind(whole) == BAG_KIND_OF_INT4;
+    const bool plain = whole->row_format == BAG_ROWS_PLAIN;
+    const size_t column_bytes = plain ? bag_dtypes[whole->dtype].bytes : 1;
+    const size_t params_bytes = bag_row_params_bytes(whole->row_format);
+    for (size_t i = 0; i < num_rows; i++) {
+        const unsigned char *row = (const unsigned char *)rows + i * from.bytes;
+        unsigned char *own = (unsigned char *)out + i * to.bytes;
+        memcpy(own + to.params_at, row + from.params_at, params_bytes);
+        if (halves)
+            copy_halves(row + from.codes_at, first_column, num_columns, own + to.codes_at);
+        else
+            memcpy(own + to.codes_at, row + from.codes_at + first_column * column_bytes,
+                   num_columns * column_bytes);
+    }
 }

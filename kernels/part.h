@@ -3,6 +3,8 @@
 #ifndef BAG_PART_H
 #define BAG_PART_H
 
+#include "pool.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,5 +52,11 @@ uint32_t bag_part_of_row(uint64_t row, uint64_t num_rows, uint32_t of);
  * it is of part floor(h * of / 2^64), exactly. It has nothing to do with the row that
  * bag_keys_hashed_row gives the key, so that what one scatters the other does not gather. */
 uint32_t bag_part_of_key(uint64_t key, uint32_t of);
+
+/* Cuts rows as the table `whole` stores them, whose own rows are not looked at, to `num_columns`
+ * columns from `first_column` on, with scale and bias where there are some: to rows as a table of
+ * so many columns stores them. `rows` and `out` have any alignment and do not overlap. */
+void bag_part_cut_rows(const struct bag_table *whole, const void *rows, size_t num_rows,
+                       size_t first_column, size_t num_columns, void *out);
 
 #endif

@@ -32,6 +32,7 @@ struct bag_npy {
     size_t row_elements;    /* product of the dimensions after the first, zeros included */
     size_t num_columns;     /* of the file, as said above */
     size_t column_elements; /* in each of them */
+    size_t column_stride;   /* elements from the begin of one to that of the next in the file */
     size_t data_offset;     /* of the first element in the file */
     size_t data_bytes;
 };
@@ -60,6 +61,9 @@ bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
 /* Whether the file's elements are in the order of the table's, so that they may be read into place.
  */
 bool bag_npy_is_plain(const struct bag_npy *npy);
+
+/* Makes the description one of these rows alone, which the file has. */
+void bag_npy_slice(struct bag_npy *npy, size_t first_row, size_t num_rows);
 
 /* A part of the file: of columns [first_column, +num_columns) the elements [first, +count). */
 struct bag_npy_tile {

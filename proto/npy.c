@@ -463,7 +463,7 @@ bool bag_npy_parse(const void *bytes, size_t count, enum bag_dtype override_dtyp
     npy->fortran_order = header.fortran_order && header.rank > 1;
     if (npy->fortran_order) {
         npy->num_columns = npy->row_elements;
-        npy->column_elements = (size_t)npy->shape[0];
+        npy->column_elements = npy->column_stride = (size_t)npy->shape[0];
     }
     return true;
 }

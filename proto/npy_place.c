@@ -33,8 +33,19 @@ bool bag_npy_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shape,
         return bag_problem_set(problem, BAG_ERROR_FILE,
                                "the shape is too large: the bytes of its elements pass 2^63 - 1");
     npy->data_bytes = npy->count * bag_dtypes[dtype].bytes;
-    npy->column_elements = npy->count;
+    npy->column_elements = npy->column_stride = npy->count;
     return true;
+}
+
+void bag_npy_slice(struct bag_npy *npy, size_t first_row, size_t num_rows)
+{
+    size_t bytes = bag_dtypes[npy->dtype].bytes;
+    size_t in_column = npy->fortran_order ? 1 : npy->row_elements;
+    npy->shape[0] = (int64_t)num_rows;
+    npy->count = num_rows * npy->row_elements;
+    npy->column_elements = num_rows * in_column;
+    npy->data_offset += first_row * in_column * bytes;
+    npy->data_bytes = npy->count * bytes;
 }
 
 bool bag_npy_is_plain(const struct bag_npy *npy)

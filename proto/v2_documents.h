@@ -6,6 +6,7 @@
 #define BAG_V2_DOCUMENTS_H
 
 #include "embedded.h"
+#include "kernels/part.h"
 #include "kernels/pool.h"
 #include "v2_request.h"
 
@@ -63,6 +64,9 @@ struct bag_v2_feature {
     size_t row_elements; /* their product */
     bool projected;      /* they are those of a matrix that pooled rows are multiplied with */
     const struct bag_rules *rules;
+    struct bag_part part;    /* of a table of whole_rows rows; of 0: it is the whole table */
+    uint64_t whole_rows;     /* of a part's table, with its own */
+    uint64_t whole_elements; /* of a row of it */
 };
 
 /* A model as its metadata shows it. */

@@ -179,6 +179,19 @@ static bool add_table(cJSON *object, const struct bag_v2_feature *feature)
            cJSON_AddBoolToObject(object, "keyed", feature->rules->keyed);
 }
 
+/* Which part of which table it is. */
+static bool add_part(cJSON *object, const struct bag_v2_feature *feature)
+{
+    if (!feature->part.of)
+        return true;
+    cJSON *part = cJSON_AddObjectToObject(object, "part");
+    return part && cJSON_AddStringToObject(part, "by", bag_part_way_names[feature->part.by]) &&
+           bag_v2_add_integer(part, "index", feature->part.index) &&
+           bag_v2_add_integer(part, "of", feature->part.of) &&
+           bag_v2_add_integer(part, "rows", feature->whole_rows) &&
+           bag_v2_add_integer(part, "row_elements", feature->whole_elements);
+}
+
 /* The features in their order, which is that of KeyedJaggedTensor's bags. */
 static bool add_features(cJSON *parameters, const struct bag_v2_model *model)
 {
@@ -189,6 +202,7 @@ static bool add_features(cJSON *parameters, const struct bag_v2_model *model)
         cJSON *item = bag_v2_add_item(list);
         ok = item && cJSON_AddStringToObject(item, "name", feature->name) &&
              cJSON_AddStringToObject(item, "model", feature->table) && add_table(item, feature) &&
+             add_part(item, feature) &&
              bag_v2_add_integer(item, "updates_through", feature->updates_through);
     }
     return ok;
@@ -222,7 +236,7 @@ static bool add_facts(cJSON *tree, const struct bag_v2_model *model)
     if (!parameters)
         return false;
     if (!model->is_collection)
-        return add_table(parameters, model->features) &&
+        return add_table(parameters, model->features) && add_part(parameters, model->features) &&
                bag_v2_add_integer(parameters, "updates_through",
                                   model->features->updates_through) &&
                bag_v2_add_strings(parameters, "forms", bag_form_names, BAG_FORM_COUNT);
@@ -370,13 +384,25 @@ static bool add_forms(cJSON *facts, const struct bag_v2_model *model)
     return ok;
 }
 
+/* As a configuration says it in a text, "rows 0 of 3", and the sizes of the whole table. */
+static bool add_part_as_text(cJSON *facts, const struct bag_v2_feature *feature)
+{
+    const struct bag_part *part = &feature->part;
+    char text[64];
+    snprintf(text, sizeof text, "%s %" PRIu32 " of %" PRIu32, bag_part_way_names[part->by],
+             part->index, part->of);
+    return !part->of || (cJSON_AddStringToObject(facts, "part", text) &&
+                         bag_v2_add_integer(facts, "part.rows", feature->whole_rows) &&
+                         bag_v2_add_integer(facts, "part.row_elements", feature->whole_elements));
+}
+
 /* Of a table's own model the inputs have the type of its keys. */
 static bool add_feature(cJSON *facts, const struct bag_v2_model *model,
                         const struct bag_v2_feature *feature)
 {
     const char *keys = bag_dtypes[feature->keys_dtype].name;
     return (!model->is_collection || cJSON_AddStringToObject(facts, "model", feature->table)) &&
-           add_table(facts, feature) &&
+           add_table(facts, feature) && add_part_as_text(facts, feature) &&
            (!model->is_collection || !feature->rules->keyed ||
             cJSON_AddStringToObject(facts, "keys_datatype", keys)) &&
            add_rules(facts, feature);

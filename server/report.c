@@ -39,6 +39,7 @@ static void print_model(const struct bag_source *source)
 {
     const struct bag_model_config *model = source->model;
     const struct bag_table *table = &source->table;
+    const struct bag_part *part = &model->part;
     printf("%s version %s: ", model->name, model->version);
     if (bag_source_is_collection(source)) {
         printf("%zu feature%s\n", source->num_features, source->num_features == 1 ? "" : "s");
@@ -48,7 +49,11 @@ static void print_model(const struct bag_source *source)
            bag_dtypes[table->dtype].name);
     if (table->row_format != BAG_ROWS_PLAIN)
         printf(" as %s rows", bag_row_format_names[table->row_format]);
-    puts(bag_source_is_keyed(source) ? ", with keys" : "");
+    fputs(bag_source_is_keyed(source) ? ", with keys" : "", stdout);
+    if (part->of)
+        printf("; of it part %u of %u by %s, %zu bytes", part->index, part->of,
+               bag_part_way_names[part->by], bag_source_table_bytes(source));
+    putchar('\n');
 }
 
 void bag_report_checked(const struct bag_loader *loader)

@@ -199,7 +199,10 @@ struct bag_v2_feature bag_http_describe_feature(const struct bag_feature *featur
                                    .row_rank = feature->projection ? 1 : feature->memory->rank - 1,
                                    .row_elements = bag_feature_columns(feature),
                                    .projected = feature->projection != NULL,
-                                   .rules = &feature->rules};
+                                   .rules = &feature->rules,
+                                   .part = feature->memory->part,
+                                   .whole_rows = feature->memory->whole_rows,
+                                   .whole_elements = feature->memory->whole_elements};
 }
 
 /* The features as documents show them; on the heap, NULL without memory. */

@@ -71,8 +71,7 @@ static bool check_defaults(const struct bags *bags, size_t count,
 static bool check_table(const struct bags *bags, size_t count, struct bag_problem *problem)
 {
     const struct bag_source *source = bags[0].feature->table;
-    struct bag_table_memory memory = {.table = source->table,
-                                      .spare_rows = (size_t)source->model->spare_rows};
+    struct bag_table_memory memory = source->own;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     if (source->make)
         return true;
@@ -80,10 +79,9 @@ static bool check_table(const struct bags *bags, size_t count, struct bag_proble
         return false;
     if (!bag_source_is_keyed(source))
         return true;
-    bool ok = bag_table_load_keys(source->key_files, source->num_key_files,
-                                  processors > 0 ? (unsigned)processors : 1, NULL, NULL, &memory,
-                                  problem) &&
-              check_defaults(bags, count, &memory, problem);
+    bool ok =
+        bag_source_load_keys(source, processors > 0 ? (unsigned)processors : 1, &memory, problem) &&
+        check_defaults(bags, count, &memory, problem);
     bag_keys_index_free(&memory.index);
     return ok;
 }

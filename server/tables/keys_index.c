@@ -278,13 +278,6 @@ void bag_keys_index_free(struct bag_keys_index *index)
 
 /* ---- keys in files --------------------------------------------------------------------------- */
 
-/* Files whose keys follow each other, all open. */
-struct key_files {
-    const struct bag_table_file *files;
-    int *fds;
-    size_t count;
-};
-
 /* Reads keys of one file, in the machine's byte order. */
 static bool read_file_keys(const struct bag_table_file *file, int fd, size_t first, size_t count,
                            uint64_t *keys, struct bag_problem *problem)
@@ -297,15 +290,14 @@ static bool read_file_keys(const struct bag_table_file *file, int fd, size_t fir
     return true;
 }
 
-static bool read_files(void *context, size_t first, size_t count, uint64_t *keys,
-                       struct bag_problem *problem)
+bool bag_key_files_read(const struct bag_key_files *opened, size_t first, size_t count,
+                        uint64_t *keys, struct bag_problem *problem)
 {
-    const struct key_files *files = context;
-    for (size_t i = 0; i < files->count && count > 0; i++) {
-        size_t here = files->files[i].npy.count;
-        size_t part = first < here ? here - first : 0;
+    for (size_t i = 0; i < opened->count && count > 0; i++) {
+        const struct bag_table_file *file = &opened->files[i];
+        size_t here = file->npy.count, part = first < here ? here - first : 0;
         part = part < count ? part : count;
-        if (part && !read_file_keys(&files->files[i], files->fds[i], first, part, keys, problem))
+        if (part && !read_file_keys(file, opened->fds[i], first, part, keys, problem))
             return false;
         keys += part;
         count -= part;
@@ -314,15 +306,40 @@ static bool read_files(void *context, size_t first, size_t count, uint64_t *keys
     return true;
 }
 
-static bool build_from(struct key_files *files, unsigned threads, bag_load_progress *progress,
-                       void *context, struct bag_table_memory *memory, struct bag_problem *problem)
+bool bag_key_files_open(const struct bag_table_file *files, size_t count,
+                        struct bag_key_files *opened, struct bag_problem *problem)
 {
-    struct bag_keys_source source = {.read = read_files,
-                                     .context = files,
-                                     .num_keys = (size_t)memory->table.num_rows,
-                                     .is_signed = files->files[0].npy.dtype == BAG_I64,
-                                     .spare_keys = memory->spare_rows};
-    if (!bag_keys_index_build(&source, threads, progress, context, &memory->index, problem))
+    *opened = (struct bag_key_files){.files = files, .fds = calloc(count, sizeof *opened->fds)};
+    bool ok = opened->fds != NULL ||
+              bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %zu files", count);
+    while (ok && opened->count < count) {
+        int fd = bag_file_reopen(&files[opened->count], problem);
+        ok = fd >= 0;
+        if (ok)
+            opened->fds[opened->count++] = fd;
+    }
+    if (!ok)
+        bag_key_files_close(opened);
+    return ok;
+}
+
+void bag_key_files_close(struct bag_key_files *opened)
+{
+    for (size_t i = 0; i < opened->count; i++)
+        close(opened->fds[i]);
+    free(opened->fds);
+    *opened = (struct bag_key_files){.count = 0};
+}
+
+bool bag_keys_index_of_files(const struct bag_keys_source *source,
+                             const struct bag_key_files *files, unsigned threads,
+                             bag_load_progress *progress, void *context,
+                             struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    struct bag_keys_source typed = *source;
+    typed.is_signed = files->files[0].npy.dtype == BAG_I64;
+    typed.spare_keys = memory->spare_rows;
+    if (!bag_keys_index_build(&typed, threads, progress, context, &memory->index, problem))
         return bag_file_reject(files->files[0].path, problem);
     memory->keys_dtype = files->files[0].npy.dtype;
     if (bag_files_check_read(files->files, files->fds, files->count, problem))
@@ -331,22 +348,23 @@ static bool build_from(struct key_files *files, unsigned threads, bag_load_progr
     return false;
 }
 
+static bool read_files(void *context, size_t first, size_t count, uint64_t *keys,
+                       struct bag_problem *problem)
+{
+    return bag_key_files_read(context, first, count, keys, problem);
+}
+
 bool bag_table_load_keys(const struct bag_table_file *files, size_t count, unsigned threads,
                          bag_load_progress *progress, void *context,
                          struct bag_table_memory *memory, struct bag_problem *problem)
 {
-    struct key_files opened = {.files = files, .fds = calloc(count, sizeof *opened.fds)};
-    bool ok = opened.fds != NULL ||
-              bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory for %zu files", count);
-    while (ok && opened.count < count) {
-        int fd = bag_file_reopen(&files[opened.count], problem);
-        ok = fd >= 0;
-        if (ok)
-            opened.fds[opened.count++] = fd;
-    }
-    ok = ok && build_from(&opened, threads, progress, context, memory, problem);
-    for (size_t i = 0; i < opened.count; i++)
-        close(opened.fds[i]);
-    free(opened.fds);
+    struct bag_key_files opened;
+    if (!bag_key_files_open(files, count, &opened, problem))
+        return false;
+    struct bag_keys_source source = {
+        .read = read_files, .context = &opened, .num_keys = (size_t)memory->table.num_rows};
+    bool ok =
+        bag_keys_index_of_files(&source, &opened, threads, progress, context, memory, problem);
+    bag_key_files_close(&opened);
     return ok;
 }

@@ -197,6 +197,67 @@ bool bag_table_load_parts(const struct bag_table_file *files, size_t count, size
                           const struct bag_load_options *options, struct bag_table_memory *memory,
                           struct bag_problem *problem);
 
+/* ---- rows of a part by keys (keys_part.c) ----------------------------------------------------
+ */
+
+/* Files whose keys follow each other, all open. */
+struct bag_key_files {
+    const struct bag_table_file *files; /* borrowed */
+    int *fds;                           /* owned */
+    size_t count;
+};
+
+/* On failure nothing stays open. */
+bool bag_key_files_open(const struct bag_table_file *files, size_t count,
+                        struct bag_key_files *opened, struct bag_problem *problem);
+void bag_key_files_close(struct bag_key_files *opened);
+
+/* Reads `count` keys, those of rows first, first + 1, ..., of all files. Any thread. */
+bool bag_key_files_read(const struct bag_key_files *opened, size_t first, size_t count,
+                        uint64_t *keys, struct bag_problem *problem);
+
+/* Builds memory->index of what the source reads from those files, whose type and spare keys it
+ * takes; afterwards they must be as they were. */
+bool bag_keys_index_of_files(const struct bag_keys_source *source,
+                             const struct bag_key_files *files, unsigned threads,
+                             bag_load_progress *progress, void *context,
+                             struct bag_table_memory *memory, struct bag_problem *problem);
+
+/* Which rows of a keyed table a part by keys has: those of its own keys, the first kept_rows, and
+ * that of the kept default. They stay in their order. */
+struct bag_part_rows {
+    struct bag_key_files keys;
+    const struct bag_table_memory *part; /* borrowed; says which part it is */
+    size_t num_rows;                     /* of the whole table */
+    size_t count;                        /* of them, that the part has */
+    uint64_t *before;                    /* owned; of each block of rows, how many are before it */
+};
+
+#define BAG_PART_BLOCK_ROWS ((size_t)16 << 10)
+
+/* Reads all keys to find them. On failure nothing stays. */
+bool bag_part_rows_find(const struct bag_table_file *key_files, size_t count,
+                        const struct bag_table_memory *part, struct bag_part_rows *rows,
+                        struct bag_problem *problem);
+void bag_part_rows_free(struct bag_part_rows *rows);
+
+/* Room for the keys of up to BAG_PART_BLOCK_ROWS rows, and those that are the part's. */
+struct bag_part_selection {
+    uint64_t keys[2 * BAG_PART_BLOCK_ROWS];
+    uint32_t rows[BAG_PART_BLOCK_ROWS]; /* set: of the range's rows the part's, counted from 0 */
+    size_t count;                       /* set: how many */
+    size_t before;                      /* set: rows of the part before them */
+};
+
+/* Which of `count` rows from `first` on are the part's. Any thread. */
+bool bag_part_rows_select(const struct bag_part_rows *rows, size_t first, size_t count,
+                          struct bag_part_selection *selection, struct bag_problem *problem);
+
+/* Builds memory->index of the keys of the part's rows, as bag_table_load_keys does. */
+bool bag_part_rows_index(const struct bag_part_rows *rows, unsigned threads,
+                         bag_load_progress *progress, void *context,
+                         struct bag_table_memory *memory, struct bag_problem *problem);
+
 /* Builds memory->index of the keys in those files, I64 or U64 of 1 dimension, together as many as
  * the table has rows, with room for memory->spare_rows more. On failure the table stays, dense. */
 bool bag_table_load_keys(const struct bag_table_file *files, size_t count, unsigned threads,
@@ -250,6 +311,43 @@ void bag_table_describe(enum bag_dtype dtype, uint32_t rank, const int64_t *shap
 
 /* Puts the file's path in front of a problem; returns false. */
 bool bag_file_reject(const char *path, struct bag_problem *problem);
+
+/* Memory for the rows of a table that is described, and spare ones; nothing else is set. */
+bool bag_table_allocate(struct bag_table_memory *memory, struct bag_problem *problem);
+
+/* Says in the log how much of a large table's memory is in huge pages, and keeps it. */
+void bag_table_log_pages(const char *path, struct bag_table_memory *memory);
+
+/* Progress over all files of a table: the context of bag_files_on_progress. */
+struct bag_files_progress {
+    bag_load_progress *progress; /* NULL: not wanted */
+    void *context;
+    size_t before_bytes, total_bytes;
+};
+bag_load_progress bag_files_on_progress;
+
+/* Reads the elements of one file into place, and makes sure that nobody wrote to it before or
+ * meanwhile. */
+bool bag_table_load_file(const struct bag_table_file *file, const struct bag_load_options *options,
+                         void *rows, struct bag_problem *problem);
+
+/* Reads all elements into `rows`, which has npy->data_bytes. Progress is told on the caller's own
+ * thread. *crc32 gets the XOR of bag_npz_crc32_part of all; NULL: not wanted (read.c). */
+bool bag_read_elements(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
+                       void *rows, uint32_t *crc32, struct bag_problem *problem);
+
+/* Where rows go that are not read into place: row after row as the table has them. Called by
+ * several threads at once, for each row once. */
+struct bag_rows_sink {
+    bool (*put)(void *context, size_t first_row, size_t num_rows, const unsigned char *rows,
+                struct bag_problem *problem);
+    void *context;
+    size_t most_rows; /* that one call takes */
+};
+
+/* The same of all rows, of at least one element, in blocks. */
+bool bag_read_rows(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
+                   const struct bag_rows_sink *sink, uint32_t *crc32, struct bag_problem *problem);
 
 /* Opens a file again that was checked before; -1 with the problem set where it is not as it was. */
 int bag_file_reopen(const struct bag_table_file *file, struct bag_problem *problem);

@@ -9,19 +9,23 @@
 
 /* ---- demo tables ----------------------------------------------------------------------------- */
 
-void bag_demo_example(float *rows, size_t num_rows, size_t row_elements)
+void bag_demo_example(float *rows, size_t first_row, size_t num_rows, size_t first_column,
+                      size_t num_columns)
 {
     static const float values[5][2] = {
         {-0.2f, -0.6f}, {-0.1f, -0.4f}, {-1.9f, -1.8f}, {-1.0f, 1.5f}, {0.8f, -0.7f}};
-    (void)num_rows, (void)row_elements;
-    memcpy(rows, values, sizeof values);
+    for (size_t row = first_row; row < first_row + num_rows; row++) {
+        for (size_t column = first_column; column < first_column + num_columns; column++)
+            *rows++ = values[row][column];
+    }
 }
 
 /* Numbers of 12 bits, so that sums of them are exact. */
-void bag_demo_items(float *rows, size_t num_rows, size_t row_elements)
+void bag_demo_items(float *rows, size_t first_row, size_t num_rows, size_t first_column,
+                    size_t num_columns)
 {
-    for (size_t row = 0; row < num_rows; row++) {
-        for (size_t column = 0; column < row_elements; column++) {
+    for (size_t row = first_row; row < first_row + num_rows; row++) {
+        for (size_t column = first_column; column < first_column + num_columns; column++) {
             uint32_t hash =
                 (uint32_t)row * UINT32_C(2654435769) + (uint32_t)column * UINT32_C(2246822507);
             *rows++ = (float)((int32_t)(hash >> 20) - 2048) / 2048;
@@ -267,17 +271,12 @@ static size_t projection_bytes(const struct bag_projection_source *projection)
 
 size_t bag_source_table_bytes(const struct bag_source *source)
 {
-    size_t bytes =
-        source->make ? (size_t)source->table.num_rows * bag_row_bytes(&source->table) : 0;
+    const struct bag_table_memory *own = &source->own;
     bool counts = !source->maps || source->model->lock_pages;
-    for (size_t i = 0; counts && i < source->num_files; i++)
-        bytes += bag_table_file_bytes(&source->files[i]);
-    if (bag_source_is_keyed(source)) {
-        size_t spare_rows = (size_t)source->model->spare_rows;
-        bytes += bag_keys_index_bytes((size_t)source->table.num_rows + spare_rows) +
-                 spare_rows * bag_row_bytes(&source->table);
-    }
-    return bytes;
+    size_t rows = (size_t)own->table.num_rows, index_bytes = 0;
+    if (bag_source_is_keyed(source))
+        index_bytes = bag_keys_index_bytes(rows + own->spare_rows);
+    return (counts ? rows + own->spare_rows : 0) * bag_row_bytes(&own->table) + index_bytes;
 }
 
 size_t bag_source_bytes(const struct bag_source *source)
@@ -329,6 +328,11 @@ static uint64_t hash_table(const struct bag_source *source)
         hash = hash_file(hash, &source->files[i]);
     for (size_t i = 0; i < source->num_key_files; i++)
         hash = hash_file(hash, &source->key_files[i]);
+    if (bag_table_is_part(&source->own)) {
+        hash = hash_word(hash, source->own.keeps_default);
+        hash = hash_word(hash_word(hash, (uint64_t)source->own.kept_default),
+                         (uint64_t)source->own.kept_rows);
+    }
     if (source->is_alone) {
         for (const char *at = source->model->name; *at; at++)
             hash = hash_word(hash, (unsigned char)*at);
@@ -405,12 +409,19 @@ static bool make_features(struct bag_source *source, size_t count, struct bag_pr
 
 static bool fits_memory(const struct bag_source *source, struct bag_problem *problem)
 {
-    size_t bytes = 0;
-    bool overflows = false;
-    for (size_t i = 0; i < source->num_files; i++)
-        overflows |= __builtin_add_overflow(bytes, bag_table_file_bytes(&source->files[i]), &bytes);
-    return !overflows ||
+    const struct bag_table_memory *own = &source->own;
+    size_t bytes, rows = (size_t)own->table.num_rows;
+    return (!__builtin_add_overflow(rows, own->spare_rows, &rows) &&
+            !__builtin_mul_overflow(rows, bag_row_bytes(&own->table) + 64, &bytes)) ||
            bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "the tables are larger than any memory");
+}
+
+static bool describe_own(struct bag_source *source, const char *what, struct bag_problem *problem)
+{
+    if (bag_source_describe_own(source, problem))
+        return true;
+    bag_problem_prefix(problem, "%s", what);
+    return false;
 }
 
 bool bag_source_open_table(struct bag_source *source, struct bag_problem *problem)
@@ -425,6 +436,7 @@ bool bag_source_open_table(struct bag_source *source, struct bag_problem *proble
     bag_config_pooling(model, NULL, &pooling);
     source->features[0] = (struct bag_feature_source){.name = BAG_EMBEDDINGS, .table = source};
     source->is_open = bag_source_complete_rules(&source->features[0], &pooling, what, problem) &&
+                      describe_own(source, what, problem) &&
                       bag_source_open_projection(&source->features[0], NULL, problem) &&
                       fits_memory(source, problem);
     source->table_fingerprint = hash_table(source);
@@ -443,6 +455,7 @@ static bool open_feature(const struct bag_feature_config *named,
     feature->table = table;
     bag_config_pooling(table->model, named, &pooling);
     return bag_source_complete_rules(feature, &pooling, what, problem) &&
+           bag_source_check_feature_part(feature, what, problem) &&
            bag_source_open_projection(feature, named, problem);
 }
 

@@ -40,8 +40,9 @@
     "{\"features\": [{\"name\": \"history\", \"model\": \"example\", \"reduction\": \"mean\"}," \
     " {\"name\": \"user\", \"model\": \"example\"}, {\"name\": \"ad\", \"model\": \"items\"}]}"
 
-/* Fill so many rows of so many elements, of which the demo's tables have one number each. */
-typedef void bag_demo_maker(float *rows, size_t num_rows, size_t row_elements);
+/* Fill so many columns of so many rows. */
+typedef void bag_demo_maker(float *rows, size_t first_row, size_t num_rows, size_t first_column,
+                            size_t num_columns);
 bag_demo_maker bag_demo_example, bag_demo_items;
 
 /* The name of a table model's output, and of the one that holds a collection's features side by
@@ -94,6 +95,9 @@ struct bag_source {
     struct bag_table table; /* as the kernels will see it; it has no rows yet */
     uint32_t rank;          /* of the table; the first dimension is its rows */
     int64_t shape[BAG_MAX_RANK];
+    struct bag_table_memory own; /* what of it is loaded, without memory: all of it, or a part, by
+                                    keys with the most rows that it may have */
+    struct bag_table_file default_file; /* the default row of a part by rows that keeps one */
 
     struct bag_feature_source *features; /* owned; a model of a table has one */
     size_t num_features;
@@ -156,6 +160,10 @@ struct bag_stored_table *bag_source_load(const struct bag_source *source,
                                          const struct bag_load_options *options,
                                          struct bag_problem *problem);
 
+/* Builds the index of its keys alone; memory->index is to be freed. */
+bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
+                          struct bag_table_memory *memory, struct bag_problem *problem);
+
 /* Whether a table's keys hold what the rules need of them, once they are loaded: a configured
  * default_index. `what` begins messages. */
 bool bag_source_check_keys(const struct bag_rules *rules, const struct bag_table_memory *memory,
@@ -187,6 +195,22 @@ static inline bool bag_source_is_collection(const struct bag_source *source)
 {
     return !source->model->path;
 }
+
+/* ---- parts (part.c): private to server/tables --------------------------------------------------
+ */
+
+/* Sets what of the table is loaded, and of its files what is read, once the model's own rules are
+ * complete. */
+bool bag_source_describe_own(struct bag_source *source, struct bag_problem *problem);
+
+/* Whether a part has the rows that a feature needs beside those that are asked for. */
+bool bag_source_check_feature_part(const struct bag_feature_source *feature, const char *what,
+                                   struct bag_problem *problem);
+
+/* Reads the rows of a part; `kept` are those of a part by keys. */
+bool bag_part_load(const struct bag_source *source, const struct bag_part_rows *kept,
+                   const struct bag_load_options *options, struct bag_table_memory *memory,
+                   struct bag_problem *problem);
 
 /* ---- rules and projections (source_rules.c): private to server/tables ---------------------------
  */

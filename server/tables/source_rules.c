@@ -65,6 +65,11 @@ bool bag_source_open_projection(struct bag_feature_source *source,
     const char *matrix = bag_config_projection(source->table->model, feature, &bias);
     if (!matrix)
         return true;
+    if (source->table->model->part.of)
+        return bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
+                               "%s: a projection is of sums over all parts of a table, and model "
+                               "'%s' has a part of one",
+                               matrix, source->table->model->name);
     source->projection = calloc(1, sizeof *source->projection);
     if (!source->projection)
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "%s: not enough memory", matrix);

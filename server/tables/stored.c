@@ -71,9 +71,12 @@ size_t bag_source_read_bytes(const struct bag_source *source)
 }
 
 /* Maps or reads the elements. */
-static bool bring_elements(const struct bag_source *source, const struct bag_load_options *options,
-                           struct bag_table_memory *memory, struct bag_problem *problem)
+static bool bring_elements(const struct bag_source *source, const struct bag_part_rows *kept,
+                           const struct bag_load_options *options, struct bag_table_memory *memory,
+                           struct bag_problem *problem)
 {
+    if (!source->maps && bag_table_is_part(&source->own))
+        return bag_part_load(source, kept, options, memory, problem);
     if (!source->maps)
         return bag_table_load_parts(source->files, source->num_files,
                                     (size_t)source->model->spare_rows, options, memory, problem);
@@ -88,31 +91,98 @@ static bool bring_elements(const struct bag_source *source, const struct bag_loa
     return true;
 }
 
-/* Elements and then keys. */
-static bool read_table(const struct bag_source *source, const struct bag_load_options *options,
-                       struct bag_table_memory *memory, struct bag_problem *problem)
+static bool is_by_keys(const struct bag_source *source)
+{
+    return bag_table_is_part(&source->own) && source->own.part.by == BAG_PART_KEYS;
+}
+
+static bool bring_keys(const struct bag_source *source, const struct bag_part_rows *kept,
+                       const struct bag_load_options *options, struct bag_table_memory *memory,
+                       struct bag_problem *problem)
 {
     struct key_progress keys = {options, element_bytes(source)};
-    if (!bring_elements(source, options, memory, problem))
+    if (kept)
+        return bag_part_rows_index(kept, options->threads, on_keys_progress, &keys, memory,
+                                   problem);
+    return !bag_source_is_keyed(source) ||
+           bag_table_load_keys(source->key_files, source->num_key_files, options->threads,
+                               on_keys_progress, &keys, memory, problem);
+}
+
+bool bag_source_load_keys(const struct bag_source *source, unsigned threads,
+                          struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    const struct bag_load_options options = {.threads = threads};
+    struct bag_part_rows kept;
+    if (!is_by_keys(source))
+        return bring_keys(source, NULL, &options, memory, problem);
+    if (!bag_part_rows_find(source->key_files, source->num_key_files, &source->own, &kept, problem))
         return false;
-    if (!bag_source_is_keyed(source) ||
-        bag_table_load_keys(source->key_files, source->num_key_files, options->threads,
-                            on_keys_progress, &keys, memory, problem))
+    bool ok = bring_keys(source, &kept, &options, memory, problem);
+    bag_part_rows_free(&kept);
+    return ok;
+}
+
+/* Elements and then keys. */
+static bool read_both(const struct bag_source *source, const struct bag_part_rows *kept,
+                      const struct bag_load_options *options, struct bag_table_memory *memory,
+                      struct bag_problem *problem)
+{
+    if (!bring_elements(source, kept, options, memory, problem))
+        return false;
+    if (bring_keys(source, kept, options, memory, problem))
         return true;
     bag_table_unload(memory);
     return false;
 }
 
+/* Of a part by keys it is to be seen first which rows it has. */
+static bool read_table(const struct bag_source *source, const struct bag_load_options *options,
+                       struct bag_table_memory *memory, struct bag_problem *problem)
+{
+    struct bag_part_rows kept;
+    if (!is_by_keys(source))
+        return read_both(source, NULL, options, memory, problem);
+    if (!bag_part_rows_find(source->key_files, source->num_key_files, &source->own, &kept, problem))
+        return false;
+    bool ok = read_both(source, &kept, options, memory, problem);
+    bag_part_rows_free(&kept);
+    return ok;
+}
+
 static bool make_table(const struct bag_source *source, struct bag_table_memory *memory,
                        struct bag_problem *problem)
 {
-    if (!bag_table_create(source->table.dtype, source->rank, source->shape, memory, problem))
+    *memory = source->own;
+    if (!bag_table_allocate(memory, problem))
         return false;
-    source->make(memory->mapping, (size_t)source->table.num_rows, source->table.row_elements);
+    const size_t rows = (size_t)memory->shape[0], columns = memory->table.row_elements;
+    float *made = memory->mapping;
+    if (!made)
+        return true;
+    source->make(made, (size_t)memory->first_row, rows, memory->first_column, columns);
+    if (memory->table.num_rows > memory->shape[0])
+        source->make(made + rows * columns, (size_t)memory->kept_default, 1, memory->first_column,
+                     columns);
     return true;
 }
 
-/* The elements are those of the file; what they stand for, the source knows. */
+/* What the rows stand for, the source knows; how many a part by keys has was seen in the files. */
+static void describe(const struct bag_table_memory *own, struct bag_table_memory *memory)
+{
+    const struct bag_table_memory read = *memory;
+    *memory = *own;
+    memory->table.rows = read.table.rows;
+    memory->mapping = read.mapping;
+    memory->mapping_bytes = read.mapping_bytes;
+    memory->huge_bytes = read.huge_bytes;
+    memory->map = read.map;
+    memory->index = read.index;
+    memory->keys_dtype = read.keys_dtype;
+    if (bag_table_is_part(own) && own->part.by == BAG_PART_KEYS)
+        memory->table.num_rows = memory->shape[0] = read.shape[0];
+}
+
 struct bag_stored_table *bag_source_load(const struct bag_source *source,
                                          const struct bag_load_options *options,
                                          struct bag_problem *problem)
@@ -124,10 +194,7 @@ struct bag_stored_table *bag_source_load(const struct bag_source *source,
     if (!(source->make ? make_table(source, &memory, problem)
                        : read_table(source, options, &memory, problem)))
         return NULL;
-    const void *rows = memory.table.rows;
-    memory.table = source->table;
-    memory.table.rows = rows;
-    memcpy(memory.shape, source->shape, sizeof memory.shape);
+    describe(&source->own, &memory);
     struct bag_stored_table *stored = bag_stored_table_make(&memory, source->table_fingerprint);
     if (stored)
         return stored;

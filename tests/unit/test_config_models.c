@@ -157,6 +157,7 @@ static void test_defaults_of_a_model(void **state)
 #define BAG_NOT_SET_CHOICE_MISSING(member)      assert_int_equal(model->member, BAG_MISSING_COUNT);
 #define BAG_NOT_SET_KEY(member)
 #define BAG_NOT_SET_SHAPE(member) assert_int_equal(model->member.rank, 0);
+#define BAG_NOT_SET_PART(member)  assert_int_equal(model->member.of, 0);
 #define BAG_NOT_SET_COUNT(member)
 #define BAG_NOT_SET_FILE(member) assert_null(model->member);
 #define BAG_NOT_SET_TEXT(member) assert_null(model->member);
@@ -198,6 +199,7 @@ static void test_switches(void **state)
 #define BAG_SWITCH_CHOICE_MISSING(member, key)
 #define BAG_SWITCH_KEY(member, key)
 #define BAG_SWITCH_SHAPE(member, key)
+#define BAG_SWITCH_PART(member, key)
 #define BAG_SWITCH_COUNT(member, key)
 #define BAG_SWITCH_FILE(member, key)
 #define BAG_SWITCH_TEXT(member, key)
@@ -294,6 +296,51 @@ static void test_sources(void **state)
                  bad[i][0] == '[' ? "[...]" : bad[i]);
         entry(fixture, keys, rejection);
     }
+}
+
+static void test_parts(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const bad[] = {"{\"by\": \"rows\", \"index\": 3, \"of\": 3}",
+                                      "{\"by\": \"rows\", \"index\": 0, \"of\": 0}",
+                                      "{\"by\": \"rows\", \"index\": 0, \"of\": 4097}",
+                                      "{\"by\": \"rows\", \"index\": -1, \"of\": 3}",
+                                      "{\"by\": \"rows\", \"index\": 0.5, \"of\": 3}",
+                                      "{\"by\": \"rows\", \"index\": 1e300, \"of\": 1e300}",
+                                      "{\"by\": \"rows\", \"index\": \"0\", \"of\": 3}",
+                                      "{\"by\": \"row\", \"index\": 0, \"of\": 3}",
+                                      "{\"by\": \"rows \", \"index\": 0, \"of\": 3}",
+                                      "{\"by\": 1, \"index\": 0, \"of\": 3}",
+                                      "{\"by\": \"rows\", \"of\": 3}",
+                                      "{\"by\": \"rows\", \"index\": 0, \"of\": 3, \"at\": 1}",
+                                      "{}",
+                                      "\"rows 0 of 3\"",
+                                      "[0, 3]"};
+    char keys[160], rejection[320];
+    entry(fixture, "\"part\": {\"by\": \"keys\", \"index\": 4095, \"of\": 4096}", NULL);
+    assert_int_equal(fixture->config.models[0].part.by, BAG_PART_KEYS);
+    assert_int_equal(fixture->config.models[0].part.index, 4095);
+    assert_int_equal(fixture->config.models[0].part.of, 4096);
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        snprintf(keys, sizeof keys, "\"part\": %s", bad[i]);
+        snprintf(
+            rejection, sizeof rejection,
+            "part %s in model 'items': must be {\"by\": WAY, \"index\": I, \"of\": N}: columns, "
+            "rows or keys, N from 1 to 4096, I from 0 to N - 1; as a text rows 0 of 3",
+            bad[i][0] == '['   ? "[...]"
+            : bad[i][0] == '{' ? "{...}"
+                               : bad[i]);
+        entry(fixture, keys, rejection);
+    }
+    bag_config_free(&fixture->config);
+    bag_config_init(&fixture->config);
+    FLAGS(fixture, NULL, "--table", "a=x.npy,part=columns 1 of 2");
+    assert_int_equal(fixture->config.models[0].part.by, BAG_PART_COLUMNS);
+    assert_int_equal(fixture->config.models[0].part.index, 1);
+    assert_int_equal(fixture->config.models[0].part.of, 2);
+    uint64_t hash = bag_model_config_hash_files(&fixture->config.models[0]);
+    fixture->config.models[0].part.index = 0;
+    assert_true(hash != bag_model_config_hash_files(&fixture->config.models[0]));
 }
 
 /* --table NAME=PATH#TENSOR,key=value */
@@ -410,19 +457,13 @@ static void test_config_of_a_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_names),
-        TEST(test_versions),
-        TEST(test_doubles),
-        TEST(test_many_names),
-        TEST(test_missing_keys),
-        TEST(test_switches),
-        TEST(test_words_of_keys),
-        TEST(test_defaults_of_a_model),
-        TEST(test_words),
-        TEST(test_indices),
-        TEST(test_sources),
-        TEST(test_keys_of_a_flag),
-        TEST(test_config_of_a_folder),
+        TEST(test_names),          TEST(test_versions),
+        TEST(test_doubles),        TEST(test_many_names),
+        TEST(test_missing_keys),   TEST(test_switches),
+        TEST(test_words_of_keys),  TEST(test_defaults_of_a_model),
+        TEST(test_words),          TEST(test_indices),
+        TEST(test_sources),        TEST(test_parts),
+        TEST(test_keys_of_a_flag), TEST(test_config_of_a_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ static void makes_the_table_of_the_examples(void **state)
     static const float expected[10] = {-0.2f, -0.6f, -0.1f, -0.4f, -1.9f,
                                        -1.8f, -1.0f, 1.5f,  0.8f,  -0.7f};
     float rows[10] = {0};
-    bag_demo_example(rows, 5, 2);
+    bag_demo_example(rows, 0, 5, 0, 2);
     assert_memory_equal(rows, expected, sizeof expected);
 }
 
@@ -22,7 +22,7 @@ static float *make_items(void)
 {
     float *rows = malloc(sizeof(float[BAG_DEMO_ITEMS_ROWS][BAG_DEMO_ITEMS_COLUMNS]));
     assert_non_null(rows);
-    bag_demo_items(rows, BAG_DEMO_ITEMS_ROWS, BAG_DEMO_ITEMS_COLUMNS);
+    bag_demo_items(rows, 0, BAG_DEMO_ITEMS_ROWS, 0, BAG_DEMO_ITEMS_COLUMNS);
     return rows;
 }
 

@@ -25,6 +25,7 @@ static struct bag_npy describe(enum bag_dtype dtype, bool swap, bool fortran_ord
     npy.data_bytes = npy.count * bag_dtypes[dtype].bytes;
     npy.num_columns = npy.fortran_order ? npy.row_elements : 1;
     npy.column_elements = npy.fortran_order ? (size_t)shape[0] : npy.count;
+    npy.column_stride = npy.column_elements;
     return npy;
 }
 

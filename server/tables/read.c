@@ -1,0 +1,312 @@
+/* The elements of a file are read by several threads, in large tiles; see load.h.
+ *
+ * A file in C order is split into blocks. Of a column-major one a tile takes a range of as many
+ * columns as fit: so each reader writes whole rows, and the table's cache lines are filled at once
+ * instead of once per column. Where rows go through a sink, a tile has whole rows. */
+#include "load.h"
+#include "server/memory/memory.h"
+#include "server/system/crew.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define TILE_BYTES ((size_t)8 << 20)
+/* The least that is read at one place, however many columns there are. */
+#define RUN_BYTES ((size_t)64 << 10)
+/* At a rate, one call reads what that allows in such a part of a second: so progress shows, and
+ * cancelling is seen soon. */
+#define PIECES_PER_S 10
+
+#define NS_PER_S   1000000000
+#define MAX_NAP_NS (NS_PER_S / 20)
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+struct tiling {
+    size_t elements; /* of each column in a tile */
+    size_t columns;  /* in a tile */
+    size_t down;     /* tiles along a column */
+    size_t count;    /* of all tiles */
+    size_t bytes;    /* of the largest tile */
+};
+
+static size_t within(size_t value, size_t low, size_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* For a file with at least one element. */
+static struct tiling tiling_of(const struct bag_npy *npy)
+{
+    struct tiling tiling;
+    size_t element_bytes = bag_dtypes[npy->dtype].bytes;
+    size_t fitting = TILE_BYTES / element_bytes;
+    tiling.elements = within(fitting / npy->num_columns, RUN_BYTES / element_bytes, fitting);
+    tiling.elements = within(tiling.elements, 1, npy->column_elements);
+    tiling.columns = within(fitting / tiling.elements, 1, npy->num_columns);
+    tiling.down = (npy->column_elements + tiling.elements - 1) / tiling.elements;
+    tiling.count = tiling.down * ((npy->num_columns + tiling.columns - 1) / tiling.columns);
+    tiling.bytes = tiling.elements * tiling.columns * element_bytes;
+    return tiling;
+}
+
+/* Elements of a row that follow each other in the file. */
+static size_t run_of_row(const struct bag_npy *npy)
+{
+    return npy->fortran_order ? 1 : npy->row_elements;
+}
+
+/* The same with whole rows in each tile, at most so many. */
+static struct tiling row_tiling_of(const struct bag_npy *npy, size_t most_rows)
+{
+    struct tiling tiling = {.columns = npy->num_columns};
+    size_t row_bytes = npy->row_elements * bag_dtypes[npy->dtype].bytes;
+    size_t rows = within(TILE_BYTES / row_bytes, 1, within(most_rows, 1, (size_t)npy->shape[0]));
+    tiling.elements = rows * run_of_row(npy);
+    tiling.down = tiling.count = (npy->column_elements + tiling.elements - 1) / tiling.elements;
+    tiling.bytes = rows * row_bytes;
+    return tiling;
+}
+
+static struct bag_npy_tile tile_at(const struct bag_npy *npy, const struct tiling *tiling,
+                                   size_t index)
+{
+    struct bag_npy_tile tile;
+    tile.first = index % tiling->down * tiling->elements;
+    tile.count = within(tiling->elements, 1, npy->column_elements - tile.first);
+    tile.first_column = index / tiling->down * tiling->columns;
+    tile.num_columns = within(tiling->columns, 1, npy->num_columns - tile.first_column);
+    return tile;
+}
+
+/* ---- the readers' common state --------------------------------------------------------------- */
+
+/* Lives on the stack of the thread that reads, which outlives the readers. */
+struct reading {
+    /* Set before the readers start. */
+    int fd;
+    const struct bag_npy *npy;
+    struct tiling tiling;
+    size_t piece_bytes;  /* of one call */
+    unsigned char *rows; /* where they go; NULL: to the sink */
+    const struct bag_rows_sink *sink;
+    const struct bag_load_options *options;
+    uint32_t *crc32; /* of the elements: the XOR of parts, atomic; NULL: not wanted */
+
+    struct bag_crew crew; /* whose lock guards what follows; it counts bytes */
+    size_t next_tile;
+    uint64_t next_ns; /* when the next piece may be read; on the monotonic clock */
+};
+
+static bool is_cancelled(const struct reading *reading)
+{
+    const atomic_bool *cancelled = reading->options->cancelled;
+    return cancelled && atomic_load_explicit(cancelled, memory_order_relaxed);
+}
+
+/* In naps, so that cancelling need not wait. */
+static void sleep_until(const struct reading *reading, uint64_t at_ns)
+{
+    for (uint64_t now; (now = uv_hrtime()) < at_ns && !is_cancelled(reading);) {
+        uint64_t nap_ns = at_ns - now < MAX_NAP_NS ? at_ns - now : MAX_NAP_NS;
+        nanosleep(&(struct timespec){.tv_nsec = (long)nap_ns}, NULL);
+    }
+}
+
+/* Waits until so many bytes may be read, so that all readers keep to their bytes per second. */
+static void take_turn(struct reading *reading, size_t bytes)
+{
+    double rate = (double)reading->options->bytes_per_second;
+    uint64_t at_ns = 0, now_ns = uv_hrtime();
+    if (reading->options->bytes_per_second) {
+        pthread_mutex_lock(&reading->crew.lock);
+        at_ns = reading->next_ns > now_ns ? reading->next_ns : now_ns;
+        reading->next_ns = at_ns + (uint64_t)((double)bytes / rate * NS_PER_S);
+        pthread_mutex_unlock(&reading->crew.lock);
+    }
+    sleep_until(reading, at_ns);
+}
+
+static size_t piece_bytes_of(const struct bag_load_options *options)
+{
+    if (!options->bytes_per_second)
+        return TILE_BYTES;
+    return within(options->bytes_per_second / PIECES_PER_S, RUN_BYTES, TILE_BYTES);
+}
+
+static bool next_tile(struct reading *reading, struct bag_npy_tile *tile)
+{
+    pthread_mutex_lock(&reading->crew.lock);
+    bool more = !reading->crew.failed && reading->next_tile < reading->tiling.count;
+    if (more)
+        *tile = tile_at(reading->npy, &reading->tiling, reading->next_tile++);
+    pthread_mutex_unlock(&reading->crew.lock);
+    return more;
+}
+
+/* ---- one reader ------------------------------------------------------------------------------ */
+
+static void add_crc32(const struct reading *reading, size_t first, size_t elements,
+                      const unsigned char *bytes)
+{
+    size_t element_bytes = bag_dtypes[reading->npy->dtype].bytes;
+    size_t behind = reading->npy->data_bytes - (first + elements) * element_bytes;
+    if (reading->crc32)
+        __atomic_fetch_xor(reading->crc32,
+                           bag_npz_crc32_part(bytes, elements * element_bytes, behind),
+                           __ATOMIC_RELAXED);
+}
+
+/* Reads the elements from the file's `first` on, in the file's order. */
+static bool read_run(struct reading *reading, size_t first, size_t elements, unsigned char *out,
+                     struct bag_problem *problem)
+{
+    const unsigned char *start = out;
+    size_t bytes = elements * bag_dtypes[reading->npy->dtype].bytes;
+    off_t at = (off_t)(reading->npy->data_offset + first * bag_dtypes[reading->npy->dtype].bytes);
+    while (bytes > 0) {
+        size_t piece = within(bytes, 1, reading->piece_bytes);
+        take_turn(reading, piece);
+        if (is_cancelled(reading))
+            return bag_problem_set(problem, BAG_ERROR_DRAINING, "it is no longer to be loaded");
+        ssize_t got = pread(reading->fd, out, piece, at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return bag_problem_set(problem, BAG_ERROR_FILE, "reading at byte %lld failed: %s",
+                                   (long long)at, strerror(errno));
+        if (got == 0)
+            return bag_problem_set(problem, BAG_ERROR_FILE,
+                                   "the file shrank to %lld bytes while it was read; publish a "
+                                   "table by renaming a complete file",
+                                   (long long)at);
+        out += got;
+        at += got;
+        bytes -= (size_t)got;
+        bag_crew_did(&reading->crew, (size_t)got);
+    }
+    add_crc32(reading, first, elements, start);
+    return true;
+}
+
+/* Column after column; one run where the tile holds its columns whole. */
+static bool read_tile(struct reading *reading, struct bag_npy_tile tile, unsigned char *out,
+                      struct bag_problem *problem)
+{
+    size_t column_elements = reading->npy->column_elements;
+    size_t stride = reading->npy->column_stride;
+    size_t first = tile.first_column * stride + tile.first;
+    if (tile.count == column_elements && stride == column_elements)
+        return read_run(reading, first, tile.num_columns * tile.count, out, problem);
+    size_t run_bytes = tile.count * bag_dtypes[reading->npy->dtype].bytes;
+    for (size_t i = 0; i < tile.num_columns; i++)
+        if (!read_run(reading, first + i * stride, tile.count, out + i * run_bytes, problem))
+            return false;
+    return true;
+}
+
+static bool read_into_place(struct reading *reading, struct bag_problem *problem)
+{
+    struct bag_npy_tile tile;
+    size_t element_bytes = bag_dtypes[reading->npy->dtype].bytes;
+    while (next_tile(reading, &tile))
+        if (!read_tile(reading, tile, reading->rows + tile.first * element_bytes, problem))
+            return false;
+    return true;
+}
+
+static bool read_and_place(struct reading *reading, struct bag_problem *problem)
+{
+    struct bag_npy_tile tile;
+    bool ok = true;
+    unsigned char *block = bag_memory_map(reading->tiling.bytes, problem);
+    if (!block)
+        return false;
+    while (ok && next_tile(reading, &tile)) {
+        ok = read_tile(reading, tile, block, problem);
+        if (ok)
+            bag_npy_place(reading->npy, tile, block, reading->rows);
+    }
+    bag_memory_unmap(block, reading->tiling.bytes);
+    return ok;
+}
+
+/* Rows of a tile, in the table's order; `rows` is where they are turned, if need be. */
+static bool sink_tile(struct reading *reading, struct bag_npy_tile tile, const unsigned char *block,
+                      unsigned char *rows, struct bag_problem *problem)
+{
+    const struct bag_rows_sink *sink = reading->sink;
+    size_t run = run_of_row(reading->npy), first_row = tile.first / run;
+    if (bag_npy_is_plain(reading->npy))
+        return sink->put(sink->context, first_row, tile.count / run, block, problem);
+    tile.first = 0;
+    bag_npy_place(reading->npy, tile, block, rows);
+    return sink->put(sink->context, first_row, tile.count / run, rows, problem);
+}
+
+static bool read_and_sink(struct reading *reading, struct bag_problem *problem)
+{
+    struct bag_npy_tile tile;
+    size_t bytes = reading->tiling.bytes;
+    unsigned char *block = bag_memory_map(bytes, problem), *rows = NULL;
+    bool ok = block && (bag_npy_is_plain(reading->npy) || (rows = bag_memory_map(bytes, problem)));
+    while (ok && next_tile(reading, &tile))
+        ok = read_tile(reading, tile, block, problem) &&
+             sink_tile(reading, tile, block, rows, problem);
+    if (block)
+        bag_memory_unmap(block, bytes);
+    if (rows)
+        bag_memory_unmap(rows, bytes);
+    return ok;
+}
+
+static bool run_reader(void *context, struct bag_problem *problem)
+{
+    struct reading *reading = context;
+    if (reading->sink)
+        return read_and_sink(reading, problem);
+    return bag_npy_is_plain(reading->npy) ? read_into_place(reading, problem)
+                                          : read_and_place(reading, problem);
+}
+
+/* On the thread that waits for the readers. */
+static void tell_progress(void *context, size_t done_bytes)
+{
+    const struct reading *reading = context;
+    if (reading->options->progress)
+        reading->options->progress(reading->options->context, done_bytes, reading->npy->data_bytes);
+}
+
+static bool run_readers(struct reading *reading, struct bag_problem *problem)
+{
+    unsigned wanted = (unsigned)within(reading->options->threads, 1, reading->tiling.count);
+    reading->piece_bytes = piece_bytes_of(reading->options);
+    bag_crew_init(&reading->crew);
+    bool ok = bag_crew_run(&reading->crew, wanted, run_reader, tell_progress, reading, problem);
+    bag_crew_free(&reading->crew);
+    return ok;
+}
+
+bool bag_read_elements(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
+                       void *rows, uint32_t *crc32, struct bag_problem *problem)
+{
+    struct reading reading = {
+        .fd = fd, .npy = npy, .rows = rows, .options = options, .crc32 = crc32};
+    if (npy->count == 0)
+        return true;
+    reading.tiling = tiling_of(npy);
+    return run_readers(&reading, problem);
+}
+
+bool bag_read_rows(int fd, const struct bag_npy *npy, const struct bag_load_options *options,
+                   const struct bag_rows_sink *sink, uint32_t *crc32, struct bag_problem *problem)
+{
+    struct reading reading = {
+        .fd = fd, .npy = npy, .sink = sink, .options = options, .crc32 = crc32};
+    if (npy->count == 0)
+        return true;
+    reading.tiling = row_tiling_of(npy, sink->most_rows);
+    return run_readers(&reading, problem);
+}
