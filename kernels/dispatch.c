@@ -10,8 +10,10 @@
 #include <cpuid.h>
 #endif
 
-const struct bag_kernels bag_generic_kernels = {.ids_valid = bag_ref_ids_valid,
-                                                .find_keys = bag_ref_keys_find};
+const struct bag_kernels bag_generic_kernels = {.ids_in_range = bag_ref_ids_in_range,
+                                                .ids_ascend = bag_ref_ids_ascend,
+                                                .find_keys = bag_ref_keys_find,
+                                                .far = 1};
 
 /* NULL where this build has none. */
 static const struct bag_kernels *const kernels_of[BAG_ISA_COUNT] = {

@@ -147,49 +147,68 @@ struct bag_ids {
     bool wide; /* int64 */
 };
 
+/* What is done with the rows of a bag. GENERAL also tests which entries stay, and does max. */
+enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_COUNT };
+
+struct bag_block; /* pool_block.h */
+
+typedef void bag_block_fn(const struct bag_block *block);
+typedef bool bag_singles_fn(const struct bag_block *block);
+
+/* The kernels for some columns of a table, of the instruction set in use when they are chosen. */
+struct bag_kernel_choice {
+    bag_block_fn *pool[BAG_MODE_COUNT];
+    bag_singles_fn *singles[BAG_MODE_COUNT]; /* for bags of one entry; NULL: there is none */
+};
+
 /* How the kernels walk through a table's rows. */
 struct bag_row_walk {
     size_t row_bytes, codes_at, params_at; /* of a row, and in it */
-    size_t ahead;     /* so many rows are prefetched before they are summed, of far tables more */
-    uint8_t kind;     /* enum bag_row_kind */
-    bool is_far;      /* beyond the caches that need no prefetching; */
-    bool is_near;     /* and not beyond the near ones */
-    bool straddles;   /* a row may lie in one more line than its bytes fill */
-    bool has_params;  /* there are scale and bias */
-    bool half_params; /* they are f16 */
+    size_t ahead; /* so many rows are prefetched before they are summed; SIZE_MAX: none are */
+    struct bag_kernel_choice whole; /* for all columns */
+    uint8_t kind;                   /* enum bag_row_kind */
+    bool is_far;                    /* beyond the caches that need no prefetching; */
+    bool is_near;                   /* and not beyond the near ones */
+    bool straddles;                 /* a row may lie in one more line than its bytes fill */
+    bool has_params;                /* there are scale and bias */
+    bool half_params;               /* they are f16 */
 };
 
 /* A checked call. Filled by bag_pool_check; it borrows the table's rows and the tensors' data. */
 struct bag_pool_args {
+    /* As the plan has it, but for what is said of requests: */
     struct bag_table table;
     struct bag_row_walk walk;
-    enum bag_form form;
     enum bag_reduction reduction;
     enum bag_dtype output_dtype;
-    size_t num_bags;
-    size_t result_bytes; /* num_bags * row_elements * bytes of output_dtype */
-    size_t bag_stride;   /* bytes from one bag of the result to the next: as the check leaves it,
-                            those of a bag; the caller may make it larger */
-    struct bag_ids indices;
-    struct bag_ids groups;        /* offsets or segment_ids; unused for packed */
-    size_t bag_length;            /* packed: indices per bag */
-    const void *weights;          /* one per index, any alignment; NULL: none */
-    enum bag_dtype weights_dtype; /* the table's, or BAG_F32 of any float table */
-    int64_t default_row;          /* -1: zeros */
-    int64_t padding_row;          /* -1: none; BAG_ROW_PADDING once bag_keys_resolve has run */
+    size_t element_bytes; /* of the result */
+    size_t bag_stride;    /* bytes from one bag of the result to the next: as the check leaves
+                             it, those of a bag; the caller may make it larger */
+    const void *weights;  /* one per index, any alignment; NULL: none */
+    enum bag_dtype weights_dtype; /* the table's, or of requests BAG_F32 of any float table */
+    bool divides;                 /* sums are divided: mean and sqrtn */
+    bool is_general;              /* whatever the request, the general mode is needed */
     bool skip_outside;            /* entries with an index outside the table leave the bag */
     bool prunes;                  /* those with a negative one are said to be pruned */
     bool keyed;                   /* the indices were keys: those outside are missing ones */
-    const uint8_t *replaced;      /* 1 for each entry that was outside or missing, and has another
-                                     row now; NULL: not known. Only to explain a result */
     bool skip_unweighted;         /* entries whose weight is not above zero leave the bag */
     bool unsorted;                /* segments: bag_pool_sort must run before bag_pool_run */
-    size_t element_bytes;         /* of the result */
-    bool divides;                 /* sums are divided: mean and sqrtn */
     bool streams;                 /* the result is written past the caches, where its bags have no
                                      gaps and are not too long; for the caller to set */
     bool partial;                 /* the result is a part's, see partial.h; */
     uint8_t whole_reduction;      /* of the whole: enum bag_reduction */
+    int64_t default_row;          /* -1: zeros */
+    int64_t padding_row;          /* -1: none; BAG_ROW_PADDING once bag_keys_resolve has run */
+    const uint8_t *replaced;      /* 1 for each entry that was outside or missing, and has another
+                                     row now; NULL: not known. Only to explain a result */
+
+    /* Of each request: */
+    struct bag_ids indices;
+    struct bag_ids groups; /* offsets or segment_ids; unset for packed */
+    enum bag_form form;
+    size_t num_bags;
+    size_t result_bytes; /* num_bags * row_elements * bytes of output_dtype */
+    size_t bag_length;   /* packed: indices per bag */
 };
 
 /* What a table and its rules settle of every call. It borrows the table's rows. */
@@ -240,7 +259,13 @@ static inline struct bag_range bag_range_all(const struct bag_pool_args *args)
 /* Prefetches the rows of a checked call of few indices, and nothing where that gains nothing: they
  * are on their way while other calls are checked. `alone`: there are no others. To be called soon
  * before bag_pool_run, on the same processor; it changes no result. */
-void bag_pool_prefetch(const struct bag_pool_args *args, bool alone);
+void bag_pool_prefetch_far(const struct bag_pool_args *args, bool alone);
+
+static inline void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
+{
+    if (args->walk.is_far)
+        bag_pool_prefetch_far(args, alone);
+}
 
 /* Pools a range. `out` is the start of the whole result, [num_bags, row_elements] of output_dtype
  * with a bag every bag_stride bytes, at any alignment; the gaps between bags are not written,

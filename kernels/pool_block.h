@@ -14,35 +14,26 @@
 /* The most bags of one block: bounds fit a small array on the stack. */
 #define BAG_BLOCK_BAGS 256
 
-/* Prefetching rows into the second cache: how far ahead. Out-of-order execution hides the latency
- * of the nearest caches by itself, and prefetching only costs there; beyond, the rows of the next
- * bags are prefetched while this one is summed. */
-struct bag_fetch {
-    size_t ahead;   /* entries */
-    size_t end;     /* entries before this one have another one `ahead` of them */
-    bool near;      /* the table is in the near caches */
-    bool straddles; /* a row may lie in one more line than its bytes fill: that of its last byte */
-};
-
 struct bag_block {
     const struct bag_pool_args *args;
     size_t num_bags;
     const size_t *bounds; /* num_bags + 1; bag i has entries [bounds[i], bounds[i + 1]) */
-    size_t end_entry;     /* of the whole range: entries up to here may be prefetched */
     size_t first_column, end_column;
     char *out; /* row of the block's first bag in the result, from column 0 */
 
-    /* The same for all blocks of a range; not set for the plain C kernel. */
-    size_t num_tiles; /* of the columns; of several all are as wide as the instance says, the last
-                         one overlaps the one before it where the columns do not divide evenly */
-    struct bag_fetch fetch;
+    /* While an entry before this one is summed, the row of the one walk.ahead behind it is
+     * prefetched into the second cache; 0: none. Out-of-order execution hides the latency of the
+     * nearest caches by itself, and prefetching only costs there. */
+    size_t fetch_end;
 };
 
-/* Pools a block: writes the columns [first_column, end_column) of every bag. */
-typedef void bag_block_fn(const struct bag_block *block);
+/* A bag_block_fn pools a block: it writes the columns [first_column, end_column) of every bag. A
+ * bag_singles_fn does so only where all bags have one entry, and returns false where they do not.
+ */
 
-/* Likewise, but only a block whose bags all have one entry: false where they do not. */
-typedef bool bag_singles_fn(const struct bag_block *block);
+/* The kernels for these columns, of the instruction set in use. */
+struct bag_kernel_choice bag_choose_kernels(const struct bag_row_walk *walk, bool divides,
+                                            size_t first_column, size_t end_column);
 
 /* The plain C kernel, for any table: it defines every result. */
 void bag_ref_block(const struct bag_block *block);
@@ -50,10 +41,15 @@ void bag_ref_block(const struct bag_block *block);
 /* Writes bag number `bag` of the block, in which no entry is left: the default row, or zeros. */
 void bag_ref_empty(const struct bag_block *block, size_t bag);
 
-/* Whether all ids are within the bounds. */
-typedef bool bag_ids_fn(const struct bag_ids *ids, const struct bag_id_bounds *bounds);
+/* Whether no id is above `high`, which is at least -1, and none negative unless that is allowed. */
+typedef bool bag_in_range_fn(const void *ids, size_t count, bool wide, int64_t high,
+                             bool any_negative);
 
-bag_ids_fn bag_ref_ids_valid;
+/* Whether no id is negative, and none less than the one before it; there are some. */
+typedef bool bag_ascend_fn(const void *ids, size_t count, bool wide);
+
+bag_in_range_fn bag_ref_ids_in_range;
+bag_ascend_fn bag_ref_ids_ascend;
 
 /* As bag_keys_find. */
 typedef size_t bag_keys_fn(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows);
@@ -66,9 +62,12 @@ struct bag_tile_set;
 
 struct bag_kernels {
     const struct bag_tile_set *sets[BAG_ROW_KIND_COUNT]; /* NULL: the plain C kernel */
-    bag_ids_fn *ids_valid;
+    bag_in_range_fn *ids_in_range;
+    bag_ascend_fn *ids_ascend;
     bag_keys_fn *find_keys;
     const struct bag_kernels *below; /* for rows narrower than a vector; NULL: plain C */
+    size_t far; /* how far ahead the rows of large tables are prefetched: as many times as those of
+                   near ones */
 };
 
 /* Those of other processor families are not linked in. */
@@ -99,10 +98,15 @@ extern struct bag_caches bag_caches;
 /* Whether all ids are within the bounds. */
 static inline bool bag_ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
 {
-    if (ids->count != 1)
-        return bag_kernels_used->ids_valid(ids, bounds);
-    int64_t id = bag_id_at(ids, 0);
-    return id <= bounds->high && (id >= 0 || bounds->any_negative);
+    if (!bounds->ascending)
+        return bag_kernels_used->ids_in_range(ids->data, ids->count, ids->wide, bounds->high,
+                                              bounds->any_negative);
+    if (ids->count == 0)
+        return true;
+    int64_t last = bag_id_at(ids, ids->count - 1);
+    if (last < 0 || last > bounds->high)
+        return false;
+    return ids->count == 1 || bag_kernels_used->ids_ascend(ids->data, ids->count, ids->wide);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -111,35 +115,27 @@ static inline bool bag_ids_valid(const struct bag_ids *ids, const struct bag_id_
  * what every instruction set does alike. A tile is a run of columns whose sums stay in registers
  * over a whole bag. */
 
-/* What is done with the rows of a bag. GENERAL also tests which entries stay, and does max. */
-enum bag_mode { BAG_MODE_PLAIN, BAG_MODE_WEIGHTED, BAG_MODE_GENERAL, BAG_MODE_COUNT };
-
 /* The most vectors of a tile. */
 #define BAG_TILE_VECTORS 16
 
 /* What each row needs, of a block and its args, as a kernel's own copy: its address does not
- * escape, so that writing results cannot change it and it stays in registers. */
+ * escape, so that writing results cannot change it and it stays in registers. What each bag needs
+ * is read where it is. */
 struct bag_rows {
     const struct bag_block *block;
     const struct bag_pool_args *args;
-    const char *ids;    /* of entry 0 */
-    size_t id_bytes;    /* from one id to the next */
-    size_t ahead_bytes; /* to that of the entry that is prefetched meanwhile */
-    const size_t *bounds;
-    size_t num_bags, num_tiles;
-    const char *rows;            /* the codes of the first row: after what precedes them */
-    char *out;                   /* the result of the first bag, from column 0 */
-    size_t row_bytes, out_bytes; /* from one row, or bag of the result, to the next */
-    size_t result_bytes;         /* of one element of the result */
-    size_t first_column, end_column;
+    const char *ids;       /* of entry 0 */
+    size_t id_bytes;       /* from one id to the next */
+    size_t ahead_bytes;    /* to that of the entry that is prefetched meanwhile */
+    const char *fetch_end; /* ids before this one have another one so far behind them */
+    const char *rows;      /* the codes of the first row: after what precedes them */
+    size_t row_bytes;      /* from one row to the next */
     size_t bytes_before;   /* of what precedes the codes */
     size_t last_byte;      /* of a row that is read: of the last column, or of what follows it */
     ptrdiff_t params_at;   /* scale and bias, counted from the row's codes */
     bool has_params;       /* there are any */
     bool half_params;      /* they are f16 */
-    enum bag_dtype result; /* dtype */
-    bool divides, is_mean;
-    struct bag_fetch fetch;
+    bool straddles;        /* a row may lie in one more line than its bytes fill */
 };
 
 /* The last byte of a row that is read, counted from its codes. */
@@ -155,33 +151,23 @@ BAG_LANE struct bag_rows bag_rows_of(const struct bag_block *block, size_t bits)
 {
     const struct bag_pool_args *args = block->args;
     const struct bag_row_walk *walk = &args->walk;
-    size_t id_bytes = args->indices.wide ? sizeof(int64_t) : sizeof(int32_t);
-    size_t ahead = block->fetch.end > 0 ? block->fetch.ahead : 0;
+    const unsigned id_shift = 2 + args->indices.wide;
+    const char *ids = args->indices.data;
     return (struct bag_rows){
         .block = block,
         .args = args,
-        .ids = args->indices.data,
-        .id_bytes = id_bytes,
-        .ahead_bytes = ahead * id_bytes,
-        .bounds = block->bounds,
-        .num_bags = block->num_bags,
-        .num_tiles = block->num_tiles,
+        .ids = ids,
+        .id_bytes = (size_t)1 << id_shift,
+        .ahead_bytes = walk->ahead << id_shift,
+        .fetch_end = ids + (block->fetch_end << id_shift),
         .rows = (const char *)args->table.rows + walk->codes_at,
-        .out = block->out,
         .row_bytes = walk->row_bytes,
-        .out_bytes = args->bag_stride,
-        .result_bytes = args->element_bytes,
-        .first_column = block->first_column,
-        .end_column = block->end_column,
         .bytes_before = walk->codes_at,
         .last_byte = bag_last_byte(block, bits),
         .params_at = (ptrdiff_t)walk->params_at - (ptrdiff_t)walk->codes_at,
         .has_params = walk->has_params,
         .half_params = walk->half_params,
-        .result = args->output_dtype,
-        .divides = args->divides,
-        .is_mean = args->reduction == BAG_MEAN,
-        .fetch = block->fetch,
+        .straddles = walk->straddles,
     };
 }
 
@@ -235,9 +221,6 @@ struct bag_tile_set {
     size_t largest_tile; /* vectors of the largest of them */
     size_t bits;         /* of an element */
     size_t lanes;        /* of a vector */
-    unsigned lane_shift; /* its logarithm to base 2 */
-    size_t far;          /* how far ahead the rows of large tables are prefetched: as many times
-                            as those of near ones */
 };
 
 /* Which columns a vector has: those from one on, or every other one of twice as many: some kinds

@@ -109,13 +109,13 @@ check_present_ids(const struct bag_check *check, enum bag_input which, uint32_t 
     return status;
 }
 
-/* An array of ids with `rank` dimensions; an absent tensor is fine. */
+/* An array of ids with `rank` dimensions, which is there. */
 static inline enum bag_status check_ids(const struct bag_check *check, enum bag_input which,
                                         uint32_t rank, enum bag_status wrong_dtype,
                                         enum bag_status wrong_rank)
 {
     const struct bag_tensor *tensor = input(check, which);
-    if (!tensor || ((tensor->dtype == BAG_I32 || tensor->dtype == BAG_I64) && tensor->rank == rank))
+    if ((tensor->dtype == BAG_I32 || tensor->dtype == BAG_I64) && tensor->rank == rank)
         return BAG_STATUS_OK;
     return check_present_ids(check, which, rank, wrong_dtype, wrong_rank);
 }
@@ -145,7 +145,7 @@ static enum bag_status check_segment_count(const struct bag_check *check)
 {
     const struct bag_tensor *ids = input(check, BAG_SEGMENT_IDS);
     size_t num_indices = input(check, BAG_INDICES)->count;
-    if (!ids || ids->count == num_indices)
+    if (ids->count == num_indices)
         return BAG_STATUS_OK;
     return fails(check, (struct bag_fault){.status = BAG_STATUS_SEGMENT_IDS_SHAPE_MISMATCH,
                                            .input = BAG_SEGMENT_IDS,
@@ -161,10 +161,10 @@ static bool takes_weights(const struct bag_check *check, enum bag_dtype dtype)
 }
 
 /* OpenVINO has one index type for a whole operation; a model may insist on that. */
-static enum bag_status check_same_type(const struct bag_check *check)
+static __attribute__((noinline)) enum bag_status check_same_type(const struct bag_check *check)
 {
     enum bag_dtype want = input(check, BAG_INDICES)->dtype;
-    for (int i = 0; check->rules->require_matching_index_types && i < BAG_INPUT_COUNT; i++) {
+    for (int i = 0; i < BAG_INPUT_COUNT; i++) {
         const struct bag_tensor *tensor = input(check, (enum bag_input)i);
         if (i != BAG_PER_SAMPLE_WEIGHTS && tensor && tensor->dtype != want)
             return fails(check, (struct bag_fault){.status = BAG_STATUS_INDEX_TYPE_MISMATCH,
@@ -175,6 +175,18 @@ static enum bag_status check_same_type(const struct bag_check *check)
     return BAG_STATUS_OK;
 }
 
+static __attribute__((noinline)) enum bag_status check_segment_inputs(const struct bag_check *check)
+{
+    enum bag_status status = check_ids(check, BAG_SEGMENT_IDS, 1, BAG_STATUS_SEGMENT_IDS_DTYPE,
+                                       BAG_STATUS_SEGMENT_IDS_RANK);
+    if (status == BAG_STATUS_OK)
+        status = check_segment_count(check);
+    return status == BAG_STATUS_OK
+               ? check_scalar(check, BAG_NUM_SEGMENTS, BAG_STATUS_NUM_SEGMENTS_DTYPE,
+                              BAG_STATUS_NUM_SEGMENTS_NOT_SCALAR)
+               : status;
+}
+
 /* Finds the form, then the first tensor whose type or shape does not fit it. */
 static enum bag_status check_inputs(const struct bag_check *check, enum bag_form *form)
 {
@@ -182,21 +194,17 @@ static enum bag_status check_inputs(const struct bag_check *check, enum bag_form
     if (status == BAG_STATUS_OK)
         status = check_ids(check, BAG_INDICES, *form == BAG_FORM_PACKED ? 2 : 1,
                            BAG_STATUS_INDICES_DTYPE, BAG_STATUS_INDICES_RANK);
-    if (status == BAG_STATUS_OK)
+    if (status == BAG_STATUS_OK && *form == BAG_FORM_OFFSETS)
         status =
             check_ids(check, BAG_OFFSETS, 1, BAG_STATUS_OFFSETS_DTYPE, BAG_STATUS_OFFSETS_RANK);
-    if (status == BAG_STATUS_OK)
-        status = check_ids(check, BAG_SEGMENT_IDS, 1, BAG_STATUS_SEGMENT_IDS_DTYPE,
-                           BAG_STATUS_SEGMENT_IDS_RANK);
-    if (status == BAG_STATUS_OK)
-        status = check_segment_count(check);
-    if (status == BAG_STATUS_OK)
-        status = check_scalar(check, BAG_NUM_SEGMENTS, BAG_STATUS_NUM_SEGMENTS_DTYPE,
-                              BAG_STATUS_NUM_SEGMENTS_NOT_SCALAR);
+    if (status == BAG_STATUS_OK && *form == BAG_FORM_SEGMENTS)
+        status = check_segment_inputs(check);
     if (status == BAG_STATUS_OK)
         status = check_scalar(check, BAG_DEFAULT_INDEX, BAG_STATUS_DEFAULT_INDEX_DTYPE,
                               BAG_STATUS_DEFAULT_INDEX_NOT_SCALAR);
-    return status == BAG_STATUS_OK ? check_same_type(check) : status;
+    return status == BAG_STATUS_OK && check->rules->require_matching_index_types
+               ? check_same_type(check)
+               : status;
 }
 
 static enum bag_dtype wanted_weights(const struct bag_check *check)
@@ -242,7 +250,7 @@ static enum bag_status check_weights(const struct bag_check *check)
 
 static struct bag_ids ids_of(const struct bag_tensor *tensor)
 {
-    return (struct bag_ids){tensor->data, tensor->count, bag_dtypes[tensor->dtype].bytes == 8};
+    return (struct bag_ids){tensor->data, tensor->count, tensor->dtype != BAG_I32};
 }
 
 static int64_t scalar_of(const struct bag_tensor *tensor)
@@ -337,9 +345,9 @@ static int64_t signed_size(size_t size)
 static enum bag_status check_size(const struct bag_check *check, size_t max_result_bytes,
                                   struct bag_pool_args *args)
 {
-    size_t element_bytes = bag_dtypes[args->output_dtype].bytes;
     size_t bag_bytes;
-    bool overflow = __builtin_mul_overflow(check->table->row_elements, element_bytes, &bag_bytes);
+    bool overflow =
+        __builtin_mul_overflow(check->table->row_elements, args->element_bytes, &bag_bytes);
     overflow |= __builtin_mul_overflow(args->num_bags, bag_bytes, &args->result_bytes);
     args->bag_stride = bag_bytes;
     if (!overflow && args->result_bytes <= max_result_bytes)
@@ -370,14 +378,14 @@ static enum bag_status fails_at(const struct bag_check *check, enum bag_status s
 /* The first position at which ids are outside of the bounds or, where that is a fault, decrease. */
 static __attribute__((noinline)) enum bag_status
 find_bad_group(const struct bag_check *check, enum bag_input which, const struct bag_ids *ids,
-               const struct bag_id_bounds *bounds, enum bag_status outside,
-               enum bag_status descending)
+               int64_t high, enum bag_status outside, enum bag_status descending)
 {
-    size_t bad = bag_ids_first_bad(ids, bounds);
+    struct bag_id_bounds bounds = {.high = high, .ascending = descending != BAG_STATUS_OK};
+    size_t bad = bag_ids_first_bad(ids, &bounds);
     int64_t id = bag_id_at(ids, bad);
-    if (id < 0 || id > bounds->high)
-        return fails_at(check, outside, which, ids, bad, 0, bounds->high);
-    return fails_at(check, descending, which, ids, bad, bag_id_at(ids, bad - 1), bounds->high);
+    if (id < 0 || id > high)
+        return fails_at(check, outside, which, ids, bad, 0, high);
+    return fails_at(check, descending, which, ids, bad, bag_id_at(ids, bad - 1), high);
 }
 
 /* Ids that must lie in [0, high] and, where `descending` is a fault, must not decrease. */
@@ -388,7 +396,7 @@ static inline enum bag_status check_groups(const struct bag_check *check, enum b
     struct bag_id_bounds bounds = {.high = high, .ascending = descending != BAG_STATUS_OK};
     if (bag_ids_valid(ids, &bounds))
         return BAG_STATUS_OK;
-    return find_bad_group(check, which, ids, &bounds, outside, descending);
+    return find_bad_group(check, which, ids, high, outside, descending);
 }
 
 static enum bag_status check_offsets(const struct bag_check *check,
@@ -415,6 +423,15 @@ static enum bag_status check_segments(const struct bag_check *check,
                         args->unsorted ? BAG_STATUS_OK : BAG_STATUS_SEGMENT_IDS_NOT_SORTED);
 }
 
+static __attribute__((noinline)) enum bag_status find_bad_index(const struct bag_check *check,
+                                                                const struct bag_ids *ids)
+{
+    struct bag_id_bounds bounds = {.any_negative = check->rules->prune_invalid,
+                                   .high = check->table->num_rows - 1};
+    size_t bad = bag_ids_first_bad(ids, &bounds);
+    return fails_at(check, BAG_STATUS_INDEX_OUT_OF_RANGE, BAG_INDICES, ids, bad, 0, bounds.high);
+}
+
 static enum bag_status check_indices(const struct bag_check *check,
                                      const struct bag_pool_args *args)
 {
@@ -422,11 +439,8 @@ static enum bag_status check_indices(const struct bag_check *check,
                                    .high = check->table->num_rows - 1};
     if (check->rules->keyed || check->rules->missing != BAG_MISSING_ERROR)
         return BAG_STATUS_OK;
-    if (bag_ids_valid(&args->indices, &bounds))
-        return BAG_STATUS_OK;
-    size_t bad = bag_ids_first_bad(&args->indices, &bounds);
-    return fails_at(check, BAG_STATUS_INDEX_OUT_OF_RANGE, BAG_INDICES, &args->indices, bad, 0,
-                    bounds.high);
+    return bag_ids_valid(&args->indices, &bounds) ? BAG_STATUS_OK
+                                                  : find_bad_index(check, &args->indices);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -437,10 +451,11 @@ static void take_inputs(const struct bag_check *check, enum bag_form form,
 {
     const struct bag_rules *rules = check->rules;
     const struct bag_tensor *weights = input(check, BAG_PER_SAMPLE_WEIGHTS);
-    *args = check->plan->args;
+    memcpy(args, &check->plan->args, offsetof(struct bag_pool_args, indices));
     args->form = form;
     args->indices = ids_of(input(check, BAG_INDICES));
-    args->unsorted = rules->unsorted_segments && form == BAG_FORM_SEGMENTS;
+    if (form == BAG_FORM_SEGMENTS)
+        args->unsorted = rules->unsorted_segments;
     if (!weights)
         return;
     args->weights = weights->data;

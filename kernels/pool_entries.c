@@ -11,9 +11,14 @@
 
 /* ---- arrays of ids --------------------------------------------------------------------------- */
 
-bool bag_ref_ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
+bool bag_ref_ids_in_range(const void *ids, size_t count, bool wide, int64_t high, bool any_negative)
 {
-    return ids_valid(ids, bounds);
+    return ids_in_range(ids, count, wide, high, any_negative);
+}
+
+bool bag_ref_ids_ascend(const void *ids, size_t count, bool wide)
+{
+    return ids_ascend(ids, count, wide);
 }
 
 size_t bag_ids_first_bad(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
@@ -101,12 +106,6 @@ size_t bag_count_kept(const struct bag_pool_args *args, size_t first, size_t end
 
 /* ---- bags ------------------------------------------------------------------------------------ */
 
-/* The first entry of a bag that `offsets` names; past the last one, the end of the last bag. */
-static size_t offset_at(const struct bag_pool_args *args, size_t bag)
-{
-    return bag < args->groups.count ? (size_t)bag_id_at(&args->groups, bag) : args->indices.count;
-}
-
 static void copy_offsets(const struct bag_pool_args *args, size_t first_bag, size_t num_bags,
                          size_t *bounds)
 {
@@ -166,7 +165,7 @@ size_t bag_pool_entries_before(const struct bag_pool_args *args, size_t bag)
 {
     switch (args->form) {
     case BAG_FORM_OFFSETS:
-        return args->num_bags == 0 ? 0 : offset_at(args, bag) - offset_at(args, 0);
+        return args->num_bags == 0 ? 0 : bag_offset_at(args, bag) - bag_offset_at(args, 0);
     case BAG_FORM_PACKED:
         return bag * args->bag_length;
     case BAG_FORM_SEGMENTS:

@@ -25,7 +25,7 @@ static inline int64_t bag_id_at(const struct bag_ids *ids, size_t position)
 struct bag_id_bounds {
     bool any_negative; /* negative ids are allowed */
     int64_t high;      /* the largest; at least -1 */
-    bool ascending;    /* none may be less than the one before it */
+    bool ascending;    /* none may be less than the one before it, or negative */
 };
 
 /* The first position whose id is not within the bounds, or ids->count; bag_ids_valid tells faster
@@ -71,6 +71,12 @@ enum bag_entry_status bag_pool_entry_status(const struct bag_pool_args *args, si
 /* The first entry of bag number `bag`, 0 <= bag <= num_bags; the last bag ends where one more would
  * begin. */
 size_t bag_pool_first_entry(const struct bag_pool_args *args, size_t bag);
+
+/* The first entry of a bag of the form OFFSETS; past the last offset, the end of the last bag. */
+static inline size_t bag_offset_at(const struct bag_pool_args *args, size_t bag)
+{
+    return bag < args->groups.count ? (size_t)bag_id_at(&args->groups, bag) : args->indices.count;
+}
 
 /* Fills bounds[0 .. end_bag - first_bag] with the first entries of bags of the result. `*hint` is 0
  * before the first call and carries the search from one run of bags to the next. */

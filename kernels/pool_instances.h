@@ -6,7 +6,7 @@
  *   #define BAG_PAIRED(kind)         whether a kind is summed in pairs of vectors
  *   #define BAG_NARROW_ROWS          1: there are kernels for rows narrower than a vector, too
  *   #define BAG_WHOLE_TILES(X, ...)  X(__VA_ARGS__, n) for rows of n vectors that are one tile
- *   #define BAG_WIDE_TILES(X, ...)   likewise of some kinds, where such tiles pay: pool_run.c
+ *   #define BAG_WIDE_TILES(X, ...)   likewise of some kinds, where such tiles pay: pool_plan.c
  *   #define BAG_SPLIT_TILES(X, ...)  likewise for rows that are split into tiles of n vectors
  *   #define BAG_OTHER_TILES(X, ...)  likewise of the kind whose columns cost the most alone
  *   #define BAG_LARGEST_TILE(X, ...) likewise for the largest such n alone
@@ -302,8 +302,6 @@ BAG_LANE void f64v_store_pair(char *row, size_t column, f64v even, f64v odd)
                     .largest_tile = BAG_LARGEST_TILE(COUNT, vector, kind, PLAIN),                 \
                     .bits = element_bits,                                                         \
                     .lanes = vector##_lanes,                                                      \
-                    .lane_shift = __builtin_ctz(vector##_lanes),                                  \
-                    .far = BAG_FAR,                                                               \
     };
 
 #define BAG_X(id, bits, vector) KERNEL(vector, id, bits)
@@ -317,7 +315,9 @@ const struct bag_kernels BAG_KERNELS = {
             BAG_ROW_KINDS(BAG_X)
 #undef BAG_X
         },
-    .ids_valid = ids_valid,
+    .ids_in_range = ids_in_range,
+    .ids_ascend = ids_ascend,
     .find_keys = BAG_FIND_KEYS,
     .below = BAG_BELOW,
+    .far = BAG_FAR,
 };

@@ -1,5 +1,4 @@
-/* Plans, and pooling a range of the result. It is split into blocks of bags, one kernel call each;
- * a block's columns are split into tiles by what is decided once per block, not once per row. */
+/* Pooling a range of the result, which is split into blocks of bags, one kernel call each. */
 #include "pool_block.h"
 
 #if defined(__x86_64__)
@@ -10,101 +9,6 @@
 
 /* Results that are streamed are first pooled here, in the nearest cache. */
 #define STAGE_BYTES 16384
-
-/* ---- plans ----------------------------------------------------------------------------------- */
-
-/* How far ahead rows are prefetched; measured with tests/bench/kernels. */
-#define FETCH_NEAR_AHEAD_BYTES 4096
-#define FETCH_NEAR_AHEAD_CODES 1536 /* of quantised rows, */
-#define FETCH_NEAR_AHEAD_ROWS  32   /* and the most of them */
-
-static size_t clamp(size_t value, size_t low, size_t high)
-{
-    return value < low ? low : value > high ? high : value;
-}
-
-/* The largest table whose rows are not prefetched. Widening takes so many instructions that few
- * rows are loaded at once, but for the shortest. */
-static size_t unfetched_bytes(const struct bag_table *table, size_t row_bytes)
-{
-    bool is_plain = table->row_format == BAG_ROWS_PLAIN;
-    if (is_plain && bag_dtypes[table->dtype].bytes > 2)
-        return 2 * bag_caches.second;
-    return is_plain && row_bytes <= LINE_BYTES / 2 ? bag_caches.second : bag_caches.second / 4;
-}
-
-/* The largest one that other rows leave in the third cache. */
-static size_t near_bytes(void)
-{
-    return bag_caches.third / 4 * 3;
-}
-
-/* Whether a row may lie in one more line than its bytes fill. */
-static bool straddles(const struct bag_table *table, size_t row_bytes)
-{
-    bool divides = row_bytes > 0 && (row_bytes % LINE_BYTES == 0 || LINE_BYTES % row_bytes == 0);
-    return !divides || (uintptr_t)table->rows % LINE_BYTES;
-}
-
-/* As many rows as are summed while one is loaded: codes take as long whatever their width. */
-static size_t rows_ahead(const struct bag_table *table, size_t row_bytes, bool is_near)
-{
-    size_t elements = table->row_elements ? table->row_elements : 1;
-    size_t codes = clamp(FETCH_NEAR_AHEAD_CODES / elements, 1, FETCH_NEAR_AHEAD_ROWS);
-    bool quantised = table->row_format != BAG_ROWS_PLAIN;
-    return is_near && quantised ? codes : FETCH_NEAR_AHEAD_BYTES / (row_bytes ? row_bytes : 1);
-}
-
-static struct bag_row_walk walk_of(const struct bag_table *table)
-{
-    const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
-    const struct bag_row_places places = bag_row_places(table);
-    size_t table_bytes = (size_t)table->num_rows * places.bytes;
-    return (struct bag_row_walk){
-        .row_bytes = places.bytes,
-        .codes_at = places.codes_at,
-        .params_at = places.params_at,
-        .ahead = rows_ahead(table, places.bytes, table_bytes <= near_bytes()),
-        .kind = (uint8_t)bag_row_kind(table),
-        .is_far = table_bytes > unfetched_bytes(table, places.bytes),
-        .is_near = table_bytes <= near_bytes(),
-        .straddles = straddles(table, places.bytes),
-        .has_params = layout->num_params > 0,
-        .half_params = layout->param_dtype == BAG_F16,
-    };
-}
-
-void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
-                      struct bag_pool_plan *plan)
-{
-    plan->rules = *rules;
-    plan->args = (struct bag_pool_args){
-        .table = *table,
-        .walk = walk_of(table),
-        .reduction = rules->reduction,
-        .output_dtype = rules->output_dtype,
-        .weights_dtype = table->dtype,
-        .default_row = rules->keyed ? -1 : rules->default_index,
-        .padding_row = -1,
-        .skip_outside =
-            !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid),
-        .prunes = rules->prune_invalid,
-        .keyed = rules->keyed,
-        .element_bytes = bag_dtypes[rules->output_dtype].bytes,
-        .divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN,
-    };
-    if (rules->has_padding_idx && !rules->keyed)
-        plan->args.padding_row =
-            rules->padding_idx < 0 ? rules->padding_idx + table->num_rows : rules->padding_idx;
-}
-
-void bag_pool_widen(struct bag_pool_args *args)
-{
-    args->output_dtype = BAG_F32;
-    args->element_bytes = bag_dtypes[BAG_F32].bytes;
-    args->bag_stride = args->table.row_elements * args->element_bytes;
-    args->result_bytes = args->num_bags * args->bag_stride;
-}
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
@@ -130,14 +34,14 @@ static bool gains_alone(const struct bag_pool_args *args)
             args->table.num_rows >= EARLY_ALONE_ROWS);
 }
 
-/* Other rows than those of the table do no harm: these are hints. */
-void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
+/* Prefetches the rows of the entries [first, end). Other rows than those of the table do no harm:
+ * these are hints. Inlined, as GCC drops calls of a function that only prefetches: it takes it for
+ * one without effects. */
+BAG_LANE void prefetch_rows(const struct bag_pool_args *args, size_t first, size_t end)
 {
     const size_t row_bytes = args->walk.row_bytes;
-    if (!args->walk.is_far || !prefetched_early(args) || (alone && !gains_alone(args)))
-        return;
-    for (size_t i = 0; i < args->indices.count; i++) {
-        uintptr_t id = (uintptr_t)bag_id_at(&args->indices, i);
+    for (; first < end; first++) {
+        uintptr_t id = (uintptr_t)bag_id_at(&args->indices, first);
         uintptr_t row = (uintptr_t)args->table.rows + id * row_bytes;
         bag_fetch_lines(2, (const char *)row, row_bytes);
         if (args->walk.straddles)
@@ -145,103 +49,10 @@ void bag_pool_prefetch(const struct bag_pool_args *args, bool alone)
     }
 }
 
-/* `far` is how many times as far ahead as for near tables the rows of others are prefetched. */
-BAG_LANE struct bag_fetch fetch_for(const struct bag_block *block, size_t far)
+void bag_pool_prefetch_far(const struct bag_pool_args *args, bool alone)
 {
-    const struct bag_row_walk *walk = &block->args->walk;
-    struct bag_fetch fetch = {.near = walk->is_near, .straddles = walk->straddles};
-    if (!walk->is_far)
-        return fetch;
-    fetch.ahead = clamp(walk->is_near ? walk->ahead : walk->ahead * far, 12, 64);
-    fetch.end = block->end_entry > fetch.ahead ? block->end_entry - fetch.ahead : 0;
-    return fetch;
-}
-
-/* ---- blocks into tiles ----------------------------------------------------------------------- */
-
-BAG_LANE enum bag_mode mode_of(const struct bag_pool_args *args)
-{
-    if (args->reduction == BAG_MAX || !bag_keeps_all(args) || args->table.num_rows > UINT32_MAX)
-        return BAG_MODE_GENERAL;
-    return args->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
-}
-
-/* Rows of f16 and bf16 in memory lose by wide tiles where bags are long. */
-BAG_LANE bool wide_pays(const struct bag_block *block)
-{
-    const uint8_t kind = block->args->walk.kind;
-    return block->fetch.near || kind == BAG_KIND_OF_F32 || kind == BAG_KIND_OF_INT8;
-}
-
-/* Chooses the instances and splits the columns into tiles, as few and as narrow as can be. */
-BAG_LANE bag_block_fn *choose(struct bag_block *block, const struct bag_tile_set *set,
-                              bag_singles_fn **singles)
-{
-    enum bag_mode mode = mode_of(block->args);
-    size_t columns = block->end_column - block->first_column;
-    size_t vectors = columns < set->lanes ? 0 : (columns + set->lanes - 1) >> set->lane_shift;
-    block->num_tiles = 1;
-    if (vectors <= BAG_TILE_VECTORS) {
-        if (mode == BAG_MODE_PLAIN || !block->args->divides)
-            *singles = set->singles[mode][vectors];
-        if (set->whole[mode][vectors])
-            return set->whole[mode][vectors];
-        if (wide_pays(block) && set->wide[mode][vectors])
-            return set->wide[mode][vectors];
-    }
-    block->num_tiles = (vectors + set->largest_tile - 1) / set->largest_tile;
-    size_t tile_vectors = (vectors + block->num_tiles - 1) / block->num_tiles;
-    while (!set->split[mode][tile_vectors])
-        tile_vectors++;
-    return set->split[mode][tile_vectors];
-}
-
-/* Prefetches the first rows of a range, which no earlier entry has prefetched; for tables beyond
- * the near caches only, where it gains. Inlined, as GCC drops calls of a function that only
- * prefetches: it takes it for one without effects. */
-BAG_LANE void prefetch_first_rows(const struct bag_block *block, const struct bag_tile_set *set)
-{
-    const struct bag_row_walk *walk = &block->args->walk;
-    size_t entry = block->bounds[0], left = block->end_entry - entry;
-    size_t end = entry + (left < block->fetch.ahead ? left : block->fetch.ahead);
-    size_t last_byte = walk->codes_at + bag_last_byte(block, set->bits);
-    for (; entry < end; entry++) {
-        uintptr_t id = (uintptr_t)bag_id_at(&block->args->indices, entry);
-        uintptr_t row = (uintptr_t)block->args->table.rows + id * walk->row_bytes;
-        uintptr_t from = row + block->first_column * set->bits / 8, last = row + last_byte;
-        bag_fetch_lines(2, (const char *)from, last - from + 1);
-        if (block->fetch.straddles)
-            bag_fetch_line(2, (const char *)last);
-    }
-}
-
-/* The instances of the loop that take the block's columns; NULL: the plain C kernel does. */
-BAG_LANE const struct bag_tile_set *set_for(const struct bag_block *block)
-{
-    const struct bag_kernels *kernels = bag_kernels_used;
-    size_t columns = block->end_column - block->first_column;
-    for (; kernels; kernels = kernels->below) {
-        const struct bag_tile_set *set = kernels->sets[block->args->walk.kind];
-        bool narrow = set && columns < set->lanes;
-        bool splits_byte =
-            set && set->bits < 8 && (block->first_column % 2 || (block->end_column % 2 && !narrow));
-        if (set && (!narrow || set->whole[BAG_MODE_PLAIN][0]) && !splits_byte)
-            return set;
-    }
-    return NULL;
-}
-
-/* Prepares what all blocks of a range share, and finds the kernel that pools them, and the one for
- * bags of one entry alone; NULL: there is none. */
-BAG_LANE bag_block_fn *begin(struct bag_block *block, bag_singles_fn **singles)
-{
-    const struct bag_tile_set *set = set_for(block);
-    if (!set)
-        return bag_ref_block;
-    block->fetch = fetch_for(block, set->far);
-    if (!block->fetch.near && !prefetched_early(block->args))
-        prefetch_first_rows(block, set);
-    return choose(block, set, singles);
+    if (prefetched_early(args) && (!alone || gains_alone(args)))
+        prefetch_rows(args, 0, args->indices.count);
 }
 
 /* ---- results past the caches ----------------------------------------------------------------- */
@@ -326,12 +137,9 @@ BAG_LANE void fetch_bag(const struct bag_block *block, size_t bag)
     const struct bag_row_walk *walk = &block->args->walk;
     if (bag >= block->num_bags || !walk->is_far)
         return;
-    size_t entry = block->bounds[bag], end = block->bounds[bag + 1];
-    for (size_t left = EQUAL_FETCHED_ROWS; entry < end && left > 0; entry++, left--) {
-        uintptr_t id = (uintptr_t)bag_id_at(&block->args->indices, entry);
-        uintptr_t row = (uintptr_t)block->args->table.rows + id * walk->row_bytes;
-        bag_fetch_lines(2, (const char *)row, walk->row_bytes);
-    }
+    size_t first = block->bounds[bag], count = block->bounds[bag + 1] - first;
+    prefetch_rows(block->args, first,
+                  first + (count < EQUAL_FETCHED_ROWS ? count : EQUAL_FETCHED_ROWS));
 }
 
 /* Copies the result of the bag before `first` to those of [first, end). */
@@ -370,40 +178,85 @@ static __attribute__((noinline)) void pool_differing(const struct bag_block *blo
 
 /* ---- ranges into blocks ---------------------------------------------------------------------- */
 
+BAG_LANE enum bag_mode mode_of(const struct bag_pool_args *args)
+{
+    if (args->is_general || !bag_keeps_all(args))
+        return BAG_MODE_GENERAL;
+    return args->weights ? BAG_MODE_WEIGHTED : BAG_MODE_PLAIN;
+}
+
+BAG_LANE bool has_all_columns(const struct bag_pool_args *args, const struct bag_range *range)
+{
+    return range->first_column == 0 && range->end_column == args->table.row_elements;
+}
+
+/* Up to which entry of a range of a far table there is another one to prefetch. No entry has
+ * prefetched the first rows; those of tables beyond the near caches are prefetched here. */
+static __attribute__((noinline)) size_t begin_fetching(const struct bag_pool_args *args,
+                                                       const struct bag_range *range)
+{
+    const size_t ahead = args->walk.ahead;
+    bool are_prefetched = args->walk.is_near || prefetched_early(args);
+    if (are_prefetched && args->indices.count <= ahead)
+        return 0;
+    size_t first = bag_pool_first_entry(args, range->first_bag);
+    size_t end = bag_pool_first_entry(args, range->end_bag);
+    if (!are_prefetched && has_all_columns(args, range))
+        prefetch_rows(args, first, end - first < ahead ? end : first + ahead);
+    return end > ahead ? end - ahead : 0;
+}
+
+/* As bag_pool_bounds; quick where there is one bag. */
+BAG_LANE void find_bounds(const struct bag_pool_args *args, size_t bag, size_t num_bags,
+                          size_t *hint, size_t *bounds)
+{
+    if (num_bags == 1 && args->form == BAG_FORM_OFFSETS) {
+        bounds[0] = bag_offset_at(args, bag);
+        bounds[1] = bag_offset_at(args, bag + 1);
+        return;
+    }
+    bag_pool_bounds(args, bag, bag + num_bags, hint, bounds);
+}
+
 /* Pools blocks of up to `most_bags`. With a `stage` they are pooled there, and streamed from it. */
 BAG_LANE void run_blocks(const struct bag_pool_args *args, const struct bag_range *range,
                          size_t most_bags, char *stage, char *out)
 {
     size_t bounds[BAG_BLOCK_BAGS + 1] BAG_UNSET;
     struct bag_block block BAG_UNSET;
-    bag_block_fn *pool_block = NULL;
-    bag_singles_fn *singles = NULL;
+    struct bag_kernel_choice part BAG_UNSET;
+    const struct bag_kernel_choice *choice = &args->walk.whole;
+    const enum bag_mode mode = mode_of(args);
     size_t hint = 0;
-    if (range->first_column >= range->end_column)
+    if (range->first_bag >= range->end_bag || range->first_column >= range->end_column)
         return;
+    if (!has_all_columns(args, range)) {
+        part =
+            bag_choose_kernels(&args->walk, args->divides, range->first_column, range->end_column);
+        choice = &part;
+    }
     block.args = args;
     block.bounds = bounds;
     block.first_column = range->first_column;
     block.end_column = range->end_column;
-    for (size_t bag = range->first_bag; bag < range->end_bag; bag += block.num_bags) {
+    block.fetch_end = args->walk.is_far ? begin_fetching(args, range) : 0;
+    size_t bag = range->first_bag;
+    do {
         size_t left = range->end_bag - bag;
         char *to = out + bag * args->bag_stride;
         block.num_bags = left < most_bags ? left : most_bags;
         block.out = stage ? stage : to;
-        bag_pool_bounds(args, bag, bag + block.num_bags, &hint, bounds);
-        if (!pool_block) {
-            block.end_entry =
-                left <= most_bags ? bounds[left] : bag_pool_first_entry(args, range->end_bag);
-            pool_block = begin(&block, &singles);
-        }
-        bool are_single = singles && bounds[block.num_bags] - bounds[0] == block.num_bags;
-        if (has_equal_bags(&block))
-            pool_differing(&block, pool_block);
-        else if (!are_single || !singles(&block))
-            pool_block(&block);
+        find_bounds(args, bag, block.num_bags, &hint, bounds);
+        bool are_single =
+            bounds[block.num_bags] - bounds[0] == block.num_bags && choice->singles[mode];
+        if (block.num_bags > 1 && has_equal_bags(&block))
+            pool_differing(&block, choice->pool[mode]);
+        else if (!are_single || !choice->singles[mode](&block))
+            choice->pool[mode](&block);
         if (stage)
             stream(to, stage, block.num_bags * args->bag_stride);
-    }
+        bag += block.num_bags;
+    } while (bag < range->end_bag);
 }
 
 /* Whether the range is one piece of memory, of bags that fit the stage. */
@@ -411,7 +264,7 @@ static bool can_stream(const struct bag_pool_args *args, const struct bag_range 
 {
     size_t bag_bytes = args->table.row_elements * args->element_bytes;
     return args->bag_stride == bag_bytes && bag_bytes > 0 && bag_bytes <= STAGE_BYTES &&
-           range->first_column == 0 && range->end_column == args->table.row_elements;
+           has_all_columns(args, range);
 }
 
 static __attribute__((noinline)) void run_streamed(const struct bag_pool_args *args,

@@ -15,6 +15,27 @@
 #define BAG_KEEP_LOADED(vector) (void)(vector)
 #endif
 
+/* Whether any lane of a vector has its sign set. */
+#if BAG_ID_VECTOR_BYTES == 64 && defined(__AVX512DQ__)
+#define BAG_ANY_SIGN(bits, vector) (_mm512_movepi##bits##_mask((__m512i)(vector)) != 0)
+#elif BAG_ID_VECTOR_BYTES == 32 && defined(__AVX2__)
+#define BAG_MOVEMASK_32(vector)    _mm256_movemask_ps((__m256)(vector))
+#define BAG_MOVEMASK_64(vector)    _mm256_movemask_pd((__m256d)(vector))
+#define BAG_ANY_SIGN(bits, vector) (BAG_MOVEMASK_##bits(vector) != 0)
+#else
+#define BAG_ANY_SIGN(bits, vector) any_sign(bits, &(vector))
+
+static inline bool any_sign(int bits, const void *vector)
+{
+    const uint64_t sign = bits == 64 ? UINT64_C(1) << 63 : UINT64_C(0x8000000080000000);
+    uint64_t words[BAG_ID_VECTOR_BYTES / 8] BAG_UNSET, all = 0;
+    memcpy(words, vector, sizeof words);
+    for (size_t i = 0; i < BAG_ID_VECTOR_BYTES / 8; i++)
+        all |= words[i];
+    return all & sign;
+}
+#endif
+
 /* Which ids are wrong: negative ones, unless they are allowed, those above `high` (at least -1),
  * and those less than the one before them where `ascending`. A difference that overflows needs a
  * negative id, whose own sign is enough. `any_negative` and `ascending` are constants of each call.
@@ -37,17 +58,6 @@
         return some;                                                                              \
     }                                                                                             \
                                                                                                   \
-    /* Whether any lane has its sign set. */                                                      \
-    static inline bool any_sign_##bits(ids##bits##v lanes)                                        \
-    {                                                                                             \
-        const uint64_t sign = bits == 64 ? UINT64_C(1) << 63 : UINT64_C(0x8000000080000000);      \
-        uint64_t words[BAG_ID_VECTOR_BYTES / 8] BAG_UNSET, all = 0;                               \
-        memcpy(words, &lanes, sizeof words);                                                      \
-        for (size_t i = 0; i < BAG_ID_VECTOR_BYTES / 8; i++)                                      \
-            all |= words[i];                                                                      \
-        return all & sign;                                                                        \
-    }                                                                                             \
-                                                                                                  \
     static inline bool ascends_##bits(const char *ids, size_t count)                              \
     {                                                                                             \
         const size_t lanes = BAG_ID_VECTOR_BYTES * 8 / bits;                                      \
@@ -61,7 +71,7 @@
         }                                                                                         \
         for (size_t i = 1; count <= lanes && i < count; i++)                                      \
             signs |= id##bits##_at(ids, i) | (id##bits##_at(ids, i) - id##bits##_at(ids, i - 1)); \
-        return !(signs >> (bits - 1)) && !any_sign_##bits(wrong);                                 \
+        return !(signs >> (bits - 1)) && !BAG_ANY_SIGN(bits, wrong);                              \
     }                                                                                             \
                                                                                                   \
     static inline ids##bits##v outside_##bits(const char *ids, size_t position,                   \
@@ -81,7 +91,7 @@
             ids##bits##v wrong = outside_##bits(ids, count - lanes, high, any_negative);          \
             for (size_t i = 0; i < count - lanes; i += lanes)                                     \
                 wrong |= outside_##bits(ids, i, high, any_negative);                              \
-            return !any_sign_##bits(wrong);                                                       \
+            return !BAG_ANY_SIGN(bits, wrong);                                                    \
         }                                                                                         \
         for (size_t i = 0; i < count; i++) {                                                      \
             uint##bits##_t id = id##bits##_at(ids, i);                                            \
@@ -93,18 +103,20 @@
 BAG_DEFINE_IDS_VALID(32)
 BAG_DEFINE_IDS_VALID(64)
 
-static bool ids_valid(const struct bag_ids *ids, const struct bag_id_bounds *bounds)
+/* Whether no id is above `high`, and none negative unless that is allowed. */
+static bool ids_in_range(const void *ids, size_t count, bool wide, int64_t high, bool any_negative)
 {
     /* No int32 is above INT32_MAX. */
-    uint32_t high = bounds->high > INT32_MAX ? INT32_MAX : (uint32_t)bounds->high;
-    if (ids->count == 0)
-        return true;
-    if (bounds->ascending)
-        return bag_id_at(ids, ids->count - 1) <= bounds->high &&
-               (ids->wide ? ascends_64(ids->data, ids->count) : ascends_32(ids->data, ids->count));
-    if (bounds->any_negative)
-        return ids->wide ? in_range_64(ids->data, ids->count, (uint64_t)bounds->high, true)
-                         : in_range_32(ids->data, ids->count, high, true);
-    return ids->wide ? in_range_64(ids->data, ids->count, (uint64_t)bounds->high, false)
-                     : in_range_32(ids->data, ids->count, high, false);
+    const uint32_t narrow_high = high > INT32_MAX ? INT32_MAX : (uint32_t)high;
+    if (any_negative)
+        return wide ? in_range_64(ids, count, (uint64_t)high, true)
+                    : in_range_32(ids, count, narrow_high, true);
+    return wide ? in_range_64(ids, count, (uint64_t)high, false)
+                : in_range_32(ids, count, narrow_high, false);
+}
+
+/* Whether no id is negative, and none less than the one before it; there are some. */
+static bool ids_ascend(const void *ids, size_t count, bool wide)
+{
+    return wide ? ascends_64(ids, count) : ascends_32(ids, count);
 }

@@ -1,0 +1,167 @@
+/* Plans: what a table and its rules settle of every call, down to the kernels that pool it. */
+#include "pool_block.h"
+
+#define LINE_BYTES 64
+
+/* How far ahead rows are prefetched; measured with tests/bench/kernels. */
+#define FETCH_NEAR_AHEAD_BYTES 4096
+#define FETCH_NEAR_AHEAD_CODES 1536 /* of quantised rows, */
+#define FETCH_NEAR_AHEAD_ROWS  32   /* and the most of them */
+#define FETCH_LEAST_ROWS       12   /* of all */
+#define FETCH_MOST_ROWS        64
+
+static size_t clamp(size_t value, size_t low, size_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* The largest table whose rows are not prefetched. Widening takes so many instructions that few
+ * rows are loaded at once, but for the shortest. */
+static size_t unfetched_bytes(const struct bag_table *table, size_t row_bytes)
+{
+    bool is_plain = table->row_format == BAG_ROWS_PLAIN;
+    if (is_plain && bag_dtypes[table->dtype].bytes > 2)
+        return 2 * bag_caches.second;
+    return is_plain && row_bytes <= LINE_BYTES / 2 ? bag_caches.second : bag_caches.second / 4;
+}
+
+/* The largest one that other rows leave in the third cache. */
+static size_t near_bytes(void)
+{
+    return bag_caches.third / 4 * 3;
+}
+
+/* Whether a row may lie in one more line than its bytes fill. */
+static bool straddles(const struct bag_table *table, size_t row_bytes)
+{
+    bool divides = row_bytes > 0 && (row_bytes % LINE_BYTES == 0 || LINE_BYTES % row_bytes == 0);
+    return !divides || (uintptr_t)table->rows % LINE_BYTES;
+}
+
+/* As many rows as are summed while one is loaded: codes take as long whatever their width. Those of
+ * far tables are prefetched earlier. */
+static size_t rows_ahead(const struct bag_table *table, size_t row_bytes, bool is_near)
+{
+    size_t elements = table->row_elements ? table->row_elements : 1;
+    size_t codes = clamp(FETCH_NEAR_AHEAD_CODES / elements, 1, FETCH_NEAR_AHEAD_ROWS);
+    bool quantised = table->row_format != BAG_ROWS_PLAIN;
+    size_t ahead = FETCH_NEAR_AHEAD_BYTES / (row_bytes ? row_bytes : 1);
+    if (is_near)
+        return clamp(quantised ? codes : ahead, FETCH_LEAST_ROWS, FETCH_MOST_ROWS);
+    return clamp(ahead * bag_kernels_used->far, FETCH_LEAST_ROWS, FETCH_MOST_ROWS);
+}
+
+static struct bag_row_walk walk_of(const struct bag_table *table)
+{
+    const struct bag_row_layout *layout = &bag_row_layouts[table->row_format];
+    const struct bag_row_places places = bag_row_places(table);
+    size_t table_bytes = (size_t)table->num_rows * places.bytes;
+    bool is_far = table_bytes > unfetched_bytes(table, places.bytes);
+    bool is_near = table_bytes <= near_bytes();
+    return (struct bag_row_walk){
+        .row_bytes = places.bytes,
+        .codes_at = places.codes_at,
+        .params_at = places.params_at,
+        .ahead = is_far ? rows_ahead(table, places.bytes, is_near) : SIZE_MAX,
+        .kind = (uint8_t)bag_row_kind(table),
+        .is_far = is_far,
+        .is_near = is_near,
+        .straddles = straddles(table, places.bytes),
+        .has_params = layout->num_params > 0,
+        .half_params = layout->param_dtype == BAG_F16,
+    };
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* The instances of the loop that take these columns; NULL: the plain C kernel does. */
+static const struct bag_tile_set *set_for(enum bag_row_kind kind, size_t first_column,
+                                          size_t end_column)
+{
+    size_t columns = end_column - first_column;
+    for (const struct bag_kernels *at = bag_kernels_used; at; at = at->below) {
+        const struct bag_tile_set *set = at->sets[kind];
+        bool narrow = set && columns < set->lanes;
+        bool splits_byte =
+            set && set->bits < 8 && (first_column % 2 || (end_column % 2 && !narrow));
+        if (set && (!narrow || set->whole[BAG_MODE_PLAIN][0]) && !splits_byte)
+            return set;
+    }
+    return NULL;
+}
+
+/* Rows of f16 and bf16 in memory lose by wide tiles where bags are long. */
+static bool wide_pays(const struct bag_row_walk *walk)
+{
+    return walk->is_near || walk->kind == BAG_KIND_OF_F32 || walk->kind == BAG_KIND_OF_INT8;
+}
+
+/* The instance for rows of so many vectors: with as few tiles as can be, and these narrow. */
+static bag_block_fn *instance_of(const struct bag_tile_set *set, enum bag_mode mode, size_t vectors,
+                                 bool wide)
+{
+    if (vectors <= BAG_TILE_VECTORS && set->whole[mode][vectors])
+        return set->whole[mode][vectors];
+    if (vectors <= BAG_TILE_VECTORS && wide && set->wide[mode][vectors])
+        return set->wide[mode][vectors];
+    size_t num_tiles = (vectors + set->largest_tile - 1) / set->largest_tile;
+    size_t tile_vectors = (vectors + num_tiles - 1) / num_tiles;
+    while (!set->split[mode][tile_vectors])
+        tile_vectors++;
+    return set->split[mode][tile_vectors];
+}
+
+struct bag_kernel_choice bag_choose_kernels(const struct bag_row_walk *walk, bool divides,
+                                            size_t first_column, size_t end_column)
+{
+    struct bag_kernel_choice choice = {.pool = {bag_ref_block, bag_ref_block, bag_ref_block}};
+    const struct bag_tile_set *set =
+        set_for((enum bag_row_kind)walk->kind, first_column, end_column);
+    if (!set)
+        return choice;
+    size_t columns = end_column - first_column;
+    size_t vectors = columns < set->lanes ? 0 : (columns + set->lanes - 1) / set->lanes;
+    for (int mode = 0; mode < BAG_MODE_COUNT; mode++)
+        choice.pool[mode] = instance_of(set, (enum bag_mode)mode, vectors, wide_pays(walk));
+    for (int mode = 0; mode < BAG_MODE_COUNT && vectors <= BAG_TILE_VECTORS; mode++)
+        if (mode == BAG_MODE_PLAIN || !divides)
+            choice.singles[mode] = set->singles[mode][vectors];
+    return choice;
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+void bag_pool_prepare(const struct bag_table *table, const struct bag_rules *rules,
+                      struct bag_pool_plan *plan)
+{
+    plan->rules = *rules;
+    plan->args = (struct bag_pool_args){
+        .table = *table,
+        .walk = walk_of(table),
+        .reduction = rules->reduction,
+        .output_dtype = rules->output_dtype,
+        .weights_dtype = table->dtype,
+        .default_row = rules->keyed ? -1 : rules->default_index,
+        .padding_row = -1,
+        .skip_outside =
+            !rules->keyed && (rules->missing == BAG_MISSING_SKIP || rules->prune_invalid),
+        .prunes = rules->prune_invalid,
+        .keyed = rules->keyed,
+        .element_bytes = bag_dtypes[rules->output_dtype].bytes,
+        .divides = rules->reduction == BAG_MEAN || rules->reduction == BAG_SQRTN,
+        .is_general = rules->reduction == BAG_MAX || table->num_rows > UINT32_MAX,
+    };
+    plan->args.walk.whole =
+        bag_choose_kernels(&plan->args.walk, plan->args.divides, 0, table->row_elements);
+    if (rules->has_padding_idx && !rules->keyed)
+        plan->args.padding_row =
+            rules->padding_idx < 0 ? rules->padding_idx + table->num_rows : rules->padding_idx;
+}
+
+void bag_pool_widen(struct bag_pool_args *args)
+{
+    args->output_dtype = BAG_F32;
+    args->element_bytes = bag_dtypes[BAG_F32].bytes;
+    args->bag_stride = args->table.row_elements * args->element_bytes;
+    args->result_bytes = args->num_bags * args->bag_stride;
+}
