@@ -1,5 +1,6 @@
 /* Plans are carried out: tables are loaded, and snapshots published; see change.h. */
 #include "change.h"
+#include "proto/text.h"
 #include "server/memory/memory.h"
 #include "server/system/log.h"
 #include "server/system/sockets.h"
@@ -58,15 +59,6 @@ static bool is_dropped(const struct bag_change_plan *plan, const struct bag_mode
             return true;
     }
     return false;
-}
-
-/* Whether a version in the plan is to be shown as LOADING, in place of what was published of it. */
-static bool needs_announcing(const struct bag_change_plan *plan,
-                             const struct bag_change_entry *entry)
-{
-    const struct bag_model *ready =
-        bag_change_find_ready(plan, bag_entry_name(entry), bag_entry_version(entry));
-    return entry->source && (!ready || is_dropped(plan, ready));
 }
 
 /* Whether it is shown as LOADING. At the start, what is loaded already waits for the next plan as
@@ -274,8 +266,11 @@ bool bag_change_plan_announce(struct bag_change_plan *plan, struct bag_problem *
     if (!find_dropped(plan, problem) || !check_room(plan, problem))
         return false;
     for (size_t i = 0; i < plan->count; i++) {
-        plan->entries[i].is_announced = needs_announcing(plan, &plan->entries[i]);
-        announces |= plan->entries[i].is_announced;
+        struct bag_change_entry *entry = &plan->entries[i];
+        const struct bag_model *ready =
+            bag_change_find_ready(plan, bag_entry_name(entry), bag_entry_version(entry));
+        entry->is_announced = entry->source && (!ready || is_dropped(plan, ready));
+        announces |= entry->is_announced;
     }
     if (announces &&
         !publish_meanwhile(plan, BAG_MODEL_LOADING, "the tables are still being loaded", problem))
@@ -339,14 +334,6 @@ static void wait_for_unloaded(struct bag_change_plan *plan)
     free(gone);
 }
 
-static bool unloads(const struct bag_change_plan *plan)
-{
-    bool found = false;
-    for (size_t i = 0; i < plan->count; i++)
-        found |= is_leaving(plan, plan->entries[i].model);
-    return found;
-}
-
 /* Tells why the versions that were announced are not there. */
 static void give_up(struct bag_change_plan *plan, const struct bag_problem *why)
 {
@@ -398,7 +385,9 @@ static void open_updates(const struct bag_change_entry *entries, size_t count)
 
 static bool finish(struct bag_change_plan *plan, struct bag_problem *problem)
 {
-    bool leaving = unloads(plan);
+    bool leaving = false;
+    for (size_t i = 0; i < plan->count; i++)
+        leaving |= is_leaving(plan, plan->entries[i].model);
     open_updates(plan->entries, plan->count);
     if (!close_updates(plan, problem) ||
         !publish_entries(plan, plan->entries, plan->count, leaving, problem)) {
@@ -440,6 +429,7 @@ void bag_changer_tell_refusal(struct bag_changer *changer)
     if (!*refusal->name || !current)
         return;
     snprintf(note, sizeof note, BAG_LOADED_BEFORE "%s", refusal->problem.text);
+    bag_text_hide_folders(note);
     struct listing listing = make_listing(current->count + 1);
     bool is_ready = false;
     for (size_t i = 0; listing.models && i < current->count; i++) {

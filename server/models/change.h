@@ -166,7 +166,8 @@ struct bag_change_entry {
     size_t same_as; /* the entry before it that reads the same files; SIZE_MAX: none does */
     uint64_t oldest_through; /* the least that other versions include which are there: updates after
                                 it are kept for them; UINT64_MAX: there are none */
-    char *note;              /* owned; what is to be said of one that answers; NULL: nothing */
+    char *note;              /* owned; what is to be said of one that answers, for anybody; NULL:
+                                nothing */
     bool is_default;         /* of its name */
     bool is_retried;         /* a collection that the change is not about, nor fails for */
     bool is_announced;       /* as LOADING, until the change is made */

@@ -193,17 +193,6 @@ static size_t list_features(const struct bag_change_plan *plan, const struct bag
     return count;
 }
 
-/* How many rows of the model's table stand in for missing keys, in it or in collections. */
-static int64_t rows_to_keep(const struct bag_model *model, const struct bag_live_reader *readers,
-                            size_t count)
-{
-    int64_t most = bag_live_rows_kept_by(&model->features[0].rules);
-    for (size_t i = 0; i < count; i++)
-        if (bag_live_rows_kept_by(readers[i].rules) > most)
-            most = bag_live_rows_kept_by(readers[i].rules);
-    return most;
-}
-
 struct bag_updates_table bag_change_updates_table(const struct bag_model *model)
 {
     return (struct bag_updates_table){.name = model->name,
@@ -212,17 +201,6 @@ struct bag_updates_table bag_change_updates_table(const struct bag_model *model)
                                       .reader = &model->features[0].reader,
                                       .through = bag_source_updates_through(model->source),
                                       .deltas = model->source->deltas};
-}
-
-/* Nothing tries again where models are not changed while serving. */
-static void say_restart(const struct bag_changer *changer, struct bag_problem *problem)
-{
-    const struct bag_problem why = *problem;
-    if (changer->config->options.model_control == BAG_MODEL_CONTROL_NONE)
-        bag_problem_set(problem, why.kind,
-                        "%s; then restart this server: with model_control none it does not try "
-                        "again",
-                        why.text);
 }
 
 /* Those that follow; collections are made later, and what their features need must stay. */
@@ -247,9 +225,14 @@ static void take_first_deltas(const struct bag_change_plan *plan, struct bag_liv
 static bool may_start_without(struct bag_change_plan *plan, const struct bag_model *model,
                               struct bag_problem *problem)
 {
+    const struct bag_problem why = *problem;
     if (plan->kind != BAG_CHANGE_START || problem->kind == BAG_ERROR_NO_MEMORY)
         return false;
-    say_restart(plan->changer, problem);
+    if (plan->changer->config->options.model_control == BAG_MODEL_CONTROL_NONE)
+        bag_problem_set(problem, why.kind,
+                        "%s; then restart this server: with model_control none it does not try "
+                        "again",
+                        why.text);
     return model->source->is_named || bag_updates_is_shut(plan->changer->updates, model->name);
 }
 
@@ -266,7 +249,11 @@ static bool follow_updates(struct bag_change_plan *plan, struct bag_change_entry
     struct bag_live_rows *live = model->memory->live;
     bool ok = readers || bag_problem_no_memory(problem);
     count = ok ? list_features(plan, model, readers) : 0;
-    table.kept_rows = rows_to_keep(model, readers, count);
+    table.kept_rows = bag_live_rows_kept_by(&model->features[0].rules);
+    for (size_t i = 0; i < count; i++) {
+        int64_t kept_rows = bag_live_rows_kept_by(readers[i].rules);
+        table.kept_rows = kept_rows > table.kept_rows ? kept_rows : table.kept_rows;
+    }
     table.oldest_through = entry->oldest_through;
     ok = ok && (live ? bag_updates_enter(live, table.reader, problem)
                      : bag_updates_attach(updates, &table, problem));
@@ -380,23 +367,16 @@ static bool load_collection(struct bag_change_plan *plan, struct bag_change_entr
     return entry->model;
 }
 
-static size_t bytes_to_read(const struct bag_change_plan *plan)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct bag_change_entry *entry = &plan->entries[i];
-        bool reads = entry->source && !entry->stored && entry->same_as == SIZE_MAX;
-        bytes += reads ? bag_source_read_bytes(entry->source) : 0;
-    }
-    return bytes;
-}
-
 bool bag_change_load(struct bag_change_plan *plan, struct bag_problem *problem)
 {
     struct loading loading = {.plan = plan};
     struct bag_load_view *now = &plan->changer->status->now;
-    now->done_bytes = 0;
-    now->total_bytes = bytes_to_read(plan);
+    now->done_bytes = now->total_bytes = 0;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct bag_change_entry *entry = &plan->entries[i];
+        if (entry->source && !entry->stored && entry->same_as == SIZE_MAX)
+            now->total_bytes += bag_source_read_bytes(entry->source);
+    }
     now->begun_ns = uv_hrtime();
     bag_load_status_tell(plan->changer->status);
     if (!bag_change_plan_load_gemm(plan, problem))

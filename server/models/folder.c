@@ -207,15 +207,6 @@ static bool check_files(const struct version *version, const char *path,
                            "%s: no table (.npy, .npz, .safetensors) in it", path);
 }
 
-static bool check_kind(const struct version *version, const struct bag_model_config *model,
-                       const char *path, struct bag_problem *problem)
-{
-    return version->table || version->is_set || model->num_features ||
-           bag_problem_set(problem, BAG_ERROR_CONFIGURATION,
-                           "%s: neither a table (.npy, .npz, .safetensors) nor features in it",
-                           path);
-}
-
 /* Applies a config.json to the version that was added last. */
 static bool apply_settings(struct bag_scan *scan, const char *path, bool is_shared,
                            struct bag_problem *problem)
@@ -252,7 +243,10 @@ static bool add_version(const struct model *model, const struct version *files, 
     bool ok = check_files(files, path, &why) &&
               (!model->settings || apply_settings(scan, model->settings, true, &why)) &&
               (!files->settings || apply_settings(scan, files->settings, false, &why)) &&
-              check_kind(files, last_of(scan), path, &why);
+              (table || last_of(scan)->num_features ||
+               bag_problem_set(&why, BAG_ERROR_CONFIGURATION,
+                               "%s: neither a table (.npy, .npz, .safetensors) nor features in it",
+                               path));
     /* Without a table and without features it is unfinished, and no collection. */
     if (!table && last_of(scan)->num_features == 0 && !(last_of(scan)->path = strdup(path)))
         return no_memory(path, problem);

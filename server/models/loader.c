@@ -302,24 +302,18 @@ static bool wait_until_left(void *context, const struct bag_model *model, size_t
     return true;
 }
 
-static struct bag_change *take_change(struct bag_loader *loader)
-{
-    struct bag_change *change = loader->first_change;
-    if (change && !(loader->first_change = change->next))
-        loader->last_change = &loader->first_change;
-    loader->num_changes -= change != NULL;
-    return change;
-}
-
 /* One thing that is to be done, if any, without the lock. False: there was nothing. */
 static bool do_next(struct bag_loader *loader, uint64_t *next_poll_ns)
 {
     bool polls = loader->config->options.model_control == BAG_MODEL_CONTROL_POLL &&
                  !atomic_load(&loader->cancelled) && uv_hrtime() >= *next_poll_ns;
-    struct bag_change *change = take_change(loader);
+    struct bag_change *change = loader->first_change;
     bool collect = loader->collect;
     if (!change && !collect && !polls)
         return false;
+    if (change && !(loader->first_change = change->next))
+        loader->last_change = &loader->first_change;
+    loader->num_changes -= change != NULL;
     loader->collect = false;
     uv_mutex_unlock(&loader->lock);
     if (collect)

@@ -58,7 +58,10 @@ bool bag_change_note(struct bag_change_entry *entry, const char *text, struct ba
 {
     free(entry->note);
     entry->note = strdup(text);
-    return entry->note || bag_problem_no_memory(problem);
+    if (!entry->note)
+        return bag_problem_no_memory(problem);
+    bag_text_hide_folders(entry->note);
+    return true;
 }
 
 bool bag_change_add_published(struct bag_change_plan *plan, const struct bag_change_entry *prior,
@@ -280,83 +283,58 @@ static bool copy_prior(struct bag_change_plan *plan, struct bag_problem *problem
 
 /* ---- tables that are shared ------------------------------------------------------------------ */
 
-/* A table that is in memory, or that an entry reads. */
-struct known_table {
-    uint64_t fingerprint;
-    struct bag_stored_table *stored; /* borrowed; NULL: it is read for */
-    size_t position;                 /* this entry */
-};
-
-/* Those in memory come first. */
-static int compare_tables(const void *a, const void *b)
+/* The table of the model, where it is of those files and lacks no update. */
+static struct bag_stored_table *stored_of(const struct bag_changer *changer,
+                                          const struct bag_model *model, uint64_t fingerprint)
 {
-    const struct known_table *x = a, *y = b;
-    if (x->fingerprint != y->fingerprint)
-        return x->fingerprint < y->fingerprint ? -1 : 1;
-    if (!x->stored != !y->stored)
-        return x->stored ? -1 : 1;
-    return (x->position > y->position) - (x->position < y->position);
+    bool is_same = model->stored && model->stored->fingerprint == fingerprint;
+    return is_same && !bag_change_lacks_updates(changer, model) ? model->stored : NULL;
 }
 
-/* One that lacks updates is not shared. */
-static size_t add_known(const struct bag_changer *changer, struct known_table *tables, size_t count,
-                        const struct bag_model *model)
-{
-    if (model->stored && model->stored->fingerprint && !bag_change_lacks_updates(changer, model))
-        tables[count++] = (struct known_table){model->stored->fingerprint, model->stored, 0};
-    return count;
-}
-
-/* What serves, what is held, and what is to be read. */
-static size_t list_tables(const struct bag_change_plan *plan, struct known_table *tables)
+/* The table of those files that is in memory: one that serves, or is held. */
+static struct bag_stored_table *find_stored(const struct bag_change_plan *plan,
+                                            uint64_t fingerprint)
 {
     const struct bag_changer *changer = plan->changer;
-    size_t count = 0;
-    for (size_t i = 0; i < plan->num_prior; i++)
-        count = add_known(changer, tables, count, plan->prior[i].model);
-    for (size_t i = 0; i < changer->num_records; i++) {
-        for (size_t j = 0; j < changer->records[i]->num_held; j++)
-            count = add_known(changer, tables, count, changer->records[i]->held[j].model);
+    struct bag_stored_table *stored = NULL;
+    for (size_t i = 0; !stored && i < plan->num_prior; i++)
+        stored = stored_of(changer, plan->prior[i].model, fingerprint);
+    for (size_t i = 0; !stored && i < changer->num_records; i++) {
+        for (size_t j = 0; !stored && j < changer->records[i]->num_held; j++)
+            stored = stored_of(changer, changer->records[i]->held[j].model, fingerprint);
     }
-    for (size_t i = 0; i < plan->count; i++) {
+    return stored;
+}
+
+/* The first entry before `end` that reads those files; SIZE_MAX: none does. */
+static size_t find_reading(const struct bag_change_plan *plan, size_t end, uint64_t fingerprint)
+{
+    for (size_t i = 0; i < end; i++) {
         const struct bag_source *source = plan->entries[i].source;
-        if (source && source->table_fingerprint)
-            tables[count++] = (struct known_table){source->table_fingerprint, NULL, i};
+        if (source && source->table_fingerprint == fingerprint)
+            return i;
     }
-    return count;
+    return SIZE_MAX;
 }
 
 /* Tables that are in memory need not be read, nor those that an entry before reads. */
-static bool share_tables(struct bag_change_plan *plan, struct bag_problem *problem)
+static void share_tables(struct bag_change_plan *plan)
 {
-    size_t room = plan->num_prior + plan->count + 1;
-    for (size_t i = 0; i < plan->changer->num_records; i++)
-        room += plan->changer->records[i]->num_held;
-    struct known_table *tables = calloc(room, sizeof *tables), *first = tables;
-    if (!tables)
-        return bag_problem_no_memory(problem);
-    size_t count = list_tables(plan, tables);
-    qsort(tables, count, sizeof *tables, compare_tables);
     for (size_t i = 0; i < plan->count; i++) {
-        plan->entries[i].same_as = SIZE_MAX;
-        plan->bytes += plan->entries[i].source ? bag_source_bytes(plan->entries[i].source) : 0;
-    }
-    for (struct known_table *at = tables; at < tables + count; at++) {
-        struct bag_change_entry *entry = &plan->entries[at->position];
-        if (at->fingerprint != first->fingerprint)
-            first = at;
-        if (at->stored || at == first)
+        struct bag_change_entry *entry = &plan->entries[i];
+        uint64_t fingerprint = entry->source ? entry->source->table_fingerprint : 0;
+        entry->same_as = SIZE_MAX;
+        plan->bytes += entry->source ? bag_source_bytes(entry->source) : 0;
+        if (!fingerprint)
             continue;
-        if (first->stored) {
-            entry->stored = first->stored;
+        entry->stored = find_stored(plan, fingerprint);
+        if (entry->stored)
             entry->stored->holders++;
-        } else {
-            entry->same_as = first->position;
-        }
-        plan->bytes -= bag_source_table_bytes(entry->source);
+        else
+            entry->same_as = find_reading(plan, i, fingerprint);
+        if (entry->stored || entry->same_as != SIZE_MAX)
+            plan->bytes -= bag_source_table_bytes(entry->source);
     }
-    free(tables);
-    return true;
 }
 
 static void free_entries(struct bag_change_entry *entries, size_t count)
@@ -387,15 +365,9 @@ void bag_change_plan_free(struct bag_change_plan *plan)
     free(plan);
 }
 
-/* What is published hides folders. */
 static bool is_same_note(const char *planned, const char *published)
 {
-    char text[sizeof((struct bag_problem){0}).text + 128];
-    if (!planned || !published)
-        return planned == published;
-    snprintf(text, sizeof text, "%s", planned);
-    bag_text_hide_folders(text);
-    return strcmp(text, published) == 0;
+    return planned && published ? strcmp(planned, published) == 0 : planned == published;
 }
 
 bool bag_change_plan_changes(const struct bag_change_plan *plan)
@@ -427,8 +399,10 @@ struct bag_change_plan *bag_change_plan_make(struct bag_changer *changer, enum b
                                      .control = control,
                                      .only = only};
     if (copy_prior(plan, problem) && add_all(plan, problem) && list_served(plan, problem) &&
-        bag_change_resolve_collections(plan, problem) && share_tables(plan, problem))
+        bag_change_resolve_collections(plan, problem)) {
+        share_tables(plan);
         return plan;
+    }
     bag_change_plan_free(plan);
     return NULL;
 }

@@ -67,16 +67,6 @@ static bool name_slots(const struct bag_registry *registry, size_t more, struct 
     return true;
 }
 
-static size_t slot_of(struct bag_registry *registry, struct bag_names *names,
-                      const struct bag_model *model)
-{
-    const size_t *known = bag_names_find(names, model->name, model->version);
-    size_t made = known ? *known : make_slot(registry, model);
-    if (!known && made != SIZE_MAX)
-        bag_names_put(names, registry->slots[made].name, registry->slots[made].version, made);
-    return made;
-}
-
 static void drop_slots(struct bag_registry *registry, const struct bag_snapshot *snapshot,
                        size_t count)
 {
@@ -96,7 +86,8 @@ static bool take_slots(struct bag_registry *registry, struct bag_snapshot *snaps
     bool ok = name_slots(registry, snapshot->count, &names) || bag_problem_no_memory(problem);
     for (size_t i = 0; ok && i < snapshot->count; i++) {
         struct bag_model *model = snapshot->models[i];
-        size_t slot = slot_of(registry, &names, model);
+        const size_t *known = bag_names_find(&names, model->name, model->version);
+        size_t slot = known ? *known : make_slot(registry, model);
         if (slot == SIZE_MAX) {
             drop_slots(registry, snapshot, i);
             ok = bag_problem_set(problem, BAG_ERROR_NO_MEMORY,
@@ -104,6 +95,8 @@ static bool take_slots(struct bag_registry *registry, struct bag_snapshot *snaps
                                  model->version);
             break;
         }
+        if (!known)
+            bag_names_put(&names, registry->slots[slot].name, registry->slots[slot].version, slot);
         if (model->slot != slot)
             model->slot = slot;
         registry->slots[slot].snapshots++;

@@ -265,11 +265,8 @@ static bool describe(struct bag_snapshot *snapshot, const struct bag_listed *lis
     for (size_t i = 0; i < snapshot->count; i++) {
         size_t at = position_of(snapshot, listed[i].model);
         snapshot->preferred[at] = listed[i].is_default;
-        if (!listed[i].note)
-            continue;
-        if (!(snapshot->notes[at] = strdup(listed[i].note)))
+        if (listed[i].note && !(snapshot->notes[at] = strdup(listed[i].note)))
             return false;
-        bag_text_hide_folders(snapshot->notes[at]);
     }
     return true;
 }

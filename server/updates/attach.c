@@ -103,7 +103,6 @@ bool bag_updates_is_shut(struct bag_updates *updates, const char *name)
 
 /* A table on its way. */
 struct catching_up {
-    struct bag_updates *updates;
     struct bag_updates_stream *stream;
     const struct bag_updates_table *table;
     struct bag_live_rows *live;
@@ -172,7 +171,7 @@ static bool read_and_apply(struct catching_up *up, const struct bag_journal_file
 {
     uint64_t before =
         file->first_sequence == up->reader.file.first_sequence ? up->reader.file.bytes : 0;
-    if (!bag_journal_read_file(&up->reader, up->updates->settings.disk, up->stream->journal.folder,
+    if (!bag_journal_read_file(&up->reader, up->stream->journal.disk, up->stream->journal.folder,
                                file, problem) ||
         !apply_records(up, problem))
         return false;
@@ -274,9 +273,10 @@ static void join(struct catching_up *up)
     bag_updates_remove_files(stream);
 }
 
-static bool catch_up(struct catching_up *up, struct bag_problem *problem)
+static bool catch_up(struct bag_updates *updates, struct catching_up *up,
+                     struct bag_problem *problem)
 {
-    up->stream = open_stream(up->updates, up->table, problem);
+    up->stream = open_stream(updates, up->table, problem);
     if (!up->stream)
         return false;
     up->live->stream = up->stream;
@@ -320,7 +320,7 @@ static bool check_mapped(struct bag_updates *updates, const struct bag_updates_t
 bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_table *table,
                         struct bag_problem *problem)
 {
-    struct catching_up up = {.updates = updates, .table = table};
+    struct catching_up up = {.table = table};
     if (table->memory->map)
         return check_mapped(updates, table, problem);
     if (!bag_live_rows_make(table->memory, table->kept_rows))
@@ -328,7 +328,7 @@ bool bag_updates_attach(struct bag_updates *updates, const struct bag_updates_ta
     up.live = table->memory->live;
     up.live->version = table->version;
     up.live->through = up.live->snapshot_through = table->through;
-    if (!catch_up(&up, problem)) {
+    if (!catch_up(updates, &up, problem)) {
         bag_live_rows_free(table->memory->live);
         table->memory->live = NULL;
         return false;

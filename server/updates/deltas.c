@@ -123,27 +123,22 @@ bool bag_updates_has_delta(const char *folder, uint64_t number)
 
 /* ---- while a table is loaded ----------------------------------------------------------------- */
 
-static bool load_and_apply(struct delta *delta, struct bag_live_rows *live, uint64_t sequence,
-                           struct bag_problem *problem)
-{
-    struct bag_rows_batch batch;
-    bool changes_keys;
-    bool ok = load_delta(delta, live->memory, &batch, problem) &&
-              bag_live_rows_check(live, &batch, &changes_keys, problem) &&
-              bag_updates_apply(live, sequence, &live->memory->table, &batch, problem);
-    free_delta(delta);
-    return ok || reject_delta(delta, problem);
-}
-
 bool bag_updates_apply_deltas(struct bag_live_rows *live, const char *folder, uint64_t end,
                               uint64_t *applied, struct bag_problem *problem)
 {
     while (folder && live->through + 1 < end) {
         struct delta delta;
-        if (!name_delta(&delta, folder, live->through + 1) || !bag_file_exists(delta.folder))
+        struct bag_rows_batch batch;
+        bool changes_keys;
+        uint64_t next = live->through + 1;
+        if (!name_delta(&delta, folder, next) || !bag_file_exists(delta.folder))
             break;
-        if (!load_and_apply(&delta, live, live->through + 1, problem))
-            return false;
+        bool ok = load_delta(&delta, live->memory, &batch, problem) &&
+                  bag_live_rows_check(live, &batch, &changes_keys, problem) &&
+                  bag_updates_apply(live, next, &live->memory->table, &batch, problem);
+        free_delta(&delta);
+        if (!ok)
+            return reject_delta(&delta, problem);
         ++*applied;
     }
     return true;
@@ -172,16 +167,6 @@ static int compare(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-static bool add_found(struct listing *listing, uint64_t number)
-{
-    struct bag_delta_sighting *found = bag_grow(listing->found, listing->count, sizeof *found);
-    if (!found)
-        return false;
-    listing->found = found;
-    found[listing->count++] = (struct bag_delta_sighting){.number = number};
-    return true;
-}
-
 /* Those in the folder, which may be absent. What there is no memory for is seen another time. */
 static bool list_deltas(struct listing *listing, const char *folder, uint64_t after,
                         struct bag_problem *problem)
@@ -194,8 +179,13 @@ static bool list_deltas(struct listing *listing, const char *folder, uint64_t af
                                folder, strerror(errno));
     while (directory && (entry = readdir(directory))) {
         uint64_t number = number_of(entry->d_name);
-        if (number > after && !add_found(listing, number))
+        if (number <= after)
+            continue;
+        struct bag_delta_sighting *found = bag_grow(listing->found, listing->count, sizeof *found);
+        if (!found)
             break;
+        listing->found = found;
+        found[listing->count++] = (struct bag_delta_sighting){.number = number};
     }
     if (directory)
         closedir(directory);
@@ -206,16 +196,6 @@ static bool list_deltas(struct listing *listing, const char *folder, uint64_t af
 
 /* ---- whole or not ---------------------------------------------------------------------------- */
 
-static uint64_t hash_state(uint64_t hash, const char *path)
-{
-    struct stat state;
-    if (stat(path, &state) != 0)
-        state = (struct stat){.st_size = -1};
-    const uint64_t words[] = {(uint64_t)state.st_ino, (uint64_t)state.st_size,
-                              (uint64_t)state.st_mtim.tv_sec, (uint64_t)state.st_mtim.tv_nsec};
-    return bag_hash_bytes(hash, words, sizeof words);
-}
-
 /* Differs where the folder or a file in it does. */
 static uint64_t hash_delta(const struct delta *delta)
 {
@@ -223,8 +203,13 @@ static uint64_t hash_delta(const struct delta *delta)
     uint64_t hash = BAG_HASH_START;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[DELTA_PATH_BYTES];
+        struct stat state;
         snprintf(path, sizeof path, "%s/%s", delta->folder, names[i]);
-        hash = hash_state(hash, path);
+        if (stat(path, &state) != 0)
+            state = (struct stat){.st_size = -1};
+        const uint64_t words[] = {(uint64_t)state.st_ino, (uint64_t)state.st_size,
+                                  (uint64_t)state.st_mtim.tv_sec, (uint64_t)state.st_mtim.tv_nsec};
+        hash = bag_hash_bytes(hash, words, sizeof words);
     }
     return hash;
 }
@@ -250,7 +235,6 @@ static uint64_t last_update(const struct bag_updates_stream *stream,
 
 /* One pass over the deltas of a table. */
 struct taking {
-    struct bag_updates *updates;
     struct bag_updates_stream *stream;
     const struct bag_updates_table *table;
     bool polls;
@@ -287,19 +271,11 @@ static void tell(struct bag_updates_stream *stream, const struct bag_problem *pr
     stream->delta = *problem;
 }
 
-static void tell_gap(struct bag_updates_stream *stream, uint64_t next, uint64_t found)
-{
-    if (stream->awaited != next)
-        bag_log(BAG_LOG_LEVEL_WARNING, "waits for a delta", BAG_LOG_TEXT("model", stream->name),
-                BAG_LOG_NUMBER("next", next), BAG_LOG_NUMBER("found", found));
-    stream->awaited = next;
-}
-
 /* Whether the folder can be taken to be whole. */
 static bool is_whole(const struct taking *taking, const struct delta *delta,
                      struct bag_delta_sighting *sighting)
 {
-    const char *ready_file = taking->updates->settings.ready_file;
+    const char *ready_file = taking->stream->updates->settings.ready_file;
     struct bag_problem problem;
     sighting->fingerprint = hash_delta(delta);
     if (!ready_file)
@@ -325,7 +301,11 @@ static size_t take_listed(const struct taking *taking, struct listing *listing, 
         if (sighting->number <= sequence)
             continue;
         if (sighting->number > sequence + 1) {
-            tell_gap(stream, sequence + 1, sighting->number);
+            if (stream->awaited != sequence + 1)
+                bag_log(BAG_LOG_LEVEL_WARNING, "waits for a delta",
+                        BAG_LOG_TEXT("model", stream->name), BAG_LOG_NUMBER("next", sequence + 1),
+                        BAG_LOG_NUMBER("found", sighting->number));
+            stream->awaited = sequence + 1;
             break;
         }
         if (!name_delta(&delta, taking->table->deltas, sighting->number) ||
@@ -380,11 +360,11 @@ static bool check_mapped(const struct taking *taking, const struct listing *list
 bool bag_updates_take_deltas(struct bag_updates *updates, const struct bag_updates_table *table,
                              bool polls, struct bag_problem *problem)
 {
-    struct taking taking = {.updates = updates, .table = table, .polls = polls};
+    struct taking taking = {
+        .stream = bag_updates_find(updates, table->name), .table = table, .polls = polls};
     const struct bag_live_rows *live = table->memory->live;
     struct listing listing;
     bool ok = true;
-    taking.stream = bag_updates_find(updates, table->name);
     if (!taking.stream || !table->deltas)
         return true;
     uint64_t last = live ? last_update(taking.stream, live) : table->through;

@@ -149,19 +149,17 @@ static bool add_new_file(struct bag_journal *journal, struct new_file *new_file,
     return !error || reject_storage(journal, "a file cannot be begun", error, problem);
 }
 
-/* After a failed fsync a second one may succeed without having written anything: so the rest goes
- * into a file of its own. */
-static bool write_rest_again(struct bag_journal *journal, struct bag_problem *problem)
-{
-    struct new_file new_file = {.header = journal->file_header,
-                                .first_sequence = journal->synced_sequence + 1,
-                                .last_sequence = journal->last_sequence};
-    size_t rest = (size_t)(bag_journal_last(journal)->bytes - journal->synced_bytes);
-    return add_new_file(journal, &new_file, rest, problem);
-}
-
 static bool sync_last(struct bag_journal *journal, struct bag_problem *problem)
 {
+    /* After a failed fsync a second one may succeed without having written anything: so the rest
+     * goes into a file of its own. */
+    if (journal->sync_failed) {
+        struct new_file new_file = {.header = journal->file_header,
+                                    .first_sequence = journal->synced_sequence + 1,
+                                    .last_sequence = journal->last_sequence};
+        size_t rest = (size_t)(bag_journal_last(journal)->bytes - journal->synced_bytes);
+        return add_new_file(journal, &new_file, rest, problem);
+    }
     int error = journal->disk->sync(journal->disk->context, journal->file);
     if (error) {
         journal->failed = journal->sync_failed = true;
@@ -176,25 +174,13 @@ bool bag_journal_sync(struct bag_journal *journal, bool takes_back, struct bag_p
 {
     if (!bag_journal_is_dirty(journal))
         return true;
-    bool ok =
-        journal->sync_failed ? write_rest_again(journal, problem) : sync_last(journal, problem);
+    bool ok = sync_last(journal, problem);
     if (!ok && takes_back) {
         bag_journal_last(journal)->bytes = journal->synced_bytes;
         journal->last_sequence = journal->synced_sequence;
         journal->last_bytes = 0;
     }
     return ok;
-}
-
-/* A file of rows as the header says. */
-static bool begin_file(struct bag_journal *journal, uint64_t sequence, struct bag_problem *problem)
-{
-    struct new_file new_file = {
-        .header = journal->header, .first_sequence = sequence, .last_sequence = sequence - 1};
-    if (!add_new_file(journal, &new_file, 0, problem))
-        return false;
-    journal->begins = false;
-    return true;
 }
 
 static bool begins_file(const struct bag_journal *journal, uint64_t sequence)
@@ -229,8 +215,14 @@ bool bag_journal_append(struct bag_journal *journal, const struct bag_journal_re
     bool syncs = journal->sync_failed || begins_file(journal, first_sequence);
     if (syncs && !bag_journal_sync(journal, false, problem))
         return false;
-    if (begins_file(journal, first_sequence) && !begin_file(journal, first_sequence, problem))
-        return false;
+    if (begins_file(journal, first_sequence)) {
+        struct new_file new_file = {.header = journal->header,
+                                    .first_sequence = first_sequence,
+                                    .last_sequence = first_sequence - 1};
+        if (!add_new_file(journal, &new_file, 0, problem))
+            return false;
+        journal->begins = false;
+    }
     struct bag_journal_file *file = bag_journal_last(journal);
     written.synced_bytes = journal->synced_bytes;
     written.is_range = record->sequence != first_sequence;

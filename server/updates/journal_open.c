@@ -9,17 +9,6 @@
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static bool read_bytes(const struct bag_disk *disk, const char *path, size_t bytes, void *out,
-                       struct bag_problem *problem)
-{
-    int file, error = disk->open(disk->context, path, false, &file);
-    if (error)
-        return bag_journal_reject(path, "it cannot be opened", error, problem);
-    error = disk->read(disk->context, file, out, bytes, 0);
-    disk->close(disk->context, file);
-    return !error || bag_journal_reject(path, "reading it failed", error, problem);
-}
-
 bool bag_journal_next_file(const struct bag_journal *journal,
                            const struct bag_journal_reader *reader, uint64_t through,
                            struct bag_journal_file *file)
@@ -47,8 +36,13 @@ bool bag_journal_read_file(struct bag_journal_reader *reader, const struct bag_d
                                "journal %s: no memory for %" PRIu64 " bytes", path.text,
                                file->bytes);
     reader->bytes = bytes;
-    if (!read_bytes(disk, path.text, file->bytes, bytes, problem))
-        return false;
+    int opened, error = disk->open(disk->context, path.text, false, &opened);
+    if (error)
+        return bag_journal_reject(path.text, "it cannot be opened", error, problem);
+    error = disk->read(disk->context, opened, bytes, file->bytes, 0);
+    disk->close(disk->context, opened);
+    if (error)
+        return bag_journal_reject(path.text, "reading it failed", error, problem);
     if (!bag_journal_read_header(bytes, file->bytes, &reader->header, &header_bytes, problem)) {
         bag_problem_prefix(problem, "journal %s", path.text);
         return false;

@@ -129,13 +129,6 @@ static bool sync_stream(struct bag_updates_stream *stream, bool takes_back,
     return ok;
 }
 
-static void sync_group(const struct group *group)
-{
-    struct bag_updates_stream *stream = group->stream;
-    if (group->count && stream->updates->settings.sync == BAG_JOURNAL_SYNC_ALWAYS)
-        stream->unsynced = !sync_stream(stream, true, &stream->problem);
-}
-
 /* What was checked fails only where an index has no place for a new key, and such an update is the
  * last one that waits: without its record it has not been there. */
 static void fail_to_apply(struct bag_update *update)
@@ -194,12 +187,13 @@ void bag_updates_remove_files(struct bag_updates_stream *stream)
 /* Syncs and applies all that wait. */
 static void commit(struct group *group)
 {
-    sync_group(group);
-    for (size_t i = 0; i < group->count; i++)
-        finish(group->waiting[i]);
     struct bag_updates_stream *stream = group->stream;
     if (!group->count)
         return;
+    if (stream->updates->settings.sync == BAG_JOURNAL_SYNC_ALWAYS)
+        stream->unsynced = !sync_stream(stream, true, &stream->problem);
+    for (size_t i = 0; i < group->count; i++)
+        finish(group->waiting[i]);
     stream->taken = atomic_load_explicit(&stream->sequence, memory_order_relaxed);
     stream->unsynced = stream->waits_for_keys = false;
     bag_updates_remove_files(stream);
