@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,25 +15,33 @@
 
 /* ---- paths and files of a source ------------------------------------------------------------- */
 
-/* Keeps a path that asprintf made, as long as the source lives; NULL without memory. */
+/* Keeps a path, as long as the source lives. NULL where that is NULL, and *problem is set already,
+ * or without memory. */
 static const char *keep(struct bag_source *source, char *path, struct bag_problem *problem)
 {
     char **paths = path ? reallocarray(source->paths, source->num_paths + 1, sizeof *paths) : NULL;
+    if (path && !paths)
+        bag_problem_no_memory(problem);
     if (!paths) {
         free(path);
-        bag_problem_no_memory(problem);
         return NULL;
     }
     source->paths = paths;
     return source->paths[source->num_paths++] = path;
 }
 
-static const char *join(struct bag_source *source, const char *folder, const char *name,
-                        struct bag_problem *problem)
+/* Makes one. */
+__attribute__((format(printf, 3, 4))) static const char *
+name_path(struct bag_source *source, struct bag_problem *problem, const char *format, ...)
 {
     char *path = NULL;
-    if (asprintf(&path, "%s/%s", folder, name) < 0)
+    va_list values;
+    va_start(values, format);
+    if (vasprintf(&path, format, values) < 0) {
         path = NULL;
+        bag_problem_no_memory(problem);
+    }
+    va_end(values);
     return keep(source, path, problem);
 }
 
@@ -320,11 +329,9 @@ static bool open_dump(struct bag_source *source, const char *folder, const char 
     for (unsigned rank = 0; rank < ranks; rank++) {
         const char *paths[2];
         for (int i = 0; i < 2; i++) {
-            char *path = NULL;
-            if (asprintf(&path, "%s/%s_emb_%s.rank_%u.world_size_%u", folder, table,
-                         i ? VALUES : KEYS, rank, ranks) < 0)
-                path = NULL;
-            if (!(paths[i] = keep(source, path, problem)))
+            paths[i] = name_path(source, problem, "%s/%s_emb_%s.rank_%u.world_size_%u", folder,
+                                 table, i ? VALUES : KEYS, rank, ranks);
+            if (!paths[i])
                 return false;
         }
         if (!open_raw_pair(source, paths[0], paths[1], problem))
@@ -376,7 +383,7 @@ static bool find_only(struct bag_source *source, const char *folder, const char 
                                  "them in place of the folder",
                                  folder, strrchr(*path, '/') + 1, name);
         else
-            ok = (*path = join(source, folder, name, problem)) != NULL;
+            ok = (*path = name_path(source, problem, "%s/%s", folder, name)) != NULL;
     }
     if (directory)
         closedir(directory);
@@ -390,7 +397,7 @@ static bool find_beside(struct bag_source *source, const char *folder, struct ba
     const char *name = next_file(directory, table_suffixes);
     while (name && (strcmp(name, KEYS ".npy") == 0 || strcmp(name, VALUES ".npy") == 0))
         name = next_file(directory, table_suffixes);
-    bool ok = !name || (source->beside = join(source, folder, name, problem));
+    bool ok = !name || (source->beside = name_path(source, problem, "%s/%s", folder, name));
     if (directory)
         closedir(directory);
     return ok;
@@ -398,10 +405,11 @@ static bool find_beside(struct bag_source *source, const char *folder, struct ba
 
 static bool open_folder(struct bag_source *source, const char *folder, struct bag_problem *problem)
 {
-    const char *keys = join(source, folder, "keys.npy", problem);
-    const char *values = keys ? join(source, folder, "values.npy", problem) : NULL;
-    const char *key = values ? join(source, folder, "key", problem) : NULL;
-    const char *vector = key ? join(source, folder, "emb_vector", problem) : NULL, *index, *only;
+    const char *keys = name_path(source, problem, "%s/keys.npy", folder);
+    const char *values = keys ? name_path(source, problem, "%s/values.npy", folder) : NULL;
+    const char *key = values ? name_path(source, problem, "%s/key", folder) : NULL;
+    const char *vector = key ? name_path(source, problem, "%s/emb_vector", folder) : NULL, *index,
+               *only;
     char table[256];
     unsigned ranks = 0;
     if (!vector || !find_only(source, folder, index_suffixes, &index, problem))
@@ -467,12 +475,9 @@ static bool name_deltas(struct bag_source *source, struct bag_problem *problem)
     const char *before = memrchr(path, '/', bytes), *name = before ? before + 1 : path;
     const char *version = source->model->version;
     size_t name_bytes = bytes - (size_t)(name - path);
-    char *deltas = NULL;
     if (!slash || strlen(version) != name_bytes || memcmp(name, version, name_bytes) != 0)
         return true;
-    if (asprintf(&deltas, "%.*s/deltas", (int)bytes, path) < 0)
-        deltas = NULL;
-    return (source->deltas = keep(source, deltas, problem)) != NULL;
+    return (source->deltas = name_path(source, problem, "%.*s/deltas", (int)bytes, path)) != NULL;
 }
 
 bool bag_source_locate(struct bag_source *source, struct bag_problem *problem)

@@ -63,6 +63,15 @@ def test_keys_in_parts(directory, parts):
             expect_equal(got.tolist(), VALUES[order].tolist(), model)
 
 
+def test_an_unknown_tensor_of_a_set(directory):
+    """It is named with what there is, as that of one file."""
+    index = write_parts(directory / "set", [{"values": VALUES_ENTRY}, {"keys": KEYS_ENTRY}])
+    done = run("serve", "--check", "--table", f"t={index}#value")
+    expect_equal(done.returncode, 1, done.stderr)
+    expect("there is no tensor 'value'; did you mean 'values'? There are values, keys" in done.stderr,
+           done.stderr)
+
+
 def test_other_keys_than_those_in_parts(directory):
     """Keys of a file of their own are taken in place of those beside the values, and values of another
     name have none."""
