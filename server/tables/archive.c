@@ -239,16 +239,6 @@ bool bag_file_list_index(const char *path, struct bag_file_names *names,
     return ok;
 }
 
-static bool reject_indexed(const struct bag_safetensors_index *index, const char *tensor,
-                           struct bag_problem *problem)
-{
-    struct bag_file_names names = {.count = 0};
-    if (list_indexed(index, &names, problem))
-        reject_name("tensor", tensor, &names, problem);
-    bag_file_names_free(&names);
-    return false;
-}
-
 char *bag_file_find_part(const char *index_path, const char *tensor, struct bag_problem *problem)
 {
     struct bag_safetensors_index index;
@@ -261,7 +251,10 @@ char *bag_file_find_part(const char *index_path, const char *tensor, struct bag_
     const char *slash = strrchr(index_path, '/');
     int folder_bytes = slash ? (int)(slash - index_path) + 1 : 0;
     if (!name) {
-        reject_indexed(&index, tensor, problem);
+        struct bag_file_names names = {.count = 0};
+        if (list_indexed(&index, &names, problem))
+            reject_name("tensor", tensor, &names, problem);
+        bag_file_names_free(&names);
         bag_file_reject(index_path, problem);
     } else if (asprintf(&path, "%.*s%s", folder_bytes, index_path, name) < 0) {
         path = NULL;
@@ -402,24 +395,12 @@ bool bag_archive_array(const struct bag_archive *archive, const char *name,
 
 /* ---- notes ----------------------------------------------------------------------------------- */
 
-static bool add_note(struct bag_file_notes *notes, struct bag_safetensors_note note,
-                     struct bag_problem *problem)
-{
-    struct bag_safetensors_note *grown = bag_grow(notes->notes, notes->count, sizeof *grown);
-    if (!grown)
-        return bag_problem_no_memory(problem);
-    notes->notes = grown;
-    grown[notes->count++] = note;
-    return true;
-}
-
 bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_notes *notes,
                          struct bag_problem *problem)
 {
     struct bag_archive archive;
     struct bag_safetensors_note note;
     const struct cJSON *cursor = NULL;
-    bool ok = true;
     *notes = (struct bag_file_notes){.count = 0};
     if (!file->has_notes)
         return true;
@@ -428,11 +409,16 @@ bool bag_file_read_notes(const struct bag_table_file *file, struct bag_file_note
     notes->tensors = archive.tensors;
     archive.tensors = (struct bag_safetensors){0};
     bag_archive_close(&archive);
-    while (ok && bag_safetensors_next_note(&notes->tensors, &cursor, &note))
-        ok = add_note(notes, note, problem);
-    if (!ok)
-        bag_file_notes_free(notes);
-    return ok;
+    while (bag_safetensors_next_note(&notes->tensors, &cursor, &note)) {
+        struct bag_safetensors_note *grown = bag_grow(notes->notes, notes->count, sizeof *grown);
+        if (!grown) {
+            bag_file_notes_free(notes);
+            return bag_problem_no_memory(problem);
+        }
+        notes->notes = grown;
+        grown[notes->count++] = note;
+    }
+    return true;
 }
 
 void bag_file_notes_free(struct bag_file_notes *notes)

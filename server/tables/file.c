@@ -53,17 +53,11 @@ bool bag_file_read_at(int fd, void *out, size_t bytes, uint64_t at, struct bag_p
 
 void bag_file_remember(struct bag_table_file *file, const char *path, const struct stat *state)
 {
-    file->path = path;
-    file->row_format = BAG_ROWS_PLAIN;
-    file->row_elements = 0;
-    file->updates_through = 0;
-    file->is_ordered = false;
-    file->has_notes = false;
-    file->has_crc32 = false;
-    file->device = state->st_dev;
-    file->inode = state->st_ino;
-    file->bytes = (uint64_t)state->st_size;
-    file->modified = state->st_mtim;
+    *file = (struct bag_table_file){.path = path,
+                                    .device = state->st_dev,
+                                    .inode = state->st_ino,
+                                    .bytes = (uint64_t)state->st_size,
+                                    .modified = state->st_mtim};
 }
 
 static bool same_state(const struct bag_table_file *file, const struct stat *state)
@@ -167,11 +161,10 @@ bool bag_table_file_open(const char *path, enum bag_dtype override_dtype,
     int fd = bag_file_open(path, &state, problem);
     if (fd < 0)
         return bag_file_reject(path, problem);
-    bool ok =
-        bag_file_read_npy(fd, 0, (uint64_t)state.st_size, override_dtype, &file->npy, problem) &&
-        (file->npy.rank > 0 || bag_file_reject_scalar(problem));
-    close(fd);
     bag_file_remember(file, path, &state);
+    bool ok = bag_file_read_npy(fd, 0, file->bytes, override_dtype, &file->npy, problem) &&
+              (file->npy.rank > 0 || bag_file_reject_scalar(problem));
+    close(fd);
     return ok || bag_file_reject(path, problem);
 }
 
@@ -212,23 +205,17 @@ bool bag_file_check_crc32(const struct bag_table_file *file, int fd, uint32_t of
                            file->crc32_from, crc32, file->crc32);
 }
 
-/* Compares a file's CRC-32, of which nothing was read yet. */
-static bool read_crc32(const struct bag_table_file *file, int fd, struct bag_problem *problem)
-{
-    uint32_t crc32 = 0;
-    uint64_t from = file->npy.data_offset;
-    return !file->has_crc32 ||
-           (add_crc32(fd, from, from + file->npy.data_bytes, 0, &crc32, problem) &&
-            bag_file_check_crc32(file, fd, crc32, problem));
-}
-
 bool bag_files_check_read(const struct bag_table_file *files, const int *fds, size_t count,
                           struct bag_problem *problem)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!read_crc32(&files[i], fds[i], problem))
-            return bag_file_reject(files[i].path, problem);
-        if (!bag_file_check_unchanged(&files[i], fds[i], problem))
+        const struct bag_table_file *file = &files[i];
+        const uint64_t from = file->npy.data_offset, end = from + file->npy.data_bytes;
+        uint32_t crc32 = 0;
+        if (file->has_crc32 && (!add_crc32(fds[i], from, end, 0, &crc32, problem) ||
+                                !bag_file_check_crc32(file, fds[i], crc32, problem)))
+            return bag_file_reject(file->path, problem);
+        if (!bag_file_check_unchanged(file, fds[i], problem))
             return false;
     }
     return true;

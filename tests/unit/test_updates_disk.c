@@ -254,19 +254,6 @@ static void send(struct story *story)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
-/* Adds what follows a batch to it: of an id that is there twice the last place counts. */
-static void merge(struct batch *merged, const struct batch *next)
-{
-    for (size_t i = 0; i < next->count; i++) {
-        size_t at = 0;
-        while (at < merged->count && merged->ids[at] != next->ids[i])
-            at++;
-        merged->count += at == merged->count;
-        merged->ids[at] = next->ids[i];
-        memcpy(merged->rows[at], next->rows[i], sizeof merged->rows[at]);
-    }
-}
-
 /* Batches of one kind that follow what was acknowledged; returns how many there are. */
 static size_t make_parts(struct story *story, struct batch *parts)
 {

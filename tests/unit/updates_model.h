@@ -37,6 +37,19 @@ static void apply_to_state(struct state *state, const struct batch *batch)
     }
 }
 
+/* Adds what follows a batch to it: of an id that is there twice the last place counts. */
+static void merge(struct batch *merged, const struct batch *next)
+{
+    for (size_t i = 0; i < next->count; i++) {
+        size_t at = 0;
+        while (at < merged->count && merged->ids[at] != next->ids[i])
+            at++;
+        merged->count += at == merged->count;
+        merged->ids[at] = next->ids[i];
+        memcpy(merged->rows[at], next->rows[i], sizeof merged->rows[at]);
+    }
+}
+
 static bool same_state(const struct state *a, const struct state *b)
 {
     for (size_t i = 0; i < IDS; i++) {
