@@ -272,8 +272,9 @@ const char *bag_safetensors_index_next(const struct bag_safetensors_index *index
  *
  *   header   "BAGROWS\n", u32 version, u32 bytes of the header, u64 first sequence,
  *            u64 elements of a row, u64 bytes of a row, u8 bytes of the model's name, of the
- *            datatype's and of the row format's, u8 keyed, u32 CRC-32 of all of the header with
- *            zeros in its place; the three names; zeros
+ *            datatype's and of the row format's, u8 keyed + 2 * bytes of the part's text, u32
+ *            CRC-32 of all of the header with zeros in its place; the three names and the text;
+ *            zeros
  *   record   u32 "ROWS", u32 CRC-32 of what follows it in the record, u64 bytes of the record,
  *            u64 sequence, u64 synced bytes, u32 kind, u32 range, u64 count; count u64 ids (row
  *            numbers or keys); unless it deletes, count rows; zeros
@@ -293,7 +294,10 @@ const char *bag_safetensors_index_next(const struct bag_safetensors_index *index
 #define BAG_JOURNAL_NAME_BYTES 129
 
 /* No header is longer. */
-#define BAG_JOURNAL_MAX_HEADER_BYTES 256
+#define BAG_JOURNAL_MAX_HEADER_BYTES 368
+
+/* Longest text that says which part of a table it is, with its NUL. */
+#define BAG_JOURNAL_PART_BYTES 128
 
 /* What the rows of a file are. */
 struct bag_journal_header {
@@ -302,7 +306,9 @@ struct bag_journal_header {
     uint64_t row_elements, row_bytes;
     enum bag_dtype dtype;
     enum bag_row_format row_format;
-    bool keyed; /* ids are keys, and not row numbers */
+    bool keyed;                        /* ids are keys, and not row numbers */
+    char part[BAG_JOURNAL_PART_BYTES]; /* "rows 0 of 3, ...": which part of a table has its rows;
+                                          "": all of it */
 };
 
 /* X(ID, number in the file) */

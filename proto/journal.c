@@ -21,7 +21,7 @@ static const char file_magic[8] = {'B', 'A', 'G', 'R', 'O', 'W', 'S', '\n'};
  * one that was lost are in one record each. */
 #define TAIL_PASSES 4
 
-_Static_assert(HEADER_FIXED_BYTES + BAG_JOURNAL_NAME_BYTES - 1 + 2 * 32 <=
+_Static_assert(HEADER_FIXED_BYTES + BAG_JOURNAL_NAME_BYTES + BAG_JOURNAL_PART_BYTES - 2 + 2 * 32 <=
                    BAG_JOURNAL_MAX_HEADER_BYTES,
                "the longest names");
 
@@ -74,13 +74,13 @@ static uint32_t header_crc(const unsigned char *bytes, size_t count)
 size_t bag_journal_write_header(const struct bag_journal_header *header, void *out)
 {
     unsigned char *bytes = out;
-    const char *names[3] = {header->name, bag_dtypes[header->dtype].name,
-                            bag_row_format_names[header->row_format]};
+    const char *names[4] = {header->name, bag_dtypes[header->dtype].name,
+                            bag_row_format_names[header->row_format], header->part};
     size_t at = HEADER_FIXED_BYTES;
     memset(bytes, 0, BAG_JOURNAL_MAX_HEADER_BYTES);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         size_t length = strlen(names[i]);
-        bytes[40 + i] = (unsigned char)length;
+        bytes[40 + i] = (unsigned char)(i < 3 ? length : 2 * length + header->keyed);
         memcpy(bytes + at, names[i], length);
         at += length;
     }
@@ -91,7 +91,6 @@ size_t bag_journal_write_header(const struct bag_journal_header *header, void *o
     put_u64(bytes + 16, header->first_sequence);
     put_u64(bytes + 24, header->row_elements);
     put_u64(bytes + 32, header->row_bytes);
-    bytes[43] = header->keyed;
     put_u32(bytes + HEADER_CRC_AT, header_crc(bytes, at));
     return at;
 }
@@ -101,17 +100,20 @@ static bool reject(struct bag_problem *problem, const char *why)
     return bag_problem_set(problem, BAG_ERROR_FILE, "%s", why);
 }
 
-/* The three names of a header whose checksum is right. */
+/* The names of a header whose checksum is right. */
 static bool read_names(const unsigned char *bytes, size_t count, struct bag_journal_header *header,
                        struct bag_problem *problem)
 {
     const char *names = (const char *)bytes + HEADER_FIXED_BYTES;
     size_t name_bytes = bytes[40], dtype_bytes = bytes[41], format_bytes = bytes[42];
-    if (name_bytes >= BAG_JOURNAL_NAME_BYTES ||
-        name_bytes + dtype_bytes + format_bytes > count - HEADER_FIXED_BYTES)
+    size_t part_bytes = bytes[43] / 2, before = name_bytes + dtype_bytes + format_bytes;
+    if (name_bytes >= BAG_JOURNAL_NAME_BYTES || before + part_bytes > count - HEADER_FIXED_BYTES)
         return reject(problem, "the journal's header is damaged: its names are too long");
     memcpy(header->name, names, name_bytes);
     header->name[name_bytes] = 0;
+    memcpy(header->part, names + before, part_bytes);
+    header->part[part_bytes] = 0;
+    header->keyed = bytes[43] % 2;
     header->dtype = bag_dtype_find(names + name_bytes, dtype_bytes);
     header->row_format = bag_row_format_find(names + name_bytes + dtype_bytes, format_bytes);
     return (header->dtype != BAG_DTYPE_COUNT && header->row_format != BAG_ROW_FORMAT_COUNT) ||
@@ -166,8 +168,7 @@ bool bag_journal_read_header(const void *data, size_t count, struct bag_journal_
     header->first_sequence = get_u64(bytes + 16);
     header->row_elements = get_u64(bytes + 24);
     header->row_bytes = get_u64(bytes + 32);
-    header->keyed = bytes[43];
-    if (bytes[43] > 1 || header->first_sequence == 0)
+    if (header->first_sequence == 0)
         return reject(problem, "the journal's header is damaged: it has values that cannot be");
     return check_rows(header, problem);
 }

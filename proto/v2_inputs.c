@@ -368,16 +368,19 @@ bool bag_v2_rows_decode(const char *body, size_t body_bytes, size_t header_bytes
 char *bag_v2_rows_reply(const struct bag_v2_rows_reply *reply)
 {
     static const char format[] = "{\"model_name\":\"%s\",\"model_version\":\"%s\"%s%.*s,"
-                                 "\"sequence\":%" PRIu64 ",\"applied\":%s,\"rows\":%zu}";
+                                 "\"sequence\":%" PRIu64 ",\"applied\":%s,\"rows\":%zu%s}";
+    char left_out[48] = "";
     int id_bytes = (int)reply->id.bytes;
     const char *id_key = id_bytes ? ",\"id\":" : "";
     const char *id = id_bytes ? reply->id.data : "";
     const char *applied = reply->applied ? "true" : "false";
+    if (reply->left_out)
+        snprintf(left_out, sizeof left_out, ",\"rows_left_out\":%zu", reply->left_out);
     int bytes = snprintf(NULL, 0, format, reply->model_name, reply->model_version, id_key, id_bytes,
-                         id, reply->sequence, applied, reply->rows);
+                         id, reply->sequence, applied, reply->rows, left_out);
     char *text = bytes < 0 ? NULL : malloc((size_t)bytes + 1);
     if (text)
         snprintf(text, (size_t)bytes + 1, format, reply->model_name, reply->model_version, id_key,
-                 id_bytes, id, reply->sequence, applied, reply->rows);
+                 id_bytes, id, reply->sequence, applied, reply->rows, left_out);
     return text;
 }

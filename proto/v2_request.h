@@ -117,6 +117,7 @@ struct bag_v2_rows_reply {
     uint64_t sequence;
     bool applied; /* or it had been before */
     size_t rows;
+    size_t left_out; /* rows of other parts of the table */
 };
 
 /* The reply, owned by the caller (free); NULL without memory. */

@@ -242,7 +242,8 @@ static void reply_applied(const struct rows_request *rows)
                                       .id = rows->rows.id,
                                       .sequence = rows->update.sequence,
                                       .applied = rows->update.applied,
-                                      .rows = rows->update.applied ? rows->update.batch.count : 0};
+                                      .rows = rows->update.applied ? rows->update.batch.count : 0,
+                                      .left_out = rows->update.batch.left_out};
     bag_http_reply_json(&rows->request->reply, 200, bag_v2_rows_reply(&reply));
 }
 

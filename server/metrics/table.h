@@ -57,6 +57,8 @@
       "Batches that were rejected once they were decoded.")                                         \
     X(rows, "counter", WHOLE, "bagserve_updated_rows_total", "rows",                               \
       "Rows that were put in or removed.")                                                         \
+    X(left_out, "counter", WHOLE, "bagserve_updated_rows_left_out_total", "rows",                  \
+      "Rows in updates that are of other parts of the table.")                                     \
     X(sequence, "gauge", WHOLE, "bagserve_update_sequence", "batches",                             \
       "The number of the last batch that the model has.")                                          \
     X(lag, "gauge", WHOLE, "bagserve_update_lag", "batches",                                       \

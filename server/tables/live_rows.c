@@ -203,9 +203,11 @@ size_t bag_live_rows_spare(const struct bag_live_rows *live)
 /* ---- checking -------------------------------------------------------------------------------- */
 
 /* Keys are shown as their file's type has them. */
-static bool reject_key(const struct bag_live_rows *live, size_t position, uint64_t key,
-                       const char *why, struct bag_problem *problem)
+static bool reject_key(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
+                       size_t place, const char *why, struct bag_problem *problem)
 {
+    size_t position = batch->positions ? batch->positions[place] : place;
+    uint64_t key = batch->ids[place];
     bool is_signed = live->memory->keys_dtype == BAG_I64;
     if (is_signed)
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
@@ -213,6 +215,15 @@ static bool reject_key(const struct bag_live_rows *live, size_t position, uint64
                                why);
     return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                            "'keys' has %" PRIu64 " at position %zu: %s", key, position, why);
+}
+
+/* Where a row of a dense table is in memory; -1 where it is not. */
+static int64_t find_local(const struct bag_live_rows *live, uint64_t row)
+{
+    const struct bag_table_memory *memory = live->memory;
+    if (bag_table_is_part(memory))
+        return bag_table_local_row(memory, row);
+    return row < (uint64_t)memory->table.num_rows ? (int64_t)row : -1;
 }
 
 static bool check_indices(const struct bag_live_rows *live, const struct bag_rows_batch *batch,
@@ -224,7 +235,7 @@ static bool check_indices(const struct bag_live_rows *live, const struct bag_row
                                "'indices' has %" PRId64 " at position 0; the table has no rows",
                                (int64_t)batch->ids[0]);
     for (size_t i = 0; i < batch->count; i++) {
-        if (batch->ids[i] >= num_rows)
+        if (find_local(live, batch->ids[i]) < 0)
             return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                    "'indices' has %" PRId64 " at position %zu; the table has rows "
                                    "0 to %" PRId64,
@@ -276,7 +287,7 @@ bool bag_live_rows_check_readers(const struct bag_live_rows *live,
     snprintf(why, sizeof why, "it is the default_index of %s%s%smodel '%s' and cannot be removed",
              reader->feature ? "feature '" : "", reader->feature ? reader->feature : "",
              reader->feature ? "' of " : "", reader->model);
-    return reject_key(live, at, batch->ids[at], why, problem);
+    return reject_key(live, batch, at, why, problem);
 }
 
 static bool check_removed(struct bag_live_rows *live, const struct bag_rows_batch *batch,
@@ -284,7 +295,7 @@ static bool check_removed(struct bag_live_rows *live, const struct bag_rows_batc
 {
     for (size_t i = 0; i < batch->count; i++) {
         if (!batch->may_be_gone && bag_keys_find_one(&live->memory->index.keys, batch->ids[i]) < 0)
-            return reject_key(live, i, batch->ids[i], "the table does not have it", problem);
+            return reject_key(live, batch, i, "the table does not have it", problem);
     }
     return bag_live_rows_check_readers(live, batch, problem) &&
            reserve_freed(live, batch->count, problem);
@@ -304,7 +315,7 @@ static bool find_rows(struct bag_live_rows *live, const struct bag_rows_batch *b
     while (live->found[first] >= 0)
         first++;
     if (live->memory->spare_rows == 0)
-        return reject_key(live, first, batch->ids[first],
+        return reject_key(live, batch, first,
                           "the table does not have it, and has no room for new keys (spare_rows)",
                           problem);
     return bag_problem_set(problem, BAG_ERROR_STORAGE,
@@ -338,7 +349,8 @@ static void put_rows_at(struct bag_live_rows *live, const struct bag_rows_batch 
     size_t row_bytes = bag_row_bytes(&live->memory->table);
     write_begin(live);
     for (size_t i = 0; i < batch->count; i++)
-        memcpy(row_at(live, batch->ids[i]), batch->rows + i * row_bytes, row_bytes);
+        memcpy(row_at(live, (uint64_t)find_local(live, batch->ids[i])), batch->rows + i * row_bytes,
+               row_bytes);
     write_end(live);
 }
 
@@ -348,7 +360,7 @@ static bool check_rows(const struct bag_live_rows *live, const struct bag_rows_b
 {
     uint64_t num_rows = (uint64_t)live->memory->table.num_rows;
     for (size_t i = 0; i < batch->count; i++) {
-        if (batch->ids[i] >= num_rows)
+        if (find_local(live, batch->ids[i]) < 0)
             return bag_problem_set(problem, BAG_ERROR_FILE,
                                    "it is of row %" PRIu64 ", and the table has rows 0 to %" PRId64
                                    "; it needs a table with all rows, or one that includes the "

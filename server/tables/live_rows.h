@@ -30,10 +30,13 @@ struct bag_rows_batch {
     const uint64_t *ids; /* row numbers or keys; none is there twice */
     bool may_be_gone;    /* keys that it deletes may have been deleted before */
     const char *rows; /* count of them as the table stores them, at any alignment; NULL: deletes */
+    size_t left_out;  /* ids that came with them, of other parts of the table */
+    const size_t *positions; /* where each id was among all that came; NULL: where it is */
 };
 
 /* Makes a batch for a table of tensors that came from outside: `ids` are its indices or keys,
- * `rows` (NULL: it deletes) are FP32, or as the table stores them (UINT8 where it is quantised).
+ * `rows` (NULL: it deletes) are FP32, or as the table stores them (UINT8 where it is quantised). Of
+ * a part of a table they are those of the whole one: ids of other parts are left out, and rows cut.
  * False with *problem (BAD_REQUEST) where they do not fit, or an id is there twice; `merged`: then
  * the last place counts. */
 bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag_tensor *ids,

@@ -279,16 +279,83 @@ static bool take_rows(const struct bag_table_memory *memory, const struct bag_te
     return reject_rows(memory, rows, batch->count, converts, problem);
 }
 
+/* ---- parts of tables ------------------------------------------------------------------------- */
+
+/* The table whose rows come: that which the part is of. */
+static void describe_whole(struct bag_table_memory *table)
+{
+    table->table.row_elements = table->whole_elements;
+    if (table->part.by == BAG_PART_COLUMNS)
+        table->shape[1] = (int64_t)table->whole_elements;
+}
+
+/* Whether an update of a row, or a key, is for the part: it is its own, or the part has a copy. */
+static bool is_wanted(const struct bag_table_memory *memory, uint64_t id)
+{
+    if (bag_table_owns(memory, id))
+        return true;
+    return bag_table_is_keyed(memory) ? bag_keys_find_one(&memory->index.keys, id) >= 0
+                                      : bag_table_local_row(memory, id) >= 0;
+}
+
+static bool check_whole_rows(const struct bag_table_memory *memory,
+                             const struct bag_rows_batch *batch, struct bag_problem *problem)
+{
+    size_t at = 0;
+    while (at < batch->count && batch->ids[at] < memory->whole_rows)
+        at++;
+    return bag_table_is_keyed(memory) || at == batch->count ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                           "'indices' has %" PRId64 " at position %zu; the whole table has %" PRIu64
+                           " rows",
+                           (int64_t)batch->ids[at], at, memory->whole_rows);
+}
+
+/* Leaves out ids of other parts, with their rows, and cuts the others to the part's columns. `ids`
+ * are the batch's own. */
+static bool take_part(const struct bag_table_memory *memory, const struct bag_table_memory *whole,
+                      uint64_t *ids, struct bag_arena *arena, struct bag_rows_batch *batch,
+                      struct bag_problem *problem)
+{
+    size_t from_bytes = bag_row_bytes(&whole->table), to_bytes = bag_row_bytes(&memory->table);
+    size_t *positions = bag_arena_array(arena, batch->count, sizeof *positions);
+    char *rows = batch->deletes ? NULL : bag_arena_array(arena, batch->count, to_bytes + 1);
+    size_t count = 0;
+    if (!check_whole_rows(memory, batch, problem))
+        return false;
+    if (!positions || (!rows && !batch->deletes))
+        return no_memory(problem);
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!is_wanted(memory, batch->ids[i]))
+            continue;
+        if (rows)
+            bag_part_cut_rows(&whole->table, batch->rows + i * from_bytes, 1, memory->first_column,
+                              memory->table.row_elements, rows + count * to_bytes);
+        positions[count] = i;
+        ids[count++] = batch->ids[i];
+    }
+    batch->left_out = batch->count - count;
+    batch->count = count;
+    batch->ids = ids;
+    batch->rows = rows;
+    batch->positions = positions;
+    return true;
+}
+
 bool bag_rows_batch_make(const struct bag_table_memory *memory, const struct bag_tensor *ids,
                          const struct bag_tensor *rows, bool merged, struct bag_arena *arena,
                          struct bag_rows_batch *batch, struct bag_problem *problem)
 {
+    struct bag_table_memory whole = *memory;
     *batch = (struct bag_rows_batch){.deletes = rows == NULL};
+    if (bag_table_is_part(memory))
+        describe_whole(&whole);
     if (batch->deletes && !bag_table_is_keyed(memory))
         return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
                                "parameter delete is for tables with keys; rows of this one can "
                                "only be replaced");
     uint64_t *own = take_ids(memory, ids, arena, batch, problem);
-    return own && (batch->deletes || take_rows(memory, rows, arena, batch, problem)) &&
-           check_once(memory, own, merged, arena, batch, problem);
+    return own && (batch->deletes || take_rows(&whole, rows, arena, batch, problem)) &&
+           check_once(&whole, own, merged, arena, batch, problem) &&
+           (!bag_table_is_part(memory) || take_part(memory, &whole, own, arena, batch, problem));
 }

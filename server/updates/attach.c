@@ -13,6 +13,27 @@
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
+/* Which rows of the whole table are here: updates of others are left out. */
+static void write_part(const struct bag_table_memory *memory, char *text, size_t text_bytes)
+{
+    const struct bag_part *part = &memory->part;
+    bool by_keys = part->by == BAG_PART_KEYS;
+    uint64_t first = part->by == BAG_PART_ROWS ? memory->first_row : memory->first_column;
+    uint64_t count =
+        part->by == BAG_PART_ROWS ? (uint64_t)memory->shape[0] : memory->table.row_elements;
+    if (!bag_table_is_part(memory))
+        return;
+    int used = snprintf(text, text_bytes, "%s %" PRIu32 " of %" PRIu32 ", ",
+                        bag_part_way_names[part->by], part->index, part->of);
+    used += by_keys ? snprintf(text + used, text_bytes - (size_t)used, "hash_rows %" PRId64,
+                               memory->kept_rows)
+                    : snprintf(text + used, text_bytes - (size_t)used, "%" PRIu64 " to %" PRIu64,
+                               first, first + count);
+    if (memory->keeps_default)
+        snprintf(text + used, text_bytes - (size_t)used, ", default_index %" PRId64,
+                 memory->kept_default);
+}
+
 static struct bag_journal_header header_of(const struct bag_updates_table *table)
 {
     const struct bag_table *rows = &table->memory->table;
@@ -22,6 +43,7 @@ static struct bag_journal_header header_of(const struct bag_updates_table *table
                                         .row_format = rows->row_format,
                                         .keyed = bag_table_is_keyed(table->memory)};
     strncpy(header.name, table->name, sizeof header.name - 1);
+    write_part(table->memory, header.part, sizeof header.part);
     return header;
 }
 
@@ -47,12 +69,29 @@ static bool open_journal(struct bag_updates *updates, struct bag_updates_stream 
     return true;
 }
 
+/* Of the part that other tables of the stream are of. Where none is attached and nothing is kept,
+ * this one says which it is. */
+static bool check_part(struct bag_updates_stream *stream, const struct bag_updates_table *table,
+                       struct bag_problem *problem)
+{
+    struct bag_journal_header own = header_of(table);
+    if (!stream->journal.folder[0] && !stream->tables && !stream->first_kept)
+        stream->journal.header = own;
+    if (bag_journal_check_part(&stream->journal.header, &own, problem))
+        return true;
+    bag_problem_prefix(problem, "%s%s", *stream->journal.folder ? "journal " : "updates in memory",
+                       stream->journal.folder);
+    return false;
+}
+
 /* Of other rows than the journal has. */
-static bool check_stream(const struct bag_updates_stream *stream,
-                         const struct bag_updates_table *table, struct bag_problem *problem)
+static bool check_stream(struct bag_updates_stream *stream, const struct bag_updates_table *table,
+                         struct bag_problem *problem)
 {
     const struct bag_journal_header *header = &stream->journal.header;
     bool keyed = bag_table_is_keyed(table->memory);
+    if (!check_part(stream, table, problem))
+        return false;
     if (!stream->journal.folder[0] ||
         (header->keyed == keyed && header->row_elements == table->memory->table.row_elements))
         return true;

@@ -143,6 +143,10 @@ struct bag_journal_path bag_journal_path_of(const char *folder, uint64_t first_s
 /* Whether rows are stored alike. */
 bool bag_journal_same_rows(const struct bag_journal_header *a, const struct bag_journal_header *b);
 
+/* Whether updates are of the same part of a table; says which they are where they are not. */
+bool bag_journal_check_part(const struct bag_journal_header *found,
+                            const struct bag_journal_header *wanted, struct bag_problem *problem);
+
 /* Says what failed, and the file; returns false. */
 bool bag_journal_reject(const char *path, const char *what, int error, struct bag_problem *problem);
 

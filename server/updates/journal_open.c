@@ -138,9 +138,24 @@ static bool list_files(struct bag_journal *journal, struct bag_problem *problem)
     return true;
 }
 
+bool bag_journal_check_part(const struct bag_journal_header *found,
+                            const struct bag_journal_header *wanted, struct bag_problem *problem)
+{
+    static const char whole[] = "the whole table";
+    const char *has = *found->part ? found->part : whole;
+    const char *wants = *wanted->part ? wanted->part : whole;
+    return strcmp(has, wants) == 0 ||
+           bag_problem_set(problem, BAG_ERROR_FILE,
+                           "its updates are those of %s, and this is %s: what other parts got is "
+                           "not in it; move it away, and load a table that includes all updates",
+                           has, wants);
+}
+
 static bool check_rows(const struct bag_journal_header *found,
                        const struct bag_journal_header *wanted, struct bag_problem *problem)
 {
+    if (!bag_journal_check_part(found, wanted, problem))
+        return false;
     if (strcmp(found->name, wanted->name) == 0 && found->row_elements == wanted->row_elements &&
         found->keyed == wanted->keyed)
         return true;

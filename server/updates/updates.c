@@ -21,8 +21,9 @@ static void count(_Atomic uint64_t *counter, uint64_t value)
 
 /* ---- applying -------------------------------------------------------------------------------- */
 
-/* The same batch as a table of other rows stores it; *converted is to be freed. */
-static bool convert(const struct bag_table *from, const struct bag_table *to,
+/* The same batch as a table of other rows stores it; *converted is to be freed. `part_of_rows`:
+ * both have some columns of the rows. */
+static bool convert(const struct bag_table *from, const struct bag_table *to, bool part_of_rows,
                     struct bag_rows_batch *batch, char **converted, struct bag_problem *problem)
 {
     size_t position, bytes;
@@ -34,6 +35,11 @@ static bool convert(const struct bag_table *from, const struct bag_table *to,
                                "rows of %zu elements of %s cannot become rows of %zu of %s",
                                from->row_elements, bag_dtypes[from->dtype].name, to->row_elements,
                                bag_dtypes[to->dtype].name);
+    if (part_of_rows && to->row_format != BAG_ROWS_PLAIN)
+        return bag_problem_set(problem, BAG_ERROR_FILE,
+                               "columns of a row cannot become rows of format %s, whose scale is "
+                               "the whole row's",
+                               bag_row_format_names[to->row_format]);
     if (__builtin_mul_overflow(batch->count, bag_row_bytes(to), &bytes) ||
         !(*converted = malloc(bytes + 1)))
         return bag_problem_set(problem, BAG_ERROR_NO_MEMORY, "no memory to convert %zu rows",
@@ -51,7 +57,9 @@ bool bag_updates_apply(struct bag_live_rows *live, uint64_t sequence, const stru
 {
     struct bag_rows_batch own = *batch;
     char *converted;
-    bool ok = convert(from, &live->memory->table, &own, &converted, problem) &&
+    bool part_of_rows =
+        bag_table_is_part(live->memory) && live->memory->part.by == BAG_PART_COLUMNS;
+    bool ok = convert(from, &live->memory->table, part_of_rows, &own, &converted, problem) &&
               bag_live_rows_apply(live, &own, problem);
     free(converted);
     if (ok)
@@ -167,6 +175,7 @@ static void finish(struct bag_update *update)
     set(&stream->lag, stream->lag > steps ? stream->lag - steps : 0);
     count(&stream->applied, 1);
     count(&stream->rows, update->batch.count);
+    count(&stream->left_out, update->batch.left_out);
 }
 
 void bag_updates_remove_files(struct bag_updates_stream *stream)

@@ -45,6 +45,7 @@ struct bag_updates_stream {
     char name[BAG_JOURNAL_NAME_BYTES];
     _Atomic uint64_t sequence; /* of the last update that was applied */
     _Atomic uint64_t applied, ignored, rejected, rows;
+    _Atomic uint64_t left_out;       /* rows of other parts of the table */
     _Atomic uint64_t lag;            /* by how much a number that was sent is ahead of it */
     _Atomic uint64_t last_update_ms; /* since 1970; 0: none since the start */
     _Atomic uint64_t journal_bytes, syncs, sync_ns, journal_errors;
