@@ -195,6 +195,11 @@ static int run_bench(int argc, char *argv[])
     return bag_cmd_bench(argc, argv);
 }
 
+static int run_place(int argc, char *argv[])
+{
+    return bag_cmd_place(argc, argv);
+}
+
 static int run_completion(int argc, char *argv[])
 {
     if (argc == 1 && bag_config_print_completion(stdout, argv[0]))

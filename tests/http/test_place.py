@@ -1,0 +1,150 @@
+"""bagserve place: tables over several servers, what is written for each, and what moves."""
+
+import json
+
+import numpy as np
+import pytest
+
+from harness import expect, expect_equal, run
+
+ROW_BYTES = 16 * 4
+
+
+def save_tables(directory, rows):
+    for name, count in rows.items():
+        np.save(directory / f"{name}.npy", np.zeros((count, 16), np.float32))
+
+
+def write_config(directory, rows, **more):
+    models = [{"name": name, "path": f"{name}.npy"} for name in rows]
+    models.append({"name": "all", "features": [{"name": f"of_{name}", "model": name} for name in rows]})
+    path = directory / "config.json"
+    path.write_text(json.dumps({"log": {"log_level": "warning"}, "models": models, **more}))
+    return path
+
+
+@pytest.fixture
+def tables(directory):
+    rows = {"large": 3000, "middle": 1000, "small": 200, "tiny": 1}
+    save_tables(directory, rows)
+    return write_config(directory, rows)
+
+
+def place(*arguments, code=0):
+    ended = run("place", *map(str, arguments))
+    expect_equal(ended.returncode, code, ended.stderr)
+    return ended
+
+
+def nodes_of(folder):
+    """Of each node its models: name and part."""
+    found = []
+    while (folder / f"node-{len(found)}.json").exists():
+        models = json.loads((folder / f"node-{len(found)}.json").read_text())["models"]
+        found.append({model["name"]: model.get("part") for model in models})
+    return found
+
+
+def test_whole_tables_and_parts(directory, tables):
+    out = directory / "out"
+    ended = place("--memory", "150000", "--out", out, tables)
+    part = {"by": "rows", "index": 0, "of": 2}
+    expect_equal(nodes_of(out), [{"large": part, "middle": part, "small": None},
+                                 {"large": part | {"index": 1}, "middle": part | {"index": 1}, "tiny": None}])
+    expect("large (187.50 KiB) is in 2 parts" in ended.stdout, ended.stdout)
+    expect("4 tables of 262.56 KiB on 2 nodes" in ended.stdout, ended.stdout)
+    front = json.loads((out / "front.json").read_text())
+    both = ["http://node-0:8000", "http://node-1:8000"]
+    expect_equal(front["models"][:-1], [
+        {"name": "large", "shards": both}, {"name": "middle", "shards": both},
+        {"name": "small", "shards": both[:1]}, {"name": "tiny", "shards": both[1:]}])
+    expect_equal(front["models"][-1]["name"], "all")
+    expect_equal(front["log"], {"log_level": "warning"})
+    node = json.loads((out / "node-0.json").read_text())
+    expect_equal(node["log"], {"log_level": "warning"})
+    expect_equal(node["models"][0]["path"], str(directory / "large.npy"))
+    expect_equal((out / "haproxy.map").read_text(),
+                 "large front\nmiddle front\nsmall node-0\ntiny node-1\nall front\n")
+
+
+def test_what_is_written_can_be_served(directory, tables):
+    """Each node's file passes --check; those for Kubernetes are the same but for addresses."""
+    out = directory / "out"
+    place("--memory", "150000", "--out", out, "--address", "http://127.0.0.1:800{index}", tables)
+    for node in range(2):
+        ended = run("serve", "--config", str(out / f"node-{node}.json"), "--check")
+        expect_equal(ended.returncode, 0, ended.stderr)
+        expect_equal((out / "kubernetes" / f"node-{node}.json").read_text(),
+                     (out / f"node-{node}.json").read_text())
+    shards = json.loads((out / "kubernetes/front.json").read_text())["models"][0]["shards"]
+    expect_equal(shards, [f"http://bagserve-node-{node}.bagserve-node:8000" for node in range(2)])
+    shards = json.loads((out / "front.json").read_text())["models"][0]["shards"]
+    expect_equal(shards, ["http://127.0.0.1:8000", "http://127.0.0.1:8001"])
+
+
+def test_a_node_joins_and_leaves(directory, tables):
+    out = directory / "out"
+    place("--memory", "300000", "--nodes", 1, "--out", out, tables)
+    ended = place("--memory", "300000", "--nodes", 2, "--out", out, tables)
+    expect_equal(nodes_of(out), [{"large": None}, {"middle": None, "small": None, "tiny": None}])
+    expect("75.06 KiB are elsewhere than before (28.6 %)" in ended.stdout, ended.stdout)
+    place("--memory", "300000", "--nodes", 1, "--out", out, tables)
+    expect_equal(nodes_of(out), [{"large": None, "middle": None, "small": None, "tiny": None}])
+    expect(not (out / "kubernetes/node-1.json").exists(), "a node that is gone")
+
+
+def test_keys_and_columns(directory):
+    save_tables(directory, {"dense": 1000})
+    (directory / "keyed").mkdir()
+    np.save(directory / "keyed/values.npy", np.zeros((1000, 16), np.float32))
+    np.save(directory / "keyed/keys.npy", np.arange(1000))
+    path = directory / "config.json"
+    path.write_text(json.dumps({"models": [{"name": "dense", "path": "dense.npy"},
+                                           {"name": "keyed", "path": "keyed"}]}))
+    place("--memory", 50000, "--nodes", 4, "--by", "columns", "--out", directory / "out", path)
+    parts = [part["by"] for models in nodes_of(directory / "out") for part in models.values()]
+    expect_equal(sorted(parts), ["columns"] * 2 + ["keys"] * (len(parts) - 2))
+
+
+def test_versions_stay_together(directory):
+    save_tables(directory, {"a": 1000, "b": 900})
+    path = directory / "config.json"
+    path.write_text(json.dumps({"models": [{"name": "m", "path": "a.npy"},
+                                           {"name": "m", "path": "b.npy", "version": 2}]}))
+    place("--memory", 130000, "--out", directory / "out", path)
+    models = json.loads((directory / "out/node-0.json").read_text())["models"]
+    expect_equal([(model["path"][-5:], model.get("version")) for model in models],
+                 [("a.npy", None), ("b.npy", 2)])
+
+
+def test_what_is_asked_counts(directory, tables):
+    """A table of which all is asked is alone on its node."""
+    metrics = directory / "metrics"
+    metrics.write_text('bagserve_gathered_bytes_total{model="tiny",version="1"} 1000000\n'
+                       'bagserve_gathered_bytes_total{model="all",version="1"} 40\n')
+    ended = place("--memory", "300000", "--nodes", 2, "--metrics", metrics, "--out", directory / "out", tables)
+    expect_equal(nodes_of(directory / "out"), [{"tiny": None}, {"large": None, "middle": None, "small": None}])
+    expect("100.0 %" in ended.stdout, ended.stdout)
+
+
+@pytest.mark.parametrize("arguments, config, code, words", [
+    ([], {}, 2, "--memory is missing: the bytes of tables that a node may hold, such as 64GiB"),
+    (["--memory", "0"], {}, 2, "--memory 0: must be a size of at least 1 byte, such as 64GiB"),
+    (["--memory", "many"], {}, 2, "--memory many: must be a size"),
+    (["--memory", "1GiB", "--nodes", "0"], {}, 2, "--nodes"),
+    (["--memory", "1GiB", "--by", "keys"], {}, 2, "--by"),
+    (["--memory", "100000", "--nodes", "2"], {}, 1, "do not fit into 2 nodes of 100000 bytes"),
+    (["--memory", "150000", "--address", "http://a"], {}, 2, "must have {index}"),
+    (["--memory", "1GiB"], {"models_dir": "."}, 2, "has a models_dir, of which nothing can be placed"),
+    (["--memory", "1GiB"], {"models": [{"name": "x", "path": "tiny.npy",
+                                        "part": {"by": "rows", "index": 0, "of": 1}}]}, 2, "has a part already"),
+    (["--memory", "1GiB"], {"models": []}, 2, "names no table"),
+    (["--memory", "1GiB"], {"models": [{"name": "gone", "path": "gone.npy"}]}, 2, "gone.npy"),
+    (["--memory", "1GiB", "--metrics", "config.json"], {}, 2, "has no sample of bagserve_gathered_bytes_total"),
+])
+def test_what_is_wrong(directory, tables, arguments, config, code, words):
+    tables.write_text(json.dumps(json.loads(tables.read_text()) | config))
+    arguments = [str(directory / word) if word == "config.json" else word for word in arguments]
+    ended = place(*arguments, "--out", directory / "out", tables, code=code)
+    expect(words in ended.stderr, ended.stderr)
+    expect(not (directory / "out").exists(), "it wrote something")
