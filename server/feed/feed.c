@@ -175,7 +175,7 @@ static bool take_next(struct feed *feed, struct bag_problem *problem)
 {
     rd_kafka_message_t *message = feed->next;
     enum bag_feed_added added =
-        bag_feed_batch_add(&feed->batch, message, feed->options->max_rows, problem);
+        bag_feed_batch_add(&feed->batch, message, (size_t)feed->options->max_rows, problem);
     if (added != BAG_FEED_ADDED && feed->batch.messages)
         return flush(feed, problem);
     feed->next = NULL;
@@ -188,7 +188,7 @@ static bool take_next(struct feed *feed, struct bag_problem *problem)
         feed->only = message;
         feed->flush_at_ms = bag_epoch_ms() + (uint64_t)feed->options->max_wait_ms;
     }
-    bool is_full = feed->batch.count >= feed->options->max_rows ||
+    bool is_full = feed->batch.count >= (size_t)feed->options->max_rows ||
                    feed->batch.sequence <= feed->singly_through;
     return !is_full || flush(feed, problem);
 }

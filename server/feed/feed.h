@@ -28,9 +28,9 @@ enum { BAG_FEED_MAX_SETTINGS = 64 };
 
 struct bag_feed_options {
     const char *brokers, *topic, *model, *server, *token_file, *dead_letter;
-    int32_t partition;                           /* -1: the topic has one alone */
     bool skips;                                  /* what the server rejects is passed over */
-    size_t max_rows;                             /* of one batch */
+    int partition;                               /* -1: the topic has one alone */
+    int max_rows;                                /* of one batch */
     int max_wait_ms;                             /* for more messages, once there is one */
     int metrics_port;                            /* 0: none */
     const char *settings[BAG_FEED_MAX_SETTINGS]; /* of librdkafka, KEY=VALUE */

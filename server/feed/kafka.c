@@ -71,6 +71,16 @@ static rd_kafka_t *make_client(rd_kafka_type_t type, const struct bag_feed_optio
     return client;
 }
 
+/* Says once why brokers are waited for. */
+static void wait_for_brokers(bool *is_said, const char *why)
+{
+    if (!*is_said)
+        bag_log(BAG_LOG_LEVEL_WARNING, "waiting", BAG_LOG_TEXT("for", "brokers"),
+                BAG_LOG_TEXT("message", why));
+    *is_said = true;
+    poll(NULL, 0, AGAIN_MS); /* which a signal ends */
+}
+
 /* ---- finding the partition ------------------------------------------------------------------- */
 
 /* The topic's partitions; below 0 with *problem where it cannot be told now. */
@@ -124,11 +134,7 @@ bool bag_feed_kafka_open(struct bag_feed_kafka *kafka, const struct bag_feed_opt
         int count = count_partitions(kafka, problem);
         if (count >= 0)
             return choose_partition(kafka, count, problem);
-        if (!is_said)
-            bag_log(BAG_LOG_LEVEL_WARNING, "waiting", BAG_LOG_TEXT("for", "brokers"),
-                    BAG_LOG_TEXT("message", problem->text));
-        is_said = true;
-        poll(NULL, 0, AGAIN_MS); /* which a signal ends */
+        wait_for_brokers(&is_said, problem->text);
     }
     return false;
 }
@@ -192,11 +198,7 @@ bool bag_feed_kafka_seek(struct bag_feed_kafka *kafka, int64_t offset, struct ba
             kafka->consumer, kafka->options->topic, kafka->partition, &begin, &kafka->end, ASK_MS);
         if (!error)
             return check_offset(kafka, offset, begin, problem) && start(kafka, offset, problem);
-        if (!is_said)
-            bag_log(BAG_LOG_LEVEL_WARNING, "waiting", BAG_LOG_TEXT("for", "brokers"),
-                    BAG_LOG_TEXT("message", rd_kafka_err2str(error)));
-        is_said = true;
-        poll(NULL, 0, AGAIN_MS); /* which a signal ends */
+        wait_for_brokers(&is_said, rd_kafka_err2str(error));
     }
     return false;
 }

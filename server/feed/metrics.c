@@ -42,20 +42,20 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return answer(connection, 200, "text/plain; version=0.0.4", text);
 }
 
+static struct MHD_Daemon *start(const struct bag_feed_metrics *metrics, int port, unsigned family)
+{
+    return MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO | family, (uint16_t)port,
+                            NULL, NULL, on_request, (void *)(uintptr_t)metrics,
+                            MHD_OPTION_CONNECTION_TIMEOUT, 10U, MHD_OPTION_CONNECTION_LIMIT, 16U,
+                            MHD_OPTION_END);
+}
+
 bool bag_feed_metrics_serve(const struct bag_feed_metrics *metrics, int port,
                             struct bag_problem *problem)
 {
-    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
-    void *context = (void *)(uintptr_t)metrics;
-    struct MHD_Daemon *daemon = NULL;
-    /* Of both families; of IPv4 alone where there is no other. */
-    daemon = MHD_start_daemon(flags | MHD_USE_DUAL_STACK, (uint16_t)port, NULL, NULL, on_request,
-                              context, MHD_OPTION_CONNECTION_TIMEOUT, 10U,
-                              MHD_OPTION_CONNECTION_LIMIT, 16U, MHD_OPTION_END);
-    if (!daemon && errno != EADDRINUSE)
-        daemon = MHD_start_daemon(flags, (uint16_t)port, NULL, NULL, on_request, context,
-                                  MHD_OPTION_CONNECTION_TIMEOUT, 10U, MHD_OPTION_CONNECTION_LIMIT,
-                                  16U, MHD_OPTION_END);
+    struct MHD_Daemon *daemon = start(metrics, port, MHD_USE_DUAL_STACK);
+    if (!daemon && errno != EADDRINUSE) /* there is IPv4 alone */
+        daemon = start(metrics, port, 0);
     return daemon ||
            bag_problem_set(problem, BAG_ERROR_SYSTEM,
                            "cannot listen on port %d (--metrics-port): %s", port, strerror(errno));

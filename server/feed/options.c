@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,21 +41,28 @@ static const char help[] =
     "SIGTERM ends it with exit code 0. Exit code 1: a message was rejected, or the topic does not\n"
     "have what follows the server's rows; 2: wrong usage.\n";
 
-static const struct option flags[] = {{"brokers", required_argument, NULL, 'b'},
-                                      {"topic", required_argument, NULL, 't'},
-                                      {"partition", required_argument, NULL, 'p'},
-                                      {"model", required_argument, NULL, 'm'},
-                                      {"server", required_argument, NULL, 's'},
-                                      {"token-file", required_argument, NULL, 'f'},
-                                      {"on-error", required_argument, NULL, 'e'},
-                                      {"dead-letter", required_argument, NULL, 'd'},
-                                      {"max-rows", required_argument, NULL, 'r'},
-                                      {"max-wait-ms", required_argument, NULL, 'w'},
-                                      {"metrics-port", required_argument, NULL, 'P'},
-                                      {"librdkafka", required_argument, NULL, 'k'},
-                                      {"help", no_argument, NULL, 'h'},
-                                      {"version", no_argument, NULL, 'v'},
-                                      {NULL, 0, NULL, 0}};
+#define AT(member) offsetof(struct bag_feed_options, member)
+
+/* What goes to a member of the options: a text, or a number from `low` to `high` where that is not
+ * 0. */
+static const struct {
+    const char *name;
+    size_t member;
+    int low, high;
+} plain[] = {
+    {"--brokers", AT(brokers), 0, 0},
+    {"--topic", AT(topic), 0, 0},
+    {"--model", AT(model), 0, 0},
+    {"--server", AT(server), 0, 0},
+    {"--token-file", AT(token_file), 0, 0},
+    {"--dead-letter", AT(dead_letter), 0, 0},
+    {"--partition", AT(partition), 0, INT32_MAX},
+    {"--max-rows", AT(max_rows), 1, 10000000},
+    {"--max-wait-ms", AT(max_wait_ms), 0, 60000},
+    {"--metrics-port", AT(metrics_port), 1, 65535},
+};
+
+enum { PLAIN = sizeof plain / sizeof *plain, NEEDED = 4 };
 
 static bool reject(const char *what, const char *value, const char *right)
 {
@@ -63,59 +71,31 @@ static bool reject(const char *what, const char *value, const char *right)
     return false;
 }
 
-static bool read_number(const char *flag, const char *text, long low, long high, long *number)
+static bool read_number(const char *flag, const char *text, int low, int high, int *number)
 {
     char *end, right[64];
     errno = 0;
-    *number = strtol(text, &end, 10);
-    snprintf(right, sizeof right, "a number from %ld to %ld", low, high);
-    return (*text && !*end && !errno && *number >= low && *number <= high) ||
-           reject(flag, text, right);
+    long value = strtol(text, &end, 10);
+    *number = (int)value;
+    snprintf(right, sizeof right, "a number from %d to %d", low, high);
+    return (*text && !*end && !errno && value >= low && value <= high) || reject(flag, text, right);
 }
 
 static bool read_flag(struct bag_feed_options *options, int flag, char *value)
 {
-    long number = 0;
-    bool ok = true;
+    if (flag < PLAIN) {
+        char *member = (char *)options + plain[flag].member;
+        if (plain[flag].high)
+            return read_number(plain[flag].name, value, plain[flag].low, plain[flag].high,
+                               (int *)(void *)member);
+        *(const char **)(void *)member = value;
+        return true;
+    }
     switch (flag) {
-    case 'b':
-        options->brokers = value;
-        return true;
-    case 't':
-        options->topic = value;
-        return true;
-    case 'm':
-        options->model = value;
-        return true;
-    case 's':
-        options->server = value;
-        return true;
-    case 'f':
-        options->token_file = value;
-        return true;
-    case 'd':
-        options->dead_letter = value;
-        return true;
     case 'e':
         options->skips = strcmp(value, "skip") == 0;
         return options->skips || strcmp(value, "stop") == 0 ||
                reject("--on-error", value, "stop or skip");
-    case 'p':
-        ok = read_number("--partition", value, 0, INT32_MAX, &number);
-        options->partition = (int32_t)number;
-        return ok;
-    case 'r':
-        ok = read_number("--max-rows", value, 1, 10000000, &number);
-        options->max_rows = (size_t)number;
-        return ok;
-    case 'w':
-        ok = read_number("--max-wait-ms", value, 0, 60000, &number);
-        options->max_wait_ms = (int)number;
-        return ok;
-    case 'P':
-        ok = read_number("--metrics-port", value, 1, 65535, &number);
-        options->metrics_port = (int)number;
-        return ok;
     case 'k':
         if (!strchr(value, '='))
             return reject("--librdkafka", value, "KEY=VALUE");
@@ -131,15 +111,11 @@ static bool read_flag(struct bag_feed_options *options, int flag, char *value)
 
 static bool check(const struct bag_feed_options *options)
 {
-    const struct {
-        const char *flag, *value;
-    } needed[] = {{"--brokers", options->brokers},
-                  {"--topic", options->topic},
-                  {"--model", options->model},
-                  {"--server", options->server}};
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
-        if (!needed[i].value || !*needed[i].value)
-            return reject(needed[i].flag, NULL, "is missing; --help says what it is");
+    for (size_t i = 0; i < NEEDED; i++) {
+        const char *text =
+            *(const char *const *)(const void *)((const char *)options + plain[i].member);
+        if (!text || !*text)
+            return reject(plain[i].name, NULL, "is missing; --help says what it is");
     }
     if (strncmp(options->server, "http://", 7) != 0 &&
         strncmp(options->server, "https://", 8) != 0 && strncmp(options->server, "unix:", 5) != 0)
@@ -150,7 +126,13 @@ static bool check(const struct bag_feed_options *options)
 
 bool bag_feed_options_read(struct bag_feed_options *options, int argc, char *argv[], int *exit_code)
 {
+    struct option flags[PLAIN + 5] = {[PLAIN] = {"on-error", required_argument, NULL, 'e'},
+                                      {"librdkafka", required_argument, NULL, 'k'},
+                                      {"help", no_argument, NULL, 'h'},
+                                      {"version", no_argument, NULL, 'v'}};
     int flag;
+    for (int i = 0; i < PLAIN; i++)
+        flags[i] = (struct option){plain[i].name + 2, required_argument, NULL, i};
     *options = (struct bag_feed_options){.partition = -1, .max_rows = 10000, .max_wait_ms = 10};
     *exit_code = 2;
     while ((flag = getopt_long(argc, argv, "h", flags, NULL)) != -1) {
