@@ -147,6 +147,7 @@ static double ratio(double now, double before)
 static void tell_before(const struct bag_bench_session *session, FILE *stream)
 {
     const struct bag_bench_report *before = &session->before, *report = &session->report;
+    size_t compared = 0;
     fprintf(stream, "\nBefore, %s of %s:\n", before->model, before->url);
     tell_heading(stream);
     for (size_t i = 0; i < before->num_runs; i++)
@@ -157,13 +158,20 @@ static void tell_before(const struct bag_bench_session *session, FILE *stream)
                 bag_bench_digits(before->highest_rate).text);
     for (size_t i = 0; i < report->num_runs; i++) {
         const struct bag_bench_run *run = &report->runs[i], *old = find_before(before, run);
-        if (old)
-            fprintf(stream, "At %s: requests/s %.3f, p50 %.3f, p99 %.3f of those before\n",
-                    run->rate > 0 ? bag_bench_digits(run->rate).text : "no rate",
-                    ratio(run->requests_per_s, old->requests_per_s),
-                    ratio(run->latency_ms.p50, old->latency_ms.p50),
-                    ratio(run->latency_ms.p99, old->latency_ms.p99));
+        if (!old)
+            continue;
+        compared++;
+        if (run->rate > 0)
+            fprintf(stream, "At %s/s", bag_bench_digits(run->rate).text);
+        else
+            fputs("As fast as answers come", stream);
+        fprintf(stream, ": requests/s %.3f, p50 %.3f, p99 %.3f of those before\n",
+                ratio(run->requests_per_s, old->requests_per_s),
+                ratio(run->latency_ms.p50, old->latency_ms.p50),
+                ratio(run->latency_ms.p99, old->latency_ms.p99));
     }
+    if (!compared)
+        fputs("No run before was at the same rate.\n", stream);
 }
 
 void bag_bench_tell_end(const struct bag_bench_session *session, FILE *stream)

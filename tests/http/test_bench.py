@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -135,6 +136,24 @@ def test_sweep(server):
     expect_equal(report["runs"][0]["rate"], None)
     rates = [figures["rate"] for figures in report["runs"][1:]]
     expect(any(abs(rate / report["highest_rate"] - 1) < 1e-4 for rate in rates), f"{report}")
+
+
+def test_sweep_tries_again():
+    """One pause does not decide: a rate that fails is tried again before a lower one is."""
+    lines = []
+    with Server("--demo") as server, subprocess.Popen(
+            [PROGRAM, "bench", "--sweep", "--slo-ms", "50", "--duration", "1", "--warmup", "0", server.url, "items"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()) as ended:
+        wait_for_line(ended, "as fast as answers come")
+        server.send(signal.SIGSTOP)
+        resume = threading.Timer(0.8, server.send, [signal.SIGCONT])
+        resume.start()
+        while len(lines) < 2:
+            lines.append(ended.stderr.readline().split())  # 2.41k/s wanted 2.41k requests/s p99 1.20 ms holds
+        resume.join()
+        ended.terminate()
+    expect_equal(lines[0][-3:], ["does", "not", "hold"])
+    expect_equal(lines[1][0], lines[0][0], "the rate of the second trial")
 
 
 def paused(server, *arguments):
@@ -308,7 +327,15 @@ def test_compare(server, directory):
         ended = run("bench", "--closed", *SHORT, "--report", directory / "before", server.url, "items",
                     *(["--compare", directory / "before"] if (directory / "before").exists() else []))
         expect_equal(ended.returncode, 0, ended.stderr)
-    expect(f"Before, items of {server.url}:" in ended.stdout and "of those before" in ended.stdout, ended.stdout)
+    expect(f"Before, items of {server.url}:" in ended.stdout, ended.stdout)
+    ratios = "requests/s [0-9.]+, p50 [0-9.]+, p99 [0-9.]+ of those before"
+    expect(re.search(f"^As fast as answers come: {ratios}$", ended.stdout, re.MULTILINE), ended.stdout)
+    for _ in range(2):
+        ended = run("bench", "--rate", "50:0.2", "--warmup", 0, "--report", directory / "rates", server.url, "items",
+                    *(["--compare", directory / "rates"] if (directory / "rates").exists() else []))
+    expect(re.search(f"^At 50.0/s: {ratios}$", ended.stdout, re.MULTILINE), ended.stdout)
+    ended = run("bench", "--closed", *SHORT, "--compare", directory / "rates", server.url, "items")
+    expect("\nNo run before was at the same rate.\n" in ended.stdout, ended.stdout)
     (directory / "before").write_text("{}")
     ended = run("bench", "--compare", directory / "before", server.url, "items")
     expect(ended.returncode == 2 and "it is no report" in ended.stderr, ended.stderr)
