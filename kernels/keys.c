@@ -25,7 +25,7 @@ struct bag_keys bag_keys_for(size_t max_keys)
     unsigned row_bits = HIGH_BITS;
     while (max_keys >> row_bits)
         row_bits++;
-    size_t num_lines = max_keys / 13 * 2 + 2;
+    size_t num_lines = max_keys / 12 * 2 + 2;
     return (struct bag_keys){.num_lines =
                                  num_lines < BAG_KEYS_MIN_LINES ? BAG_KEYS_MIN_LINES : num_lines,
                              .low_bits = row_bits - HIGH_BITS};
@@ -118,27 +118,37 @@ static bool settle(const struct bag_keys *keys, struct bag_keys_place place, siz
                    int64_t row)
 {
     int slot = empty_slot(&keys->lines[place.line]);
-    uint8_t probe = (uint8_t)bag_keys_probe(keys, place.word);
     if (slot < 0)
         return false;
+    if (bag_keys_probe(keys, place.word) > 1)
+        bag_keys_pass(keys, &keys->lines[home], place.word);
     put(keys, place, (unsigned)slot, row);
-    if (probe > keys->lines[home].last_probe)
-        __atomic_store_n(&keys->lines[home].last_probe, probe, __ATOMIC_RELEASE);
     return true;
 }
 
-/* Moves one key of the line to its own next probe; returns its slot, -1 where none has room there.
- * Keys move to later probes alone, so that those who look for them at the same time find them. */
-static int make_room(const struct bag_keys *keys, size_t line)
+/* The place of the key in a slot, and its row. */
+static struct bag_keys_place place_of(const struct bag_keys *keys, size_t line, unsigned slot,
+                                      int64_t *row)
 {
-    uint64_t low_mask = (UINT64_C(1) << keys->low_bits) - 1;
-    for (int slot = 0; slot < BAG_KEYS_PER_LINE; slot++) {
-        uint64_t word = keys->lines[line].words[slot];
-        uint64_t row = (uint64_t)keys->lines[line].high[slot] << keys->low_bits | (word & low_mask);
-        struct bag_keys_place place = {line, word & ~low_mask};
-        if (bag_keys_probe(keys, word) < BAG_KEYS_MAX_PROBE &&
-            settle(keys, bag_keys_next(keys, place), home_line(keys, place), (int64_t)row))
-            return slot;
+    uint64_t low_mask = (UINT64_C(1) << keys->low_bits) - 1, word = keys->lines[line].words[slot];
+    *row = (int64_t)((uint64_t)keys->lines[line].high[slot] << keys->low_bits | (word & low_mask));
+    return (struct bag_keys_place){line, word & ~low_mask};
+}
+
+/* Moves one key of the line to its own next probe, the last of which is given; returns its slot,
+ * -1 where none has room there. Keys move to later probes alone, so that those who look for them at
+ * the same time find them. */
+static int make_room(const struct bag_keys *keys, size_t line, unsigned last_probe)
+{
+    int64_t row;
+    for (unsigned slot = 0; slot < BAG_KEYS_PER_LINE; slot++)
+        __builtin_prefetch(&keys->lines[bag_keys_next(keys, place_of(keys, line, slot, &row)).line],
+                           1, 3);
+    for (unsigned slot = 0; slot < BAG_KEYS_PER_LINE; slot++) {
+        struct bag_keys_place place = place_of(keys, line, slot, &row);
+        if (bag_keys_probe(keys, place.word) < last_probe &&
+            settle(keys, bag_keys_next(keys, place), home_line(keys, place), row))
+            return (int)slot;
     }
     return -1;
 }
@@ -146,18 +156,20 @@ static int make_room(const struct bag_keys *keys, size_t line)
 /* Finds the place of a key, or that of its last probe; its row or -1. */
 static int64_t search(const struct bag_keys *keys, struct bag_keys_place *place)
 {
-    size_t home = place->line;
+    const struct bag_keys_line *home = &keys->lines[place->line];
     int64_t row;
-    while ((row = bag_keys_row_at(keys, *place)) < 0 && bag_keys_has_next(keys, *place, home))
+    while ((row = bag_keys_row_at(keys, *place)) < 0 && bag_keys_has_next(keys, home, place->word))
         *place = bag_keys_next(keys, *place);
     return row;
 }
 
-/* Empties a slot in one of the key's lines; *place moves from the home line to that one. */
-static bool find_room(const struct bag_keys *keys, struct bag_keys_place *place)
+/* Empties a slot in one of the key's first lines; *place moves from the home line to that one. The
+ * key that was there moves to a probe up to the last one. */
+static bool find_room(const struct bag_keys *keys, struct bag_keys_place *place, unsigned lines,
+                      unsigned last_probe)
 {
-    for (int probe = 1; probe <= BAG_KEYS_MAX_PROBE; probe++) {
-        int slot = make_room(keys, place->line);
+    for (; lines > 0; lines--) {
+        int slot = make_room(keys, place->line, last_probe);
         if (slot >= 0) {
             __atomic_store_n(&keys->lines[place->line].words[slot], 0, __ATOMIC_RELEASE);
             return true;
@@ -167,11 +179,15 @@ static bool find_room(const struct bag_keys *keys, struct bag_keys_place *place)
     return false;
 }
 
+/* Nearly all keys come to be at their first two probes: rather than take a later one a key makes
+ * room at home. */
+#define NEAR_PROBES 2
+
 enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key, int64_t row,
                                       int64_t *other)
 {
     struct bag_keys_place home = bag_keys_home(keys, key), place = home, room = {0};
-    int last_probe = keys->lines[home.line].last_probe;
+    int last_probe = (int)bag_keys_last_probe(keys->lines[home.line].passed);
     for (int probe = 1; probe <= last_probe || (!room.word && probe <= BAG_KEYS_MAX_PROBE);
          probe++) {
         *other = bag_keys_row_at(keys, place);
@@ -181,9 +197,13 @@ enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key,
             room = place;
         place = bag_keys_next(keys, place);
     }
+    place = home;
+    if ((!room.word || bag_keys_probe(keys, room.word) > NEAR_PROBES) &&
+        find_room(keys, &place, 1, NEAR_PROBES))
+        room = place;
     if (!room.word) {
         room = home;
-        if (!find_room(keys, &room))
+        if (!find_room(keys, &room, BAG_KEYS_MAX_PROBE, BAG_KEYS_MAX_PROBE))
             return BAG_KEYS_CROWDED;
     }
     settle(keys, room, home.line, row);
@@ -192,7 +212,7 @@ enum bag_keys_outcome bag_keys_insert(const struct bag_keys *keys, uint64_t key,
 
 /* How many keys ahead the lines of so many probes are fetched. */
 #define INSERT_AHEAD      4
-#define PREFETCHED_PROBES 6
+#define PREFETCHED_PROBES 3
 
 /* Always inline: compilers leave out calls of functions that do nothing but fetch. */
 static inline __attribute__((always_inline)) void prefetch_probes(const struct bag_keys *keys,
@@ -223,9 +243,11 @@ int64_t bag_keys_remove(const struct bag_keys *keys, uint64_t key)
 {
     struct bag_keys_place place = bag_keys_home(keys, key);
     int64_t row = search(keys, &place);
-    if (row >= 0)
-        __atomic_store_n(&keys->lines[place.line].words[__builtin_ctz(bag_keys_match(keys, place))],
-                         0, __ATOMIC_RELEASE);
+    if (row >= 0) {
+        struct bag_keys_line *line = &keys->lines[place.line];
+        int slot = __builtin_ctz(bag_keys_match(keys, line, place.word));
+        __atomic_store_n(&line->words[slot], 0, __ATOMIC_RELEASE);
+    }
     return row;
 }
 

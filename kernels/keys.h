@@ -5,7 +5,9 @@
  * high part is the number of the key's home line; a slot holds the rest of the hash, the row and
  * the number of the probe that found it room, together 9 bytes. Probe 1 is the home line;
  * how far the others are from each other follows from the hash. The home line knows the last
- * probe of its keys. Lines are filled to 13 fourteenths, which makes 9.85 bytes a key.
+ * probe of its keys, and of what classes those are that had no room in it, so that most missing
+ * keys are looked for there alone. Lines are filled to 12 fourteenths, which makes 10.67 bytes a
+ * key.
  *
  * The caller brings memory and seed and decides what becomes of missing keys. Nothing is allocated
  * here.
@@ -33,7 +35,7 @@ struct bag_keys_line {
     /* Probe, rest of the hash, low bits of the row. */
     _Alignas(64) uint64_t words[BAG_KEYS_PER_LINE];
     uint8_t high[BAG_KEYS_PER_LINE]; /* the row's high bits */
-    uint8_t last_probe;              /* of the keys whose home this is */
+    uint8_t passed;                  /* keys whose home this is and that are elsewhere */
 };
 
 struct bag_keys_seed {

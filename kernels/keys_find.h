@@ -3,13 +3,31 @@
  *
  *   #define MATCH_SLOTS   as bag_keys_match
  *
- * and defines find_keys. Most keys are in their home lines: these are looked through without a
- * branch that depends on the keys, and the others noted down. */
+ * and defines find_keys. Keys are taken in blocks: the home lines of the next one are fetched while
+ * those of this one are looked through, without a branch that depends on the keys. The few that may
+ * be elsewhere are noted down, and looked for many at a time. */
 #include "keys_line.h"
 
-/* How many keys ahead their lines are prefetched, and how many are noted down at most. */
-#define FIND_AHEAD 32
-#define FIND_LATER 128
+#define FIND_BLOCK 16
+
+/* From how many on those that were noted down are looked for. */
+#define FIND_LATER 32
+
+/* The home lines of a block's keys, and their words there. */
+struct find_homes {
+    _Alignas(64) const struct bag_keys_line *lines[FIND_BLOCK];
+    uint64_t words[FIND_BLOCK];
+};
+
+/* Keys that are not at home, where they may be elsewhere. */
+struct find_later {
+    size_t count;
+    const struct bag_keys_line *homes[FIND_LATER + FIND_BLOCK];
+    uint64_t words[FIND_LATER + FIND_BLOCK]; /* at home */
+    uint64_t positions[FIND_LATER + FIND_BLOCK];
+};
+
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) int64_t find_again(const struct bag_keys *keys,
                                                     struct bag_keys_place place)
@@ -17,92 +35,133 @@ static __attribute__((noinline)) int64_t find_again(const struct bag_keys *keys,
     return bag_keys_row_at(keys, place);
 }
 
-/* The row of a key that is in the place's line, else -1, and whether it may be in a later one. */
+/* The row of a key that is in the line, else -1. */
 static inline __attribute__((always_inline)) int64_t
-find_at(const struct bag_keys *keys, struct bag_keys_place place, size_t home, bool *later)
+find_at(const struct bag_keys *keys, const struct bag_keys_line *line, uint64_t word)
 {
-    const struct bag_keys_line *line = &keys->lines[place.line];
-    unsigned matches = MATCH_SLOTS(keys, place);
+    unsigned matches = MATCH_SLOTS(keys, line, word);
     unsigned slot = (unsigned)__builtin_ctz(matches | 1u << (BAG_KEYS_PER_LINE - 1));
-    uint64_t word = bag_keys_word(line, slot);
+    uint64_t found = bag_keys_word(line, slot);
     uint64_t high = __atomic_load_n(&line->high[slot], __ATOMIC_ACQUIRE);
-    uint64_t low = word ^ place.word;
+    uint64_t low = found ^ word;
     /* Sums of bits, as a branch on whether the key is here would often be guessed wrong. */
-    uint64_t changed = low >> keys->low_bits | (bag_keys_word(line, slot) ^ word);
-    uint64_t absent = matches ? 0 : ~UINT64_C(0);
-    int64_t row = (int64_t)(high << keys->low_bits | low | absent);
+    uint64_t changed = low >> keys->low_bits | (bag_keys_word(line, slot) ^ found);
+    uint64_t absent = (uint64_t)(matches != 0) - 1;
     if (__builtin_expect((changed & ~absent) != 0, 0))
-        row = find_again(keys, place);
-    *later = (row < 0) & bag_keys_has_next(keys, place, home);
+        return find_again(keys, (struct bag_keys_place){(size_t)(line - keys->lines), word});
+    return (int64_t)(high << keys->low_bits | low | absent);
+}
+
+/* Looks through the home lines of a block; returns how many keys are not there. `first` is the
+ * position of the block's first key. */
+static inline __attribute__((always_inline)) size_t
+find_each(const struct bag_keys *keys, const struct find_homes *homes, size_t first, size_t count,
+          int64_t *rows, struct find_later *later)
+{
+    size_t absent = 0;
+    for (size_t i = 0; i < count; i++) {
+        int64_t row = find_at(keys, homes->lines[i], homes->words[i]);
+        rows[first + i] = row;
+        absent += row < 0;
+        later->homes[later->count] = homes->lines[i];
+        later->words[later->count] = homes->words[i];
+        later->positions[later->count] = first + i;
+        later->count += (row < 0) & bag_keys_has_next(keys, homes->lines[i], homes->words[i]);
+    }
+    return absent;
+}
+
+#if defined(__AVX512F__)
+#include "keys_avx512.h"
+#else
+
+/* Sets home lines and words of a block's keys. */
+static inline __attribute__((always_inline)) void find_homes(const struct bag_keys *keys,
+                                                             const struct bag_ids *ids,
+                                                             size_t first, size_t count,
+                                                             struct find_homes *homes)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct bag_keys_place home = bag_keys_home(keys, (uint64_t)bag_id_at(ids, first + i));
+        homes->lines[i] = &keys->lines[home.line];
+        homes->words[i] = home.word;
+    }
+}
+
+#define find_block find_each
+
+#endif
+
+/* ---- keys that are not at home --------------------------------------------------------------- */
+
+/* The row of a key that is at none of the probes up to this one. */
+static __attribute__((noinline)) int64_t
+find_on(const struct bag_keys *keys, struct bag_keys_place place, const struct bag_keys_line *home)
+{
+    int64_t row = -1;
+    while (row < 0 && bag_keys_has_next(keys, home, place.word)) {
+        place = bag_keys_next(keys, place);
+        row = bag_keys_row_at(keys, place);
+    }
     return row;
 }
 
-/* A key that is looked for in other lines than its home. */
-struct find_later {
-    struct bag_keys_place place; /* where it was looked for last */
-    size_t home, position;
-};
-
-/* Looks all of them up, a line each and then the next of those that remain; returns how many are
- * missing. */
-static inline size_t find_others(const struct bag_keys *keys, struct find_later *later,
-                                 size_t count, int64_t *rows)
+/* Looks for those that were noted down, nearly all of which are at their second probe; returns how
+ * many are found. */
+static inline __attribute__((always_inline)) size_t
+find_others(const struct bag_keys *keys, struct find_later *later, int64_t *rows)
 {
-    size_t missing = 0;
-    while (count > 0) {
-        size_t remaining = 0;
-        for (size_t i = 0; i < count; i++) {
-            later[i].place = bag_keys_next(keys, later[i].place);
-            __builtin_prefetch(&keys->lines[later[i].place.line], 0, 3);
-        }
-        for (size_t i = 0; i < count; i++) {
-            const struct find_later one = later[i];
-            bool remains;
-            int64_t row = find_at(keys, one.place, one.home, &remains);
-            rows[one.position] = row;
-            missing += (row < 0) & !remains;
-            later[remaining] = one;
-            remaining += remains;
-        }
-        count = remaining;
+    struct bag_keys_place next[FIND_LATER + FIND_BLOCK] BAG_UNSET;
+    size_t found = 0;
+    for (size_t i = 0; i < later->count; i++) {
+        size_t home = (size_t)(later->homes[i] - keys->lines);
+        next[i] = bag_keys_next(keys, (struct bag_keys_place){home, later->words[i]});
+        __builtin_prefetch(&keys->lines[next[i].line], 0, 3);
     }
-    return missing;
+    for (size_t i = 0; i < later->count; i++) {
+        int64_t row = find_at(keys, &keys->lines[next[i].line], next[i].word);
+        if ((row < 0) & bag_keys_has_next(keys, later->homes[i], next[i].word))
+            row = find_on(keys, next[i], later->homes[i]);
+        rows[later->positions[i]] = row;
+        found += row >= 0;
+    }
+    later->count = 0;
+    return found;
 }
 
-static inline struct bag_keys_place find_begin(const struct bag_keys *keys,
-                                               const struct bag_ids *ids, size_t position)
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static inline __attribute__((always_inline)) void find_begin(const struct bag_keys *keys,
+                                                             const struct bag_ids *ids,
+                                                             size_t first, struct find_homes *homes)
 {
-    struct bag_keys_place home = bag_keys_home(keys, (uint64_t)bag_id_at(ids, position));
-    __builtin_prefetch(&keys->lines[home.line], 0, 3);
-    return home;
+    size_t left = ids->count - first, count = left < FIND_BLOCK ? left : FIND_BLOCK;
+    find_homes(keys, ids, first, count, homes);
+    for (size_t i = 0; i < count; i++)
+        __builtin_prefetch(homes->lines[i], 0, 3);
 }
 
 static inline __attribute__((always_inline)) size_t
 find_all(const struct bag_keys *index, struct bag_ids ids, bool wide, int64_t *rows)
 {
     const struct bag_keys copy = *index, *keys = &copy; /* so that it stays in registers */
-    struct bag_keys_place homes[FIND_AHEAD] BAG_UNSET;
-    struct find_later later[FIND_LATER] BAG_UNSET;
-    size_t num_later = 0, missing = 0;
+    struct find_homes homes[2] BAG_UNSET;
+    struct find_later later BAG_UNSET;
+    size_t missing = 0;
+    later.count = 0;
     ids.wide = wide;
-    for (size_t i = 0; i < ids.count && i < FIND_AHEAD; i++)
-        homes[i] = find_begin(keys, &ids, i);
-    for (size_t i = 0; i < ids.count; i++) {
-        const struct bag_keys_place home = homes[i % FIND_AHEAD];
-        bool is_later;
-        if (i + FIND_AHEAD < ids.count)
-            homes[i % FIND_AHEAD] = find_begin(keys, &ids, i + FIND_AHEAD);
-        int64_t row = find_at(keys, home, home.line, &is_later);
-        rows[i] = row;
-        missing += (row < 0) & !is_later;
-        later[num_later] = (struct find_later){home, home.line, i};
-        num_later += is_later;
-        if (num_later == FIND_LATER) {
-            missing += find_others(keys, later, num_later, rows);
-            num_later = 0;
-        }
+    if (ids.count > 0)
+        find_begin(keys, &ids, 0, &homes[0]);
+    for (size_t i = 0; i < ids.count; i += FIND_BLOCK) {
+        size_t left = ids.count - i, count = left < FIND_BLOCK ? left : FIND_BLOCK;
+        const struct find_homes *now = &homes[i / FIND_BLOCK % 2];
+        if (left > FIND_BLOCK)
+            find_begin(keys, &ids, i + FIND_BLOCK, &homes[(i / FIND_BLOCK + 1) % 2]);
+        missing += find_block(keys, now, i, count, rows, &later);
+        if (later.count >= FIND_LATER)
+            missing -= find_others(keys, &later, rows);
     }
-    return missing + find_others(keys, later, num_later, rows);
+    return missing - find_others(keys, &later, rows);
 }
 
 static size_t find_keys(const struct bag_keys *keys, const struct bag_ids *ids, int64_t *rows)

@@ -80,15 +80,13 @@ static inline uint64_t bag_keys_word(const struct bag_keys_line *line, unsigned 
     return __atomic_load_n(&line->words[slot], __ATOMIC_ACQUIRE);
 }
 
-/* A bit for each slot of the line whose word is that of the place, but for the row. One at most is.
- */
-static inline unsigned bag_keys_match(const struct bag_keys *keys, struct bag_keys_place place)
+/* A bit for each slot of the line whose word is this one, but for the row. One at most is. */
+static inline unsigned bag_keys_match(const struct bag_keys *keys, const struct bag_keys_line *line,
+                                      uint64_t word)
 {
-    const struct bag_keys_line *line = &keys->lines[place.line];
     unsigned matches = 0;
     for (unsigned slot = 0; slot < BAG_KEYS_PER_LINE; slot++)
-        matches |= (unsigned)((bag_keys_word(line, slot) ^ place.word) >> keys->low_bits == 0)
-                   << slot;
+        matches |= (unsigned)((bag_keys_word(line, slot) ^ word) >> keys->low_bits == 0) << slot;
     return matches;
 }
 
@@ -98,7 +96,7 @@ static inline int64_t bag_keys_row_at(const struct bag_keys *keys, struct bag_ke
 {
     const struct bag_keys_line *line = &keys->lines[place.line];
     unsigned matches;
-    while ((matches = bag_keys_match(keys, place)) != 0) {
+    while ((matches = bag_keys_match(keys, line, place.word)) != 0) {
         unsigned slot = (unsigned)__builtin_ctz(matches);
         uint64_t word = bag_keys_word(line, slot);
         uint64_t high = __atomic_load_n(&line->high[slot], __ATOMIC_ACQUIRE);
@@ -109,13 +107,44 @@ static inline int64_t bag_keys_row_at(const struct bag_keys *keys, struct bag_ke
     return -1;
 }
 
-/* Whether keys of the home line may be at later probes. Asked after the place was read: a key
- * that was moved on meanwhile has told the home line before. */
-static inline bool bag_keys_has_next(const struct bag_keys *keys, struct bag_keys_place place,
-                                     size_t home)
+/* ---- what a home line knows of its keys that are elsewhere ------------------------------------
+ *
+ * A byte: in the upper three bits the last probe of such keys, where 7 stands for any from there
+ * on; in the others whether there are any of each class, which is a fifth of all keys. It only
+ * grows. */
+
+#define BAG_KEYS_CLASSES 5
+
+static inline unsigned bag_keys_class(const struct bag_keys *keys, uint64_t word)
 {
-    return bag_keys_probe(keys, place.word) <
-           __atomic_load_n(&keys->lines[home].last_probe, __ATOMIC_ACQUIRE);
+    return (unsigned)((word >> keys->low_bits & 0xff) * BAG_KEYS_CLASSES >> 8);
+}
+
+static inline unsigned bag_keys_last_probe(unsigned passed)
+{
+    unsigned last = passed >> BAG_KEYS_CLASSES;
+    return last < 7 ? last : BAG_KEYS_MAX_PROBE;
+}
+
+/* Notes down that a key of the home line has a place elsewhere. Before it is written there. */
+static inline void bag_keys_pass(const struct bag_keys *keys, struct bag_keys_line *home,
+                                 uint64_t word)
+{
+    unsigned probe = bag_keys_probe(keys, word), last = home->passed >> BAG_KEYS_CLASSES;
+    unsigned classes = (home->passed | 1u << bag_keys_class(keys, word)) & 31;
+    last = probe < last ? last : probe < 7 ? probe : 7;
+    __atomic_store_n(&home->passed, (uint8_t)(last << BAG_KEYS_CLASSES | classes),
+                     __ATOMIC_RELEASE);
+}
+
+/* Whether a key that is not at this place may be at a later one. Asked after the place was read: a
+ * key that was moved on meanwhile has told the home line before. */
+static inline bool bag_keys_has_next(const struct bag_keys *keys, const struct bag_keys_line *home,
+                                     uint64_t word)
+{
+    unsigned passed = __atomic_load_n(&home->passed, __ATOMIC_ACQUIRE);
+    return (passed >> bag_keys_class(keys, word) & 1) &
+           (bag_keys_probe(keys, word) < bag_keys_last_probe(passed));
 }
 
 #endif

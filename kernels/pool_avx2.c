@@ -324,22 +324,23 @@ BAG_LANE void f64v_store_some(enum bag_dtype dtype, char *to, const struct f64v_
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Which of four words are a place's, but for the low bits. */
-static inline unsigned match_four(__m256i words, struct bag_keys_place place, __m256i rests)
+/* Which of four words are this one, but for the low bits. */
+static inline unsigned match_four(__m256i words, uint64_t word, __m256i rests)
 {
-    __m256i others = _mm256_xor_si256(words, _mm256_set1_epi64x((long long)place.word));
+    __m256i others = _mm256_xor_si256(words, _mm256_set1_epi64x((long long)word));
     __m256i equal = _mm256_cmpeq_epi64(_mm256_and_si256(others, rests), _mm256_setzero_si256());
     return (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(equal));
 }
 
 /* As bag_keys_match. What is read afterwards is not read before. */
-static inline unsigned match_slots(const struct bag_keys *keys, struct bag_keys_place place)
+static inline unsigned match_slots(const struct bag_keys *keys, const struct bag_keys_line *line,
+                                   uint64_t word)
 {
     const __m256i rests = _mm256_set1_epi64x((long long)(~UINT64_C(0) << keys->low_bits));
-    const __m256i *line = (const __m256i *)(const void *)&keys->lines[place.line];
-    __m256i first = _mm256_loadu_si256(line), last = _mm256_loadu_si256(line + 1);
+    const __m256i *halves = (const __m256i *)(const void *)line;
+    __m256i first = _mm256_load_si256(halves), last = _mm256_load_si256(halves + 1);
     __atomic_signal_fence(__ATOMIC_ACQUIRE);
-    unsigned matches = match_four(first, place, rests) | match_four(last, place, rests) << 4;
+    unsigned matches = match_four(first, word, rests) | match_four(last, word, rests) << 4;
     return matches & ((1u << BAG_KEYS_PER_LINE) - 1);
 }
 

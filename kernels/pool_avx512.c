@@ -201,12 +201,13 @@ BAG_LANE void f32v_interleave(f32v *even, f32v *odd)
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 /* As bag_keys_match. What is read afterwards is not read before. */
-static inline unsigned match_slots(const struct bag_keys *keys, struct bag_keys_place place)
+static inline unsigned match_slots(const struct bag_keys *keys, const struct bag_keys_line *line,
+                                   uint64_t word)
 {
     const __m512i rests = _mm512_set1_epi64((long long)(~UINT64_C(0) << keys->low_bits));
-    __m512i words = _mm512_loadu_si512(&keys->lines[place.line]);
+    __m512i words = _mm512_load_si512(line);
     __atomic_signal_fence(__ATOMIC_ACQUIRE);
-    __m512i others = _mm512_xor_si512(words, _mm512_set1_epi64((long long)place.word));
+    __m512i others = _mm512_xor_si512(words, _mm512_set1_epi64((long long)word));
     return _mm512_testn_epi64_mask(others, rests) & ((1u << BAG_KEYS_PER_LINE) - 1);
 }
 
