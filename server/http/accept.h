@@ -17,8 +17,6 @@
 #include "proto/network.h"
 #include "server/system/sockets.h"
 
-/* ---- accepting ------------------------------------------------------------------------------- */
-
 /* What a listener lets in. */
 struct bag_http_acceptor_limits {
     size_t connections;       /* that are served */
@@ -30,21 +28,19 @@ struct bag_http_acceptor_limits {
 struct bag_http_acceptor {
     uv_loop_t *loop;                     /* borrowed */
     struct bag_listener *listener;       /* borrowed; closed when no more are accepted */
-    struct bag_http_connections **loops; /* to whom it hands over; owned */
+    struct bag_http_connections **loops; /* to whom it hands over, set before it starts; owned */
     size_t num_loops;
     struct bag_http_acceptor_limits limits;
     struct bag_networks proxies;
-    atomic_size_t total;                  /* connections that count among limits.connections */
-    uv_mutex_t lock;                      /* of `clients` */
-    struct bag_http_client *clients[256]; /* owned; chains of those who are connected, by hash */
+    atomic_size_t total; /* connections that count among limits.connections */
+    uv_mutex_t lock;     /* of `clients` */
+    void *clients;       /* of those who are connected, by address; see tsearch(3) */
     uv_poll_t poll;
-    uv_timer_t retry; /* runs while accepting makes no sense */
-    uv_timer_t drain;
-    bool failed;           /* the last accept has, and the log says so */
-    uint64_t drains_ms;    /* since when, on uv_now's clock; 0: it does not drain */
-    uint64_t rejecting_ms; /* since when no connection begins; 0: they do */
-    uint64_t max_wait_ms;
-    atomic_bool closed; /* no more connections are handed over */
+    uv_timer_t timer;        /* runs while accepting makes no sense, and in a drain */
+    bool failed;             /* the last accept has, and the log says so */
+    uint64_t drain_until_ms; /* others' requests are waited for, on uv_now's clock; 0: no drain */
+    uint64_t rejecting_ms;   /* since when no connection begins; 0: they do */
+    atomic_bool closed;      /* no more connections are handed over */
 };
 
 /* Has room for so many loops, and none yet. `proxies` are the networks of trusted ones. */
@@ -52,10 +48,6 @@ bool bag_http_acceptor_init(struct bag_http_acceptor *acceptor, uv_loop_t *loop,
                             struct bag_listener *listener,
                             const struct bag_http_acceptor_limits *limits, const char *proxies,
                             struct bag_problem *problem);
-
-/* Adds the connections of a loop. All are added before it starts. */
-void bag_http_acceptor_add(struct bag_http_acceptor *acceptor,
-                           struct bag_http_connections *connections);
 
 /* Begins to accept. */
 bool bag_http_acceptor_start(struct bag_http_acceptor *acceptor, struct bag_problem *problem);
@@ -70,12 +62,8 @@ void bag_http_acceptor_free(struct bag_http_acceptor *acceptor);
 
 /* ---- what each loop does with them, on its thread ------------------------------------------- */
 
-/* Takes those that were handed over: admits them, or waits for their PROXY header first. What
- * stands in connections->arriving then is the library's to take. */
+/* Takes those that were handed over: admits them, or waits for their PROXY header first. */
 void bag_http_arrivals_take(struct bag_http_connections *connections);
-
-/* Ends those that the library did not take; it has closed their sockets. */
-void bag_http_arrivals_end(struct bag_http_connections *connections);
 
 /* A connection has ended: its client, if it is counted, has one less. Any thread. */
 void bag_http_client_release(struct bag_http_acceptor *acceptor, struct bag_http_client *client);

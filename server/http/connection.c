@@ -9,8 +9,8 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* How often deadlines are looked at, and of how many that have passed in one turn of the loop. */
 #define TICK_MS  50
@@ -31,6 +31,8 @@
 #define MAX_LOOKED_AT 500
 
 /* ---- stages ---------------------------------------------------------------------------------- */
+
+static void on_timer(uv_timer_t *timer);
 
 /* Puts it behind those that have been there for longer: nearly always the last. */
 static void insert(struct bag_http_connection_list *list, struct bag_http_connection *connection)
@@ -58,12 +60,16 @@ void bag_http_connection_enter(struct bag_http_connections *connections,
                                struct bag_http_connection *connection,
                                enum bag_http_connection_stage stage)
 {
+    uv_timer_t *timer = &connections->timer;
     if (connection->stage == BAG_HTTP_CONNECTION_ENDED)
         return;
-    take_out(&connections->lists[connection->stage], connection);
+    if (connection->stage != BAG_HTTP_CONNECTION_ACCEPTED)
+        take_out(&connections->lists[connection->stage], connection);
+    else if (!uv_is_active((const uv_handle_t *)timer))
+        uv_timer_start(timer, on_timer, TICK_MS, TICK_MS);
     connection->stage = stage;
     if (stage != BAG_HTTP_CONNECTION_BODY)
-        connection->since_ms = uv_now(connections->timer.loop);
+        connection->since_ms = uv_now(timer->loop);
     insert(&connections->lists[stage], connection);
 }
 
@@ -72,6 +78,19 @@ void bag_http_connection_end(struct bag_http_connections *connections,
 {
     bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_ENDED);
     shutdown(connection->fd, SHUT_RDWR);
+}
+
+void bag_http_connection_remove(struct bag_http_connections *connections,
+                                struct bag_http_connection *connection)
+{
+    if (connection->stage != BAG_HTTP_CONNECTION_ACCEPTED)
+        take_out(&connections->lists[connection->stage], connection);
+    bag_http_client_release(connections->acceptor, connection->client);
+    if (connection->counts)
+        atomic_fetch_sub(&connections->acceptor->total, 1);
+    if (atomic_fetch_sub(&connections->count, 1) == 1 && !connections->on_drained)
+        uv_timer_stop(&connections->timer);
+    free(connection);
 }
 
 /* ---- sockets --------------------------------------------------------------------------------- */
@@ -89,24 +108,132 @@ bool bag_http_connection_is_open(const struct bag_http_connection *connection)
     return bytes > 0 || (bytes < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
+/* When bytes moved last; just now on a Unix socket. */
+static struct tcp_info tcp_info_of(const struct bag_http_connection *connection)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes);
+    return info;
+}
+
+uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connection)
+{
+    return tcp_info_of(connection).tcpi_last_data_recv * UINT64_C(1000000);
+}
+
 /* Whether nothing has moved for idle_timeout_ms, though it is for the client to send or to read. */
 static bool is_still(const struct bag_http_connections *connections,
                      const struct bag_http_connection *connection, uint64_t now_ms)
 {
     uint64_t idle_ms = connections->idle_timeout_ms;
-    struct tcp_info info = {0};
-    socklen_t bytes = sizeof info;
-    return now_ms >= connection->since_ms + idle_ms &&
-           getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
-           info.tcpi_last_data_recv >= idle_ms && info.tcpi_last_data_sent >= idle_ms;
+    if (now_ms < connection->since_ms + idle_ms)
+        return false;
+    struct tcp_info info = tcp_info_of(connection);
+    return info.tcpi_last_data_recv >= idle_ms && info.tcpi_last_data_sent >= idle_ms;
 }
 
-uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connection)
+/* ---- replies past the library ---------------------------------------------------------------- */
+
+static bool print_header(void *message, const char *name, const char *value)
 {
-    struct tcp_info info = {0};
-    socklen_t bytes = sizeof info;
-    getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes);
-    return info.tcpi_last_data_recv * UINT64_C(1000000);
+    return fprintf(message, "%s: %s\r\n", name, value) > 0;
+}
+
+bool bag_http_connection_send_past(const struct bag_http_connection *connection,
+                                   const struct bag_http_reply *reply)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *message = reply->body ? open_memstream(&text, &bytes) : NULL;
+    if (!message)
+        return false;
+    fprintf(message, "HTTP/1.1 %d %s\r\n", reply->status,
+            MHD_get_reason_phrase_for((unsigned)reply->status));
+    bag_http_reply_headers(reply, print_header, message);
+    fprintf(message, "Content-Length: %zu\r\n\r\n", reply->body_bytes);
+    fwrite(reply->body, 1, reply->body_bytes, message);
+    bool failed = ferror(message);
+    failed |= fclose(message) != 0;
+    bool sent =
+        !failed && send(connection->fd, text, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)bytes;
+    free(text);
+    return sent;
+}
+
+/* ---- lingering closes ------------------------------------------------------------------------ */
+
+/* A client that has not read the answer by then never will. */
+#define LINGER_MS 2000
+
+/* How often bytes are dropped: by the first time most clients have read their answer and stopped
+ * sending. */
+#define LINGER_TICK_MS 5
+
+/* To let clients send the rest of large bodies takes the kernel as long as to answer them: so much
+ * is dropped of all each time. Where more than so many linger, nothing is, and a connection is
+ * reset when its client has had this long to read the answer. */
+#define DROPPED_A_TICK ((ssize_t)1 << 20)
+#define MAX_DRAINED    16
+#define STORM_MS       25
+
+/* Drops what has come, as recv does. TCP takes no memory for what it is asked to truncate, and
+ * copies nothing (tcp(7)); a Unix socket wants to copy it. */
+static ssize_t drop_bytes(int fd, size_t most)
+{
+    char dropped[65536];
+    ssize_t count = recv(fd, NULL, most, MSG_DONTWAIT | MSG_TRUNC);
+    if (count < 0 && errno == EFAULT)
+        count = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    return count;
+}
+
+static void end_lingering(struct bag_http_connection_list *list,
+                          struct bag_http_connection *connection)
+{
+    take_out(list, connection);
+    close(connection->fd);
+    free(connection);
+}
+
+static void on_linger(uv_timer_t *timer)
+{
+    struct bag_http_connections *connections = timer->data;
+    struct bag_http_connection_list *list = &connections->lists[BAG_HTTP_CONNECTION_LINGERING];
+    const uint64_t now_ms = uv_now(timer->loop);
+    while (list->count > MAX_DRAINED && now_ms >= list->first->since_ms + STORM_MS)
+        end_lingering(list, list->first);
+    struct bag_http_connection *connection = list->first, *next;
+    ssize_t left = list->count <= MAX_DRAINED ? DROPPED_A_TICK : 0;
+    for (; connection && left > 0; connection = next) {
+        ssize_t count = drop_bytes(connection->fd, (size_t)left);
+        bool has_ended = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+        next = connection->next;
+        left -= count > 0 ? count : 0;
+        if (has_ended || now_ms >= connection->since_ms + LINGER_MS)
+            end_lingering(list, connection);
+    }
+    if (list->count == 0)
+        uv_timer_stop(timer);
+}
+
+void bag_http_connection_linger(struct bag_http_connections *connections, int fd)
+{
+    struct bag_http_connection_list *list = &connections->lists[BAG_HTTP_CONNECTION_LINGERING];
+    uv_timer_t *timer = &connections->linger_timer;
+    /* Each takes a descriptor. More at once than this are reset as soon as they are answered. */
+    if (list->count == MAX_DRAINED + connections->acceptor->limits.connections / 4)
+        return;
+    struct bag_http_connection *connection = malloc(sizeof *connection);
+    int own_fd = connection ? dup(fd) : -1;
+    if (own_fd < 0) {
+        free(connection);
+        return;
+    }
+    *connection = (struct bag_http_connection){.fd = own_fd, .since_ms = uv_now(timer->loop)};
+    insert(list, connection);
+    if (list->count == 1)
+        uv_timer_start(timer, on_linger, LINGER_TICK_MS, LINGER_TICK_MS);
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
@@ -118,13 +245,13 @@ static void end_late(struct bag_http_connections *connections, enum bag_http_con
     uint64_t timeout_ms = connections->timeouts_ms[stage];
     bool is_request = stage == BAG_HTTP_CONNECTION_HEAD || stage == BAG_HTTP_CONNECTION_BODY;
     for (unsigned left = MAX_LATE;
-         connection && left && now_ms >= connection->since_ms + timeout_ms; left--) {
+         connection && left && now_ms >= connection->since_ms + timeout_ms;
+         left--, connection = next) {
         next = connection->next;
         if (is_request && connection->counts)
             connections->on_late(connections->context, connection);
         if (stage != BAG_HTTP_CONNECTION_IDLE || peek(connection) <= 0)
             bag_http_connection_end(connections, connection);
-        connection = next;
     }
 }
 
@@ -139,25 +266,8 @@ static void sweep(struct bag_http_connections *connections, enum bag_http_connec
     for (size_t left = list->count / SWEEP_TICKS + 1; list->next_swept && left; left--) {
         struct bag_http_connection *connection = list->next_swept;
         list->next_swept = connection->next;
-        bool reads = stage == BAG_HTTP_CONNECTION_READING;
-        if ((!reads && !bag_http_connection_is_open(connection)) ||
+        if ((stage != BAG_HTTP_CONNECTION_READING && !bag_http_connection_is_open(connection)) ||
             (stage != BAG_HTTP_CONNECTION_IDLE && is_still(connections, connection, now_ms)))
-            bag_http_connection_end(connections, connection);
-    }
-}
-
-/* Ends some of those on which nothing was asked since a moment ago, as far as can be known. */
-static void end_idle(struct bag_http_connections *connections, uint64_t now_ms)
-{
-    struct bag_http_connection *connection = connections->lists[BAG_HTTP_CONNECTION_IDLE].first,
-                               *next;
-    uint64_t since_ms = connections->drained_since_ms;
-    for (unsigned left = MAX_LATE; connection && left; left--, connection = next) {
-        next = connection->next;
-        uint64_t last_ms = connection->since_ms > since_ms ? connection->since_ms : since_ms;
-        if (now_ms < last_ms + DRAINED_IDLE_MS)
-            return;
-        if (peek(connection) <= 0)
             bag_http_connection_end(connections, connection);
     }
 }
@@ -166,16 +276,17 @@ static void on_timer(uv_timer_t *timer)
 {
     struct bag_http_connections *connections = timer->data;
     uint64_t now_ms = uv_now(timer->loop);
+    bool is_closed = connections->on_drained && atomic_load(&connections->acceptor->closed);
+    if (is_closed && now_ms >= connections->drained_since_ms + DRAINED_IDLE_MS)
+        connections->timeouts_ms[BAG_HTTP_CONNECTION_IDLE] = DRAINED_IDLE_MS;
     for (unsigned stage = 0; stage < BAG_HTTP_CONNECTION_STAGES; stage++) {
         if (connections->timeouts_ms[stage] == 0)
             continue;
         end_late(connections, stage, now_ms);
         sweep(connections, stage, now_ms);
     }
-    if (!connections->on_drained || !atomic_load(&connections->acceptor->closed))
-        return;
-    end_idle(connections, now_ms);
-    if (atomic_load(&connections->count) > 0 || connections->num_lingering > 0)
+    if (!is_closed || atomic_load(&connections->count) > 0 ||
+        connections->lists[BAG_HTTP_CONNECTION_LINGERING].count > 0)
         return;
     uv_timer_stop(timer);
     connections->on_drained(connections->drain_context);
@@ -197,9 +308,9 @@ static bool is_evictable(const struct bag_http_connection *connection,
                          const struct bag_http_client *client, uint64_t now_ms)
 {
     size_t theirs = connection->client ? connection->client->connections : 0;
-    bool is_free = connection->stage <= BAG_HTTP_CONNECTION_HEAD;
-    bool is_idle = connection->stage == BAG_HTTP_CONNECTION_IDLE;
     size_t ours = client ? client->connections : 0;
+    bool is_idle = connection->stage == BAG_HTTP_CONNECTION_IDLE;
+    bool is_free = is_idle || connection->stage == BAG_HTTP_CONNECTION_HEAD;
     if (!connection->counts)
         return false;
     if (client && theirs / RICH_TIMES > ours)
@@ -208,147 +319,23 @@ static bool is_evictable(const struct bag_http_connection *connection,
            (is_free || (client && theirs > ours)) && (!is_idle || peek(connection) <= 0);
 }
 
-/* The one that has been longest in a stage, of those that make room for one of `client`. */
-static struct bag_http_connection *find_evictable(struct bag_http_connections *connections,
-                                                  enum bag_http_connection_stage stage,
-                                                  const struct bag_http_client *client)
-{
-    uint64_t now_ms = uv_now(connections->timer.loop);
-    struct bag_http_connection *connection = connections->lists[stage].first;
-    for (unsigned left = MAX_LOOKED_AT; connection && left; left--, connection = connection->next) {
-        if (is_evictable(connection, client, now_ms))
-            return connection;
-    }
-    return NULL;
-}
-
 void bag_http_connections_make_room(struct bag_http_connections *connections,
                                     const struct bag_http_client *client)
 {
-    static const enum bag_http_connection_stage unfinished[] = {
-        BAG_HTTP_CONNECTION_IDLE, BAG_HTTP_CONNECTION_HEAD, BAG_HTTP_CONNECTION_BODY,
-        BAG_HTTP_CONNECTION_READING};
     struct bag_http_acceptor *acceptor = connections->acceptor;
-    struct bag_http_connection *evicted = NULL;
+    uint64_t now_ms = uv_now(connections->timer.loop);
     if (atomic_load(&acceptor->total) < acceptor->limits.connections)
         return;
-    for (size_t i = 0; i < sizeof unfinished / sizeof unfinished[0] && !evicted; i++)
-        evicted = find_evictable(connections, unfinished[i], client);
-    if (!evicted)
-        return;
-    bag_http_connection_end(connections, evicted);
-    evicted->counts = false;
-    atomic_fetch_sub(&acceptor->total, 1);
-}
-
-/* ---- a connection's life --------------------------------------------------------------------- */
-
-struct bag_http_connection *bag_http_connection_begin(struct bag_http_connections *connections,
-                                                      int fd)
-{
-    struct bag_http_connection **link = &connections->arriving;
-    while (*link && (*link)->fd != fd)
-        link = &(*link)->next;
-    struct bag_http_connection *connection = *link;
-    if (!connection)
-        return NULL;
-    *link = connection->next;
-    if (!uv_is_active((const uv_handle_t *)&connections->timer))
-        uv_timer_start(&connections->timer, on_timer, TICK_MS, TICK_MS);
-    /* One beyond the limit is not for waiting. */
-    connection->stage = connection->counts ? BAG_HTTP_CONNECTION_IDLE : BAG_HTTP_CONNECTION_HEAD;
-    connection->since_ms = uv_now(connections->timer.loop);
-    insert(&connections->lists[connection->stage], connection);
-    return connection;
-}
-
-void bag_http_connection_free(struct bag_http_connections *connections,
-                              struct bag_http_connection *connection)
-{
-    bag_http_client_release(connections->acceptor, connection->client);
-    if (connection->counts)
-        atomic_fetch_sub(&connections->acceptor->total, 1);
-    if (atomic_fetch_sub(&connections->count, 1) == 1 && !connections->on_drained)
-        uv_timer_stop(&connections->timer);
-    free(connection);
-}
-
-void bag_http_connection_remove(struct bag_http_connections *connections,
-                                struct bag_http_connection *connection)
-{
-    take_out(&connections->lists[connection->stage], connection);
-    bag_http_connection_free(connections, connection);
-}
-
-void bag_http_connection_on_request(struct bag_http_connections *connections,
-                                    struct bag_http_connection *connection)
-{
-    connection->late = connections->on_drained != NULL;
-    bag_counter_add(&connections->in_flight, 1);
-    bag_counter_add(&connections->late, connection->late);
-}
-
-/* In this order: what is read between the two does not end a drain early. */
-void bag_http_connection_on_request_end(struct bag_http_connections *connections,
-                                        const struct bag_http_connection *connection)
-{
-    bag_counter_add(&connections->late, -(uint64_t)connection->late);
-    bag_counter_add(&connections->in_flight, UINT64_MAX);
-}
-
-/* ---- replies past the library ---------------------------------------------------------------- */
-
-/* Text that ends with NUL; `bytes` counts what did not fit, too. */
-struct printer {
-    char text[2048];
-    size_t bytes;
-};
-
-static void print(struct printer *printer, const char *first, const char *second, const char *third)
-{
-    size_t room = printer->bytes < sizeof printer->text ? sizeof printer->text - printer->bytes : 0;
-    int bytes = snprintf(room ? printer->text + printer->bytes : NULL, room, "%s%s%s\r\n", first,
-                         second, third);
-    printer->bytes += (size_t)bytes;
-}
-
-static bool print_header(void *context, const char *name, const char *value)
-{
-    print(context, name, ": ", value);
-    return true;
-}
-
-bool bag_http_connection_send_past(const struct bag_http_connection *connection,
-                                   const struct bag_http_reply *reply)
-{
-    struct printer head = {.bytes = 0};
-    char number[24];
-    if (!reply->body)
-        return false;
-    snprintf(number, sizeof number, "HTTP/1.1 %d ", reply->status);
-    print(&head, number, MHD_get_reason_phrase_for((unsigned)reply->status), "");
-    bag_http_reply_headers(reply, print_header, &head);
-    snprintf(number, sizeof number, "%zu", reply->body_bytes);
-    print(&head, "Content-Length: ", number, "\r\n");
-    struct iovec parts[] = {{head.text, head.bytes}, {reply->body, reply->body_bytes}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    return head.bytes < sizeof head.text &&
-           sendmsg(connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-               (ssize_t)(head.bytes + reply->body_bytes);
-}
-
-/* ---- all of them ----------------------------------------------------------------------------- */
-
-void bag_http_connections_init(struct bag_http_connections *connections, uv_loop_t *loop)
-{
-    uv_timer_init(loop, &connections->timer);
-    connections->last_lingering = &connections->lingering;
-    uv_timer_init(loop, &connections->linger_timer);
-    connections->timer.data = connections->linger_timer.data = connections;
-}
-
-void bag_http_connections_stop(struct bag_http_connections *connections)
-{
-    uv_close((uv_handle_t *)&connections->timer, NULL);
-    uv_close((uv_handle_t *)&connections->linger_timer, NULL);
+    for (unsigned stage = BAG_HTTP_CONNECTION_IDLE; stage <= BAG_HTTP_CONNECTION_READING; stage++) {
+        struct bag_http_connection *longest = connections->lists[stage].first;
+        unsigned left = stage == BAG_HTTP_CONNECTION_WAITING ? 0 : MAX_LOOKED_AT;
+        for (; longest && left; left--, longest = longest->next) {
+            if (!is_evictable(longest, client, now_ms))
+                continue;
+            bag_http_connection_end(connections, longest);
+            longest->counts = false;
+            atomic_fetch_sub(&acceptor->total, 1);
+            return;
+        }
+    }
 }

@@ -20,19 +20,21 @@
 
 /* Where a connection stands beside what the library makes of it. */
 enum bag_http_connection_stage {
+    BAG_HTTP_CONNECTION_ACCEPTED,  /* its loop has not looked at it yet; it is in none of its lists
+                                    */
+    BAG_HTTP_CONNECTION_ADMITTED,  /* the library is to take it */
     BAG_HTTP_CONNECTION_IDLE,      /* nothing was asked that is not answered, or half a line was */
-    BAG_HTTP_CONNECTION_HEAD,      /* the first line is here, and the head on its way */
+    BAG_HTTP_CONNECTION_HEAD,      /* the PROXY header or the head is on its way */
     BAG_HTTP_CONNECTION_BODY,      /* the head is here, and the rest on its way */
-    BAG_HTTP_CONNECTION_WAITING,   /* the client waits for the server; the library asks again */
-    BAG_HTTP_CONNECTION_SUSPENDED, /* likewise, until it is resumed */
+    BAG_HTTP_CONNECTION_WAITING,   /* the client waits for the server */
     BAG_HTTP_CONNECTION_READING,   /* the client reads its reply */
     BAG_HTTP_CONNECTION_ENDED,     /* it was shut down, and the library is to notice */
+    BAG_HTTP_CONNECTION_LINGERING, /* the library has closed it; what the client sends is dropped */
     BAG_HTTP_CONNECTION_STAGES
 };
 
 /* Who is connected from one address: of IPv6 from one network of 64 bits, which is one client's. */
 struct bag_http_client {
-    struct bag_http_client *next;
     uint8_t address[16];
     atomic_size_t connections;
     atomic_size_t body_bytes; /* memory of its requests' bodies */
@@ -40,15 +42,16 @@ struct bag_http_client {
 
 /* One connection. Lives from its acceptance to its end. */
 struct bag_http_connection {
-    struct bag_http_connection *next, *previous; /* in its stage; before, in another list */
-    struct bag_http_client *client;              /* whose it is; NULL: nobody's share */
+    struct bag_http_connection *next,
+        *previous;                  /* in its stage; before, next of those handed over */
+    struct bag_http_client *client; /* whose it is; NULL: nobody's share */
     struct bag_http_peer peer;
     struct MHD_Connection *handle;    /* the library's */
     struct bag_http_request *request; /* owned; NULL: there is none whose head is complete */
     const char *target_fault;         /* what is wrong with the target; static; NULL: nothing */
     int fd;
-    bool counts;      /* among max_connections; false: it is told that there are too many, or was
-                         closed to make room */
+    bool counts;      /* among max_connections; false: not yet, or it is told that there are too
+                         many, or was closed to make room */
     bool late;        /* its request came while the server drains */
     bool is_answered; /* the reply went out past the library */
     enum bag_http_connection_stage stage;
@@ -63,7 +66,7 @@ struct bag_http_connection_list {
 };
 
 struct bag_http_connections {
-    /* Set by the server; borrowed. */
+    /* Set by the server, which also has the timers; borrowed. */
     struct bag_http_acceptor *acceptor; /* what all loops share */
     struct bag_engine *engine;          /* by which other threads wake the loop */
     void (*on_late)(void *context, struct bag_http_connection *connection); /* tells the client */
@@ -73,39 +76,18 @@ struct bag_http_connections {
 
     atomic_size_t count;                          /* of all, from their acceptance on */
     _Atomic(struct bag_http_connection *) handed; /* by the acceptor, newest first; owned */
-    struct bag_http_connection *arriving;         /* that the library is to take; owned */
-    struct bag_http_connection_list lists[BAG_HTTP_CONNECTION_STAGES];
+    struct bag_http_connection_list lists[BAG_HTTP_CONNECTION_STAGES]; /* owned */
     uint64_t busy_ns;        /* that the library took for them in the loop's last turn */
     uv_timer_t timer;        /* runs while there are connections, and while the loop drains */
     uv_timer_t linger_timer; /* runs while some linger */
-    struct bag_http_lingering *lingering, **last_lingering; /* owned; closing.c's */
-    unsigned num_lingering;
-    bag_counter in_flight; /* requests between their head and their end */
-    bag_counter late;      /* of these, requests that came while the loop drains */
+    bag_counter in_flight;   /* requests between their head and their end */
+    bag_counter late;        /* of these, requests that came while the loop drains */
     uint64_t drained_since_ms;
     void (*on_drained)(void *context); /* NULL: it does not drain */
     void *drain_context;
 };
 
-/* The members that the server sets are set, the others zero. */
-void bag_http_connections_init(struct bag_http_connections *connections, uv_loop_t *loop);
-
-/* Closes the handle. All connections and lingering closes have ended. */
-void bag_http_connections_stop(struct bag_http_connections *connections);
-
 /* ---- a connection's life --------------------------------------------------------------------- */
-
-/* The library has the socket of one that arrives, and tells of its beginning. NULL: of no such. */
-struct bag_http_connection *bag_http_connection_begin(struct bag_http_connections *connections,
-                                                      int fd);
-
-/* Frees one that has not begun, whose socket is closed. */
-void bag_http_connection_free(struct bag_http_connections *connections,
-                              struct bag_http_connection *connection);
-
-/* Its socket is about to be closed; frees it. */
-void bag_http_connection_remove(struct bag_http_connections *connections,
-                                struct bag_http_connection *connection);
 
 /* From now on the connection does this. */
 void bag_http_connection_enter(struct bag_http_connections *connections,
@@ -116,6 +98,10 @@ void bag_http_connection_enter(struct bag_http_connections *connections,
 void bag_http_connection_end(struct bag_http_connections *connections,
                              struct bag_http_connection *connection);
 
+/* Its socket is closed, or about to be; frees it. */
+void bag_http_connection_remove(struct bag_http_connections *connections,
+                                struct bag_http_connection *connection);
+
 /* False where the client has ended its side, or has gone; a suspended connection does not notice by
  * itself. Of such a one, any thread. */
 bool bag_http_connection_is_open(const struct bag_http_connection *connection);
@@ -124,16 +110,17 @@ bool bag_http_connection_is_open(const struct bag_http_connection *connection);
  * in it since. */
 uint64_t bag_http_connection_quiet_ns(const struct bag_http_connection *connection);
 
-/* A request has begun on it, and has ended. */
-void bag_http_connection_on_request(struct bag_http_connections *connections,
-                                    struct bag_http_connection *connection);
-void bag_http_connection_on_request_end(struct bag_http_connections *connections,
-                                        const struct bag_http_connection *connection);
-
 /* Writes a whole reply past the library: for a request in whose midst it takes no response, and for
  * which nothing else was sent. False where the socket does not take it at once. */
 bool bag_http_connection_send_past(const struct bag_http_connection *connection,
                                    const struct bag_http_reply *reply);
+
+/* Goes on reading from a socket that its owner is about to close. One that was answered
+ * before its body was read is closed in two steps: closing a socket with unread bytes resets it,
+ * and a client that is still sending may then never see the answer. So its bytes are dropped until
+ * the client closes, for a bounded time, which is shorter where many do. Without memory the
+ * connection is reset as it would have been. */
+void bag_http_connection_linger(struct bag_http_connections *connections, int fd);
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 

@@ -289,5 +289,5 @@ static void run(struct bag_work *work)
 
 enum bag_http_outcome bag_http_post_rows(struct bag_http_request *request)
 {
-    return bag_http_request_elsewhere(request, run);
+    return bag_http_request_elsewhere(request, run, BAG_WORK_URGENT);
 }

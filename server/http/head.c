@@ -11,56 +11,50 @@
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Where a byte may be: in a token, in a value, in a target, in a Host. */
+/* Where a byte must not be: in a token, in a value, in a target, in a Host. */
 #define T 1
 #define V 2
 #define U 4
 #define H 8
 
-static const unsigned char places[256] = {
-    ['\t'] = V,
-    [' '] = V,
-    ['!'] = T | V | U | H,
-    ['"'] = V,
-    ['#'] = T | V,
-    ['$' ... '\''] = T | V | U | H,
-    ['(' ... ')'] = V | U | H,
-    ['*' ... '+'] = T | V | U | H,
-    [','] = V | U,
-    ['-' ... '.'] = T | V | U | H,
-    ['/'] = V | U,
-    ['0' ... '9'] = T | V | U | H,
-    [':' ... ';'] = V | U | H,
-    ['<'] = V,
-    ['='] = V | U | H,
-    ['>'] = V,
-    ['?' ... '@'] = V | U,
-    ['A' ... 'Z'] = T | V | U | H,
-    ['['] = V | U | H,
-    ['\\'] = V,
-    [']'] = V | U | H,
-    ['^'] = T | V,
-    ['_'] = T | V | U | H,
-    ['`'] = T | V,
-    ['a' ... 'z'] = T | V | U | H,
-    ['{'] = V,
-    ['|'] = T | V,
-    ['}'] = V,
-    ['~'] = T | V | U | H,
-    [128 ... 255] = V,
+static const unsigned char barred[256] = {
+    [0 ... 8] = T | V | U | H,
+    ['\t'] = T | U | H,
+    [10 ... 31] = T | V | U | H,
+    [' '] = T | U | H,
+    ['"'] = T | U | H,
+    ['#'] = U | H,
+    ['(' ... ')'] = T,
+    [','] = T | H,
+    ['/'] = T | H,
+    [':' ... ';'] = T,
+    ['<'] = T | U | H,
+    ['='] = T,
+    ['>'] = T | U | H,
+    ['?' ... '@'] = T | H,
+    ['['] = T,
+    ['\\'] = T | U | H,
+    [']'] = T,
+    ['^'] = U | H,
+    ['`'] = U | H,
+    ['{'] = T | U | H,
+    ['|'] = U | H,
+    ['}'] = T | U | H,
+    [127] = T | V | U | H,
+    [128 ... 255] = T | U | H,
 };
 
 /* Whether all bytes may be there. All are read: most are valid, and this has no branch. */
 static bool all_in(const char *text, size_t bytes, unsigned place)
 {
-    unsigned common = place;
+    unsigned found = 0;
     size_t i = 0;
     for (; i + 4 <= bytes; i += 4)
-        common &= (unsigned)places[(unsigned char)text[i]] & places[(unsigned char)text[i + 1]] &
-                  places[(unsigned char)text[i + 2]] & places[(unsigned char)text[i + 3]];
+        found |= (unsigned)barred[(unsigned char)text[i]] | barred[(unsigned char)text[i + 1]] |
+                 barred[(unsigned char)text[i + 2]] | barred[(unsigned char)text[i + 3]];
     for (; i < bytes; i++)
-        common &= places[(unsigned char)text[i]];
-    return common != 0;
+        found |= barred[(unsigned char)text[i]];
+    return !(found & place);
 }
 
 static bool starts(const char *text, size_t bytes, const char *word)
@@ -72,11 +66,6 @@ static bool starts(const char *text, size_t bytes, const char *word)
 static bool is(const char *text, size_t bytes, const char *word)
 {
     return bytes == strlen(word) && strncasecmp(text, word, bytes) == 0;
-}
-
-static bool reject(struct bag_problem *problem, const char *sentence)
-{
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "%s", sentence);
 }
 
 /* ---- targets --------------------------------------------------------------------------------- */
@@ -100,10 +89,11 @@ const char *bag_http_target_fault(const char *target)
 bool bag_http_target_has_room(const char *target)
 {
     unsigned arguments = 0;
-    const char *at = strchr(target, '?');
-    for (; at && arguments <= BAG_HTTP_MAX_ARGUMENTS; arguments++)
-        at = strchr(at + 1, '&');
-    return arguments <= BAG_HTTP_MAX_ARGUMENTS;
+    for (const char *at = strchr(target, '?'); at; at = strchr(at + 1, '&')) {
+        if (++arguments > BAG_HTTP_MAX_ARGUMENTS)
+            return false;
+    }
+    return true;
 }
 
 /* ---- header lines ---------------------------------------------------------------------------- */
@@ -114,23 +104,21 @@ bool bag_http_target_has_room(const char *target)
 static bool read_length(struct bag_http_head *head, const char *value, size_t bytes,
                         struct bag_problem *problem)
 {
+    bool is_number = bytes > 0, fits = true;
     head->has_length = true;
-    head->length = 0;
     for (size_t i = 0; i < bytes; i++) {
         unsigned digit = (unsigned char)value[i] - '0';
-        if (digit > 9)
-            break;
-        if (head->length > (MAX_BODY_BYTES - digit) / 10)
-            return bag_problem_set(problem, BAG_ERROR_TOO_LARGE,
+        is_number &= digit <= 9;
+        fits &= head->length <= (MAX_BODY_BYTES - digit) / 10;
+        head->length = head->length * 10 + digit;
+    }
+    if (!is_number)
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "Content-Length '%s' must be a number of decimal digits",
+                               bag_quote(value, bytes).text);
+    return fits || bag_problem_set(problem, BAG_ERROR_TOO_LARGE,
                                    "Content-Length '%s' is larger than any limit",
                                    bag_quote(value, bytes).text);
-        head->length = head->length * 10 + digit;
-        if (i + 1 == bytes)
-            return true;
-    }
-    return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "Content-Length '%s' must be a number of decimal digits",
-                           bag_quote(value, bytes).text);
 }
 
 static bool read_coding(struct bag_http_head *head, const char *value, size_t bytes,
@@ -153,12 +141,11 @@ static const char *traceable(const char *value, size_t bytes)
 /* Whether an Accept lists text/html, as browsers do, and not as what is not wanted. */
 static bool lists_html(const char *value)
 {
-    static const char type[] = "text/html";
     for (const char *at = value; *at;) {
         at += strspn(at, " \t,");
         size_t bytes = strcspn(at, ","), name_bytes = strcspn(at, " \t,;");
         const char *weight = memmem(at, bytes, "q=0", 3);
-        if (is(at, name_bytes, type))
+        if (is(at, name_bytes, "text/html"))
             return !weight || strspn(weight + 2, "0.") < strcspn(weight + 2, " \t,;");
         at += bytes;
     }
@@ -194,13 +181,6 @@ static bool keep_line(struct bag_http_head *head, const char *name, size_t name_
     return true;
 }
 
-static bool check_host(const char *value, size_t bytes, struct bag_problem *problem)
-{
-    return all_in(value, bytes, H) ||
-           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
-                           "header 'Host': '%s' is not a valid host", bag_quote(value, bytes).text);
-}
-
 bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t name_bytes,
                         const char *value, size_t value_bytes, struct bag_problem *problem)
 {
@@ -211,7 +191,10 @@ bool bag_http_head_line(struct bag_http_head *head, const char *name, size_t nam
     if (is(name, name_bytes, "Host")) {
         head->hosts++;
         head->host = value;
-        return check_host(value, value_bytes, problem);
+        return all_in(value, value_bytes, H) ||
+               bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "header 'Host': '%s' is not a valid host",
+                               bag_quote(value, value_bytes).text);
     }
     if (is(name, name_bytes, "Content-Length"))
         return ++head->lengths > 1 || read_length(head, value, value_bytes, problem);
@@ -253,9 +236,11 @@ bool bag_http_head_check(const struct bag_http_head *head, const struct bag_http
                                head->lengths > 1 ? head->lengths : head->codings,
                                head->lengths > 1 ? "Content-Length" : "Transfer-Encoding");
     if (head->codings && head->lengths)
-        return reject(problem, "the request has both Content-Length and Transfer-Encoding; it must "
+        return bag_problem_set(problem, BAG_ERROR_BAD_REQUEST,
+                               "the request has both Content-Length and Transfer-Encoding; it must "
                                "have at most one of them");
-    return !head->codings || !http_1_0 || reject(problem, "HTTP/1.0 has no Transfer-Encoding");
+    return !head->codings || !http_1_0 ||
+           bag_problem_set(problem, BAG_ERROR_BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding");
 }
 
 /* ---- hosts and origins ----------------------------------------------------------------------- */

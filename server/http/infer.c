@@ -73,7 +73,7 @@ static bool announce(struct bag_http_request *request)
 {
     identify(request, request->expected_ns);
     if (request->context->engine.limits.latency_target_ns)
-        request->job.unseen_ns = request->calls->quiet_ns(request);
+        request->job.unseen_ns = request->calls->quiet_ns(request->connection);
     if (bag_engine_announce(&request->context->engine, &request->job))
         return true;
     bag_http_reply_problem(&request->reply, &request->job.problem);
@@ -250,7 +250,7 @@ static bool is_client_connected(struct bag_job *job)
     const struct bag_http_request *request = request_of(job);
     bool is_quick = request->context->engine.queue.load.waiting <= FEW_WAITING &&
                     uv_hrtime() - job->queued_ns < BAG_HTTP_QUICK_NS;
-    return is_quick || request->calls->is_connected(request);
+    return is_quick || request->calls->is_connected(request->connection);
 }
 
 static enum bag_http_outcome hand_over(struct bag_http_request *request)

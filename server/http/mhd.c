@@ -1,10 +1,8 @@
 /* libmicrohttpd's callbacks; see server.h. */
 #include "server.h"
 
-#include "closing.h"
 #include "server/system/log.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,81 +57,64 @@ static enum MHD_Result queue_reply(struct MHD_Connection *handle,
     bool recycles = reply->free_body == bag_buffers_put && reply->body_bytes <= UINT32_MAX &&
                     bag_http_reply_is_plain(reply);
     struct MHD_Response *response = recycles ? recycle_response(reply) : make_response(reply);
-    if (!response)
-        return MHD_NO;
-    enum MHD_Result result = MHD_queue_response(handle, (unsigned)reply->status, response);
-    if (!recycles)
+    enum MHD_Result result =
+        response ? MHD_queue_response(handle, (unsigned)reply->status, response) : MHD_NO;
+    if (response && !recycles)
         MHD_destroy_response(response);
     return result;
 }
 
 /* The one place where replies are counted and leave. In the midst of a request the library takes
  * none: what is said then goes past it, and the connection ends. */
-static enum MHD_Result send_reply(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+static enum MHD_Result send_reply(struct bag_http_server *server,
+                                  struct bag_http_connection *connection,
                                   struct bag_http_request *request, bool past)
 {
     bag_http_request_finish(request);
-    if (!past) {
-        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_READING);
+    bag_http_connection_enter(&server->connections, connection,
+                              past ? BAG_HTTP_CONNECTION_ENDED : BAG_HTTP_CONNECTION_READING);
+    if (!past)
         return queue_reply(connection->handle, &request->reply);
-    }
     connection->is_answered = bag_http_connection_send_past(connection, &request->reply);
-    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_ENDED);
     return MHD_NO;
 }
 
 /* Does what the request wants next. Before a handler suspends, the library has asked twice. From
  * then on it does not want to read: otherwise it would, when it is resumed, before it asks for the
  * reply, which would be lost where the client has ended its side. */
-static enum MHD_Result go_on(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+static enum MHD_Result go_on(struct bag_http_server *server, struct bag_http_connection *connection,
                              enum bag_http_next next)
 {
     switch (next) {
     case BAG_HTTP_READ:
         return MHD_YES;
     case BAG_HTTP_LATER_ON:
-        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_WAITING);
-        return MHD_YES;
     case BAG_HTTP_WAIT:
-        bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_SUSPENDED);
-        MHD_suspend_connection(connection->handle);
+        bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_WAITING);
+        if (next == BAG_HTTP_WAIT)
+            MHD_suspend_connection(connection->handle);
         return MHD_YES;
     default:
-        return send_reply(mhd, connection, connection->request, next == BAG_HTTP_CUT_OFF);
+        return send_reply(server, connection, connection->request, next == BAG_HTTP_CUT_OFF);
     }
 }
 
 /* ---- what requests ask of their connections -------------------------------------------------- */
 
-static struct bag_http_mhd *mhd_of(const struct bag_http_request *request)
+static void resume(struct bag_http_connection *connection)
 {
-    char *server = (char *)request->context - offsetof(struct bag_http_server, context);
-    return &((struct bag_http_server *)server)->mhd;
-}
-
-static void resume(struct bag_http_request *request)
-{
-    struct bag_http_connection *connection = request->connection;
-    bag_http_connection_enter(mhd_of(request)->connections, connection,
-                              BAG_HTTP_CONNECTION_WAITING);
     MHD_resume_connection(connection->handle);
 }
 
-static bool is_connected(const struct bag_http_request *request)
-{
-    return bag_http_connection_is_open(request->connection);
-}
-
-static uint64_t quiet_ns(const struct bag_http_request *request)
-{
-    return bag_http_connection_quiet_ns(request->connection);
-}
-
-const struct bag_http_connection_calls bag_http_mhd_calls = {resume, is_connected, quiet_ns};
+static const struct bag_http_connection_calls calls = {
+    .resume = resume,
+    .is_connected = bag_http_connection_is_open,
+    .quiet_ns = bag_http_connection_quiet_ns,
+};
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static struct bag_http_request *begin(struct bag_http_mhd *mhd,
+static struct bag_http_request *begin(struct bag_http_server *server,
                                       struct bag_http_connection *connection, const char *method,
                                       const char *target, const char *version)
 {
@@ -143,33 +124,33 @@ static struct bag_http_request *begin(struct bag_http_mhd *mhd,
         .version = version,
         .peer = &connection->peer,
         .client_bytes = connection->client ? &connection->client->body_bytes : NULL};
-    return bag_http_request_begin(mhd->context, &bag_http_mhd_calls, connection, &line);
+    return bag_http_request_begin(&server->context, &calls, connection, &line);
 }
 
 /* Tells a client in the midst of its request why it ends; the caller ends the connection. */
-static void reject_past(struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+static void reject_past(struct bag_http_server *server, struct bag_http_connection *connection,
                         const struct bag_problem *problem)
 {
     struct bag_http_request *request =
-        connection->request ? connection->request : begin(mhd, connection, "", "", "");
+        connection->request ? connection->request : begin(server, connection, "", "", "");
     if (!request)
         return;
     bag_http_request_reject(request, problem);
-    send_reply(mhd, connection, request, true);
+    send_reply(server, connection, request, true);
     if (!connection->request)
         bag_http_request_end(request, connection->is_answered);
 }
 
 void bag_http_mhd_on_late(void *context, struct bag_http_connection *connection)
 {
-    struct bag_http_mhd *mhd = context;
+    struct bag_http_server *server = context;
     struct bag_problem problem BAG_UNSET;
     bool is_head = connection->stage == BAG_HTTP_CONNECTION_HEAD;
     bag_problem_set(&problem, BAG_ERROR_TIMEOUT,
                     is_head ? "the head of the request took longer than %d s"
                             : "the request took longer than %d s (request_timeout_s)",
-                    (int)(mhd->connections->timeouts_ms[connection->stage] / 1000));
-    reject_past(mhd, connection, &problem);
+                    (int)(server->connections.timeouts_ms[connection->stage] / 1000));
+    reject_past(server, connection, &problem);
 }
 
 /* What a walk through the header lines finds. */
@@ -193,7 +174,7 @@ static enum MHD_Result on_header(void *context, enum MHD_ValueKind kind, const c
 #define READS_CHUNKS (MHD_VERSION >= 0x01000000)
 
 /* Whether the head is one of a request that is served; otherwise *problem says why not. */
-static bool check_head(const struct bag_http_mhd *mhd, struct bag_http_connection *connection,
+static bool check_head(const struct bag_http_server *server, struct bag_http_connection *connection,
                        struct bag_problem *problem)
 {
     struct bag_http_request *request = connection->request;
@@ -210,9 +191,9 @@ static bool check_head(const struct bag_http_mhd *mhd, struct bag_http_connectio
                                "the headers take more than the limit of %d bytes, where each line "
                                "counts %d bytes more than it has",
                                BAG_HTTP_MAX_HEAD_BYTES, BAG_HTTP_LINE_BYTES);
-    if (mhd->checks_host &&
+    if (server->checks_host &&
         !bag_http_host_is_ours(request->head.host,
-                               mhd->context->service->config->options.host_names))
+                               server->context.service->config->options.host_names))
         return bag_problem_set(problem, BAG_ERROR_MISDIRECTED,
                                "Host '%s' is not one of this server's, which listens on a loopback "
                                "address: ask for localhost or the address, or add the name to "
@@ -227,58 +208,62 @@ static bool check_head(const struct bag_http_mhd *mhd, struct bag_http_connectio
                                                  "too many connections (max_connections)");
 }
 
-static enum MHD_Result on_head(struct bag_http_mhd *mhd, struct bag_http_connection *connection)
-{
-    struct bag_problem problem BAG_UNSET;
-    bag_http_connection_on_request(mhd->connections, connection);
-    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_BODY);
-    bool is_valid = check_head(mhd, connection, &problem);
-    return go_on(mhd, connection,
-                 bag_http_request_on_head(connection->request, is_valid ? NULL : &problem));
-}
-
 enum MHD_Result bag_http_mhd_on_access(void *context, struct MHD_Connection *handle,
                                        const char *url, const char *method, const char *version,
                                        const char *data, size_t *data_bytes, void **state)
 {
-    struct bag_http_mhd *mhd = context;
+    struct bag_http_server *server = context;
+    struct bag_http_connections *connections = &server->connections;
     struct bag_http_connection *connection = *state;
+    struct bag_problem problem BAG_UNSET;
+    size_t bytes = *data_bytes;
+    (void)handle;
     if (!connection || connection->stage == BAG_HTTP_CONNECTION_ENDED)
         return MHD_NO;
-    connection->handle = handle;
-    if (!connection->request) {
-        connection->request = begin(mhd, connection, method, url, version);
-        return connection->request ? on_head(mhd, connection) : MHD_NO;
+    if (connection->request && bytes == 0)
+        return go_on(server, connection, bag_http_request_on_end(connection->request));
+    if (connection->request) {
+        *data_bytes = 0;
+        return go_on(server, connection,
+                     bag_http_request_on_body(connection->request, data, bytes));
     }
-    if (*data_bytes == 0)
-        return go_on(mhd, connection, bag_http_request_on_end(connection->request));
-    size_t bytes = *data_bytes;
-    *data_bytes = 0;
-    return go_on(mhd, connection, bag_http_request_on_body(connection->request, data, bytes));
+    connection->request = begin(server, connection, method, url, version);
+    if (!connection->request)
+        return MHD_NO;
+    connection->late = connections->on_drained != NULL;
+    bag_counter_add(&connections->in_flight, 1);
+    bag_counter_add(&connections->late, connection->late);
+    bag_http_connection_enter(connections, connection, BAG_HTTP_CONNECTION_BODY);
+    bool is_valid = check_head(server, connection, &problem);
+    return go_on(server, connection,
+                 bag_http_request_on_head(connection->request, is_valid ? NULL : &problem));
 }
 
-static void end_request(struct bag_http_mhd *mhd, struct bag_http_connection *connection, bool sent)
+static void end_request(struct bag_http_server *server, struct bag_http_connection *connection,
+                        bool sent)
 {
     struct bag_http_request *request = connection->request;
     connection->request = NULL;
     bag_http_request_end(request, sent || connection->is_answered);
-    bag_http_connection_on_request_end(mhd->connections, connection);
+    /* In this order: what is read between the two does not end a drain early. */
+    bag_counter_add(&server->connections.late, -(uint64_t)connection->late);
+    bag_counter_add(&server->connections.in_flight, UINT64_MAX);
 }
 
 void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, void **state,
                                enum MHD_RequestTerminationCode why)
 {
-    struct bag_http_mhd *mhd = context;
+    struct bag_http_server *server = context;
     struct bag_http_connection *connection = *state;
     (void)handle;
     if (!connection)
         return;
-    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_IDLE);
+    bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_IDLE);
     if (!connection->request)
         return;
     if (connection->request->body_unread && why != MHD_REQUEST_TERMINATED_CLIENT_ABORT)
-        bag_http_connection_linger(mhd->connections, connection->fd);
-    end_request(mhd, connection, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+        bag_http_connection_linger(&server->connections, connection->fd);
+    end_request(server, connection, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -286,37 +271,44 @@ void bag_http_mhd_on_completed(void *context, struct MHD_Connection *handle, voi
 void bag_http_mhd_on_connection(void *context, struct MHD_Connection *handle, void **state,
                                 enum MHD_ConnectionNotificationCode what)
 {
-    struct bag_http_mhd *mhd = context;
+    struct bag_http_server *server = context;
     struct bag_http_connection *connection = *state;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        *state = bag_http_connection_begin(
-            mhd->connections,
-            MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+        int fd = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        connection = server->connections.lists[BAG_HTTP_CONNECTION_ADMITTED].first;
+        while (connection && connection->fd != fd)
+            connection = connection->next;
+        *state = connection;
+        if (!connection)
+            return;
+        connection->handle = handle;
+        /* One beyond the limit is not for waiting. */
+        bag_http_connection_enter(&server->connections, connection,
+                                  connection->counts ? BAG_HTTP_CONNECTION_IDLE
+                                                     : BAG_HTTP_CONNECTION_HEAD);
     } else if (connection) {
-        /* Where epoll has no memory for it, the library closes it without completing its request.
-         */
-        if (connection->request)
-            end_request(mhd, connection, false);
-        bag_http_connection_remove(mhd->connections, connection);
+        if (connection->request) /* epoll has no memory: it is closed without being completed */
+            end_request(server, connection, false);
+        bag_http_connection_remove(&server->connections, connection);
     }
 }
 
 void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Connection *handle)
 {
-    struct bag_http_mhd *mhd = context;
+    struct bag_http_server *server = context;
     struct bag_http_connection *connection =
         MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     struct bag_problem problem BAG_UNSET;
     if (!connection)
         return NULL;
     connection->target_fault = target ? bag_http_target_fault(target) : NULL;
-    bag_http_connection_enter(mhd->connections, connection, BAG_HTTP_CONNECTION_HEAD);
+    bag_http_connection_enter(&server->connections, connection, BAG_HTTP_CONNECTION_HEAD);
     if (!target || bag_http_target_has_room(target))
         return connection;
     bag_problem_set(&problem, BAG_ERROR_TARGET_TOO_LONG, "the query has more than %d arguments",
                     BAG_HTTP_MAX_ARGUMENTS);
-    reject_past(mhd, connection, &problem);
-    bag_http_connection_end(mhd->connections, connection);
+    reject_past(server, connection, &problem);
+    bag_http_connection_end(&server->connections, connection);
     return connection;
 }
 
@@ -326,13 +318,13 @@ void *bag_http_mhd_on_target(void *context, const char *target, struct MHD_Conne
 void bag_http_mhd_on_log(void *context, const char *format, va_list arguments)
 {
     static const char status_is[] = "HTTP response code is ";
-    struct bag_http_mhd *mhd = context;
+    struct bag_http_server *server = context;
     char text[512];
     vsnprintf(text, sizeof text, format, arguments);
     text[strcspn(text, "\n")] = 0;
     const char *status = strstr(text, status_is);
     bag_log(BAG_LOG_LEVEL_DEBUG, "http", BAG_LOG_TEXT("message", text));
     if (status)
-        bag_http_access_reject(&mhd->context->service->config->options, mhd->context->recorder,
+        bag_http_access_reject(&server->context.service->config->options, server->context.recorder,
                                (int)strtol(status + sizeof status_is - 1, NULL, 10), text);
 }

@@ -2,10 +2,8 @@
 #include "request.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* The longest body of a request that is not an inference. */
 #define SMALL_BODY_BYTES ((size_t)64 << 10)
@@ -32,7 +30,7 @@ static void hold_models(struct bag_http_request *request)
     request->generation = request->snapshot->generation;
 }
 
-static void release_models(struct bag_http_request *request)
+void bag_http_request_leave_models(struct bag_http_request *request)
 {
     if (request->snapshot)
         bag_snapshot_release(request->context->reader, request->snapshot);
@@ -41,70 +39,42 @@ static void release_models(struct bag_http_request *request)
 
 void bag_http_request_finish(struct bag_http_request *request)
 {
-    const struct bag_service *service = request->context->service;
-    const enum bag_service_state state = service->state;
     request->stage = BAG_HTTP_FINISHED;
-    request->reply.close =
-        request->rejected || request->head.chunked || state == BAG_SERVICE_DRAINING;
+    request->reply.close = request->rejected || request->head.chunked ||
+                           request->context->service->state == BAG_SERVICE_DRAINING;
     hold_models(request);
     bag_http_access_end(&request->access, &request->job, &request->reply,
                         request->route ? request->route->pattern : "",
                         uv_now(request->context->engine.loop));
-    release_models(request);
+    bag_http_request_leave_models(request);
     bag_http_reply_to(&request->reply, &request->head, options_of(request)->cors_origins);
 }
 
-/* Calls the handler when all of the body is here: once, or once more where it has to suspend. */
-static void handle(struct bag_http_request *request)
-{
-    request->stage = BAG_HTTP_WAITING;
-    enum bag_http_outcome outcome = request->route->handler(request);
-    if (outcome != BAG_HTTP_SUSPEND)
-        request->stage = outcome == BAG_HTTP_DONE ? BAG_HTTP_READY : BAG_HTTP_BODY;
-}
+/* ---- replies that are not made at once ------------------------------------------------------- */
 
 void bag_http_request_resume(struct bag_http_request *request)
 {
     request->stage = BAG_HTTP_READY;
-    request->calls->resume(request);
+    request->calls->resume(request->connection);
 }
 
+/* The job was not submitted: it only took the engine's way back to the loop. */
 static void on_made(struct bag_job *job)
 {
     bag_http_request_resume((void *)((char *)job - offsetof(struct bag_http_request, job)));
 }
 
-/* The job is not submitted: it only takes the engine's way back to the loop. */
-static void prepare_return(struct bag_http_request *request)
-{
-    request->job.done = on_made;
-    request->job.task = NULL;
-    request->job.queued_ns = 0;
-}
-
-static enum bag_http_outcome push(struct bag_http_request *request,
-                                  void (*run)(struct bag_work *work), enum bag_work_order order)
+enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
+                                                 void (*run)(struct bag_work *work),
+                                                 enum bag_work_order order)
 {
     if (!request->may_suspend)
         return BAG_HTTP_LATER;
     request->work.run = run;
     request->work.client = bag_http_peer_client(request->line.peer);
     request->pushed_ns = uv_hrtime();
-    prepare_return(request);
     bag_workers_push(request->context->engine.workers, &request->work, order);
     return BAG_HTTP_SUSPEND;
-}
-
-enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
-                                                 void (*run)(struct bag_work *work))
-{
-    return push(request, run, BAG_WORK_URGENT);
-}
-
-void bag_http_request_leave_models(struct bag_http_request *request)
-{
-    release_models(request);
-    prepare_return(request);
 }
 
 void bag_http_request_made(struct bag_http_request *request)
@@ -118,7 +88,7 @@ static void run_on_worker(struct bag_work *work)
     struct bag_http_request *request =
         (void *)((char *)work - offsetof(struct bag_http_request, work));
     bool is_quick = uv_hrtime() - request->pushed_ns < BAG_HTTP_QUICK_NS;
-    if (is_quick || request->calls->is_connected(request))
+    if (is_quick || request->calls->is_connected(request->connection))
         request->make_reply(request);
     else
         bag_http_reply_error(&request->reply, BAG_ERROR_CANCELLED,
@@ -130,24 +100,10 @@ enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *reques
                                                  void (*make_reply)(struct bag_http_request *))
 {
     request->make_reply = make_reply;
-    return push(request, run_on_worker, BAG_WORK_DOCUMENT);
+    return bag_http_request_elsewhere(request, run_on_worker, BAG_WORK_DOCUMENT);
 }
 
 /* ---- the head -------------------------------------------------------------------------------- */
-
-/* The route of the path; of the one that was asked last without searching. */
-static void find_route(struct bag_http_request *request)
-{
-    const struct bag_http_route_cache *cache = &request->context->route_cache;
-    const char *path = bag_http_console_path(request);
-    if (bag_http_route_cache_is_of(cache, request->snapshot, request->line.method, path)) {
-        request->route = cache->route;
-        request->job.infer.input.model = cache->model;
-    } else {
-        request->route =
-            bag_http_route(request->line.method, path, &request->target, &request->reply);
-    }
-}
 
 static void reject_length(struct bag_http_request *request)
 {
@@ -207,12 +163,19 @@ enum bag_http_next bag_http_request_on_head(struct bag_http_request *request,
         return BAG_HTTP_SEND;
     }
     hold_models(request);
-    find_route(request);
-    const struct bag_http_route *route = request->route;
-    bool accepted =
-        route && bag_http_authorize(request) && (!route->accept || route->accept(request));
-    request->stage = accepted && route->accept ? BAG_HTTP_BODY : BAG_HTTP_DROPPING;
-    release_models(request);
+    const struct bag_http_route_cache *cache = &request->context->route_cache;
+    const char *path = bag_http_console_path(request);
+    if (bag_http_route_cache_is_of(cache, request->snapshot, request->line.method, path)) {
+        request->route = cache->route;
+        request->job.infer.input.model = cache->model;
+    } else {
+        request->route =
+            bag_http_route(request->line.method, path, &request->target, &request->reply);
+    }
+    bag_http_accept *accept = request->route ? request->route->accept : NULL;
+    bool accepted = request->route && bag_http_authorize(request) && (!accept || accept(request));
+    request->stage = accepted && accept ? BAG_HTTP_BODY : BAG_HTTP_DROPPING;
+    bag_http_request_leave_models(request);
     if (accepted || bag_http_head_may_drop(&request->head))
         return BAG_HTTP_READ;
     request->body_unread = true;
@@ -274,81 +237,65 @@ static bool keep(struct bag_http_request *request, const char *data, size_t byte
     return true;
 }
 
-/* A chunked body has passed the limit. */
-static enum bag_http_next cut_off(struct bag_http_request *request)
-{
-    reject_length(request);
-    request->rejected = request->body_unread = true;
-    request->stage = BAG_HTTP_READY;
-    return BAG_HTTP_CUT_OFF;
-}
-
 enum bag_http_next bag_http_request_on_body(struct bag_http_request *request, const char *data,
                                             size_t bytes)
 {
     request->access.received_bytes += bytes;
     if (request->stage != BAG_HTTP_BODY)
         return BAG_HTTP_READ;
-    if (bytes > request->max_body_bytes - request->body_bytes)
-        return cut_off(request);
+    if (bytes > request->max_body_bytes - request->body_bytes) { /* it is chunked */
+        reject_length(request);
+        request->rejected = request->body_unread = true;
+        request->stage = BAG_HTTP_READY;
+        return BAG_HTTP_CUT_OFF;
+    }
     if (!keep(request, data, bytes))
         request->stage = BAG_HTTP_DROPPING;
     return BAG_HTTP_READ;
 }
 
+/* The handler is called once, or once more where it has to suspend. */
 enum bag_http_next bag_http_request_on_end(struct bag_http_request *request)
 {
-    bool dropped = request->stage == BAG_HTTP_DROPPING;
-    if (request->stage == BAG_HTTP_BODY || (dropped && !request->reply.status)) {
+    enum bag_http_outcome outcome = BAG_HTTP_DONE;
+    if (request->stage == BAG_HTTP_BODY ||
+        (request->stage == BAG_HTTP_DROPPING && !request->reply.status)) {
         hold_models(request);
-        handle(request);
+        request->stage = BAG_HTTP_WAITING;
+        outcome = request->route->handler(request);
         request->may_suspend = true;
     }
-    if (request->stage == BAG_HTTP_BODY)
-        return BAG_HTTP_LATER_ON;
-    if (request->stage == BAG_HTTP_WAITING)
+    if (outcome == BAG_HTTP_SUSPEND)
         return BAG_HTTP_WAIT;
-    request->stage = BAG_HTTP_READY;
-    return BAG_HTTP_SEND;
+    request->stage = outcome == BAG_HTTP_LATER ? BAG_HTTP_BODY : BAG_HTTP_READY;
+    return outcome == BAG_HTTP_LATER ? BAG_HTTP_LATER_ON : BAG_HTTP_SEND;
 }
 
 /* ---- a request's life ------------------------------------------------------------------------ */
-
-static struct bag_http_request *take_spare(struct bag_http_context *context)
-{
-    struct bag_http_request *request = context->spare;
-    if (!request)
-        return calloc(1, sizeof *request);
-    context->spare = request->next_spare;
-    return request;
-}
 
 /* Of the job only what is read before an inference sets it: clearing all of it takes longer than
  * many a request. */
 struct bag_http_request *bag_http_request_begin(struct bag_http_context *context,
                                                 const struct bag_http_connection_calls *calls,
-                                                void *connection,
+                                                struct bag_http_connection *connection,
                                                 const struct bag_http_first_line *line)
 {
-    struct bag_http_request *request = take_spare(context);
-    if (!request)
+    struct bag_http_request *request = context->spare;
+    if (request)
+        context->spare = request->next_spare;
+    else if (!(request = calloc(1, sizeof *request)))
         return NULL;
-    request->context = context;
-    request->calls = calls;
-    request->connection = connection;
-    request->snapshot = NULL;
-    request->generation = 0;
-    request->stage = BAG_HTTP_DROPPING;
-    request->line = *line;
-    request->route = NULL;
-    request->scopes = 0;
-    request->rejected = request->body_unread = request->may_suspend = false;
-    request->head = (struct bag_http_head){.has_length = false};
-    request->expected_ns = 0;
+    memset(request, 0, offsetof(struct bag_http_request, job));
     request->job.infer.input.model = NULL;
     request->job.infer.watch.runs = false;
     request->job.announced = false;
-    request->reply.status = 0;
+    request->job.done = on_made;
+    request->job.task = NULL;
+    request->context = context;
+    request->calls = calls;
+    request->connection = connection;
+    request->stage = BAG_HTTP_DROPPING;
+    request->line = *line;
     request->access.options = options_of(request);
     request->access.recorder = context->recorder;
     request->access.trace = context->service->trace;
@@ -364,14 +311,12 @@ void bag_http_request_end(struct bag_http_request *request, bool sent)
     if (request->stage == BAG_HTTP_READY) /* nobody could take the reply any more */
         bag_http_request_finish(request);
     bag_metrics_on_end(context->recorder, sent);
-    release_models(request);
+    bag_http_request_leave_models(request);
     bag_engine_withdraw(&context->engine, &request->job);
     if (request->line.client_bytes)
         *request->line.client_bytes -= request->body_room;
     bag_infer_reset(&request->job.infer);
     bag_buffers_put(request->body);
-    request->body = NULL;
-    request->body_bytes = request->body_room = 0;
     bag_http_reply_drop(&request->reply);
     request->next_spare = context->spare;
     context->spare = request;

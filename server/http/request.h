@@ -41,13 +41,14 @@ struct bag_http_context {
 };
 
 /* What a request asks of its connection while it is suspended. */
+struct bag_http_connection;
 struct bag_http_connection_calls {
     /* The reply is ready: calls bag_http_request_on_end once more, not from here. */
-    void (*resume)(struct bag_http_request *request);
+    void (*resume)(struct bag_http_connection *connection);
     /* False where the client has left. */
-    bool (*is_connected)(const struct bag_http_request *request);
+    bool (*is_connected)(const struct bag_http_connection *connection);
     /* How long ago what the client sent last has come. */
-    uint64_t (*quiet_ns)(const struct bag_http_request *request);
+    uint64_t (*quiet_ns)(const struct bag_http_connection *connection);
 };
 
 /* What the connection does next. */
@@ -71,9 +72,9 @@ struct bag_http_request {
     struct bag_http_request *next_spare;
     struct bag_http_context *context; /* borrowed */
     const struct bag_http_connection_calls *calls;
-    void *connection;              /* borrowed; for the calls */
-    struct bag_snapshot *snapshot; /* the models; NULL: not held */
-    uint64_t generation;           /* of those that were held last */
+    struct bag_http_connection *connection; /* borrowed; for the calls */
+    struct bag_snapshot *snapshot;          /* the models; NULL: not held */
+    uint64_t generation;                    /* of those that were held last */
     struct bag_http_first_line line;
     struct bag_http_head head;          /* filled by the connection before on_head */
     const struct bag_http_route *route; /* NULL: the request was rejected before it had one */
@@ -88,19 +89,19 @@ struct bag_http_request {
     char *body;                  /* owned, from the context's buffers; NULL: nothing has come */
     size_t body_bytes, body_room;
     struct bag_http_access access;
-    struct bag_job job;     /* an inference's; its model is NULL in other requests */
     enum bag_coding coding; /* of the body */
     uint64_t expected_ns;   /* work that the announced body lets expect; 0: not known */
     struct bag_work work;   /* of bag_http_request_elsewhere */
     uint64_t pushed_ns;     /* when it was given to the workers, on uv_hrtime's clock */
     void (*make_reply)(struct bag_http_request *request);
     struct bag_http_reply reply;
+    struct bag_job job; /* an inference's; its model is NULL in other requests; the last member */
 };
 
 /* A request whose first line is here; NULL without memory. Ended by bag_http_request_end. */
 struct bag_http_request *bag_http_request_begin(struct bag_http_context *context,
                                                 const struct bag_http_connection_calls *calls,
-                                                void *connection,
+                                                struct bag_http_connection *connection,
                                                 const struct bag_http_first_line *line);
 
 /* The head is here, the body is not. `fault` says why it is rejected; NULL: it is not. */
@@ -139,11 +140,12 @@ enum bag_http_outcome bag_http_request_on_worker(struct bag_http_request *reques
 /* For a handler to return where others than a worker make the reply: a worker calls `run` with
  * request->work, and who has filled the reply in the end calls the second one, on any thread. */
 enum bag_http_outcome bag_http_request_elsewhere(struct bag_http_request *request,
-                                                 void (*run)(struct bag_work *work));
+                                                 void (*run)(struct bag_work *work),
+                                                 enum bag_work_order order);
 void bag_http_request_made(struct bag_http_request *request);
 
-/* For a handler that returns SUSPEND and then calls bag_http_request_made from another thread
- * without a worker: the request does not read the models any more. */
+/* The request does not read the models any more, until its reply is made: for a handler that
+ * returns SUSPEND, where others than a worker call bag_http_request_made. */
 void bag_http_request_leave_models(struct bag_http_request *request);
 
 /* Whether the request's listener takes inference from who sent it. The second one does with a token

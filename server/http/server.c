@@ -89,19 +89,28 @@ static bool run_library(struct bag_http_server *server, MHD_UNSIGNED_LONG_LONG *
     return timed;
 }
 
-/* Where the library cannot take a socket, it closes it. Newer ones (1.0) tell of a connection in
- * their next round alone. */
+/* Where the library cannot take a socket, it closes it, and drop_refused ends the connection. Newer
+ * ones (1.0) tell of a connection in their next round alone. */
 static void give_arrivals(struct bag_http_server *server)
 {
+    const struct bag_http_connection_list *admitted =
+        &server->connections.lists[BAG_HTTP_CONNECTION_ADMITTED];
     struct bag_http_connection *next;
     bag_http_arrivals_take(&server->connections);
-    for (struct bag_http_connection *one = server->connections.arriving; one; one = next) {
+    for (struct bag_http_connection *one = admitted->first; one; one = next) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t bytes = sizeof from;
         next = one->next;
         getpeername(one->fd, (struct sockaddr *)&from, &bytes);
         MHD_add_connection(server->daemon, one->fd, (struct sockaddr *)&from, bytes);
     }
+}
+
+static void drop_refused(struct bag_http_connections *connections)
+{
+    struct bag_http_connection_list *admitted = &connections->lists[BAG_HTTP_CONNECTION_ADMITTED];
+    while (admitted->first)
+        bag_http_connection_remove(connections, admitted->first);
 }
 
 /* Where the library has more to do than its rounds, the loop comes back without sleeping, after
@@ -112,7 +121,7 @@ void bag_http_server_run(struct bag_http_server *server)
     MHD_UNSIGNED_LONG_LONG timeout_ms;
     give_arrivals(server);
     bool timed = run_library(server, &timeout_ms);
-    bag_http_arrivals_end(&server->connections);
+    drop_refused(&server->connections);
     bag_engine_dispatch(&server->context.engine);
     if (timed && timeout_ms == 0)
         uv_idle_start(&server->again, on_again);
@@ -138,12 +147,12 @@ static struct MHD_Daemon *start_daemon(struct bag_http_server *server)
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             MHD_USE_SUPPRESS_DATE_NO_CLOCK,
-        0, NULL, NULL, bag_http_mhd_on_access, &server->mhd, MHD_OPTION_EXTERNAL_LOGGER,
-        bag_http_mhd_on_log, &server->mhd, STRICTEST, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_COMPLETED, bag_http_mhd_on_completed,
-        &server->mhd, MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, &server->mhd,
-        MHD_OPTION_URI_LOG_CALLBACK, bag_http_mhd_on_target, &server->mhd,
-        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
+        0, NULL, NULL, bag_http_mhd_on_access, server, MHD_OPTION_EXTERNAL_LOGGER,
+        bag_http_mhd_on_log, server, STRICTEST, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_COMPLETED, bag_http_mhd_on_completed, server,
+        MHD_OPTION_NOTIFY_CONNECTION, bag_http_mhd_on_connection, server,
+        MHD_OPTION_URI_LOG_CALLBACK, bag_http_mhd_on_target, server, MHD_OPTION_UNESCAPE_CALLBACK,
+        keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)server->connections.acceptor->limits.accepted, MHD_OPTION_END);
 }
 
@@ -197,14 +206,16 @@ static void init_connections(struct bag_http_server *server, struct bag_http_acc
         .acceptor = acceptor,
         .engine = &server->context.engine,
         .on_late = bag_http_mhd_on_late,
-        .context = &server->mhd,
+        .context = server,
         .idle_timeout_ms = (uint64_t)options->idle_timeout_s * 1000,
         .timeouts_ms = {[BAG_HTTP_CONNECTION_IDLE] = (uint64_t)options->idle_timeout_s * 1000,
                         [BAG_HTTP_CONNECTION_HEAD] =
                             request_ms < MAX_HEAD_MS ? request_ms : MAX_HEAD_MS,
                         [BAG_HTTP_CONNECTION_BODY] = request_ms,
                         [BAG_HTTP_CONNECTION_READING] = (uint64_t)options->reply_timeout_s * 1000}};
-    bag_http_connections_init(&server->connections, server->loop);
+    uv_timer_init(server->loop, &server->connections.timer);
+    uv_timer_init(server->loop, &server->connections.linger_timer);
+    server->connections.timer.data = server->connections.linger_timer.data = &server->connections;
 }
 
 /* The members of the context that are neither the caller's nor zero. */
@@ -255,9 +266,7 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     server->context.service = service;
     server->context.reader = reader;
     server->context.infers = infers;
-    server->mhd = (struct bag_http_mhd){.context = &server->context,
-                                        .connections = &server->connections,
-                                        .checks_host = is_on_loopback(acceptor->listener)};
+    server->checks_host = is_on_loopback(acceptor->listener);
     if (!check_version(problem))
         return false;
     init_connections(server, acceptor);
@@ -269,7 +278,7 @@ bool bag_http_server_start(struct bag_http_server *server, uv_loop_t *loop,
     if (!watch_daemon(server))
         return bag_problem_set(problem, BAG_ERROR_SYSTEM, "a loop cannot be started");
     bag_http_server_run(server);
-    bag_http_acceptor_add(acceptor, &server->connections);
+    acceptor->loops[acceptor->num_loops++] = &server->connections;
     return true;
 }
 
@@ -279,7 +288,8 @@ void bag_http_server_stop(struct bag_http_server *server)
     uv_timer_stop(&server->timer);
     uv_idle_stop(&server->again);
     MHD_stop_daemon(server->daemon);
-    bag_http_connections_stop(&server->connections);
+    uv_close((uv_handle_t *)&server->connections.timer, NULL);
+    uv_close((uv_handle_t *)&server->connections.linger_timer, NULL);
     bag_engine_stop(&server->context.engine);
     uv_close((uv_handle_t *)&server->poll, NULL);
     uv_close((uv_handle_t *)&server->timer, NULL);

@@ -16,40 +16,31 @@
 
 /* ---- the library's callbacks (mhd.c) --------------------------------------------------------- */
 
-/* What it hands out goes to requests and connections, and what they decide goes back to it. */
-
-/* The context of all callbacks; a member of the server. */
-struct bag_http_mhd {
-    struct bag_http_context *context; /* borrowed, as all */
-    struct bag_http_connections *connections;
-    bool checks_host; /* its listener is on a loopback address */
-};
-
-/* What requests on the library's connections call. */
-extern const struct bag_http_connection_calls bag_http_mhd_calls;
+/* What it hands out goes to requests and connections, and what they decide goes back to it. Their
+ * context is the server. */
 
 /* MHD_NotifyConnectionCallback: a connection has begun, or ends. */
-void bag_http_mhd_on_connection(void *mhd, struct MHD_Connection *handle, void **connection,
+void bag_http_mhd_on_connection(void *server, struct MHD_Connection *handle, void **connection,
                                 enum MHD_ConnectionNotificationCode what);
 
 /* MHD_OPTION_URI_LOG_CALLBACK: the first line of a request is here. Returns the connection (NULL
  * without memory), which is the state of all further callbacks of the request. */
-void *bag_http_mhd_on_target(void *mhd, const char *target, struct MHD_Connection *handle);
+void *bag_http_mhd_on_target(void *server, const char *target, struct MHD_Connection *handle);
 
 /* MHD_AccessHandlerCallback: the head is here, then pieces of the body, then its end. */
-enum MHD_Result bag_http_mhd_on_access(void *mhd, struct MHD_Connection *handle, const char *url,
+enum MHD_Result bag_http_mhd_on_access(void *server, struct MHD_Connection *handle, const char *url,
                                        const char *method, const char *version, const char *data,
                                        size_t *data_bytes, void **connection);
 
 /* MHD_LogCallback: the library says what it rejects itself. */
-__attribute__((format(printf, 2, 0))) void bag_http_mhd_on_log(void *mhd, const char *format,
+__attribute__((format(printf, 2, 0))) void bag_http_mhd_on_log(void *server, const char *format,
                                                                va_list arguments);
 
 /* connections.on_late: tells a client that its request takes too long. */
-void bag_http_mhd_on_late(void *mhd, struct bag_http_connection *connection);
+void bag_http_mhd_on_late(void *server, struct bag_http_connection *connection);
 
 /* MHD_RequestCompletedCallback: the reply has left, or the client has. */
-void bag_http_mhd_on_completed(void *mhd, struct MHD_Connection *handle, void **connection,
+void bag_http_mhd_on_completed(void *server, struct MHD_Connection *handle, void **connection,
                                enum MHD_RequestTerminationCode why);
 
 /* ---- the server ------------------------------------------------------------------------------ */
@@ -58,7 +49,7 @@ struct bag_http_server {
     uv_loop_t *loop;                         /* borrowed */
     struct bag_http_context context;         /* what requests share */
     struct bag_http_connections connections; /* the open ones */
-    struct bag_http_mhd mhd;                 /* the library's callbacks' */
+    bool checks_host;                        /* its listener is on a loopback address */
     struct MHD_Daemon *daemon;               /* owned */
     uv_poll_t poll;                          /* on the daemon's epoll descriptor */
     uv_timer_t timer;                        /* the daemon's next time-out */

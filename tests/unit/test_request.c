@@ -28,9 +28,9 @@ static struct {
     struct bag_http_request *request;
 } world;
 
-static void on_resume(struct bag_http_request *request)
+static void on_resume(struct bag_http_connection *connection)
 {
-    assert_non_null(request);
+    assert_ptr_equal(connection, &world);
     world.resumed++;
 }
 
@@ -42,15 +42,15 @@ static void on_turn(void *context)
         bag_engine_stop(&world.context.engine);
 }
 
-static bool is_connected(const struct bag_http_request *request)
+static bool is_connected(const struct bag_http_connection *connection)
 {
-    assert_ptr_equal(request->connection, &world);
+    assert_ptr_equal(connection, &world);
     return world.connected;
 }
 
-static uint64_t quiet_ns(const struct bag_http_request *request)
+static uint64_t quiet_ns(const struct bag_http_connection *connection)
 {
-    (void)request;
+    assert_ptr_equal(connection, &world);
     return 0;
 }
 
@@ -133,7 +133,7 @@ static struct bag_http_request *begin(const char *method, const char *target)
     static struct bag_http_peer peer = {.known = false};
     struct bag_http_first_line line = {
         .method = method, .target = target, .version = "HTTP/1.1", .peer = &peer};
-    world.request = bag_http_request_begin(&world.context, &calls, &world, &line);
+    world.request = bag_http_request_begin(&world.context, &calls, (void *)&world, &line);
     assert_non_null(world.request);
     world.request->head = (struct bag_http_head){.has_length = false};
     return world.request;
