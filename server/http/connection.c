@@ -221,9 +221,9 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
 {
     struct bag_http_connection_list *list = &connections->lists[BAG_HTTP_CONNECTION_LINGERING];
     uv_timer_t *timer = &connections->linger_timer;
-    /* Each takes a descriptor. More at once than this are reset as soon as they are answered. */
+    /* Each takes a descriptor. Where there are more, the oldest has had the longest to be read. */
     if (list->count == MAX_DRAINED + connections->acceptor->limits.connections / 4)
-        return;
+        end_lingering(list, list->first);
     struct bag_http_connection *connection = malloc(sizeof *connection);
     int own_fd = connection ? dup(fd) : -1;
     if (own_fd < 0) {
@@ -238,6 +238,18 @@ void bag_http_connection_linger(struct bag_http_connections *connections, int fd
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
+/* Whether an idle one may be about to ask: bytes are here that the library has not read, or were a
+ * moment ago, and are half a line. In a drain alone: nobody who sends a byte from time to time
+ * outlasts his time, there that of a head. */
+static bool may_ask(const struct bag_http_connections *connections,
+                    const struct bag_http_connection *connection, uint64_t now_ms)
+{
+    uint64_t head_ms = connections->timeouts_ms[BAG_HTTP_CONNECTION_HEAD];
+    return peek(connection) > 0 ||
+           (connections->on_drained && now_ms < connections->drained_since_ms + head_ms &&
+            bag_http_connection_quiet_ns(connection) < DRAINED_IDLE_MS * UINT64_C(1000000));
+}
+
 static void end_late(struct bag_http_connections *connections, enum bag_http_connection_stage stage,
                      uint64_t now_ms)
 {
@@ -250,7 +262,7 @@ static void end_late(struct bag_http_connections *connections, enum bag_http_con
         next = connection->next;
         if (is_request && connection->counts)
             connections->on_late(connections->context, connection);
-        if (stage != BAG_HTTP_CONNECTION_IDLE || peek(connection) <= 0)
+        if (stage != BAG_HTTP_CONNECTION_IDLE || !may_ask(connections, connection, now_ms))
             bag_http_connection_end(connections, connection);
     }
 }

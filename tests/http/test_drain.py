@@ -161,6 +161,24 @@ def test_stages(directory):
         server.check_end()
 
 
+def test_first_line_while_draining(directory):
+    """A client in the midst of its first line has begun to ask, and is answered."""
+    path = save(directory / "items.npy")
+    request = head("GET", "/v2/health/live", {})
+    with Server("--table", f"items={path}") as server, Raw(server) as asking:
+        asking.send(request)
+        expect_equal(asking.reply().status, 200, "the first answer")
+        server.send()
+        server.wait_event("draining")
+        for i, byte in enumerate(request[:20]):
+            asking.send(bytes([byte]))
+            ended = select.select([asking.socket], [], [], 0.05)[0]
+            expect(not ended, f"closed after {i + 1} bytes of a request")
+        asking.send(request[20:])
+        expect_equal(asking.reply().status, 200, "the last answer")
+        server.check_end()
+
+
 def test_rows_while_draining(directory):
     """Nothing is changed any more, while a request that was begun is still answered."""
     world = World(directory)
